@@ -1,0 +1,175 @@
+"""Perform what a run wants, in this thread: no event loop, no other threads.
+
+perform(want)               one local effect → Done | Failure
+advance(run, stop)          perform until there is something to ask, or the end
+play(handler, *args, answer=…)   a whole flow, answered on the spot
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import random
+import secrets
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from .. import effects as fx
+from ..effects import CallerInfo
+from ..engine import (
+    SCRIPT,
+    Answer,
+    Asked,
+    Done,
+    Failure,
+    Perform,
+    Question,
+    Raised,
+    Returned,
+    Rules,
+    Run,
+    Stop,
+    Want,
+)
+from ..engine.steps import spec_of, step_name
+from ..errors import StepError, UsageError
+
+__all__ = ["advance", "perform", "play"]
+
+_NOTHING: Mapping[Any, Any] = {}
+
+
+def perform(
+    want: Want,
+    *,
+    provided: Mapping[Any, Any] = _NOTHING,
+    run_async: Callable[[Any], Any] | None = None,
+    caller: CallerInfo | None = None,
+) -> Done | Failure:
+    """Perform one local effect.
+
+    Args:
+        want: What a run stopped with.
+        provided: What fills parameters that are `= Provided()`, by name or annotation.
+        run_async: Runs the coroutine of an async step, such as `asyncio.run`.
+        caller: What `Caller()` gives.
+
+    Returns:
+        What to hand to `run.performed`.
+    """
+    match want.effect:
+        case fx.Step() as step:
+            return _step(step, want, provided, run_async)
+        case fx.Now():
+            return Done(dt.datetime.now(dt.UTC))
+        case fx.Uuid():
+            return Done(uuid.uuid4())
+        case fx.Random():
+            return Done(random.random())
+        case fx.Caller():
+            return Done(caller or CallerInfo())
+        case fx.Detach():
+            return Done(False)
+        case fx.Sleep(seconds):
+            time.sleep(seconds)
+            return Done(None)
+        case _:
+            name = type(want.effect).__name__
+            return Failure(
+                StepError(
+                    f"{name}() needs a driver that can do two things at once, and this"
+                    " one has no event loop"
+                )
+            )
+
+
+def _step(
+    step: fx.Step[Any],
+    want: Want,
+    provided: Mapping[Any, Any],
+    run_async: Callable[[Any], Any] | None,
+) -> Done | Failure:
+    spec = spec_of(step)
+    try:
+        injected = {
+            name: _provide(name, annotation, provided, step)
+            for name, annotation in spec.provided.items()
+            if name not in step.kwargs
+        }
+        if spec.is_async and run_async is None:
+            raise StepError(
+                f"{step_name(step)} is async, and this driver has no event loop. Give"
+                " run_async=asyncio.run, or use the trio or asyncio driver"
+            )
+    except UsageError as exc:
+        return Failure(exc)
+    for attempt in range(step.options.retries + 1):
+        try:
+            # A copy, so that a step cannot change the context variables of its flow.
+            value = want.context.copy().run(
+                step.fn, *step.args, **step.kwargs, **injected
+            )
+            if spec.is_async and run_async is not None:
+                value = run_async(value)
+        except Exception as exc:
+            if attempt == step.options.retries:
+                return Failure(exc)
+        else:
+            return Done(value)
+    raise AssertionError("retries are never negative")
+
+
+def _provide(
+    name: str, annotation: Any, provided: Mapping[Any, Any], step: fx.Step[Any]
+) -> Any:
+    for key in (name, annotation):
+        if key in provided:
+            return provided[key]
+    raise StepError(
+        f"nothing is provided for the parameter {name!r} of {step_name(step)}"
+    )
+
+
+def advance(run: Run, stop: Stop, **options: Any) -> Asked | Returned | Raised:
+    """Perform whatever `run` wants until it asks, returns or raises.
+
+    Args:
+        run: The run.
+        stop: What it stopped with last.
+        **options: As for `perform`.
+    """
+    while isinstance(stop, Perform):
+        stop = run.performed(
+            {want.key: perform(want, **options) for want in stop.wants}
+        )
+    return stop
+
+
+def play(
+    handler: Callable[..., Any],
+    *args: Any,
+    answer: Callable[[Question], Answer],
+    rules: Rules = SCRIPT,
+    **kwargs: Any,
+) -> Any:
+    """Run a whole flow in this process, and return what its handler returns.
+
+    Args:
+        handler: The handler.
+        *args: Its arguments.
+        answer: Answers one question, by asking a person for example.
+        rules: As for `Run`.
+        **kwargs: The handler's arguments by name.
+
+    Raises:
+        Exception: whatever the handler raises.
+    """
+    run = Run(handler, args, kwargs, flow_id=secrets.token_bytes(16), rules=rules)
+    stop = advance(run, run.start())
+    while isinstance(stop, Asked):
+        answers = {question.key: answer(question) for question in stop.questions}
+        stop = advance(run, run.answered(answers))
+    if isinstance(stop, Raised):
+        raise stop.error
+    return stop.value

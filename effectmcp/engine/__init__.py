@@ -1,0 +1,78 @@
+"""The engine: a handler's generator ↔ effects. Pure, public, usable without any MCP.
+
+    run = Run(order, ("Dune",), flow_id=secrets.token_bytes(16))
+    stop = run.start()
+    while True:
+        match stop:
+            case Perform(wants):      # this process: steps, the time, chance
+                stop = run.performed({want.key: perform(want) for want in wants})
+            case Asked(questions):    # whoever can answer, now or in another process
+                stop = run.answered({q.key: Accepted({"value": input()}) for q in …})
+            case Returned(value):
+                break
+            case Raised(error):
+                raise error
+
+`run.suspend()` instead of `answered` ends the round and gives the `Journal`, from which
+a new `Run` goes on, here or elsewhere. The modules, in the order in which to read them:
+
+    replay       the run: waves of match, drop, take, perform, deliver
+    stops        what a run stops with, and what it is told to go on
+    rules        what may differ between the ways in which answers arrive
+    journal      entries, fingerprints, keys
+    kinds        one table of effects
+    intake       what a handler yields: answered, refused, or waited for
+    askings      which answer counts for which question
+    branches     the tree that Gather makes
+    divergence   what differed, and what may be kept
+    steps        arguments, results and failures as JSON
+    turn         one turn of one generator
+"""
+
+from __future__ import annotations
+
+from .development import UnperformedEffectWarning
+from .divergence import Policy, Report
+from .journal import Asking, Entry, Journal, JournalError, Pooled, Tally
+from .replay import Run
+from .rules import LIVE, RETRY, SCRIPT, TASK, Rules
+from .stops import (
+    Answer,
+    Asked,
+    Done,
+    Failure,
+    Perform,
+    Question,
+    Raised,
+    Returned,
+    Stop,
+    Want,
+)
+
+__all__ = [
+    "LIVE",
+    "RETRY",
+    "SCRIPT",
+    "TASK",
+    "Answer",
+    "Asked",
+    "Asking",
+    "Done",
+    "Entry",
+    "Failure",
+    "Journal",
+    "JournalError",
+    "Perform",
+    "Policy",
+    "Pooled",
+    "Question",
+    "Raised",
+    "Report",
+    "Returned",
+    "Rules",
+    "Run",
+    "Stop",
+    "Tally",
+    "UnperformedEffectWarning",
+    "Want",
+]

@@ -1,0 +1,131 @@
+"""The questions that are out with the client, and which answer counts for which.
+
+An answer counts only for a question that is out in this round and whose fingerprint,
+computed now, equals the one it was asked under: consent belongs to the text that was
+shown. So each question out has a wire key, and a wire key is used once in the flow's
+life: `~n` rises when an answer did not fit, when the text changed, and when a question
+is asked again after its answer was dropped. A *missing* answer keeps its key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+
+from ..canonical import dumps
+from ..effects import Accepted, InputRequest
+from ..errors import CanonicalError, ClientFailed, Declined, Dismissed, UsageError
+from ..forms import Unfit
+from .journal import Asking, Journal, Tag, Tally, wire_key
+from .kinds import Kind
+from .stops import Answer
+
+__all__ = ["Askings", "read_answer"]
+
+
+class Askings:
+    """What is out, by wire key and by place; and how often each place was asked.
+
+    Attributes:
+        asked: By wire key, as the journal holds it.
+        tallies: By place. Most places are asked once and never again, and then their
+            entry or their being in `asked` says so: a tally is kept from the moment
+            when neither does, because every one of them travels in the state.
+        unreached: Places that were out when this run began, and that its replay has
+            not come to yet.
+        stale: Places at which this run met an answer to a text that has changed.
+    """
+
+    def __init__(self, journal: Journal) -> None:
+        self.asked = dict(journal.asked)
+        self.tallies = dict(journal.tallies)
+        self._wires = {one.place: wire for wire, one in journal.asked.items()}
+        self._generation = journal.generation
+        self.unreached = set(self._wires)
+        self.stale: set[str] = set()
+
+    def at(self, place: str) -> tuple[str, Asking] | None:
+        """The wire key and question that are out at `place`, if any."""
+        wire = self._wires.get(place)
+        return None if wire is None else (wire, self.asked[wire])
+
+    def add(self, place: str, shape: bytes, render: bytes, unfit: int = 0) -> str:
+        """Ask at `place`, under a wire key that was never used before."""
+        tally = self.tallies.get(place, Tally())
+        nth = tally.asked + 1
+        if nth > 1:
+            self.tallies[place] = attrs.evolve(tally, asked=nth)
+        wire = wire_key(self._generation, place, nth)
+        self.asked[wire] = Asking(place, shape, render, unfit)
+        self._wires[place] = wire
+        return wire
+
+    def settle(self, place: str) -> None:
+        """The question at `place` was answered; its entry remembers that it was out."""
+        wire = self._wires.pop(place, None)
+        if wire is not None:
+            del self.asked[wire]
+
+    def withdraw(self, place: str) -> None:
+        """The question at `place` is no longer asked; its key is never used again."""
+        if place in self._wires:
+            self.count(place)
+            self.settle(place)
+
+    def keep_only(self, places: set[str]) -> None:
+        """Withdraw whatever is out and not in this round."""
+        for place in [one for one in self._wires if one not in places]:
+            self.withdraw(place)
+
+    def count(self, place: str) -> None:
+        """Remember that `place` was asked, now that nothing else does."""
+        self.tallies.setdefault(place, Tally(1))
+
+    def note_stale(self, place: str) -> None:
+        """An answer at `place` belongs to a text that is no longer the question's."""
+        self.count(place)
+        tally = self.tallies[place]
+        self.tallies[place] = attrs.evolve(tally, stale=tally.stale + 1)
+        self.stale.add(place)
+
+    def early(self, place: str, answers: Mapping[str, Answer]) -> Answer | None:
+        """The answer that came for `place` before anything was asked."""
+        return answers.get(wire_key(self._generation, place, 1))
+
+
+def read_answer(
+    subject: InputRequest[Any], kind: Kind, answer: Answer
+) -> tuple[Tag, bytes]:
+    """What to journal for `answer`.
+
+    Raises:
+        Unfit: when it does not fit the question, in words for the user.
+        UsageError: when it is no answer at all.
+    """
+    match answer:
+        case Accepted(content):
+            try:
+                return "accepted", kind.write(subject, content)
+            except CanonicalError as exc:
+                raise Unfit([exc.problem]) from None
+        case Declined():
+            return "declined", b"null"
+        case Dismissed():
+            return "dismissed", b"null"
+        case ClientFailed(code=-1):
+            # What clients of the older eras send for "the user said no".
+            return "declined", b"null"
+        case ClientFailed():
+            try:
+                return "refused", dumps([answer.code, answer.message, answer.data])
+            except CanonicalError:
+                return "refused", dumps([answer.code, "an unreadable error", None])
+        case Unfit():
+            raise answer
+        case _:
+            raise UsageError(
+                "an answer is Accepted(content), Declined(), Dismissed(),"
+                f" ClientFailed(code, message) or Unfit([problem]), not {answer!r}"
+            )

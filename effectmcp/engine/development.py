@@ -1,0 +1,88 @@
+"""Development mode: effects that a handler built and nobody performed.
+
+`Elicit("Who?", str)` on a line of its own does nothing, in silence. While a run's own
+generators run, every effect that is built is noted with its line; what was performed,
+alone or inside another effect, is struck out; the rest is warned about when the handler
+has returned. Constants of a module are built at import, so they are never noted.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from typing import Any
+
+from .. import effects as fx
+from ..effects import Effect
+
+__all__ = ["UnperformedEffectWarning", "Watch"]
+
+
+class UnperformedEffectWarning(UserWarning):
+    """A handler built an effect and returned without performing it."""
+
+
+class Watch:
+    """The effects that one run's handler built and has not performed."""
+
+    def __init__(self) -> None:
+        # Keyed by identity and kept alive: equal effects are different mistakes.
+        self._built: dict[int, tuple[Effect[Any], str]] = {}
+
+    def begin(self) -> None:
+        """Note effects from now on."""
+        fx._built = self._note
+
+    def end(self) -> None:
+        """Stop noting."""
+        fx._built = None
+
+    def _note(self, effect: Effect[Any]) -> None:
+        frame = sys._getframe(1)
+        # Out of the constructors, which attrs may have written.
+        while frame.f_back is not None and "self" in frame.f_locals:
+            if frame.f_locals["self"] is not effect and frame.f_code.co_name not in (
+                "__init__",
+                "__attrs_post_init__",
+                "__call__",
+                "_note",
+            ):
+                break
+            frame = frame.f_back
+        at = f"{frame.f_code.co_filename}:{frame.f_lineno}"
+        self._built[id(effect)] = (effect, at)
+
+    def performed(self, effect: Effect[Any]) -> None:
+        """Strike out `effect` and what is inside it."""
+        self._built.pop(id(effect), None)
+        for inner in _inside(effect):
+            self.performed(inner)
+
+    def report(self, name: str) -> None:
+        """Warn about what is left."""
+        inside = {id(i) for effect, _ in self._built.values() for i in _inside(effect)}
+        for effect, at in self._built.values():
+            if id(effect) not in inside:
+                warnings.warn(
+                    f"{at}: {name} built {effect!r} and never performed it: a forgotten"
+                    " `yield from`?",
+                    UnperformedEffectWarning,
+                    stacklevel=2,
+                )
+
+
+def _inside(effect: Effect[Any]) -> list[Effect[Any]]:
+    match effect:
+        case fx.Outcome():
+            found: tuple[Any, ...] = (effect.request,)
+        case fx.Gather():
+            found = effect.branches
+        case fx.Within():
+            found = (effect.effect,)
+        case fx.FirstOf():
+            found = effect.effects
+        case fx.ClientSupports():
+            found = (effect.what,)
+        case _:
+            found = ()
+    return [one for one in found if isinstance(one, Effect)]

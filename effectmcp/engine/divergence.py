@@ -1,0 +1,153 @@
+"""What differed between a journal and its handler, where, and what may be kept.
+
+Four policies, for when effect *i* is not what entry *i* says, or entries are left over:
+
+    salvage   drop what was not fed yet; answers wait in a pool for their questions,
+              which match by fingerprint. Where answers arrive by retry: this is the
+              protocol's own rolling-upgrade case
+    stop      refuse to go on. Also what becomes of a salvage that would drop a step
+              which was performed and is not replayable: charging twice in silence is
+              worse than starting again
+    park      touch nothing and try later. For tasks, which a rollback may still save
+    strict    an error, whatever it is. For tests
+
+A report quotes the handler's file and line, so it is for logs and never for a reply.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final, Literal, TypeAlias
+
+from attrs import frozen
+
+from .journal import PERFORMED, POOLED, Entry, Pooled
+
+__all__ = ["Policy", "Pool", "Report", "flatten", "is_stopping"]
+
+Policy: TypeAlias = Literal["salvage", "stop", "park", "strict"]
+
+
+@frozen(kw_only=True)
+class Report:
+    """Everything that helps to see why a flow no longer fits its handler.
+
+    Attributes:
+        handler: `module:qualname`.
+        version: The handler's declared version, if any.
+        round: Interim results so far.
+        place: Branch path and index in its sequence.
+        recorded: The recorded entry's key and kind of fate, or `None` at the end.
+        current: What the handler did instead.
+        text: The current question's text, if it has one.
+        where: `file:line` of the yield.
+        cause: What kind of difference this is.
+    """
+
+    handler: str
+    version: str | None = None
+    round: int
+    place: str
+    recorded: str | None
+    current: str | None
+    text: str | None = None
+    where: str | None
+    cause: Literal["differs", "left over", "surplus", "stale", "versions", "gone"]
+
+    def __str__(self) -> str:
+        at = f" at {self.where}" if self.where else ""
+        version = f" (version {self.version})" if self.version else ""
+        text = f" ({self.text!r})" if self.text else ""
+        return (
+            f"{self.handler}{version} no longer follows its journal, in round"
+            f" {self.round}, {self.place}{at}: recorded was"
+            f" {self.recorded or 'nothing more'}, and now comes"
+            f" {self.current or 'the end'}{text}. {CAUSES[self.cause]}"
+        )
+
+
+#: The usual causes, the likeliest first.
+CAUSES: Final = {
+    "differs": (
+        "Usual causes: the handler was edited under a running flow (Version() keeps old"
+        " flows on the old path); it branches on something that is no recorded answer"
+        " (a clock, a global, the environment, chance: use Now, Random or a Step); it"
+        " walks over a set."
+    ),
+    "left over": (
+        "Usual causes: the handler was edited and now ends or branches earlier; it"
+        " branches on something that is no recorded answer."
+    ),
+    "surplus": (
+        "Usual causes: a Gather over fewer items than before, taken from something that"
+        " is no recorded answer."
+    ),
+    "stale": (
+        "The question's text changed after it was answered. Usual causes: it was"
+        " reworded; it shows a clock, an id or a random value (use Now, Uuid, Random)."
+    ),
+    "versions": (
+        "The same question keeps changing its text from round to round, and one server"
+        " alone is consistent: two versions of the handler are being served. Finish the"
+        " deployment, or send one flow's rounds to one version."
+    ),
+    "gone": "The handler that the flow restarted as is no longer there.",
+}
+
+
+def flatten(entries: Iterable[Entry], path: str) -> Iterable[Pooled]:
+    """Each entry of a dropped part with its branch path, branches included."""
+    # Depth is bounded by the nesting that Gather admits.
+    for entry in entries:
+        yield Pooled(path, entry)
+        for index, branch in enumerate(entry.branches):
+            yield from flatten(branch, f"{path}{entry.key}/{index}/")
+
+
+def is_stopping(dropped: Iterable[Pooled]) -> bool:
+    """Whether dropping these would forget a step that must not be performed again."""
+    return any(one.entry.tag in PERFORMED for one in dropped)
+
+
+class Pool:
+    """Answers that wait for their question, which they know by its fingerprint."""
+
+    def __init__(self, pooled: Iterable[Pooled]) -> None:
+        # By fingerprint, so that salvaging a long flow stays linear.
+        self._pooled: dict[tuple[bytes, bytes], list[Pooled]] = {}
+        self.add(pooled)
+
+    def __iter__(self) -> Iterator[Pooled]:
+        for same in self._pooled.values():
+            yield from same
+
+    def __bool__(self) -> bool:
+        return bool(self._pooled)
+
+    def add(self, dropped: Iterable[Pooled]) -> None:
+        """Keep, of what was dropped, what a user said and what chance drew."""
+        for one in dropped:
+            if one.entry.tag in POOLED:
+                mark = (one.entry.shape, one.entry.render)
+                self._pooled.setdefault(mark, []).append(one)
+
+    def take(
+        self, path: str, shape: bytes, render: bytes, *, here: bool
+    ) -> Entry | None:
+        """The one answer to this question, at this path or (`here` off) elsewhere.
+
+        A fingerprint that is there more than once names no answer: which was given to
+        which question cannot be told any more, so the question is asked again, and
+        those are forgotten.
+        """
+        same = self._pooled.get((shape, render))
+        if same is None:
+            return None
+        found = [one for one in same if (one.path == path) == here]
+        if here or len(found) == 1:
+            rest = [one for one in same if one not in found]
+            if rest:
+                self._pooled[shape, render] = rest
+            else:
+                del self._pooled[shape, render]
+        return found[0].entry if len(found) == 1 else None

@@ -1,0 +1,235 @@
+"""What a handler yields: answered on the spot, refused, or waited for.
+
+Between a generator's yield and the schedule of waves. What needs no entry (`Version`,
+`IdempotencyKey`, `Log`, `Progress`, `Status`) is answered here and takes no wave. What
+may not stand where it stands is refused with an exception that is thrown at the yield,
+so that the traceback shows the author's line. The rest gets its key and fingerprint, and
+the node waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from .. import effects as fx
+from ..canonical import loads
+from ..effects import Effect, InputRequest
+from ..errors import NotAnEffectError, StepError, UsageError
+from .branches import Node
+from .journal import Fingerprints, check_key
+from .kinds import (
+    KINDS,
+    LATER,
+    NAMES,
+    Kind,
+    Wave,
+    kind_of,
+    steps_in,
+)
+from .misuse import not_an_effect
+from .rules import Rules
+from .steps import read_arguments, spec_of, step_name
+from .turn import PATIENCE, name_of
+
+__all__ = ["WAIT", "BuriedError", "ExhaustedError", "Intake"]
+
+#: The node waits; there is no answer yet.
+WAIT = object()
+
+
+class ExhaustedError(Exception):
+    """The budget of yields is spent. Ends the run; never reaches a handler."""
+
+
+class BuriedError(Exception):
+    """A node answers every signal with another yield. Never reaches a handler."""
+
+
+class Intake:
+    """The part of a run that looks at what was yielded.
+
+    Attributes:
+        generation: Part of idempotency keys.
+        versions: What `Version` gave, by id.
+        muted: Whether `Progress` and `Log` are held back, as in a replay.
+        detached: Whether `Detach` was passed.
+        spent: Yields that no journal entry fed, in this round.
+    """
+
+    def __init__(
+        self,
+        rules: Rules,
+        prints: Fingerprints,
+        *,
+        emit: Callable[[Effect[Any]], None],
+        is_past: Callable[[], bool],
+        find: Callable[[str], Callable[..., Any] | None],
+    ) -> None:
+        self.generation = 0
+        self.versions: dict[str, int | str] = {}
+        self.muted = False
+        self.detached = False
+        self.spent = 0
+        self._rules = rules
+        self._prints = prints
+        self._emit = emit
+        self._is_past = is_past
+        self._find = find
+
+    def spend(self) -> None:
+        """Count one yield that no journal entry feeds.
+
+        Raises:
+            ExhaustedError: This was one too many.
+        """
+        self.spent += 1
+        if self.spent > self._rules.yields:
+            raise ExhaustedError
+
+    def receive(self, node: Node, effect: object) -> Any:
+        """The answer to `effect`, or `WAIT` when it is not this module's to answer.
+
+        Raises:
+            UsageError: `effect` may not stand here. To be thrown at the yield.
+            Signal: Cleanup wanted more than cleanup may. To be thrown at the yield.
+            BuriedError: Cleanup wants more and more.
+            ExhaustedError: The budget is spent.
+        """
+        found = kind_of(effect) if isinstance(effect, Effect) else None
+        if found is None:
+            raise NotAnEffectError(not_an_effect(node, effect))
+        kind, subject = found
+        if node.closing is not None:
+            self._check_cleanup(node, kind)
+        self._check_steps(subject)
+        self._check_position(node, subject)
+        node.kind, node.subject = kind, subject
+        node.effect = effect  # type: ignore[assignment]  # an Effect, as kind_of found
+        if kind.wave is Wave.INLINE:
+            self.spend()
+            return self._answer(node, subject)
+        if kind.wave is not Wave.TREE:
+            self._identify(node, kind, subject)
+        return WAIT
+
+    def _check_cleanup(self, node: Node, kind: Kind) -> None:
+        """Cleanup may do local things, some of them; anything else ends it again."""
+        assert node.closing is not None
+        if kind.wave is Wave.INLINE:
+            return
+        if kind.wave is Wave.LOCAL and kind.name not in ("restart", "detach"):
+            node.cleanup_effects += 1
+            if node.cleanup_effects <= PATIENCE:
+                return
+        node.cleanup_throws += 1
+        if node.cleanup_throws > PATIENCE:
+            raise BuriedError
+        raise node.closing()
+
+    def _check_steps(self, subject: Effect[Any]) -> None:
+        rules = self._rules
+        for step in steps_in(subject):
+            options = step.options
+            if options.secret and not rules.secret_steps:
+                raise StepError(
+                    f"the step {step_name(step)} is secret, and here results travel"
+                    " with the client. Perform it in a task, or return what names the"
+                    " secret"
+                )
+            if not options.public and not rules.private_steps:
+                raise StepError(
+                    f"the step {step_name(step)} is not public, and here the client can"
+                    " read results. Mark it @step(public=True) or encrypt the state"
+                )
+            if options.at_most_once and not rules.at_most_once:
+                raise StepError(
+                    f"the step {step_name(step)} is at_most_once, which only a task can"
+                    " promise. Detach() first, or use an IdempotencyKey"
+                )
+            spec_of(step)  # refuses a result that could not be recorded
+
+    def _check_position(self, node: Node, subject: Effect[Any]) -> None:
+        name = type(subject).__name__
+        if isinstance(subject, LATER) and not (self._rules.task or self.detached):
+            raise UsageError(f"{name}() belongs after Detach(), or in a task")
+        if isinstance(subject, (fx.Detach, fx.Restart)) and node.depth > 0:
+            raise UsageError(
+                f"{name}() belongs to the top level of a handler, not in a Gather"
+            )
+        if isinstance(subject, fx.Detach):
+            if not self._rules.detach:
+                raise UsageError("Detach() belongs in tools, which can become tasks")
+            if self.detached:
+                raise UsageError("Detach() once is enough: this flow has detached")
+
+    # ---- answered on the spot ----
+
+    def _answer(self, node: Node, effect: Effect[Any]) -> Any:
+        match effect:
+            case fx.IdempotencyKey():
+                nth = node.next_ordinal(f"key:{effect.name}")
+                return self._prints.idempotency_key(
+                    self.generation, node.path, effect.name, nth
+                )
+            case fx.Version():
+                return self._version(effect)
+            case _:
+                if not self.muted:
+                    self._emit(effect)
+                return None
+
+    def _version(self, effect: fx.Version[Any]) -> int | str:
+        """The version under which the flow *first* passed this point."""
+        found = self.versions.get(effect.id)
+        if found is None:
+            # Whatever was recorded or asked beyond this point happened without it. Per
+            # flow, not per sequence: a branch that had finished before the change must
+            # not be told of it afterwards.
+            found = effect.default if self._is_past() else effect.latest
+            self.versions[effect.id] = found
+        return found
+
+    # ---- waited for ----
+
+    def _identify(self, node: Node, kind: Kind, subject: Effect[Any]) -> None:
+        explicit = subject.key if isinstance(subject, InputRequest) else None
+        try:
+            schema, render = kind.schema(subject), kind.render(subject)
+        except UnicodeEncodeError:
+            raise UsageError(
+                f"{type(subject).__name__}: a lone surrogate in the text, which no"
+                " client can read"
+            ) from None
+        if explicit is None:
+            key = f"{kind.name}-{node.next_ordinal(kind.name)}"
+        else:
+            check_key(explicit, NAMES)
+            nth = node.next_ordinal(f"={explicit}")
+            key = explicit if nth == 1 else f"{explicit}#{nth}"
+        if isinstance(subject, fx.Restart):
+            self._check_restart(subject, render)
+        node.key = key
+        node.shape = self._prints.shape(
+            kind.name, explicit, schema, (kind.name, explicit, schema)
+        )
+        node.render = self._prints.render(render)
+
+    def _check_restart(self, subject: fx.Restart[Any], payload: bytes) -> None:
+        read_arguments(subject.handler, loads(payload)[1:])
+        name = name_of(subject.handler)
+        if self._find(name) is None:
+            raise UsageError(
+                f"Restart({name}): a later round finds the handler by this name, and it"
+                " leads nowhere. Define the handler at module level"
+            )
+
+    def identify_gather(self, node: Node) -> None:
+        """Give a node that waits at a Gather its key and fingerprint.
+
+        A Gather's shape is its kind alone: how many branches it has may change.
+        """
+        node.key = f"gather-{node.next_ordinal('gather')}"
+        node.kind = KINDS[fx.Gather]
+        node.shape = self._prints.shape("gather", None, b"", "gather")
+        node.render = self._prints.render(b"")

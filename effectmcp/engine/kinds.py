@@ -1,0 +1,517 @@
+"""One table: what the engine knows of each kind of effect.
+
+    name      in journal keys: elicit-1
+    wave      CLIENT: only the client can answer. LOCAL: this process can. INLINE: needs
+              no entry and takes no wave. TREE: makes branches
+    schema    what an answer must look like, as bytes: the effect's shape
+    render    what was asked, as bytes
+    write     what the performer or client said → payload
+    read      payload → what the handler gets
+
+The wave depends on the kind alone, never on whether an answer is at hand: that is what
+makes a replay take the same turns in the same order as the first run.
+
+Adding a kind is adding a row.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import enum
+import uuid
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import attrs
+from attrs import frozen
+
+from .. import effects as fx
+from ..canonical import JSON, dumps, loads
+from ..errors import (
+    CanonicalError,
+    ClientFailed,
+    Declined,
+    Dismissed,
+    InvalidAnswer,
+    StepError,
+    Unsupported,
+    UsageError,
+)
+from ..forms import Unfit
+from .journal import Entry, Tag
+from .steps import failure_from, failure_to, spec_of, step_name, write_arguments
+from .turn import name_of
+
+__all__ = ["LATER", "KINDS", "NAMES", "Kind", "Wave", "deliver", "kind_of"]
+
+
+class Wave(enum.Enum):
+    """When an effect's turn comes."""
+
+    CLIENT = "client"
+    LOCAL = "local"
+    INLINE = "inline"
+    TREE = "tree"
+
+
+def _nothing(effect: Any) -> bytes:
+    return b""
+
+
+def _plain(effect: Any, value: Any) -> bytes:
+    return dumps(value)
+
+
+def _value(effect: Any, payload: bytes) -> Any:
+    return loads(payload)
+
+
+@frozen(eq=False)
+class Kind:
+    """A row of the table."""
+
+    name: str
+    wave: Wave
+    schema: Callable[[Any], bytes] = _nothing
+    render: Callable[[Any], bytes] = _nothing
+    write: Callable[[Any, Any], bytes] = _plain
+    read: Callable[[Any, bytes], Any] = _value
+    tag: Tag = "known"
+
+
+# ---- questions ----------------------------------------------------------------------
+
+
+def _write_elicit(effect: fx.Elicit[Any], content: JSON) -> bytes:
+    return dumps(effect.spec.read(content))
+
+
+def _read_elicit(effect: fx.Elicit[Any], payload: bytes) -> Any:
+    return effect.spec.build(loads(payload))
+
+
+def _write_nothing(effect: Any, content: JSON) -> bytes:
+    # Consent has no content; what a client adds to it is not the user's word.
+    return b"{}"
+
+
+def _read_true(effect: Any, payload: bytes) -> bool:
+    return True
+
+
+def _read_none(effect: Any, payload: bytes) -> None:
+    return None
+
+
+def _render_sample(effect: fx.Sample[Any]) -> bytes:
+    return dumps(
+        {
+            "messages": list(effect.messages),
+            "maxTokens": effect.max_tokens,
+            "system": effect.system,
+            "tools": list(effect.tools),
+            "toolChoice": effect.tool_choice,
+            "temperature": effect.temperature,
+            "stop": list(effect.stop_sequences),
+            "preferences": effect.preferences and dict(effect.preferences),
+        }
+    )
+
+
+def _write_sample(effect: fx.Sample[Any], content: JSON) -> bytes:
+    if not isinstance(content, dict):
+        raise Unfit(["the result of sampling must be an object"])
+    blocks = content.get("content")
+    # One block or a list of them (2026-07-28, CreateMessageResult): always a list here.
+    blocks = blocks if isinstance(blocks, list) else [blocks]
+    if not all(
+        isinstance(block, dict)
+        and isinstance(block.get("type"), str)
+        and (block["type"] != "text" or isinstance(block.get("text"), str))
+        for block in blocks
+    ):
+        raise Unfit(["content: must be content blocks"])
+    if effect.keep == "text":
+        blocks = [
+            {"type": "text", "text": block["text"]}
+            for block in blocks
+            if block["type"] == "text"
+        ]
+    model, stop = content.get("model"), content.get("stopReason")
+    if not isinstance(model, str):
+        raise Unfit(["model: is required"])
+    if stop is not None and not isinstance(stop, str):
+        raise Unfit(["stopReason: must be text"])
+    return dumps({"content": blocks, "model": model, "stop": stop})
+
+
+def _read_sample(effect: fx.Sample[Any], payload: bytes) -> fx.Sampled:
+    value = loads(payload)
+    return fx.Sampled(value["content"], value["model"], value["stop"])
+
+
+def _write_roots(effect: Any, content: JSON) -> bytes:
+    roots = content.get("roots") if isinstance(content, dict) else None
+    if not isinstance(roots, list) or not all(
+        isinstance(root, dict)
+        and isinstance(root.get("uri"), str)
+        and isinstance(root.get("name", ""), str)
+        for root in roots
+    ):
+        raise Unfit(["roots: must be a list of objects with a uri"])
+    return dumps([[root["uri"], root.get("name")] for root in roots])
+
+
+def _read_roots(effect: Any, payload: bytes) -> list[fx.Root]:
+    return [fx.Root(uri, name) for uri, name in loads(payload)]
+
+
+# ---- steps --------------------------------------------------------------------------
+
+
+def _render_step(effect: fx.Step[Any]) -> bytes:
+    try:
+        return dumps([step_name(effect), *write_arguments(effect.args, effect.kwargs)])
+    except CanonicalError as exc:
+        raise StepError(
+            f"the arguments of {step_name(effect)} must be plain data: {exc.problem}."
+            " What is not data, a connection say, is a parameter with = Provided()"
+        ) from None
+
+
+def _write_step(effect: fx.Step[Any], value: Any) -> bytes:
+    return spec_of(effect).write(value)
+
+
+def _read_step(effect: fx.Step[Any], payload: bytes) -> Any:
+    try:
+        return spec_of(effect).read(payload)
+    except Exception as exc:
+        # No divergence: the step is the same, its annotation is not.
+        raise StepError(
+            f"the recorded result of {step_name(effect)} does not come back as its"
+            f" annotation says: {exc}"
+        ) from None
+
+
+def _render_inner(effect: Any) -> bytes:
+    kind = KINDS[type(effect)]
+    return kind.name.encode() + b" " + kind.render(effect)
+
+
+def _render_within(effect: fx.Within[Any]) -> bytes:
+    return dumps(effect.seconds) + b" " + _render_inner(effect.effect)
+
+
+def _write_within(effect: fx.Within[Any], value: Any) -> bytes:
+    if isinstance(value, fx.TimedOut):
+        return b"null"
+    kind = KINDS[type(effect.effect)]
+    return dumps([loads(kind.write(effect.effect, value))])
+
+
+def _read_within(effect: fx.Within[Any], payload: bytes) -> Any:
+    value = loads(payload)
+    if value is None:
+        return fx.TimedOut()
+    return KINDS[type(effect.effect)].read(effect.effect, dumps(value[0]))
+
+
+def _render_first(effect: fx.FirstOf[Any]) -> bytes:
+    return b"\n".join(map(_render_inner, effect.effects))
+
+
+def _write_first(effect: fx.FirstOf[Any], value: Any) -> bytes:
+    position, won = value
+    winner = effect.effects[position]
+    return dumps([position, loads(KINDS[type(winner)].write(winner, won))])
+
+
+def _read_first(effect: fx.FirstOf[Any], payload: bytes) -> Any:
+    position, won = loads(payload)
+    winner = effect.effects[position]
+    return position, KINDS[type(winner)].read(winner, dumps(won))
+
+
+# ---- the rest -----------------------------------------------------------------------
+
+
+def _write_now(effect: Any, value: Any) -> bytes:
+    if not isinstance(value, dt.datetime) or value.tzinfo is None:
+        raise UsageError(f"Now() was answered with {value!r}, not an aware datetime")
+    return dumps(value.astimezone(dt.UTC).isoformat())
+
+
+def _read_now(effect: Any, payload: bytes) -> dt.datetime:
+    return dt.datetime.fromisoformat(loads(payload))
+
+
+def _write_uuid(effect: Any, value: Any) -> bytes:
+    if not isinstance(value, uuid.UUID):
+        raise UsageError(f"Uuid() was answered with {value!r}, not a UUID")
+    return dumps(value.hex)
+
+
+def _read_uuid(effect: Any, payload: bytes) -> uuid.UUID:
+    return uuid.UUID(loads(payload))
+
+
+def _write_random(effect: Any, value: Any) -> bytes:
+    if type(value) is not float or not 0 <= value < 1:
+        raise UsageError(f"Random() was answered with {value!r}, not a float below 1")
+    return dumps(value)
+
+
+def _write_bool(effect: Any, value: Any) -> bytes:
+    if type(value) is not bool:
+        raise UsageError(f"{type(effect).__name__} was answered with {value!r}")
+    return dumps(value)
+
+
+def _write_caller(effect: Any, value: Any) -> bytes:
+    if not isinstance(value, fx.CallerInfo):
+        raise UsageError(f"Caller() was answered with {value!r}, not a CallerInfo")
+    return dumps(attrs.asdict(value))
+
+
+def _read_caller(effect: Any, payload: bytes) -> fx.CallerInfo:
+    return fx.CallerInfo(**loads(payload))
+
+
+def _render_supports(effect: fx.ClientSupports) -> bytes:
+    what = effect.what
+    return (what if isinstance(what, type) else type(what)).__name__.encode()
+
+
+def _render_restart(effect: fx.Restart[Any]) -> bytes:
+    return restart_payload(effect)
+
+
+def restart_payload(effect: fx.Restart[Any]) -> bytes:
+    """The handler's name and arguments, as the new generation finds them again."""
+    try:
+        return dumps(
+            [name_of(effect.handler), *write_arguments(effect.args, effect.kwargs)]
+        )
+    except CanonicalError as exc:
+        raise UsageError(
+            f"the arguments of Restart({name_of(effect.handler)}) must be plain data:"
+            f" {exc.problem}"
+        ) from None
+
+
+KINDS: Final[Mapping[type[fx.Effect[Any]], Kind]] = {
+    fx.Elicit: Kind(
+        "elicit",
+        Wave.CLIENT,
+        schema=lambda effect: effect.spec.text,
+        render=lambda effect: effect.message.encode(),
+        write=_write_elicit,
+        read=_read_elicit,
+    ),
+    fx.Confirm: Kind(
+        "confirm",
+        Wave.CLIENT,
+        render=lambda effect: effect.message.encode(),
+        write=_write_nothing,
+        read=_read_true,
+    ),
+    fx.ElicitUrl: Kind(
+        "url",
+        Wave.CLIENT,
+        render=lambda effect: dumps([effect.message, effect.url]),
+        write=_write_nothing,
+        read=_read_none,
+    ),
+    fx.Sample: Kind(
+        "sample",
+        Wave.CLIENT,
+        schema=lambda effect: effect.keep.encode(),
+        render=_render_sample,
+        write=_write_sample,
+        read=_read_sample,
+    ),
+    fx.ListRoots: Kind("roots", Wave.CLIENT, write=_write_roots, read=_read_roots),
+    fx.Checkpoint: Kind("checkpoint", Wave.CLIENT, tag="checkpoint"),
+    fx.Step: Kind(
+        "step",
+        Wave.LOCAL,
+        render=_render_step,
+        write=_write_step,
+        read=_read_step,
+        tag="done",
+    ),
+    fx.Within: Kind(
+        "within",
+        Wave.LOCAL,
+        render=_render_within,
+        write=_write_within,
+        read=_read_within,
+        tag="done",
+    ),
+    fx.FirstOf: Kind(
+        "first",
+        Wave.LOCAL,
+        render=_render_first,
+        write=_write_first,
+        read=_read_first,
+        tag="done",
+    ),
+    fx.Now: Kind("now", Wave.LOCAL, write=_write_now, read=_read_now, tag="chance"),
+    fx.Uuid: Kind("uuid", Wave.LOCAL, write=_write_uuid, read=_read_uuid, tag="chance"),
+    fx.Random: Kind("random", Wave.LOCAL, write=_write_random, tag="chance"),
+    fx.Caller: Kind("caller", Wave.LOCAL, write=_write_caller, read=_read_caller),
+    fx.ClientSupports: Kind(
+        "supports", Wave.LOCAL, render=_render_supports, write=_write_bool
+    ),
+    fx.Detach: Kind("detach", Wave.LOCAL, write=_write_bool),
+    fx.Sleep: Kind(
+        "sleep",
+        Wave.LOCAL,
+        render=lambda effect: dumps(effect.seconds),
+        write=lambda effect, value: b"null",
+    ),
+    fx.Restart: Kind("restart", Wave.LOCAL, render=_render_restart, tag="restart"),
+    fx.Gather: Kind("gather", Wave.TREE, tag="gather"),
+    fx.IdempotencyKey: Kind("key", Wave.INLINE),
+    fx.Version: Kind("version", Wave.INLINE),
+    fx.Progress: Kind("progress", Wave.INLINE),
+    fx.Log: Kind("log", Wave.INLINE),
+    fx.Status: Kind("status", Wave.INLINE),
+}
+
+#: What a generated key may begin with.
+NAMES: Final = frozenset(kind.name for kind in KINDS.values())
+
+#: Kinds that need a task, or a `Detach()` before them.
+LATER: Final = (fx.Sleep, fx.Status, fx.Within, fx.FirstOf)
+
+
+def kind_of(effect: fx.Effect[Any]) -> tuple[Kind, fx.Effect[Any]] | None:
+    """The row of an effect, and the effect the row is about: `Outcome` is transparent."""
+    subject = effect.request if type(effect) is fx.Outcome else effect
+    kind = KINDS.get(type(subject))
+    return None if kind is None else (kind, subject)
+
+
+# ---- local effects: what to record --------------------------------------------------
+
+
+def tag_of(effect: fx.Effect[Any], kind: Kind, *, failed: bool) -> Tag:
+    """The tag of a performed effect: what salvage may do with it is decided now."""
+    if kind.tag != "done":
+        return kind.tag
+    if _is_replayable(effect):
+        return "refailed" if failed else "redone"
+    return "failed" if failed else "done"
+
+
+def _is_replayable(effect: fx.Effect[Any]) -> bool:
+    match effect:
+        case fx.Step():
+            return effect.options.replayable
+        case fx.Within():
+            return _is_replayable(effect.effect)
+        case fx.FirstOf():
+            return all(map(_is_replayable, effect.effects))
+        case _:
+            return True
+
+
+def options_of(effect: fx.Effect[Any]) -> fx.StepOptions:
+    """The step options that a failure of `effect` is recorded and rebuilt by."""
+    match effect:
+        case fx.Step():
+            return effect.options
+        case fx.Within():
+            return options_of(effect.effect)
+        case fx.FirstOf():
+            raises = [options_of(one).raises for one in effect.effects]
+            return fx.StepOptions(raises=tuple(c for some in raises for c in some))
+        case _:
+            return fx.DEFAULT_OPTIONS
+
+
+def steps_in(effect: fx.Effect[Any]) -> list[fx.Step[Any]]:
+    """The steps that performing `effect` would perform."""
+    match effect:
+        case fx.Step():
+            return [effect]
+        case fx.Within():
+            return steps_in(effect.effect)
+        case fx.FirstOf():
+            return [step for one in effect.effects for step in steps_in(one)]
+        case _:
+            return []
+
+
+def record_value(effect: fx.Effect[Any], kind: Kind, value: Any) -> tuple[Tag, bytes]:
+    """What to journal when `effect` was performed and gave `value`."""
+    try:
+        return tag_of(effect, kind, failed=False), kind.write(effect, value)
+    except StepError as exc:
+        # It was performed, so it must be recorded: a step whose result is unusable
+        # would otherwise be performed again every round.
+        return record_error(effect, kind, exc)
+
+
+def record_error(
+    effect: fx.Effect[Any], kind: Kind, error: Exception
+) -> tuple[Tag, bytes]:
+    """What to journal when performing `effect` raised `error`."""
+    tag = tag_of(effect, kind, failed=True)
+    return tag, failure_to(error, options_of(effect))
+
+
+# ---- deliveries ---------------------------------------------------------------------
+
+
+def deliver(effect: fx.Effect[Any], kind: Kind, entry: Entry) -> Any:
+    """What the handler gets for `entry`.
+
+    Raises:
+        Exception: what is to be thrown at the yield instead. Always a fresh one.
+        Unfit: when a recorded answer no longer fits the form: not for the handler.
+    """
+    tag = entry.tag
+    if type(effect) is fx.Outcome:
+        return _deliver_outcome(effect, kind, entry)
+    if tag == "accepted":
+        return kind.read(effect, entry.payload)
+    if tag in ("failed", "refailed"):
+        raise failure_from(entry.payload, options_of(effect))
+    if isinstance(effect, fx.InputRequest):
+        error = _refusal(effect, entry)
+        if tag == "declined" and type(effect) is fx.Confirm:
+            return False
+        otherwise = effect.otherwise
+        if tag in ("declined", "dismissed", "unasked") and (
+            otherwise is not attrs.NOTHING
+        ):
+            return otherwise
+        raise error
+    return kind.read(effect, entry.payload)
+
+
+def _deliver_outcome(effect: fx.Outcome[Any], kind: Kind, entry: Entry) -> Any:
+    if entry.tag == "accepted":
+        return fx.Accepted(kind.read(effect.request, entry.payload))
+    error = _refusal(effect.request, entry)
+    if isinstance(error, (Declined, Dismissed)):
+        return error
+    raise error
+
+
+def _refusal(effect: fx.InputRequest[Any], entry: Entry) -> Exception:
+    match entry.tag:
+        case "declined":
+            return Declined()
+        case "dismissed":
+            return Dismissed()
+        case "unasked":
+            return Unsupported(type(effect).__name__)
+        case "invalid":
+            return InvalidAnswer(entry.value)
+        case _:
+            assert entry.tag == "refused", entry.tag
+            return ClientFailed(*entry.value)

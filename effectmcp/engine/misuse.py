@@ -1,0 +1,78 @@
+"""What to tell an author whose handler did something that cannot work.
+
+Every message says what was wrong and what to write instead; the place is added by
+whoever raises it, since only they know which generator is waiting where.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..effects import Effect
+from ..errors import UsageError
+from .branches import Node
+from .turn import is_running, where
+
+__all__ = ["forgotten", "located", "not_an_effect", "text_of", "translated"]
+
+
+def located(exc: UsageError, node: Node) -> UsageError:
+    """The same error with the `file:line` of the yield in it."""
+    if exc.where is not None:
+        return exc
+    return type(exc)(exc.problem, where=where(node.running))
+
+
+def translated(error: BaseException, node: Node) -> BaseException:
+    """What left a branch, unless it is trio's word for something we know better."""
+    # trio notices when the cancel scopes of two branches overlap, and says so in terms
+    # of its own insides. The cause is always the same.
+    if node.path and isinstance(error, RuntimeError) and "ancel scope" in str(error):
+        known = UsageError(
+            "a trio cancel scope (or nursery) stayed open across a yield inside a"
+            " Gather, whose branches take turns. Put what needs it into a Step"
+        )
+        known.__cause__ = error
+        return known
+    return error
+
+
+def text_of(effect: Effect[Any] | None) -> str | None:
+    """The text a user would read, if the effect has one."""
+    text = getattr(effect, "message", None)
+    return text if isinstance(text, str) else None
+
+
+def forgotten(value: object) -> str | None:
+    """What to say of a result that is an effect or a flow; `None` of any other."""
+    if isinstance(value, Effect):
+        what = f"the effect {type(value).__name__}"
+    elif is_running(value):
+        what = f"the flow {getattr(value, '__name__', value)}"
+    else:
+        return None
+    return f"{what} came back instead of its answer: a forgotten `yield from`?"
+
+
+def not_an_effect(node: Node, value: object) -> str:
+    """What to say of a yielded value that is no effect."""
+    if isinstance(value, str):
+        hint = (
+            "`yield from` a text yields its characters. Write Elicit(...) or Log(...)"
+        )
+    elif isinstance(value, type) and issubclass(value, Effect):
+        hint = f"That is the class. Write {value.__name__}(...)"
+    elif is_running(value):
+        hint = "That is a flow. Write `yield from`, not `yield`"
+    elif callable(value):
+        hint = "Write Step(function, ...) to call it and record the result"
+    elif hasattr(node.running, "cr_frame"):
+        hint = (
+            "A handler may await effects only. Wrap other awaits in Step(...), and ask"
+            " several things at once with Gather(...)"
+        )
+    elif isinstance(value, (list, tuple)):
+        hint = "To do several things at once, write Gather(...)"
+    else:
+        hint = "A handler yields effects only"
+    return f"{value!r} is not an effect. {hint}"

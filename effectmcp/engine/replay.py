@@ -1,0 +1,998 @@
+"""Replay the journal, then go on until something must be asked or done.
+
+A `Run` is one flow in one process. It stops with what it needs and does not know who
+answers:
+
+    start() ─→ Perform(wants)  ─ performed(…) ─→ …     this process: steps, clock, chance
+            ─→ Asked(questions) ─ answered(…) ─→ …     the client, live, or
+                                  suspend()            seal the journal and forget
+            ─→ Returned(value) | Raised(error)
+
+By retry, live, from a store or from a script: the same calls in the same order, because
+an answer that arrives is nothing but an entry that was not delivered yet.
+
+The whole tree of branches advances in waves. While any leaf wants something local, those
+leaves form the wave; when every leaf waits for the client, all of them do. A wave has
+five phases, each over all its leaves in position order:
+
+    match    against the entries at hand
+    drop     what does not match, if divergence.py says that we may
+    take     from the pool, from this request's answers, from what the engine knows
+    perform  stop here until the rest is in
+    deliver  to all, then join the Gathers whose branches have all ended
+
+Which leaves are in a wave depends on the kinds of their effects only, never on whether
+an answer is at hand. So branches that share Python objects see the same order of events
+in every replay.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from contextvars import copy_context
+from typing import Any, Final, Literal, TypeAlias
+
+import attrs
+
+from .. import effects as fx
+from ..canonical import dumps, loads
+from ..effects import Effect, InputRequest
+from ..errors import (
+    BudgetError,
+    Cancelled,
+    DivergenceError,
+    FlowError,
+    NondeterminismError,
+    NotAnEffectError,
+    Restarted,
+    Signal,
+    StepInterrupted,
+    TooManyRounds,
+    UsageError,
+)
+from ..forms import Unfit
+from .askings import Askings, read_answer
+from .branches import MAX_NESTING, Node
+from .development import Watch
+from .divergence import Pool, Report, flatten, is_stopping
+from .intake import WAIT, BuriedError, ExhaustedError, Intake
+from .journal import Asking, Entry, Fingerprints, Journal, Pooled, Tag
+from .kinds import Kind, Wave, deliver, record_error, record_value, steps_in
+from .misuse import forgotten, located, text_of, translated
+from .rules import RETRY, Rules
+from .steps import read_arguments, step_name
+from .stops import (
+    Answer,
+    Asked,
+    Done,
+    Failure,
+    Perform,
+    Question,
+    Raised,
+    Returned,
+    Stop,
+    Want,
+)
+from .turn import (
+    Ended,
+    Failed,
+    bury,
+    check_branch,
+    find,
+    is_running,
+    name_of,
+    send,
+    start,
+    suspend,
+    throw,
+    where,
+)
+
+__all__ = ["LEGAL", "Run"]
+
+logger = logging.getLogger("effectmcp.engine")
+
+State: TypeAlias = Literal["new", "performing", "asking", "ended", "suspended"]
+Verb: TypeAlias = Literal["start", "performed", "answered", "cancel", "suspend"]
+
+#: Which call is legal in which state. Suspending or cancelling what is over is not an
+#: error: whoever does it is tidying up, and cannot know.
+LEGAL: Final[Mapping[Verb, frozenset[State]]] = {
+    "start": frozenset({"new"}),
+    "performed": frozenset({"performing"}),
+    "answered": frozenset({"asking"}),
+    "cancel": frozenset({"performing", "asking", "ended", "suspended"}),
+    "suspend": frozenset({"new", "performing", "asking", "ended", "suspended"}),
+}
+
+#: What salvage may find dropped that was out with the client once.
+_ANSWERS: Final = frozenset({"accepted", "declined", "dismissed", "invalid", "refused"})
+
+_NO_KWARGS: Final[Mapping[str, Any]] = {}
+
+
+def _always(what: object) -> bool:
+    return True
+
+
+def _unheard(effect: Effect[Any]) -> None:
+    pass
+
+
+class Run:
+    """One flow, from its journal on.
+
+    Args:
+        handler: A generator function, or anything that gives a generator, a coroutine
+            that awaits effects only, or a plain value when called.
+        args: Its arguments.
+        kwargs: The same by name.
+        flow_id: 16 to 64 random bytes, drawn once a flow by whoever starts it, and the
+            same in every round.
+        journal: What earlier rounds recorded. Trusted: seal it where others hold it.
+        rules: `RETRY`, `LIVE`, `TASK`, `SCRIPT`, or your own.
+        supports: Whether this request's client can be asked such a question; called
+            with an effect, or with a class for `ClientSupports`.
+        emit: Hears of each `Progress`, `Log` and `Status` that is not muted.
+        resolve: Finds a handler by `module:qualname`, for `Restart`; by default in the
+            modules that are imported.
+        name: The handler's name in reports, unless its own.
+        version: The handler's declared version, for reports.
+
+    Attributes:
+        salvaged: A report for each time this run dropped entries and went on.
+    """
+
+    def __init__(
+        self,
+        handler: Callable[..., Any],
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] = _NO_KWARGS,
+        *,
+        flow_id: bytes,
+        journal: Journal | None = None,
+        rules: Rules = RETRY,
+        supports: Callable[[Any], bool] = _always,
+        emit: Callable[[Effect[Any]], None] = _unheard,
+        resolve: Callable[[str], Callable[..., Any] | None] = find,
+        name: str | None = None,
+        version: str | None = None,
+    ) -> None:
+        given: object = handler
+        if not callable(given):
+            hint = (
+                " Give the function and its arguments, not the flow that it returns."
+                if is_running(given)
+                else ""
+            )
+            raise UsageError(f"{given!r} is not a handler.{hint}")
+        journal = Journal() if journal is None else journal
+        self.rules = rules
+        self.salvaged: list[Report] = []
+        self._handler = handler
+        self._handler_name = name_of(handler)
+        self._call = (args, kwargs)
+        self._supports = supports
+        self._resolve = resolve
+        self._name = name or self._handler_name
+        self._version = version
+        self._flow_id = flow_id
+
+        self._intake = Intake(
+            rules,
+            Fingerprints(flow_id),
+            emit=emit,
+            is_past=self._is_past,
+            find=self._find,
+        )
+        self._intake.versions.update(journal.versions)
+        self._intake.generation = journal.generation
+        # An empty journal is a first call: it may bring early answers, and is not muted.
+        self._is_first = journal == Journal()
+        self._intake.muted = not self._is_first
+        self._askings = Askings(journal)
+        self._pool = Pool(journal.pool)
+        self._restart = journal.restart
+        self._rounds = journal.rounds
+        self._state_rounds = journal.state_rounds
+        self._cancelled = journal.cancelled
+
+        self._root = Node("", copy_context(), list(journal.entries))
+        self._waves = 0
+        self._wants: dict[str, Node] = {}
+        self._answers: dict[str, Answer] = {}
+        self._restarting: fx.Restart[Any] | None = None
+        self._restart_payload = b""
+        self._cancel_wanted = False
+        self._is_cancelling = False
+        self._is_over_limit = False
+        self._state: State = "new"
+        self._stop: Stop | None = None
+        self._is_busy = False
+        self._watch = Watch() if rules.development else None
+
+    # ---- the embedder's verbs -------------------------------------------------------
+
+    def start(self, answers: Mapping[str, Answer] | None = None) -> Stop:
+        """Replay the journal and go on from there.
+
+        Args:
+            answers: What came with this request, by wire key. Answers to what is not
+                out any more are ignored.
+
+        Raises:
+            DivergenceError: The handler changed, and may not go on.
+        """
+        self._check("start")
+        self._answers = dict(answers or {})
+        return self._guard(self._begin)
+
+    def performed(self, outcomes: Mapping[str, Done | Failure]) -> Stop:
+        """Go on with what performing the wants came to: one outcome for each.
+
+        Raises:
+            UsageError: An outcome is missing, unknown, or not what the effect gives.
+            DivergenceError: The handler changed, and may not go on.
+        """
+        self._check("performed")
+        if set(outcomes) != set(self._wants):
+            raise UsageError(
+                f"performed() needs one outcome for each of {sorted(self._wants)};"
+                f" it got {sorted(outcomes)}"
+            )
+        written = {
+            key: _write_outcome(node, outcomes[key])
+            for key, node in self._wants.items()
+        }
+        for key, node in self._wants.items():
+            node.drop()  # the "started" of an at_most_once step
+            node.record(*written[key])
+        self._wants = {}
+        return self._guard(self._go)
+
+    def answered(self, answers: Mapping[str, Answer]) -> Stop:
+        """Go on with the client's answers, live; those missing are asked again.
+
+        Raises:
+            DivergenceError: The handler changed, and may not go on.
+        """
+        self._check("answered")
+        self._answers = dict(answers)
+        self._intake.spent = 0  # a new round
+        return self._guard(self._go)
+
+    def cancel(self) -> Stop:
+        """End the flow: `Cancelled` is thrown, and cleanup may perform local effects.
+
+        What is being performed is waited for: call `performed` as always. A second
+        cancel ends the flow for good, wherever it is.
+        """
+        self._check("cancel")
+        if self._state in ("ended", "suspended"):
+            return self._stop or Raised(Cancelled())
+        if self._cancelled is not None or self._cancel_wanted:
+            self.suspend()
+            self._stop = Raised(Cancelled())
+            return self._stop
+        self._cancel_wanted = True
+        if self._state == "performing":
+            assert self._stop is not None
+            return self._stop
+        # Answers that came and were not delivered are not delivered any more: a replay
+        # must find cleanup's own entries here.
+        for node in self._root.nodes():
+            node.drop()
+        return self._guard(self._go)
+
+    def suspend(self) -> Journal:
+        """End the round: unwind every generator, performing nothing, and forget them.
+
+        Returns:
+            The journal to go on from.
+        """
+        self._check("suspend")
+        if self._state not in ("ended", "suspended"):
+            self._unwind()
+            self._state = "suspended"
+        return self.journal
+
+    @property
+    def journal(self) -> Journal:
+        """What was recorded so far. Take it at any stop.
+
+        Raises:
+            UsageError: This round passed the limit on rounds, so nothing may leave it.
+        """
+        if self._is_over_limit:
+            raise UsageError(
+                "this round passed the limit on rounds: it must end here, and no state"
+                " may leave it"
+            )
+        return Journal(
+            entries=self._root.snapshot(),
+            asked=dict(self._askings.asked),
+            tallies=dict(self._askings.tallies),
+            pool=tuple(self._pool),
+            versions=dict(self._intake.versions),
+            generation=self._intake.generation,
+            restart=self._restart,
+            rounds=self._rounds,
+            state_rounds=self._state_rounds,
+            cancelled=self._cancelled,
+        )
+
+    @property
+    def where(self) -> str | None:
+        """`file:line` at which the flow is. Safe to read from another thread."""
+        leaves = self._root.leaves()
+        return where(leaves[0].running) if leaves else None
+
+    def _check(self, verb: Verb) -> None:
+        if self._is_busy:
+            raise UsageError(
+                f"{verb}() was called while the run is going on: from inside its own"
+                " handler, or from another thread"
+            )
+        if self._state not in LEGAL[verb]:
+            raise UsageError(f"{verb}() makes no sense when the run is {self._state}")
+
+    def _guard(self, advance: Callable[[], Stop]) -> Stop:
+        self._is_busy = True
+        if self._watch is not None:
+            self._watch.begin()
+        try:
+            self._stop = advance()
+        except ExhaustedError:
+            self._stop = Raised(
+                BudgetError(
+                    f"{self._name} yielded {self.rules.yields:,} times in one round"
+                    " without asking or returning: a loop that never ends?",
+                    where=self.where,
+                )
+            )
+            self._unwind()
+        except BaseException:
+            self._unwind()
+            self._state = "suspended"
+            raise
+        finally:
+            self._is_busy = False
+            self._answers = {}
+            if self._watch is not None:
+                self._watch.end()
+        match self._stop:
+            case Perform():
+                self._state = "performing"
+            case Asked():
+                self._state = "asking"
+            case Returned() | Raised():
+                self._state = "ended"
+        if self._watch is not None and isinstance(self._stop, Returned):
+            self._watch.report(self._name)
+        return self._stop
+
+    def _unwind(self) -> None:
+        for node in list(self._root.nodes()):
+            running, node.running = node.running, None
+            if running is not None:
+                suspend(running, node.context)
+
+    # ---- beginning, and beginning again ---------------------------------------------
+
+    def _begin(self) -> Stop:
+        handler, (args, kwargs) = self._handler, self._call
+        if self._restart is not None:
+            handler, (args, kwargs) = self._find_restarted(self._restart)
+        self._open(handler, args, kwargs)
+        return self._go()
+
+    def _open(
+        self, handler: Callable[..., Any], args: tuple[Any, ...], kwargs: Any
+    ) -> None:
+        root = self._root
+        out = start(handler, args, kwargs, root.context)
+        if isinstance(out, Ended):
+            root.end(result=out.value)
+        elif isinstance(out, Failed):
+            root.end(failure=out.error)
+        else:
+            root.running = out
+            self._turn(root, None, None)
+            self._join()
+
+    def _find(self, name: str) -> Callable[..., Any] | None:
+        return self._handler if name == self._handler_name else self._resolve(name)
+
+    def _find_restarted(
+        self, payload: bytes
+    ) -> tuple[Callable[..., Any], tuple[Any, Any]]:
+        name, *written = loads(payload)
+        handler = self._find(name)
+        if handler is not None:
+            try:
+                return handler, read_arguments(handler, written)
+            except UsageError as exc:
+                logger.warning("%s", exc)
+        raise DivergenceError(
+            self._refusing_verdict(), self._report("gone", None, name, None)
+        )
+
+    def _next_generation(self, restart: fx.Restart[Any]) -> None:
+        if self._root.next_entry() is not None:
+            self._diverge("left over", self._root)
+        payload = self._restart_payload
+        self._restarting = None
+        self._restart = payload
+        self._intake.generation += 1
+        self._intake.versions.clear()
+        self._intake.spend()
+        self._askings = Askings(Journal(generation=self._intake.generation))
+        self._pool = Pool(())
+        self._cancelled = None
+        self._waves = 0
+        self._root = Node("", copy_context(), [])
+        args, kwargs = read_arguments(restart.handler, loads(payload)[1:])
+        self._open(restart.handler, args, kwargs)
+
+    # ---- the schedule ---------------------------------------------------------------
+
+    def _go(self) -> Stop:
+        while True:
+            if not self._is_cancelling and (
+                self._cancel_wanted or self._cancelled == self._waves
+            ):
+                self._begin_cancelling()
+            stop = self._finish() if self._root.ended else self._take_wave()
+            if stop is not None:
+                return stop
+
+    def _begin_cancelling(self) -> None:
+        # In the journal it is a count of waves: the schedule is the same in every
+        # replay, so a count is a position.
+        self._is_cancelling = True
+        self._cancelled = self._waves
+        self._restarting = None
+        if not self._root.ended:
+            self._close(self._root, Cancelled)
+            self._join()
+
+    def _take_wave(self) -> Stop | None:
+        leaves = self._root.leaves()
+        wave = [leaf for leaf in leaves if _kind(leaf).wave is Wave.LOCAL] or leaves
+        fresh = self._match(wave)
+        if fresh:
+            if self._is_anything_ahead(wave):
+                self._diverge("left over", fresh[0])
+                fresh = wave
+            self._take(fresh)
+            fresh = [leaf for leaf in fresh if leaf.next_entry() is None]
+        if fresh:
+            is_local = _kind(fresh[0]).wave is Wave.LOCAL
+            stop = self._perform(fresh) if is_local else self._ask(fresh)
+            if stop is not None:
+                return stop
+        self._deliver(wave)
+        return None
+
+    # ---- match ----------------------------------------------------------------------
+
+    def _match(self, wave: list[Node]) -> list[Node]:
+        """The leaves that have no entry; the others are ready for delivery."""
+        fresh = []
+        for leaf in wave:
+            entry = leaf.next_entry()
+            if entry is None:
+                fresh.append(leaf)
+            elif leaf.ready:
+                pass
+            elif (
+                entry.key != leaf.key
+                or entry.shape != leaf.shape
+                or entry.render != leaf.render
+            ):
+                self._diverge("differs", leaf, entry)
+                return wave
+            elif not self._prepare(leaf, entry):
+                fresh.append(leaf)
+                if self._is_anything_ahead([one for one in wave if one is not leaf]):
+                    # Something was built on the answer that no longer fits.
+                    self._diverge("differs", leaf, entry)
+                    return wave
+        return fresh
+
+    def _prepare(self, leaf: Node, entry: Entry) -> bool:
+        """Compute what `leaf` will get, or give up on an answer that no longer fits."""
+        assert leaf.effect is not None
+        assert leaf.subject is not None
+        if entry.tag == "started":
+            # Begun in another process, which was lost before it could say more.
+            leaf.drop()
+            interrupted = StepInterrupted(step_name(steps_in(leaf.subject)[0]))
+            leaf.record(*record_error(leaf.subject, _kind(leaf), interrupted))
+            entry = leaf.entries[-1]
+        leaf.value = leaf.error = None
+        try:
+            leaf.value = deliver(leaf.effect, _kind(leaf), entry)
+        except Unfit as exc:
+            # A validator changed since, so the answer does not fit *today's* form. That
+            # is no divergence of the handler's.
+            leaf.problems = tuple(exc.problems)
+            del leaf.entries[leaf.position]
+            self._askings.count(leaf.place)
+            return False
+        except UsageError as exc:
+            leaf.error = located(exc, leaf)
+        except Exception as exc:
+            leaf.error = exc
+        leaf.ready = True
+        return True
+
+    def _is_past(self) -> bool:
+        """Whether anything was recorded or asked beyond what was delivered so far."""
+        return bool(self._askings.unreached) or self._is_anything_ahead([])
+
+    def _is_anything_ahead(self, wave: list[Node]) -> bool:
+        """Whether any sequence holds an entry beyond this wave."""
+        root = self._root
+        if root.children is None:
+            return len(root.entries) > root.position + len(wave)
+        in_wave = set(map(id, wave))
+        return any(
+            len(node.entries) > node.position + (id(node) in in_wave)
+            for node in root.nodes()
+        )
+
+    # ---- drop -----------------------------------------------------------------------
+
+    def _diverge(
+        self,
+        cause: Literal["differs", "left over", "surplus"],
+        node: Node,
+        entry: Entry | None = None,
+    ) -> None:
+        """Drop every entry that was not delivered, in the whole flow, if we may.
+
+        Raises:
+            DivergenceError: We may not.
+        """
+        nodes = list(self._root.nodes())
+        if entry is None:
+            # The last one: that is the one which lies beyond, whoever holds it.
+            entry = next(n.entries[-1] for n in reversed(nodes) if n.next_entry())
+        current = None if node.ended else node.key
+        report = self._report(cause, node, f"{entry.key} ({entry.tag})", current)
+        if (
+            cause == "differs"
+            and (entry.key, entry.shape) == (node.key, node.shape)
+            and isinstance(node.subject, InputRequest)
+        ):
+            # Only the text differs: a stale answer, whose question is asked again.
+            report = attrs.evolve(report, cause="stale")
+            self._askings.note_stale(node.place)
+        if self.rules.policy != "salvage":
+            raise DivergenceError(self.rules.policy, report)
+        dropped: list[Pooled] = []
+        for one in nodes:
+            dropped += flatten(one.entries[one.position :], one.path)
+        if is_stopping(dropped):
+            raise DivergenceError("stop", report)
+        logger.info("salvaging: %s", report)
+        self.salvaged.append(report)
+        for one in nodes:
+            one.drop()
+        for pooled in dropped:
+            if pooled.entry.tag in _ANSWERS:
+                self._askings.count(pooled.path + pooled.entry.key)
+        self._pool.add(dropped)
+
+    def _refusing_verdict(self) -> str:
+        return "park" if self.rules.policy == "park" else "stop"
+
+    def _report(
+        self, cause: Any, node: Node | None, recorded: str | None, current: str | None
+    ) -> Report:
+        place = "at the start"
+        if node is not None:
+            branch = f"branch {node.path.rstrip('/')}, " if node.path else ""
+            place = f"{branch}entry {node.position}"
+        return Report(
+            handler=self._name,
+            version=self._version,
+            round=self._rounds,
+            place=place,
+            recorded=recorded,
+            current=current,
+            text=text_of(node.subject) if node is not None and current else None,
+            where=where(node.running) if node is not None else None,
+            cause=cause,
+        )
+
+    # ---- take -----------------------------------------------------------------------
+
+    def _take(self, fresh: list[Node]) -> None:
+        if self._pool:
+            # Everyone's own first: a question elsewhere must not take the answer of one
+            # that comes later in this very wave.
+            for here in (True, False):
+                for leaf in fresh:
+                    if leaf.next_entry() is None:
+                        self._take_pooled(leaf, here=here)
+        for leaf in fresh:
+            if leaf.next_entry() is None:
+                self._take_known(leaf)
+            entry = leaf.next_entry()
+            if entry is not None:
+                self._prepare(leaf, entry)
+
+    def _take_pooled(self, leaf: Node, *, here: bool) -> None:
+        entry = self._pool.take(leaf.path, leaf.shape, leaf.render, here=here)
+        if entry is not None:
+            self._askings.withdraw(leaf.place)
+            leaf.record(entry.tag, entry.payload)
+            leaf.is_new = False  # heard in an earlier round, so nothing is unmuted
+
+    def _take_known(self, leaf: Node) -> None:
+        match leaf.subject:
+            case InputRequest():
+                self._take_answer(leaf, leaf.subject)
+            case fx.ClientSupports():
+                supports = bool(self._supports(leaf.subject.what))
+                leaf.record(*record_value(leaf.subject, _kind(leaf), supports))
+            case fx.Restart():
+                leaf.record("restart", _kind(leaf).render(leaf.subject))
+            case _:
+                pass
+
+    def _take_answer(self, leaf: Node, subject: InputRequest[Any]) -> None:
+        out = self._askings.at(leaf.place)
+        if out is not None:
+            wire, asking = out
+            answer = self._answers.get(wire)
+            if (asking.shape, asking.render) != (leaf.shape, leaf.render):
+                if answer is not None:
+                    self._askings.note_stale(leaf.place)
+                self._askings.withdraw(leaf.place)
+            elif answer is not None:
+                self._take_response(leaf, subject, asking, answer)
+                return
+            elif self._supports(subject):
+                return  # still out, under the same key
+            else:
+                self._askings.withdraw(leaf.place)
+        if not self._supports(subject):
+            leaf.record("unasked", b"null")
+        elif self._is_first and self.rules.early_answers and subject.key is not None:
+            early = self._askings.early(leaf.place, self._answers)
+            if early is not None:
+                self._take_early(leaf, subject, early)
+
+    def _take_response(
+        self, leaf: Node, subject: InputRequest[Any], asking: Asking, answer: Answer
+    ) -> None:
+        self._askings.settle(leaf.place)
+        try:
+            leaf.record(*read_answer(subject, _kind(leaf), answer))
+        except Unfit as exc:
+            unfit = asking.unfit + 1
+            if unfit >= self.rules.unfit:
+                leaf.record("invalid", dumps(list(exc.problems)))
+                return
+            leaf.problems = tuple(exc.problems)
+            self._askings.count(leaf.place)
+            self._askings.add(leaf.place, leaf.shape, leaf.render, unfit)
+
+    def _take_early(
+        self, leaf: Node, subject: InputRequest[Any], answer: Answer
+    ) -> None:
+        try:
+            leaf.record(*read_answer(subject, _kind(leaf), answer))
+        except Unfit:
+            logger.debug("an early answer for %s does not fit", leaf.place)
+
+    # ---- perform --------------------------------------------------------------------
+
+    def _perform(self, fresh: list[Node]) -> Stop:
+        wants = []
+        for leaf in fresh:
+            assert leaf.subject is not None
+            self._wants[leaf.place] = leaf
+            wants.append(Want(leaf.place, leaf.subject, leaf.context))
+            if any(step.options.at_most_once for step in steps_in(leaf.subject)):
+                # Whoever finds only this knows that it was begun, and not whether it
+                # ended. The driver saves the journal before it performs anything.
+                leaf.record("started", b"null")
+        return Perform(tuple(wants))
+
+    def _ask(self, fresh: list[Node]) -> Stop | None:
+        asking = [leaf for leaf in fresh if isinstance(leaf.subject, InputRequest)]
+        for leaf in fresh:
+            if leaf not in asking:
+                leaf.record("checkpoint", b"null")
+                self._prepare(leaf, leaf.entries[-1])
+        if not asking and not self.rules.shed:
+            return None
+        limit = self._limit_reached(is_state_only=not asking)
+        if limit is not None:
+            self._is_over_limit = True
+            for leaf in asking or fresh:
+                leaf.error = TooManyRounds(limit, state_only=not asking)
+            return None
+        self._askings.keep_only({leaf.place for leaf in asking})
+        asked = Asked(tuple(map(self._question, asking)))
+        self._rounds += 1
+        self._state_rounds += not asking
+        return self._check_stale(asked) or asked
+
+    def _limit_reached(self, *, is_state_only: bool) -> int | None:
+        rules = self.rules
+        if rules.rounds is not None and self._rounds >= rules.rounds:
+            return rules.rounds
+        if (
+            is_state_only
+            and rules.state_rounds is not None
+            and self._state_rounds >= rules.state_rounds
+        ):
+            return rules.state_rounds
+        return None
+
+    def _question(self, leaf: Node) -> Question:
+        assert isinstance(leaf.subject, InputRequest)
+        out = self._askings.at(leaf.place)
+        wire = (
+            self._askings.add(leaf.place, leaf.shape, leaf.render)
+            if out is None
+            else out[0]
+        )
+        return Question(wire, leaf.subject, leaf.problems, where(leaf.running))
+
+    def _check_stale(self, asked: Asked) -> Stop | None:
+        """Refuse a question that will never be answered, because its text never stays.
+
+        A server that asks again and again whether "12:31" suits would do so until the
+        client gives up. Replayed once more, cold, such a handler asks something else
+        again; a handler that was merely edited does not.
+        """
+        if not self._askings.stale:
+            return None
+        error = self._replay_cold(asked)
+        if error is not None:
+            self._unwind()
+            return Raised(error)
+        for place in self._askings.stale:
+            if self._askings.tallies[place].stale >= self.rules.stale:
+                raise DivergenceError(
+                    self._refusing_verdict(),
+                    self._report("versions", None, place, place),
+                )
+        return None
+
+    def _replay_cold(self, asked: Asked) -> NondeterminismError | None:
+        args, kwargs = self._call
+        again = Run(
+            self._handler,
+            args,
+            kwargs,
+            flow_id=self._flow_id,
+            journal=self.journal,
+            rules=attrs.evolve(self.rules, policy="strict", rounds=None),
+            supports=self._supports,
+            resolve=self._resolve,
+            name=self._name,
+        )
+        second: object
+        try:
+            second = again.start()
+        except DivergenceError as exc:
+            second = exc
+        else:
+            again.suspend()
+        theirs = second.questions if isinstance(second, Asked) else ()
+        said = [(one.key, one.effect) for one in asked.questions]
+        if isinstance(second, Asked) and said == [(o.key, o.effect) for o in theirs]:
+            return None
+        pairs = zip(asked.questions, theirs, strict=False)
+        one = next((pair for pair in pairs if pair[0] != pair[1]), None)
+        what = f"and then came to {second}"
+        if one is not None:
+            what = " and then ".join(repr(text_of(each.effect)) for each in one)
+        return NondeterminismError(
+            f"{self._name} asked {what}, over the same journal. What a question shows"
+            " must come from answers and arguments, or from Now(), Uuid(), Random() and"
+            " Step(...), which are recorded",
+            where=one[0].where if one is not None else None,
+        )
+
+    # ---- deliver --------------------------------------------------------------------
+
+    def _deliver(self, wave: list[Node]) -> None:
+        # Every position first: what a delivery starts must see the whole wave as past.
+        for leaf in wave:
+            leaf.position += leaf.next_entry() is not None
+        self._waves += 1
+        for leaf in wave:
+            if leaf.is_new or leaf.error is not None:
+                self._intake.spend()
+            if leaf.is_new:
+                self._intake.muted = False
+            value, error = leaf.value, leaf.error
+            leaf.ready = leaf.is_new = False
+            leaf.value = leaf.error = None
+            leaf.problems = ()
+            if isinstance(leaf.subject, fx.Restart) and error is None:
+                self._restarting = leaf.subject
+                self._restart_payload = leaf.entries[-1].payload
+                leaf.closing = Restarted
+                error = Restarted()
+            elif isinstance(leaf.subject, fx.Detach):
+                self._intake.detached = True
+            self._turn(leaf, value, error)
+        self._join()
+
+    def _turn(self, node: Node, value: Any, error: BaseException | None) -> None:
+        """Run one node until it waits for something or ends."""
+        running, context = node.running, node.context
+        assert running is not None
+        while True:
+            if error is None:
+                out = send(running, context, value)
+            else:
+                out = throw(running, context, error)
+            if isinstance(out, Ended):
+                node.end(result=out.value)
+                return
+            if isinstance(out, Failed):
+                node.end(failure=translated(out.error, node))
+                return
+            try:
+                if self._watch is not None and isinstance(out.effect, Effect):
+                    self._watch.performed(out.effect)
+                value, error = self._intake.receive(node, out.effect), None
+                if value is WAIT:
+                    if isinstance(node.subject, fx.Gather):
+                        self._begin_gather(node, node.subject)
+                    else:
+                        self._askings.unreached.discard(node.place)
+                    return
+            except BuriedError:
+                assert node.closing is not None
+                bury(running)
+                node.end(failure=node.closing())
+                return
+            except UsageError as exc:
+                error = located(exc, node)
+                self._intake.spend()
+            except (FlowError, Signal) as exc:
+                error = exc
+                self._intake.spend()
+
+    # ---- branches -------------------------------------------------------------------
+
+    def _begin_gather(self, node: Node, gather: fx.Gather[Any]) -> None:
+        if node.depth >= MAX_NESTING:
+            raise UsageError(
+                f"Gather() inside Gather(), {MAX_NESTING} deep: put the branches of"
+                " the inner ones into one"
+            )
+        flows = [branch for branch in gather.branches if is_running(branch)]
+        if len(set(map(id, flows))) != len(flows):
+            raise UsageError(
+                "Gather() was given one flow twice; call the function once a branch"
+            )
+        running = [check_branch(branch) for branch in gather.branches]
+        self._intake.identify_gather(node)
+        recorded = self._recorded_branches(node, len(running))
+        node.position += 1
+        node.gather = gather
+        node.children = [
+            Node(
+                path=f"{node.place}/{index}/",
+                context=node.context.copy(),
+                entries=list(recorded[index]) if index < len(recorded) else [],
+                depth=node.depth + 1,
+                running=one,
+            )
+            for index, one in enumerate(running)
+        ]
+        for child in node.children:
+            self._turn(child, None, None)
+
+    def _recorded_branches(self, node: Node, count: int) -> tuple[Any, ...]:
+        entry = node.next_entry()
+        if entry is not None:
+            if (entry.key, entry.shape) != (node.key, node.shape):
+                self._diverge("differs", node, entry)
+            elif len(entry.branches) > count:
+                self._diverge("surplus", node, entry)
+            else:
+                return entry.branches
+        node.record("gather", b"null")
+        node.is_new = False
+        return ()
+
+    def _join(self) -> None:
+        """Hand results and failures of Gathers upwards, until nothing moves."""
+        moved = self._root.children is not None
+        while moved:
+            moved = False
+            for node in list(self._root.nodes()):
+                if node.children is not None and self._settle(node, node.children):
+                    moved = True
+
+    def _settle(self, node: Node, children: list[Node]) -> bool:
+        moved = False
+        failed = [child.failure for child in children if child.failure is not None]
+        if failed and node.failing is None:
+            # The lowest position of those that failed in this wave; later waves are not
+            # waited for.
+            moved = True
+            node.failing = failed[0]
+            for child in children:
+                if not child.ended:
+                    self._close(child, Cancelled)
+        if not all(child.ended for child in children):
+            return moved
+        if any(child.next_entry() is not None for child in children):
+            self._diverge("left over", node)
+        assert node.gather is not None
+        error = node.failing
+        results = [child.result for child in children]
+        said = next(filter(None, map(forgotten, results)), None)
+        if error is None and said is not None:
+            error = located(NotAnEffectError(f"in a branch, {said}"), node)
+        value = results if node.gather.as_list else tuple(results)
+        node.close_gather()
+        self._turn(node, value, error)
+        return True
+
+    def _close(self, node: Node, signal: type[Signal]) -> None:
+        """Throw `signal` into the live branches below `node`, then into `node`."""
+        node.closing = signal
+        if node.children is None:
+            self._turn(node, None, signal())
+            return
+        # Its own turn comes when the branches' cleanup has ended, at the join.
+        node.failing = signal()
+        for child in node.children:
+            if not child.ended:
+                self._close(child, signal)
+
+    # ---- the end --------------------------------------------------------------------
+
+    def _finish(self) -> Stop | None:
+        root = self._root
+        if self._restarting is not None:
+            self._next_generation(self._restarting)
+            return None
+        if root.next_entry() is not None:
+            if root.failure is None or self.rules.policy == "park":
+                self._diverge("left over", root)
+            else:
+                # The handler's own exception is the news; what is left only follows.
+                logger.info("%s raised with entries left over", self._name)
+        if root.failure is not None:
+            return Raised(root.failure)
+        said = forgotten(root.result)
+        if said is not None:
+            return Raised(NotAnEffectError(f"{self._name}: {said}"))
+        return Returned(root.result)
+
+
+def _kind(node: Node) -> Kind:
+    assert node.kind is not None
+    return node.kind
+
+
+def _write_outcome(leaf: Node, outcome: Done | Failure) -> tuple[Tag, bytes]:
+    subject, kind = leaf.subject, _kind(leaf)
+    assert subject is not None
+    if isinstance(outcome, Done):
+        return record_value(subject, kind, outcome.value)
+    if kind.tag != "done" or not isinstance(outcome.error, Exception):
+        raise UsageError(
+            f"{leaf.key} cannot fail: answer {type(subject).__name__} with Done(...),"
+            " and let what is no Exception pass"
+        )
+    # The original traceback is seen here once; replays rebuild the exception without.
+    logger.info("the step %s raised", leaf.place, exc_info=outcome.error)
+    return record_error(subject, kind, outcome.error)

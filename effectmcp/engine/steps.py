@@ -1,0 +1,416 @@
+"""A step's arguments, result and failure ↔ JSON.
+
+A step is identified by its name and arguments, so these must be plain data. Its result
+is read back by the return annotation, which is looked at *before* the step is performed:
+afterwards it would be too late to say that the receipt cannot be recorded.
+
+One cattrs converter serves them all. It is made at first use, because an author who
+only imports effectmcp should not pay for it.
+"""
+
+from __future__ import annotations
+
+import builtins
+import datetime as dt
+import decimal
+import enum
+import inspect
+import typing
+import uuid
+from collections.abc import Callable
+from functools import cache, lru_cache
+from types import NoneType, UnionType
+from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
+
+import attrs
+from attrs import frozen
+
+from ..canonical import JSON, dumps, loads
+from ..effects import PROVIDED, Step, StepOptions
+from ..errors import (
+    CanonicalError,
+    EffectMCPError,
+    StepError,
+    StepFailed,
+    StepInterrupted,
+    ToolError,
+    UsageError,
+)
+from .turn import name_of
+
+__all__ = [
+    "StepSpec",
+    "converter",
+    "failure_from",
+    "failure_to",
+    "provided_names",
+    "read_arguments",
+    "spec_of",
+    "step_name",
+    "write_arguments",
+]
+
+#: A failure's text travels in every later state: enough to read, not a log file.
+MAX_MESSAGE: Final = 2000
+
+
+@cache
+def converter() -> Any:
+    """The converter for step arguments, step results and `Restart` arguments."""
+    import cattrs
+
+    made = cattrs.Converter(forbid_extra_keys=False, unstruct_collection_overrides={})
+
+    def text(value: object) -> str:
+        return str(value)
+
+    def isoformat(value: dt.date | dt.time) -> str:
+        return value.isoformat()
+
+    for class_ in (uuid.UUID, decimal.Decimal):
+        made.register_unstructure_hook(class_, text)
+        made.register_structure_hook(class_, _from_text(class_))
+    for timed in (dt.datetime, dt.date, dt.time):
+        made.register_unstructure_hook(timed, isoformat)
+        made.register_structure_hook(timed, _from_iso(timed))
+    made.register_unstructure_hook(dt.timedelta, dt.timedelta.total_seconds)
+    made.register_structure_hook(
+        dt.timedelta, lambda value, _: dt.timedelta(seconds=value)
+    )
+    made.register_unstructure_hook(bytes, lambda value: value.hex())
+    made.register_structure_hook(bytes, lambda value, _: bytes.fromhex(value))
+    # cattrs coerces by calling the class, so that `int("3")` and `str(None)` pass. A
+    # result of another type than annotated is a bug to report, not to paper over.
+    for plain in (str, int, float, bool):
+        made.register_structure_hook(plain, _exactly(plain))
+    made.register_unstructure_hook_func(_is_set, _sorted_set(made))
+    return made
+
+
+def _from_text(class_: Any) -> Callable[[Any, Any], Any]:
+    return lambda value, _: class_(value)
+
+
+def _from_iso(class_: Any) -> Callable[[Any, Any], Any]:
+    return lambda value, _: class_.fromisoformat(value)
+
+
+def _exactly(class_: Any) -> Callable[[Any, Any], Any]:
+    def check(value: Any, _: Any) -> Any:
+        if class_ is float and type(value) is int:
+            return float(value)
+        if type(value) is not class_:
+            raise TypeError(f"{value!r} is not {class_.__name__}")
+        return value
+
+    return check
+
+
+def _is_set(type_: Any) -> bool:
+    return (get_origin(type_) or type_) in (set, frozenset)
+
+
+def _sorted_set(made: Any) -> Callable[[Any], list[Any]]:
+    # A set's order differs from process to process, and these bytes are compared.
+    def unstructure(value: Any) -> list[Any]:
+        return sorted((made.unstructure(item) for item in value), key=dumps)
+
+    return unstructure
+
+
+# ---- arguments ----------------------------------------------------------------------
+
+_SCALARS: Final = frozenset({str, int, float, bool, NoneType})
+
+
+def step_name(step: Step[Any]) -> str:
+    """What a step is called in journals."""
+    return step.options.name or name_of(step.fn)
+
+
+def write_arguments(args: tuple[Any, ...], kwargs: Any) -> list[JSON]:
+    """Arguments as JSON: `[args, kwargs]`.
+
+    Raises:
+        CanonicalError: when one is not plain data.
+    """
+    if not kwargs and all(type(arg) in _SCALARS for arg in args):
+        return [list(args), {}]
+    try:
+        return [
+            [converter().unstructure(arg) for arg in args],
+            {name: converter().unstructure(arg) for name, arg in kwargs.items()},
+        ]
+    except RecursionError:
+        raise CanonicalError("an argument that contains itself") from None
+
+
+def read_arguments(
+    function: Callable[..., Any], written: JSON
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments that `write_arguments` wrote, by `function`'s annotations.
+
+    Raises:
+        UsageError: when `function` does not take them.
+    """
+    args, kwargs = written
+    hints = _hints(function)
+    try:
+        bound = inspect.signature(function).bind(*args, **kwargs)
+    except TypeError as exc:
+        raise UsageError(f"{name_of(function)}: {exc}") from None
+    parameters = bound.signature.parameters
+    for name, value in bound.arguments.items():
+        if name not in hints:
+            continue
+        hint = hints[name]
+        try:
+            match parameters[name].kind:
+                case inspect.Parameter.VAR_POSITIONAL:
+                    built: Any = tuple(_structure(one, hint) for one in value)
+                case inspect.Parameter.VAR_KEYWORD:
+                    built = {key: _structure(one, hint) for key, one in value.items()}
+                case _:
+                    built = _structure(value, hint)
+        except Exception as exc:
+            raise UsageError(
+                f"{name_of(function)}: the argument {name} does not come back as"
+                f" {hint}: {exc}"
+            ) from None
+        bound.arguments[name] = built
+    return bound.args, bound.kwargs
+
+
+def _structure(value: JSON, type_: Any) -> Any:
+    return value if type_ in _UNTYPED else converter().structure(value, type_)
+
+
+def provided_names(function: Callable[..., Any]) -> dict[str, Any]:
+    """The parameters that a driver fills in, with their annotations."""
+    hints = _hints(function)
+    return {
+        name: hints.get(name)
+        for name, parameter in _parameters(function).items()
+        if parameter.default is PROVIDED
+    }
+
+
+def _parameters(function: Callable[..., Any]) -> Any:
+    try:
+        return inspect.signature(function).parameters
+    except (TypeError, ValueError):  # some builtins have no signature
+        return {}
+
+
+def _hints(function: Callable[..., Any]) -> dict[str, Any]:
+    # A bound method, a callable object or a partial keeps its annotations elsewhere.
+    while not hasattr(function, "__annotations__") and hasattr(function, "func"):
+        function = function.func
+    if not inspect.isroutine(function) and not hasattr(function, "__annotations__"):
+        function = type(function).__call__
+    try:
+        return typing.get_type_hints(function, include_extras=True)
+    except NameError as exc:
+        raise StepError(
+            f"{name_of(function)}: {exc.name!r} in an annotation could not be"
+            " resolved; define it at module level"
+        ) from None
+    except TypeError:  # a builtin without annotations
+        return {}
+
+
+# ---- results ------------------------------------------------------------------------
+
+#: Annotations that promise nothing: the result must be plain JSON as it is.
+_UNTYPED: Final = (inspect.Parameter.empty, Any, object)
+
+
+@frozen(eq=False)
+class StepSpec:
+    """What is known of a step's function before it is performed.
+
+    Attributes:
+        returns: The return annotation, or one of `_UNTYPED`.
+        is_async: Whether it must be awaited.
+        provided: Parameters that a driver fills in.
+    """
+
+    returns: Any
+    is_async: bool
+    provided: dict[str, Any]
+
+    def write(self, value: Any) -> bytes:
+        """A result as canonical JSON.
+
+        Raises:
+            StepError: when it would not come back as it is.
+        """
+        try:
+            if self.returns in _UNTYPED:
+                return dumps(value)
+            written = dumps(converter().unstructure(value, self.returns))
+            self.read(written)
+        except UsageError as exc:
+            raise StepError(f"the result cannot be recorded: {exc.problem}") from None
+        except Exception as exc:
+            raise StepError(
+                f"the result {value!r} does not come back as {self.returns}: {exc}"
+            ) from None
+        return written
+
+    def read(self, payload: bytes) -> Any:
+        """The result that `write` wrote, built afresh."""
+        return _structure(loads(payload), self.returns)
+
+
+def spec_of(step: Step[Any]) -> StepSpec:
+    """The spec of a step's function, looked at once a function.
+
+    Raises:
+        StepError: when its return annotation promises what cannot be recorded.
+    """
+    try:
+        return _spec(step.fn)
+    except TypeError as exc:
+        if "unhashable" not in str(exc):
+            raise
+        return _spec.__wrapped__(step.fn)
+
+
+# Bounded: functions made at run time must not pile up here for ever.
+@lru_cache(maxsize=1024)
+def _spec(function: Callable[..., Any]) -> StepSpec:
+    returns = _hints(function).get("return", Any)
+    if returns not in _UNTYPED:
+        _refuse_unrecordable(returns, name_of(function), set())
+        try:
+            converter().get_structure_hook(returns)
+        except Exception as exc:
+            raise StepError(
+                f"{name_of(function)}: a result of type {returns} cannot be read back:"
+                f" {exc}"
+            ) from None
+    call = getattr(function, "__call__", None)  # noqa: B004  # an async __call__
+    return StepSpec(
+        returns=returns,
+        is_async=inspect.iscoroutinefunction(inspect.unwrap(function))
+        or inspect.iscoroutinefunction(call),
+        provided=provided_names(function),
+    )
+
+
+_RECORDABLE: Final = frozenset(
+    {str, int, float, bool, NoneType, None, bytes, Any, object}
+    | {dt.datetime, dt.date, dt.time, dt.timedelta, uuid.UUID, decimal.Decimal}
+)
+_CONTAINERS: Final = frozenset({list, tuple, set, frozenset, dict})
+
+
+def _refuse_unrecordable(type_: Any, of: str, seen: set[Any]) -> None:
+    origin = get_origin(type_)
+    if origin is Annotated:
+        return _refuse_unrecordable(get_args(type_)[0], of, seen)
+    if origin is Literal or type_ in _RECORDABLE or type_ in _CONTAINERS:
+        return None
+    if origin in (Union, UnionType) or origin in _CONTAINERS:
+        for arg in get_args(type_):
+            if arg is not Ellipsis:
+                _refuse_unrecordable(arg, of, seen)
+        return None
+    class_ = origin or type_
+    if isinstance(class_, type) and issubclass(class_, enum.Enum):
+        return None
+    if not isinstance(class_, type) or not (
+        attrs.has(class_)
+        or hasattr(class_, "__dataclass_fields__")
+        or typing.is_typeddict(class_)
+        or hasattr(class_, "_fields")
+    ):
+        raise StepError(
+            f"{of} returns {type_}, which cannot be recorded. Return plain data, an"
+            " attrs class, or what you need to find the object again"
+        )
+    if class_ not in seen:
+        seen.add(class_)
+        for hint in typing.get_type_hints(class_).values():
+            if not isinstance(hint, typing.TypeVar):
+                _refuse_unrecordable(hint, of, seen)
+    return None
+
+
+# ---- failures -----------------------------------------------------------------------
+
+# Thrown as themselves these would end a generator, or an outer loop, in silence.
+_NEVER_AS_ITSELF: Final = (StopIteration, StopAsyncIteration)
+
+
+def failure_to(error: Exception, options: StepOptions) -> bytes:
+    """A step's exception as canonical JSON."""
+    class_ = type(error)
+    text = str(error)
+    if len(text) > MAX_MESSAGE:
+        text = text[:MAX_MESSAGE] + "…"
+    base = next((one for one in options.raises if isinstance(error, one)), None)
+    if isinstance(error, StepError):
+        # Ours, about the result: never the author's to catch as something else.
+        return dumps({"own": "StepError", "args": [_clean(error.problem)]})
+    if isinstance(error, StepInterrupted):
+        return dumps({"own": "StepInterrupted", "args": [_clean(error.name)]})
+    if isinstance(error, ToolError):
+        return dumps({"own": "ToolError", "args": [_clean(error.message)]})
+    named: dict[str, JSON] = {}
+    if base is not None:
+        named = {"class": name_of(base)}
+    elif class_.__module__ == "builtins" and not issubclass(class_, _NEVER_AS_ITSELF):
+        named = {"builtin": class_.__name__}
+    if named:
+        for args in (list(error.args), [text]):
+            written = _try_dumps({**named, "args": args})
+            if written is not None and _comes_back(written, error, options):
+                return written
+    failure = {"type": _clean(class_.__name__), "message": _clean(text)}
+    with_data = _try_dumps({**failure, "data": getattr(error, "data", None)})
+    return dumps(failure) if with_data is None else with_data
+
+
+def failure_from(payload: bytes, options: StepOptions) -> Exception:
+    """A fresh exception: one that is thrown twice would grow its traceback for ever."""
+    failure = loads(payload)
+    if "own" in failure:
+        return _OWN[failure["own"]](*failure["args"])
+    if "builtin" in failure:
+        class_ = getattr(builtins, failure["builtin"])
+        return class_(*failure["args"])  # type: ignore[no-any-return]
+    if "class" in failure:
+        for base in options.raises:
+            if name_of(base) == failure["class"]:
+                return base(*failure["args"])
+        # The class left `raises=` in an edit; the failure is still a failure.
+        text = ", ".join(map(str, failure["args"]))
+        return StepFailed(failure["class"].rpartition(":")[2], text)
+    return StepFailed(failure["type"], failure["message"], failure.get("data"))
+
+
+_OWN: Final[dict[str, Callable[[str], EffectMCPError]]] = {
+    "StepError": StepError,
+    "StepInterrupted": StepInterrupted,
+    "ToolError": ToolError,
+}
+
+
+def _comes_back(written: bytes, error: Exception, options: StepOptions) -> bool:
+    try:
+        return str(failure_from(written, options)) == str(error)
+    except Exception:
+        return False  # a constructor that wants other arguments than `args`
+
+
+def _try_dumps(value: JSON) -> bytes | None:
+    try:
+        return dumps(value)
+    except CanonicalError:
+        return None
+
+
+def _clean(text: str) -> str:
+    return text.encode("utf-8", "replace").decode("utf-8")

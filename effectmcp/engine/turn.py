@@ -1,0 +1,276 @@
+"""One turn of one generator: an answer in; an effect, a result or an exception out.
+
+This module knows generators and nothing else: no journal, no effect kinds. It is where
+Python's own corners are dealt with.
+
+- Every turn runs in the sequence's own `contextvars` context, so that context variables
+  and `decimal` settings of one flow neither leak into another nor get lost.
+- To suspend is to *throw*. `close()` would raise RuntimeError inside the outer frames of
+  a `yield from` when cleanup yields, where the author's own code could catch it.
+- A generator that will not end is buried: kept referenced, since CPython would close it
+  when collecting it and print what that raises; counted, and bounded.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import sys
+from collections import deque
+from collections.abc import Callable, Coroutine, Generator
+from contextvars import Context
+from types import AsyncGeneratorType, CoroutineType, GeneratorType
+from typing import Any, Final, TypeAlias
+
+from attrs import frozen
+
+from ..effects import Effect
+from ..errors import NotAnEffectError, Signal, Suspended, UsageError
+
+__all__ = [
+    "GRAVEYARD",
+    "Ended",
+    "Failed",
+    "Running",
+    "Yielded",
+    "find",
+    "is_running",
+    "name_of",
+    "send",
+    "start",
+    "suspend",
+    "throw",
+    "where",
+]
+
+logger = logging.getLogger("effectmcp.engine")
+
+Running: TypeAlias = Generator[Any, Any, Any] | Coroutine[Any, Any, Any]
+
+#: How often a signal is thrown at a generator that answers it with another effect.
+PATIENCE: Final = 16
+
+
+@frozen
+class Yielded:
+    """The generator waits at a yield."""
+
+    effect: Any
+
+
+@frozen
+class Ended:
+    """The generator returned."""
+
+    value: Any
+
+
+@frozen
+class Failed:
+    """The generator raised."""
+
+    error: BaseException
+
+
+def send(running: Running, context: Context, value: Any) -> Yielded | Ended | Failed:
+    """Hand `value` to the yield at which `running` waits, and see what comes next."""
+    try:
+        return Yielded(context.run(running.send, value))
+    except StopIteration as stop:
+        return Ended(stop.value)
+    except KeyboardInterrupt:
+        # The operator's, not the handler's.
+        raise
+    except BaseException as exc:
+        return Failed(exc)
+
+
+def throw(
+    running: Running, context: Context, error: BaseException
+) -> Yielded | Ended | Failed:
+    """Raise `error` at the yield at which `running` waits, and see what comes next."""
+    try:
+        return Yielded(context.run(running.throw, error))
+    except StopIteration as stop:
+        return Ended(stop.value)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as exc:
+        return Failed(exc)
+
+
+def is_running(value: object) -> bool:
+    """Whether `value` is something that can be driven: a generator or a coroutine."""
+    return isinstance(
+        value, (GeneratorType, CoroutineType, Generator, Coroutine)
+    ) and not isinstance(value, Effect)
+
+
+def start(
+    handler: Callable[..., Any], args: tuple[Any, ...], kwargs: Any, context: Context
+) -> Running | Ended | Failed:
+    """Call `handler`: something to drive, or the result of a plain function.
+
+    What comes back decides, not what the function looks like: partials, decorated
+    functions and callable objects are all handlers.
+    """
+    try:
+        value = context.run(handler, *args, **kwargs)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as exc:
+        return Failed(exc)
+    if isinstance(value, AsyncGeneratorType):
+        return Failed(
+            NotAnEffectError(
+                f"{name_of(handler)} is an async generator. Write a plain generator"
+                " (def, yield from), or an async def that only awaits effects"
+            )
+        )
+    if is_running(value):
+        return value  # type: ignore[no-any-return]  # is_running just said so
+    return Ended(value)
+
+
+def name_of(function: Callable[..., Any]) -> str:
+    """`module:qualname`, looking through partials and decorators that say so."""
+    while not hasattr(function, "__qualname__"):
+        inner = getattr(function, "func", None)
+        if inner is None:
+            function = type(function)
+        else:
+            function = inner
+    return f"{function.__module__}:{function.__qualname__}"
+
+
+def find(name: str) -> Callable[..., Any] | None:
+    """The function that `name_of` called so, if its module is imported and has it.
+
+    Nothing is imported: a name out of a journal must not run code by being looked up.
+    """
+    module, _, qualname = name.partition(":")
+    found: Any = sys.modules.get(module)
+    for part in qualname.split("."):
+        found = getattr(found, part, None)
+    return found if callable(found) else None
+
+
+# ---- where --------------------------------------------------------------------------
+
+# The frames of the effects' own generators, which every `yield from` goes through. An
+# author wants the line of that `yield from`, not ours.
+_OURS: Final = frozenset({Effect.__iter__.__code__, Effect.__await__.__code__})
+
+
+def where(running: Running | None) -> str | None:
+    """`file:line` of the innermost yield at which `running` waits.
+
+    A loop, because a flow may be nested deeper than Python's recursion limit admits.
+    """
+    found = None
+    current: Any = running
+    while current is not None:
+        frame = getattr(current, "gi_frame", None) or getattr(current, "cr_frame", None)
+        if frame is None or frame.f_code in _OURS:
+            break
+        found = f"{frame.f_code.co_filename}:{frame.f_lineno}"
+        current = getattr(current, "gi_yieldfrom", None) or getattr(
+            current, "cr_await", None
+        )
+    return found
+
+
+# ---- the end ------------------------------------------------------------------------
+
+
+def suspend(running: Running, context: Context) -> None:
+    """End `running` for this round. Whatever it yields meanwhile is not performed."""
+    if _is_unstarted(running):
+        # Nothing to unwind; and a coroutine that was never awaited would complain.
+        running.close()
+        return
+    out = throw(running, context, Suspended())
+    for _ in range(PATIENCE):
+        if not isinstance(out, Yielded):
+            break
+        out = throw(running, context, Suspended())
+    if isinstance(out, Yielded):
+        bury(running)
+    elif isinstance(out, Failed) and not isinstance(out.error, Signal):
+        # It changes nothing: the reply is already decided.
+        logger.error(
+            "an exception while a round was being suspended", exc_info=out.error
+        )
+
+
+def _is_unstarted(running: Running) -> bool:
+    if isinstance(running, CoroutineType):
+        return inspect.getcoroutinestate(running) == inspect.CORO_CREATED
+    if isinstance(running, GeneratorType):
+        return inspect.getgeneratorstate(running) == inspect.GEN_CREATED
+    return False
+
+
+class Graveyard:
+    """Generators that answered every signal with another yield.
+
+    Attributes:
+        buried: How many there were since the process began.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.buried = 0
+        self._kept: deque[Running] = deque()
+        self._size = size
+        self._named: set[str] = set()
+
+    def bury(self, running: Running) -> None:
+        """Keep `running` from being collected, and name its handler once in the log."""
+        self.buried += 1
+        self._kept.append(running)
+        name = getattr(running, "__qualname__", repr(running))
+        if name not in self._named:
+            self._named.add(name)
+            logger.warning(
+                "%s goes on yielding while it is being ended (at %s): an except clause"
+                " that catches BaseException must re-raise it",
+                name,
+                where(running),
+            )
+        if len(self._kept) > self._size:
+            # One more chance to end quietly. If it will not, CPython closes it again
+            # when collecting it, and prints that it was ignored: a leak would be worse.
+            try:
+                self._kept.popleft().close()
+            except BaseException:  # noqa: B036  # it is being thrown away, in any state
+                logger.debug("a buried generator refused to close", exc_info=True)
+
+
+GRAVEYARD: Final = Graveyard(256)
+bury: Final = GRAVEYARD.bury
+
+
+def check_branch(branch: object) -> Running:
+    """The running form of one `Gather` branch.
+
+    Raises:
+        UsageError: when it is neither an effect nor a flow that has not begun.
+    """
+    if isinstance(branch, Effect):
+        return branch.__iter__()
+    if not is_running(branch):
+        if isinstance(branch, type) and issubclass(branch, Effect):
+            hint = f"; write {branch.__name__}(...)"
+        elif callable(branch):
+            hint = f"; call it: {getattr(branch, '__name__', 'flow')}(...)"
+        else:
+            hint = ""
+        raise UsageError(
+            f"Gather() takes effects and flows, and {branch!r} is neither{hint}"
+        )
+    if not _is_unstarted(branch):  # type: ignore[arg-type]  # is_running just said so
+        raise UsageError(
+            "Gather() was given a flow that has already begun. A flow runs once: call"
+            " the function again for each Gather and each branch"
+        )
+    return branch  # type: ignore[return-value]  # is_running just said so

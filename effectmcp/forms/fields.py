@@ -1,0 +1,326 @@
+"""One property of a form: its schema, checked once, becomes a check of answers.
+
+The protocol's form subset has five kinds of property (2026-07-28, client/elicitation,
+"Requested Schema"). Each kind lists the keywords it knows: the protocol's own schema
+does not close them, but a keyword that clients ignore is a check that the author only
+believes in, so it is refused by name.
+
+A check returns the value to record, or raises `ValueError` in words that finish the
+sentence "age …". It never sees a default: those are applied at delivery.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, TypeAlias
+
+from attrs import frozen
+
+from ..canonical import JSON, MAX_SAFE_INTEGER
+from ..errors import FormError
+from .formats import FORMATS
+
+__all__ = ["Check", "Field", "make_check"]
+
+Check: TypeAlias = Callable[[JSON], JSON]
+
+_COMMON: Final = {"type", "title", "description", "default"}
+KEYWORDS: Final = {
+    "string": _COMMON | {"minLength", "maxLength", "format"},
+    "choice": _COMMON | {"enum", "enumNames", "oneOf"},
+    "integer": _COMMON | {"minimum", "maximum"},
+    "number": _COMMON | {"minimum", "maximum"},
+    "boolean": _COMMON,
+    "array": _COMMON | {"items", "minItems", "maxItems"},
+}
+
+
+@frozen(eq=False)
+class Field:
+    """One property, on its way between a client and an author.
+
+    Attributes:
+        name: The property on the wire.
+        schema: What the client is shown.
+        required: Whether the client must send it.
+        check: Wire value to recorded value, or `ValueError`.
+        build: Recorded value to Python value; `None` where the two are the same.
+        argument: The parameter of the author's class; `None` in a form without one.
+        extras: What the schema cannot say: each takes the Python value and raises.
+    """
+
+    name: str
+    schema: Mapping[str, JSON]
+    required: bool
+    check: Check
+    build: Callable[[Any], Any] | None = None
+    argument: str | None = None
+    extras: tuple[Callable[[Any], None], ...] = ()
+
+
+def make_check(schema: JSON, *, of: str) -> Check:
+    """The check that `schema`, one property's, asks for.
+
+    Raises:
+        FormError: naming the field `of` and the keyword that the form subset refuses.
+    """
+    if not isinstance(schema, dict):
+        raise FormError(f"{of}: a property's schema is an object, not {schema!r}")
+    type_ = schema.get("type")
+    kind = type_
+    if type_ == "string" and ("enum" in schema or "oneOf" in schema):
+        kind = "choice"
+    if not isinstance(kind, str) or kind not in KEYWORDS:
+        raise FormError(
+            f"{of}: the type {type_!r} cannot be shown as a form. Forms are flat:"
+            " string, integer, number, boolean, or an array of choices"
+        )
+    for keyword in schema:
+        if keyword not in KEYWORDS[kind]:
+            raise FormError(
+                f"{of}: clients do not know {keyword!r} on a property of this kind"
+            )
+    for keyword in ("title", "description"):
+        if not isinstance(schema.get(keyword, ""), str):
+            raise FormError(f"{of}: {keyword!r} must be text")
+    check = _MAKERS[kind](schema, of)
+    if "default" in schema:
+        try:
+            check(schema["default"])
+        except ValueError as exc:
+            raise FormError(f"{of}: the default {schema['default']!r} {exc}") from None
+    return check
+
+
+def _string(schema: dict[str, JSON], of: str) -> Check:
+    low, high = _bounds(schema, "minLength", "maxLength", of)
+    format_ = schema.get("format")
+    if format_ is not None and format_ not in FORMATS:
+        raise FormError(
+            f"{of}: the format {format_!r} is not one of {', '.join(sorted(FORMATS))}"
+        )
+    check_format = FORMATS.get(format_) if format_ is not None else None
+
+    def check(value: JSON) -> str:
+        if type(value) is not str:
+            raise ValueError("must be text")
+        _refuse_surrogates(value)
+        # Both sides count code points; clients that count UTF-16 units are stricter
+        # on a few characters, and that is theirs to mend.
+        if low is not None and len(value) < low:
+            raise ValueError(f"must have at least {_count(low, 'character')}")
+        if high is not None and len(value) > high:
+            raise ValueError(f"must have at most {_count(high, 'character')}")
+        if check_format is not None:
+            check_format(value)
+        return value
+
+    return check
+
+
+def _integer(schema: dict[str, JSON], of: str) -> Check:
+    low, high = _limits(schema, of)
+
+    def check(value: JSON) -> int:
+        # 1.0 and -0.0 are integers in JSON Schema; True is an integer only in Python.
+        if type(value) is float and value.is_integer():
+            value = int(value)
+        if type(value) is not int:
+            raise ValueError("must be a whole number")
+        _check_range(value, low, high)
+        if not -MAX_SAFE_INTEGER <= value <= MAX_SAFE_INTEGER:
+            raise ValueError("must be a number of at most 15 digits")
+        return value
+
+    return check
+
+
+def _number(schema: dict[str, JSON], of: str) -> Check:
+    low, high = _limits(schema, of)
+
+    def check(value: JSON) -> float:
+        if type(value) not in (int, float) or not _is_finite(value):
+            raise ValueError("must be a number")
+        _check_range(value, low, high)
+        # A large integer is a legal number and no safe integer: record what a reader
+        # in JavaScript would make of it, which is also what a float field gives.
+        if not -MAX_SAFE_INTEGER <= value <= MAX_SAFE_INTEGER:
+            return float(value)
+        return value  # type: ignore[no-any-return]  # int or float, looked at above
+
+    return check
+
+
+def _boolean(schema: dict[str, JSON], of: str) -> Check:
+    def check(value: JSON) -> bool:
+        if type(value) is not bool:
+            raise ValueError("must be yes or no")
+        return value
+
+    return check
+
+
+def _choice(schema: dict[str, JSON], of: str) -> Check:
+    if "enum" in schema and "oneOf" in schema:
+        raise FormError(f"{of}: give 'enum' or 'oneOf', not both")
+    if "oneOf" in schema:
+        if "enumNames" in schema:
+            raise FormError(f"{of}: 'enumNames' belongs to 'enum'")
+        choices = _titled(schema["oneOf"], of)
+    else:
+        choices = _untitled(schema["enum"], of)
+        names = schema.get("enumNames")
+        if names is not None:
+            _check_titles(names, of)
+            if len(names) != len(choices):
+                raise FormError(f"{of}: 'enumNames' must name each choice once")
+    allowed = frozenset(choices)
+
+    def check(value: JSON) -> str:
+        if type(value) is not str or value not in allowed:
+            raise ValueError(_one_of(choices))
+        return value
+
+    return check
+
+
+def _array(schema: dict[str, JSON], of: str) -> Check:
+    items = schema.get("items")
+    if not isinstance(items, dict):
+        raise FormError(f"{of}: an array in a form needs 'items' with its choices")
+    known = {"type", "enum"} if "enum" in items else {"anyOf"}
+    for keyword in items:
+        if keyword not in known:
+            raise FormError(f"{of}: clients do not know {keyword!r} inside 'items'")
+    if "enum" in items:
+        if items.get("type") != "string":
+            raise FormError(f"{of}: 'items' with 'enum' needs the type 'string'")
+        choices = _untitled(items["enum"], of)
+    elif "anyOf" in items:
+        choices = _titled(items["anyOf"], of)
+    else:
+        raise FormError(f"{of}: 'items' must list its choices in 'enum' or 'anyOf'")
+    allowed = frozenset(choices)
+    low, high = _bounds(schema, "minItems", "maxItems", of)
+
+    def check(value: JSON) -> list[str]:
+        if type(value) is not list:
+            raise ValueError("must be a list of choices")
+        for item in value:
+            if type(item) is not str or item not in allowed:
+                raise ValueError("may hold only " + ", ".join(map(repr, choices)))
+        # `uniqueItems` is outside the subset, so a repeated choice is admitted, kept.
+        if low is not None and len(value) < low:
+            raise ValueError(f"must have at least {_count(low, 'choice')}")
+        if high is not None and len(value) > high:
+            raise ValueError(f"must have at most {_count(high, 'choice')}")
+        return value
+
+    return check
+
+
+_MAKERS: Final[dict[str, Callable[[dict[str, JSON], str], Check]]] = {
+    "string": _string,
+    "choice": _choice,
+    "integer": _integer,
+    "number": _number,
+    "boolean": _boolean,
+    "array": _array,
+}
+
+
+# ---- parts --------------------------------------------------------------------------
+
+
+def _bounds(
+    schema: dict[str, JSON], least: str, most: str, of: str
+) -> tuple[int | None, int | None]:
+    for keyword in (least, most):
+        value = schema.get(keyword, 0)
+        if type(value) is not int or value < 0:
+            raise FormError(f"{of}: {keyword!r} must be a whole number from 0 up")
+    low, high = schema.get(least), schema.get(most)
+    if low is not None and high is not None and low > high:
+        raise FormError(f"{of}: {least} {low} is above {most} {high}")
+    return low, high
+
+
+def _limits(schema: dict[str, JSON], of: str) -> tuple[float | None, float | None]:
+    for keyword in ("minimum", "maximum"):
+        value = schema.get(keyword, 0)
+        if type(value) not in (int, float) or not _is_finite(value):
+            raise FormError(f"{of}: {keyword!r} must be a number")
+    low, high = schema.get("minimum"), schema.get("maximum")
+    if low is not None and high is not None and low > high:
+        raise FormError(f"{of}: no number is at least {low} and at most {high}")
+    return low, high
+
+
+def _check_range(value: float, low: float | None, high: float | None) -> None:
+    if low is not None and value < low:
+        raise ValueError(f"must be at least {low}")
+    if high is not None and value > high:
+        raise ValueError(f"must be at most {high}")
+
+
+def _is_finite(value: float) -> bool:
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # an integer of more than 308 digits
+        return False
+
+
+def _untitled(choices: JSON, of: str) -> list[str]:
+    if not isinstance(choices, list) or not all(type(c) is str for c in choices):
+        raise FormError(f"{of}: choices must be a list of texts")
+    _check_choices(choices, of)
+    return choices
+
+
+def _titled(choices: JSON, of: str) -> list[str]:
+    if not isinstance(choices, list) or not all(
+        isinstance(choice, dict)
+        and set(choice) == {"const", "title"}
+        and type(choice["const"]) is str
+        for choice in choices
+    ):
+        raise FormError(f"{of}: titled choices are {{'const': text, 'title': text}}")
+    values = [choice["const"] for choice in choices]
+    _check_choices(values, of)
+    _check_titles([choice["title"] for choice in choices], of)
+    return values
+
+
+def _check_choices(choices: list[str], of: str) -> None:
+    if not choices:
+        raise FormError(f"{of}: there is nothing to choose from")
+    if len(set(choices)) != len(choices):
+        raise FormError(f"{of}: the same choice stands there twice")
+    for choice in choices:
+        _refuse_surrogates(choice, of)
+
+
+def _check_titles(titles: Iterable[JSON], of: str) -> None:
+    if not isinstance(titles, list) or not all(type(t) is str for t in titles):
+        raise FormError(f"{of}: titles must be texts")
+    if len(set(titles)) != len(titles):
+        raise FormError(f"{of}: two choices have one title; nobody could tell them")
+
+
+def _refuse_surrogates(text: str, of: str | None = None) -> None:
+    # Looked for first: the encoder of everything downstream would fail on it.
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        if of is not None:
+            raise FormError(f"{of}: a choice with a lone surrogate") from None
+        raise ValueError("must be readable text, without lone surrogates") from None
+
+
+def _one_of(choices: list[str]) -> str:
+    return "must be one of " + ", ".join(map(repr, choices))
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -1,0 +1,119 @@
+"""The four string formats of the protocol's form subset, read strictly.
+
+Each reader takes the text and raises `ValueError` in words for the person who typed it.
+`fromisoformat` alone is too generous (it takes `20260728` and Arabic digits), so an
+ASCII expression looks first. What the expression admits and the calendar does not (year
+0000, second 60) is refused with the calendar's reason.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from collections.abc import Callable
+from functools import cache
+from typing import Final
+
+__all__ = ["FORMATS", "parse_date", "parse_datetime"]
+
+
+# Compiled at first use: an author's `import effectmcp` should not pay for expressions
+# that only some forms need.
+@cache
+def _expression(pattern: str) -> re.Pattern[str]:
+    return re.compile(pattern, re.ASCII)
+
+
+_DATE: Final = r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
+_TIME: Final = r"(?:[01][0-9]|2[0-3]):[0-5][0-9]:(?:[0-5][0-9]|60)"
+_OFFSET: Final = r"(?:[Zz]|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])"
+# RFC 3339, section 5.6. The T may be lower case there, and may not be a blank here:
+# the section permits a blank only by agreement between applications.
+_DATETIME: Final = rf"({_DATE})[Tt]({_TIME})(\.[0-9]+)?({_OFFSET})"
+
+_ATOM: Final = r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+"
+_LABEL: Final = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
+# RFC 5321, section 4.1.2, without quoted local parts and address literals: nobody types
+# those into a form, and every consumer downstream gets them wrong.
+_EMAIL: Final = rf"{_ATOM}(?:\.{_ATOM})*@{_LABEL}(?:\.{_LABEL})*"
+
+_PCT: Final = r"%[0-9A-Fa-f]{2}"
+_PCHAR: Final = rf"(?:[A-Za-z0-9._~!$&'()*+,;=:@-]|{_PCT})"
+_USERINFO: Final = rf"(?:[A-Za-z0-9._~!$&'()*+,;=:-]|{_PCT})*@"
+_HOST: Final = (
+    r"(?:\[(?:[0-9A-Fa-f:.]+|[vV][0-9A-Fa-f]+\.[A-Za-z0-9._~!$&'()*+,;=:-]+)\]"
+    rf"|(?:[A-Za-z0-9._~!$&'()*+,;=-]|{_PCT})*)"
+)
+# RFC 3986, appendix A: `URI`, so a scheme is required.
+_URI: Final = (
+    r"[A-Za-z][A-Za-z0-9+.-]*:"
+    rf"(?://(?:{_USERINFO})?({_HOST})(?::[0-9]*)?(?:/{_PCHAR}*)*"
+    rf"|/(?:{_PCHAR}+(?:/{_PCHAR}*)*)?|{_PCHAR}+(?:/{_PCHAR}*)*|)"
+    rf"(?:\?(?:{_PCHAR}|[/?])*)?(?:\#(?:{_PCHAR}|[/?])*)?"
+)
+
+
+def parse_date(text: str) -> dt.date:
+    """The date that `text`, an RFC 3339 full-date, names."""
+    if _expression(_DATE).fullmatch(text) is None:
+        raise ValueError("must be a date such as 2026-07-28")
+    try:
+        return dt.date.fromisoformat(text)
+    except ValueError:
+        raise ValueError("must be a date that is in the calendar") from None
+
+
+def parse_datetime(text: str) -> dt.datetime:
+    """The aware moment that `text`, an RFC 3339 date-time, names."""
+    match = _expression(_DATETIME).fullmatch(text)
+    if match is None:
+        raise ValueError("must be a date and time such as 2026-07-28T09:30:00Z")
+    date, time, fraction, offset = match.groups()
+    # Python keeps microseconds; RFC 3339 puts no limit on digits. Cut, do not round:
+    # rounding could carry into the next year.
+    micros = (fraction or ".0")[:7]
+    zone = "+00:00" if offset in "Zz" else offset
+    try:
+        return dt.datetime.fromisoformat(f"{date}T{time}{micros}{zone}")
+    except ValueError:
+        raise ValueError("must be a date and time that is in the calendar") from None
+
+
+def _check_date(text: str) -> None:
+    parse_date(text)
+
+
+def _check_datetime(text: str) -> None:
+    parse_datetime(text)
+
+
+def _check_email(text: str) -> None:
+    if _expression(_EMAIL).fullmatch(text) is None:
+        raise ValueError("must be an e-mail address such as ann@example.com")
+
+
+def _check_uri(text: str) -> None:
+    match = _expression(_URI).fullmatch(text)
+    if match is None or not _is_host(match[1] or ""):
+        raise ValueError("must be a full address such as https://example.com/page")
+
+
+def _is_host(host: str) -> bool:
+    if not host.startswith("[") or host[1] in "vV":
+        return True
+    # A late import: `ipaddress` is large and IPv6 literals are rare.
+    from ipaddress import IPv6Address
+
+    try:
+        IPv6Address(host[1:-1])
+    except ValueError:
+        return False
+    return True
+
+
+FORMATS: Final[dict[str, Callable[[str], None]]] = {
+    "date": _check_date,
+    "date-time": _check_datetime,
+    "email": _check_email,
+    "uri": _check_uri,
+}
