@@ -20,6 +20,7 @@ import uuid
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Mapping
 from typing import (
     Any,
+    ClassVar,
     Final,
     Generic,
     Literal,
@@ -30,7 +31,7 @@ from typing import (
     overload,
 )
 
-from attrs import NOTHING, field, frozen
+from attrs import NOTHING, Attribute, field, frozen
 from typing_extensions import TypeForm
 
 from .errors import Declined, Dismissed, UsageError
@@ -92,12 +93,41 @@ P = ParamSpec("P")
 _built: Callable[[Effect[Any]], None] | None = None
 
 _set: Final = object.__setattr__
+# Looked up once a constructor, as attrs does in its own.
+_bind: Final = _set.__get__
 
 
 class Effect(Generic[T_co]):
     """What a handler wants. Write `answer = yield from effect`."""
 
     __slots__ = ("__weakref__",)
+    __attrs_attrs__: ClassVar[tuple[Attribute[Any], ...]] = ()
+
+    # One `==`, `hash` and `repr` for all of them: attrs would compile three for each
+    # class, which is a third of what `import effectmcp` costs.
+    def __eq__(self, other: object) -> bool:
+        if type(self) is not type(other):
+            return NotImplemented
+        return all(
+            getattr(self, field.name) == getattr(other, field.name)
+            for field in self.__attrs_attrs__
+            if field.eq
+        )
+
+    def __hash__(self) -> int:
+        values = [getattr(self, f.name) for f in self.__attrs_attrs__ if f.eq]
+        return hash((type(self), *values))
+
+    def __repr__(self) -> str:
+        # Defaults are left out: a message about an effect should be short.
+        shown = [
+            f"{field.alias}={value!r}"
+            for field in self.__attrs_attrs__
+            if field.repr
+            and (value := getattr(self, field.name)) is not NOTHING
+            and value is not None
+        ]
+        return f"{type(self).__name__}({', '.join(shown)})"
 
     def __iter__(self) -> Generator[Effect[Any], Any, T_co]:
         answer: T_co = yield self
@@ -150,7 +180,7 @@ class InputRequest(Effect[T_co]):
     otherwise: Any
 
 
-@frozen(init=False)
+@frozen(init=False, eq=False, repr=False)
 class Elicit(InputRequest[T_co]):
     """Ask the user to fill in a form.
 
@@ -225,19 +255,20 @@ class Elicit(InputRequest[T_co]):
         key: str | None = None,
         otherwise: Any = NOTHING,
     ) -> None:
-        _set(self, "message", message)
-        _set(self, "form", form)
-        _set(self, "title", title)
-        _set(self, "key", key)
-        _set(self, "otherwise", otherwise)
+        put = _bind(self)
+        put("message", message)
+        put("form", form)
+        put("title", title)
+        put("key", key)
+        put("otherwise", otherwise)
         # Here and not when it is performed, so that the traceback of a form that cannot
         # be shown points at the author's own line.
-        _set(self, "spec", form_of(form, title))
+        put("spec", form_of(form, title))
         if _built is not None:
             _built(self)
 
 
-@frozen(init=False)
+@frozen(init=False, eq=False, repr=False)
 class Confirm(InputRequest[bool]):
     """Ask the user for a yes or a no.
 
@@ -268,7 +299,7 @@ class Confirm(InputRequest[bool]):
         self.__attrs_post_init__()
 
 
-@frozen(init=False)
+@frozen(init=False, eq=False, repr=False)
 class ElicitUrl(InputRequest[T_co]):
     """Ask the user to open a web page, for what must not pass through the client.
 
@@ -338,7 +369,7 @@ class Sampled:
         )
 
 
-@frozen(init=False)
+@frozen(init=False, eq=False, repr=False)
 class Sample(InputRequest[T_co]):
     """Ask the client's model to write something.
 
@@ -454,7 +485,7 @@ class Root:
     name: str | None = None
 
 
-@frozen(init=False)
+@frozen(init=False, eq=False, repr=False)
 class ListRoots(InputRequest[T_co]):
     """Ask the client where the user is working.
 
@@ -482,7 +513,7 @@ class ListRoots(InputRequest[T_co]):
         self.__attrs_post_init__()
 
 
-@frozen(init=False)
+@frozen(init=False, eq=False, repr=False)
 class Outcome(Effect[T_co]):
     """Ask, and get the refusal as a value to `match` on instead of an exception.
 
@@ -523,7 +554,7 @@ class Outcome(Effect[T_co]):
 # ---- several at once ----------------------------------------------------------------
 
 
-@frozen(init=False)
+@frozen(init=False, eq=False, repr=False)
 class Gather(Effect[T_co]):
     """Do several things side by side: all their questions go out in one round.
 
@@ -672,7 +703,7 @@ class StepFunction(Generic[P, T_co]):
         return f"<step {getattr(self.fn, '__qualname__', self.fn)}>"
 
 
-@frozen(init=False)
+@frozen(init=False, eq=False, repr=False)
 class Step(Effect[T_co]):
     """Call a function once, and record what it returned: later rounds do not repeat it.
 
@@ -724,10 +755,11 @@ class Step(Effect[T_co]):
                 f"Step() takes a function and its arguments, not {fn!r}. Write"
                 " Step(charge, 10), not Step(charge(10))"
             )
-        _set(self, "fn", fn)
-        _set(self, "args", args)
-        _set(self, "kwargs", kwargs)
-        _set(self, "options", options)
+        put = _bind(self)
+        put("fn", fn)
+        put("args", args)
+        put("kwargs", kwargs)
+        put("options", options)
         if _built is not None:
             _built(self)
 
@@ -793,22 +825,22 @@ def step(fn: Any = None, /, **options: Any) -> Any:
     return lambda fn: StepFunction(fn, checked)
 
 
-@frozen
+@frozen(eq=False, repr=False)
 class Now(Effect[dt.datetime]):
     """The time, recorded: an aware `datetime` in UTC, the same one in every round."""
 
 
-@frozen
+@frozen(eq=False, repr=False)
 class Uuid(Effect[uuid.UUID]):
     """A random UUID, recorded."""
 
 
-@frozen
+@frozen(eq=False, repr=False)
 class Random(Effect[float]):
     """A random float from 0 up to 1, recorded."""
 
 
-@frozen
+@frozen(eq=False, repr=False)
 class IdempotencyKey(Effect[str]):
     """A stable string for this point of this flow, to give to whatever charges or sends.
 
@@ -820,7 +852,7 @@ class IdempotencyKey(Effect[str]):
     name: str
 
 
-@frozen
+@frozen(eq=False, repr=False)
 class ClientSupports(Effect[bool]):
     """Whether the client can be asked: `ClientSupports(Sample)`. Recorded.
 
@@ -862,17 +894,17 @@ class CallerInfo:
     flow_id: str = ""
 
 
-@frozen
+@frozen(eq=False, repr=False)
 class Caller(Effect[CallerInfo]):
     """Who is calling. Recorded, so it does not change from round to round."""
 
 
-@frozen
+@frozen(eq=False, repr=False)
 class Checkpoint(Effect[None]):
     """Hand the state to the client before going on, so that no crash can lose it."""
 
 
-@frozen
+@frozen(eq=False, repr=False)
 class Progress(Effect[None]):
     """Tell a waiting client how far this is. Not recorded; silent while replaying."""
 
@@ -881,7 +913,7 @@ class Progress(Effect[None]):
     message: str | None = None
 
 
-@frozen
+@frozen(eq=False, repr=False)
 class Log(Effect[None]):
     """Send the client a log message. Not recorded; silent while replaying.
 
@@ -895,7 +927,7 @@ class Log(Effect[None]):
     logger: str | None = None
 
 
-@frozen(init=False)
+@frozen(init=False, eq=False, repr=False)
 class Version(Effect[T_co]):
     """Which version of the code this flow passed this point under.
 
@@ -921,7 +953,7 @@ class Version(Effect[T_co]):
         self.__attrs_post_init__()
 
 
-@frozen(init=False)
+@frozen(init=False, eq=False, repr=False)
 class Restart(Effect[T_co]):
     """Begin again as another handler: `return (yield from Restart(order, title))`.
 
@@ -970,7 +1002,7 @@ class Restart(Effect[T_co]):
 # ---- what outlives a request --------------------------------------------------------
 
 
-@frozen(kw_only=True)
+@frozen(kw_only=True, eq=False, repr=False)
 class Detach(Effect[bool]):
     """Go on as a task, so that the client need not wait. Top level of tools only.
 
@@ -986,14 +1018,14 @@ class Detach(Effect[bool]):
     poll_interval: float | None = None
 
 
-@frozen
+@frozen(eq=False, repr=False)
 class Sleep(Effect[None]):
     """Wait. After `Detach()`, or in a task."""
 
     seconds: float
 
 
-@frozen
+@frozen(eq=False, repr=False)
 class Status(Effect[None]):
     """Say in words what a task is doing. After `Detach()`, or in a task."""
 
@@ -1005,7 +1037,7 @@ class TimedOut:
     """What `Within` returns when the time was up."""
 
 
-@frozen(init=False)
+@frozen(init=False, eq=False, repr=False)
 class Within(Effect[T_co]):
     """Perform one effect, but wait only so long: its value, or `TimedOut()`."""
 
@@ -1019,7 +1051,7 @@ class Within(Effect[T_co]):
         self.__attrs_post_init__()
 
 
-@frozen(init=False)
+@frozen(init=False, eq=False, repr=False)
 class FirstOf(Effect[T_co]):
     """Perform several effects and take the first to end: `(position, value)`.
 

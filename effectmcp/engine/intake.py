@@ -14,9 +14,9 @@ from typing import Any
 
 from .. import effects as fx
 from ..canonical import loads
-from ..effects import Effect, InputRequest
+from ..effects import Effect
 from ..errors import NotAnEffectError, StepError, UsageError
-from .branches import Node
+from .branches import MAX_NESTING, Node
 from .journal import Fingerprints, check_key
 from .kinds import (
     KINDS,
@@ -30,7 +30,7 @@ from .kinds import (
 from .misuse import not_an_effect
 from .rules import Rules
 from .steps import read_arguments, spec_of, step_name
-from .turn import PATIENCE, name_of
+from .turn import PATIENCE, check_branch, is_running, name_of
 
 __all__ = ["WAIT", "BuriedError", "ExhaustedError", "Intake"]
 
@@ -102,15 +102,17 @@ class Intake:
         kind, subject = found
         if node.closing is not None:
             self._check_cleanup(node, kind)
-        self._check_steps(subject)
-        self._check_position(node, subject)
-        node.kind, node.subject = kind, subject
-        node.effect = effect  # type: ignore[assignment]  # an Effect, as kind_of found
+        if not kind.is_free:
+            self._check_steps(subject)
+            self._check_position(node, subject)
         if kind.wave is Wave.INLINE:
             self.spend()
             return self._answer(node, subject)
-        if kind.wave is not Wave.TREE:
-            self._identify(node, kind, subject)
+        if isinstance(subject, fx.Gather):
+            self._identify_gather(node, subject)
+        else:
+            self.identify(node, kind, subject)
+        node.effect = effect  # type: ignore[assignment]  # an Effect, as kind_of found
         return WAIT
 
     def _check_cleanup(self, node: Node, kind: Kind) -> None:
@@ -192,8 +194,13 @@ class Intake:
 
     # ---- waited for ----
 
-    def _identify(self, node: Node, kind: Kind, subject: Effect[Any]) -> None:
-        explicit = subject.key if isinstance(subject, InputRequest) else None
+    def identify(self, node: Node, kind: Kind, subject: Effect[Any]) -> None:
+        """Let `node` wait for `subject`, under its key and fingerprint.
+
+        Raises:
+            UsageError: its key or its text cannot be used.
+        """
+        explicit: str | None = subject.key if kind.is_question else None  # type: ignore[attr-defined]
         try:
             schema, render = kind.schema(subject), kind.render(subject)
         except UnicodeEncodeError:
@@ -201,18 +208,21 @@ class Intake:
                 f"{type(subject).__name__}: a lone surrogate in the text, which no"
                 " client can read"
             ) from None
+        name = kind.name
         if explicit is None:
-            key = f"{kind.name}-{node.next_ordinal(kind.name)}"
+            nth = node.ordinals.get(name, 0) + 1
+            node.ordinals[name] = nth
+            node.key = f"{name}-{nth}"
         else:
             check_key(explicit, NAMES)
             nth = node.next_ordinal(f"={explicit}")
-            key = explicit if nth == 1 else f"{explicit}#{nth}"
-        if isinstance(subject, fx.Restart):
+            node.key = explicit if nth == 1 else f"{explicit}#{nth}"
+        if name == "restart":
+            assert isinstance(subject, fx.Restart)
             self._check_restart(subject, render)
-        node.key = key
-        node.shape = self._prints.shape(
-            kind.name, explicit, schema, (kind.name, explicit, schema)
-        )
+        node.effect = node.subject = subject
+        node.kind = kind
+        node.shape = self._prints.shape(name, explicit, schema)
         node.render = self._prints.render(render)
 
     def _check_restart(self, subject: fx.Restart[Any], payload: bytes) -> None:
@@ -224,12 +234,18 @@ class Intake:
                 " leads nowhere. Define the handler at module level"
             )
 
-    def identify_gather(self, node: Node) -> None:
-        """Give a node that waits at a Gather its key and fingerprint.
-
-        A Gather's shape is its kind alone: how many branches it has may change.
-        """
-        node.key = f"gather-{node.next_ordinal('gather')}"
-        node.kind = KINDS[fx.Gather]
-        node.shape = self._prints.shape("gather", None, b"", "gather")
-        node.render = self._prints.render(b"")
+    def _identify_gather(self, node: Node, gather: fx.Gather[Any]) -> None:
+        if node.depth >= MAX_NESTING:
+            raise UsageError(
+                f"Gather() inside Gather(), {MAX_NESTING} deep: put the branches of"
+                " the inner ones into one"
+            )
+        flows = [branch for branch in gather.branches if is_running(branch)]
+        if len(set(map(id, flows))) != len(flows):
+            raise UsageError(
+                "Gather() was given one flow twice; call the function once a branch"
+            )
+        for branch in gather.branches:
+            check_branch(branch)
+        # A Gather's shape is its kind alone: how many branches it has may change.
+        self.identify(node, KINDS[fx.Gather], gather)

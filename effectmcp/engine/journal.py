@@ -339,7 +339,7 @@ class Fingerprints:
     each is one pass of a hasher that was keyed beforehand.
     """
 
-    __slots__ = ("_empty", "_flow_id", "_hasher", "_shapes")
+    __slots__ = ("_flow_id", "_hasher", "_shapes")
 
     def __init__(self, flow_id: bytes) -> None:
         given: object = flow_id
@@ -350,11 +350,11 @@ class Fingerprints:
             )
         self._flow_id = flow_id
         self._hasher = blake2b(key=flow_id, digest_size=8, person=b"render")
-        self._empty = self._hasher.digest()
         self._shapes: dict[Any, bytes] = {}
 
-    def shape(self, kind: str, key: str | None, schema: bytes, memo: Any) -> bytes:
-        """The shape of a kind, explicit key and answer schema; `memo` names all."""
+    def shape(self, kind: str, key: str | None, schema: bytes) -> bytes:
+        """The shape of a kind, explicit key and answer schema."""
+        memo = (kind, key, schema)
         found = self._shapes.get(memo)
         if found is None:
             found = self._shapes[memo] = blake2b(
@@ -367,8 +367,6 @@ class Fingerprints:
 
     def render(self, text: bytes) -> bytes:
         """The render of a message with its parameters."""
-        if not text:
-            return self._empty
         hasher = self._hasher.copy()
         hasher.update(text)
         return hasher.digest()

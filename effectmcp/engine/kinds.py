@@ -77,6 +77,10 @@ class Kind:
     write: Callable[[Any, Any], bytes] = _plain
     read: Callable[[Any, bytes], Any] = _value
     tag: Tag = "known"
+    #: An `InputRequest`: has a key and an `otherwise`.
+    is_question: bool = False
+    #: May stand anywhere, and performs no step: nothing to check when it is yielded.
+    is_free: bool = False
 
 
 # ---- questions ----------------------------------------------------------------------
@@ -308,6 +312,8 @@ KINDS: Final[Mapping[type[fx.Effect[Any]], Kind]] = {
         render=lambda effect: effect.message.encode(),
         write=_write_elicit,
         read=_read_elicit,
+        is_question=True,
+        is_free=True,
     ),
     fx.Confirm: Kind(
         "confirm",
@@ -315,6 +321,8 @@ KINDS: Final[Mapping[type[fx.Effect[Any]], Kind]] = {
         render=lambda effect: effect.message.encode(),
         write=_write_nothing,
         read=_read_true,
+        is_question=True,
+        is_free=True,
     ),
     fx.ElicitUrl: Kind(
         "url",
@@ -322,6 +330,8 @@ KINDS: Final[Mapping[type[fx.Effect[Any]], Kind]] = {
         render=lambda effect: dumps([effect.message, effect.url]),
         write=_write_nothing,
         read=_read_none,
+        is_question=True,
+        is_free=True,
     ),
     fx.Sample: Kind(
         "sample",
@@ -330,9 +340,18 @@ KINDS: Final[Mapping[type[fx.Effect[Any]], Kind]] = {
         render=_render_sample,
         write=_write_sample,
         read=_read_sample,
+        is_question=True,
+        is_free=True,
     ),
-    fx.ListRoots: Kind("roots", Wave.CLIENT, write=_write_roots, read=_read_roots),
-    fx.Checkpoint: Kind("checkpoint", Wave.CLIENT, tag="checkpoint"),
+    fx.ListRoots: Kind(
+        "roots",
+        Wave.CLIENT,
+        write=_write_roots,
+        read=_read_roots,
+        is_question=True,
+        is_free=True,
+    ),
+    fx.Checkpoint: Kind("checkpoint", Wave.CLIENT, tag="checkpoint", is_free=True),
     fx.Step: Kind(
         "step",
         Wave.LOCAL,
@@ -357,12 +376,25 @@ KINDS: Final[Mapping[type[fx.Effect[Any]], Kind]] = {
         read=_read_first,
         tag="done",
     ),
-    fx.Now: Kind("now", Wave.LOCAL, write=_write_now, read=_read_now, tag="chance"),
-    fx.Uuid: Kind("uuid", Wave.LOCAL, write=_write_uuid, read=_read_uuid, tag="chance"),
-    fx.Random: Kind("random", Wave.LOCAL, write=_write_random, tag="chance"),
-    fx.Caller: Kind("caller", Wave.LOCAL, write=_write_caller, read=_read_caller),
+    fx.Now: Kind(
+        "now", Wave.LOCAL, write=_write_now, read=_read_now, tag="chance", is_free=True
+    ),
+    fx.Uuid: Kind(
+        "uuid",
+        Wave.LOCAL,
+        write=_write_uuid,
+        read=_read_uuid,
+        tag="chance",
+        is_free=True,
+    ),
+    fx.Random: Kind(
+        "random", Wave.LOCAL, write=_write_random, tag="chance", is_free=True
+    ),
+    fx.Caller: Kind(
+        "caller", Wave.LOCAL, write=_write_caller, read=_read_caller, is_free=True
+    ),
     fx.ClientSupports: Kind(
-        "supports", Wave.LOCAL, render=_render_supports, write=_write_bool
+        "supports", Wave.LOCAL, render=_render_supports, write=_write_bool, is_free=True
     ),
     fx.Detach: Kind("detach", Wave.LOCAL, write=_write_bool),
     fx.Sleep: Kind(
@@ -373,10 +405,10 @@ KINDS: Final[Mapping[type[fx.Effect[Any]], Kind]] = {
     ),
     fx.Restart: Kind("restart", Wave.LOCAL, render=_render_restart, tag="restart"),
     fx.Gather: Kind("gather", Wave.TREE, tag="gather"),
-    fx.IdempotencyKey: Kind("key", Wave.INLINE),
-    fx.Version: Kind("version", Wave.INLINE),
-    fx.Progress: Kind("progress", Wave.INLINE),
-    fx.Log: Kind("log", Wave.INLINE),
+    fx.IdempotencyKey: Kind("key", Wave.INLINE, is_free=True),
+    fx.Version: Kind("version", Wave.INLINE, is_free=True),
+    fx.Progress: Kind("progress", Wave.INLINE, is_free=True),
+    fx.Log: Kind("log", Wave.INLINE, is_free=True),
     fx.Status: Kind("status", Wave.INLINE),
 }
 

@@ -250,14 +250,14 @@ GRAVEYARD: Final = Graveyard(256)
 bury: Final = GRAVEYARD.bury
 
 
-def check_branch(branch: object) -> Running:
-    """The running form of one `Gather` branch.
+def check_branch(branch: object) -> None:
+    """Refuse what no `Gather` can run.
 
     Raises:
         UsageError: when it is neither an effect nor a flow that has not begun.
     """
     if isinstance(branch, Effect):
-        return branch.__iter__()
+        return
     if not is_running(branch):
         if isinstance(branch, type) and issubclass(branch, Effect):
             hint = f"; write {branch.__name__}(...)"
@@ -273,4 +273,3 @@ def check_branch(branch: object) -> Running:
             "Gather() was given a flow that has already begun. A flow runs once: call"
             " the function again for each Gather and each branch"
         )
-    return branch  # type: ignore[return-value]  # is_running just said so

@@ -36,7 +36,7 @@ KEYWORDS: Final = {
 }
 
 
-@frozen(eq=False)
+@frozen(eq=False, repr=False)
 class Field:
     """One property, on its way between a client and an author.
 

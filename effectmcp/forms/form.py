@@ -40,7 +40,7 @@ class Unfit(Exception):
         self.problems = problems
 
 
-@frozen(eq=False)
+@frozen(eq=False, repr=False)
 class Form(Generic[T]):
     """A checked form.
 
@@ -110,11 +110,13 @@ def form_of(annotation: Any, title: str | None = None) -> Form[Any]:
     Raises:
         FormError: naming the field, and what no client could show.
     """
+    if isinstance(annotation, type):
+        return _cached(annotation, title, "")
     if isinstance(annotation, Mapping):
         return _raw(annotation, title)
     # `Literal["a", "b"] == Literal["b", "a"]`, but they are shown differently: without
     # the text in the key, what a client sees would depend on which came first.
-    order = "" if isinstance(annotation, type) else repr(annotation)
+    order = repr(annotation)
     try:
         return _cached(annotation, title, order)
     except TypeError as exc:
