@@ -22,7 +22,7 @@ from ..effects import Effect, Gather
 from ..errors import Signal
 from .journal import Entry, Tag
 from .kinds import Kind
-from .turn import Running
+from .turn import Running, where
 
 __all__ = ["MAX_NESTING", "Node"]
 
@@ -47,6 +47,7 @@ class Node:
     context: Context
     entries: list[Entry]
     depth: int = 0
+    parent: Node | None = None
     running: Running | None = None
     position: int = 0
     ordinals: dict[str, int] = field(factory=dict)
@@ -138,6 +139,17 @@ class Node:
         entries = list(self.entries)
         entries[self.position - 1] = self._gathered()
         return tuple(entries)
+
+    @property
+    def where(self) -> str | None:
+        """`file:line` of the yield at which this node waits.
+
+        An effect given to a Gather as it is has no line of its own: its Gather's.
+        """
+        found = where(self.running)
+        if found is None and self.parent is not None:
+            return self.parent.where
+        return found
 
     @property
     def place(self) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 from ..effects import Effect
 from ..errors import UsageError
 from .branches import Node
-from .turn import is_running, where
+from .turn import is_running
 
 __all__ = ["forgotten", "located", "not_an_effect", "text_of", "translated"]
 
@@ -20,7 +20,7 @@ def located(exc: UsageError, node: Node) -> UsageError:
     """The same error with the `file:line` of the yield in it."""
     if exc.where is not None:
         return exc
-    return type(exc)(exc.problem, where=where(node.running))
+    return type(exc)(exc.problem, where=node.where)
 
 
 def translated(error: BaseException, node: Node) -> BaseException:

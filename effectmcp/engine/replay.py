@@ -86,7 +86,6 @@ from .turn import (
     start,
     suspend,
     throw,
-    where,
 )
 
 __all__ = ["LEGAL", "Run"]
@@ -329,7 +328,7 @@ class Run:
     def where(self) -> str | None:
         """`file:line` at which the flow is. Safe to read from another thread."""
         leaves = self._root.leaves()
-        return where(leaves[0].running) if leaves else None
+        return leaves[0].where if leaves else None
 
     def _check(self, verb: Verb) -> None:
         if self._is_busy:
@@ -681,7 +680,7 @@ class Run:
             recorded=recorded,
             current=current,
             text=text_of(node.subject) if node is not None and current else None,
-            where=where(node.running) if node is not None else None,
+            where=node.where if node is not None else None,
             cause=cause,
         )
 
@@ -821,7 +820,7 @@ class Run:
             if out is None
             else out[0]
         )
-        return Question(wire, leaf.subject, leaf.problems, where(leaf.running))
+        return Question(wire, leaf.subject, leaf.problems, leaf.where)
 
     def _check_stale(self, asked: Asked) -> Stop | None:
         """Refuse a question that will never be answered, because its text never stays.
@@ -970,6 +969,7 @@ class Run:
                 context=node.context.copy(),
                 entries=list(recorded[index]) if index < len(recorded) else [],
                 depth=node.depth + 1,
+                parent=node,
                 running=one,
             )
             for index, one in enumerate(running)
