@@ -541,11 +541,13 @@ class Run:
             kind = kinds.get(type(yielded))
             if kind is None or not kind.is_free or kind.wave is Wave.INLINE:
                 self._took(root, Yielded(yielded))
+                self._join()
                 break
             try:
                 identify(root, kind, yielded)
             except UsageError:
                 self._took(root, Yielded(yielded))
+                self._join()
                 break
             if unreached:
                 unreached.discard(root.key)
