@@ -57,11 +57,14 @@ def dumps(value: JSON, *, safe_integers: bool = False) -> bytes:
         return _encode(value).encode("utf-8")
     except UnicodeEncodeError:
         raise CanonicalError(
-            "a lone surrogate: this text is not Unicode and no client can read it"
+            f"{_at(_culprit(value))}a lone surrogate: this text is not Unicode and no"
+            " client can read it"
         ) from None
     except ValueError as exc:
         # NaN and the infinities, or an integer beyond Python's own limit on digits.
-        raise CanonicalError(f"a number that JSON cannot carry: {exc}") from None
+        raise CanonicalError(
+            f"{_at(_culprit(value))}a number that JSON cannot carry: {exc}"
+        ) from None
 
 
 def _check(value: JSON, depth: int, path: str, safe_integers: bool) -> None:
@@ -103,8 +106,27 @@ def _describe(value: object) -> str:
     return f"a value of type {type(value).__qualname__}, which JSON does not know"
 
 
+def _culprit(value: JSON) -> str:
+    """The path to what the encoder refused, looked for once it has."""
+    path = ""
+    while type(value) is dict or type(value) is list:
+        items = value.items() if type(value) is dict else enumerate(value)
+        for key, item in items:
+            try:
+                _encode(item).encode("utf-8")
+            except ValueError:
+                path, value = f"{path}/{key}", item
+                break
+        else:
+            break  # it is one of the keys
+    return path
+
+
 def _at(path: str) -> str:
-    return f"at {path}: " if path else ""
+    if not path:
+        return ""
+    # A key with a lone surrogate must not spoil whatever prints the message.
+    return f"at {path.encode('utf-8', 'backslashreplace').decode('utf-8')}: "
 
 
 def loads(text: bytes) -> JSON:

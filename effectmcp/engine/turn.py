@@ -13,6 +13,8 @@ Python's own corners are dealt with.
 
 from __future__ import annotations
 
+import atexit
+import gc
 import inspect
 import logging
 import sys
@@ -140,7 +142,9 @@ def name_of(function: Callable[..., Any]) -> str:
             function = type(function)
         else:
             function = inner
-    return f"{function.__module__}:{function.__qualname__}"
+    # Methods of builtins know the class they belong to and no module.
+    owner = getattr(function, "__objclass__", function)
+    return f"{getattr(owner, '__module__', None) or 'builtins'}:{function.__qualname__}"
 
 
 def find(name: str) -> Callable[..., Any] | None:
@@ -238,15 +242,28 @@ class Graveyard:
                 where(running),
             )
         if len(self._kept) > self._size:
-            # One more chance to end quietly. If it will not, CPython closes it again
-            # when collecting it, and prints that it was ignored: a leak would be worse.
-            try:
-                self._kept.popleft().close()
-            except BaseException:  # noqa: B036  # it is being thrown away, in any state
-                logger.debug("a buried generator refused to close", exc_info=True)
+            # CPython closes it when collecting it, and prints that it would not: a
+            # leak would be worse.
+            self._kept.popleft()
+
+    def clear(self) -> None:
+        """Let go of all of them, in silence.
+
+        At exit this must come before the interpreter takes the modules apart: a loop
+        that swallows whatever its `Elicit(...)` raises would then never end, as there
+        is no `Elicit` any more.
+        """
+        hook, sys.unraisablehook = sys.unraisablehook, lambda unraisable: None
+        try:
+            self._kept.clear()
+            # Whatever shares a cycle with its handler's frames goes now, not later.
+            gc.collect()
+        finally:
+            sys.unraisablehook = hook
 
 
 GRAVEYARD: Final = Graveyard(256)
+atexit.register(GRAVEYARD.clear)
 bury: Final = GRAVEYARD.bury
 
 

@@ -15,13 +15,13 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, TypeAlias
 
-from attrs import frozen
+from attrs import Attribute, frozen
 
 from ..canonical import JSON, MAX_SAFE_INTEGER
 from ..errors import FormError
 from .formats import FORMATS
 
-__all__ = ["Check", "Field", "make_check"]
+__all__ = ["Check", "Field", "count", "is_finite", "make_check", "one_of"]
 
 Check: TypeAlias = Callable[[JSON], JSON]
 
@@ -41,13 +41,15 @@ class Field:
     """One property, on its way between a client and an author.
 
     Attributes:
-        name: The property on the wire.
+        name: The property on the wire, and the parameter of the author's class.
         schema: What the client is shown.
         required: Whether the client must send it.
         check: Wire value to recorded value, or `ValueError`.
         build: Recorded value to Python value; `None` where the two are the same.
-        argument: The parameter of the author's class; `None` in a form without one.
-        extras: What the schema cannot say: each takes the Python value and raises.
+        fallback: What the author's class is given when the client left the property
+            out; `None` where the class knows by itself.
+        attribute: The attribute of the author's class, in a form that has one.
+        extras: What the schema cannot say, in the author's validators.
     """
 
     name: str
@@ -55,8 +57,9 @@ class Field:
     required: bool
     check: Check
     build: Callable[[Any], Any] | None = None
-    argument: str | None = None
-    extras: tuple[Callable[[Any], None], ...] = ()
+    fallback: Callable[[], Any] | None = None
+    attribute: Attribute[Any] | None = None
+    extras: tuple[Callable[[Any, Any], None], ...] = ()
 
 
 def make_check(schema: JSON, *, of: str) -> Check:
@@ -109,9 +112,9 @@ def _string(schema: dict[str, JSON], of: str) -> Check:
         # Both sides count code points; clients that count UTF-16 units are stricter
         # on a few characters, and that is theirs to mend.
         if low is not None and len(value) < low:
-            raise ValueError(f"must have at least {_count(low, 'character')}")
+            raise ValueError(f"must have at least {count(low, 'character')}")
         if high is not None and len(value) > high:
-            raise ValueError(f"must have at most {_count(high, 'character')}")
+            raise ValueError(f"must have at most {count(high, 'character')}")
         if check_format is not None:
             check_format(value)
         return value
@@ -121,6 +124,14 @@ def _string(schema: dict[str, JSON], of: str) -> Check:
 
 def _integer(schema: dict[str, JSON], of: str) -> Check:
     low, high = _limits(schema, of)
+    least, most = -MAX_SAFE_INTEGER, MAX_SAFE_INTEGER
+    least = least if low is None else max(least, math.ceil(low))
+    most = most if high is None else min(most, math.floor(high))
+    if least > most:
+        raise FormError(
+            f"{of}: no whole number that clients can send exactly, within"
+            f" ±(2**53 - 1), is at least {low} and at most {high}"
+        )
 
     def check(value: JSON) -> int:
         # 1.0 and -0.0 are integers in JSON Schema; True is an integer only in Python.
@@ -140,8 +151,10 @@ def _number(schema: dict[str, JSON], of: str) -> Check:
     low, high = _limits(schema, of)
 
     def check(value: JSON) -> float:
-        if type(value) not in (int, float) or not _is_finite(value):
+        if type(value) not in (int, float):
             raise ValueError("must be a number")
+        if not is_finite(value):
+            raise ValueError("must be a number of at most 308 digits")
         _check_range(value, low, high)
         # A large integer is a legal number and no safe integer: record what a reader
         # in JavaScript would make of it, which is also what a float field gives.
@@ -179,7 +192,7 @@ def _choice(schema: dict[str, JSON], of: str) -> Check:
 
     def check(value: JSON) -> str:
         if type(value) is not str or value not in allowed:
-            raise ValueError(_one_of(choices))
+            raise ValueError(one_of(choices))
         return value
 
     return check
@@ -212,9 +225,9 @@ def _array(schema: dict[str, JSON], of: str) -> Check:
                 raise ValueError("may hold only " + ", ".join(map(repr, choices)))
         # `uniqueItems` is outside the subset, so a repeated choice is admitted, kept.
         if low is not None and len(value) < low:
-            raise ValueError(f"must have at least {_count(low, 'choice')}")
+            raise ValueError(f"must have at least {count(low, 'choice')}")
         if high is not None and len(value) > high:
-            raise ValueError(f"must have at most {_count(high, 'choice')}")
+            raise ValueError(f"must have at most {count(high, 'choice')}")
         return value
 
     return check
@@ -249,7 +262,7 @@ def _bounds(
 def _limits(schema: dict[str, JSON], of: str) -> tuple[float | None, float | None]:
     for keyword in ("minimum", "maximum"):
         value = schema.get(keyword, 0)
-        if type(value) not in (int, float) or not _is_finite(value):
+        if type(value) not in (int, float) or not is_finite(value):
             raise FormError(f"{of}: {keyword!r} must be a number")
     low, high = schema.get("minimum"), schema.get("maximum")
     if low is not None and high is not None and low > high:
@@ -264,7 +277,8 @@ def _check_range(value: float, low: float | None, high: float | None) -> None:
         raise ValueError(f"must be at most {high}")
 
 
-def _is_finite(value: float) -> bool:
+def is_finite(value: float) -> bool:
+    """Whether `value` is a number that a double can hold, roughly at least."""
     try:
         return math.isfinite(value)
     except OverflowError:  # an integer of more than 308 digits
@@ -297,8 +311,6 @@ def _check_choices(choices: list[str], of: str) -> None:
         raise FormError(f"{of}: there is nothing to choose from")
     if len(set(choices)) != len(choices):
         raise FormError(f"{of}: the same choice stands there twice")
-    for choice in choices:
-        _refuse_surrogates(choice, of)
 
 
 def _check_titles(titles: Iterable[JSON], of: str) -> None:
@@ -308,19 +320,24 @@ def _check_titles(titles: Iterable[JSON], of: str) -> None:
         raise FormError(f"{of}: two choices have one title; nobody could tell them")
 
 
-def _refuse_surrogates(text: str, of: str | None = None) -> None:
+def _refuse_surrogates(text: str) -> None:
     # Looked for first: the encoder of everything downstream would fail on it.
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:
-        if of is not None:
-            raise FormError(f"{of}: a choice with a lone surrogate") from None
         raise ValueError("must be readable text, without lone surrogates") from None
 
 
-def _one_of(choices: list[str]) -> str:
-    return "must be one of " + ", ".join(map(repr, choices))
+# ---- words --------------------------------------------------------------------------
 
 
-def _count(number: int, noun: str) -> str:
+def one_of(choices: Iterable[Any]) -> str:
+    """`must be one of 'a', 'b'`."""
+    return "must be one of " + ", ".join(
+        repr(choice) if isinstance(choice, str) else str(choice) for choice in choices
+    )
+
+
+def count(number: int, noun: str) -> str:
+    """`1 choice`, `2 choices`."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -9,23 +9,30 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import Any, Final, Generic, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, Final, Generic, TypeAlias, TypeVar, get_origin
 
 import attrs
 from attrs import frozen
 
 from ..canonical import JSON, dumps
 from ..errors import CanonicalError, FormError
+from .classes import class_fields, make_judge
 from .fields import Field, make_check
-from .types import _NO_DEFAULT, make_field
+from .types import make_field
+from .validators import complaint
 
 __all__ = ["Form", "Unfit", "form", "form_of"]
 
 T = TypeVar("T")
 C = TypeVar("C", bound=type)
 
+#: What `read` gave and the journal kept: checked values by property.
+Recorded: TypeAlias = Mapping[str, JSON]
+
 #: The property of a form that asks for one thing only.
 VALUE: Final = "value"
+#: What messages call a form that has no name.
+THIS: Final = "this form"
 
 
 class Unfit(Exception):
@@ -46,17 +53,20 @@ class Form(Generic[T]):
 
     Attributes:
         schema: The `requestedSchema` a client is shown.
-        text: Its canonical JSON, for fingerprints.
+        text: Canonical JSON, for fingerprints.
         fields: One a property.
         build: Recorded answer to value. Raises `Unfit` when today's class refuses it.
+        judge: Adds what the author's class has against a recorded answer to the
+            problems found so far: words, by property.
     """
 
     schema: Mapping[str, JSON]
     text: bytes
     fields: tuple[Field, ...]
-    build: Callable[[JSON], T]
+    build: Callable[[Recorded], T]
+    judge: Callable[[Recorded, dict[str, str]], None] | None = None
 
-    def read(self, content: JSON) -> JSON:
+    def read(self, content: JSON) -> dict[str, JSON]:
         """What to record of an answer: its known properties, normalised.
 
         Raises:
@@ -68,36 +78,25 @@ class Form(Generic[T]):
         if not isinstance(content, dict):
             raise Unfit(["the answer must be an object with the form's fields"])
         recorded: dict[str, JSON] = {}
-        problems: list[str] = []
+        problems: dict[str, str] = {}
         for field in self.fields:
-            if field.name not in content:
-                if field.required:
-                    problems.append(f"{field.name}: is required")
-                continue
-            value = content[field.name]
-            if value is None:
-                problems.append(
-                    f"{field.name}: "
-                    + ("is required" if field.required else "leave it out instead")
-                )
-                continue
-            try:
-                recorded[field.name] = _check(field, value)
-            except ValueError as exc:
-                problems.append(f"{field.name}: {exc}")
+            value = content.get(field.name)
+            if value is not None:
+                try:
+                    recorded[field.name] = field.check(value)
+                except ValueError as exc:
+                    problems[field.name] = str(exc)
+            elif field.required:
+                problems[field.name] = "is required"
+            elif field.name in content:
+                problems[field.name] = "leave it out instead"
+        if self.judge is not None:
+            self.judge(recorded, problems)
         if problems:
-            raise Unfit(problems)
+            names = [field.name for field in self.fields if field.name in problems]
+            raise Unfit([f"{name}: {problems[name]}" for name in names])
         self.build(recorded)
         return recorded
-
-
-def _check(field: Field, value: JSON) -> JSON:
-    recorded = field.check(value)
-    if field.build is not None or field.extras:
-        built = recorded if field.build is None else field.build(recorded)
-        for extra in field.extras:
-            extra(built)
-    return recorded
 
 
 def form_of(annotation: Any, title: str | None = None) -> Form[Any]:
@@ -147,107 +146,91 @@ def _cached(annotation: Any, title: str | None, order: str) -> Form[Any]:
 
 
 def _assemble(
-    fields: tuple[Field, ...], build: Callable[[JSON], T], schema: JSON = None
+    fields: tuple[Field, ...],
+    build: Callable[[Recorded], T],
+    judge: Callable[[Recorded, dict[str, str]], None] | None = None,
+    *,
+    of: str,
 ) -> Form[T]:
-    if schema is None:
-        schema = {
-            "type": "object",
-            "properties": {field.name: dict(field.schema) for field in fields},
-        }
-        required = [field.name for field in fields if field.required]
-        if required:
-            schema["required"] = required
+    properties = {field.name: field.schema for field in fields}
+    schema: dict[str, JSON] = {"type": "object", "properties": properties}
+    required = [field.name for field in fields if field.required]
+    if required:
+        schema["required"] = required
+    # `typing` gives out Optional[Literal["a", "b"]] where Optional[Literal["b", "a"]]
+    # was written, if that came first in its process. So choices are shown in the order
+    # they come in, and that order is no part of what the question is.
+    unordered = {name: _unordered(property_) for name, property_ in properties.items()}
+    text = _text({**schema, "properties": unordered}, of)
+    return Form(schema=schema, text=text, fields=fields, build=build, judge=judge)
+
+
+def _text(schema: JSON, of: str) -> bytes:
     try:
-        text = dumps(schema)
+        return dumps(schema)
     except CanonicalError as exc:
-        raise FormError(f"the form's schema: {exc.problem}") from None
-    return Form(schema=schema, text=text, fields=fields, build=build)
+        raise FormError(f"{of}: {exc.problem}") from None
+
+
+def _unordered(schema: Mapping[str, JSON]) -> dict[str, JSON]:
+    result = dict(schema)
+    if "items" in result:
+        result["items"] = _unordered(result["items"])
+    if "enum" in result:
+        result["enum"] = sorted(result["enum"])
+    for keyword in ("oneOf", "anyOf"):
+        if keyword in result:
+            result[keyword] = sorted(result[keyword], key=lambda one: str(one["const"]))
+    return result
 
 
 # ---- one field ----------------------------------------------------------------------
 
 
 def _of_value(annotation: Any, title: str | None) -> Form[Any]:
-    field = make_field(VALUE, annotation, of="this form", title=title)
+    field = make_field(VALUE, annotation, of=THIS, title=title)
     build = field.build
 
-    def plain(recorded: JSON) -> Any:
+    def plain(recorded: Recorded) -> Any:
         return recorded.get(VALUE)
 
-    def built(recorded: JSON) -> Any:
+    def built(recorded: Recorded) -> Any:
         value = recorded.get(VALUE)
         return None if value is None else build(value)  # type: ignore[misc]
 
-    return _assemble((field,), plain if build is None else built)
+    return _assemble((field,), plain if build is None else built, of=THIS)
 
 
 # ---- an attrs class -----------------------------------------------------------------
 
 
 def _of_class(class_: type, annotation: Any) -> Form[Any]:
-    fields = tuple(_class_fields(class_, annotation))
-    arguments = [(field.name, field.argument or "", field.build) for field in fields]
+    fields = class_fields(class_, annotation)
+    builders = [(field.name, field.build) for field in fields]
+    fallbacks = [(f.name, f.fallback) for f in fields if f.fallback is not None]
 
-    def build(recorded: JSON) -> Any:
+    def arguments(recorded: Recorded) -> dict[str, Any]:
         values: dict[str, Any] = {
-            argument: recorded[name] if convert is None else convert(recorded[name])
-            for name, argument, convert in arguments
+            name: recorded[name] if build is None else build(recorded[name])
+            for name, build in builders
             if name in recorded
         }
+        for name, fallback in fallbacks:
+            if name not in values:
+                values[name] = fallback()
+        return values
+
+    def build(recorded: Recorded) -> Any:
         try:
-            return class_(**values)
+            return class_(**arguments(recorded))
         except Exception as exc:
-            # The class's own word on it: validators, converters, __attrs_post_init__.
-            raise Unfit([_complaint(exc)]) from exc
+            raise Unfit([complaint(exc)]) from exc
 
-    return _assemble(fields, build)
-
-
-def _class_fields(class_: type, annotation: Any) -> list[Field]:
-    try:
-        hints = get_type_hints(class_, include_extras=True)
-    except NameError as exc:
-        raise FormError(
-            f"{class_.__qualname__}: {exc.name!r} in an annotation could not be"
-            " resolved; define it at module level, before the form is used"
-        ) from None
-    variables = dict(
-        zip(getattr(class_, "__parameters__", ()), get_args(annotation), strict=False)
-    )
-    fields = []
-    for attribute in attrs.fields(class_):
-        if not attribute.init:
-            continue
-        hint = hints.get(attribute.name, attribute.type)
-        of = f"{class_.__qualname__}.{attribute.name}"
-        if hint is None:
-            raise FormError(f"{of}: has no annotation, so no type to ask for")
-        default = attribute.default
-        is_factory = isinstance(default, attrs.Factory)  # type: ignore[arg-type]
-        alias = attribute.alias or attribute.name
-        fields.append(
-            make_field(
-                alias,
-                variables.get(hint, hint),
-                of=of,
-                default=(
-                    _NO_DEFAULT if is_factory or default is attrs.NOTHING else default
-                ),
-                # Run at delivery, not shown: a factory may read a clock.
-                has_hidden_default=is_factory,
-                validator=attribute.validator,
-                argument=alias,
-            )
-        )
-    return fields
-
-
-def _complaint(exc: Exception) -> str:
-    # attrs's own validators raise (message, attribute, ...): the message names the
-    # attribute in quotes and is already a sentence.
-    if exc.args and isinstance(exc.args[0], str):
-        return exc.args[0]
-    return str(exc) or type(exc).__name__
+    of = class_.__qualname__
+    judge = make_judge(class_, fields)
+    if judge is None:
+        return _assemble(fields, build, of=of)
+    return _assemble(fields, build, lambda r, found: judge(arguments(r), found), of=of)
 
 
 # ---- a raw schema -------------------------------------------------------------------
@@ -259,14 +242,20 @@ def _raw(schema: Mapping[str, JSON], title: str | None) -> Form[dict[str, Any]]:
     for keyword in schema:
         if keyword not in ("$schema", "type", "properties", "required"):
             raise FormError(f"the form's schema: clients do not know {keyword!r} there")
-    if schema.get("type") != "object" or not isinstance(schema.get("properties"), dict):
+    properties = schema.get("properties")
+    if schema.get("type") != "object" or not isinstance(properties, dict):
         raise FormError(
             "the form's schema: must be {'type': 'object', 'properties': {…}}"
         )
-    properties = schema["properties"]
     required = schema.get("required", [])
-    if not isinstance(required, list) or not all(r in properties for r in required):
-        raise FormError("the form's schema: 'required' must list known properties")
+    if (
+        not isinstance(required, list)
+        or not all(type(name) is str and name in properties for name in required)
+        or len(set(required)) != len(required)
+    ):
+        raise FormError(
+            "the form's schema: 'required' must list known properties, each once"
+        )
     if not isinstance(schema.get("$schema", ""), str):
         raise FormError("the form's schema: '$schema' must be text")
     fields = tuple(
@@ -278,5 +267,13 @@ def _raw(schema: Mapping[str, JSON], title: str | None) -> Form[dict[str, Any]]:
         )
         for name, property_ in properties.items()
     )
-    # `loads` made this dict for this delivery, so it is the author's to change.
-    return _assemble(fields, dict, dict(schema))
+    text = _text(dict(schema), "the form's schema")
+    # Copied, or else an author who goes on to edit the dict would change a question
+    # that is already asked. Only now is it known to be shallow.
+    return Form(schema=_copy(dict(schema)), text=text, fields=fields, build=_copy)
+
+
+def _copy(value: JSON) -> JSON:
+    if type(value) is dict:
+        return {key: _copy(item) for key, item in value.items()}
+    return [_copy(item) for item in value] if type(value) is list else value

@@ -1,28 +1,25 @@
 """A Python annotation → one `Field`.
 
 `Literal`, `Enum` and lists of them are choices; `date` and `datetime` are strings with a
-format; the rest is itself. What attrs validators demand goes into the schema where the
-form subset can say it, and into the description plus a check afterwards where not.
-
-attrs keeps its validator classes private, so they are recognised by name and a test
-pins the names.
+format; the rest is itself. A converter changes nothing of that: the annotation is what
+is asked for, and what the converter is given.
 """
 
 from __future__ import annotations
 
 import datetime as dt
 import enum
-import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from types import NoneType, UnionType
-from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Final, Literal, TypeVar, Union, get_args, get_origin
 
-from attrs import field, frozen
+from attrs import NOTHING, Attribute, Factory, field, frozen
 
-from ..canonical import JSON, dumps
-from ..errors import CanonicalError, FormError
+from ..canonical import JSON
+from ..errors import FormError
 from .fields import Field, make_check
 from .formats import FORMATS, parse_date, parse_datetime
+from .validators import NO_DEFAULT, apply_validators
 
 __all__ = ["Choices", "Format", "Title", "make_field"]
 
@@ -54,19 +51,12 @@ class Choices:
         object.__setattr__(self, "titles", {**(titles or {}), **more})
 
 
-#: A default that is not there. `None` cannot say so: it is a legal default.
-_NO_DEFAULT: Final = object()
-
-
 def make_field(
     name: str,
     annotation: Any,
     *,
     of: str,
-    default: Any = _NO_DEFAULT,
-    has_hidden_default: bool = False,
-    validator: Any = None,
-    argument: str | None = None,
+    attribute: Attribute[Any] | None = None,
     title: str | None = None,
 ) -> Field:
     """The property that `annotation` describes.
@@ -75,69 +65,85 @@ def make_field(
         name: The property on the wire.
         annotation: The field's type, resolved.
         of: Who is to be blamed in a message: `Person.age`.
-        default: Shown to the user, when it is a value of the type.
-        has_hidden_default: The class fills the field in, from a factory.
-        validator: The attrs validator, if any.
-        argument: The parameter of the class.
+        attribute: The attribute of the author's class, if there is one.
         title: A label given outside the annotation.
 
     Raises:
         FormError: naming what a form cannot show.
     """
-    annotation, metadata = _strip(annotation)
-    annotation, optional = _without_none(annotation, of)
-    if optional:
-        annotation, inner = _strip(annotation)
-        metadata = [*metadata, *inner]
+    annotation, metadata, optional = _unwrap(annotation, of)
     schema, build, unbuild = _schema(annotation, of)
     _apply_metadata(schema, metadata, of)
     if title is not None:
         schema["title"] = title
-    extras = _apply_validator(schema, validator, of)
-    if default is not _NO_DEFAULT and default is not None:
+    default = NO_DEFAULT
+    has_factory = False
+    fallback: Callable[[], Any] | None = None
+    extras: tuple[Callable[[Any, Any], None], ...] = ()
+    if attribute is not None:
+        # What a factory makes is not shown: it may read a clock.
+        has_factory = isinstance(attribute.default, Factory)  # type: ignore[arg-type]
+        if not has_factory and attribute.default is not NOTHING:
+            default = attribute.default
+        if optional and attribute.default is NOTHING:
+            default, fallback = None, lambda: None
+        if type(default) is list:
+            # attrs would hand out this one list every time.
+            fallback = default.copy
+        extras = apply_validators(schema, attribute, build, default=default, of=of)
+    if default is not NO_DEFAULT and default is not None:
         schema["default"] = _default(default, unbuild, of)
     return Field(
         name=name,
         schema=schema,
-        required=not (optional or has_hidden_default or default is not _NO_DEFAULT),
+        required=not (optional or has_factory or default is not NO_DEFAULT),
         check=make_check(schema, of=of),
         build=build,
-        argument=argument,
-        extras=tuple(extras),
+        fallback=fallback,
+        attribute=attribute,
+        extras=extras,
     )
 
 
 # ---- annotations --------------------------------------------------------------------
 
 
-def _strip(annotation: Any) -> tuple[Any, list[Any]]:
-    if get_origin(annotation) is Annotated:
-        inner, *metadata = get_args(annotation)
-        return inner, metadata
-    return annotation, []
-
-
-def _without_none(annotation: Any, of: str) -> tuple[Any, bool]:
-    if get_origin(annotation) not in (Union, UnionType):
-        return annotation, False
-    members = [arg for arg in get_args(annotation) if arg is not NoneType]
-    optional = len(members) < len(get_args(annotation))
-    if len(members) != 1:
-        raise FormError(
-            f"{of}: a form cannot offer a choice of types, {annotation}. Ask for text,"
-            " or ask two questions"
-        )
-    return members[0], optional
+def _unwrap(annotation: Any, of: str) -> tuple[Any, list[Any], bool]:
+    """The bare type, the metadata around it, and whether `None` was offered."""
+    metadata: list[Any] = []
+    optional = False
+    while True:
+        origin = get_origin(annotation)
+        if origin is Annotated:
+            annotation, *inner = get_args(annotation)
+            metadata[:0] = inner  # applied in order, so the outermost has the last word
+        elif origin is Union or origin is UnionType:
+            members = [arg for arg in get_args(annotation) if arg is not NoneType]
+            if len(members) != 1:
+                raise FormError(
+                    f"{of}: a form cannot offer a choice of types, {annotation}. Ask"
+                    " for text, or ask two questions"
+                )
+            annotation, optional = members[0], True
+        elif origin is Final:
+            (annotation,) = get_args(annotation)
+        elif hasattr(annotation, "__supertype__"):
+            annotation = annotation.__supertype__  # NewType
+        elif hasattr(annotation, "__value__"):
+            annotation = annotation.__value__  # type Size = Literal["s", "l"]
+        else:
+            return annotation, metadata, optional
 
 
 def _schema(annotation: Any, of: str) -> tuple[dict[str, JSON], Any, Any]:
-    if annotation in _PLAIN:
-        schema, build, unbuild = _PLAIN[annotation]
-        return dict(schema), build, unbuild
+    if isinstance(annotation, type):
+        if annotation in _PLAIN:
+            schema, build, unbuild = _PLAIN[annotation]
+            return dict(schema), build, unbuild
+        if issubclass(annotation, enum.Enum):
+            return _enum(annotation, of)
     if get_origin(annotation) is Literal:
         return _literal(get_args(annotation), of)
-    if isinstance(annotation, type) and issubclass(annotation, enum.Enum):
-        return _enum(annotation, of)
     if get_origin(annotation) is list:
         return _list(annotation, of)
     raise FormError(f"{of}: {_advice(annotation)}")
@@ -148,16 +154,19 @@ def _advice(annotation: Any) -> str:
         return "say of what: list[Literal['a', 'b']] or a list of an Enum"
     if isinstance(annotation, str):
         return f"the annotation {annotation!r} could not be resolved; define it first"
+    if isinstance(annotation, TypeVar):
+        return f"{annotation} is open; say which type, as in Box[int]"
     if hasattr(annotation, "__attrs_attrs__"):
         return (
             f"forms are flat, so the class {annotation.__qualname__} cannot stand inside"
             " one; spread its fields out or ask for it in a question of its own"
         )
     if hasattr(annotation, "__dataclass_fields__"):
-        return "a form is an attrs class; this is a dataclass"
+        return f"{annotation!r} is a dataclass; decorate it with @attrs.frozen instead"
     return (
         f"{annotation!r} cannot be shown as a form field. Fields are str, int, float,"
-        " bool, date, datetime, an Enum, a Literal of texts, or a list of those two"
+        " bool, date, datetime, an Enum, a Literal of texts, or a list of those two; a"
+        " form of several fields is an attrs class of these"
     )
 
 
@@ -209,9 +218,9 @@ def _enum(
 
 def _list(annotation: Any, of: str) -> tuple[dict[str, JSON], Any, Any]:
     (item,) = get_args(annotation)
-    inner, metadata = _strip(item)
+    inner, metadata, optional = _unwrap(item, of)
     is_enum = isinstance(inner, type) and issubclass(inner, enum.Enum)
-    if get_origin(inner) is not Literal and not is_enum:
+    if optional or (get_origin(inner) is not Literal and not is_enum):
         raise FormError(
             f"{of}: a list in a form is a choice of several, list[Literal['a', 'b']] or"
             f" a list of an Enum, not {annotation!r}"
@@ -219,7 +228,8 @@ def _list(annotation: Any, of: str) -> tuple[dict[str, JSON], Any, Any]:
     items, build, unbuild = _schema(inner, of)
     _apply_metadata(items, metadata, of)
     if "oneOf" in items:
-        items = {"anyOf": items["oneOf"]}
+        items["anyOf"] = items.pop("oneOf")
+        del items["type"]
     schema = {"type": "array", "items": items}
     # A list is built anew even of plain texts, so that two deliveries never share one.
     if build is None:
@@ -248,8 +258,8 @@ def _apply_metadata(schema: dict[str, JSON], metadata: list[Any], of: str) -> No
 
 
 def _apply_format(schema: dict[str, JSON], format_: Format, of: str) -> None:
-    if schema.get("type") != "string" or "enum" in schema:
-        raise FormError(f"{of}: Format() belongs to str")
+    if schema["type"] != "string" or schema.keys() - {"type", "title", "description"}:
+        raise FormError(f"{of}: Format() belongs to str, and once")
     if format_.name not in FORMATS:
         raise FormError(
             f"{of}: the format {format_.name!r} is not one of"
@@ -260,13 +270,17 @@ def _apply_format(schema: dict[str, JSON], format_: Format, of: str) -> None:
 
 def _apply_choices(schema: dict[str, JSON], choices: Choices, of: str) -> None:
     target, keyword = schema, "oneOf"
-    if schema.get("type") == "array":
+    if schema["type"] == "array":
         target, keyword = schema["items"], "anyOf"
-    values = target.pop("enum", None)
-    if values is None or set(values) != set(choices.titles):
+    if "enum" not in target:
+        raise FormError(
+            f"{of}: Choices() belongs to a Literal, an Enum or a list of one, and once"
+        )
+    values = target.pop("enum")
+    if set(values) != set(choices.titles):
         raise FormError(
             f"{of}: Choices() must title each choice once; it titles"
-            f" {sorted(choices.titles)} where the choices are {values}"
+            f" {list(choices.titles)} where the choices are {values}"
         )
     if keyword == "anyOf":
         del target["type"]
@@ -277,108 +291,6 @@ def _apply_choices(schema: dict[str, JSON], choices: Choices, of: str) -> None:
 
 def _default(value: Any, unbuild: Callable[[Any], JSON] | None, of: str) -> JSON:
     try:
-        wire = value if unbuild is None else unbuild(value)
-        dumps(wire)
-    except (TypeError, AttributeError, KeyError, ValueError, CanonicalError):
+        return value if unbuild is None else unbuild(value)
+    except (TypeError, AttributeError, KeyError, ValueError):
         raise FormError(f"{of}: the default {value!r} is not of the type") from None
-    return wire
-
-
-# ---- validators ---------------------------------------------------------------------
-
-
-def _apply_validator(
-    schema: dict[str, JSON], validator: Any, of: str
-) -> Iterable[Callable[[Any], None]]:
-    extras: list[Callable[[Any], None]] = []
-    pending = [validator] if validator is not None else []
-    while pending:
-        one = pending.pop(0)
-        match type(one).__name__:
-            case "_AndValidator":
-                pending[:0] = one._validators
-            case "_OptionalValidator":
-                inner = one.validator
-                pending[:0] = inner if isinstance(inner, (list, tuple)) else [inner]
-            case "_NumberValidator":
-                extras += _apply_number(schema, one.compare_op, one.bound)
-            case "_MinLengthValidator":
-                _tighten(schema, _length_keyword(schema, "min"), one.min_length, max)
-            case "_MaxLengthValidator":
-                _tighten(schema, _length_keyword(schema, "max"), one.max_length, min)
-            case "_InValidator":
-                _apply_in(schema, one.options, of)
-            case "_MatchesReValidator":
-                extras.append(_apply_pattern(schema, one))
-            case _:
-                # `instance_of` and validators of the author's own run when the class
-                # is built.
-                pass
-    return extras
-
-
-def _length_keyword(schema: dict[str, JSON], which: str) -> str:
-    return f"{which}Items" if schema.get("type") == "array" else f"{which}Length"
-
-
-def _tighten(
-    schema: dict[str, JSON],
-    keyword: str,
-    value: float,
-    pick: Callable[[float, float], float],
-) -> None:
-    schema[keyword] = pick(schema[keyword], value) if keyword in schema else value
-
-
-def _apply_number(
-    schema: dict[str, JSON], operator: str, bound: float
-) -> Iterable[Callable[[Any], None]]:
-    strict = operator in ("<", ">")
-    if schema.get("type") == "integer":
-        # Rounded inwards, so that the schema says exactly what the validator means.
-        if operator in (">", ">="):
-            low = math.floor(bound) + 1 if strict else math.ceil(bound)
-            _tighten(schema, "minimum", low, max)
-        else:
-            high = math.ceil(bound) - 1 if strict else math.floor(bound)
-            _tighten(schema, "maximum", high, min)
-        return []
-    if not strict:
-        keyword, pick = ("minimum", max) if operator == ">=" else ("maximum", min)
-        _tighten(schema, keyword, bound, pick)
-        return []
-    words = f"must be {'more' if operator == '>' else 'less'} than {bound}"
-    _describe(schema, words)
-
-    def check(value: float) -> None:
-        if not (value > bound if operator == ">" else value < bound):
-            raise ValueError(words)
-
-    return [check]
-
-
-def _apply_in(schema: dict[str, JSON], options: Any, of: str) -> None:
-    if "enum" not in schema:
-        if schema != {"type": "string"} or not all(type(o) is str for o in options):
-            # A set of numbers, say: checked when the class is built, told in words.
-            _describe(schema, f"one of {', '.join(map(str, options))}")
-            return
-        schema["enum"] = list(options)
-
-
-def _apply_pattern(schema: dict[str, JSON], validator: Any) -> Callable[[Any], None]:
-    # Python and JavaScript differ on \d, \w, $ and \Z, so no client is shown a pattern
-    # that means something else to it.
-    words = f"must match {validator.pattern.pattern}"
-    _describe(schema, words)
-
-    def check(value: str) -> None:
-        if not validator.match_func(value):
-            raise ValueError(words)
-
-    return check
-
-
-def _describe(schema: dict[str, JSON], words: str) -> None:
-    said = schema.get("description")
-    schema["description"] = f"{said} ({words})" if said else words.capitalize()
