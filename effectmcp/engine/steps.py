@@ -81,7 +81,7 @@ def converter() -> Any:
     made.register_structure_hook(bytes, lambda value, _: bytes.fromhex(value))
     # cattrs coerces by calling the class, so that `int("3")` and `str(None)` pass. A
     # result of another type than annotated is a bug to report, not to paper over.
-    for plain in (str, int, float, bool):
+    for plain in (str, int, float, bool, NoneType):
         made.register_structure_hook(plain, _exactly(plain))
     made.register_unstructure_hook_func(_is_set, _sorted_set(made))
     return made

@@ -71,14 +71,13 @@ def make_check(schema: JSON, *, of: str) -> Check:
     if not isinstance(schema, dict):
         raise FormError(f"{of}: a property's schema is an object, not {schema!r}")
     type_ = schema.get("type")
-    kind = type_
-    if type_ == "string" and ("enum" in schema or "oneOf" in schema):
-        kind = "choice"
-    if not isinstance(kind, str) or kind not in KEYWORDS:
+    if not isinstance(type_, str) or type_ not in KEYWORDS or type_ == "choice":
         raise FormError(
             f"{of}: the type {type_!r} cannot be shown as a form. Forms are flat:"
             " string, integer, number, boolean, or an array of choices"
         )
+    is_choice = type_ == "string" and ("enum" in schema or "oneOf" in schema)
+    kind = "choice" if is_choice else type_
     for keyword in schema:
         if keyword not in KEYWORDS[kind]:
             raise FormError(
@@ -98,12 +97,13 @@ def make_check(schema: JSON, *, of: str) -> Check:
 
 def _string(schema: dict[str, JSON], of: str) -> Check:
     low, high = _bounds(schema, "minLength", "maxLength", of)
-    format_ = schema.get("format")
-    if format_ is not None and format_ not in FORMATS:
-        raise FormError(
-            f"{of}: the format {format_!r} is not one of {', '.join(sorted(FORMATS))}"
-        )
-    check_format = FORMATS.get(format_) if format_ is not None else None
+    check_format = None
+    if "format" in schema:
+        format_ = schema["format"]
+        if not isinstance(format_, str) or format_ not in FORMATS:
+            known = ", ".join(sorted(FORMATS))
+            raise FormError(f"{of}: the format {format_!r} is not one of {known}")
+        check_format = FORMATS[format_]
 
     def check(value: JSON) -> str:
         if type(value) is not str:

@@ -18,7 +18,7 @@ from attrs import NOTHING, Attribute, Factory, field, frozen
 from ..canonical import JSON
 from ..errors import FormError
 from .fields import Field, make_check
-from .formats import FORMATS, parse_date, parse_datetime
+from .formats import parse_date, parse_datetime
 from .validators import NO_DEFAULT, apply_validators
 
 __all__ = ["Choices", "Format", "Title", "make_field"]
@@ -38,7 +38,7 @@ class Title:
     text: str
 
 
-@frozen
+@frozen(init=False)
 class Choices:
     """`Annotated[Literal["s", "l"], Choices(s="Small", l="Large")]`: titled choices.
 
@@ -260,11 +260,6 @@ def _apply_metadata(schema: dict[str, JSON], metadata: list[Any], of: str) -> No
 def _apply_format(schema: dict[str, JSON], format_: Format, of: str) -> None:
     if schema["type"] != "string" or schema.keys() - {"type", "title", "description"}:
         raise FormError(f"{of}: Format() belongs to str, and once")
-    if format_.name not in FORMATS:
-        raise FormError(
-            f"{of}: the format {format_.name!r} is not one of"
-            f" {', '.join(sorted(FORMATS))}"
-        )
     schema["format"] = format_.name
 
 
