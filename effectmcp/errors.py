@@ -7,8 +7,11 @@
     │   ├── CanonicalError          a value that JSON cannot carry unchanged
     │   ├── StepError               a step that cannot be recorded or was misused
     │   ├── NondeterminismError     one handler, one journal, two different questions
-    │   └── BudgetError             a handler that loops without ever asking
+    │   ├── BudgetError             a handler that loops without ever asking
+    │   ├── KeysError               a state key that protects nothing
+    │   └── StateSizeError          a state larger than clients carry
     ├── DivergenceError         whoever deploys: the handler changed under a running flow
+    ├── StateError              the client: a requestState that this request may not use
     └── FlowError               the handler, if it wants to: raised at its yields
         ├── Refused                 the user said no:  Declined, Dismissed
         ├── ClientError             the client could not:  Unsupported, InvalidAnswer,
@@ -27,7 +30,7 @@ also travel as values: `Outcome` returns a `Declined`, a script answers with one
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,11 +50,15 @@ __all__ = [
     "FlowError",
     "FormError",
     "InvalidAnswer",
+    "KeysError",
     "NondeterminismError",
     "NotAnEffectError",
     "Refused",
     "Restarted",
     "Signal",
+    "StateError",
+    "StateReason",
+    "StateSizeError",
     "StepError",
     "StepFailed",
     "StepInterrupted",
@@ -108,6 +115,34 @@ class BudgetError(UsageError):
     """A handler yielded too often without reaching anything to ask or return."""
 
 
+class KeysError(UsageError):
+    """A key ring that would protect nothing."""
+
+
+class StateSizeError(UsageError):
+    """A state larger than clients can be expected to carry.
+
+    Attributes:
+        size: Characters of the token.
+        limit: Characters it may have.
+        largest: The places that take most of it, with their bytes.
+    """
+
+    def __init__(
+        self, size: int, limit: int, largest: Sequence[tuple[str, int]]
+    ) -> None:
+        worst = ", ".join(f"{place} ({count:,} bytes)" for place, count in largest)
+        super().__init__(
+            f"the state of this flow has {size:,} characters, and clients need not"
+            f" carry more than {limit:,}. The largest entries: {worst}. Keep less of"
+            ' them (Sample(keep="text"), a step that returns a name instead of the'
+            " thing), begin again with Restart(...), or run as a task"
+        )
+        self.size = size
+        self.limit = limit
+        self.largest = tuple(largest)
+
+
 # ---- whoever deploys ----------------------------------------------------------------
 
 
@@ -127,6 +162,41 @@ class DivergenceError(EffectMCPError):
         super().__init__(str(report))
         self.verdict = verdict
         self.report = report
+
+
+# ---- the client ---------------------------------------------------------------------
+
+StateReason: TypeAlias = Literal[
+    "malformed",
+    "format",
+    "forged",
+    "expired",
+    "lifetime",
+    "future",
+    "audience",
+    "target",
+    "arguments",
+    "principal",
+    "used",
+]
+
+
+class StateError(EffectMCPError):
+    """A `requestState` that this request may not use.
+
+    Every reason is the same error to the client: whoever tries keys and forgeries must
+    not learn how far they came. The reason is for logs, embedders and tests.
+
+    Attributes:
+        reason: Why.
+    """
+
+    CODE: Final = -32602
+    PUBLIC: Final = "Invalid or expired requestState"
+
+    def __init__(self, reason: StateReason) -> None:
+        super().__init__(self.PUBLIC)
+        self.reason: Final = reason
 
 
 # ---- the handler, if it wants to ----------------------------------------------------

@@ -1,0 +1,1 @@
+"""Where engine, state and protocol meet. Pure."""

@@ -1,0 +1,148 @@
+"""One round of a flow whose answers arrive by retry: a token in, a token out.
+
+`begin` starts a flow, `resume` goes on from what a client brought back. Both give a
+`Round`, which is driven like a `Run`; when it asks, `token` seals what the next round
+needs. Nothing of a round stays behind in this process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import attrs
+
+from ..engine import RETRY, Answer, Done, Failure, Journal, Rules, Run, Stop
+from ..state import Call, Claims, Sealer
+
+__all__ = ["Round", "begin", "resume"]
+
+_NO_ANSWERS: Final[Mapping[str, Answer]] = {}
+_NO_KWARGS: Final[Mapping[str, Any]] = {}
+
+
+class Round:
+    """One round: a `Run`, and what it takes to seal it.
+
+    Attributes:
+        run: The run. Do not suspend it yourself.
+        stop: What it stopped with last.
+    """
+
+    def __init__(self, run: Run, claims: Claims, call: Call, sealer: Sealer) -> None:
+        self.run = run
+        self.stop: Stop
+        self._claims = claims
+        self._call = call
+        self._sealer = sealer
+
+    def start(self, answers: Mapping[str, Answer]) -> Stop:
+        """Replay, and go on from there with the answers of this request."""
+        self.stop = self.run.start(answers)
+        return self.stop
+
+    def performed(self, outcomes: Mapping[str, Done | Failure]) -> Stop:
+        """Go on with what performing the wants came to."""
+        self.stop = self.run.performed(outcomes)
+        return self.stop
+
+    def token(self, *, now: int) -> str:
+        """End the round, and seal what the next one needs.
+
+        Args:
+            now: Seconds since 1970.
+
+        Raises:
+            StateSizeError: The state is larger than clients carry.
+        """
+        claims = attrs.evolve(self._claims, journal=self.run.suspend())
+        return self._sealer.seal(claims, self._call, now=now)
+
+
+def begin(
+    handler: Callable[..., Any],
+    args: tuple[Any, ...] = (),
+    kwargs: Mapping[str, Any] = _NO_KWARGS,
+    *,
+    call: Call,
+    sealer: Sealer,
+    flow_id: bytes,
+    now: int,
+    answers: Mapping[str, Answer] = _NO_ANSWERS,
+    rules: Rules = RETRY,
+    version: str | None = None,
+    trace: str | None = None,
+    **options: Any,
+) -> Round:
+    """The first round of a flow.
+
+    Args:
+        handler: The handler.
+        args: Its arguments.
+        kwargs: The same by name.
+        call: The request, to which every later round must belong.
+        sealer: The server's.
+        flow_id: 16 random bytes, drawn for this flow.
+        now: Seconds since 1970.
+        answers: Answers that came with the call already, by key.
+        rules: Limits of this server or tool.
+        version: The handler's declared version.
+        trace: The request's trace context.
+        **options: As for `Run`: `supports=`, `emit=`, `resolve=`, `name=`.
+    """
+    claims = Claims(
+        flow_id=flow_id, started=now, journal=Journal(), version=version, trace=trace
+    )
+    return _round(handler, args, kwargs, claims, call, sealer, answers, rules, options)
+
+
+def resume(
+    handler: Callable[..., Any],
+    args: tuple[Any, ...] = (),
+    kwargs: Mapping[str, Any] = _NO_KWARGS,
+    *,
+    token: str,
+    call: Call,
+    sealer: Sealer,
+    now: int,
+    answers: Mapping[str, Answer] = _NO_ANSWERS,
+    rules: Rules = RETRY,
+    **options: Any,
+) -> Round:
+    """A later round, from the `requestState` that the client brought back.
+
+    Raises:
+        StateError: This request may not use that state.
+        DivergenceError: The handler changed, and the flow may not go on.
+    """
+    claims = sealer.open(token, call, now=now)
+    return _round(handler, args, kwargs, claims, call, sealer, answers, rules, options)
+
+
+def _round(
+    handler: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    claims: Claims,
+    call: Call,
+    sealer: Sealer,
+    answers: Mapping[str, Answer],
+    rules: Rules,
+    options: Mapping[str, Any],
+) -> Round:
+    if sealer.keys.readable:
+        # Refused before it is performed: afterwards its result would have to travel.
+        rules = attrs.evolve(rules, private_steps=False)
+    run = Run(
+        handler,
+        args,
+        kwargs,
+        flow_id=claims.flow_id,
+        journal=claims.journal,
+        rules=rules,
+        version=claims.version,
+        **options,
+    )
+    round_ = Round(run, claims, call, sealer)
+    round_.start(answers)
+    return round_

@@ -1,0 +1,92 @@
+"""What a token says, and to which request it belongs.
+
+The request itself proves most of it: the tool it calls, with which arguments, as whom.
+So a token holds short keyed digests of these (MRTR, Server Requirements, 5: principal,
+originating request), not the things. Four digests and not one, so that a log can tell a
+client that mixed up its calls from one that took somebody else's state.
+"""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+
+from attrs import frozen
+
+from ..canonical import JSON, dumps
+from ..engine import Journal
+from ..errors import CanonicalError, StateError
+
+__all__ = ["Bindings", "Call", "Claims", "bind"]
+
+#: 64 bits, keyed with the ring: whoever lacks the key cannot look for collisions but by
+#: asking the server, once a guess.
+DIGEST_SIZE = 8
+
+
+@frozen(kw_only=True)
+class Call:
+    """The request that a state belongs to.
+
+    Attributes:
+        method: `tools/call`, `prompts/get` or `resources/read`.
+        target: The tool's or prompt's name, or the resource's URI.
+        arguments: As the client sent them; the order of keys does not matter.
+        principal: The authenticated user, if the transport knows one.
+    """
+
+    method: str
+    target: str
+    arguments: JSON = None
+    principal: str | None = None
+
+
+@frozen(kw_only=True)
+class Claims:
+    """What a token says.
+
+    Attributes:
+        flow_id: 128 random bits, drawn when the flow began.
+        started: When that was, in seconds since 1970: the absolute life counts from it.
+        journal: What was recorded.
+        version: The handler's declared version when the flow began.
+        trace: The first round's trace context, so that later rounds can link to it.
+    """
+
+    flow_id: bytes
+    started: int
+    journal: Journal
+    version: str | None = None
+    trace: str | None = None
+
+
+@frozen
+class Bindings:
+    """Digests of what the request must be, each on its own."""
+
+    audience: bytes
+    target: bytes
+    arguments: bytes
+    principal: bytes
+
+
+def bind(key: bytes, audience: str, call: Call) -> Bindings:
+    """The digests of `call` on the server `audience`.
+
+    Raises:
+        StateError: The arguments are nothing that JSON could carry.
+    """
+    try:
+        return Bindings(
+            _digest(key, b"audience", audience),
+            _digest(key, b"target", [call.method, call.target]),
+            _digest(key, b"arguments", call.arguments),
+            _digest(key, b"principal", call.principal),
+        )
+    except CanonicalError:
+        raise StateError("arguments") from None
+
+
+def _digest(key: bytes, purpose: bytes, value: JSON) -> bytes:
+    return blake2b(
+        dumps(value), key=key, digest_size=DIGEST_SIZE, person=purpose
+    ).digest()

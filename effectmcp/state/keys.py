@@ -1,0 +1,172 @@
+"""Bytes ↔ text under a ring of keys: unreadable, signed, URL-safe.
+
+    1e<base64url of AES-SIV(bytes)>.<base64url of HMAC-SHA-256 over all before the dot>
+    1r<base64url of bytes>.<the same>
+
+`1` is the format of what is inside, `e` or `r` whether it is encrypted. One ring and one
+verification for both, done before anything is decrypted, inflated or parsed.
+
+Encryption is AES-SIV: deterministic, so that this stays pure and golden tokens can be
+pinned, and misuse-resistant, so that nothing depends on a nonce. Signing is
+itsdangerous's, with SHA-256 (its default is SHA-1) and without its key derivation, as
+HKDF gives each purpose a key of its own, once a ring.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import re
+from typing import Final
+
+from attrs import define
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESSIV
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from itsdangerous import Signer
+
+from ..errors import KeysError, StateError
+
+__all__ = ["Key", "Keys", "make_key"]
+
+FORMAT: Final = "1"
+#: 256 bits: less could be guessed, more adds nothing to HMAC-SHA-256.
+KEY_BYTES: Final = 32
+HOW: Final = 'python -c "import secrets; print(secrets.token_urlsafe(32))"'
+
+# `\Z`, not `$`, which matches before a final newline.
+_TOKEN: Final = re.compile(
+    r"([0-9A-Za-z])([er])([A-Za-z0-9_-]+)\.([A-Za-z0-9_-]{43})\Z"
+)
+
+
+def make_key(entropy: bytes) -> str:
+    """A key for `Keys`, from 32 or more random bytes: `make_key(secrets.token_bytes(32))`.
+
+    Raises:
+        KeysError: Too few bytes.
+    """
+    if len(entropy) < KEY_BYTES:
+        raise KeysError(f"a key needs {KEY_BYTES} random bytes, not {len(entropy)}")
+    return base64.urlsafe_b64encode(entropy).rstrip(b"=").decode()
+
+
+@define(eq=False, repr=False)
+class Key:
+    """One key of the ring, with its subkeys derived beforehand."""
+
+    signer: Signer
+    cipher: AESSIV
+    binding: bytes
+
+    @classmethod
+    def derive(cls, secret: bytes) -> Key:
+        """The key whose subkeys come from `secret`, one a purpose."""
+        return cls(
+            Signer(
+                _subkey(secret, b"sign", 32),
+                sep=".",
+                key_derivation="none",
+                digest_method=hashlib.sha256,
+            ),
+            AESSIV(_subkey(secret, b"encrypt", 64)),
+            _subkey(secret, b"bind", 32),
+        )
+
+
+def _subkey(secret: bytes, purpose: bytes, size: int) -> bytes:
+    label = b"effectmcp requestState " + purpose
+    return HKDF(algorithm=SHA256(), length=size, salt=None, info=label).derive(secret)
+
+
+class Keys:
+    """A ring of keys: the last one seals, every one opens.
+
+    To rotate, add the new key *before* the last, deploy everywhere, then move it to the
+    end, deploy, and drop the old one when its last state has expired.
+
+    Args:
+        *keys: Base64url texts of at least 32 bytes each, the oldest first.
+        readable: Leave the encryption out. Clients then can read their state, and steps
+            that are not `public` are refused.
+
+    Raises:
+        KeysError: A key is too short or no base64url, or there is none.
+    """
+
+    def __init__(self, *keys: str, readable: bool = False) -> None:
+        if not keys:
+            raise KeysError(f"a ring of no keys. Make one with: {HOW}")
+        self.readable = readable
+        self._ring = [Key.derive(_decode_key(key)) for key in keys]
+
+    def __repr__(self) -> str:
+        # Never the keys: this ends up in logs.
+        return f"<Keys: {len(self._ring)}{', readable' if self.readable else ''}>"
+
+    @property
+    def sealing(self) -> Key:
+        """The key that seals."""
+        return self._ring[-1]
+
+    def wrap(self, data: bytes) -> str:
+        """The text that `unwrap` turns back into `data`."""
+        key = self.sealing
+        mark = "r" if self.readable else "e"
+        head = FORMAT + mark
+        if not self.readable:
+            data = key.cipher.encrypt(data, [head.encode()])
+        value = head.encode() + base64.urlsafe_b64encode(data).rstrip(b"=")
+        return key.signer.sign(value).decode("ascii")
+
+    def unwrap(self, token: str) -> tuple[bytes, Key]:
+        """What `wrap` was given, and the key it was wrapped under.
+
+        Raises:
+            StateError: `malformed`, `format` or `forged`.
+        """
+        match = _TOKEN.match(token)
+        if match is None:
+            raise StateError("malformed")
+        form, mark, body, signature = match.groups()
+        if form != FORMAT:
+            raise StateError("format")
+        # Compared as text: base64 has spare bits and padding, and a signature that can
+        # be written in four ways is four tokens.
+        value = token[: -len(signature) - 1].encode("ascii")
+        for key in reversed(self._ring):
+            if hmac.compare_digest(
+                key.signer.get_signature(value), signature.encode("ascii")
+            ):
+                return self._open(key, form + mark, body), key
+        raise StateError("forged")
+
+    @staticmethod
+    def _open(key: Key, head: str, body: str) -> bytes:
+        try:
+            data = base64.urlsafe_b64decode(body + "=" * (-len(body) % 4))
+            if head.endswith("e"):
+                data = key.cipher.decrypt(data, [head.encode()])
+        except (binascii.Error, ValueError, InvalidTag):
+            # Signed by us, and yet nothing that we wrote.
+            raise StateError("malformed") from None
+        return data
+
+
+def _decode_key(key: str) -> bytes:
+    given: object = key
+    if not isinstance(given, str) or not re.fullmatch(r"[A-Za-z0-9_-]+=*", given):
+        raise KeysError(f"a key is base64url text. Make one with: {HOW}")
+    try:
+        secret = base64.urlsafe_b64decode(given.rstrip("=") + "=" * (-len(given) % 4))
+    except binascii.Error:
+        raise KeysError(f"a key is base64url text. Make one with: {HOW}") from None
+    if len(secret) < KEY_BYTES:
+        raise KeysError(
+            f"a key of {len(secret)} bytes, where {KEY_BYTES} are needed. Make one with:"
+            f" {HOW}"
+        )
+    return secret
