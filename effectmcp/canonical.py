@@ -39,18 +39,22 @@ _encode: Final = json.JSONEncoder(
 _scan: Final = json.JSONDecoder().scan_once  # type: ignore[attr-defined]
 
 
-def dumps(value: JSON, *, safe_integers: bool = False) -> bytes:
+def dumps(
+    value: JSON, *, safe_integers: bool = False, max_depth: int = MAX_DEPTH
+) -> bytes:
     """The one text of `value`.
 
     Args:
         value: Plain JSON: dict, list, str, int, float, bool, None, and no subclasses.
         safe_integers: Refuse integers that a JavaScript client would round.
+        max_depth: How deep it may be nested. More than the default is for what wraps
+            values that were held to it.
 
     Raises:
         CanonicalError: naming the part that JSON cannot carry unchanged.
     """
     if type(value) not in _SCALARS:
-        _check(value, 0, "", safe_integers)
+        _check(value, max_depth, "", safe_integers)
     elif safe_integers:
         _check_integer(value, "")
     try:
@@ -67,8 +71,8 @@ def dumps(value: JSON, *, safe_integers: bool = False) -> bytes:
         ) from None
 
 
-def _check(value: JSON, depth: int, path: str, safe_integers: bool) -> None:
-    if depth >= MAX_DEPTH:
+def _check(value: JSON, room: int, path: str, safe_integers: bool) -> None:
+    if room <= 0:
         raise CanonicalError(f"{_at(path)}nested deeper than {MAX_DEPTH} levels")
     # By exact type: a subclass (an IntEnum, an OrderedDict, a str with a tag) would
     # come back as its base, and the first run would differ from the replay.
@@ -86,7 +90,7 @@ def _check(value: JSON, depth: int, path: str, safe_integers: bool) -> None:
         raise CanonicalError(f"{_at(path)}{_describe(value)}")
     for key, item in items:
         if type(item) not in _SCALARS:
-            _check(item, depth + 1, f"{path}/{key}", safe_integers)
+            _check(item, room - 1, f"{path}/{key}", safe_integers)
         elif safe_integers:
             _check_integer(item, f"{path}/{key}")
 
@@ -134,8 +138,12 @@ def loads(text: bytes) -> JSON:
     return _scan(text.decode("utf-8"), 0)[0]
 
 
-def parse(text: str | bytes) -> JSON:
+def parse(text: str | bytes, *, max_depth: int = MAX_DEPTH) -> JSON:
     """The value of a text that anybody may have written.
+
+    Args:
+        text: The text.
+        max_depth: As for `dumps`.
 
     Raises:
         CanonicalError: for anything but one JSON value without duplicate keys, NaN,
@@ -146,12 +154,12 @@ def parse(text: str | bytes) -> JSON:
             text = text.decode("utf-8")
         except UnicodeDecodeError:
             raise CanonicalError("not UTF-8") from None
-    _check_depth(text)
+    _check_depth(text, max_depth)
     try:
         value = _decode(text)
         # Escapes hide lone surrogates from the decoding above, and `1e400` is read as
         # an infinity: the encoder is the one that notices both.
-        dumps(value)
+        dumps(value, max_depth=max_depth)
     except CanonicalError:
         raise
     except ValueError as exc:
@@ -159,10 +167,10 @@ def parse(text: str | bytes) -> JSON:
     return value
 
 
-def _check_depth(text: str) -> None:
+def _check_depth(text: str, max_depth: int) -> None:
     # Before the decoder sees it: its recursion is in C, on the caller's stack. Brackets
     # inside strings only make this count too high, and then the slow count decides.
-    if text.count("[") + text.count("{") <= MAX_DEPTH:
+    if text.count("[") + text.count("{") <= max_depth:
         return
     depth = 0
     in_string = escaped = False
@@ -178,8 +186,8 @@ def _check_depth(text: str) -> None:
             in_string = True
         elif char in "[{":
             depth += 1
-            if depth > MAX_DEPTH:
-                raise CanonicalError(f"nested deeper than {MAX_DEPTH} levels")
+            if depth > max_depth:
+                raise CanonicalError(f"nested deeper than {max_depth} levels")
         elif char in "]}":
             depth -= 1
 

@@ -16,6 +16,7 @@ overloads are what makes `yield from` typed in mypy and pyright alike.
 from __future__ import annotations
 
 import datetime as dt
+import functools
 import uuid
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Mapping
 from typing import (
@@ -38,6 +39,7 @@ from .errors import Declined, Dismissed, UsageError
 from .forms.form import Form, form_of
 
 __all__ = [
+    "PROVIDED",
     "Accepted",
     "Branch",
     "Caller",
@@ -125,7 +127,9 @@ class Effect(Generic[T_co]):
             for field in self.__attrs_attrs__
             if field.repr
             and (value := getattr(self, field.name)) is not NOTHING
+            and value is not DEFAULT_OPTIONS
             and value is not None
+            and value != {}
         ]
         return f"{type(self).__name__}({', '.join(shown)})"
 
@@ -750,6 +754,11 @@ class Step(Effect[T_co]):
         function: Any = fn
         if isinstance(function, StepFunction):
             fn, options = function.fn, function.options
+        elif isinstance(function, functools.partial):
+            # What it holds identifies the step as much as what is given here.
+            args = (*function.args, *args)
+            kwargs = {**function.keywords, **kwargs}
+            fn = function.func
         elif not callable(fn):
             raise UsageError(
                 f"Step() takes a function and its arguments, not {fn!r}. Write"
@@ -822,7 +831,13 @@ def step(fn: Any = None, /, **options: Any) -> Any:
         raise UsageError("step(raises=...) takes a tuple of Exception classes")
     if checked.retries < 0 or (checked.timeout is not None and checked.timeout <= 0):
         raise UsageError("step() takes retries from 0 up, and a timeout above 0")
-    return lambda fn: StepFunction(fn, checked)
+
+    def decorate(fn: Any) -> StepFunction[Any, Any]:
+        if not callable(fn):
+            raise UsageError(f"@step(...) takes a function, not {fn!r}")
+        return StepFunction(fn, checked)
+
+    return decorate
 
 
 @frozen(eq=False, repr=False)
@@ -944,6 +959,9 @@ class Version(Effect[T_co]):
     latest: Any
 
     def __init__(self: Version[A], id: str, *, default: A, latest: A) -> None:
+        given: object = id
+        if not isinstance(given, str):
+            raise UsageError(f"Version({given!r}): the name of a change is a text")
         for value in (default, latest):
             if type(value) not in (int, str):
                 raise UsageError(f"Version({id!r}): versions are ints or texts")

@@ -86,9 +86,13 @@ class UsageError(EffectMCPError):
     """
 
     def __init__(self, problem: str, *, where: str | None = None) -> None:
-        super().__init__(f"{where}: {problem}" if where else problem)
+        super().__init__(problem)
         self.problem = problem
         self.where = where
+
+    # Built when read: whoever raises it may not know yet where it is.
+    def __str__(self) -> str:
+        return f"{self.where}: {self.problem}" if self.where else self.problem
 
 
 class NotAnEffectError(UsageError):
@@ -159,9 +163,12 @@ class DivergenceError(EffectMCPError):
     PUBLIC: Final = "The server changed while this call was in progress; start again."
 
     def __init__(self, verdict: str, report: Report) -> None:
-        super().__init__(str(report))
+        super().__init__(verdict, report)
         self.verdict = verdict
         self.report = report
+
+    def __str__(self) -> str:
+        return str(self.report)
 
 
 # ---- the client ---------------------------------------------------------------------

@@ -32,8 +32,8 @@ from ..engine import (
     Stop,
     Want,
 )
-from ..engine.steps import spec_of, step_name
-from ..errors import StepError, UsageError
+from ..engine.steps import given_names, spec_of, step_name
+from ..errors import StepError
 
 __all__ = ["advance", "perform", "play"]
 
@@ -57,6 +57,10 @@ def perform(
 
     Returns:
         What to hand to `run.performed`.
+
+    Raises:
+        StepError: It cannot be performed *here*. That is the driver's affair and not an
+            outcome: nothing was performed, so nothing should be recorded.
     """
     match want.effect:
         case fx.Step() as step:
@@ -76,11 +80,9 @@ def perform(
             return Done(None)
         case _:
             name = type(want.effect).__name__
-            return Failure(
-                StepError(
-                    f"{name}() needs a driver that can do two things at once, and this"
-                    " one has no event loop"
-                )
+            raise StepError(
+                f"{name}() needs a driver that can do two things at once, and this one"
+                " has no event loop"
             )
 
 
@@ -91,33 +93,31 @@ def _step(
     run_async: Callable[[Any], Any] | None,
 ) -> Done | Failure:
     spec = spec_of(step)
-    try:
-        injected = {
-            name: _provide(name, annotation, provided, step)
-            for name, annotation in spec.provided.items()
-            if name not in step.kwargs
-        }
-        if spec.is_async and run_async is None:
-            raise StepError(
-                f"{step_name(step)} is async, and this driver has no event loop. Give"
-                " run_async=asyncio.run, or use the trio or asyncio driver"
-            )
-    except UsageError as exc:
-        return Failure(exc)
-    for attempt in range(step.options.retries + 1):
+    given = given_names(step)
+    injected = {
+        name: _provide(name, annotation, provided, step)
+        for name, annotation in spec.provided.items()
+        if name not in given
+    }
+    if spec.is_async and run_async is None:
+        raise StepError(
+            f"{step_name(step)} is async, and this driver has no event loop. Give"
+            " run_async=asyncio.run, or use the trio or asyncio driver"
+        )
+    tries = step.options.retries + 1
+    while True:
+        tries -= 1
         try:
             # A copy, so that a step cannot change the context variables of its flow.
-            value = want.context.copy().run(
-                step.fn, *step.args, **step.kwargs, **injected
-            )
+            context = want.context.copy()
+            value = context.run(step.fn, *step.args, **step.kwargs, **injected)
             if spec.is_async and run_async is not None:
-                value = run_async(value)
+                value = context.run(run_async, value)
         except Exception as exc:
-            if attempt == step.options.retries:
+            if not tries:
                 return Failure(exc)
         else:
             return Done(value)
-    raise AssertionError("retries are never negative")
 
 
 def _provide(
@@ -140,9 +140,12 @@ def advance(run: Run, stop: Stop, **options: Any) -> Asked | Returned | Raised:
         **options: As for `perform`.
     """
     while isinstance(stop, Perform):
-        stop = run.performed(
-            {want.key: perform(want, **options) for want in stop.wants}
-        )
+        try:
+            outcomes = {want.key: perform(want, **options) for want in stop.wants}
+        except BaseException:
+            run.suspend()
+            raise
+        stop = run.performed(outcomes)
     return stop
 
 

@@ -39,15 +39,10 @@ class Watch:
 
     def _note(self, effect: Effect[Any]) -> None:
         frame = sys._getframe(1)
-        # Out of the constructors, which attrs may have written.
-        while frame.f_back is not None and "self" in frame.f_locals:
-            if frame.f_locals["self"] is not effect and frame.f_code.co_name not in (
-                "__init__",
-                "__attrs_post_init__",
-                "__call__",
-                "_note",
-            ):
-                break
+        # Out of the constructors, which are in effects.py or written by attrs.
+        while frame.f_back is not None and (
+            frame.f_globals is vars(fx) or frame.f_code.co_filename.startswith("<attrs")
+        ):
             frame = frame.f_back
         at = f"{frame.f_code.co_filename}:{frame.f_lineno}"
         self._built[id(effect)] = (effect, at)

@@ -84,7 +84,9 @@ CAUSES: Final = {
     ),
     "stale": (
         "The question's text changed after it was answered. Usual causes: it was"
-        " reworded; it shows a clock, an id or a random value (use Now, Uuid, Random)."
+        " reworded, or another was put in or taken out before it (key= keeps an answer"
+        " to its question); it shows a clock, an id or a random value (use Now, Uuid,"
+        " Random), a global or the environment."
     ),
     "versions": (
         "The same question keeps changing its text from round to round, and one server"

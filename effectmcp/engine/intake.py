@@ -208,6 +208,11 @@ class Intake:
                 f"{type(subject).__name__}: a lone surrogate in the text, which no"
                 " client can read"
             ) from None
+        except (AttributeError, TypeError, ValueError) as exc:
+            raise UsageError(
+                f"{type(subject).__name__}() was given something that it cannot use:"
+                f" {exc}"
+            ) from None
         name = kind.name
         if explicit is None:
             nth = node.ordinals.get(name, 0) + 1
@@ -228,10 +233,10 @@ class Intake:
     def _check_restart(self, subject: fx.Restart[Any], payload: bytes) -> None:
         read_arguments(subject.handler, loads(payload)[1:])
         name = name_of(subject.handler)
-        if self._find(name) is None:
+        if self._find(name) is not subject.handler:
             raise UsageError(
                 f"Restart({name}): a later round finds the handler by this name, and it"
-                " leads nowhere. Define the handler at module level"
+                " does not lead to it. Give a function that is defined at module level"
             )
 
     def _identify_gather(self, node: Node, gather: fx.Gather[Any]) -> None:

@@ -28,7 +28,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 from attrs import field, frozen
 
-from ..canonical import JSON, dumps, loads, parse
+from ..canonical import JSON, MAX_DEPTH, dumps, loads, parse
 from ..errors import EffectMCPError, UsageError
 
 __all__ = [
@@ -37,6 +37,7 @@ __all__ = [
     "TAGS",
     "Asking",
     "Entry",
+    "Fingerprints",
     "Journal",
     "JournalError",
     "Pooled",
@@ -97,6 +98,10 @@ PERFORMED: Final = frozenset(tag for tag, fate in TAGS.items() if fate == "stop"
 
 #: The format of `Journal.dumps`. Journals of every format ever released are read.
 FORMAT: Final = 1
+
+#: Payloads are held to the usual depth when they are recorded. A journal wraps them in
+#: lists, three for each Gather inside a Gather, and must stay writable all the same.
+DEPTH: Final = MAX_DEPTH + 64
 
 
 class JournalError(EffectMCPError):
@@ -206,7 +211,8 @@ class Journal:
                 "restart": None if self.restart is None else loads(self.restart),
                 "rounds": [self.rounds, self.state_rounds],
                 "cancelled": self.cancelled,
-            }
+            },
+            max_depth=DEPTH,
         )
 
     @classmethod
@@ -217,8 +223,8 @@ class Journal:
             JournalError: when the text is anything else.
         """
         try:
-            return _journal_from_json(cls, parse(text))
-        except (KeyError, TypeError, ValueError, UsageError) as exc:
+            return _journal_from_json(cls, parse(text, max_depth=DEPTH))
+        except (LookupError, TypeError, ValueError, AttributeError, UsageError) as exc:
             raise JournalError(f"not a journal: {exc}") from None
 
 

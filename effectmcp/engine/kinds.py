@@ -42,7 +42,21 @@ from .journal import Entry, Tag
 from .steps import failure_from, failure_to, spec_of, step_name, write_arguments
 from .turn import name_of
 
-__all__ = ["LATER", "KINDS", "NAMES", "Kind", "Wave", "deliver", "kind_of"]
+__all__ = [
+    "KINDS",
+    "LATER",
+    "NAMES",
+    "Kind",
+    "Wave",
+    "deliver",
+    "kind_of",
+    "options_of",
+    "record_error",
+    "record_value",
+    "restart_payload",
+    "steps_in",
+    "tag_of",
+]
 
 
 class Wave(enum.Enum):
@@ -58,8 +72,8 @@ def _nothing(effect: Any) -> bytes:
     return b""
 
 
-def _plain(effect: Any, value: Any) -> bytes:
-    return dumps(value)
+def _write_null(effect: Any, value: Any) -> bytes:
+    return b"null"
 
 
 def _value(effect: Any, payload: bytes) -> Any:
@@ -74,7 +88,7 @@ class Kind:
     wave: Wave
     schema: Callable[[Any], bytes] = _nothing
     render: Callable[[Any], bytes] = _nothing
-    write: Callable[[Any, Any], bytes] = _plain
+    write: Callable[[Any, Any], bytes] = _write_null
     read: Callable[[Any, bytes], Any] = _value
     tag: Tag = "known"
     #: An `InputRequest`: has a key and an `otherwise`.
@@ -401,7 +415,6 @@ KINDS: Final[Mapping[type[fx.Effect[Any]], Kind]] = {
         "sleep",
         Wave.LOCAL,
         render=lambda effect: dumps(effect.seconds),
-        write=lambda effect, value: b"null",
     ),
     fx.Restart: Kind("restart", Wave.LOCAL, render=_render_restart, tag="restart"),
     fx.Gather: Kind("gather", Wave.TREE, tag="gather"),

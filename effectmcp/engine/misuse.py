@@ -13,14 +13,26 @@ from ..errors import UsageError
 from .branches import Node
 from .turn import is_running
 
-__all__ = ["forgotten", "located", "not_an_effect", "text_of", "translated"]
+__all__ = ["forgotten", "located", "not_an_effect", "text_of", "traced", "translated"]
 
 
 def located(exc: UsageError, node: Node) -> UsageError:
-    """The same error with the `file:line` of the yield in it."""
-    if exc.where is not None:
-        return exc
-    return type(exc)(exc.problem, where=node.where)
+    """`exc` with the `file:line` of the yield in it."""
+    if exc.where is None:
+        exc.where = node.where
+    return exc
+
+
+def traced(error: BaseException) -> BaseException:
+    """`error`, with the author's line in it if it was raised while building an effect."""
+    if isinstance(error, UsageError) and error.where is None:
+        trace = error.__traceback__
+        while trace is not None:
+            module = trace.tb_frame.f_globals.get("__name__", "")
+            if module.partition(".")[0] != "effectmcp":
+                error.where = f"{trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}"
+            trace = trace.tb_next
+    return error
 
 
 def translated(error: BaseException, node: Node) -> BaseException:
@@ -34,7 +46,7 @@ def translated(error: BaseException, node: Node) -> BaseException:
         )
         known.__cause__ = error
         return known
-    return error
+    return traced(error)
 
 
 def text_of(effect: Effect[Any] | None) -> str | None:
@@ -64,13 +76,15 @@ def not_an_effect(node: Node, value: object) -> str:
         hint = f"That is the class. Write {value.__name__}(...)"
     elif is_running(value):
         hint = "That is a flow. Write `yield from`, not `yield`"
-    elif callable(value):
-        hint = "Write Step(function, ...) to call it and record the result"
     elif hasattr(node.running, "cr_frame"):
         hint = (
             "A handler may await effects only. Wrap other awaits in Step(...), and ask"
             " several things at once with Gather(...)"
         )
+    elif callable(value):
+        hint = "Write Step(function, ...) to call it and record the result"
+    elif value is None:
+        hint = "A bare `yield` does nothing here. Yield an effect, or leave it out"
     elif isinstance(value, (list, tuple)):
         hint = "To do several things at once, write Gather(...)"
     else:

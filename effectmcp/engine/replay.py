@@ -31,7 +31,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from contextvars import copy_context
-from typing import Any, Final, Literal, TypeAlias
+from copy import deepcopy
+from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 import attrs
 
@@ -82,6 +83,7 @@ from .turn import (
     find,
     is_running,
     name_of,
+    own_context,
     send,
     start,
     suspend,
@@ -91,6 +93,8 @@ from .turn import (
 __all__ = ["LEGAL", "Run"]
 
 logger = logging.getLogger("effectmcp.engine")
+
+T = TypeVar("T")
 
 State: TypeAlias = Literal["new", "performing", "asking", "ended", "suspended"]
 Verb: TypeAlias = Literal["start", "performed", "answered", "cancel", "suspend"]
@@ -103,6 +107,13 @@ LEGAL: Final[Mapping[Verb, frozenset[State]]] = {
     "answered": frozenset({"asking"}),
     "cancel": frozenset({"performing", "asking", "ended", "suspended"}),
     "suspend": frozenset({"new", "performing", "asking", "ended", "suspended"}),
+}
+
+_STATE_AFTER: Final[Mapping[type[Stop], State]] = {
+    Perform: "performing",
+    Asked: "asking",
+    Returned: "ended",
+    Raised: "ended",
 }
 
 #: What salvage may find dropped that was out with the client once.
@@ -174,7 +185,7 @@ class Run:
         self.salvaged: list[Report] = []
         self._handler = handler
         self._handler_name = name_of(handler)
-        self._call = (args, kwargs)
+        self._call = self._spare = (args, kwargs)
         self._supports = supports
         self._resolve = resolve
         self._name = name or self._handler_name
@@ -200,7 +211,7 @@ class Run:
         self._state_rounds = journal.state_rounds
         self._cancelled = journal.cancelled
 
-        self._root = Node("", copy_context(), list(journal.entries))
+        self._root = Node("", own_context(copy_context()), list(journal.entries))
         self._waves = 0
         self._wants: dict[str, Node] = {}
         self._answers: dict[str, Answer] = {}
@@ -239,9 +250,11 @@ class Run:
         """
         self._check("performed")
         if set(outcomes) != set(self._wants):
+            missing = sorted(set(self._wants) - set(outcomes))
+            unknown = sorted(set(outcomes) - set(self._wants))
             raise UsageError(
-                f"performed() needs one outcome for each of {sorted(self._wants)};"
-                f" it got {sorted(outcomes)}"
+                "performed() needs one outcome for each want; missing are"
+                f" {missing}, unknown are {unknown}"
             )
         written = {
             key: _write_outcome(node, outcomes[key])
@@ -251,7 +264,7 @@ class Run:
             node.drop()  # the "started" of an at_most_once step
             node.record(*written[key])
         self._wants = {}
-        return self._guard(self._go)
+        return self._guard(self._go_on)
 
     def answered(self, answers: Mapping[str, Answer]) -> Stop:
         """Go on with the client's answers, live; those missing are asked again.
@@ -271,8 +284,11 @@ class Run:
         cancel ends the flow for good, wherever it is.
         """
         self._check("cancel")
-        if self._state in ("ended", "suspended"):
-            return self._stop or Raised(Cancelled())
+        if self._state == "ended":
+            assert self._stop is not None
+            return self._stop
+        if self._state == "suspended":
+            return Raised(Cancelled())
         if self._cancelled is not None or self._cancel_wanted:
             self.suspend()
             self._stop = Raised(Cancelled())
@@ -360,16 +376,9 @@ class Run:
             raise
         finally:
             self._is_busy = False
-            self._answers = {}
             if self._watch is not None:
                 self._watch.end()
-        match self._stop:
-            case Perform():
-                self._state = "performing"
-            case Asked():
-                self._state = "asking"
-            case Returned() | Raised():
-                self._state = "ended"
+        self._state = _STATE_AFTER[type(self._stop)]
         if self._watch is not None and isinstance(self._stop, Returned):
             self._watch.report(self._name)
         return self._stop
@@ -384,6 +393,9 @@ class Run:
 
     def _begin(self) -> Stop:
         handler, (args, kwargs) = self._handler, self._call
+        if not self._is_first:
+            # For replaying once more, cold: a handler may use up what it is given.
+            self._spare = _copied(self._call)
         if self._restart is not None:
             handler, (args, kwargs) = self._find_restarted(self._restart)
         self._open(handler, args, kwargs)
@@ -433,7 +445,7 @@ class Run:
         self._pool = Pool(())
         self._cancelled = None
         self._waves = 0
-        self._root = Node("", copy_context(), [])
+        self._root = Node("", own_context(copy_context()), [])
         args, kwargs = read_arguments(restart.handler, loads(payload)[1:])
         self._open(restart.handler, args, kwargs)
 
@@ -453,6 +465,11 @@ class Run:
                 stop = self._take_wave()
             if stop is not None:
                 return stop
+
+    def _go_on(self) -> Stop:
+        """The wave that was performed is delivered, even if a cancel came meanwhile."""
+        stop = self._take_wave()
+        return self._go() if stop is None else stop
 
     def _begin_cancelling(self) -> None:
         # In the journal it is a count of waves: the schedule is the same in every
@@ -498,7 +515,12 @@ class Run:
             root.entries,
             self._askings.unreached,
         )
-        if root.children is not None or root.closing is not None or self._watch:
+        if (
+            root.children is not None
+            or root.closing is not None
+            or root.is_new
+            or self._watch is not None
+        ):
             return False
         assert running is not None
         run, send_in = root.context.run, running.send
@@ -518,7 +540,7 @@ class Run:
                 or entry.render != root.render
                 or effect is not root.subject
                 or kind is None
-                or kind.tag not in _PLAIN
+                or not kind.is_free
             ):
                 break
             try:
@@ -637,7 +659,11 @@ class Run:
         nodes = list(self._root.nodes())
         if entry is None:
             # The last one: that is the one which lies beyond, whoever holds it.
-            entry = next(n.entries[-1] for n in reversed(nodes) if n.next_entry())
+            holder = node if node.next_entry() is not None else None
+            holder = holder or next(
+                one for one in nodes if one.next_entry() is not None
+            )
+            entry = holder.entries[-1]
         current = None if node.ended else node.key
         report = self._report(cause, node, f"{entry.key} ({entry.tag})", current)
         if (
@@ -831,7 +857,7 @@ class Run:
         client gives up. Replayed once more, cold, such a handler asks something else
         again; a handler that was merely edited does not.
         """
-        if not self._askings.stale:
+        if not self._askings.stale or not asked.questions:
             return None
         error = self._replay_cold(asked)
         if error is not None:
@@ -839,18 +865,19 @@ class Run:
             return Raised(error)
         for place in self._askings.stale:
             if self._askings.tallies[place].stale >= self.rules.stale:
+                leaf = next(
+                    (one for one in self._root.leaves() if one.place == place), None
+                )
                 raise DivergenceError(
                     self._refusing_verdict(),
-                    self._report("versions", None, place, place),
+                    self._report("versions", leaf, place, place),
                 )
         return None
 
     def _replay_cold(self, asked: Asked) -> NondeterminismError | None:
-        args, kwargs = self._call
         again = Run(
             self._handler,
-            args,
-            kwargs,
+            *self._spare,
             flow_id=self._flow_id,
             journal=self.journal,
             rules=attrs.evolve(self.rules, policy="strict", rounds=None),
@@ -866,19 +893,19 @@ class Run:
         else:
             again.suspend()
         theirs = second.questions if isinstance(second, Asked) else ()
-        said = [(one.key, one.effect) for one in asked.questions]
-        if isinstance(second, Asked) and said == [(o.key, o.effect) for o in theirs]:
+        if isinstance(second, Asked) and again._askings.asked == self._askings.asked:
             return None
         pairs = zip(asked.questions, theirs, strict=False)
         one = next((pair for pair in pairs if pair[0] != pair[1]), None)
-        what = f"and then came to {second}"
+        first = one[0] if one is not None else asked.questions[0]
+        what = f"{text_of(first.effect)!r} and then came to {second}"
         if one is not None:
             what = " and then ".join(repr(text_of(each.effect)) for each in one)
         return NondeterminismError(
             f"{self._name} asked {what}, over the same journal. What a question shows"
             " must come from answers and arguments, or from Now(), Uuid(), Random() and"
             " Step(...), which are recorded",
-            where=one[0].where if one is not None else None,
+            where=first.where,
         )
 
     # ---- deliver --------------------------------------------------------------------
@@ -899,7 +926,7 @@ class Run:
             leaf.problems = ()
             if isinstance(leaf.subject, fx.Restart) and error is None:
                 self._restarting = leaf.subject
-                self._restart_payload = leaf.entries[-1].payload
+                self._restart_payload = leaf.entries[leaf.position - 1].payload
                 leaf.closing = Restarted
                 error = Restarted()
             elif isinstance(leaf.subject, fx.Detach):
@@ -968,7 +995,7 @@ class Run:
         node.children = [
             Node(
                 path=f"{node.place}/{index}/",
-                context=node.context.copy(),
+                context=own_context(node.context.copy()),
                 entries=list(recorded[index]) if index < len(recorded) else [],
                 depth=node.depth + 1,
                 parent=node,
@@ -990,6 +1017,7 @@ class Run:
                 return entry.branches
         node.record("gather", b"null")
         node.is_new = False
+        self._intake.spend()
         return ()
 
     def _join(self) -> None:
@@ -1014,8 +1042,9 @@ class Run:
                     self._close(child, Cancelled)
         if not all(child.ended for child in children):
             return moved
-        if any(child.next_entry() is not None for child in children):
-            self._diverge("left over", node)
+        for child in children:
+            if child.next_entry() is not None:
+                self._diverge("left over", child)
         assert node.gather is not None
         error = node.failing
         results = [child.result for child in children]
@@ -1058,6 +1087,13 @@ class Run:
         if said is not None:
             return Raised(NotAnEffectError(f"{self._name}: {said}"))
         return Returned(root.result)
+
+
+def _copied(call: T) -> T:
+    try:
+        return deepcopy(call)
+    except Exception:
+        return call  # what cannot be copied is not likely to be used up either
 
 
 def _kind(node: Node) -> Kind:

@@ -14,6 +14,7 @@ import builtins
 import datetime as dt
 import decimal
 import enum
+import functools
 import inspect
 import typing
 import uuid
@@ -43,6 +44,7 @@ __all__ = [
     "converter",
     "failure_from",
     "failure_to",
+    "given_names",
     "provided_names",
     "read_arguments",
     "spec_of",
@@ -58,6 +60,7 @@ MAX_MESSAGE: Final = 2000
 def converter() -> Any:
     """The converter for step arguments, step results and `Restart` arguments."""
     import cattrs
+    from cattrs.strategies import configure_union_passthrough
 
     made = cattrs.Converter(forbid_extra_keys=False, unstruct_collection_overrides={})
 
@@ -73,9 +76,12 @@ def converter() -> Any:
     for timed in (dt.datetime, dt.date, dt.time):
         made.register_unstructure_hook(timed, isoformat)
         made.register_structure_hook(timed, _from_iso(timed))
-    made.register_unstructure_hook(dt.timedelta, dt.timedelta.total_seconds)
+    # Whole microseconds: seconds as a float would not come back exactly.
+    made.register_unstructure_hook(
+        dt.timedelta, lambda value: value // dt.timedelta(microseconds=1)
+    )
     made.register_structure_hook(
-        dt.timedelta, lambda value, _: dt.timedelta(seconds=value)
+        dt.timedelta, lambda value, _: dt.timedelta(microseconds=value)
     )
     made.register_unstructure_hook(bytes, lambda value: value.hex())
     made.register_structure_hook(bytes, lambda value, _: bytes.fromhex(value))
@@ -84,6 +90,9 @@ def converter() -> Any:
     for plain in (str, int, float, bool, NoneType):
         made.register_structure_hook(plain, _exactly(plain))
     made.register_unstructure_hook_func(_is_set, _sorted_set(made))
+    made.register_unstructure_hook_func(_is_named_tuple, _unstructure_row(made))
+    made.register_structure_hook_func(_is_named_tuple, _structure_row(made))
+    configure_union_passthrough(str | int | float | bool | None, made)
     return made
 
 
@@ -96,7 +105,10 @@ def _from_iso(class_: Any) -> Callable[[Any, Any], Any]:
 
 
 def _exactly(class_: Any) -> Callable[[Any, Any], Any]:
-    def check(value: Any, _: Any) -> Any:
+    def check(value: Any, type_: Any) -> Any:
+        if type_ is not class_:
+            # cattrs takes a hook for `int` for one of every IntEnum as well.
+            return type_(value)
         if class_ is float and type(value) is int:
             return float(value)
         if type(value) is not class_:
@@ -104,6 +116,31 @@ def _exactly(class_: Any) -> Callable[[Any, Any], Any]:
         return value
 
     return check
+
+
+def _is_named_tuple(type_: Any) -> bool:
+    return (
+        isinstance(type_, type)
+        and issubclass(type_, tuple)
+        and hasattr(type_, "_fields")
+    )
+
+
+# cattrs reads a NamedTuple's annotations as they stand, and under `from __future__
+# import annotations` they stand as texts.
+def _unstructure_row(made: Any) -> Callable[[Any], list[Any]]:
+    return lambda row: [made.unstructure(item) for item in row]
+
+
+def _structure_row(made: Any) -> Callable[[Any, Any], Any]:
+    def structure(value: Any, type_: Any) -> Any:
+        hints = typing.get_type_hints(type_, include_extras=True)
+        pairs = zip(type_._fields, value, strict=True)
+        return type_(
+            *(made.structure(one, hints.get(name, Any)) for name, one in pairs)
+        )
+
+    return structure
 
 
 def _is_set(type_: Any) -> bool:
@@ -143,6 +180,8 @@ def write_arguments(args: tuple[Any, ...], kwargs: Any) -> list[JSON]:
         ]
     except RecursionError:
         raise CanonicalError("an argument that contains itself") from None
+    except (TypeError, ValueError, AttributeError) as exc:
+        raise CanonicalError(f"an argument that cannot be taken apart: {exc}") from None
 
 
 def read_arguments(
@@ -195,6 +234,15 @@ def provided_names(function: Callable[..., Any]) -> dict[str, Any]:
     }
 
 
+def given_names(step: Step[Any]) -> set[str]:
+    """The parameters that the handler gave itself, by position or by name."""
+    try:
+        bound = inspect.signature(step.fn).bind_partial(*step.args, **step.kwargs)
+    except (TypeError, ValueError):
+        return set(step.kwargs)
+    return set(bound.arguments)
+
+
 def _parameters(function: Callable[..., Any]) -> Any:
     try:
         return inspect.signature(function).parameters
@@ -203,20 +251,28 @@ def _parameters(function: Callable[..., Any]) -> Any:
 
 
 def _hints(function: Callable[..., Any]) -> dict[str, Any]:
-    # A bound method, a callable object or a partial keeps its annotations elsewhere.
-    while not hasattr(function, "__annotations__") and hasattr(function, "func"):
+    while isinstance(function, functools.partial):
         function = function.func
-    if not inspect.isroutine(function) and not hasattr(function, "__annotations__"):
+    if isinstance(function, type):
+        return {**_resolved(function.__init__, function), "return": function}  # type: ignore[misc]
+    if not inspect.isroutine(function):
+        # A callable object: its class may have annotations of its own.
         function = type(function).__call__
+    return _resolved(function, function)
+
+
+def _resolved(function: Callable[..., Any], of: Callable[..., Any]) -> dict[str, Any]:
+    if not getattr(function, "__annotations__", None):
+        return {}
     try:
         return typing.get_type_hints(function, include_extras=True)
     except NameError as exc:
         raise StepError(
-            f"{name_of(function)}: {exc.name!r} in an annotation could not be"
-            " resolved; define it at module level"
+            f"{name_of(of)}: {exc.name!r} in an annotation could not be resolved;"
+            " define it at module level"
         ) from None
-    except TypeError:  # a builtin without annotations
-        return {}
+    except TypeError as exc:
+        raise StepError(f"{name_of(of)}: an annotation is no type: {exc}") from None
 
 
 # ---- results ------------------------------------------------------------------------
@@ -248,19 +304,51 @@ class StepSpec:
         try:
             if self.returns in _UNTYPED:
                 return dumps(value)
-            written = dumps(converter().unstructure(value, self.returns))
-            self.read(written)
+            if self.returns in _SCALARS and type(value) is not self.returns:
+                converter().structure(value, self.returns)
+            # The annotation brings tuples back; JSON itself knows lists only.
+            written = dumps(_plain(converter().unstructure(value, self.returns)))
+            back = self.read(written)
+            if _has_untyped_part(self.returns) and back != value:
+                raise StepError("it comes back as something else; annotate its parts")
         except UsageError as exc:
             raise StepError(f"the result cannot be recorded: {exc.problem}") from None
         except Exception as exc:
             raise StepError(
-                f"the result {value!r} does not come back as {self.returns}: {exc}"
+                f"the result {value!r} does not come back as {self.returns}:"
+                f" {_explained(exc)}"
             ) from None
         return written
 
     def read(self, payload: bytes) -> Any:
         """The result that `write` wrote, built afresh."""
         return _structure(loads(payload), self.returns)
+
+
+def _explained(exc: Exception) -> str:
+    """cattrs's group of errors as paths and reasons."""
+    import cattrs
+
+    if isinstance(exc, cattrs.BaseValidationError):
+        return "; ".join(cattrs.transform_error(exc))
+    return str(exc)
+
+
+def _has_untyped_part(type_: Any) -> bool:
+    if type_ in _UNTYPED or type_ in _CONTAINERS:
+        return True
+    return get_origin(type_) is not Literal and any(
+        map(_has_untyped_part, get_args(type_))
+    )
+
+
+def _plain(value: Any) -> JSON:
+    """`value` with lists for tuples and values for enum members, all the way down."""
+    if isinstance(value, (tuple, list)):
+        return [_plain(item) for item in value]
+    if isinstance(value, dict):
+        return {_plain(key): _plain(item) for key, item in value.items()}
+    return _plain(value.value) if isinstance(value, enum.Enum) else value
 
 
 def spec_of(step: Step[Any]) -> StepSpec:
@@ -310,6 +398,12 @@ def _refuse_unrecordable(type_: Any, of: str, seen: set[Any]) -> None:
     origin = get_origin(type_)
     if origin is Annotated:
         return _refuse_unrecordable(get_args(type_)[0], of, seen)
+    if hasattr(type_, "__supertype__"):  # a NewType
+        return _refuse_unrecordable(type_.__supertype__, of, seen)
+    if origin is dict and not _is_text(get_args(type_)[0]):
+        raise StepError(
+            f"{of} returns {type_}, which cannot be recorded: JSON has only texts as keys"
+        )
     if origin is Literal or type_ in _RECORDABLE or type_ in _CONTAINERS:
         return None
     if origin in (Union, UnionType) or origin in _CONTAINERS:
@@ -319,7 +413,11 @@ def _refuse_unrecordable(type_: Any, of: str, seen: set[Any]) -> None:
         return None
     class_ = origin or type_
     if isinstance(class_, type) and issubclass(class_, enum.Enum):
-        return None
+        if all(type(_plain(member)) in _SCALARS for member in class_):
+            return None
+        raise StepError(
+            f"{of} returns {type_}, whose members have values that JSON does not know"
+        )
     if not isinstance(class_, type) or not (
         attrs.has(class_)
         or hasattr(class_, "__dataclass_fields__")
@@ -338,6 +436,17 @@ def _refuse_unrecordable(type_: Any, of: str, seen: set[Any]) -> None:
     return None
 
 
+def _is_text(type_: Any) -> bool:
+    if get_origin(type_) is Annotated:
+        type_ = get_args(type_)[0]
+    type_ = getattr(type_, "__supertype__", type_)
+    if get_origin(type_) is Literal:
+        return all(type(value) is str for value in get_args(type_))
+    if isinstance(type_, type) and issubclass(type_, enum.Enum):
+        return all(type(member.value) is str for member in type_)
+    return type_ in (str, uuid.UUID, dt.date, dt.datetime)
+
+
 # ---- failures -----------------------------------------------------------------------
 
 # Thrown as themselves these would end a generator, or an outer loop, in silence.
@@ -347,9 +456,7 @@ _NEVER_AS_ITSELF: Final = (StopIteration, StopAsyncIteration)
 def failure_to(error: Exception, options: StepOptions) -> bytes:
     """A step's exception as canonical JSON."""
     class_ = type(error)
-    text = str(error)
-    if len(text) > MAX_MESSAGE:
-        text = text[:MAX_MESSAGE] + "…"
+    text = _text_of(error)
     base = next((one for one in options.raises if isinstance(error, one)), None)
     if isinstance(error, StepError):
         # Ours, about the result: never the author's to catch as something else.
@@ -364,11 +471,14 @@ def failure_to(error: Exception, options: StepOptions) -> bytes:
     elif class_.__module__ == "builtins" and not issubclass(class_, _NEVER_AS_ITSELF):
         named = {"builtin": class_.__name__}
     if named:
-        for args in (list(error.args), [text]):
-            written = _try_dumps({**named, "args": args})
-            if written is not None and _comes_back(written, error, options):
+        args = [_argument_to(arg) for arg in error.args]
+        if isinstance(error, OSError) and error.filename is not None:
+            args = [*args[:2], error.filename]  # which `args` leaves out
+        for arguments in (args, [text]):
+            written = _try_dumps({**named, "args": arguments})
+            if written is not None and _comes_back(written, options):
                 return written
-    failure = {"type": _clean(class_.__name__), "message": _clean(text)}
+    failure = {"type": _clean(class_.__name__), "message": text}
     with_data = _try_dumps({**failure, "data": getattr(error, "data", None)})
     return dumps(failure) if with_data is None else with_data
 
@@ -380,7 +490,7 @@ def failure_from(payload: bytes, options: StepOptions) -> Exception:
         return _OWN[failure["own"]](*failure["args"])
     if "builtin" in failure:
         class_ = getattr(builtins, failure["builtin"])
-        return class_(*failure["args"])  # type: ignore[no-any-return]
+        return class_(*map(_argument_from, failure["args"]))  # type: ignore[no-any-return]
     if "class" in failure:
         for base in options.raises:
             if name_of(base) == failure["class"]:
@@ -398,11 +508,31 @@ _OWN: Final[dict[str, Callable[[str], EffectMCPError]]] = {
 }
 
 
-def _comes_back(written: bytes, error: Exception, options: StepOptions) -> bool:
+# The Unicode errors hold the bytes that they are about.
+def _argument_to(value: Any) -> JSON:
+    return {"bytes": value.hex()} if type(value) is bytes else value
+
+
+def _argument_from(value: JSON) -> Any:
+    return bytes.fromhex(value["bytes"]) if type(value) is dict else value
+
+
+def _text_of(error: Exception) -> str:
     try:
-        return str(failure_from(written, options)) == str(error)
+        text = str(error)
+    except Exception:
+        return f"a {type(error).__name__} that has no text"
+    return _clean(text if len(text) <= MAX_MESSAGE else text[:MAX_MESSAGE] + "…")
+
+
+def _comes_back(written: bytes, options: StepOptions) -> bool:
+    if len(written) > 2 * MAX_MESSAGE:
+        return False
+    try:
+        str(failure_from(written, options))
     except Exception:
         return False  # a constructor that wants other arguments than `args`
+    return True
 
 
 def _try_dumps(value: JSON) -> bytes | None:

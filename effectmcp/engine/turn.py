@@ -14,6 +14,7 @@ Python's own corners are dealt with.
 from __future__ import annotations
 
 import atexit
+import decimal
 import gc
 import inspect
 import logging
@@ -31,13 +32,18 @@ from ..errors import NotAnEffectError, Signal, Suspended, UsageError
 
 __all__ = [
     "GRAVEYARD",
+    "PATIENCE",
     "Ended",
     "Failed",
+    "Graveyard",
     "Running",
     "Yielded",
+    "bury",
+    "check_branch",
     "find",
     "is_running",
     "name_of",
+    "own_context",
     "send",
     "start",
     "suspend",
@@ -130,8 +136,29 @@ def start(
             )
         )
     if is_running(value):
+        if _has_begun(value):
+            return Failed(
+                UsageError(
+                    f"{name_of(handler)} gave a flow that has already begun. A flow runs"
+                    " once: make a new one for each call, and do not cache it"
+                )
+            )
         return value  # type: ignore[no-any-return]  # is_running just said so
     return Ended(value)
+
+
+def own_context(context: Context) -> Context:
+    """`context`, with a decimal context of its own.
+
+    Copying a context copies the variables. decimal keeps a mutable object in its, so
+    that `getcontext().prec = 5` in one flow would change every other one.
+    """
+    context.run(_copy_decimal)
+    return context
+
+
+def _copy_decimal() -> None:
+    decimal.setcontext(decimal.getcontext().copy())
 
 
 def name_of(function: Callable[..., Any]) -> str:
@@ -154,6 +181,8 @@ def find(name: str) -> Callable[..., Any] | None:
     """
     module, _, qualname = name.partition(":")
     found: Any = sys.modules.get(module)
+    if found is None:
+        return None
     for part in qualname.split("."):
         found = getattr(found, part, None)
     return found if callable(found) else None
@@ -189,7 +218,7 @@ def where(running: Running | None) -> str | None:
 
 def suspend(running: Running, context: Context) -> None:
     """End `running` for this round. Whatever it yields meanwhile is not performed."""
-    if _is_unstarted(running):
+    if _has_begun(running) is False:
         # Nothing to unwind; and a coroutine that was never awaited would complain.
         running.close()
         return
@@ -207,12 +236,13 @@ def suspend(running: Running, context: Context) -> None:
         )
 
 
-def _is_unstarted(running: Running) -> bool:
+def _has_begun(running: Running) -> bool | None:
+    """Whether `running` ran already; `None` of what is only shaped like a generator."""
     if isinstance(running, CoroutineType):
-        return inspect.getcoroutinestate(running) == inspect.CORO_CREATED
+        return inspect.getcoroutinestate(running) != inspect.CORO_CREATED
     if isinstance(running, GeneratorType):
-        return inspect.getgeneratorstate(running) == inspect.GEN_CREATED
-    return False
+        return inspect.getgeneratorstate(running) != inspect.GEN_CREATED
+    return None
 
 
 class Graveyard:
@@ -285,7 +315,7 @@ def check_branch(branch: object) -> None:
         raise UsageError(
             f"Gather() takes effects and flows, and {branch!r} is neither{hint}"
         )
-    if not _is_unstarted(branch):  # type: ignore[arg-type]  # is_running just said so
+    if _has_begun(branch):  # type: ignore[arg-type]  # is_running just said so
         raise UsageError(
             "Gather() was given a flow that has already begun. A flow runs once: call"
             " the function again for each Gather and each branch"

@@ -1,10 +1,10 @@
 """A form ↔ `requestedSchema`; an answer → a value, or everything that is wrong with it.
 
-    annotation ── types.py ──┐
-                             ├─→ fields.py: one Field a property ─→ Form
-    raw schema ──────────────┘
+    attrs class ── classes.py, validators.py ──┐
+    annotation ── types.py ────────────────────┼─→ fields.py: one Field a property ─→ Form
+    raw schema ────────────────────────────────┘
 
-Both ways in end in the same `Field`s, and a `Field` checks by its *schema*, so what the
+All ways in end in the same `Field`s, and a `Field` checks by its *schema*, so what the
 client was shown and what the server accepts cannot drift apart. Only three things are
 told in words and checked afterwards: what the schema subset cannot say (`matches_re`,
 exclusive float bounds, validators of your own), a format's calendar (year 0000, leap

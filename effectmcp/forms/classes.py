@@ -77,9 +77,13 @@ def make_judge(class_: type, fields: tuple[Field, ...]) -> Judge | None:
     attributes = attrs.fields(class_)
     if not any(attribute.validator or attribute.converter for attribute in attributes):
         return None
-    constants = {a.name: a.default for a in attributes if not a.init and _is_plain(a)}
     defaults = {
-        f.name: a.default for f in fields if (a := f.attribute) and _is_plain(a)
+        f.name: a.default for f in fields if (a := f.attribute) and _has_value(a)
+    }
+    constants = {
+        a.name: a.default
+        for a in attributes
+        if _has_value(a) and not a.init and a.converter is None
     }
 
     def judge(values: Mapping[str, Any], problems: dict[str, str]) -> None:
@@ -121,13 +125,10 @@ def make_judge(class_: type, fields: tuple[Field, ...]) -> Judge | None:
     return judge
 
 
-def _is_plain(attribute: Attribute[Any]) -> bool:
-    """Whether the default is a value, and the one that instances get."""
-    return (
-        attribute.default is not NOTHING
-        and attribute.converter is None
-        and not isinstance(attribute.default, Factory)  # type: ignore[arg-type]
-    )
+def _has_value(attribute: Attribute[Any]) -> bool:
+    """Whether there is a default, and it is not made by a factory."""
+    is_factory = isinstance(attribute.default, Factory)  # type: ignore[arg-type]
+    return attribute.default is not NOTHING and not is_factory
 
 
 def _converted(attribute: Attribute[Any], instance: Any, value: Any) -> Any:

@@ -104,7 +104,8 @@ def _extra(
     validator: Any, attribute: Attribute[Any], words: str | None, takes_none: bool
 ) -> Extra:
     def check(instance: Any, value: Any) -> None:
-        if value is None and takes_none:  # a converter's doing: no client sends null
+        # A default, or a converter's doing: a null from a client is refused earlier.
+        if value is None and takes_none:
             return
         try:
             validator(instance, attribute, value)

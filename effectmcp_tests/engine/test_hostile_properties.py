@@ -30,7 +30,7 @@ from effectmcp import (
     Restart,
     Step,
 )
-from effectmcp.engine import Asked, Journal, Perform, Raised, Run
+from effectmcp.engine import Asked, Journal, Perform, Raised, Run, Stop
 from effectmcp.engine.turn import GRAVEYARD
 
 from ..helpers import FLOW_ID, UNCAPPED, perform
@@ -187,6 +187,18 @@ plans = st.lists(
 ends = st.sampled_from(["play", "suspend", "cancel", "decline"])
 
 
+def perform_all(run: Run, stop: Stop, *, cancelling: bool = False) -> Stop:
+    """Perform until it asks or ends; `cancelling` it in the first wave."""
+    for _ in range(400):
+        if not isinstance(stop, Perform):
+            return stop
+        if cancelling:
+            run.cancel()
+            cancelling = False
+        stop = run.performed({want.key: perform(want) for want in stop.wants})
+    raise AssertionError("it never ends")
+
+
 def play(handler: Callable[..., Any], end: str) -> str:
     """Play a few rounds and end them in some way; say how it went."""
     journal = Journal()
@@ -194,23 +206,10 @@ def play(handler: Callable[..., Any], end: str) -> str:
     for _ in range(6):
         run = Run(handler, flow_id=FLOW_ID, journal=journal, rules=RULES)
         try:
-            stop = run.start(answers)
-            for _ in range(400):
-                if not isinstance(stop, Perform):
-                    break
-                if end == "cancel":
-                    run.cancel()
-                outcomes = {want.key: perform(want) for want in stop.wants}
-                stop = run.performed(outcomes)
-            assert not isinstance(stop, Perform), "it never ends"
+            stop = perform_all(run, run.start(answers), cancelling=end == "cancel")
             if isinstance(stop, Asked) and end == "cancel":
-                stop = run.cancel()
-                for _ in range(400):
-                    if not isinstance(stop, Perform):
-                        break
-                    outcomes = {want.key: perform(want) for want in stop.wants}
-                    stop = run.performed(outcomes)
-                assert not isinstance(stop, Perform | Asked), stop
+                stop = perform_all(run, run.cancel())
+                assert not isinstance(stop, Asked), stop
         except DivergenceError:
             return "diverged"
         if not isinstance(stop, Asked):

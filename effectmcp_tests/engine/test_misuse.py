@@ -1,0 +1,140 @@
+from __future__ import annotations
+
+from contextvars import Context
+from typing import Any
+
+import pytest
+
+from effectmcp import (
+    CanonicalError,
+    Confirm,
+    Elicit,
+    Flow,
+    ListRoots,
+    Now,
+    Sample,
+    UsageError,
+)
+from effectmcp.engine.branches import Node
+from effectmcp.engine.misuse import (
+    forgotten,
+    located,
+    not_an_effect,
+    text_of,
+    translated,
+)
+
+
+def ask() -> Flow[bool]:
+    return (yield from Confirm("Sure?"))
+
+
+async def aask() -> bool:
+    return await Confirm("Sure?")
+
+
+def node(path: str = "", running: Any = None) -> Node:
+    if running is not None:
+        running.send(None)
+    return Node(path, Context(), [], running=running)
+
+
+# ---- located ----
+
+
+def test_located_adds_the_line_and_keeps_the_class() -> None:
+    one = node(running=ask())
+    error = located(CanonicalError("a set"), one)
+    assert type(error) is CanonicalError
+    assert (error.problem, error.where) == ("a set", one.where)
+    assert str(error).startswith(__file__)
+
+
+def test_located_keeps_a_line_that_is_known() -> None:
+    error = UsageError("no", where="shop.py:3")
+    assert located(error, node(running=ask())) is error
+
+
+def test_located_where_no_line_is_known() -> None:
+    assert str(located(UsageError("no"), node())) == "no"
+
+
+# ---- translated ----
+
+SCOPE = "Cancel scope stack corrupted: attempted to exit an inner scope"
+
+
+def test_translated_explains_trios_cancel_scopes_in_branches() -> None:
+    """The cause is always the same: a scope open across a yield in a Gather."""
+    error = RuntimeError(SCOPE)
+    known = translated(error, node("gather-1/0/"))
+    assert isinstance(known, UsageError)
+    assert "Put what needs it into a Step" in str(known)
+    assert known.__cause__ is error
+
+
+@pytest.mark.parametrize(
+    ("error", "path"),
+    [
+        (RuntimeError(SCOPE), ""),
+        (RuntimeError("something else"), "gather-1/0/"),
+        (ValueError(SCOPE), "gather-1/0/"),
+    ],
+)
+def test_translated_leaves_others_alone(error: Exception, path: str) -> None:
+    assert translated(error, node(path)) is error
+
+
+# ---- texts ----
+
+
+def test_text_of() -> None:
+    assert text_of(Elicit("Who?", str)) == "Who?"
+    for other in (ListRoots(), Sample("Write"), Now(), None):
+        assert text_of(other) is None
+
+
+def test_forgotten_yield_from() -> None:
+    flow = ask()
+    assert forgotten(Confirm("Sure?")) == (
+        "the effect Confirm came back instead of its answer: a forgotten `yield from`?"
+    )
+    assert forgotten(flow) == (
+        "the flow ask came back instead of its answer: a forgotten `yield from`?"
+    )
+    flow.close()
+
+
+@pytest.mark.parametrize("value", [None, 5, "text", [Confirm("Sure?")], ask])
+def test_forgotten_nothing(value: object) -> None:
+    assert forgotten(value) is None
+
+
+@pytest.mark.parametrize(
+    ("value", "hint"),
+    [
+        ("a", "'a' is not an effect. `yield from` a text yields its characters"),
+        (Confirm, r"That is the class. Write Confirm(...)"),
+        (ask(), "That is a flow. Write `yield from`, not `yield`"),
+        (ask, "Write Step(function, ...) to call it and record the result"),
+        (int, "Write Step(function, ...)"),
+        ([Now()], "[Now()] is not an effect. To do several things at once, write Gath"),
+        ((Now(),), "write Gather(...)"),
+        (None, "None is not an effect. A bare `yield` does nothing here"),
+        (5, "5 is not an effect. A handler yields effects only"),
+    ],
+    ids=repr,
+)
+def test_not_an_effect_says_what_to_write(value: object, hint: str) -> None:
+    assert hint in not_an_effect(node(running=ask()), value)
+
+
+@pytest.mark.parametrize("value", [None, object()])
+def test_not_an_effect_of_a_foreign_await(value: object) -> None:
+    """asyncio and trio yield things of their own through a coroutine."""
+    running = aask()
+    text = not_an_effect(node(running=running), value)
+    assert "A handler may await effects only" in text
+    assert "Step(...)" in text
+    assert "Gather(...)" in text
+    running.close()

@@ -1,0 +1,866 @@
+from __future__ import annotations
+
+import builtins
+import dataclasses
+import datetime as dt
+import decimal
+import enum
+import functools
+import socket
+import uuid
+from collections.abc import Awaitable, Callable, Iterator
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Generic,
+    Literal,
+    NamedTuple,
+    NewType,
+    TypedDict,
+    TypeVar,
+)
+
+import attrs
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from effectmcp import (
+    CanonicalError,
+    Declined,
+    Flow,
+    FormError,
+    Provided,
+    Step,
+    StepError,
+    StepFailed,
+    StepInterrupted,
+    StepOptions,
+    ToolError,
+    UsageError,
+    step,
+)
+from effectmcp.canonical import dumps, loads
+from effectmcp.engine.steps import (
+    MAX_MESSAGE,
+    converter,
+    failure_from,
+    failure_to,
+    provided_names,
+    read_arguments,
+    spec_of,
+    step_name,
+    write_arguments,
+)
+
+if TYPE_CHECKING:
+    from effectmcp import NoSuchName  # type: ignore[attr-defined]
+
+T = TypeVar("T")
+Amount = NewType("Amount", int)
+
+
+class Size(enum.Enum):
+    SMALL = "s"
+    LARGE = "l"
+
+
+class Priority(enum.IntEnum):
+    LOW = 1
+    HIGH = 2
+
+
+class Corner(enum.Enum):
+    TOP = (0, 0)
+
+
+@attrs.frozen
+class Line:
+    title: str
+    count: int = 1
+    size: Size | None = None
+
+
+@attrs.frozen
+class Receipt:
+    number: uuid.UUID
+    total: decimal.Decimal
+    day: dt.date
+    lines: tuple[Line, ...] = ()
+    tags: frozenset[str] = frozenset()
+    notes: dict[str, list[str]] = attrs.field(factory=dict)
+
+
+@attrs.frozen
+class Node:
+    name: str
+    children: list[Node] = attrs.field(factory=list)
+
+
+@attrs.frozen
+class Box(Generic[T]):
+    inside: T
+
+
+@dataclasses.dataclass(frozen=True)
+class Point:
+    x: int
+    y: int = 0
+
+
+class Row(NamedTuple):
+    a: int
+    b: str
+
+
+class Item(TypedDict):
+    title: str
+    count: int
+
+
+@attrs.frozen
+class Holder:
+    connection: socket.socket
+
+
+class Db:
+    """What a step cannot return."""
+
+
+def returning(annotation: Any) -> Step[Any]:
+    """A step of a function with this return annotation."""
+
+    def function() -> Any: ...
+
+    function.__annotations__["return"] = annotation
+    return Step(function)
+
+
+def annotated(annotation: Any) -> Callable[[Any], Any]:
+    """A function of one parameter with this annotation."""
+
+    def function(x: Any) -> Any: ...
+
+    function.__annotations__["x"] = annotation
+    return function
+
+
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
+floats = st.floats(allow_nan=False, allow_infinity=False)
+moments = st.datetimes(timezones=st.none() | st.just(dt.UTC))
+lines = st.builds(Line, texts, st.integers(), st.none() | st.sampled_from(Size))
+receipts = st.builds(
+    Receipt,
+    number=st.uuids(),
+    total=st.decimals(allow_nan=False),
+    day=st.dates(),
+    lines=st.lists(lines, max_size=2).map(tuple),
+    tags=st.frozensets(texts, max_size=3),
+    notes=st.dictionaries(texts, st.lists(texts, max_size=2), max_size=2),
+)
+nodes = st.recursive(
+    st.builds(Node, texts),
+    lambda inner: st.builds(Node, texts, st.lists(inner, max_size=2)),
+    max_leaves=4,
+)
+
+#: An annotation, and values that it describes.
+TYPED: list[tuple[Any, st.SearchStrategy[Any]]] = [
+    (None, st.none()),
+    (str, texts),
+    (int, st.integers()),
+    (float, floats),
+    (bool, st.booleans()),
+    (bytes, st.binary(max_size=8)),
+    (dt.datetime, moments),
+    (dt.date, st.dates()),
+    (dt.time, st.times(timezones=st.none() | st.just(dt.UTC))),
+    (dt.timedelta, st.timedeltas()),
+    (uuid.UUID, st.uuids()),
+    (decimal.Decimal, st.decimals(allow_nan=False)),
+    (Size, st.sampled_from(Size)),
+    (Priority, st.sampled_from(Priority)),
+    (Literal["a", "b"], st.sampled_from("ab")),
+    (Annotated[int, "cents"], st.integers()),
+    (int | None, st.none() | st.integers()),
+    (dt.date | None, st.none() | st.dates()),
+    (list[int], st.lists(st.integers(), max_size=3)),
+    (list[dt.date], st.lists(st.dates(), max_size=3)),
+    (list[int] | None, st.none() | st.lists(st.integers(), max_size=3)),
+    (set[int], st.sets(st.integers(), max_size=3)),
+    (frozenset[str], st.frozensets(texts, max_size=3)),
+    (set[dt.date], st.sets(st.dates(), max_size=3)),
+    (tuple[int, ...], st.lists(st.integers(), max_size=3).map(tuple)),
+    (tuple[int, str], st.tuples(st.integers(), texts)),
+    (list[tuple[int, str]], st.lists(st.tuples(st.integers(), texts), max_size=2)),
+    (dict[str, int], st.dictionaries(texts, st.integers(), max_size=3)),
+    (dict[Literal["a"], int], st.dictionaries(st.just("a"), st.integers())),
+    (
+        dict[Annotated[str, "by"], int],
+        st.dictionaries(texts, st.integers(), max_size=2),
+    ),
+    (Line, lines),
+    (Receipt, receipts),
+    (list[Receipt], st.lists(receipts, max_size=2)),
+    (dict[str, Line], st.dictionaries(texts, lines, max_size=2)),
+    (Line | None, st.none() | lines),
+    (Node, nodes),
+    (Box[int], st.integers().map(Box)),
+    (Point, st.builds(Point, st.integers(), st.integers())),
+    (Row, st.builds(Row, st.integers(), texts)),
+    (list[Row], st.lists(st.builds(Row, st.integers(), texts), max_size=2)),
+    (Item, st.fixed_dictionaries({"title": texts, "count": st.integers()})),
+]
+IDS = [str(annotation) for annotation, _ in TYPED]
+
+
+# ---- names ----
+
+
+def charge(amount: int, *, key: str = "") -> str:
+    return f"{amount}{key}"
+
+
+def test_step_name_is_module_and_qualname() -> None:
+    assert step_name(Step(charge, 1)) == f"{__name__}:charge"
+    assert step_name(step(charge)(1)) == f"{__name__}:charge"
+
+
+def test_step_name_can_be_given() -> None:
+    """So that a function can move under running flows."""
+    assert step_name(step(name="charge")(charge)(1)) == "charge"
+
+
+# ---- arguments ----
+
+
+def through(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """The arguments after a round trip through their JSON text."""
+    written = loads(dumps(write_arguments(args, kwargs)))
+    return read_arguments(function, written)
+
+
+@pytest.mark.parametrize(("annotation", "values"), TYPED, ids=IDS)
+def test_arguments_come_back(annotation: Any, values: st.SearchStrategy[Any]) -> None:
+    function = annotated(annotation)
+
+    @settings(max_examples=25)
+    @given(values)
+    def check(value: Any) -> None:
+        (again,), kwargs = through(function, value)
+        assert (again, kwargs) == (value, {})
+        assert type(again) is type(value)
+
+    check()
+
+
+def test_arguments_of_every_kind_of_parameter() -> None:
+    def function(
+        a: dt.date, /, b: Size, *more: dt.date, c: uuid.UUID, **rest: Size
+    ) -> None: ...
+
+    day, number = dt.date(2026, 7, 28), uuid.UUID(int=3)
+    args, kwargs = through(function, day, Size.SMALL, day, c=number, d=Size.LARGE)
+    assert args == (day, Size.SMALL, day)
+    assert kwargs == {"c": number, "d": Size.LARGE}
+
+
+def test_arguments_without_annotations_stay_plain() -> None:
+    def function(a, b: Any, c: object):  # type: ignore[no-untyped-def]
+        ...
+
+    assert through(function, [1], {"a": None}, "x") == (([1], {"a": None}, "x"), {})
+
+
+def test_arguments_by_name_stay_by_name_or_by_position() -> None:
+    """However they are bound, the call is the same one."""
+    args, kwargs = through(charge, amount=1, key="k")
+    assert charge(*args, **kwargs) == "1k"
+
+
+def test_arguments_are_built_afresh() -> None:
+    written = write_arguments(([1],), {})
+    function = annotated(list[int])
+    first, second = read_arguments(function, written), read_arguments(function, written)
+    assert first == second
+    assert first[0][0] is not second[0][0]
+
+
+@pytest.mark.parametrize(
+    "value", [object(), Db(), lambda: 1, {1: 2}, float("nan"), iter([]), 1j]
+)
+def test_arguments_that_are_not_data_are_refused(value: Any) -> None:
+    with pytest.raises(CanonicalError):
+        dumps(write_arguments((value,), {}))
+    with pytest.raises(CanonicalError):
+        dumps(write_arguments((), {"x": value}))
+
+
+def test_arguments_that_contain_themselves_are_refused() -> None:
+    loop: list[Any] = []
+    loop.append(loop)
+    with pytest.raises(CanonicalError, match="contains itself"):
+        write_arguments((loop,), {})
+
+
+def test_arguments_that_cannot_be_taken_apart_are_refused() -> None:
+    """An object that nobody has initialised, for one."""
+    half = Line.__new__(Line)
+    with pytest.raises(CanonicalError, match="cannot be taken apart"):
+        write_arguments((half,), {})
+
+
+def test_arguments_sets_have_one_text() -> None:
+    """A set's order differs from process to process, and these bytes are compared."""
+    words = [f"word {n}" for n in range(50)]
+    one = dumps(write_arguments((set(words),), {}))
+    assert one == dumps(write_arguments((frozenset(reversed(words)),), {}))
+    assert loads(one)[0][0] == sorted(words)
+
+
+def test_read_arguments_refuses_other_parameters() -> None:
+    """The handler's signature changed since they were written."""
+    with pytest.raises(UsageError, match=r":charge: missing a required argument"):
+        read_arguments(charge, [[], {}])
+    with pytest.raises(UsageError, match=r":charge: too many positional arguments"):
+        read_arguments(charge, [[1, 2], {}])
+
+
+def test_read_arguments_refuses_other_types() -> None:
+    with pytest.raises(
+        UsageError, match=r":charge: the argument amount does not come back as .*int"
+    ):
+        read_arguments(charge, [["ten"], {}])
+
+
+def test_read_arguments_does_not_coerce() -> None:
+    """cattrs alone would make 3 of "3", and "None" of `None`."""
+    for annotation, value in [
+        (int, "3"),
+        (str, 3),
+        (bool, 1),
+        (float, "1"),
+        (int, 1.5),
+    ]:
+        with pytest.raises(UsageError):
+            read_arguments(annotated(annotation), [[value], {}])
+
+
+def test_read_arguments_takes_a_whole_number_for_a_float() -> None:
+    """JSON has one kind of number."""
+    args, _ = read_arguments(annotated(float), [[3], {}])
+    assert type(args[0]) is float
+
+
+# ---- what is provided ----
+
+
+def test_provided_names() -> None:
+    def function(amount: int, pool: Db = Provided(), *, log=Provided()) -> None:  # type: ignore[no-untyped-def]
+        ...
+
+    assert provided_names(function) == {"pool": Db, "log": None}
+
+
+def test_provided_names_of_what_has_no_signature() -> None:
+    assert provided_names(charge) == {}
+    assert provided_names(dict.fromkeys) == {}
+    assert provided_names(max) == {}
+
+
+# ---- results ----
+
+
+@pytest.mark.parametrize(("annotation", "values"), TYPED, ids=IDS)
+def test_result_comes_back(annotation: Any, values: st.SearchStrategy[Any]) -> None:
+    """What the spec takes, the round trip keeps: value and type."""
+    spec = spec_of(returning(annotation))
+
+    @settings(max_examples=25)
+    @given(values)
+    def check(value: Any) -> None:
+        again = spec.read(spec.write(value))
+        assert again == value
+        assert type(again) is type(value)
+
+    check()
+
+
+def test_result_is_built_afresh() -> None:
+    """No two deliveries share what can be changed."""
+    spec = spec_of(returning(list[int]))
+    payload = spec.write([1])
+    assert spec.read(payload) is not spec.read(payload)
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | floats | texts,
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3)
+    ),
+    max_leaves=5,
+)
+
+
+@pytest.mark.parametrize("annotation", [Any, object, ...])
+def test_result_without_annotation_is_plain_json(annotation: Any) -> None:
+    one = returning(annotation)
+    if annotation is ...:
+        del one.fn.__annotations__["return"]
+    spec = spec_of(one)
+
+    @settings(max_examples=25)
+    @given(json_values)
+    def check(value: Any) -> None:
+        assert spec.read(spec.write(value)) == value
+
+    check()
+
+
+@pytest.mark.parametrize(
+    "value",
+    [(1,), {1}, {1: 2}, dt.date(2026, 1, 1), Size.SMALL, Priority.LOW, Line("x"), 1j],
+)
+@pytest.mark.parametrize("annotation", [Any, object])
+def test_result_without_annotation_that_would_change_is_refused(
+    annotation: Any, value: Any
+) -> None:
+    with pytest.raises(StepError, match="the result cannot be recorded"):
+        spec_of(returning(annotation)).write(value)
+
+
+@pytest.mark.parametrize("value", [(1,), {1}, dt.date(2026, 1, 1), Size.SMALL])
+@pytest.mark.parametrize(
+    ("annotation", "wrap"),
+    [(dict[str, Any], lambda v: {"a": v}), (list[Any], lambda v: [v])],
+    ids=["dict", "list"],
+)
+def test_result_with_an_untyped_part_that_would_change_is_refused(
+    annotation: Any, wrap: Callable[[Any], Any], value: Any
+) -> None:
+    """S3: a value that the round trip would change is an error, not other data."""
+    spec = spec_of(returning(annotation))
+    with pytest.raises(StepError):
+        spec.write(wrap(value))
+
+
+@pytest.mark.parametrize(
+    ("annotation", "value"),
+    [
+        (None, 5),
+        (int, "3"),
+        (int, True),
+        (int, 3.0),
+        (int, None),
+        (str, 5),
+        (str, Size.SMALL),
+        (bool, 1),
+        (float, float("nan")),
+        (float, float("inf")),
+        (dt.date, dt.datetime(2026, 1, 1)),  # noqa: DTZ001
+        (Literal["a"], "b"),
+        (Size, "tiny"),
+        (list[int], ["x"]),
+        (Line, None),
+        (Line, Point(1)),
+        (str, "\ud800"),
+    ],
+)
+def test_result_of_another_type_is_refused(annotation: Any, value: Any) -> None:
+    """A bug to report, not to paper over."""
+    with pytest.raises(StepError):
+        spec_of(returning(annotation)).write(value)
+
+
+def test_result_refusal_shows_value_and_annotation() -> None:
+    with pytest.raises(StepError, match=r"the result '3' does not come back as .*int"):
+        spec_of(returning(int)).write("3")
+
+
+def test_result_of_a_whole_number_where_a_float_belongs() -> None:
+    spec = spec_of(returning(float))
+    assert type(spec.read(spec.write(3))) is float
+
+
+@pytest.mark.parametrize(
+    "annotation",
+    [
+        Db,
+        socket.socket,
+        list[Db],
+        dict[str, Db],
+        Db | None,
+        Annotated[Db, "x"],
+        Holder,
+        list[Holder],
+        Iterator[int],
+        Callable[[], int],
+        Awaitable[int],
+        complex,
+        # JSON has text keys only, and these would be refused when it is too late.
+        dict[int, str],
+        dict[bool, str],
+        dict[Priority, str],
+        dict[tuple[int, int], str],
+        # A member's value is what travels.
+        Corner,
+    ],
+    ids=str,
+)
+def test_spec_refuses_what_cannot_be_recorded(annotation: Any) -> None:
+    """Before it is performed: afterwards it is too late to say so."""
+    with pytest.raises(StepError, match="record|read back|JSON"):
+        spec_of(returning(annotation))
+
+
+def test_spec_refusal_names_function_type_and_way_out() -> None:
+    with pytest.raises(
+        StepError,
+        match=r"returning.*function returns .*Db.*Return plain data, an attrs class",
+    ):
+        spec_of(returning(Db))
+
+
+@pytest.mark.parametrize("annotation", [int | str, Amount, int | str | None], ids=str)
+def test_spec_takes_plain_types_under_other_names(annotation: Any) -> None:
+    """A choice of JSON's own types, and a new name for one, are plain data."""
+    spec = spec_of(returning(annotation))
+    assert spec.read(spec.write(3)) == 3
+
+
+def test_spec_of_a_name_that_is_not_there() -> None:
+    def function() -> NoSuchName: ...
+
+    with pytest.raises(StepError, match=r"'NoSuchName' in an annotation.*module level"):
+        spec_of(Step(function))
+
+
+def test_spec_of_an_annotation_that_is_no_type() -> None:
+    """It promises nothing that could be kept, so it is refused and not overlooked."""
+
+    def function() -> (int, str):  # type: ignore[syntax]
+        return 1, "a"
+
+    with pytest.raises(StepError, match="function"):
+        spec_of(Step(function))
+
+
+def test_spec_of_a_class_the_converter_cannot_build() -> None:
+    """Two classes that nothing tells apart."""
+
+    @attrs.frozen
+    class A:
+        x: int
+
+    @attrs.frozen
+    class B:
+        x: int
+
+    with pytest.raises(StepError, match="cannot be read back"):
+        spec_of(returning(A | B))
+
+
+def test_spec_is_looked_at_once_a_function() -> None:
+    assert spec_of(Step(charge, 1)) is spec_of(Step(charge, 2))
+
+
+def test_spec_of_an_unhashable_function() -> None:
+    class Unhashable:
+        __hash__ = None  # type: ignore[assignment]
+
+        def __call__(self) -> dt.date:
+            return dt.date(2026, 7, 28)
+
+    assert spec_of(Step(Unhashable())).returns is dt.date
+
+
+def test_spec_passes_on_errors_of_its_own() -> None:
+    class Odd:
+        def __hash__(self) -> int:
+            raise TypeError("odd")
+
+        def __call__(self) -> None: ...
+
+    with pytest.raises(TypeError, match="odd"):
+        spec_of(Step(Odd()))
+
+
+class Charger:
+    """Steps that are no plain functions."""
+
+    def __call__(self, amount: int, pool: Db = Provided()) -> dt.date:
+        return dt.date(2026, 7, amount)
+
+    def method(self, amount: int) -> dt.date:
+        return dt.date(2026, 7, amount)
+
+
+@attrs.frozen
+class Configured:
+    """A callable object whose class has annotations of its own."""
+
+    year: int
+
+    def __call__(self, amount: int) -> dt.date:
+        return dt.date(self.year, 7, amount)
+
+
+class AsyncCharger:
+    async def __call__(self, amount: int) -> dt.date:
+        return dt.date(2026, 7, amount)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        Charger(),
+        Charger().method,
+        Configured(2026),
+        AsyncCharger(),
+        functools.partial(Charger().method, 1),
+        functools.partial(Charger(), 1),
+    ],
+    ids=["object", "method", "configured", "async", "partial", "partial object"],
+)
+def test_spec_finds_annotations_of_callables(function: Callable[..., Any]) -> None:
+    assert spec_of(Step(function)).returns is dt.date
+
+
+def test_spec_of_builtins() -> None:
+    """Without annotations: plain JSON."""
+    spec = spec_of(Step(max, 1, 2))
+    assert spec.read(spec.write(2)) == 2
+    assert not spec.is_async
+
+
+def test_spec_knows_async_functions() -> None:
+    async def function(pool: Db = Provided()) -> int:
+        return 1
+
+    @functools.wraps(function)
+    def wrapped(*args: Any) -> Any:
+        return function(*args)
+
+    spec = spec_of(Step(function))
+    assert spec.is_async
+    assert spec.returns is int
+    assert spec.provided == {"pool": Db}
+    assert spec_of(Step(wrapped)).is_async
+    assert spec_of(Step(AsyncCharger(), 1)).is_async
+    assert spec_of(Step(functools.partial(function))).is_async
+    assert not spec_of(Step(charge, 1)).is_async
+
+
+def test_converter_is_made_once() -> None:
+    assert converter() is converter()
+
+
+# ---- failures ----
+
+PLAIN = StepOptions()
+
+
+def around(error: Exception, **options: Any) -> Exception:
+    """`error`, after it was recorded and read back."""
+    made = StepOptions(**options)
+    return failure_from(failure_to(error, made), made)
+
+
+NOT_AS_THEMSELVES = (
+    # They would end a generator.
+    StopIteration,
+    StopAsyncIteration,
+    # They take exact arguments, and have tests below.
+    UnicodeError,
+    BaseExceptionGroup,
+)
+BUILTINS = [
+    class_
+    for class_ in vars(builtins).values()
+    if isinstance(class_, type)
+    and issubclass(class_, Exception)
+    and not issubclass(class_, NOT_AS_THEMSELVES)
+]
+
+
+@given(
+    st.sampled_from(BUILTINS),
+    st.lists(st.integers() | texts | st.none() | floats, max_size=2),
+)
+def test_failure_builtin_comes_back_as_itself(
+    class_: type[Exception], args: list[Any]
+) -> None:
+    try:
+        error = class_(*args)
+    except TypeError:
+        error = class_("text")
+    again = around(error)
+    assert type(again) is type(error)
+    assert str(again) == str(error)
+    assert again is not error
+
+
+def test_failure_of_a_file_names_the_file() -> None:
+    """A third argument that `args` does not hold."""
+    error = FileNotFoundError(2, "No such file", "a.txt")
+    assert str(around(error)) == str(error) == "[Errno 2] No such file: 'a.txt'"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ValueError(object()),
+        ValueError("long " * 1_000),
+        ValueError("a lone \ud800 surrogate"),
+        FileNotFoundError(2, "No such file", "a.txt"),
+        FileNotFoundError(2, "No such file", "\udcff.txt"),
+        UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte"),
+        UnicodeEncodeError("ascii", "é", 0, 1, "ordinal not in range"),
+        KeyError(("a", 1)),
+        UserWarning("odd"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_failure_builtin_is_still_caught_by_its_class(error: Exception) -> None:
+    """L3, whatever it holds: `except FileNotFoundError` around a step must work."""
+    assert type(around(error)) is type(error)
+
+
+@pytest.mark.parametrize("class_", [StopIteration, StopAsyncIteration])
+def test_failure_that_would_end_a_generator_comes_back_as_another(
+    class_: type[Exception],
+) -> None:
+    assert around(class_(5)) == StepFailed(class_.__name__, "5")
+
+
+class CardError(Exception):
+    """A class of the author's own."""
+
+
+class ExpiredError(CardError):
+    pass
+
+
+class DataError(Exception):
+    def __init__(self, text: str, data: Any) -> None:
+        super().__init__(text)
+        self.data = data
+
+
+class PickyError(Exception):
+    def __init__(self, *, code: int) -> None:
+        super().__init__(f"code {code}")
+
+
+class BrokenError(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+def test_failure_of_ones_own_comes_back_as_step_failed() -> None:
+    assert around(CardError("expired", 3)) == StepFailed("CardError", "('expired', 3)")
+
+
+def test_failure_keeps_data_that_json_can_carry() -> None:
+    assert around(DataError("no", {"a": [1]})) == StepFailed(
+        "DataError", "no", {"a": [1]}
+    )
+    assert around(DataError("no", object())) == StepFailed("DataError", "no")
+
+
+def test_failure_named_in_raises_comes_back_as_itself() -> None:
+    again = around(CardError("expired", 3), raises=(KeyError, CardError))
+    assert type(again) is CardError
+    assert again.args == ("expired", 3)
+
+
+def test_failure_below_a_class_in_raises_comes_back_as_that_class() -> None:
+    again = around(ExpiredError("expired"), raises=(CardError,))
+    assert type(again) is CardError
+    assert str(again) == "expired"
+
+
+def test_failure_that_cannot_be_built_again() -> None:
+    """Its constructor wants something else than its arguments."""
+    assert around(PickyError(code=3), raises=(PickyError,)) == StepFailed(
+        "PickyError", "code 3"
+    )
+
+
+def test_failure_whose_class_left_raises() -> None:
+    """In an edit of the handler; a failure is still a failure."""
+    written = failure_to(CardError("expired", 3), StepOptions(raises=(CardError,)))
+    assert failure_from(written, StepOptions(raises=(KeyError,))) == StepFailed(
+        "CardError", "expired, 3"
+    )
+
+
+def test_failure_without_a_text() -> None:
+    """A broken `__str__` must not lose the step, which was performed."""
+    again = around(BrokenError())
+    assert isinstance(again, StepFailed)
+    assert again.type == "BrokenError"
+
+
+def test_failure_text_is_cut() -> None:
+    """It travels in every later state."""
+    again = around(CardError("x" * 10_000))
+    assert isinstance(again, StepFailed)
+    assert again.message == "x" * MAX_MESSAGE + "…"
+
+
+def test_failure_text_is_cut_of_builtins_too() -> None:
+    assert len(str(around(ValueError("x" * 10_000)))) <= MAX_MESSAGE + 1
+
+
+def test_failure_text_is_made_readable() -> None:
+    assert around(CardError("\ud800")) == StepFailed("CardError", "?")
+
+
+@pytest.mark.parametrize("raises", [(), (Exception,)])
+def test_failure_of_the_library_comes_back_as_itself(
+    raises: tuple[type[Exception], ...],
+) -> None:
+    """Also when `raises=` would cover it: these are not the author's to rename."""
+    for error in (ToolError("sold out"), StepError("no"), StepInterrupted("charge")):
+        again = around(error, raises=raises)
+        assert type(again) is type(error)
+        assert str(again) == str(error)
+
+
+def test_failure_of_a_tool_error_below() -> None:
+    class SoldOut(ToolError):
+        pass
+
+    again = around(SoldOut("sold out"))
+    assert isinstance(again, ToolError)
+    assert again.message == "sold out"
+
+
+def test_failure_of_other_errors_of_the_library() -> None:
+    """A step that runs a flow of its own meets them; they are not about this one."""
+    assert around(Declined()) == StepFailed("Declined", "The user declined.")
+    assert around(FormError("no")) == StepFailed("FormError", "no")
+
+
+def test_failure_of_a_group() -> None:
+    again = around(ExceptionGroup("two", [ValueError("a"), KeyError("b")]))
+    assert isinstance(again, StepFailed)
+    assert again.type == "ExceptionGroup"
+
+
+def test_failure_is_fresh_each_time() -> None:
+    """One that is thrown twice would grow its traceback for ever."""
+    written = failure_to(ValueError("no"), PLAIN)
+    first, second = failure_from(written, PLAIN), failure_from(written, PLAIN)
+    assert first is not second
+
+
+def test_flow_is_no_result() -> None:
+    def flow() -> Flow[int]:
+        yield from ()
+        return 1
+
+    with pytest.raises(StepError):
+        spec_of(Step(flow))
