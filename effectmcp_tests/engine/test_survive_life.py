@@ -643,6 +643,8 @@ def deep(level: int, log: list[int]) -> Flow[str]:
 @pytest.mark.parametrize("depth", [5, 900])
 def test_nested_yield_from(way: Any, depth: int) -> None:
     """Nested `yield from` 5 and 900 deep: no way of driving it adds to the depth."""
+    if depth > 500 and sys.gettrace() is not None:
+        pytest.skip("under a tracer, as of coverage, each level counts twice")
     log: list[int] = []
     assert returns(in_thread(lambda: way(deep, depth, log))) == "texttext"
     assert log[-depth:] == list(range(1, depth + 1))
