@@ -38,8 +38,9 @@ from ..errors import (
     UsageError,
 )
 from ..forms import Unfit
+from .failures import failure_from, failure_to
 from .journal import Entry, Tag
-from .steps import failure_from, failure_to, spec_of, step_name, write_arguments
+from .steps import spec_of, step_name, write_arguments
 from .turn import name_of
 
 __all__ = [

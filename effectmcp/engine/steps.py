@@ -1,16 +1,12 @@
-"""A step's arguments, result and failure ↔ JSON.
+"""A step's arguments and result ↔ JSON.
 
 A step is identified by its name and arguments, so these must be plain data. Its result
 is read back by the return annotation, which is looked at *before* the step is performed:
 afterwards it would be too late to say that the receipt cannot be recorded.
-
-One cattrs converter serves them all. It is made at first use, because an author who
-only imports effectmcp should not pay for it.
 """
 
 from __future__ import annotations
 
-import builtins
 import datetime as dt
 import decimal
 import enum
@@ -19,7 +15,7 @@ import inspect
 import typing
 import uuid
 from collections.abc import Callable
-from functools import cache, lru_cache
+from functools import lru_cache
 from types import NoneType, UnionType
 from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
 
@@ -27,23 +23,13 @@ import attrs
 from attrs import frozen
 
 from ..canonical import JSON, dumps, loads
-from ..effects import PROVIDED, Step, StepOptions
-from ..errors import (
-    CanonicalError,
-    EffectMCPError,
-    StepError,
-    StepFailed,
-    StepInterrupted,
-    ToolError,
-    UsageError,
-)
+from ..converter import converter, explained, plain
+from ..effects import PROVIDED, Step
+from ..errors import CanonicalError, StepError, UsageError
 from .turn import name_of
 
 __all__ = [
     "StepSpec",
-    "converter",
-    "failure_from",
-    "failure_to",
     "given_names",
     "provided_names",
     "read_arguments",
@@ -51,109 +37,6 @@ __all__ = [
     "step_name",
     "write_arguments",
 ]
-
-#: A failure's text travels in every later state: enough to read, not a log file.
-MAX_MESSAGE: Final = 2000
-
-
-@cache
-def converter() -> Any:
-    """The converter for step arguments, step results and `Restart` arguments."""
-    import cattrs
-    from cattrs.strategies import configure_union_passthrough
-
-    made = cattrs.Converter(forbid_extra_keys=False, unstruct_collection_overrides={})
-
-    def text(value: object) -> str:
-        return str(value)
-
-    def isoformat(value: dt.date | dt.time) -> str:
-        return value.isoformat()
-
-    for class_ in (uuid.UUID, decimal.Decimal):
-        made.register_unstructure_hook(class_, text)
-        made.register_structure_hook(class_, _from_text(class_))
-    for timed in (dt.datetime, dt.date, dt.time):
-        made.register_unstructure_hook(timed, isoformat)
-        made.register_structure_hook(timed, _from_iso(timed))
-    # Whole microseconds: seconds as a float would not come back exactly.
-    made.register_unstructure_hook(
-        dt.timedelta, lambda value: value // dt.timedelta(microseconds=1)
-    )
-    made.register_structure_hook(
-        dt.timedelta, lambda value, _: dt.timedelta(microseconds=value)
-    )
-    made.register_unstructure_hook(bytes, lambda value: value.hex())
-    made.register_structure_hook(bytes, lambda value, _: bytes.fromhex(value))
-    # cattrs coerces by calling the class, so that `int("3")` and `str(None)` pass. A
-    # result of another type than annotated is a bug to report, not to paper over.
-    for plain in (str, int, float, bool, NoneType):
-        made.register_structure_hook(plain, _exactly(plain))
-    made.register_unstructure_hook_func(_is_set, _sorted_set(made))
-    made.register_unstructure_hook_func(_is_named_tuple, _unstructure_row(made))
-    made.register_structure_hook_func(_is_named_tuple, _structure_row(made))
-    configure_union_passthrough(str | int | float | bool | None, made)
-    return made
-
-
-def _from_text(class_: Any) -> Callable[[Any, Any], Any]:
-    return lambda value, _: class_(value)
-
-
-def _from_iso(class_: Any) -> Callable[[Any, Any], Any]:
-    return lambda value, _: class_.fromisoformat(value)
-
-
-def _exactly(class_: Any) -> Callable[[Any, Any], Any]:
-    def check(value: Any, type_: Any) -> Any:
-        if type_ is not class_:
-            # cattrs takes a hook for `int` for one of every IntEnum as well.
-            return type_(value)
-        if class_ is float and type(value) is int:
-            return float(value)
-        if type(value) is not class_:
-            raise TypeError(f"{value!r} is not {class_.__name__}")
-        return value
-
-    return check
-
-
-def _is_named_tuple(type_: Any) -> bool:
-    return (
-        isinstance(type_, type)
-        and issubclass(type_, tuple)
-        and hasattr(type_, "_fields")
-    )
-
-
-# cattrs reads a NamedTuple's annotations as they stand, and under `from __future__
-# import annotations` they stand as texts.
-def _unstructure_row(made: Any) -> Callable[[Any], list[Any]]:
-    return lambda row: [made.unstructure(item) for item in row]
-
-
-def _structure_row(made: Any) -> Callable[[Any, Any], Any]:
-    def structure(value: Any, type_: Any) -> Any:
-        hints = typing.get_type_hints(type_, include_extras=True)
-        pairs = zip(type_._fields, value, strict=True)
-        return type_(
-            *(made.structure(one, hints.get(name, Any)) for name, one in pairs)
-        )
-
-    return structure
-
-
-def _is_set(type_: Any) -> bool:
-    return (get_origin(type_) or type_) in (set, frozenset)
-
-
-def _sorted_set(made: Any) -> Callable[[Any], list[Any]]:
-    # A set's order differs from process to process, and these bytes are compared.
-    def unstructure(value: Any) -> list[Any]:
-        return sorted((made.unstructure(item) for item in value), key=dumps)
-
-    return unstructure
-
 
 # ---- arguments ----------------------------------------------------------------------
 
@@ -307,7 +190,7 @@ class StepSpec:
             if self.returns in _SCALARS and type(value) is not self.returns:
                 converter().structure(value, self.returns)
             # The annotation brings tuples back; JSON itself knows lists only.
-            written = dumps(_plain(converter().unstructure(value, self.returns)))
+            written = dumps(plain(converter().unstructure(value, self.returns)))
             back = self.read(written)
             if _has_untyped_part(self.returns) and back != value:
                 raise StepError("it comes back as something else; annotate its parts")
@@ -316,7 +199,7 @@ class StepSpec:
         except Exception as exc:
             raise StepError(
                 f"the result {value!r} does not come back as {self.returns}:"
-                f" {_explained(exc)}"
+                f" {explained(exc)}"
             ) from None
         return written
 
@@ -325,30 +208,12 @@ class StepSpec:
         return _structure(loads(payload), self.returns)
 
 
-def _explained(exc: Exception) -> str:
-    """cattrs's group of errors as paths and reasons."""
-    import cattrs
-
-    if isinstance(exc, cattrs.BaseValidationError):
-        return "; ".join(cattrs.transform_error(exc))
-    return str(exc)
-
-
 def _has_untyped_part(type_: Any) -> bool:
     if type_ in _UNTYPED or type_ in _CONTAINERS:
         return True
     return get_origin(type_) is not Literal and any(
         map(_has_untyped_part, get_args(type_))
     )
-
-
-def _plain(value: Any) -> JSON:
-    """`value` with lists for tuples and values for enum members, all the way down."""
-    if isinstance(value, (tuple, list)):
-        return [_plain(item) for item in value]
-    if isinstance(value, dict):
-        return {_plain(key): _plain(item) for key, item in value.items()}
-    return _plain(value.value) if isinstance(value, enum.Enum) else value
 
 
 def spec_of(step: Step[Any]) -> StepSpec:
@@ -413,7 +278,7 @@ def _refuse_unrecordable(type_: Any, of: str, seen: set[Any]) -> None:
         return None
     class_ = origin or type_
     if isinstance(class_, type) and issubclass(class_, enum.Enum):
-        if all(type(_plain(member)) in _SCALARS for member in class_):
+        if all(type(plain(member)) in _SCALARS for member in class_):
             return None
         raise StepError(
             f"{of} returns {type_}, whose members have values that JSON does not know"
@@ -445,102 +310,3 @@ def _is_text(type_: Any) -> bool:
     if isinstance(type_, type) and issubclass(type_, enum.Enum):
         return all(type(member.value) is str for member in type_)
     return type_ in (str, uuid.UUID, dt.date, dt.datetime)
-
-
-# ---- failures -----------------------------------------------------------------------
-
-# Thrown as themselves these would end a generator, or an outer loop, in silence.
-_NEVER_AS_ITSELF: Final = (StopIteration, StopAsyncIteration)
-
-
-def failure_to(error: Exception, options: StepOptions) -> bytes:
-    """A step's exception as canonical JSON."""
-    class_ = type(error)
-    text = _text_of(error)
-    base = next((one for one in options.raises if isinstance(error, one)), None)
-    if isinstance(error, StepError):
-        # Ours, about the result: never the author's to catch as something else.
-        return dumps({"own": "StepError", "args": [_clean(error.problem)]})
-    if isinstance(error, StepInterrupted):
-        return dumps({"own": "StepInterrupted", "args": [_clean(error.name)]})
-    if isinstance(error, ToolError):
-        return dumps({"own": "ToolError", "args": [_clean(error.message)]})
-    named: dict[str, JSON] = {}
-    if base is not None:
-        named = {"class": name_of(base)}
-    elif class_.__module__ == "builtins" and not issubclass(class_, _NEVER_AS_ITSELF):
-        named = {"builtin": class_.__name__}
-    if named:
-        args = [_argument_to(arg) for arg in error.args]
-        if isinstance(error, OSError) and error.filename is not None:
-            args = [*args[:2], error.filename]  # which `args` leaves out
-        for arguments in (args, [text]):
-            written = _try_dumps({**named, "args": arguments})
-            if written is not None and _comes_back(written, options):
-                return written
-    failure = {"type": _clean(class_.__name__), "message": text}
-    with_data = _try_dumps({**failure, "data": getattr(error, "data", None)})
-    return dumps(failure) if with_data is None else with_data
-
-
-def failure_from(payload: bytes, options: StepOptions) -> Exception:
-    """A fresh exception: one that is thrown twice would grow its traceback for ever."""
-    failure = loads(payload)
-    if "own" in failure:
-        return _OWN[failure["own"]](*failure["args"])
-    if "builtin" in failure:
-        class_ = getattr(builtins, failure["builtin"])
-        return class_(*map(_argument_from, failure["args"]))  # type: ignore[no-any-return]
-    if "class" in failure:
-        for base in options.raises:
-            if name_of(base) == failure["class"]:
-                return base(*failure["args"])
-        # The class left `raises=` in an edit; the failure is still a failure.
-        text = ", ".join(map(str, failure["args"]))
-        return StepFailed(failure["class"].rpartition(":")[2], text)
-    return StepFailed(failure["type"], failure["message"], failure.get("data"))
-
-
-_OWN: Final[dict[str, Callable[[str], EffectMCPError]]] = {
-    "StepError": StepError,
-    "StepInterrupted": StepInterrupted,
-    "ToolError": ToolError,
-}
-
-
-# The Unicode errors hold the bytes that they are about.
-def _argument_to(value: Any) -> JSON:
-    return {"bytes": value.hex()} if type(value) is bytes else value
-
-
-def _argument_from(value: JSON) -> Any:
-    return bytes.fromhex(value["bytes"]) if type(value) is dict else value
-
-
-def _text_of(error: Exception) -> str:
-    try:
-        text = str(error)
-    except Exception:
-        return f"a {type(error).__name__} that has no text"
-    return _clean(text if len(text) <= MAX_MESSAGE else text[:MAX_MESSAGE] + "…")
-
-
-def _comes_back(written: bytes, options: StepOptions) -> bool:
-    if len(written) > 2 * MAX_MESSAGE:
-        return False
-    try:
-        str(failure_from(written, options))
-    except Exception:
-        return False  # a constructor that wants other arguments than `args`
-    return True
-
-
-def _try_dumps(value: JSON) -> bytes | None:
-    try:
-        return dumps(value)
-    except CanonicalError:
-        return None
-
-
-def _clean(text: str) -> str:
-    return text.encode("utf-8", "replace").decode("utf-8")

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import builtins
 import dataclasses
 import datetime as dt
 import decimal
@@ -28,25 +27,15 @@ from hypothesis import strategies as st
 
 from effectmcp import (
     CanonicalError,
-    Declined,
-    Flow,
-    FormError,
     Provided,
     Step,
     StepError,
-    StepFailed,
-    StepInterrupted,
-    StepOptions,
-    ToolError,
     UsageError,
     step,
 )
 from effectmcp.canonical import dumps, loads
+from effectmcp.converter import converter
 from effectmcp.engine.steps import (
-    MAX_MESSAGE,
-    converter,
-    failure_from,
-    failure_to,
     provided_names,
     read_arguments,
     spec_of,
@@ -654,213 +643,3 @@ def test_spec_knows_async_functions() -> None:
 
 def test_converter_is_made_once() -> None:
     assert converter() is converter()
-
-
-# ---- failures ----
-
-PLAIN = StepOptions()
-
-
-def around(error: Exception, **options: Any) -> Exception:
-    """`error`, after it was recorded and read back."""
-    made = StepOptions(**options)
-    return failure_from(failure_to(error, made), made)
-
-
-NOT_AS_THEMSELVES = (
-    # They would end a generator.
-    StopIteration,
-    StopAsyncIteration,
-    # They take exact arguments, and have tests below.
-    UnicodeError,
-    BaseExceptionGroup,
-)
-BUILTINS = [
-    class_
-    for class_ in vars(builtins).values()
-    if isinstance(class_, type)
-    and issubclass(class_, Exception)
-    and not issubclass(class_, NOT_AS_THEMSELVES)
-]
-
-
-@given(
-    st.sampled_from(BUILTINS),
-    st.lists(st.integers() | texts | st.none() | floats, max_size=2),
-)
-def test_failure_builtin_comes_back_as_itself(
-    class_: type[Exception], args: list[Any]
-) -> None:
-    try:
-        error = class_(*args)
-    except TypeError:
-        error = class_("text")
-    again = around(error)
-    assert type(again) is type(error)
-    assert str(again) == str(error)
-    assert again is not error
-
-
-def test_failure_of_a_file_names_the_file() -> None:
-    """A third argument that `args` does not hold."""
-    error = FileNotFoundError(2, "No such file", "a.txt")
-    assert str(around(error)) == str(error) == "[Errno 2] No such file: 'a.txt'"
-
-
-@pytest.mark.parametrize(
-    "error",
-    [
-        ValueError(object()),
-        ValueError("long " * 1_000),
-        ValueError("a lone \ud800 surrogate"),
-        FileNotFoundError(2, "No such file", "a.txt"),
-        FileNotFoundError(2, "No such file", "\udcff.txt"),
-        UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte"),
-        UnicodeEncodeError("ascii", "é", 0, 1, "ordinal not in range"),
-        KeyError(("a", 1)),
-        UserWarning("odd"),
-    ],
-    ids=lambda error: type(error).__name__,
-)
-def test_failure_builtin_is_still_caught_by_its_class(error: Exception) -> None:
-    """L3, whatever it holds: `except FileNotFoundError` around a step must work."""
-    assert type(around(error)) is type(error)
-
-
-@pytest.mark.parametrize("class_", [StopIteration, StopAsyncIteration])
-def test_failure_that_would_end_a_generator_comes_back_as_another(
-    class_: type[Exception],
-) -> None:
-    assert around(class_(5)) == StepFailed(class_.__name__, "5")
-
-
-class CardError(Exception):
-    """A class of the author's own."""
-
-
-class ExpiredError(CardError):
-    pass
-
-
-class DataError(Exception):
-    def __init__(self, text: str, data: Any) -> None:
-        super().__init__(text)
-        self.data = data
-
-
-class PickyError(Exception):
-    def __init__(self, *, code: int) -> None:
-        super().__init__(f"code {code}")
-
-
-class BrokenError(Exception):
-    def __str__(self) -> str:
-        raise RuntimeError("no text")
-
-
-def test_failure_of_ones_own_comes_back_as_step_failed() -> None:
-    assert around(CardError("expired", 3)) == StepFailed("CardError", "('expired', 3)")
-
-
-def test_failure_keeps_data_that_json_can_carry() -> None:
-    assert around(DataError("no", {"a": [1]})) == StepFailed(
-        "DataError", "no", {"a": [1]}
-    )
-    assert around(DataError("no", object())) == StepFailed("DataError", "no")
-
-
-def test_failure_named_in_raises_comes_back_as_itself() -> None:
-    again = around(CardError("expired", 3), raises=(KeyError, CardError))
-    assert type(again) is CardError
-    assert again.args == ("expired", 3)
-
-
-def test_failure_below_a_class_in_raises_comes_back_as_that_class() -> None:
-    again = around(ExpiredError("expired"), raises=(CardError,))
-    assert type(again) is CardError
-    assert str(again) == "expired"
-
-
-def test_failure_that_cannot_be_built_again() -> None:
-    """Its constructor wants something else than its arguments."""
-    assert around(PickyError(code=3), raises=(PickyError,)) == StepFailed(
-        "PickyError", "code 3"
-    )
-
-
-def test_failure_whose_class_left_raises() -> None:
-    """In an edit of the handler; a failure is still a failure."""
-    written = failure_to(CardError("expired", 3), StepOptions(raises=(CardError,)))
-    assert failure_from(written, StepOptions(raises=(KeyError,))) == StepFailed(
-        "CardError", "expired, 3"
-    )
-
-
-def test_failure_without_a_text() -> None:
-    """A broken `__str__` must not lose the step, which was performed."""
-    again = around(BrokenError())
-    assert isinstance(again, StepFailed)
-    assert again.type == "BrokenError"
-
-
-def test_failure_text_is_cut() -> None:
-    """It travels in every later state."""
-    again = around(CardError("x" * 10_000))
-    assert isinstance(again, StepFailed)
-    assert again.message == "x" * MAX_MESSAGE + "…"
-
-
-def test_failure_text_is_cut_of_builtins_too() -> None:
-    assert len(str(around(ValueError("x" * 10_000)))) <= MAX_MESSAGE + 1
-
-
-def test_failure_text_is_made_readable() -> None:
-    assert around(CardError("\ud800")) == StepFailed("CardError", "?")
-
-
-@pytest.mark.parametrize("raises", [(), (Exception,)])
-def test_failure_of_the_library_comes_back_as_itself(
-    raises: tuple[type[Exception], ...],
-) -> None:
-    """Also when `raises=` would cover it: these are not the author's to rename."""
-    for error in (ToolError("sold out"), StepError("no"), StepInterrupted("charge")):
-        again = around(error, raises=raises)
-        assert type(again) is type(error)
-        assert str(again) == str(error)
-
-
-def test_failure_of_a_tool_error_below() -> None:
-    class SoldOut(ToolError):
-        pass
-
-    again = around(SoldOut("sold out"))
-    assert isinstance(again, ToolError)
-    assert again.message == "sold out"
-
-
-def test_failure_of_other_errors_of_the_library() -> None:
-    """A step that runs a flow of its own meets them; they are not about this one."""
-    assert around(Declined()) == StepFailed("Declined", "The user declined.")
-    assert around(FormError("no")) == StepFailed("FormError", "no")
-
-
-def test_failure_of_a_group() -> None:
-    again = around(ExceptionGroup("two", [ValueError("a"), KeyError("b")]))
-    assert isinstance(again, StepFailed)
-    assert again.type == "ExceptionGroup"
-
-
-def test_failure_is_fresh_each_time() -> None:
-    """One that is thrown twice would grow its traceback for ever."""
-    written = failure_to(ValueError("no"), PLAIN)
-    first, second = failure_from(written, PLAIN), failure_from(written, PLAIN)
-    assert first is not second
-
-
-def test_flow_is_no_result() -> None:
-    def flow() -> Flow[int]:
-        yield from ()
-        return 1
-
-    with pytest.raises(StepError):
-        spec_of(Step(flow))

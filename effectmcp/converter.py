@@ -1,0 +1,139 @@
+"""One cattrs converter: values of annotated types ↔ plain JSON, exactly or not at all.
+
+Step results, `Restart` arguments and tool arguments all go through it. cattrs coerces by
+default, so that `"3"` would pass for an `int`; here a value of another type than its
+annotation is refused, since it is a bug to report and not to paper over.
+
+It is made at first use: whoever only imports effectmcp should not pay for cattrs.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+import enum
+import typing
+import uuid
+from collections.abc import Callable
+from functools import cache
+from types import NoneType
+from typing import Any, get_origin
+
+from .canonical import JSON, dumps
+
+__all__ = ["converter", "explained", "plain"]
+
+
+@cache
+def converter() -> Any:
+    """The converter."""
+    import cattrs
+    from cattrs.strategies import configure_union_passthrough
+
+    made = cattrs.Converter()
+
+    def text(value: object) -> str:
+        return str(value)
+
+    def isoformat(value: dt.date | dt.time) -> str:
+        return value.isoformat()
+
+    for class_ in (uuid.UUID, decimal.Decimal):
+        made.register_unstructure_hook(class_, text)
+        made.register_structure_hook(class_, _from_text(class_))
+    for timed in (dt.datetime, dt.date, dt.time):
+        made.register_unstructure_hook(timed, isoformat)
+        made.register_structure_hook(timed, _from_iso(timed))
+    # Whole microseconds: seconds as a float would not come back exactly.
+    made.register_unstructure_hook(
+        dt.timedelta, lambda value: value // dt.timedelta(microseconds=1)
+    )
+    made.register_structure_hook(
+        dt.timedelta, lambda value, _: dt.timedelta(microseconds=value)
+    )
+    made.register_unstructure_hook(bytes, lambda value: value.hex())
+    made.register_structure_hook(bytes, lambda value, _: bytes.fromhex(value))
+    for exact in (str, int, float, bool, NoneType):
+        made.register_structure_hook(exact, _exactly(exact))
+    made.register_unstructure_hook_func(_is_set, _sorted_set(made))
+    made.register_unstructure_hook_func(_is_named_tuple, _unstructure_row(made))
+    made.register_structure_hook_func(_is_named_tuple, _structure_row(made))
+    configure_union_passthrough(str | int | float | bool | None, made)
+    return made
+
+
+def plain(value: Any) -> JSON:
+    """`value` with lists for tuples and values for enum members, all the way down."""
+    if isinstance(value, (tuple, list)):
+        return [plain(item) for item in value]
+    if isinstance(value, dict):
+        return {plain(key): plain(item) for key, item in value.items()}
+    return plain(value.value) if isinstance(value, enum.Enum) else value
+
+
+def explained(exc: Exception) -> str:
+    """cattrs's group of errors as paths and reasons."""
+    import cattrs
+
+    if isinstance(exc, cattrs.BaseValidationError):
+        return "; ".join(cattrs.transform_error(exc))
+    return str(exc)
+
+
+def _from_text(class_: Any) -> Callable[[Any, Any], Any]:
+    return lambda value, _: class_(value)
+
+
+def _from_iso(class_: Any) -> Callable[[Any, Any], Any]:
+    return lambda value, _: class_.fromisoformat(value)
+
+
+def _exactly(class_: Any) -> Callable[[Any, Any], Any]:
+    def check(value: Any, type_: Any) -> Any:
+        if type_ is not class_:
+            # cattrs takes a hook for `int` for one of every IntEnum as well.
+            return type_(value)
+        if class_ is float and type(value) is int:
+            return float(value)
+        if type(value) is not class_:
+            raise TypeError(f"{value!r} is not {class_.__name__}")
+        return value
+
+    return check
+
+
+def _is_named_tuple(type_: Any) -> bool:
+    return (
+        isinstance(type_, type)
+        and issubclass(type_, tuple)
+        and hasattr(type_, "_fields")
+    )
+
+
+# cattrs reads a NamedTuple's annotations as they stand, and under `from __future__
+# import annotations` they stand as texts.
+def _unstructure_row(made: Any) -> Callable[[Any], list[Any]]:
+    return lambda row: [made.unstructure(item) for item in row]
+
+
+def _structure_row(made: Any) -> Callable[[Any, Any], Any]:
+    def structure(value: Any, type_: Any) -> Any:
+        hints = typing.get_type_hints(type_, include_extras=True)
+        pairs = zip(type_._fields, value, strict=True)
+        return type_(
+            *(made.structure(one, hints.get(name, Any)) for name, one in pairs)
+        )
+
+    return structure
+
+
+def _is_set(type_: Any) -> bool:
+    return (get_origin(type_) or type_) in (set, frozenset)
+
+
+def _sorted_set(made: Any) -> Callable[[Any], list[Any]]:
+    # A set's order differs from process to process, and these bytes are compared.
+    def unstructure(value: Any) -> list[Any]:
+        return sorted((made.unstructure(item) for item in value), key=dumps)
+
+    return unstructure
