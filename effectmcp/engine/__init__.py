@@ -23,9 +23,13 @@ a new `Run` goes on, here or elsewhere. The modules, in the order in which to re
     kinds        one table of effects
     intake       what a handler yields: answered, refused, or waited for
     askings      which answer counts for which question
-    branches     the tree that Gather makes
+    tree         its generators take turns; branches begin, fail and join
+    branches     the nodes of that tree
     divergence   what differed, and what may be kept
-    steps        arguments, results and failures as JSON
+    steps        arguments and results as JSON
+    failures     exceptions as JSON
+    development  effects that were built and never performed
+    misuse       what to tell an author
     turn         one turn of one generator
 """
 

@@ -9,7 +9,8 @@ is asked again after its answer was dropped. A *missing* answer keeps its key.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Callable
 from typing import Any
 
 import attrs
@@ -18,17 +19,22 @@ from ..canonical import dumps
 from ..effects import Accepted, InputRequest
 from ..errors import CanonicalError, ClientFailed, Declined, Dismissed, UsageError
 from ..forms import Unfit
+from .branches import Node
 from .journal import Asking, Journal, Tag, Tally, wire_key
 from .kinds import Kind
+from .rules import Rules
 from .stops import Answer
 
 __all__ = ["Askings", "read_answer"]
+
+logger = logging.getLogger("effectmcp.engine")
 
 
 class Askings:
     """What is out, by wire key and by place; and how often each place was asked.
 
     Attributes:
+        answers: What came with this request, by wire key.
         asked: By wire key, as the journal holds it.
         tallies: By place. Most places are asked once and never again, and then their
             entry or their being in `asked` says so: a tally is kept from the moment
@@ -38,7 +44,14 @@ class Askings:
         stale: Places at which this run met an answer to a text that has changed.
     """
 
-    def __init__(self, journal: Journal) -> None:
+    def __init__(
+        self, journal: Journal, rules: Rules, supports: Callable[[Any], bool]
+    ) -> None:
+        self.answers: dict[str, Answer] = {}
+        self._rules = rules
+        self._supports = supports
+        # An empty journal is a first call, which may bring early answers.
+        self._is_first = journal == Journal()
         self.asked = dict(journal.asked)
         self.tallies = dict(journal.tallies)
         self._wires = {one.place: wire for wire, one in journal.asked.items()}
@@ -90,9 +103,57 @@ class Askings:
         self.tallies[place] = attrs.evolve(tally, stale=tally.stale + 1)
         self.stale.add(place)
 
-    def early(self, place: str, answers: Mapping[str, Answer]) -> Answer | None:
-        """The answer that came for `place` before anything was asked."""
-        return answers.get(wire_key(self._generation, place, 1))
+    # ---- this request's answers ------------------------------------------------------
+
+    def take(self, leaf: Node, subject: InputRequest[Any]) -> None:
+        """Record on `leaf` what this request has to say about its question, if it does.
+
+        That is an answer, or that the client cannot be asked.
+        """
+        out = self.at(leaf.place)
+        if out is not None:
+            wire, asking = out
+            answer = self.answers.get(wire)
+            if (asking.shape, asking.render) != (leaf.shape, leaf.render):
+                if answer is not None:
+                    self.note_stale(leaf.place)
+                self.withdraw(leaf.place)
+            elif answer is not None:
+                self._take_response(leaf, subject, asking, answer)
+                return
+            elif self._supports(subject):
+                return  # still out, under the same key
+            else:
+                self.withdraw(leaf.place)
+        if not self._supports(subject):
+            leaf.record("unasked", b"null")
+        elif self._is_first and self._rules.early_answers and subject.key is not None:
+            early = self.answers.get(wire_key(self._generation, leaf.place, 1))
+            if early is not None:
+                self._take_early(leaf, subject, early)
+
+    def _take_response(
+        self, leaf: Node, subject: InputRequest[Any], asking: Asking, answer: Answer
+    ) -> None:
+        self.settle(leaf.place)
+        try:
+            leaf.record(*read_answer(subject, leaf.row, answer))
+        except Unfit as exc:
+            unfit = asking.unfit + 1
+            if unfit >= self._rules.unfit:
+                leaf.record("invalid", dumps(list(exc.problems)))
+                return
+            leaf.problems = tuple(exc.problems)
+            self.count(leaf.place)
+            self.add(leaf.place, leaf.shape, leaf.render, unfit)
+
+    def _take_early(
+        self, leaf: Node, subject: InputRequest[Any], answer: Answer
+    ) -> None:
+        try:
+            leaf.record(*read_answer(subject, leaf.row, answer))
+        except Unfit:
+            logger.debug("an early answer for %s does not fit", leaf.place)
 
 
 def read_answer(

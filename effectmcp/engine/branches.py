@@ -141,6 +141,12 @@ class Node:
         return tuple(entries)
 
     @property
+    def row(self) -> Kind:
+        """The table's row of the effect that is waited for."""
+        assert self.kind is not None
+        return self.kind
+
+    @property
     def where(self) -> str | None:
         """`file:line` of the yield at which this node waits.
 

@@ -30,37 +30,34 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from contextvars import copy_context
 from copy import deepcopy
 from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 import attrs
 
 from .. import effects as fx
-from ..canonical import dumps, loads
+from ..canonical import loads
 from ..effects import Effect, InputRequest
 from ..errors import (
     BudgetError,
     Cancelled,
     DivergenceError,
-    FlowError,
     NondeterminismError,
     NotAnEffectError,
     Restarted,
-    Signal,
     StepInterrupted,
     TooManyRounds,
     UsageError,
 )
 from ..forms import Unfit
-from .askings import Askings, read_answer
+from .askings import Askings
 from .branches import Node
 from .development import Watch
 from .divergence import Pool, Report, flatten, is_stopping
-from .intake import WAIT, BuriedError, ExhaustedError, Intake
-from .journal import Asking, Entry, Fingerprints, Journal, Pooled, Tag
-from .kinds import KINDS, Kind, Wave, deliver, record_error, record_value, steps_in
-from .misuse import forgotten, located, text_of, translated
+from .intake import ExhaustedError, Intake
+from .journal import Entry, Fingerprints, Journal, Pooled, Tag
+from .kinds import KINDS, Wave, deliver, record_error, record_value, steps_in
+from .misuse import forgotten, located, text_of
 from .rules import RETRY, Rules
 from .steps import read_arguments, step_name
 from .stops import (
@@ -75,19 +72,12 @@ from .stops import (
     Stop,
     Want,
 )
+from .tree import Tree
 from .turn import (
-    Ended,
-    Failed,
     Yielded,
-    bury,
     find,
     is_running,
     name_of,
-    own_context,
-    send,
-    start,
-    suspend,
-    throw,
 )
 
 __all__ = ["LEGAL", "Run"]
@@ -204,17 +194,17 @@ class Run:
         # An empty journal is a first call: it may bring early answers, and is not muted.
         self._is_first = journal == Journal()
         self._intake.muted = not self._is_first
-        self._askings = Askings(journal)
+        self._askings = Askings(journal, rules, supports)
         self._pool = Pool(journal.pool)
         self._restart = journal.restart
         self._rounds = journal.rounds
         self._state_rounds = journal.state_rounds
         self._cancelled = journal.cancelled
 
-        self._root = Node("", own_context(copy_context()), list(journal.entries))
+        self._watch = Watch() if rules.development else None
+        self._tree = self._grow(journal)
         self._waves = 0
         self._wants: dict[str, Node] = {}
-        self._answers: dict[str, Answer] = {}
         self._restarting: fx.Restart[Any] | None = None
         self._restart_payload = b""
         self._cancel_wanted = False
@@ -223,7 +213,6 @@ class Run:
         self._state: State = "new"
         self._stop: Stop | None = None
         self._is_busy = False
-        self._watch = Watch() if rules.development else None
 
     # ---- the embedder's verbs -------------------------------------------------------
 
@@ -238,7 +227,7 @@ class Run:
             DivergenceError: The handler changed, and may not go on.
         """
         self._check("start")
-        self._answers = dict(answers or {})
+        self._askings.answers = dict(answers or {})
         return self._guard(self._begin)
 
     def performed(self, outcomes: Mapping[str, Done | Failure]) -> Stop:
@@ -273,7 +262,7 @@ class Run:
             DivergenceError: The handler changed, and may not go on.
         """
         self._check("answered")
-        self._answers = dict(answers)
+        self._askings.answers = dict(answers)
         self._intake.spent = 0  # a new round
         return self._guard(self._go)
 
@@ -299,7 +288,7 @@ class Run:
             return self._stop
         # Answers that came and were not delivered are not delivered any more: a replay
         # must find cleanup's own entries here.
-        for node in self._root.nodes():
+        for node in self._tree.root.nodes():
             node.drop()
         return self._guard(self._go)
 
@@ -311,7 +300,7 @@ class Run:
         """
         self._check("suspend")
         if self._state not in ("ended", "suspended"):
-            self._unwind()
+            self._tree.unwind()
             self._state = "suspended"
         return self.journal
 
@@ -328,7 +317,7 @@ class Run:
                 " may leave it"
             )
         return Journal(
-            entries=self._root.snapshot(),
+            entries=self._tree.root.snapshot(),
             asked=dict(self._askings.asked),
             tallies=dict(self._askings.tallies),
             pool=tuple(self._pool),
@@ -343,7 +332,7 @@ class Run:
     @property
     def where(self) -> str | None:
         """`file:line` at which the flow is. Safe to read from another thread."""
-        leaves = self._root.leaves()
+        leaves = self._tree.root.leaves()
         return leaves[0].where if leaves else None
 
     def _check(self, verb: Verb) -> None:
@@ -369,9 +358,9 @@ class Run:
                     where=self.where,
                 )
             )
-            self._unwind()
+            self._tree.unwind()
         except BaseException:
-            self._unwind()
+            self._tree.unwind()
             self._state = "suspended"
             raise
         finally:
@@ -383,12 +372,6 @@ class Run:
             self._watch.report(self._name)
         return self._stop
 
-    def _unwind(self) -> None:
-        for node in list(self._root.nodes()):
-            running, node.running = node.running, None
-            if running is not None:
-                suspend(running, node.context)
-
     # ---- beginning, and beginning again ---------------------------------------------
 
     def _begin(self) -> Stop:
@@ -398,22 +381,17 @@ class Run:
             self._spare = _copied(self._call)
         if self._restart is not None:
             handler, (args, kwargs) = self._find_restarted(self._restart)
-        self._open(handler, args, kwargs)
+        self._tree.open(handler, args, kwargs)
         return self._go()
 
-    def _open(
-        self, handler: Callable[..., Any], args: tuple[Any, ...], kwargs: Any
-    ) -> None:
-        root = self._root
-        out = start(handler, args, kwargs, root.context)
-        if isinstance(out, Ended):
-            root.end(result=out.value)
-        elif isinstance(out, Failed):
-            root.end(failure=out.error)
-        else:
-            root.running = out
-            self._turn(root, None, None)
-            self._join()
+    def _grow(self, journal: Journal) -> Tree:
+        return Tree(
+            journal.entries,
+            self._intake,
+            reached=self._askings.unreached.discard,
+            diverge=self._diverge,
+            watch=self._watch,
+        )
 
     def _find(self, name: str) -> Callable[..., Any] | None:
         return self._handler if name == self._handler_name else self._resolve(name)
@@ -433,21 +411,22 @@ class Run:
         )
 
     def _next_generation(self, restart: fx.Restart[Any]) -> None:
-        if self._root.next_entry() is not None:
-            self._diverge("left over", self._root)
+        if self._tree.root.next_entry() is not None:
+            self._diverge("left over", self._tree.root)
         payload = self._restart_payload
         self._restarting = None
         self._restart = payload
         self._intake.generation += 1
         self._intake.versions.clear()
         self._intake.spend()
-        self._askings = Askings(Journal(generation=self._intake.generation))
+        empty = Journal(generation=self._intake.generation)
+        self._askings = Askings(empty, self.rules, self._supports)
         self._pool = Pool(())
         self._cancelled = None
         self._waves = 0
-        self._root = Node("", own_context(copy_context()), [])
+        self._tree = self._grow(empty)
         args, kwargs = read_arguments(restart.handler, loads(payload)[1:])
-        self._open(restart.handler, args, kwargs)
+        self._tree.open(restart.handler, args, kwargs)
 
     # ---- the schedule ---------------------------------------------------------------
 
@@ -457,9 +436,12 @@ class Run:
                 self._cancel_wanted or self._cancelled == self._waves
             ):
                 self._begin_cancelling()
-            if self._root.ended:
+            if self._tree.root.ended:
                 stop = self._finish()
-            elif self._root.position < len(self._root.entries) and self._feed_alone():
+            elif (
+                self._tree.root.position < len(self._tree.root.entries)
+                and self._feed_alone()
+            ):
                 continue
             else:
                 stop = self._take_wave()
@@ -477,22 +459,22 @@ class Run:
         self._is_cancelling = True
         self._cancelled = self._waves
         self._restarting = None
-        if not self._root.ended:
-            self._close(self._root, Cancelled)
-            self._join()
+        if not self._tree.root.ended:
+            self._tree.close(self._tree.root, Cancelled)
+            self._tree.join()
 
     def _take_wave(self) -> Stop | None:
-        leaves = self._root.leaves()
-        wave = [leaf for leaf in leaves if _kind(leaf).wave is Wave.LOCAL] or leaves
+        leaves = self._tree.root.leaves()
+        wave = [leaf for leaf in leaves if leaf.row.wave is Wave.LOCAL] or leaves
         fresh = self._match(wave)
         if fresh:
-            if self._is_anything_ahead(wave):
+            if self._tree.is_anything_ahead(wave):
                 self._diverge("left over", fresh[0])
                 fresh = wave
             self._take(fresh)
             fresh = [leaf for leaf in fresh if leaf.next_entry() is None]
         if fresh:
-            is_local = _kind(fresh[0]).wave is Wave.LOCAL
+            is_local = fresh[0].row.wave is Wave.LOCAL
             stop = self._perform(fresh) if is_local else self._ask(fresh)
             if stop is not None:
                 return stop
@@ -509,7 +491,7 @@ class Run:
         Returns:
             Whether anything was fed.
         """
-        root, intake = self._root, self._intake
+        root, intake = self._tree.root, self._intake
         running, entries, unreached = (
             root.running,
             root.entries,
@@ -562,14 +544,14 @@ class Run:
                 break
             kind = kinds.get(type(yielded))
             if kind is None or not kind.is_free or kind.wave is Wave.INLINE:
-                self._took(root, Yielded(yielded))
-                self._join()
+                self._tree.took(root, Yielded(yielded))
+                self._tree.join()
                 break
             try:
                 identify(root, kind, yielded)
             except UsageError:
-                self._took(root, Yielded(yielded))
-                self._join()
+                self._tree.took(root, Yielded(yielded))
+                self._tree.join()
                 break
             if unreached:
                 unreached.discard(root.key)
@@ -595,7 +577,9 @@ class Run:
                 return wave
             elif not self._prepare(leaf, entry):
                 fresh.append(leaf)
-                if self._is_anything_ahead([one for one in wave if one is not leaf]):
+                if self._tree.is_anything_ahead(
+                    [one for one in wave if one is not leaf]
+                ):
                     # Something was built on the answer that no longer fits.
                     self._diverge("differs", leaf, entry)
                     return wave
@@ -609,11 +593,11 @@ class Run:
             # Begun in another process, which was lost before it could say more.
             leaf.drop()
             interrupted = StepInterrupted(step_name(steps_in(leaf.subject)[0]))
-            leaf.record(*record_error(leaf.subject, _kind(leaf), interrupted))
+            leaf.record(*record_error(leaf.subject, leaf.row, interrupted))
             entry = leaf.entries[-1]
         leaf.value = leaf.error = None
         try:
-            leaf.value = deliver(leaf.effect, _kind(leaf), entry)
+            leaf.value = deliver(leaf.effect, leaf.row, entry)
         except Unfit as exc:
             # A validator changed since, so the answer does not fit *today's* form. That
             # is no divergence of the handler's.
@@ -630,18 +614,7 @@ class Run:
 
     def _is_past(self) -> bool:
         """Whether anything was recorded or asked beyond what was delivered so far."""
-        return bool(self._askings.unreached) or self._is_anything_ahead([])
-
-    def _is_anything_ahead(self, wave: list[Node]) -> bool:
-        """Whether any sequence holds an entry beyond this wave."""
-        root = self._root
-        if root.children is None:
-            return len(root.entries) > root.position + len(wave)
-        in_wave = set(map(id, wave))
-        return any(
-            len(node.entries) > node.position + (id(node) in in_wave)
-            for node in root.nodes()
-        )
+        return bool(self._askings.unreached) or self._tree.is_anything_ahead([])
 
     # ---- drop -----------------------------------------------------------------------
 
@@ -656,7 +629,7 @@ class Run:
         Raises:
             DivergenceError: We may not.
         """
-        nodes = list(self._root.nodes())
+        nodes = list(self._tree.root.nodes())
         if entry is None:
             # The last one: that is the one which lies beyond, whoever holds it.
             holder = node if node.next_entry() is not None else None
@@ -739,60 +712,14 @@ class Run:
     def _take_known(self, leaf: Node) -> None:
         match leaf.subject:
             case InputRequest():
-                self._take_answer(leaf, leaf.subject)
+                self._askings.take(leaf, leaf.subject)
             case fx.ClientSupports():
                 supports = bool(self._supports(leaf.subject.what))
-                leaf.record(*record_value(leaf.subject, _kind(leaf), supports))
+                leaf.record(*record_value(leaf.subject, leaf.row, supports))
             case fx.Restart():
-                leaf.record("restart", _kind(leaf).render(leaf.subject))
+                leaf.record("restart", leaf.row.render(leaf.subject))
             case _:
                 pass
-
-    def _take_answer(self, leaf: Node, subject: InputRequest[Any]) -> None:
-        out = self._askings.at(leaf.place)
-        if out is not None:
-            wire, asking = out
-            answer = self._answers.get(wire)
-            if (asking.shape, asking.render) != (leaf.shape, leaf.render):
-                if answer is not None:
-                    self._askings.note_stale(leaf.place)
-                self._askings.withdraw(leaf.place)
-            elif answer is not None:
-                self._take_response(leaf, subject, asking, answer)
-                return
-            elif self._supports(subject):
-                return  # still out, under the same key
-            else:
-                self._askings.withdraw(leaf.place)
-        if not self._supports(subject):
-            leaf.record("unasked", b"null")
-        elif self._is_first and self.rules.early_answers and subject.key is not None:
-            early = self._askings.early(leaf.place, self._answers)
-            if early is not None:
-                self._take_early(leaf, subject, early)
-
-    def _take_response(
-        self, leaf: Node, subject: InputRequest[Any], asking: Asking, answer: Answer
-    ) -> None:
-        self._askings.settle(leaf.place)
-        try:
-            leaf.record(*read_answer(subject, _kind(leaf), answer))
-        except Unfit as exc:
-            unfit = asking.unfit + 1
-            if unfit >= self.rules.unfit:
-                leaf.record("invalid", dumps(list(exc.problems)))
-                return
-            leaf.problems = tuple(exc.problems)
-            self._askings.count(leaf.place)
-            self._askings.add(leaf.place, leaf.shape, leaf.render, unfit)
-
-    def _take_early(
-        self, leaf: Node, subject: InputRequest[Any], answer: Answer
-    ) -> None:
-        try:
-            leaf.record(*read_answer(subject, _kind(leaf), answer))
-        except Unfit:
-            logger.debug("an early answer for %s does not fit", leaf.place)
 
     # ---- perform --------------------------------------------------------------------
 
@@ -861,12 +788,13 @@ class Run:
             return None
         error = self._replay_cold(asked)
         if error is not None:
-            self._unwind()
+            self._tree.unwind()
             return Raised(error)
         for place in self._askings.stale:
             if self._askings.tallies[place].stale >= self.rules.stale:
                 leaf = next(
-                    (one for one in self._root.leaves() if one.place == place), None
+                    (one for one in self._tree.root.leaves() if one.place == place),
+                    None,
                 )
                 raise DivergenceError(
                     self._refusing_verdict(),
@@ -931,147 +859,13 @@ class Run:
                 error = Restarted()
             elif isinstance(leaf.subject, fx.Detach):
                 self._intake.detached = True
-            self._turn(leaf, value, error)
-        self._join()
-
-    def _turn(self, node: Node, value: Any, error: BaseException | None) -> None:
-        """Run one node until it waits for something or ends."""
-        assert node.running is not None
-        if error is None:
-            out = send(node.running, node.context, value)
-        else:
-            out = throw(node.running, node.context, error)
-        self._took(node, out)
-
-    def _took(self, node: Node, out: Yielded | Ended | Failed) -> None:
-        """Go on from the end of one turn until the node waits or ends."""
-        running, context = node.running, node.context
-        assert running is not None
-        value: Any = None
-        error: BaseException | None
-        while True:
-            if isinstance(out, Ended):
-                node.end(result=out.value)
-                return
-            if isinstance(out, Failed):
-                node.end(failure=translated(out.error, node))
-                return
-            try:
-                if self._watch is not None and isinstance(out.effect, Effect):
-                    self._watch.performed(out.effect)
-                value, error = self._intake.receive(node, out.effect), None
-                if value is WAIT:
-                    if isinstance(node.subject, fx.Gather):
-                        self._begin_gather(node, node.subject)
-                    else:
-                        self._askings.unreached.discard(node.place)
-                    return
-            except BuriedError:
-                assert node.closing is not None
-                bury(running)
-                node.end(failure=node.closing())
-                return
-            except UsageError as exc:
-                error = located(exc, node)
-                self._intake.spend()
-            except (FlowError, Signal) as exc:
-                error = exc
-                self._intake.spend()
-            if error is None:
-                out = send(running, context, value)
-            else:
-                out = throw(running, context, error)
-
-    # ---- branches -------------------------------------------------------------------
-
-    def _begin_gather(self, node: Node, gather: fx.Gather[Any]) -> None:
-        running = [
-            iter(branch) if isinstance(branch, Effect) else branch
-            for branch in gather.branches
-        ]
-        recorded = self._recorded_branches(node, len(running))
-        node.position += 1
-        node.gather = gather
-        node.children = [
-            Node(
-                path=f"{node.place}/{index}/",
-                context=own_context(node.context.copy()),
-                entries=list(recorded[index]) if index < len(recorded) else [],
-                depth=node.depth + 1,
-                parent=node,
-                running=one,
-            )
-            for index, one in enumerate(running)
-        ]
-        for child in node.children:
-            self._turn(child, None, None)
-
-    def _recorded_branches(self, node: Node, count: int) -> tuple[Any, ...]:
-        entry = node.next_entry()
-        if entry is not None:
-            if (entry.key, entry.shape) != (node.key, node.shape):
-                self._diverge("differs", node, entry)
-            elif len(entry.branches) > count:
-                self._diverge("surplus", node, entry)
-            else:
-                return entry.branches
-        node.record("gather", b"null")
-        node.is_new = False
-        self._intake.spend()
-        return ()
-
-    def _join(self) -> None:
-        """Hand results and failures of Gathers upwards, until nothing moves."""
-        moved = self._root.children is not None
-        while moved:
-            moved = False
-            for node in list(self._root.nodes()):
-                if node.children is not None and self._settle(node, node.children):
-                    moved = True
-
-    def _settle(self, node: Node, children: list[Node]) -> bool:
-        moved = False
-        failed = [child.failure for child in children if child.failure is not None]
-        if failed and node.failing is None:
-            # The lowest position of those that failed in this wave; later waves are not
-            # waited for.
-            moved = True
-            node.failing = failed[0]
-            for child in children:
-                if not child.ended:
-                    self._close(child, Cancelled)
-        if not all(child.ended for child in children):
-            return moved
-        for child in children:
-            if child.next_entry() is not None:
-                self._diverge("left over", child)
-        assert node.gather is not None
-        error = node.failing
-        results = [child.result for child in children]
-        said = next(filter(None, map(forgotten, results)), None)
-        if error is None and said is not None:
-            error = located(NotAnEffectError(f"in a branch, {said}"), node)
-        value = results if node.gather.as_list else tuple(results)
-        node.close_gather()
-        self._turn(node, value, error)
-        return True
-
-    def _close(self, node: Node, signal: type[Signal]) -> None:
-        """Throw `signal` into the live branches below `node`, then into `node`."""
-        node.closing = signal
-        if node.children is None:
-            self._turn(node, None, signal())
-            return
-        # Its own turn comes when the branches' cleanup has ended, at the join.
-        node.failing = signal()
-        for child in node.children:
-            if not child.ended:
-                self._close(child, signal)
+            self._tree.turn(leaf, value, error)
+        self._tree.join()
 
     # ---- the end --------------------------------------------------------------------
 
     def _finish(self) -> Stop | None:
-        root = self._root
+        root = self._tree.root
         if self._restarting is not None:
             self._next_generation(self._restarting)
             return None
@@ -1096,13 +890,8 @@ def _copied(call: T) -> T:
         return call  # what cannot be copied is not likely to be used up either
 
 
-def _kind(node: Node) -> Kind:
-    assert node.kind is not None
-    return node.kind
-
-
 def _write_outcome(leaf: Node, outcome: Done | Failure) -> tuple[Tag, bytes]:
-    subject, kind = leaf.subject, _kind(leaf)
+    subject, kind = leaf.subject, leaf.row
     assert subject is not None
     if isinstance(outcome, Done):
         return record_value(subject, kind, outcome.value)

@@ -15,10 +15,15 @@ from effectmcp import (
     Sample,
     UsageError,
 )
-from effectmcp.engine import Answer, Asking, Journal, Tally
+from effectmcp.engine import RETRY, Answer, Asking, Journal, Tally
 from effectmcp.engine.askings import Askings, read_answer
 from effectmcp.engine.kinds import KINDS
 from effectmcp.forms import Unfit
+
+
+def always(what: object) -> bool:
+    return True
+
 
 SHAPE, RENDER = b"shap", b"rendered"
 OUT = Asking("elicit-1", SHAPE, RENDER)
@@ -32,20 +37,20 @@ def journal_with(**asked: Asking) -> Journal:
 
 
 def test_nothing_is_out_at_first() -> None:
-    askings = Askings(Journal())
+    askings = Askings(Journal(), RETRY, always)
     assert askings.at("elicit-1") is None
     assert not askings.asked
     assert not askings.unreached
 
 
 def test_what_the_journal_says_is_out() -> None:
-    askings = Askings(journal_with(elicit_1=OUT))
+    askings = Askings(journal_with(elicit_1=OUT), RETRY, always)
     assert askings.at("elicit-1") == ("elicit-1", OUT)
     assert askings.unreached == {"elicit-1"}
 
 
 def test_add_gives_a_wire_key_and_remembers() -> None:
-    askings = Askings(Journal())
+    askings = Askings(Journal(), RETRY, always)
     assert askings.add("elicit-1", SHAPE, RENDER) == "elicit-1"
     assert askings.at("elicit-1") == ("elicit-1", OUT)
     assert askings.asked == {"elicit-1": OUT}
@@ -53,7 +58,7 @@ def test_add_gives_a_wire_key_and_remembers() -> None:
 
 def test_tally_is_kept_only_when_nothing_else_tells() -> None:
     """Each of them travels in every later state."""
-    askings = Askings(Journal())
+    askings = Askings(Journal(), RETRY, always)
     askings.add("elicit-1", SHAPE, RENDER)
     askings.settle("elicit-1")
     assert askings.tallies == {}
@@ -61,7 +66,7 @@ def test_tally_is_kept_only_when_nothing_else_tells() -> None:
 
 def test_wire_key_is_never_used_again() -> None:
     """Q2: over withdrawals, answers that did not fit, and drops."""
-    askings = Askings(Journal())
+    askings = Askings(Journal(), RETRY, always)
     used = [askings.add("a", SHAPE, RENDER)]
     askings.withdraw("a")
     used.append(askings.add("a", SHAPE, b"reworded"))
@@ -75,39 +80,37 @@ def test_wire_key_is_never_used_again() -> None:
 
 
 def test_wire_key_is_of_its_generation() -> None:
-    askings = Askings(Journal(generation=2))
+    askings = Askings(Journal(generation=2), RETRY, always)
     assert askings.add("a", SHAPE, RENDER) == "r2/a"
-    assert askings.early("a", {"a": Declined()}) is None
-    assert askings.early("a", {"r2/a": Declined()}) == Declined()
 
 
 def test_tallies_go_on_in_the_next_round() -> None:
-    askings = Askings(Journal(tallies={"a": Tally(3, 1)}))
+    askings = Askings(Journal(tallies={"a": Tally(3, 1)}), RETRY, always)
     assert askings.add("a", SHAPE, RENDER) == "a~4"
     assert askings.tallies == {"a": Tally(4, 1)}
 
 
 def test_settle_of_what_is_not_out_is_nothing() -> None:
-    askings = Askings(Journal())
+    askings = Askings(Journal(), RETRY, always)
     askings.settle("a")
     assert askings.at("a") is None
 
 
 def test_withdraw_of_what_is_not_out_is_not_counted() -> None:
-    askings = Askings(Journal())
+    askings = Askings(Journal(), RETRY, always)
     askings.withdraw("a")
     assert askings.tallies == {}
 
 
 def test_withdraw_counts_the_asking() -> None:
-    askings = Askings(journal_with(elicit_1=OUT))
+    askings = Askings(journal_with(elicit_1=OUT), RETRY, always)
     askings.withdraw("elicit-1")
     assert askings.at("elicit-1") is None
     assert askings.tallies == {"elicit-1": Tally(1)}
 
 
 def test_keep_only_withdraws_the_others() -> None:
-    askings = Askings(Journal())
+    askings = Askings(Journal(), RETRY, always)
     for place in ("a", "b", "c"):
         askings.add(place, SHAPE, RENDER)
     askings.keep_only({"b"})
@@ -116,7 +119,7 @@ def test_keep_only_withdraws_the_others() -> None:
 
 
 def test_stale_answers_are_counted_by_place() -> None:
-    askings = Askings(Journal(tallies={"a": Tally(2, 1)}))
+    askings = Askings(Journal(tallies={"a": Tally(2, 1)}), RETRY, always)
     askings.note_stale("a")
     askings.note_stale("b")
     assert askings.tallies == {"a": Tally(2, 2), "b": Tally(1, 1)}
@@ -125,7 +128,7 @@ def test_stale_answers_are_counted_by_place() -> None:
 
 def test_askings_leave_the_journal_alone() -> None:
     journal = journal_with(elicit_1=OUT)
-    askings = Askings(journal)
+    askings = Askings(journal, RETRY, always)
     askings.withdraw("elicit-1")
     assert journal == journal_with(elicit_1=OUT)
 
