@@ -56,6 +56,7 @@ from .effects import (
     step,
 )
 from .errors import (
+    ArgumentsError,
     BudgetError,
     Cancelled,
     CanonicalError,
@@ -71,8 +72,10 @@ from .errors import (
     KeysError,
     NondeterminismError,
     NotAnEffectError,
+    OutputError,
     Refused,
     Restarted,
+    SchemaError,
     Signal,
     StateError,
     StateSizeError,
@@ -91,6 +94,7 @@ __version__ = "0.1.0.dev0"
 
 __all__ = [
     "Accepted",
+    "ArgumentsError",
     "Branch",
     "BudgetError",
     "Caller",
@@ -127,6 +131,7 @@ __all__ = [
     "NotAnEffectError",
     "Now",
     "Outcome",
+    "OutputError",
     "Progress",
     "Provided",
     "Random",
@@ -136,6 +141,7 @@ __all__ = [
     "Root",
     "Sample",
     "Sampled",
+    "SchemaError",
     "Signal",
     "Sleep",
     "StateError",

@@ -133,6 +133,12 @@ class Effect(Generic[T_co]):
         ]
         return f"{type(self).__name__}({', '.join(shown)})"
 
+    def __bool__(self) -> bool:
+        # `if Confirm("Sure?"):` would always be true, with nobody asked.
+        raise UsageError(
+            f"{type(self).__name__}(...) is no answer yet: a forgotten `yield from`?"
+        )
+
     def __iter__(self) -> Generator[Effect[Any], Any, T_co]:
         answer: T_co = yield self
         return answer
@@ -182,6 +188,14 @@ class InputRequest(Effect[T_co]):
     __slots__ = ()
     key: str | None
     otherwise: Any
+
+
+def _check_message(effect: InputRequest[Any], message: object) -> None:
+    if not isinstance(message, str):
+        raise UsageError(
+            f"{type(effect).__name__}(): the message comes first and is a text, not"
+            f" {message!r}"
+        )
 
 
 @frozen(init=False, eq=False, repr=False)
@@ -259,6 +273,7 @@ class Elicit(InputRequest[T_co]):
         key: str | None = None,
         otherwise: Any = NOTHING,
     ) -> None:
+        _check_message(self, message)
         put = _bind(self)
         put("message", message)
         put("form", form)
@@ -297,6 +312,7 @@ class Confirm(InputRequest[bool]):
     def __init__(
         self, message: str, *, key: str | None = None, otherwise: Any = NOTHING
     ) -> None:
+        _check_message(self, message)
         _set(self, "message", message)
         _set(self, "key", key)
         _set(self, "otherwise", otherwise)

@@ -4,6 +4,8 @@
     ├── UsageError              you, at the line the message names
     │   ├── NotAnEffectError        a handler yielded something that is not an effect
     │   ├── FormError               a form that no client could show
+    │   ├── SchemaError             a type, signature or schema that no client could use
+    │   ├── OutputError             a result other than its outputSchema promised
     │   ├── CanonicalError          a value that JSON cannot carry unchanged
     │   ├── StepError               a step that cannot be recorded or was misused
     │   ├── NondeterminismError     one handler, one journal, two different questions
@@ -11,6 +13,7 @@
     │   ├── KeysError               a state key that protects nothing
     │   └── StateSizeError          a state larger than clients carry
     ├── DivergenceError         whoever deploys: the handler changed under a running flow
+    ├── ArgumentsError          the model: arguments that the tool does not take
     ├── StateError              the client: a requestState that this request may not use
     └── FlowError               the handler, if it wants to: raised at its yields
         ├── Refused                 the user said no:  Declined, Dismissed
@@ -38,6 +41,7 @@ if TYPE_CHECKING:
     from .engine.divergence import Report
 
 __all__ = [
+    "ArgumentsError",
     "BudgetError",
     "Cancelled",
     "CanonicalError",
@@ -53,8 +57,10 @@ __all__ = [
     "KeysError",
     "NondeterminismError",
     "NotAnEffectError",
+    "OutputError",
     "Refused",
     "Restarted",
+    "SchemaError",
     "Signal",
     "StateError",
     "StateReason",
@@ -101,6 +107,22 @@ class NotAnEffectError(UsageError):
 
 class FormError(UsageError):
     """A form that the protocol's form subset cannot express, or that is malformed."""
+
+
+class SchemaError(UsageError):
+    """A type, a signature or a raw schema that cannot be published as JSON Schema."""
+
+
+class OutputError(UsageError):
+    """A handler returned something else than its annotation, and so the tool, promised.
+
+    Attributes:
+        problems: What does not fit, one entry a problem: `guests[1].age: must be …`.
+    """
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        super().__init__("the result does not fit its type: " + "; ".join(problems))
+        self.problems = tuple(problems)
 
 
 class CanonicalError(UsageError):
@@ -169,6 +191,31 @@ class DivergenceError(EffectMCPError):
 
     def __str__(self) -> str:
         return str(self.report)
+
+    @property
+    def public(self) -> str:
+        """What a user may read; the report quotes the handler's source."""
+        if self.verdict == "park":
+            return "The server changed while this was in progress; it waits."
+        return self.PUBLIC
+
+
+# ---- the model ----------------------------------------------------------------------
+
+
+class ArgumentsError(EffectMCPError):
+    """Arguments that a tool does not take, in words a model can act on.
+
+    Attributes:
+        problems: One entry a problem: `guests[1].age: must be a whole number`.
+    """
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        super().__init__(tuple(problems))
+        self.problems = tuple(problems)
+
+    def __str__(self) -> str:
+        return "The arguments do not fit: " + "; ".join(self.problems)
 
 
 # ---- the client ---------------------------------------------------------------------

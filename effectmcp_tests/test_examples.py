@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,15 +13,29 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 
 
-def play(journal: Path, typed: str) -> str:
+KEY = base64.urlsafe_b64encode(bytes(range(32))).decode()
+OTHER_KEY = base64.urlsafe_b64encode(bytes(32)).decode()
+
+
+def process(
+    file: Path, typed: str, keys: str | None = None
+) -> subprocess.CompletedProcess[str]:
     """Run the terminal example in a process of its own, typing `typed`."""
-    done = subprocess.run(
-        [sys.executable, str(ROOT / "examples" / "engine_only.py"), str(journal)],
+    environment = {k: v for k, v in os.environ.items() if k != "EFFECTMCP_STATE_KEYS"}
+    if keys is not None:
+        environment["EFFECTMCP_STATE_KEYS"] = keys
+    return subprocess.run(
+        [sys.executable, str(ROOT / "examples" / "engine_only.py"), str(file)],
         input=typed,
         capture_output=True,
         text=True,
         timeout=60,
+        env=environment,
     )
+
+
+def play(file: Path, typed: str, keys: str | None = None) -> str:
+    done = process(file, typed, keys)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -46,6 +63,20 @@ def test_engine_only_asks_again_with_the_reason(tmp_path: Path) -> None:
     assert "Nothing ordered." in said
 
 
+def test_engine_only_asks_again_for_what_is_neither_yes_nor_no(tmp_path: Path) -> None:
+    said = play(tmp_path / "j.json", "Ann\n2026-12-01\nmaybe\ny\n")
+    assert "! y or n, please" in said
+    assert "Ordered: receipt" in said
+
+
+def test_engine_only_says_what_is_wrong_with_the_file(tmp_path: Path) -> None:
+    journal = tmp_path / "j.json"
+    journal.write_text('{"flow_id": "00"}')
+    done = process(journal, "")
+    assert done.returncode == 1
+    assert "holds no saved order" in done.stderr
+
+
 def test_engine_only_says_what_a_refusal_means(tmp_path: Path) -> None:
     done = subprocess.run(
         [
@@ -60,3 +91,23 @@ def test_engine_only_says_what_a_refusal_means(tmp_path: Path) -> None:
     )
     assert done.returncode == 1
     assert "Declined: The user declined." in done.stderr
+
+
+def test_engine_only_carries_a_token_between_processes(tmp_path: Path) -> None:
+    """They share a key, and nothing else."""
+    token = tmp_path / "token"
+    play(token, "Ann\n", KEY)
+    assert re.fullmatch(r"[A-Za-z0-9_.-]+", token.read_text())
+    assert "Ann" not in token.read_text()
+    said = play(token, "2026-12-01\n", f"{KEY},{OTHER_KEY}")
+    assert "Who is it for?" not in said
+    assert "Ordered: receipt" in play(token, "y\n", f"{KEY},{OTHER_KEY}")
+    assert not token.exists()
+
+
+def test_engine_only_refuses_a_token_of_another_key(tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    play(token, "Ann\n", KEY)
+    done = process(token, "2026-12-01\n", OTHER_KEY)
+    assert done.returncode == 1
+    assert "Invalid or expired requestState (forged)" in done.stderr

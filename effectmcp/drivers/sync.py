@@ -13,7 +13,9 @@ import secrets
 import time
 import uuid
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Final
+
+import attrs
 
 from .. import effects as fx
 from ..effects import CallerInfo
@@ -23,6 +25,7 @@ from ..engine import (
     Asked,
     Done,
     Failure,
+    Journal,
     Perform,
     Question,
     Raised,
@@ -32,12 +35,16 @@ from ..engine import (
     Stop,
     Want,
 )
+from ..engine.askings import check_answer
 from ..engine.steps import given_names, spec_of, step_name
 from ..errors import StepError
 
 __all__ = ["advance", "perform", "play"]
 
 _NOTHING: Mapping[Any, Any] = {}
+
+#: In process, with everything on that helps to write a handler.
+PLAYED: Final = attrs.evolve(SCRIPT, development=True)
 
 
 def perform(
@@ -102,7 +109,7 @@ def _step(
     if spec.is_async and run_async is None:
         raise StepError(
             f"{step_name(step)} is async, and this driver has no event loop. Give"
-            " run_async=asyncio.run, or use the trio or asyncio driver"
+            " run_async=asyncio.run"
         )
     tries = step.options.retries + 1
     while True:
@@ -127,7 +134,8 @@ def _provide(
         if key in provided:
             return provided[key]
     raise StepError(
-        f"nothing is provided for the parameter {name!r} of {step_name(step)}"
+        f"nothing is provided for the parameter {name!r} of {step_name(step)}: give"
+        f" provided={{{name!r}: ...}}"
     )
 
 
@@ -153,26 +161,41 @@ def play(
     handler: Callable[..., Any],
     *args: Any,
     answer: Callable[[Question], Answer],
-    rules: Rules = SCRIPT,
+    rules: Rules = PLAYED,
+    provided: Mapping[Any, Any] = _NOTHING,
+    run_async: Callable[[Any], Any] | None = None,
     **kwargs: Any,
 ) -> Any:
     """Run a whole flow in this process, and return what its handler returns.
+
+    At each question the generator is ended, and the flow goes on from its journal, as
+    it would in another process. So what replay cannot repeat shows here already, and
+    effects that were built and never performed are warned about.
 
     Args:
         handler: The handler.
         *args: Its arguments.
         answer: Answers one question, by asking a person for example.
         rules: As for `Run`.
+        provided: As for `perform`.
+        run_async: As for `perform`.
         **kwargs: The handler's arguments by name.
 
     Raises:
         Exception: whatever the handler raises.
+        NondeterminismError: The handler asked something else in its replay.
+        DivergenceError: The handler did something else in its replay.
     """
-    run = Run(handler, args, kwargs, flow_id=secrets.token_bytes(16), rules=rules)
-    stop = advance(run, run.start())
-    while isinstance(stop, Asked):
+    flow_id, journal = secrets.token_bytes(16), Journal()
+    answers: dict[str, Answer] = {}
+    while True:
+        run = Run(handler, args, kwargs, flow_id=flow_id, journal=journal, rules=rules)
+        stop = advance(run, run.start(answers), provided=provided, run_async=run_async)
+        if isinstance(stop, Raised):
+            raise stop.error
+        if isinstance(stop, Returned):
+            return stop.value
+        journal = run.suspend()
         answers = {question.key: answer(question) for question in stop.questions}
-        stop = advance(run, run.answered(answers))
-    if isinstance(stop, Raised):
-        raise stop.error
-    return stop.value
+        for given in answers.values():
+            check_answer(given)

@@ -25,7 +25,7 @@ from .kinds import Kind
 from .rules import Rules
 from .stops import Answer
 
-__all__ = ["Askings", "read_answer"]
+__all__ = ["Askings", "check_answer", "read_answer"]
 
 logger = logging.getLogger("effectmcp.engine")
 
@@ -165,6 +165,7 @@ def read_answer(
         Unfit: when it does not fit the question, in words for the user.
         UsageError: when it is no answer at all.
     """
+    check_answer(answer)
     match answer:
         case Accepted(content):
             try:
@@ -185,8 +186,16 @@ def read_answer(
                 return "refused", dumps([answer.code, "an unreadable error", None])
         case Unfit():
             raise answer
-        case _:
-            raise UsageError(
-                "an answer is Accepted(content), Declined(), Dismissed(),"
-                f" ClientFailed(code, message) or Unfit([problem]), not {answer!r}"
-            )
+
+
+def check_answer(answer: object) -> None:
+    """Refuse what is no `Answer`.
+
+    Raises:
+        UsageError: saying what an answer is.
+    """
+    if not isinstance(answer, (Accepted, Declined, Dismissed, ClientFailed, Unfit)):
+        raise UsageError(
+            "an answer is Accepted(content), Declined(), Dismissed(),"
+            f" ClientFailed(code, message) or Unfit([problem]), not {answer!r}"
+        )

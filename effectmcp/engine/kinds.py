@@ -110,7 +110,10 @@ def _read_elicit(effect: fx.Elicit[Any], payload: bytes) -> Any:
 
 
 def _write_nothing(effect: Any, content: JSON) -> bytes:
-    # Consent has no content; what a client adds to it is not the user's word.
+    # Consent has no content; what a client adds to it is not the user's word. But it is
+    # an object if it is there at all: `False` is no way of saying yes.
+    if content is not None and not isinstance(content, dict):
+        raise Unfit(["the answer has no content; accept, decline or dismiss"])
     return b"{}"
 
 
@@ -199,7 +202,10 @@ def _render_step(effect: fx.Step[Any]) -> bytes:
 
 
 def _write_step(effect: fx.Step[Any], value: Any) -> bytes:
-    return spec_of(effect).write(value)
+    try:
+        return spec_of(effect).write(value)
+    except StepError as exc:
+        raise StepError(f"{step_name(effect)}: {exc.problem}") from None
 
 
 def _read_step(effect: fx.Step[Any], payload: bytes) -> Any:

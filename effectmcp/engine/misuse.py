@@ -6,14 +6,22 @@ whoever raises it, since only they know which generator is waiting where.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from ..effects import Effect
 from ..errors import UsageError
 from .branches import Node
 from .turn import is_running
 
-__all__ = ["forgotten", "located", "not_an_effect", "text_of", "traced", "translated"]
+__all__ = [
+    "awaited",
+    "forgotten",
+    "located",
+    "not_an_effect",
+    "text_of",
+    "traced",
+    "translated",
+]
 
 
 def located(exc: UsageError, node: Node) -> UsageError:
@@ -47,6 +55,25 @@ def translated(error: BaseException, node: Node) -> BaseException:
         known.__cause__ = error
         return known
     return traced(error)
+
+
+def awaited(error: BaseException, running: object) -> BaseException:
+    """What a coroutine raised, if a foreign await without its event loop raised it."""
+    if (
+        hasattr(running, "cr_frame")
+        and isinstance(error, RuntimeError)
+        and any(words in str(error) for words in _NO_LOOP)
+    ):
+        known = UsageError(
+            f"{error}: a handler may await effects only. Wrap other awaits in Step(...)"
+        )
+        known.__cause__ = error
+        return known
+    return error
+
+
+#: What asyncio and trio say to an await outside of their loops.
+_NO_LOOP: Final = ("no running event loop", "must be called from async context")
 
 
 def text_of(effect: Effect[Any] | None) -> str | None:

@@ -170,6 +170,11 @@ class Run:
                 else ""
             )
             raise UsageError(f"{given!r} is not a handler.{hint}")
+        given = args
+        if not isinstance(given, tuple):
+            raise UsageError(
+                f"args are a tuple, not {args!r}: Run(order, ('Dune',), flow_id=...)"
+            )
         journal = Journal() if journal is None else journal
         self.rules = rules
         self.salvaged: list[Report] = []
@@ -637,7 +642,7 @@ class Run:
                 one for one in nodes if one.next_entry() is not None
             )
             entry = holder.entries[-1]
-        current = None if node.ended else node.key
+        current = None if node.ended else _described(node, entry)
         report = self._report(cause, node, f"{entry.key} ({entry.tag})", current)
         if (
             cause == "differs"
@@ -888,6 +893,18 @@ def _copied(call: T) -> T:
         return deepcopy(call)
     except Exception:
         return call  # what cannot be copied is not likely to be used up either
+
+
+def _described(node: Node, entry: Entry) -> str:
+    """What a node wants, in a way that tells it from `entry`."""
+    subject = node.subject
+    names = [] if subject is None else list(map(step_name, steps_in(subject)))
+    what = f"{node.key} ({', '.join(names)})" if names else node.key
+    if entry.key != node.key:
+        return what
+    if entry.shape != node.shape:
+        return f"{what} with another form of answer"
+    return f"{what} with other arguments, or another step" if names else what
 
 
 def _write_outcome(leaf: Node, outcome: Done | Failure) -> tuple[Tag, bytes]:

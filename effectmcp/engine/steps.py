@@ -195,7 +195,14 @@ class StepSpec:
             if _has_untyped_part(self.returns) and back != value:
                 raise StepError("it comes back as something else; annotate its parts")
         except UsageError as exc:
-            raise StepError(f"the result cannot be recorded: {exc.problem}") from None
+            hint = (
+                "; annotate what the function returns, so that it can be brought back"
+                if self.returns in _UNTYPED
+                else ""
+            )
+            raise StepError(
+                f"the result cannot be recorded: {exc.problem}{hint}"
+            ) from None
         except Exception as exc:
             raise StepError(
                 f"the result {value!r} does not come back as {self.returns}:"

@@ -24,7 +24,7 @@ from .branches import Node
 from .development import Watch
 from .intake import WAIT, BuriedError, Intake
 from .journal import Entry
-from .misuse import forgotten, located, translated
+from .misuse import awaited, forgotten, located, translated
 from .turn import (
     Ended,
     Failed,
@@ -112,7 +112,7 @@ class Tree:
                 node.end(result=out.value)
                 return
             if isinstance(out, Failed):
-                node.end(failure=translated(out.error, node))
+                node.end(failure=translated(awaited(out.error, running), node))
                 return
             try:
                 if self._watch is not None and isinstance(out.effect, Effect):

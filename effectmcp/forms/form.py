@@ -76,7 +76,8 @@ class Form(Generic[T]):
         if content is None:
             content = {}
         if not isinstance(content, dict):
-            raise Unfit(["the answer must be an object with the form's fields"])
+            fields = ", ".join(field.name for field in self.fields)
+            raise Unfit([f"the answer must be an object with the fields {fields}"])
         recorded: dict[str, JSON] = {}
         problems: dict[str, str] = {}
         for field in self.fields:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import datetime as dt
 import enum
+import sys
 from collections.abc import Callable, Mapping
 from types import NoneType, UnionType
 from typing import Annotated, Any, Final, Literal, TypeVar, Union, get_args, get_origin
@@ -163,6 +164,12 @@ def _advice(annotation: Any) -> str:
         )
     if hasattr(annotation, "__dataclass_fields__"):
         return f"{annotation!r} is a dataclass; decorate it with @attrs.frozen instead"
+    module = getattr(annotation, "__module__", "").partition(".")[0]
+    if isinstance(annotation, type) and module not in sys.stdlib_module_names:
+        return (
+            f"{annotation!r} is no attrs class: decorate it with @attrs.frozen, below"
+            " @form if that is there"
+        )
     return (
         f"{annotation!r} cannot be shown as a form field. Fields are str, int, float,"
         " bool, date, datetime, an Enum, a Literal of texts, or a list of those two; a"

@@ -21,7 +21,15 @@ from ..canonical import JSON
 from ..errors import FormError
 from .fields import count, is_finite, one_of
 
-__all__ = ["NO_DEFAULT", "Extra", "apply_validators", "complaint"]
+__all__ = [
+    "NO_DEFAULT",
+    "Extra",
+    "apply_validators",
+    "complaint",
+    "known_name",
+    "leaves",
+    "options_of",
+]
 
 #: Takes the instance and the value, as validators do, and raises `ValueError` in words
 #: for the user. An `AttributeError` says that the instance is not complete enough.
@@ -54,7 +62,7 @@ def apply_validators(
     extras: list[Extra] = []
     if attribute.validator is None:
         return ()
-    for validator, takes_none in _leaves(attribute.validator):
+    for validator, takes_none in leaves(attribute.validator):
         words = _words(validator, schema)
         # A converter comes first, and validators judge what it made of the answer. A
         # schema speaks of the answer itself, so it can promise nothing here.
@@ -83,18 +91,20 @@ def complaint(exc: Exception, name: str | None = None) -> str:
     return text.removeprefix(f"'{name}' ") or type(exc).__name__
 
 
-def _leaves(validator: Any, takes_none: bool = False) -> Iterator[tuple[Any, bool]]:
-    match _name(validator):
+def leaves(validator: Any, takes_none: bool = False) -> Iterator[tuple[Any, bool]]:
+    """The validators that `validator` is made of, and whether each lets `None` pass."""
+    match known_name(validator):
         case "_AndValidator":
             for part in validator._validators:
-                yield from _leaves(part, takes_none)
+                yield from leaves(part, takes_none)
         case "_OptionalValidator":
-            yield from _leaves(validator.validator, True)
+            yield from leaves(validator.validator, True)
         case _:
             yield validator, takes_none
 
 
-def _name(validator: Any) -> str:
+def known_name(validator: Any) -> str:
+    """The name of attrs's class of validators; of any other, nothing."""
     # An author's class may have the same name.
     class_ = type(validator)
     return class_.__name__ if class_.__module__.startswith("attr.") else ""
@@ -124,7 +134,7 @@ def _check_default(
     # they cannot mend. Validators of the author's own are not run out of turn.
     if default is NO_DEFAULT:
         return
-    if words is None and _name(validator) != "_InstanceOfValidator":
+    if words is None and known_name(validator) != "_InstanceOfValidator":
         return
     try:
         validator(None, attribute, default)
@@ -139,7 +149,7 @@ def _check_default(
 
 def _words(validator: Any, schema: dict[str, JSON]) -> str | None:
     noun = "choice" if schema["type"] == "array" else "character"
-    match _name(validator):
+    match known_name(validator):
         case "_NumberValidator":
             return f"must be {_PHRASES[validator.compare_op]} {validator.bound}"
         case "_MinLengthValidator":
@@ -147,7 +157,7 @@ def _words(validator: Any, schema: dict[str, JSON]) -> str | None:
         case "_MaxLengthValidator":
             return f"must have at most {count(validator.max_length, noun)}"
         case "_InValidator":
-            options = _options(validator)
+            options = options_of(validator)
             if options is not None:
                 return one_of(options)
             # Any other container may have its address in its repr, and what is told
@@ -172,7 +182,7 @@ def _describe(schema: dict[str, JSON], words: str) -> None:
 def _show(
     schema: dict[str, JSON], validator: Any, build: Callable[[Any], Any] | None
 ) -> bool:
-    match _name(validator):
+    match known_name(validator):
         case "_NumberValidator":
             return _show_bound(schema, validator.compare_op, validator.bound)
         case "_MinLengthValidator":
@@ -180,7 +190,7 @@ def _show(
         case "_MaxLengthValidator":
             return _show_length(schema, build, "max", validator.max_length, min)
         case "_InValidator":
-            return _show_choices(schema, build, _options(validator))
+            return _show_choices(schema, build, options_of(validator))
         case _:
             # `matches_re`, too: Python and JavaScript differ on \d, \w, $ and \Z, and no
             # client is shown a pattern that means something else to it.
@@ -247,7 +257,8 @@ def _show_choices(
     return True
 
 
-def _options(validator: Any) -> list[Any] | None:
+def options_of(validator: Any) -> list[Any] | None:
+    """What an `in_` validator lets one choose from, where that has an order."""
     # attrs before 24.1 keeps them in one place only. There and later, a set has lost
     # its order, which differs from process to process, so it gets one.
     options = getattr(validator, "_original_options", validator.options)

@@ -137,7 +137,7 @@ def test_askings_leave_the_journal_alone() -> None:
 
 
 def read(answer: Answer, subject: InputRequest[Any] | None = None) -> Any:
-    subject = subject or Elicit("Who?", str)
+    subject = Elicit("Who?", str) if subject is None else subject
     return read_answer(subject, KINDS[type(subject)], answer)
 
 

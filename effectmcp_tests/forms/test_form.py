@@ -139,7 +139,7 @@ def test_read_records_what_was_meant() -> None:
 
 @pytest.mark.parametrize("content", [[], "name", 1, True, [["name", "Ann"]]])
 def test_read_of_anything_but_an_object(content: Any) -> None:
-    problem = "the answer must be an object with the form's fields"
+    problem = "the answer must be an object with the fields name, age"
     assert problems(form_of(Person), content) == [problem]
 
 
@@ -248,7 +248,10 @@ def test_form_checks_at_import() -> None:
 
 def test_form_below_attrs() -> None:
     """The decorators the wrong way round: at that time it is no attrs class yet."""
-    with pytest.raises(FormError, match="several fields is an attrs class"):
+    with pytest.raises(
+        FormError,
+        match="is no attrs class: decorate it with @attrs.frozen, below @form",
+    ):
 
         @attrs.frozen
         @form
