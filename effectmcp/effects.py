@@ -978,6 +978,8 @@ class Version(Effect[T_co]):
         given: object = id
         if not isinstance(given, str):
             raise UsageError(f"Version({given!r}): the name of a change is a text")
+        if not id.isprintable():
+            raise UsageError(f"Version({id!r}): the name of a change is printable")
         for value in (default, latest):
             if type(value) not in (int, str):
                 raise UsageError(f"Version({id!r}): versions are ints or texts")

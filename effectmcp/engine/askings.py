@@ -41,6 +41,7 @@ class Askings:
             when neither does, because every one of them travels in the state.
         unreached: Places that were out when this run began, and that its replay has
             not come to yet.
+        takes_early: Whether answers count that came before anything was asked.
         stale: Places at which this run met an answer to a text that has changed.
     """
 
@@ -50,8 +51,7 @@ class Askings:
         self.answers: dict[str, Answer] = {}
         self._rules = rules
         self._supports = supports
-        # An empty journal is a first call, which may bring early answers.
-        self._is_first = journal == Journal()
+        self.takes_early = journal == Journal() and rules.early_answers
         self.asked = dict(journal.asked)
         self.tallies = dict(journal.tallies)
         self._wires = {one.place: wire for wire, one in journal.asked.items()}
@@ -127,7 +127,7 @@ class Askings:
                 self.withdraw(leaf.place)
         if not self._supports(subject):
             leaf.record("unasked", b"null")
-        elif self._is_first and self._rules.early_answers and subject.key is not None:
+        elif self.takes_early and subject.key is not None:
             early = self.answers.get(wire_key(self._generation, leaf.place, 1))
             if early is not None:
                 self._take_early(leaf, subject, early)
@@ -141,9 +141,9 @@ class Askings:
         except Unfit as exc:
             unfit = asking.unfit + 1
             if unfit >= self._rules.unfit:
-                leaf.record("invalid", dumps(list(exc.problems)))
+                leaf.record("invalid", dumps(list(map(_readable, exc.problems))))
                 return
-            leaf.problems = tuple(exc.problems)
+            leaf.problems = tuple(map(_readable, exc.problems))
             self.count(leaf.place)
             self.add(leaf.place, leaf.shape, leaf.render, unfit)
 
@@ -180,12 +180,19 @@ def read_answer(
             # What clients of the older eras send for "the user said no".
             return "declined", b"null"
         case ClientFailed():
+            code = answer.code if type(answer.code) is int else 0
+            message = _readable(answer.message)
             try:
-                return "refused", dumps([answer.code, answer.message, answer.data])
+                return "refused", dumps([code, message, answer.data])
             except CanonicalError:
-                return "refused", dumps([answer.code, "an unreadable error", None])
+                return "refused", dumps([code, message, None])
         case Unfit():
             raise answer
+
+
+def _readable(text: object) -> str:
+    # What a client sent, in an error: it must be recorded whatever it is.
+    return str(text).encode("utf-8", "replace").decode("utf-8")
 
 
 def check_answer(answer: object) -> None:

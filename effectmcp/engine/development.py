@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sys
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 from .. import effects as fx
@@ -27,15 +28,18 @@ class Watch:
 
     def __init__(self) -> None:
         # Keyed by identity and kept alive: equal effects are different mistakes.
+        self._outer: Callable[[Effect[Any]], None] | None = None
         self._built: dict[int, tuple[Effect[Any], str]] = {}
 
     def begin(self) -> None:
         """Note effects from now on."""
+        # One run may run inside another: in a step, or replaying once more, cold.
+        self._outer = fx._built
         fx._built = self._note
 
     def end(self) -> None:
         """Stop noting."""
-        fx._built = None
+        fx._built = self._outer
 
     def _note(self, effect: Effect[Any]) -> None:
         frame = sys._getframe(1)

@@ -37,7 +37,7 @@ class Report:
         version: The handler's declared version, if any.
         round: Interim results so far.
         place: Branch path and index in its sequence.
-        recorded: The recorded entry's key and kind of fate, or `None` at the end.
+        recorded: The recorded entry's key and tag, or `None` at the end.
         current: What the handler did instead.
         text: The current question's text, if it has one.
         where: `file:line` of the yield.
@@ -52,7 +52,9 @@ class Report:
     current: str | None
     text: str | None = None
     where: str | None
-    cause: Literal["differs", "left over", "surplus", "stale", "versions", "gone"]
+    cause: Literal[
+        "differs", "left over", "surplus", "stale", "unfit", "versions", "gone"
+    ]
 
     def __str__(self) -> str:
         at = f" at {self.where}" if self.where else ""
@@ -88,6 +90,10 @@ CAUSES: Final = {
         " to its question); it shows a clock, an id or a random value (use Now, Uuid,"
         " Random), a global or the environment."
     ),
+    "unfit": (
+        "A recorded answer does not fit the form any more: a validator was changed, and"
+        " something was built on the answer since."
+    ),
     "versions": (
         "The same question keeps changing its text from round to round, and one server"
         " alone is consistent: two versions of the handler are being served. Finish the"
@@ -112,16 +118,21 @@ def is_stopping(dropped: Iterable[Pooled]) -> bool:
 
 
 class Pool:
-    """Answers that wait for their question, which they know by its fingerprint."""
+    """Answers that wait for their question, which they know by its fingerprint.
+
+    A fingerprint that is there more than once names no answer: which was given to which
+    question cannot be told any more, so the question is asked again.
+    """
 
     def __init__(self, pooled: Iterable[Pooled]) -> None:
-        # By fingerprint, so that salvaging a long flow stays linear.
-        self._pooled: dict[tuple[bytes, bytes], list[Pooled]] = {}
+        # By fingerprint and then by path, so that salvaging a long flow stays linear.
+        self._pooled: dict[tuple[bytes, bytes], dict[str, list[Pooled]]] = {}
         self.add(pooled)
 
     def __iter__(self) -> Iterator[Pooled]:
-        for same in self._pooled.values():
-            yield from same
+        for paths in self._pooled.values():
+            for same in paths.values():
+                yield from same
 
     def __bool__(self) -> bool:
         return bool(self._pooled)
@@ -130,26 +141,27 @@ class Pool:
         """Keep, of what was dropped, what a user said and what chance drew."""
         for one in dropped:
             if one.entry.tag in POOLED:
-                mark = (one.entry.shape, one.entry.render)
-                self._pooled.setdefault(mark, []).append(one)
+                paths = self._pooled.setdefault((one.entry.shape, one.entry.render), {})
+                paths.setdefault(one.path, []).append(one)
 
-    def take(
-        self, path: str, shape: bytes, render: bytes, *, here: bool
-    ) -> Entry | None:
-        """The one answer to this question, at this path or (`here` off) elsewhere.
+    def take_here(self, path: str, shape: bytes, render: bytes) -> list[Entry]:
+        """All answers to this question at this path, which leave the pool.
 
-        A fingerprint that is there more than once names no answer: which was given to
-        which question cannot be told any more, so the question is asked again, and
-        those are forgotten.
+        One is the answer. Several are none, and are forgotten.
         """
-        same = self._pooled.get((shape, render))
-        if same is None:
+        paths = self._pooled.get((shape, render), {})
+        found = paths.pop(path, [])
+        if found and not paths:
+            del self._pooled[shape, render]
+        return [one.entry for one in found]
+
+    def take_elsewhere(self, shape: bytes, render: bytes) -> Entry | None:
+        """The answer to this question at whatever path, if there is just one."""
+        paths = self._pooled.get((shape, render), {})
+        if len(paths) != 1:
             return None
-        found = [one for one in same if (one.path == path) == here]
-        if here or len(found) == 1:
-            rest = [one for one in same if one not in found]
-            if rest:
-                self._pooled[shape, render] = rest
-            else:
-                del self._pooled[shape, render]
-        return found[0].entry if len(found) == 1 else None
+        (same,) = paths.values()
+        if len(same) != 1:
+            return None
+        del self._pooled[shape, render]
+        return same[0].entry

@@ -10,12 +10,12 @@ the node waits.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from .. import effects as fx
 from ..canonical import loads
 from ..effects import Effect
-from ..errors import NotAnEffectError, StepError, UsageError
+from ..errors import FlowError, NotAnEffectError, Signal, StepError, UsageError
 from .branches import MAX_NESTING, Node
 from .journal import Fingerprints, check_key
 from .kinds import (
@@ -33,6 +33,10 @@ from .steps import read_arguments, spec_of, step_name
 from .turn import PATIENCE, check_branch, is_running, name_of
 
 __all__ = ["WAIT", "BuriedError", "ExhaustedError", "Intake"]
+
+#: How many rounds' worth of `Log` and the like a replay may repeat: they are in no
+#: journal, so a replay yields all of them again.
+REPLAYED: Final = 10
 
 #: The node waits; there is no answer yet.
 WAIT = object()
@@ -84,8 +88,14 @@ class Intake:
             ExhaustedError: This was one too many.
         """
         self.spent += 1
-        if self.spent > self._rules.yields:
+        if self.spent > self._rules.yields * (REPLAYED if self.muted else 1):
             raise ExhaustedError
+
+    def unmute(self) -> None:
+        """What comes now is new: it is heard, and has this round's whole budget."""
+        if self.muted:
+            self.muted = False
+            self.spent = 0
 
     def receive(self, node: Node, effect: object) -> Any:
         """The answer to `effect`, or `WAIT` when it is not this module's to answer.
@@ -178,8 +188,15 @@ class Intake:
                 return self._version(effect)
             case _:
                 if not self.muted:
-                    self._emit(effect)
+                    self._say(effect)
                 return None
+
+    def _say(self, effect: Effect[Any]) -> None:
+        try:
+            self._emit(effect)
+        except (UsageError, FlowError, Signal) as exc:
+            # The embedder's own mistake, which must not look like the handler's.
+            raise RuntimeError(f"emit= raised {exc!r}") from exc
 
     def _version(self, effect: fx.Version[Any]) -> int | str:
         """The version under which the flow *first* passed this point."""

@@ -54,7 +54,6 @@ __all__ = [
     "options_of",
     "record_error",
     "record_value",
-    "restart_payload",
     "steps_in",
     "tag_of",
 ]
@@ -247,8 +246,15 @@ def _render_first(effect: fx.FirstOf[Any]) -> bytes:
 
 
 def _write_first(effect: fx.FirstOf[Any], value: Any) -> bytes:
-    position, won = value
-    winner = effect.effects[position]
+    match value:
+        case (int() as position, won) if type(position) is int and 0 <= position < len(
+            effect.effects
+        ):
+            winner = effect.effects[position]
+        case _:
+            raise UsageError(
+                f"FirstOf() was answered with {value!r}, not (position, value)"
+            )
     return dumps([position, loads(KINDS[type(winner)].write(winner, won))])
 
 
@@ -309,10 +315,6 @@ def _render_supports(effect: fx.ClientSupports) -> bytes:
 
 
 def _render_restart(effect: fx.Restart[Any]) -> bytes:
-    return restart_payload(effect)
-
-
-def restart_payload(effect: fx.Restart[Any]) -> bytes:
     """The handler's name and arguments, as the new generation finds them again."""
     try:
         return dumps(

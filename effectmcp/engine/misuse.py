@@ -54,7 +54,7 @@ def translated(error: BaseException, node: Node) -> BaseException:
         )
         known.__cause__ = error
         return known
-    return traced(error)
+    return traced(awaited(error, node.running))
 
 
 def awaited(error: BaseException, running: object) -> BaseException:

@@ -45,19 +45,20 @@ from ..errors import (
     NondeterminismError,
     NotAnEffectError,
     Restarted,
+    Signal,
     StepInterrupted,
     TooManyRounds,
     UsageError,
 )
 from ..forms import Unfit
-from .askings import Askings
+from .askings import Askings, check_answer
 from .branches import Node
 from .development import Watch
 from .divergence import Pool, Report, flatten, is_stopping
 from .intake import ExhaustedError, Intake
 from .journal import Entry, Fingerprints, Journal, Pooled, Tag
 from .kinds import KINDS, Wave, deliver, record_error, record_value, steps_in
-from .misuse import forgotten, located, text_of
+from .misuse import forgotten, located, text_of, translated
 from .rules import RETRY, Rules
 from .steps import read_arguments, step_name
 from .stops import (
@@ -196,9 +197,8 @@ class Run:
         )
         self._intake.versions.update(journal.versions)
         self._intake.generation = journal.generation
-        # An empty journal is a first call: it may bring early answers, and is not muted.
-        self._is_first = journal == Journal()
-        self._intake.muted = not self._is_first
+        # Not on a first call, which has an empty journal.
+        self._intake.muted = journal != Journal()
         self._askings = Askings(journal, rules, supports)
         self._pool = Pool(journal.pool)
         self._restart = journal.restart
@@ -214,7 +214,7 @@ class Run:
         self._restart_payload = b""
         self._cancel_wanted = False
         self._is_cancelling = False
-        self._is_over_limit = False
+        self._limit: int | None = None
         self._state: State = "new"
         self._stop: Stop | None = None
         self._is_busy = False
@@ -232,6 +232,8 @@ class Run:
             DivergenceError: The handler changed, and may not go on.
         """
         self._check("start")
+        for answer in (answers or {}).values():
+            check_answer(answer)
         self._askings.answers = dict(answers or {})
         return self._guard(self._begin)
 
@@ -267,6 +269,8 @@ class Run:
             DivergenceError: The handler changed, and may not go on.
         """
         self._check("answered")
+        for answer in answers.values():
+            check_answer(answer)
         self._askings.answers = dict(answers)
         self._intake.spent = 0  # a new round
         return self._guard(self._go)
@@ -284,6 +288,8 @@ class Run:
         if self._state == "suspended":
             return Raised(Cancelled())
         if self._cancelled is not None or self._cancel_wanted:
+            if self._cancelled is None:
+                self._cancelled = self._waves  # whoever goes on must know
             self.suspend()
             self._stop = Raised(Cancelled())
             return self._stop
@@ -316,7 +322,7 @@ class Run:
         Raises:
             UsageError: This round passed the limit on rounds, so nothing may leave it.
         """
-        if self._is_over_limit:
+        if self._limit is not None:
             raise UsageError(
                 "this round passed the limit on rounds: it must end here, and no state"
                 " may leave it"
@@ -381,7 +387,7 @@ class Run:
 
     def _begin(self) -> Stop:
         handler, (args, kwargs) = self._handler, self._call
-        if not self._is_first:
+        if self._askings.asked or self._tree.root.entries:
             # For replaying once more, cold: a handler may use up what it is given.
             self._spare = _copied(self._call)
         if self._restart is not None:
@@ -423,6 +429,7 @@ class Run:
         self._restart = payload
         self._intake.generation += 1
         self._intake.versions.clear()
+        self._intake.detached = False  # a replay of this generation knows of none
         self._intake.spend()
         empty = Journal(generation=self._intake.generation)
         self._askings = Askings(empty, self.rules, self._supports)
@@ -545,7 +552,7 @@ class Run:
                 root.end(result=stop.value)
                 break
             except BaseException as exc:
-                root.end(failure=exc)
+                root.end(failure=translated(exc, root))
                 break
             kind = kinds.get(type(yielded))
             if kind is None or not kind.is_free or kind.wave is Wave.INLINE:
@@ -586,7 +593,7 @@ class Run:
                     [one for one in wave if one is not leaf]
                 ):
                     # Something was built on the answer that no longer fits.
-                    self._diverge("differs", leaf, entry)
+                    self._diverge("unfit", leaf, entry)
                     return wave
         return fresh
 
@@ -625,7 +632,7 @@ class Run:
 
     def _diverge(
         self,
-        cause: Literal["differs", "left over", "surplus"],
+        cause: Literal["differs", "left over", "surplus", "unfit"],
         node: Node,
         entry: Entry | None = None,
     ) -> None:
@@ -647,6 +654,7 @@ class Run:
         if (
             cause == "differs"
             and (entry.key, entry.shape) == (node.key, node.shape)
+            and entry.render != node.render
             and isinstance(node.subject, InputRequest)
         ):
             # Only the text differs: a stale answer, whose question is asked again.
@@ -654,6 +662,8 @@ class Run:
             self._askings.note_stale(node.place)
         if self.rules.policy != "salvage":
             raise DivergenceError(self.rules.policy, report)
+        if self._cancelled is not None:
+            raise DivergenceError("stop", report)  # it ended; nobody is asked again
         dropped: list[Pooled] = []
         for one in nodes:
             dropped += flatten(one.entries[one.position :], one.path)
@@ -696,23 +706,30 @@ class Run:
         if self._pool:
             # Everyone's own first: a question elsewhere must not take the answer of one
             # that comes later in this very wave.
-            for here in (True, False):
-                for leaf in fresh:
-                    if leaf.next_entry() is None:
-                        self._take_pooled(leaf, here=here)
+            missed = [leaf for leaf in fresh if not self._take_pooled(leaf)]
+            for leaf in missed:
+                entry = self._pool.take_elsewhere(leaf.shape, leaf.render)
+                if entry is not None:
+                    self._record_pooled(leaf, entry)
         for leaf in fresh:
-            if leaf.next_entry() is None:
-                self._take_known(leaf)
             entry = leaf.next_entry()
-            if entry is not None:
-                self._prepare(leaf, entry)
+            if entry is None or not self._prepare(leaf, entry):
+                self._take_known(leaf)
+                entry = leaf.next_entry()
+                if entry is not None:
+                    self._prepare(leaf, entry)
 
-    def _take_pooled(self, leaf: Node, *, here: bool) -> None:
-        entry = self._pool.take(leaf.path, leaf.shape, leaf.render, here=here)
-        if entry is not None:
-            self._askings.withdraw(leaf.place)
-            leaf.record(entry.tag, entry.payload)
-            leaf.is_new = False  # heard in an earlier round, so nothing is unmuted
+    def _take_pooled(self, leaf: Node) -> bool:
+        """Whether the pool says, for this very path, what to do: take, or ask again."""
+        found = self._pool.take_here(leaf.path, leaf.shape, leaf.render)
+        if len(found) == 1:
+            self._record_pooled(leaf, found[0])
+        return bool(found)
+
+    def _record_pooled(self, leaf: Node, entry: Entry) -> None:
+        self._askings.withdraw(leaf.place)
+        leaf.record(entry.tag, entry.payload)
+        leaf.is_new = False  # heard in an earlier round, so nothing is unmuted
 
     def _take_known(self, leaf: Node) -> None:
         match leaf.subject:
@@ -748,12 +765,12 @@ class Run:
                 self._prepare(leaf, leaf.entries[-1])
         if not asking and not self.rules.shed:
             return None
-        limit = self._limit_reached(is_state_only=not asking)
+        limit = self._limit = self._limit_reached(is_state_only=not asking)
         if limit is not None:
-            self._is_over_limit = True
             for leaf in asking or fresh:
                 leaf.error = TooManyRounds(limit, state_only=not asking)
             return None
+        self._askings.takes_early = False  # they came before anything was asked
         self._askings.keep_only({leaf.place for leaf in asking})
         asked = Asked(tuple(map(self._question, asking)))
         self._rounds += 1
@@ -762,6 +779,8 @@ class Run:
 
     def _limit_reached(self, *, is_state_only: bool) -> int | None:
         rules = self.rules
+        if self._limit is not None:
+            return self._limit  # once over it, nothing may be asked any more
         if rules.rounds is not None and self._rounds >= rules.rounds:
             return rules.rounds
         if (
@@ -845,14 +864,15 @@ class Run:
 
     def _deliver(self, wave: list[Node]) -> None:
         # Every position first: what a delivery starts must see the whole wave as past.
+        unfed = {id(leaf) for leaf in wave if leaf.is_new or leaf.next_entry() is None}
         for leaf in wave:
             leaf.position += leaf.next_entry() is not None
         self._waves += 1
+        if any(leaf.is_new for leaf in wave) or self._is_shed_checkpoint(wave):
+            self._intake.unmute()
         for leaf in wave:
-            if leaf.is_new or leaf.error is not None:
+            if id(leaf) in unfed:
                 self._intake.spend()
-            if leaf.is_new:
-                self._intake.muted = False
             value, error = leaf.value, leaf.error
             leaf.ready = leaf.is_new = False
             leaf.value = leaf.error = None
@@ -867,13 +887,25 @@ class Run:
             self._tree.turn(leaf, value, error)
         self._tree.join()
 
+    def _is_shed_checkpoint(self, wave: list[Node]) -> bool:
+        """Whether the last round ended here, asking nothing: what follows is new."""
+        return any(leaf.row.name == "checkpoint" for leaf in wave) and (
+            not self._is_past()
+        )
+
     # ---- the end --------------------------------------------------------------------
 
     def _finish(self) -> Stop | None:
         root = self._tree.root
         if self._restarting is not None:
+            if root.failure is not None and not isinstance(root.failure, Signal):
+                logger.error(
+                    "an exception in a restart's cleanup", exc_info=root.failure
+                )
             self._next_generation(self._restarting)
             return None
+        if self._is_cancelling and isinstance(root.failure, Restarted):
+            return Raised(Cancelled())  # it was cancelled while it was restarting
         if root.next_entry() is not None:
             if root.failure is None or self.rules.policy == "park":
                 self._diverge("left over", root)

@@ -24,7 +24,7 @@ from .branches import Node
 from .development import Watch
 from .intake import WAIT, BuriedError, Intake
 from .journal import Entry
-from .misuse import awaited, forgotten, located, translated
+from .misuse import forgotten, located, translated
 from .turn import (
     Ended,
     Failed,
@@ -112,7 +112,7 @@ class Tree:
                 node.end(result=out.value)
                 return
             if isinstance(out, Failed):
-                node.end(failure=translated(awaited(out.error, running), node))
+                node.end(failure=translated(out.error, node))
                 return
             try:
                 if self._watch is not None and isinstance(out.effect, Effect):
@@ -178,12 +178,16 @@ class Tree:
 
     def join(self) -> None:
         """Hand results and failures of Gathers upwards, until nothing moves."""
-        moved = self.root.children is not None
-        while moved:
-            moved = False
-            for node in list(self.root.nodes()):
-                if node.children is not None and self._settle(node, node.children):
-                    moved = True
+        self._join(self.root)
+
+    def _join(self, node: Node) -> None:
+        # What is below must have come to rest first: how many Gathers end at once there
+        # must not decide which branch's failure is the first.
+        while (children := node.children) is not None:
+            for child in children:
+                self._join(child)
+            if not self._settle(node, children):
+                return
 
     def _settle(self, node: Node, children: list[Node]) -> bool:
         moved = False

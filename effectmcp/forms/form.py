@@ -43,7 +43,7 @@ class Unfit(Exception):
     """
 
     def __init__(self, problems: list[str]) -> None:
-        super().__init__("; ".join(problems))
+        super().__init__("; ".join(map(str, problems)))
         self.problems = problems
 
 

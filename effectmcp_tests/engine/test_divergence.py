@@ -102,16 +102,16 @@ def test_pool_gives_an_answer_once() -> None:
     one = Pooled("", entry("elicit-1"))
     pool = Pool([one])
     assert list(pool) == [one]
-    assert pool.take("", b"s", b"r", here=True) == one.entry
-    assert pool.take("", b"s", b"r", here=True) is None
+    assert pool.take_here("", b"s", b"r") == [one.entry]
+    assert pool.take_here("", b"s", b"r") == []
     assert not pool
 
 
 @pytest.mark.parametrize(("shape", "render"), [(b"x", b"r"), (b"s", b"x")])
 def test_pool_matches_both_halves_of_a_fingerprint(shape: bytes, render: bytes) -> None:
     pool = Pool([Pooled("", entry("elicit-1"))])
-    assert pool.take("", shape, render, here=True) is None
-    assert pool.take("", shape, render, here=False) is None
+    assert pool.take_here("", shape, render) == []
+    assert pool.take_elsewhere(shape, render) is None
     assert pool
 
 
@@ -119,17 +119,17 @@ def test_pool_prefers_the_same_path() -> None:
     here = Pooled("gather-1/0/", entry("elicit-1"))
     there = Pooled("gather-1/1/", entry("elicit-2"))
     pool = Pool([there, here])
-    assert pool.take("gather-1/0/", b"s", b"r", here=True) == here.entry
+    assert pool.take_here("gather-1/0/", b"s", b"r") == [here.entry]
     # Only now is the other one the only one.
-    assert pool.take("", b"s", b"r", here=True) is None
-    assert pool.take("", b"s", b"r", here=False) == there.entry
+    assert pool.take_here("", b"s", b"r") == []
+    assert pool.take_elsewhere(b"s", b"r") == there.entry
     assert not pool
 
 
 def test_pool_never_guesses_between_two_here() -> None:
     """Which answer was whose cannot be told any more: ask again, forget both."""
     pool = Pool([Pooled("", entry("elicit-1")), Pooled("", entry("elicit-2"))])
-    assert pool.take("", b"s", b"r", here=True) is None
+    assert len(pool.take_here("", b"s", b"r")) == 2
     assert not pool
 
 
@@ -138,18 +138,17 @@ def test_pool_never_guesses_between_two_elsewhere() -> None:
     a = Pooled("gather-1/0/", entry("elicit-1"))
     b = Pooled("gather-1/1/", entry("elicit-1"))
     pool = Pool([a, b])
-    assert pool.take("", b"s", b"r", here=False) is None
-    assert pool.take("gather-1/1/", b"s", b"r", here=True) == b.entry
+    assert pool.take_elsewhere(b"s", b"r") is None
+    assert pool.take_here("gather-1/1/", b"s", b"r") == [b.entry]
 
 
 def test_pool_keeps_others_when_it_forgets_two() -> None:
     there = Pooled("gather-1/0/", entry("elicit-1"))
     pool = Pool([Pooled("", entry("a")), there, Pooled("", entry("b"))])
-    assert pool.take("", b"s", b"r", here=True) is None
+    assert len(pool.take_here("", b"s", b"r")) == 2
     assert list(pool) == [there]
 
 
-def test_pool_does_not_take_from_here_what_belongs_elsewhere() -> None:
-    pool = Pool([Pooled("", entry("elicit-1"))])
-    assert pool.take("", b"s", b"r", here=False) is None
-    assert pool
+def test_pool_never_guesses_between_two_at_one_path_elsewhere() -> None:
+    pool = Pool([Pooled("gather-1/0/", entry("a")), Pooled("gather-1/0/", entry("b"))])
+    assert pool.take_elsewhere(b"s", b"r") is None

@@ -60,7 +60,6 @@ from effectmcp.engine.kinds import (
     options_of,
     record_error,
     record_value,
-    restart_payload,
     steps_in,
     tag_of,
 )
@@ -222,7 +221,7 @@ def test_render_of_step_arguments_that_are_not_data() -> None:
 
 def test_render_of_restart_arguments_that_are_not_data() -> None:
     with pytest.raises(UsageError, match=r"arguments of Restart\(.*:again\) must be"):
-        restart_payload(Restart(again, object()))
+        KINDS[Restart].render(Restart(again, object()))
 
 
 @pytest.mark.parametrize("seconds", [float("nan"), float("inf")])
