@@ -12,7 +12,8 @@ from typing import Any, Final
 
 import attrs
 
-from ..engine import RETRY, Answer, Done, Failure, Journal, Rules, Run, Stop
+from ..engine import RETRY, Answer, Asked, Done, Failure, Journal, Rules, Run, Stop
+from ..errors import UsageError
 from ..state import Call, Claims, Sealer
 
 __all__ = ["Round", "begin", "resume"]
@@ -25,36 +26,44 @@ class Round:
     """One round: a `Run`, and what it takes to seal it.
 
     Attributes:
-        run: The run. Do not suspend it yourself.
+        run: The run. Suspend it if the round ends without a token, as when the client
+            is gone.
         stop: What it stopped with last.
     """
 
-    def __init__(self, run: Run, claims: Claims, call: Call, sealer: Sealer) -> None:
+    def __init__(
+        self, run: Run, stop: Stop, claims: Claims, call: Call, sealer: Sealer
+    ) -> None:
         self.run = run
-        self.stop: Stop
+        self.stop = stop
         self._claims = claims
         self._call = call
         self._sealer = sealer
 
-    def start(self, answers: Mapping[str, Answer]) -> Stop:
-        """Replay, and go on from there with the answers of this request."""
-        self.stop = self.run.start(answers)
-        return self.stop
-
     def performed(self, outcomes: Mapping[str, Done | Failure]) -> Stop:
-        """Go on with what performing the wants came to."""
+        """Go on with what performing the wants came to.
+
+        Raises:
+            DivergenceError: The handler changed, and the flow may not go on.
+        """
         self.stop = self.run.performed(outcomes)
         return self.stop
 
-    def token(self, *, now: int) -> str:
+    def token(self, *, now: float) -> str:
         """End the round, and seal what the next one needs.
 
         Args:
             now: Seconds since 1970.
 
         Raises:
+            UsageError: The round did not come to a question, so no other follows.
             StateSizeError: The state is larger than clients carry.
         """
+        if not isinstance(self.stop, Asked):
+            raise UsageError(
+                f"this round stopped with {type(self.stop).__name__}, and only one that"
+                " stopped with Asked has a next one to seal for"
+            )
         claims = attrs.evolve(self._claims, journal=self.run.suspend())
         return self._sealer.seal(claims, self._call, now=now)
 
@@ -67,7 +76,7 @@ def begin(
     call: Call,
     sealer: Sealer,
     flow_id: bytes,
-    now: int,
+    now: float,
     answers: Mapping[str, Answer] = _NO_ANSWERS,
     rules: Rules = RETRY,
     version: str | None = None,
@@ -91,7 +100,11 @@ def begin(
         **options: As for `Run`: `supports=`, `emit=`, `resolve=`, `name=`.
     """
     claims = Claims(
-        flow_id=flow_id, started=now, journal=Journal(), version=version, trace=trace
+        flow_id=flow_id,
+        started=int(now),
+        journal=Journal(),
+        version=version,
+        trace=trace,
     )
     return _round(handler, args, kwargs, claims, call, sealer, answers, rules, options)
 
@@ -104,7 +117,7 @@ def resume(
     token: str,
     call: Call,
     sealer: Sealer,
-    now: int,
+    now: float,
     answers: Mapping[str, Answer] = _NO_ANSWERS,
     rules: Rules = RETRY,
     **options: Any,
@@ -143,6 +156,4 @@ def _round(
         version=claims.version,
         **options,
     )
-    round_ = Round(run, claims, call, sealer)
-    round_.start(answers)
-    return round_
+    return Round(run, run.start(answers), claims, call, sealer)

@@ -10,17 +10,26 @@ from __future__ import annotations
 
 from hashlib import blake2b
 
-from attrs import frozen
+from attrs import field, frozen
 
 from ..canonical import JSON, dumps
 from ..engine import Journal
-from ..errors import CanonicalError, StateError
 
-__all__ = ["Bindings", "Call", "Claims", "bind"]
+__all__ = ["DIGEST_SIZE", "Bindings", "Call", "Claims"]
 
 #: 64 bits, keyed with the ring: whoever lacks the key cannot look for collisions but by
 #: asking the server, once a guess.
 DIGEST_SIZE = 8
+
+
+@frozen
+class Bindings:
+    """Digests of what the request must be, each on its own."""
+
+    audience: bytes
+    target: bytes
+    arguments: bytes
+    principal: bytes
 
 
 @frozen(kw_only=True)
@@ -32,12 +41,38 @@ class Call:
         target: The tool's or prompt's name, or the resource's URI.
         arguments: As the client sent them; the order of keys does not matter.
         principal: The authenticated user, if the transport knows one.
+
+    Raises:
+        CanonicalError: Something in it is nothing that JSON could carry.
     """
 
     method: str
     target: str
     arguments: JSON = None
     principal: str | None = None
+    # Written down at once: a handler may change the arguments that it was given, and
+    # the client will send them again as they were.
+    _texts: tuple[bytes, bytes, bytes] = field(init=False, repr=False, eq=False)
+
+    @_texts.default
+    def _write(self) -> tuple[bytes, bytes, bytes]:
+        # A JSON text ends where it ends, so two in a row are no other two.
+        target = dumps(self.method) + dumps(self.target)
+        return target, dumps(self.arguments), dumps(self.principal)
+
+    def bind(self, key: bytes, audience: str) -> Bindings:
+        """The digests of this call on the server `audience`."""
+        target, arguments, principal = self._texts
+        return Bindings(
+            _digest(key, b"audience", audience.encode()),
+            _digest(key, b"target", target),
+            _digest(key, b"arguments", arguments),
+            _digest(key, b"principal", principal),
+        )
+
+
+def _digest(key: bytes, purpose: bytes, text: bytes) -> bytes:
+    return blake2b(text, key=key, digest_size=DIGEST_SIZE, person=purpose).digest()
 
 
 @frozen(kw_only=True)
@@ -57,36 +92,3 @@ class Claims:
     journal: Journal
     version: str | None = None
     trace: str | None = None
-
-
-@frozen
-class Bindings:
-    """Digests of what the request must be, each on its own."""
-
-    audience: bytes
-    target: bytes
-    arguments: bytes
-    principal: bytes
-
-
-def bind(key: bytes, audience: str, call: Call) -> Bindings:
-    """The digests of `call` on the server `audience`.
-
-    Raises:
-        StateError: The arguments are nothing that JSON could carry.
-    """
-    try:
-        return Bindings(
-            _digest(key, b"audience", audience),
-            _digest(key, b"target", [call.method, call.target]),
-            _digest(key, b"arguments", call.arguments),
-            _digest(key, b"principal", call.principal),
-        )
-    except CanonicalError:
-        raise StateError("arguments") from None
-
-
-def _digest(key: bytes, purpose: bytes, value: JSON) -> bytes:
-    return blake2b(
-        dumps(value), key=key, digest_size=DIGEST_SIZE, person=purpose
-    ).digest()

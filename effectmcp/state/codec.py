@@ -1,18 +1,22 @@
 """Claims ↔ bytes: short, and shortened only where the length tells nothing.
 
-    header     times, flow id, bindings, counts
-    structure  the tree of entries: keys, tags, fingerprints; what is asked; the pool
-    private    what this server wrote: results, chance, errors, versions. Never deflated
+    structure  times, flow id, bindings, counts; the tree of entries: keys, tags and
+               fingerprints; what is asked; the pool; what this server wrote and the
+               client knows
+    private    what this server wrote and the client may not know: results of steps,
+               chance, arguments of `Restart`. Never deflated
     answers    what the client wrote, in short pieces: deflated together
     texts      what the client wrote, in long pieces: deflated each alone
 
 Deflating a secret beside text that an attacker chooses tells the secret: the guess that
 makes the whole shorter is right, and forks of a flow are legal, so there are as many
 guesses as one likes. (Tried: a step's secret word was read from lengths in 20 of 20
-tries when all was deflated together, padding or not, and never when apart.) So what this
-server wrote is never deflated, not even alone, and is padded by itself before the whole
-is padded again. A length may still show how long a step's result is, to 64 bytes; a step
-whose result depends on what the client wrote can be asked about it in that way.
+tries when all was deflated together, padding or not, and never when apart.) So what is
+private is never deflated, not even alone, and is padded by itself before the whole is
+padded again. Nothing whose length a client can choose is padded with it: whoever may
+push a secret over the edge of a block learns its length to the byte. So a length shows
+how long the private part is to 64 bytes, and no more; but a step whose result depends on
+what the client wrote can be asked about it in that way.
 
 Digests are raw, keys of the engine's own are a kind and a number, and wire keys are not
 here at all, as they follow from place and tally. Kinds and tags are numbers by their
@@ -21,18 +25,31 @@ place in the lists below, so the lists only ever grow at their ends.
 
 from __future__ import annotations
 
+import re
+import struct
 import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
 from typing import Final, TypeVar
 
-from attrs import define, evolve, field
+from attrs import define, field
+from attrs.validators import instance_of, optional
 
 from ..canonical import JSON, dumps, loads
 from ..engine import Asking, Entry, Journal, Pooled, Tally
+from ..engine.branches import MAX_NESTING
 from ..engine.journal import Tag, wire_key
-from .claims import Bindings, Claims
+from .claims import DIGEST_SIZE, Bindings, Claims
 
-__all__ = ["Packed", "PackingError", "pack", "sizes", "unpack"]
+__all__ = [
+    "INFLATED",
+    "Packed",
+    "PackingError",
+    "inflated_size",
+    "pack",
+    "sizes",
+    "unpack",
+]
 
 T = TypeVar("T")
 
@@ -78,6 +95,9 @@ KINDS: Final = (
 
 #: Written by the client, and known to it: the only payloads that may be deflated.
 DEFLATED: Final = frozenset({"accepted"})
+#: Known to the client too, and of a length that it may choose: errors in its words or
+#: about them, its name. Not deflated, as they may stand beside what the server wrote.
+KNOWN: Final = frozenset({"invalid", "refused", "known"})
 #: Their payload is always null, so it is not there.
 EMPTY: Final = frozenset(
     {"declined", "dismissed", "unasked", "started", "gather", "checkpoint"}
@@ -95,6 +115,10 @@ BLOCK: Final = 64
 
 _TAG_NUMBERS: Final = {tag: number for number, tag in enumerate(TAGS)}
 _KIND_NUMBERS: Final = {kind: number for number, kind in enumerate(KINDS)}
+#: Times (when the flow started, and from there on), four bindings, four counts.
+_HEADER: Final = struct.Struct(f">QII{f'{DIGEST_SIZE}s' * 4}IIII")
+# Only what comes back as it went: `int` would also read 01 and other scripts' digits.
+_OWN_KEY: Final = re.compile(r"([a-z]+)-([1-9][0-9]{0,8})\Z")
 _EXPLICIT: Final = 255
 _LONG_BIT: Final = 128
 
@@ -122,56 +146,34 @@ class _Writer:
     private: bytearray = field(factory=bytearray)
     answers: bytearray = field(factory=bytearray)
     texts: list[bytes] = field(factory=list)
-    inflated: int = 0
 
     def number(self, value: int) -> None:
         _put_number(self.structure, value)
 
-    def text(self, value: str) -> None:
-        _put_bytes(self.structure, value.encode())
-
-    def private_json(self, value: JSON) -> None:
-        _put_bytes(self.private, dumps(value))
-
-    def key(self, key: str) -> None:
-        kind, _, ordinal = key.rpartition("-")
-        number = _KIND_NUMBERS.get(kind)
-        if number is not None and ordinal.isdecimal():
-            self.structure.append(number)
-            self.number(int(ordinal))
-        else:
-            self.structure.append(_EXPLICIT)
-            self.text(key)
+    def json(self, value: JSON) -> None:
+        _put_bytes(self.structure, dumps(value))
 
     def place(self, place: str) -> None:
         path, slash, key = place.rpartition("/")
-        self.path(path + slash)
-        self.key(key)
-
-    def path(self, path: str) -> None:
-        # gather-1/0/gather-2/3/ → 2 steps: (1, 0), (2, 3)
-        steps = path.split("/")[:-1]
-        self.number(len(steps) // 2)
-        for gather, branch in zip(steps[::2], steps[1::2], strict=True):
-            self.number(int(gather.removeprefix("gather-")))
-            self.number(int(branch))
+        self.structure += _path_to_bytes(path + slash)
+        self.structure += _key_to_bytes(key)
 
     def entry(self, entry: Entry) -> None:
-        is_client = entry.tag in DEFLATED
-        is_long = is_client and len(entry.payload) > LONG
-        self.structure.append(_TAG_NUMBERS[entry.tag] | (_LONG_BIT if is_long else 0))
-        self.key(entry.key)
-        self.structure += entry.shape
-        self.structure += entry.render
-        if is_client:
-            self.inflated += len(entry.payload)
-            if is_long:
-                self.texts.append(_deflate(entry.payload))
-            else:
-                _put_bytes(self.answers, entry.payload)
-        elif entry.tag not in EMPTY:
-            _put_bytes(self.private, entry.payload)
-        if entry.tag == "gather":
+        structure, tag, payload = self.structure, entry.tag, entry.payload
+        is_long = tag in DEFLATED and len(payload) > LONG
+        structure.append(_TAG_NUMBERS[tag] | (_LONG_BIT if is_long else 0))
+        structure += _key_to_bytes(entry.key)
+        structure += entry.shape
+        structure += entry.render
+        if is_long:
+            self.texts.append(payload)
+        elif tag in DEFLATED:
+            _put_bytes(self.answers, payload)
+        elif tag in KNOWN:
+            _put_bytes(structure, payload)
+        elif tag not in EMPTY:
+            _put_bytes(self.private, payload)
+        if tag == "gather":
             self.number(len(entry.branches))
             for branch in entry.branches:
                 self.entries(branch)
@@ -180,6 +182,18 @@ class _Writer:
         self.number(len(entries))
         for entry in entries:
             self.entry(entry)
+
+    def whole(self) -> bytes:
+        answers, private = self.answers, self.private
+        if len(answers) + sum(map(len, self.texts)) > INFLATED:
+            raise PackingError(f"more than {INFLATED:,} bytes of answers")
+        whole = bytearray()
+        _put_bytes(whole, self.structure)
+        _put_bytes(whole, _pad(private) if private else b"")
+        _put_bytes(whole, _deflate(answers) if answers else b"")
+        for text in self.texts:
+            _put_bytes(whole, _deflate(text))
+        return _pad(whole)
 
 
 def pack(packed: Packed) -> bytes:
@@ -191,21 +205,49 @@ def pack(packed: Packed) -> bytes:
     claims, bindings = packed.claims, packed.bindings
     journal = claims.journal
     writer = _Writer()
-    writer.number(claims.started)
-    writer.number(packed.issued - claims.started)
-    writer.number(packed.expires - packed.issued)
+    writer.structure += _HEADER.pack(
+        claims.started,
+        packed.issued - claims.started,
+        packed.expires - packed.issued,
+        bindings.audience,
+        bindings.target,
+        bindings.arguments,
+        bindings.principal,
+        journal.generation,
+        journal.rounds,
+        journal.state_rounds,
+        0 if journal.cancelled is None else journal.cancelled + 1,
+    )
     _put_bytes(writer.structure, claims.flow_id)
-    writer.structure += bindings.audience + bindings.target
-    writer.structure += bindings.arguments + bindings.principal
-    for count in (journal.generation, journal.rounds, journal.state_rounds):
-        writer.number(count)
-    writer.number(0 if journal.cancelled is None else journal.cancelled + 1)
     writer.entries(journal.entries)
     writer.number(len(journal.asked))
     for asking in journal.asked.values():
         writer.place(asking.place)
         writer.structure += asking.shape + asking.render
         writer.number(asking.unfit)
+    # Of what most flows never have, nothing is written but that it is missing.
+    has_more = _has_more(claims)
+    writer.number(has_more)
+    if has_more:
+        _pack_more(writer, claims)
+    return writer.whole()
+
+
+def _has_more(claims: Claims) -> bool:
+    journal = claims.journal
+    return bool(
+        claims.version is not None
+        or claims.trace is not None
+        or journal.versions
+        or journal.tallies
+        or journal.pool
+        or journal.restart is not None
+    )
+
+
+def _pack_more(writer: _Writer, claims: Claims) -> None:
+    journal = claims.journal
+    writer.json([claims.version, claims.trace, dict(journal.versions)])
     writer.number(len(journal.tallies))
     for place, tally in journal.tallies.items():
         writer.place(place)
@@ -213,31 +255,38 @@ def pack(packed: Packed) -> bytes:
         writer.number(tally.stale)
     writer.number(len(journal.pool))
     for pooled in journal.pool:
-        writer.path(pooled.path)
+        writer.structure += _path_to_bytes(pooled.path)
         writer.entry(pooled.entry)
-    # Of what is usually missing nothing is written but that it is.
-    rest = [claims.version, claims.trace, dict(journal.versions) or None]
-    restart = None if journal.restart is None else loads(journal.restart)
-    rest.append(restart)
-    if any(one is not None for one in rest):
-        writer.private_json(rest)
-        writer.number(1)
+    writer.number(journal.restart is not None)
+    if journal.restart is not None:
+        _put_bytes(writer.private, journal.restart)
+
+
+# Keys and paths are few and come again in every round of every flow.
+@lru_cache(maxsize=4096)
+def _key_to_bytes(key: str) -> bytes:
+    out = bytearray()
+    own = _OWN_KEY.match(key)
+    number = _KIND_NUMBERS.get(own[1]) if own else None
+    if own and number is not None:
+        out.append(number)
+        _put_number(out, int(own[2]))
     else:
-        writer.number(0)
-    if writer.inflated > INFLATED:
-        raise PackingError(f"more than {INFLATED:,} bytes of answers")
-    return _assemble(writer)
+        out.append(_EXPLICIT)
+        _put_bytes(out, key.encode())
+    return bytes(out)
 
 
-def _assemble(writer: _Writer) -> bytes:
-    whole = bytearray()
-    _put_bytes(whole, writer.structure)
-    private = writer.private
-    _put_bytes(whole, _pad(private) if private else private)
-    _put_bytes(whole, _deflate(writer.answers) if writer.answers else b"")
-    for text in writer.texts:
-        _put_bytes(whole, text)
-    return _pad(whole)
+@lru_cache(maxsize=4096)
+def _path_to_bytes(path: str) -> bytes:
+    # gather-1/0/gather-2/3/ → 2 steps: (1, 0), (2, 3)
+    out = bytearray()
+    steps = path.split("/")[:-1]
+    _put_number(out, len(steps) // 2)
+    for gather, branch in zip(steps[::2], steps[1::2], strict=True):
+        _put_number(out, int(gather.removeprefix("gather-")))
+        _put_number(out, int(branch))
+    return bytes(out)
 
 
 def _put_number(out: bytearray, value: int) -> None:
@@ -258,8 +307,7 @@ def _pad(value: bytes | bytearray) -> bytes:
 
 
 def _deflate(value: bytes | bytearray) -> bytes:
-    deflate = zlib.compressobj(LEVEL, zlib.DEFLATED, -15)
-    return deflate.compress(value) + deflate.flush()
+    return zlib.compress(value, LEVEL, -15)
 
 
 # ---- reading ------------------------------------------------------------------------
@@ -270,15 +318,11 @@ class _Reader:
     data: bytes
     at: int = 0
 
-    def byte(self) -> int:
-        value = self.data[self.at]
-        self.at += 1
-        return value
-
     def number(self) -> int:
         value = shift = 0
         while True:
-            byte = self.byte()
+            byte = self.data[self.at]
+            self.at += 1
             value |= (byte & 127) << shift
             if byte < 128:
                 return value
@@ -287,24 +331,29 @@ class _Reader:
                 raise PackingError("a number without an end")
 
     def raw(self, size: int) -> bytes:
-        end = self.at + size
-        if end > len(self.data):
-            raise PackingError("cut off")
-        value = self.data[self.at : end]
-        self.at = end
-        return value
+        # Short if the data is cut off, and then `end` says so.
+        start = self.at
+        self.at = end = start + size
+        return self.data[start:end]
 
     def bytes(self) -> bytes:
-        return self.raw(self.number())
+        data, at = self.data, self.at
+        size = data[at]
+        if size > 127:
+            return self.raw(self.number())
+        self.at = end = at + 1 + size
+        return data[at + 1 : end]
 
-    def text(self) -> str:
-        return self.bytes().decode()
+    def many(self, read: Callable[[], T]) -> list[T]:
+        # Whatever is read takes a byte at least, so a count cannot promise too much.
+        return [read() for _ in range(self.number())]
 
     def key(self) -> str:
-        number = self.byte()
-        if number == _EXPLICIT:
-            return self.text()
-        return f"{KINDS[number]}-{self.number()}"
+        kind = self.data[self.at]
+        self.at += 1
+        if kind == _EXPLICIT:
+            return self.bytes().decode()
+        return _own_key(kind, self.number())
 
     def path(self) -> str:
         steps = [
@@ -315,12 +364,26 @@ class _Reader:
     def place(self) -> str:
         return self.path() + self.key()
 
-    def many(self, read: Callable[[], T]) -> Iterable[T]:
-        return [read() for _ in range(self.number())]
-
     def end(self) -> None:
         if self.at != len(self.data):
             raise PackingError("more than was written")
+
+
+@lru_cache(maxsize=4096)
+def _own_key(kind: int, ordinal: int) -> str:
+    return f"{KINDS[kind]}-{ordinal}"
+
+
+@define
+class _More:
+    """What most flows never have."""
+
+    version: str | None = field(default=None, validator=optional(instance_of(str)))
+    trace: str | None = field(default=None, validator=optional(instance_of(str)))
+    versions: dict[str, int | str] = field(factory=dict, validator=instance_of(dict))
+    tallies: dict[str, Tally] = field(factory=dict)
+    pool: tuple[Pooled, ...] = ()
+    restart: bytes | None = None
 
 
 class _Unpacker:
@@ -335,6 +398,7 @@ class _Unpacker:
         answers = whole.bytes()
         self.answers = _Reader(self._inflate(answers) if answers else b"")
         self.whole = whole
+        self._depth = 0
 
     def _inflate(self, data: bytes) -> bytes:
         inflate = zlib.decompressobj(-15)
@@ -346,21 +410,41 @@ class _Unpacker:
 
     def entry(self) -> Entry:
         structure = self.structure
-        number = structure.byte()
+        data, at = structure.data, structure.at
+        number, kind, ordinal = data[at], data[at + 1], data[at + 2]
         tag = TAGS[number & ~_LONG_BIT]
-        key, shape, render = structure.key(), structure.raw(4), structure.raw(8)
-        branches: tuple[tuple[Entry, ...], ...] = ()
+        if kind != _EXPLICIT and ordinal < 128:
+            # Nearly every entry: the general way below costs three times as much.
+            key = _own_key(kind, ordinal)
+            at += 3
+        else:
+            structure.at = at + 1
+            key = structure.key()
+            at = structure.at
+        shape, render = data[at : at + 4], data[at + 4 : at + 12]
+        structure.at = at + 12
         if number & _LONG_BIT:
             payload = self._inflate(self.whole.bytes())
         elif tag in DEFLATED:
             payload = self.answers.bytes()
+        elif tag in KNOWN:
+            payload = structure.bytes()
         elif tag in EMPTY:
             payload = b"null"
         else:
             payload = self.private.bytes()
         if tag == "gather":
-            branches = tuple(structure.many(self.entries))
-        return Entry(key, shape, render, tag, payload, branches)
+            return Entry(key, shape, render, tag, payload, self.branches())
+        return Entry(key, shape, render, tag, payload)
+
+    def branches(self) -> tuple[tuple[Entry, ...], ...]:
+        # By a count of our own: how much recursion Python has left is the caller's.
+        self._depth += 1
+        if self._depth > MAX_NESTING:
+            raise PackingError("nested deeper than any flow")
+        branches = tuple(self.structure.many(self.entries))
+        self._depth -= 1
+        return branches
 
     def entries(self) -> tuple[Entry, ...]:
         return tuple(self.structure.many(self.entry))
@@ -379,54 +463,67 @@ class _Unpacker:
 
     def packed(self) -> Packed:
         structure = self.structure
-        started = structure.number()
-        issued = started + structure.number()
-        expires = issued + structure.number()
-        flow_id = structure.bytes()
-        bindings = Bindings(*(structure.raw(8) for _ in range(4)))
-        journal = Journal(
-            generation=structure.number(),
-            rounds=structure.number(),
-            state_rounds=structure.number(),
+        times_and_counts = _HEADER.unpack(structure.raw(_HEADER.size))
+        started, since, ttl, *digests, generation, rounds, state_rounds, cancelled = (
+            times_and_counts
         )
-        cancelled = structure.number()
+        flow_id = structure.bytes()
         entries = self.entries()
-        askings = list(structure.many(self.asking))
-        tallies = dict(structure.many(self.tally))
-        pool = tuple(structure.many(self.pooled))
-        version = trace = restart = None
-        versions: Mapping[str, int | str] = {}
-        if structure.number():
-            version, trace, versions, restart = loads(self.private.bytes())
+        askings = structure.many(self.asking)
+        more = self.more() if structure.number() else _More()
         for reader in (structure, self.private, self.answers, self.whole):
             reader.end()
-        journal = evolve(
-            journal,
+        journal = Journal(
             entries=entries,
             asked={
-                wire_key(journal.generation, one.place, _asked(tallies, one)): one
+                wire_key(generation, one.place, _asked(more.tallies, one)): one
                 for one in askings
             },
-            tallies=tallies,
-            pool=pool,
-            versions=versions or {},
-            restart=None if restart is None else dumps(restart),
+            tallies=more.tallies,
+            pool=more.pool,
+            versions=more.versions,
+            generation=generation,
+            restart=more.restart,
+            rounds=rounds,
+            state_rounds=state_rounds,
             cancelled=cancelled - 1 if cancelled else None,
         )
         claims = Claims(
             flow_id=flow_id,
             started=started,
             journal=journal,
-            version=version,
-            trace=trace,
+            version=more.version,
+            trace=more.trace,
         )
-        return Packed(claims, bindings, issued, expires)
+        issued = started + since
+        return Packed(claims, Bindings(*digests), issued, issued + ttl)
+
+    def more(self) -> _More:
+        structure = self.structure
+        version, trace, versions = loads(structure.bytes())
+        tallies = dict(structure.many(self.tally))
+        pool = tuple(structure.many(self.pooled))
+        restart = self.private.bytes() if structure.number() else None
+        return _More(version, trace, versions, tallies, pool, restart)
 
 
 def _asked(tallies: Mapping[str, Tally], asking: Asking) -> int:
     # A place without a tally was asked once; see `Askings.tallies`.
     tally = tallies.get(asking.place)
     return 1 if tally is None else tally.asked
+
+
+#: What reading nonsense comes to. StopIteration is the JSON scanner's word for a value
+#: that is missing.
+_UNREADABLE: Final = (
+    ValueError,
+    TypeError,
+    IndexError,
+    StopIteration,
+    RecursionError,
+    struct.error,
+    zlib.error,
+)
 
 
 def unpack(data: bytes) -> Packed:
@@ -437,8 +534,8 @@ def unpack(data: bytes) -> Packed:
     """
     try:
         return _Unpacker(data).packed()
-    except (ValueError, IndexError, TypeError, RecursionError, zlib.error) as exc:
-        raise PackingError(f"not a packed state: {exc}") from None
+    except _UNREADABLE as exc:
+        raise PackingError(f"not a packed state: {type(exc).__name__}") from None
 
 
 def _unpad(value: bytes) -> bytes:
@@ -453,16 +550,25 @@ def _unpad(value: bytes) -> bytes:
 
 def sizes(journal: Journal) -> list[tuple[str, int]]:
     """The places of a journal by what their payload takes, the largest first."""
-    found: list[tuple[str, int]] = []
-
-    def walk(entries: Iterable[Entry], path: str) -> None:
-        for entry in entries:
-            is_client = entry.tag in DEFLATED
-            size = len(_deflate(entry.payload) if is_client else entry.payload)
-            found.append((path + entry.key, size))
-            for index, branch in enumerate(entry.branches):
-                walk(branch, f"{path}{entry.key}/{index}/")
-
-    walk(journal.entries, "")
-    walk((one.entry for one in journal.pool), "pooled ")
+    found = [
+        (place, len(_deflate(entry.payload)) if entry.tag in DEFLATED else size)
+        for place, entry, size in _payloads(journal)
+    ]
+    if journal.restart is not None:
+        found.append(("the arguments of Restart", len(journal.restart)))
     return sorted(found, key=lambda one: -one[1])
+
+
+def inflated_size(journal: Journal) -> int:
+    """The bytes of what the client wrote, before they are deflated."""
+    return sum(size for _, entry, size in _payloads(journal) if entry.tag in DEFLATED)
+
+
+def _payloads(journal: Journal) -> Iterator[tuple[str, Entry, int]]:
+    pooled = [(f"pooled {one.path}", one.entry) for one in journal.pool]
+    todo = [("", entry) for entry in journal.entries] + pooled
+    while todo:
+        path, entry = todo.pop()
+        yield path + entry.key, entry, len(entry.payload)
+        for index, branch in enumerate(entry.branches):
+            todo += [(f"{path}{entry.key}/{index}/", one) for one in branch]

@@ -14,13 +14,14 @@ from __future__ import annotations
 
 import hmac
 import logging
-from typing import Final
+from typing import Any, Final
 
-from attrs import frozen
+import attrs
+from attrs import field, frozen
 
-from ..errors import StateError, StateReason, StateSizeError
-from .claims import Call, Claims, bind
-from .codec import Packed, PackingError, pack, sizes, unpack
+from ..errors import StateError, StateReason, StateSizeError, UsageError
+from .claims import Bindings, Call, Claims
+from .codec import INFLATED, Packed, PackingError, inflated_size, pack, sizes, unpack
 from .keys import Keys
 
 __all__ = ["Sealer"]
@@ -36,6 +37,11 @@ _BOUND: Final[tuple[StateReason, ...]] = (
 )
 
 
+def _not_negative(sealer: Sealer, attribute: attrs.Attribute[Any], value: int) -> None:
+    if value < 0:
+        raise UsageError(f"Sealer({attribute.name}={value}): it cannot be negative")
+
+
 @frozen(kw_only=True)
 class Sealer:
     """Seals claims into tokens and opens them again, for one server.
@@ -47,54 +53,60 @@ class Sealer:
         life: Seconds that a flow may take, from its first round on.
         leeway: Seconds that two replicas' clocks may differ.
         warn_at: Characters from which on the log tells what takes the room.
-        refuse_at: Characters that no state has, sealed or opened.
+        refuse_at: Characters that no state passes, sealed or opened.
     """
 
     keys: Keys
     audience: str
-    ttl: int = 3600
-    life: int = 24 * 3600
-    leeway: int = 60
-    warn_at: int = 16 * 1024
-    refuse_at: int = 64 * 1024
+    ttl: int = field(default=3600, validator=_not_negative)
+    life: int = field(default=24 * 3600, validator=_not_negative)
+    leeway: int = field(default=60, validator=_not_negative)
+    warn_at: int = field(default=16 * 1024, validator=_not_negative)
+    refuse_at: int = field(default=64 * 1024, validator=_not_negative)
 
-    def seal(self, claims: Claims, call: Call, *, now: int) -> str:
+    def seal(self, claims: Claims, call: Call, *, now: float) -> str:
         """The token that lets `call` go on from `claims`.
+
+        Args:
+            claims: What it says.
+            call: The request to which the next round must belong.
+            now: Seconds since 1970.
 
         Raises:
             StateSizeError: It would be too large, naming what takes the room.
         """
         # Two replicas' clocks: a flow is not issued before it started.
-        issued = max(now, claims.started)
-        bindings = bind(self.keys.sealing.binding, self.audience, call)
+        issued = max(int(now), claims.started)
+        bindings = call.bind(self.keys.sealing.binding, self.audience)
         try:
             data = pack(Packed(claims, bindings, issued, issued + self.ttl))
         except PackingError:
-            size = sum(size for _, size in sizes(claims.journal))
-            raise self._too_large(claims, size) from None
+            size = inflated_size(claims.journal)
+            raise StateSizeError(size, INFLATED, _largest(claims)) from None
         token = self.keys.wrap(data)
         if len(token) > self.refuse_at:
-            raise self._too_large(claims, len(token))
-        if len(token) > self.warn_at:
+            raise StateSizeError(len(token), self.refuse_at, _largest(claims))
+        if len(token) >= self.warn_at:
             logger.warning(
-                "the state of %s has %d characters; the largest entries: %s",
+                "the state of %r has %d characters; the largest entries: %s",
                 call.target,
                 len(token),
-                sizes(claims.journal)[:3],
+                _largest(claims),
             )
         return token
 
-    def open(self, token: str, call: Call, *, now: int) -> Claims:
+    def open(self, token: str, call: Call, *, now: float) -> Claims:
         """What `seal` was given, if this very `call` may go on from it now.
 
         Raises:
             StateError: It may not. The reason goes to the log, and only there.
         """
         try:
-            return self._open(token, call, now)
+            return self._open(token, call, int(now))
         except StateError as exc:
+            # The target is the client's text, and a line of a log is ours: hence %r.
             logger.info(
-                "a requestState for %s was refused: %s", call.target, exc.reason
+                "a requestState for %r was refused: %s", call.target, exc.reason
             )
             raise
 
@@ -108,19 +120,24 @@ class Sealer:
         except PackingError as exc:
             logger.warning("a requestState that we signed cannot be read: %s", exc)
             raise StateError("malformed") from None
-        bindings = bind(key.binding, self.audience, call)
-        for name in _BOUND:
-            if not hmac.compare_digest(
-                getattr(packed.bindings, name), getattr(bindings, name)
-            ):
-                raise StateError(name)
+        _check_bindings(packed.bindings, call.bind(key.binding, self.audience))
+        self._check_times(packed, now)
+        return packed.claims
+
+    def _check_times(self, packed: Packed, now: int) -> None:
         if packed.issued > now + self.leeway:
             raise StateError("future")
         if packed.expires < now - self.leeway:
             raise StateError("expired")
         if packed.claims.started + self.life < now - self.leeway:
             raise StateError("lifetime")
-        return packed.claims
 
-    def _too_large(self, claims: Claims, size: int) -> StateSizeError:
-        return StateSizeError(size, self.refuse_at, sizes(claims.journal)[:3])
+
+def _check_bindings(sealed: Bindings, now: Bindings) -> None:
+    for name in _BOUND:
+        if not hmac.compare_digest(getattr(sealed, name), getattr(now, name)):
+            raise StateError(name)
+
+
+def _largest(claims: Claims) -> list[tuple[str, int]]:
+    return sizes(claims.journal)[:3]

@@ -179,7 +179,7 @@ def test_read_answer_that_json_cannot_carry() -> None:
 def test_read_answer_of_an_error_that_json_cannot_carry() -> None:
     assert read(ClientFailed(5, "\ud800")) == (
         "refused",
-        b'[5,"m",null]',
+        b'[5,"?",null]',
     )
     assert read(ClientFailed(5, "m", object())) == (
         "refused",

@@ -1,0 +1,191 @@
+"""Random journals: everything that the engine may record, and a little more.
+
+What the engine guarantees is kept, as the codec builds on it: a tag of `EMPTY` has the
+payload `null`; only a Gather has branches, at most `MAX_NESTING` deep; a wire key follows
+from generation, place and tally; and only `Restart` leaves a handler behind.
+"""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from typing import Any, Final
+
+from hypothesis import strategies as st
+
+from effectmcp.canonical import dumps
+from effectmcp.engine import Asking, Entry, Journal, Pooled, Tally
+from effectmcp.engine.journal import TAGS, Tag, wire_key
+from effectmcp.state import Call, Claims
+from effectmcp.state.codec import EMPTY, INFLATED, KINDS, LONG, Packed
+
+FLOW_ID: Final = bytes(range(16))
+STARTED: Final = 1_800_000_000
+CALL: Final = Call(
+    method="tools/call",
+    target="order",
+    arguments={"title": "Dune", "copies": 2},
+    principal="ann",
+)
+
+texts = st.text(st.characters(codec="utf-8"), max_size=40)
+scalars = st.none() | st.booleans() | st.integers() | texts
+values: st.SearchStrategy[Any] = st.recursive(
+    scalars | st.floats(allow_nan=False, allow_infinity=False),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(texts, inner),
+    max_leaves=8,
+)
+# Around the border between the two ways in which an answer is deflated, and beyond.
+long_values = st.builds(
+    lambda size, text: (text * size)[:size] or "x" * size,
+    st.integers(LONG - 10, LONG + 10) | st.sampled_from([1_000, 20_000]),
+    texts,
+)
+payloads = (values | long_values).map(dumps)
+
+own_keys = st.builds(
+    "{}-{}".format, st.sampled_from(KINDS), st.integers(1, 300) | st.just(10**8)
+)
+#: Explicit keys, with those that are nearly the engine's own.
+explicit_keys = st.sampled_from(
+    [
+        "who",
+        "who#2",
+        "żółć",
+        "elicit",
+        "elicit-",
+        "-1",
+        "elicit-0",
+        "elicit-01",
+        "elicit-١",
+        "elicit--1",
+        "elicit-1-1",
+        "elicit-1000000000",
+        "ELICIT-1",
+        "key-1",
+        "k" * 200,
+    ]
+)
+keys = own_keys | explicit_keys
+counts = st.integers(0, 5) | st.integers(0, 2**20)
+shapes = st.binary(min_size=4, max_size=4)
+renders = st.binary(min_size=8, max_size=8)
+paths = st.lists(
+    st.builds("gather-{}/{}/".format, st.integers(1, 300), st.integers(0, 300)),
+    max_size=3,
+).map("".join)
+places = st.builds("{}{}".format, paths, keys)
+simple_tags: st.SearchStrategy[Tag] = st.sampled_from(
+    [tag for tag in TAGS if tag != "gather"]
+)
+
+
+@st.composite
+def simple_entries(draw: st.DrawFn) -> Entry:
+    tag = draw(simple_tags)
+    payload = b"null" if tag in EMPTY else draw(payloads)
+    return Entry(draw(keys), draw(shapes), draw(renders), tag, payload)
+
+
+def _gathers(inner: st.SearchStrategy[Entry]) -> st.SearchStrategy[Entry]:
+    branches = st.lists(st.lists(inner, max_size=3).map(tuple), max_size=3)
+    key = st.integers(1, 300).map("gather-{}".format)
+    return st.builds(
+        Entry,
+        key,
+        shapes,
+        renders,
+        st.just("gather"),
+        st.just(b"null"),
+        branches.map(tuple),
+    )
+
+
+entries = st.recursive(simple_entries(), _gathers, max_leaves=6)
+askings = st.builds(Asking, places, shapes, renders, counts)
+tallies = st.builds(Tally, st.integers(1, 300), counts)
+restarts = st.builds(
+    lambda name, args: dumps([name, args, {}]), texts, st.lists(values, max_size=2)
+)
+
+
+@st.composite
+def journals(draw: st.DrawFn) -> Journal:
+    generation = draw(st.just(0) | counts)
+    asked = draw(st.lists(askings, max_size=3, unique_by=lambda one: one.place))
+    counted = draw(
+        st.lists(
+            st.sampled_from([one.place for one in asked]) | places if asked else places,
+            max_size=3,
+            unique=True,
+        )
+    )
+    tallied = {place: draw(tallies) for place in counted}
+    return Journal(
+        entries=tuple(draw(st.lists(entries, max_size=5))),
+        asked={
+            wire_key(generation, one.place, tallied.get(one.place, Tally(1)).asked): one
+            for one in asked
+        },
+        tallies=tallied,
+        pool=tuple(
+            draw(st.lists(st.builds(Pooled, paths, simple_entries()), max_size=3))
+        ),
+        versions=draw(st.dictionaries(texts, st.integers(0, 99) | texts, max_size=2)),
+        generation=generation,
+        restart=draw(st.none() | restarts),
+        rounds=draw(counts),
+        state_rounds=draw(counts),
+        cancelled=draw(st.none() | counts),
+    )
+
+
+claims = st.builds(
+    Claims,
+    flow_id=st.binary(min_size=16, max_size=64),
+    started=st.integers(0, 2**40),
+    journal=journals(),
+    version=st.none() | texts,
+    trace=st.none() | texts,
+)
+calls = st.builds(
+    Call,
+    method=st.sampled_from(["tools/call", "prompts/get", "resources/read"]),
+    target=texts,
+    arguments=values,
+    principal=st.none() | texts,
+)
+
+
+@st.composite
+def packeds(draw: st.DrawFn) -> Packed:
+    one = draw(claims)
+    bindings = draw(calls).bind(bytes(32), "bookshop")
+    issued = one.started + draw(counts)
+    return Packed(one, bindings, issued, issued + draw(counts))
+
+
+# ---- by hand ------------------------------------------------------------------------
+
+
+def entry(key: str, tag: Tag, payload: Any = None, *branches: Any) -> Entry:
+    """An entry with fingerprints that nobody will look at."""
+    mark = blake2b(f"{key} {tag}".encode(), digest_size=12).digest()
+    return Entry(key, mark[:4], mark[4:], tag, dumps(payload), tuple(branches))
+
+
+def journal_of(*recorded: Entry, **more: Any) -> Journal:
+    """A journal with one question out, unless it says otherwise."""
+    asked = {"elicit-9": Asking("elicit-9", b"shap", b"renderre")}
+    return Journal(**{"entries": recorded, "asked": asked, "rounds": 1, **more})
+
+
+def claims_of(*recorded: Entry, **more: Any) -> Claims:
+    """Claims of a flow that began at `STARTED`."""
+    return Claims(
+        flow_id=FLOW_ID, started=STARTED, journal=journal_of(*recorded, **more)
+    )
+
+
+def bomb() -> Entry:
+    """An answer that takes more room than any state may, and next to none deflated."""
+    return entry("elicit-1", "accepted", {"value": "x" * INFLATED})

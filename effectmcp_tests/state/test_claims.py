@@ -1,0 +1,109 @@
+"""What a token says, and to which request it belongs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+import pytest
+from hypothesis import given
+
+from effectmcp import CanonicalError
+from effectmcp.state import Call
+from effectmcp.state.claims import DIGEST_SIZE, Bindings
+
+from .journals import CALL, calls, values
+
+KEY = bytes(range(32))
+
+
+def differing(one: Bindings, other: Bindings) -> set[str]:
+    pairs = zip(attrs.asdict(one).items(), attrs.asdict(other).values(), strict=True)
+    return {name for (name, mine), theirs in pairs if mine != theirs}
+
+
+@pytest.mark.parametrize(
+    ("changes", "names"),
+    [
+        ({"method": "prompts/get"}, {"target"}),
+        ({"target": "orde"}, {"target"}),
+        ({"arguments": {"title": "Dune", "copies": 3}}, {"arguments"}),
+        ({"arguments": {"title": "Dune"}}, {"arguments"}),
+        ({"arguments": None}, {"arguments"}),
+        ({"principal": "bob"}, {"principal"}),
+        ({"principal": None}, {"principal"}),
+        ({"principal": "ann", "target": "ann"}, {"target"}),
+    ],
+)
+def test_bindings_differ_where_the_call_does(
+    changes: dict[str, Any], names: set[str]
+) -> None:
+    other = attrs.evolve(CALL, **changes)
+    assert differing(CALL.bind(KEY, "a"), other.bind(KEY, "a")) == names
+
+
+def test_bindings_differ_by_audience_and_key() -> None:
+    assert differing(CALL.bind(KEY, "a"), CALL.bind(KEY, "b")) == {"audience"}
+    assert len(differing(CALL.bind(KEY, "a"), CALL.bind(KEY[::-1], "a"))) == 4
+
+
+def test_bindings_of_equal_values_differ_by_purpose() -> None:
+    """One value in two places has two digests: none can be moved to another place."""
+    call = Call(method="", target="", arguments="x", principal="x")
+    assert len(set(attrs.astuple(call.bind(KEY, '"x"')))) == 4
+
+
+def test_bindings_keep_method_and_target_apart() -> None:
+    one = Call(method="tools/call", target="xy")
+    other = Call(method="tools/callx", target="y")
+    assert one.bind(KEY, "a").target != other.bind(KEY, "a").target
+
+
+def test_bindings_do_not_know_the_order_of_arguments() -> None:
+    other = attrs.evolve(CALL, arguments={"copies": 2, "title": "Dune"})
+    assert CALL.bind(KEY, "a") == other.bind(KEY, "a")
+
+
+def test_bindings_know_null_from_the_text_null() -> None:
+    """Nobody can sign in as the principal that stands for nobody."""
+    named = attrs.evolve(CALL, principal="null")
+    nobody = attrs.evolve(CALL, principal=None)
+    assert differing(named.bind(KEY, "a"), nobody.bind(KEY, "a")) == {"principal"}
+
+
+def test_bindings_of_arguments_that_the_handler_changed() -> None:
+    """A call is what the client sent, whatever a handler does to its arguments."""
+    arguments: dict[str, Any] = {"titles": []}
+    call = Call(method="tools/call", target="order", arguments=arguments)
+    before = call.bind(KEY, "a")
+    arguments["titles"].append("Dune")
+    assert call.bind(KEY, "a") == before
+
+
+@given(calls)
+def test_bindings_are_short_and_the_same_every_time(call: Call) -> None:
+    bound = call.bind(KEY, "a")
+    assert bound == attrs.evolve(call).bind(KEY, "a")
+    assert {len(one) for one in attrs.astuple(bound)} == {DIGEST_SIZE}
+
+
+@given(values)
+def test_call_shows_what_it_was_given(arguments: Any) -> None:
+    call = Call(method="m", target="t", arguments=arguments)
+    assert repr(arguments) in repr(call)
+    assert call == Call(method="m", target="t", arguments=arguments)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"arguments": float("nan")},
+        {"arguments": ("a", "tuple")},
+        {"arguments": "\ud800"},
+        {"target": "\ud800"},
+        {"principal": "\ud800"},
+    ],
+)
+def test_call_that_json_cannot_carry(changes: dict[str, Any]) -> None:
+    with pytest.raises(CanonicalError):
+        attrs.evolve(CALL, **changes)

@@ -1,0 +1,528 @@
+"""Claims ↔ bytes: there and back, any bytes, and what may show in a length."""
+
+from __future__ import annotations
+
+import time
+import tracemalloc
+import zlib
+from typing import Any
+
+import attrs
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from effectmcp.canonical import dumps
+from effectmcp.engine import Asking, Entry, Pooled, Tally
+from effectmcp.engine.branches import MAX_NESTING
+from effectmcp.engine.journal import TAGS as ENGINE_TAGS
+from effectmcp.engine.kinds import KINDS as ENGINE_KINDS
+from effectmcp.engine.kinds import Wave
+from effectmcp.state import codec
+from effectmcp.state.claims import Claims
+from effectmcp.state.codec import (
+    BLOCK,
+    DEFLATED,
+    EMPTY,
+    INFLATED,
+    KINDS,
+    KNOWN,
+    LONG,
+    TAGS,
+    Packed,
+    PackingError,
+    inflated_size,
+    pack,
+    sizes,
+    unpack,
+)
+
+from .journals import (
+    CALL,
+    STARTED,
+    bomb,
+    claims_of,
+    entry,
+    journal_of,
+    packeds,
+)
+
+LONG_RUN = settings(
+    max_examples=10_000, deadline=None, suppress_health_check=list(HealthCheck)
+)
+
+
+def packed_of(*recorded: Entry, **more: Any) -> Packed:
+    return sealed(claims_of(*recorded, **more))
+
+
+def sealed(claims: Claims) -> Packed:
+    return Packed(claims, CALL.bind(bytes(32), "a"), STARTED, STARTED + 3600)
+
+
+def sections(*parts: bytes) -> bytes:
+    """Sections as `pack` joins them."""
+    whole = bytearray()
+    for part in parts:
+        codec._put_bytes(whole, part)
+    return codec._pad(whole)
+
+
+def parts_of(data: bytes) -> list[bytes]:
+    """The sections of a packed state."""
+    reader = codec._Reader(codec._unpad(data))
+    parts = []
+    while reader.at < len(reader.data):
+        parts.append(reader.bytes())
+    return parts
+
+
+# ---- there and back -----------------------------------------------------------------
+
+
+def check_there_and_back(packed: Packed) -> None:
+    again = unpack(pack(packed))
+    assert again == packed
+    mine, theirs = packed.claims.journal, again.claims.journal
+    assert theirs.dumps() == mine.dumps()
+    assert list(theirs.asked) == list(mine.asked)
+    assert list(theirs.tallies) == list(mine.tallies)
+
+
+@given(packeds())
+def test_unpack_gives_what_pack_was_given(packed: Packed) -> None:
+    check_there_and_back(packed)
+
+
+@pytest.mark.long
+@LONG_RUN
+@given(packeds())
+def test_unpack_gives_what_pack_was_given_long(packed: Packed) -> None:
+    check_there_and_back(packed)
+
+
+@settings(max_examples=30)
+@given(packeds(), packeds())
+def test_pack_writes_different_claims_differently(one: Packed, other: Packed) -> None:
+    assert (pack(one) == pack(other)) == (one == other)
+
+
+@pytest.mark.parametrize("tag", TAGS)
+def test_pack_of_every_tag(tag: Any) -> None:
+    payload = None if tag in EMPTY else {"value": 1}
+    check_there_and_back(packed_of(entry("elicit-1", tag, payload)))
+    pooled = Pooled("gather-1/2/gather-3/4/", entry("who", tag, payload))
+    check_there_and_back(packed_of(pool=(pooled,)))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_pack_of_every_kind(kind: str) -> None:
+    packed = packed_of(entry(f"{kind}-1", "done", 1), entry(f"{kind}-999", "done", 2))
+    check_there_and_back(packed)
+    # A kind and a number: two bytes, where the text would take a prefix and itself.
+    (structure, *_) = parts_of(pack(packed))
+    assert kind.encode() + b"-" not in structure.replace(b"elicit-9", b"")
+
+
+def test_pack_of_gathers_as_deep_as_they_get() -> None:
+    inner = entry("elicit-1", "accepted", {"value": 1})
+    for _ in range(MAX_NESTING):
+        inner = entry("gather-1", "gather", None, (inner,), ())
+    check_there_and_back(packed_of(inner))
+    packed = packed_of(entry("gather-1", "gather", None, (inner,)))
+    with pytest.raises(PackingError, match="nested"):
+        unpack(pack(packed))
+
+
+def test_pack_of_gathers_side_by_side() -> None:
+    """Depth counts what is open, not what was."""
+    gather = entry("gather-1", "gather", None, (), (entry("now-1", "chance", "t"),))
+    check_there_and_back(packed_of(*[gather] * (2 * MAX_NESTING)))
+
+
+def test_pack_of_a_question_asked_again() -> None:
+    """Wire keys come back out of place, tally and generation."""
+    place = "gather-1/0/who"
+    asked = {f"r3/{place}~4": Asking(place, b"shap", b"renderre", 2)}
+    packed = packed_of(asked=asked, tallies={place: Tally(4, 1)}, generation=3)
+    check_there_and_back(packed)
+    assert place.encode() not in pack(packed)
+
+
+@pytest.mark.parametrize(
+    "more", [{"cancelled": 0}, {"cancelled": 7}, {"restart": b"[]"}]
+)
+def test_pack_of_what_is_rare(more: dict[str, Any]) -> None:
+    check_there_and_back(packed_of(**more))
+
+
+@pytest.mark.parametrize("more", [{"version": ""}, {"version": "2"}, {"trace": "00-a"}])
+def test_pack_of_claims_that_are_rare(more: dict[str, Any]) -> None:
+    packed = packed_of()
+    check_there_and_back(
+        attrs.evolve(packed, claims=attrs.evolve(packed.claims, **more))
+    )
+
+
+# ---- the lists that are the format --------------------------------------------------
+
+
+def test_lists_know_everything_that_the_engine_records() -> None:
+    assert set(TAGS) == set(ENGINE_TAGS)
+    recorded = {
+        kind.name for kind in ENGINE_KINDS.values() if kind.wave is not Wave.INLINE
+    }
+    assert set(KINDS) == recorded
+    assert len(TAGS) < 128
+    assert len(KINDS) < 255
+    assert not DEFLATED & (EMPTY | KNOWN)
+    assert not EMPTY & KNOWN
+
+
+def test_lists_only_grow_at_their_ends() -> None:
+    """Version 1 of the format, spelled out once more: whoever inserts must fail here."""
+    assert " ".join(TAGS).startswith(
+        "accepted declined dismissed unasked invalid refused chance known done failed"
+        " started redone refailed gather checkpoint restart"
+    )
+    assert " ".join(KINDS).startswith(
+        "elicit confirm url sample roots checkpoint step within first now uuid random"
+        " caller supports detach sleep restart gather"
+    )
+
+
+# ---- any bytes ----------------------------------------------------------------------
+
+
+def check_any_bytes(data: bytes) -> None:
+    try:
+        packed = unpack(data)
+    except PackingError:
+        return
+    assert isinstance(packed, Packed)
+
+
+garbage = st.binary(max_size=300)
+headed = st.builds(
+    bytes.__add__, st.binary(min_size=64, max_size=64), st.binary(max_size=200)
+)
+padded = st.builds(codec._pad, garbage)
+deflated = garbage.map(codec._deflate) | garbage
+assembled = st.builds(
+    sections, headed | garbage, padded | garbage | st.just(b""), deflated, deflated
+)
+
+
+@st.composite
+def damaged(draw: st.DrawFn) -> bytes:
+    """A packed state with a few bytes of one section changed, put in or taken out."""
+    parts = parts_of(pack(draw(packeds())))
+    index = draw(st.integers(0, min(len(parts) - 1, 2)))
+    raw = parts[index]
+    if index == 1 and raw:
+        raw = codec._unpad(raw)
+    elif index == 2 and raw:
+        raw = zlib.decompress(raw, -15)
+    changed = bytearray(raw)
+    for _ in range(draw(st.integers(1, 3))):
+        at = draw(st.integers(0, len(changed)))
+        changed[at : at + draw(st.integers(0, 2))] = draw(st.binary(max_size=2))
+    value = bytes(changed)
+    if index == 1:
+        value = codec._pad(value)
+    elif index == 2:
+        value = codec._deflate(value)
+    parts[index] = value
+    return sections(*parts)
+
+
+@example(b"")
+@example(b"\x80")
+@example(sections(b"", b"", b""))
+@example(sections(b"", b"", b"\7"))  # no deflated block is of type 3
+@given(garbage | padded | assembled | damaged())
+def test_unpack_of_any_bytes(data: bytes) -> None:
+    """Any bytes are claims, or `PackingError`, and nothing else."""
+    check_any_bytes(data)
+
+
+@pytest.mark.long
+@LONG_RUN
+@given(garbage | padded | assembled | damaged())
+def test_unpack_of_any_bytes_long(data: bytes) -> None:
+    check_any_bytes(data)
+
+
+def test_unpack_of_every_truncation() -> None:
+    packed = packed_of(
+        entry("elicit-1", "accepted", {"value": "Ann"}),
+        entry("step-1", "done", "receipt"),
+        entry("elicit-2", "accepted", {"value": "x" * 2 * LONG}),
+        tallies={"who": Tally(2, 1)},
+        restart=b'["m:f",[],{}]',
+    )
+    whole = parts_of(pack(packed))
+    assert unpack(sections(*whole)) == packed
+    for index, part in enumerate(whole):
+        for size in range(len(part)):
+            parts = list(whole)
+            parts[index] = part[:size]
+            with pytest.raises(PackingError):
+                unpack(sections(*parts))
+    for count in range(len(whole)):
+        with pytest.raises(PackingError):
+            unpack(sections(*whole[:count]))
+    data = pack(packed)
+    for size in range(len(data)):
+        with pytest.raises(PackingError):
+            unpack(data[:size])
+
+
+def test_unpack_of_what_is_not_padded() -> None:
+    """One mark at the end, zeros behind it, whole blocks: of the whole and of the part."""
+    whole = pack(packed_of(entry("step-1", "done", "receipt")))
+    structure, private, *rest = parts_of(whole)
+    for padded in (whole, private):
+        for bad in (
+            padded[:-1],
+            padded + b"\0",
+            padded[:-1] + b"\1",
+            padded.rstrip(b"\0")[:-1].ljust(len(padded), b"\0"),
+            bytes(len(padded)),
+        ):
+            data = bad if padded is whole else sections(structure, bad, *rest)
+            with pytest.raises(PackingError, match="not padded"):
+                unpack(data)
+
+
+def test_unpack_of_more_than_was_written() -> None:
+    structure, private, answers, text = parts_of(
+        pack(
+            packed_of(
+                entry("elicit-1", "accepted", {"value": "Ann"}),
+                entry("step-1", "done", "receipt"),
+                entry("elicit-2", "accepted", {"value": "x" * 2 * LONG}),
+            )
+        )
+    )
+    more = codec._pad(codec._unpad(private) + b"x")
+    inflated = zlib.decompress(answers, -15)
+    for parts in (
+        (structure + b"\0", private, answers, text),
+        (structure, more, answers, text),
+        (structure, private, codec._deflate(inflated + b"x"), text),
+        (structure, private, answers + b"x", text),
+        (structure, private, answers, text + b"x"),
+        (structure, private, answers, text, b""),
+    ):
+        with pytest.raises(PackingError):
+            unpack(sections(*parts))
+
+
+@pytest.mark.parametrize(
+    "more",
+    [b"", b"[]", b"[1,2,3]", b'[null,null,"x"]', b'["1",null,[]]', b"[" * 50_000],
+)
+def test_unpack_of_rare_claims_that_are_none(more: bytes) -> None:
+    """JSON that is missing, too deep, or of other types."""
+    (structure, *rest) = parts_of(pack(packed_of(tallies={})))
+    assert structure.endswith(b"\0")
+    changed = bytearray(structure[:-1] + b"\1")
+    codec._put_bytes(changed, more)
+    changed += b"\0\0\0"
+    with pytest.raises(PackingError):
+        unpack(sections(bytes(changed), *rest))
+
+
+@pytest.mark.parametrize(
+    "number", [b"\xff" * 9 + b"\x7f", b"\xff" * 10 + b"\1", b"\xff" * 40_000]
+)
+def test_unpack_of_counts_beyond_all_bounds(number: bytes) -> None:
+    """A count says nothing of how much there is."""
+    structure = parts_of(pack(packed_of()))[0]
+    flow_id_end = 64 + 1 + 16
+    for rest in (b"", b"\0" * 1_000):
+        data = sections(structure[:flow_id_end] + number + rest, b"", b"")
+        started = time.process_time()
+        with pytest.raises(PackingError):
+            unpack(data)
+        assert time.process_time() - started < 1
+
+
+# ---- bombs --------------------------------------------------------------------------
+
+
+def test_pack_refuses_what_would_not_be_read_back() -> None:
+    with pytest.raises(PackingError, match="524,288"):
+        pack(packed_of(bomb()))
+
+
+HALF = INFLATED // 2
+
+
+@pytest.mark.parametrize(
+    ("fits", "too_much"),
+    [
+        ([INFLATED], [INFLATED + 1]),
+        ([HALF, HALF], [HALF, HALF + 1]),
+        # With the byte or, from 128 on, two that say how long each is.
+        ([127] * 4096, [127] * 4094 + [126, 128]),
+        ([HALF] + [127] * 2048, [HALF + 1] + [127] * 2048),
+    ],
+    ids=["one text", "two texts", "many pieces", "both"],
+)
+def test_pack_and_unpack_agree_on_the_limit(
+    fits: list[int], too_much: list[int]
+) -> None:
+    """What is at the limit is read back, and one byte more is not written."""
+
+    def of(sizes: list[int]) -> Packed:
+        return packed_of(*[entry("who", "accepted", "x" * (n - 2)) for n in sizes])
+
+    check_there_and_back(of(fits))
+    with pytest.raises(PackingError):
+        pack(of(too_much))
+
+
+@pytest.mark.parametrize(
+    "where", ["answers", "a text", "many texts", "a hundred texts"]
+)
+def test_unpack_refuses_a_decompression_bomb(where: str) -> None:
+    """Whatever 40 kB of deflated nothing would come to, little more than the cap is
+    ever held."""
+    nothing = codec._deflate(bytes(40 * 1024 * 1024))
+    structure, *_ = parts_of(pack(packed_of(*[long_answer()] * 100)))
+    small = codec._deflate(bytes(INFLATED // 8))
+    data = {
+        "answers": sections(structure, b"", nothing),
+        "a text": sections(structure, b"", b"", nothing),
+        "many texts": sections(structure, b"", b"", *[small] * 9),
+        "a hundred texts": sections(structure, b"", b"", *[small] * 100),
+    }[where]
+    tracemalloc.start()
+    try:
+        with pytest.raises(PackingError, match="inflates"):
+            unpack(data)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 4 * INFLATED
+
+
+def long_answer() -> Entry:
+    return entry("elicit-1", "accepted", {"value": "x" * 2 * LONG})
+
+
+def test_unpack_of_gathers_without_end() -> None:
+    """By a count, not by how much recursion the caller has left."""
+    gather = parts_of(pack(packed_of(entry("gather-1", "gather"))))[0]
+    at = 64 + 1 + 16 + 1
+    one = gather[at : at + 15] + b"\1\1"
+    assert one[:3] == bytes([TAGS.index("gather"), KINDS.index("gather"), 1])
+    with pytest.raises(PackingError, match="nested"):
+        unpack(sections(gather[:at] + one * 2_500, b"", b""))
+
+
+# ---- what may show in a length ------------------------------------------------------
+
+
+def length(*recorded: Entry, **more: Any) -> int:
+    return len(pack(packed_of(*recorded, **more)))
+
+
+@settings(max_examples=50)
+@given(packeds())
+def test_pack_fills_blocks(packed: Packed) -> None:
+    data = pack(packed)
+    assert len(data) % BLOCK == 0
+    assert len(parts_of(data)[1]) % BLOCK == 0
+
+
+PRIVATE = sorted(set(TAGS) - DEFLATED - KNOWN - EMPTY)
+
+
+@pytest.mark.parametrize("tag", PRIVATE)
+def test_length_does_not_depend_on_what_the_server_wrote(tag: Any) -> None:
+    """Only on how long that is, in blocks: not on what stands beside it."""
+    answers = [entry("elicit-1", "accepted", {"value": "secret-word"})] * 3
+    said = {
+        length(*answers, entry("step-1", tag, word))
+        for word in ("secret-word", "another-one", "x", "xyzxyzxyzxyzxyz", "")
+    }
+    assert len(said) == 1
+
+
+def test_private_payloads_stand_as_they_are() -> None:
+    """Never deflated, not even alone, in entries, in branches and in the pool."""
+    word = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+    done = entry("step-1", "done", word)
+    gather = entry("gather-1", "gather", None, (done,))
+    packed = packed_of(
+        done, gather, pool=(Pooled("", done),), restart=dumps(["m:f", [word], {}])
+    )
+    assert PRIVATE == ["chance", "done", "failed", "redone", "refailed", "restart"]
+    private = codec._unpad(parts_of(pack(packed))[1])
+    assert private.count(word.encode()) == 4
+
+
+@pytest.mark.parametrize("tag", sorted(KNOWN))
+def test_private_payloads_are_padded_alone(tag: Any) -> None:
+    """What a client may make as long as it likes is not in their block."""
+    done = entry("step-1", "done", "x" * 50)
+    for size in range(130):
+        known = entry("elicit-1", tag, "y" * size)
+        private = parts_of(pack(packed_of(done, known)))[1]
+        assert len(private) == BLOCK
+        assert b"y" not in private
+
+
+def test_private_part_holds_no_trace_of_the_client() -> None:
+    claims = attrs.evolve(claims_of(), trace="t" * 500, version="v" * 500)
+    assert parts_of(pack(sealed(claims)))[1] == b""
+
+
+def test_long_texts_do_not_share_a_dictionary() -> None:
+    """What two models wrote does not show in each other's length."""
+    words = [f"{n * n:x}" for n in range(200, 400)]
+    text, other = " ".join(words), " ".join(reversed(words))[::-1]
+    one = entry("sample-1", "accepted", text)
+    parts = parts_of(pack(packed_of(one, one, entry("sample-2", "accepted", other))))
+    assert parts[3] == parts[4]
+    assert [zlib.decompress(part, -15) for part in parts[3:]] == [
+        dumps(text),
+        dumps(text),
+        dumps(other),
+    ]
+
+
+def test_short_answers_share_one() -> None:
+    answers = [entry("elicit-1", "accepted", {"quantity": n}) for n in range(50)]
+    parts = parts_of(pack(packed_of(*answers)))
+    assert len(parts) == 3
+    assert len(parts[2]) < 200
+
+
+# ---- what takes the room ------------------------------------------------------------
+
+
+def test_sizes_are_by_place_and_the_largest_first() -> None:
+    inner = entry("step-2", "failed", "x" * 300)
+    journal = journal_of(
+        entry("step-1", "done", "x" * 98),
+        entry("gather-1", "gather", None, (), (inner,)),
+        entry("elicit-1", "accepted", "x" * 10_000),
+        pool=(Pooled("gather-2/0/", entry("who", "chance", "x" * 48)),),
+        restart=b'["shop:again",[],{}]',
+    )
+    found = sizes(journal)
+    deflated = len(codec._deflate(dumps("x" * 10_000)))
+    assert sorted(found) == [
+        ("elicit-1", deflated),
+        ("gather-1", 4),
+        ("gather-1/1/step-2", 302),
+        ("pooled gather-2/0/who", 50),
+        ("step-1", 100),
+        ("the arguments of Restart", 20),
+    ]
+    assert [size for _, size in found] == sorted((s for _, s in found), reverse=True)
+    assert inflated_size(journal) == 10_002

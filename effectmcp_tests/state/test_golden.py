@@ -1,0 +1,94 @@
+"""Tokens of every format ever released: they open, and are written so, forever.
+
+Each `golden/*.token.json` is a token with its ring, its request and its second, beside
+the journal that it must open to, as `Journal.dumps` writes it. Whoever changes the
+format adds a new one under a new number, and leaves these alone.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+
+from effectmcp.engine import Entry, Journal
+from effectmcp.state import Call, Claims, Keys, Sealer
+from effectmcp.state.codec import KINDS, LEVEL, TAGS
+
+GOLDEN = Path(__file__).parent / "golden"
+NAMES = sorted(path.name.partition(".")[0] for path in GOLDEN.glob("*.token.json"))
+
+golden = pytest.mark.parametrize("name", NAMES)
+
+#: What zlib itself makes of a text. Others, such as zlib-ng, deflate as well and
+#: otherwise: then every token opens, and those with answers in them look different.
+DEFLATES_AS_WE_DID = (
+    zlib.compress(b"deflate this and this and that, and this", LEVEL, -15).hex()
+    == "4b494dcb492c495528c9c82c5648cc4b41662496e8c08500"
+)
+
+
+def read(name: str) -> tuple[dict[str, Any], Sealer, Call, Claims]:
+    """A golden token, how it was sealed, for what, and with what in it."""
+    token = json.loads((GOLDEN / f"{name}.token.json").read_text("utf-8"))
+    sealer = Sealer(
+        keys=Keys(*token["keys"], readable=token["readable"]),
+        audience=token["audience"],
+    )
+    claims = Claims(
+        flow_id=bytes.fromhex(token["flow_id"]),
+        started=token["started"],
+        version=token["version"],
+        trace=token["trace"],
+        journal=Journal.loads((GOLDEN / f"{name}.journal.json").read_text("utf-8")),
+    )
+    return token, sealer, Call(**token["call"]), claims
+
+
+@golden
+def test_golden_token_opens(name: str) -> None:
+    token, sealer, call, claims = read(name)
+    opened = sealer.open(token["token"], call, now=token["now"])
+    assert opened == claims
+    text = (GOLDEN / f"{name}.journal.json").read_text("utf-8")
+    assert opened.journal.dumps().decode() == text.rstrip("\n")
+
+
+@golden
+def test_golden_token_is_sealed_again_as_it_was(name: str) -> None:
+    token, sealer, call, claims = read(name)
+    if has_answers(claims.journal) and not DEFLATES_AS_WE_DID:
+        pytest.skip(f"zlib {zlib.ZLIB_RUNTIME_VERSION} deflates otherwise")
+    assert sealer.seal(claims, call, now=token["now"]) == token["token"]
+
+
+@golden
+def test_golden_token_opens_under_a_ring_that_encrypts(name: str) -> None:
+    token, sealer, call, claims = read(name)
+    encrypting = attrs.evolve(sealer, keys=Keys(*token["keys"]))
+    assert encrypting.open(token["token"], call, now=token["now"]) == claims
+
+
+def test_golden_tokens_are_of_both_forms_and_say_everything() -> None:
+    """Every tag and every kind is in one of them, so their numbers are pinned."""
+    all_read = [read(name) for name in NAMES]
+    assert {token["token"][:2] for token, *_ in all_read} == {"1e", "1r"}
+    recorded = [entry for *_, claims in all_read for entry in walk(claims.journal)]
+    assert {entry.tag for entry in recorded} == set(TAGS)
+    assert {entry.key.rpartition("-")[0] for entry in recorded} >= set(KINDS)
+
+
+def walk(journal: Journal) -> list[Entry]:
+    found = [*journal.entries, *(one.entry for one in journal.pool)]
+    for entry in found:
+        for branch in entry.branches:
+            found += branch
+    return found
+
+
+def has_answers(journal: Journal) -> bool:
+    return any(entry.tag == "accepted" for entry in walk(journal))

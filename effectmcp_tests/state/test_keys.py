@@ -1,0 +1,232 @@
+"""Bytes ↔ text under a ring of keys."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import string
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from effectmcp.errors import KeysError, StateError
+from effectmcp.state import Keys, make_key
+from effectmcp.state.keys import HOW, KEY_BYTES, Key
+
+OLD, NEW, OTHER = (make_key(bytes([n]) * KEY_BYTES) for n in (1, 2, 3))
+DATA = b"some bytes, padded to a block of sixty-four by whoever wrote them"
+
+
+def reason_of(keys: Keys, token: str) -> str:
+    with pytest.raises(StateError) as caught:
+        keys.unwrap(token)
+    return caught.value.reason
+
+
+# ---- there and back -----------------------------------------------------------------
+
+
+@given(st.binary(min_size=1, max_size=300), st.booleans())
+def test_unwrap_gives_what_wrap_was_given(data: bytes, readable: bool) -> None:
+    keys = Keys(OLD, NEW, readable=readable)
+    token = keys.wrap(data)
+    assert keys.unwrap(token) == (data, keys.sealing)
+    assert set(token) <= set(string.ascii_letters + string.digits + "-_.")
+    assert keys.wrap(data) == token
+
+
+def test_wrap_is_what_the_module_says() -> None:
+    """HMAC-SHA-256, HKDF with a label a purpose, AES-SIV under the head: by hand."""
+    from cryptography.hazmat.primitives.ciphers.aead import AESSIV
+
+    def subkey(purpose: bytes, size: int) -> bytes:
+        label = b"effectmcp requestState " + purpose
+        taken = hmac.digest(bytes(32), bytes([1]) * KEY_BYTES, "sha256")
+        out, last = b"", b""
+        for number in range(1, size // 32 + 1):
+            last = hmac.digest(taken, last + label + bytes([number]), "sha256")
+            out += last
+        return out
+
+    def encode(data: bytes) -> bytes:
+        return base64.urlsafe_b64encode(data).rstrip(b"=")
+
+    for readable, head in ((False, b"1e"), (True, b"1r")):
+        data = (
+            DATA if readable else AESSIV(subkey(b"encrypt", 64)).encrypt(DATA, [head])
+        )
+        value = head + encode(data)
+        signature = hmac.new(subkey(b"sign", 32), value, hashlib.sha256).digest()
+        token = (value + b"." + encode(signature)).decode()
+        assert Keys(OLD, readable=readable).wrap(DATA) == token
+
+
+def test_wrap_of_readable_keys_can_be_read() -> None:
+    token = Keys(OLD, readable=True).wrap(DATA)
+    body = token[2:].partition(".")[0]
+    assert base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)) == DATA
+    encrypted = Keys(OLD).wrap(DATA)
+    assert len(encrypted) > len(token)
+    assert body not in encrypted
+
+
+# ---- which key, and which form ------------------------------------------------------
+
+
+def test_ring_rotates_in_three_phases() -> None:
+    """Every phase opens what the one before and the one after it sealed."""
+    phases = [Keys(OLD), Keys(NEW, OLD), Keys(OLD, NEW), Keys(NEW)]
+    tokens = [keys.wrap(DATA) for keys in phases]
+    assert tokens[0] == tokens[1]
+    assert tokens[2] == tokens[3]
+    for before, after in zip(phases, phases[1:], strict=False):
+        for sealing, opening in ((before, after), (after, before)):
+            assert opening.unwrap(sealing.wrap(DATA))[0] == DATA
+    # What skipping the first phase does, and what dropping the old key does.
+    assert reason_of(Keys(OLD), tokens[2]) == "forged"
+    assert reason_of(Keys(NEW), tokens[0]) == "forged"
+
+
+def test_unwrap_tells_under_which_key() -> None:
+    """Bindings are keyed too, so whoever opens must know."""
+    keys = Keys(OLD, NEW)
+    assert keys.unwrap(Keys(OLD).wrap(DATA))[1] is not keys.sealing
+    assert keys.unwrap(Keys(NEW).wrap(DATA))[1] is keys.sealing
+    assert keys.sealing.binding == Keys(NEW).sealing.binding
+
+
+def test_unwrap_under_another_ring() -> None:
+    assert reason_of(Keys(OTHER), Keys(OLD, NEW).wrap(DATA)) == "forged"
+
+
+def test_ring_that_encrypts_opens_what_was_readable() -> None:
+    token = Keys(OLD, readable=True).wrap(DATA)
+    assert Keys(OLD, NEW).unwrap(token)[0] == DATA
+
+
+def test_ring_that_is_readable_opens_nothing_encrypted() -> None:
+    """The next state would show what this one hid: results of steps not `public`."""
+    token = Keys(OLD).wrap(DATA)
+    assert reason_of(Keys(OLD, readable=True), token) == "format"
+
+
+def test_unwrap_of_what_we_signed_and_did_not_write() -> None:
+    """Only a bug could sign these; they are refused all the same."""
+    keys = Keys(OLD)
+    short = keys.sealing.signer.sign(b"1eAAAA").decode()
+    odd = keys.sealing.signer.sign(b"1eA").decode()
+    other = keys.sealing.signer.sign(b"1e" + b"A" * 200).decode()
+    readable = keys.sealing.signer.sign(b"1rA").decode()
+    for token in (short, odd, other, readable):
+        assert reason_of(keys, token) == "malformed"
+
+
+@pytest.mark.parametrize("head", ["2e", "0e", "Ae", "ze", "2r"])
+def test_unwrap_of_another_format(head: str) -> None:
+    """Also when it is signed: what a newer server means by it, nobody here knows."""
+    keys = Keys(OLD)
+    value = head.encode() + keys.wrap(DATA)[2:].partition(".")[0].encode()
+    assert reason_of(keys, keys.sealing.signer.sign(value).decode()) == "format"
+
+
+@pytest.mark.parametrize(
+    "token",
+    ["", ".", "1e.", "1e", "1eAAAA", "1eAAAA.", "1eAAAA.AAAA", "1xAAAA." + "A" * 43],
+)
+def test_unwrap_of_what_is_no_token(token: str) -> None:
+    assert reason_of(Keys(OLD), token) == "malformed"
+
+
+@example("1e" + "A" * 100_000)
+@example("." * 100_000)
+@given(st.text())
+def test_unwrap_of_any_text(token: str) -> None:
+    assert reason_of(Keys(OLD), token) in ("malformed", "format", "forged")
+
+
+# ---- keys ---------------------------------------------------------------------------
+
+
+def test_make_key_gives_what_keys_take() -> None:
+    key = make_key(bytes(range(32)))
+    assert len(key) == 43
+    assert Keys(key).unwrap(Keys(key).wrap(DATA))[0] == DATA
+    assert len(make_key(bytes(64))) == 86
+
+
+@pytest.mark.parametrize("size", [0, 16, 31])
+def test_make_key_of_too_few_bytes(size: int) -> None:
+    with pytest.raises(KeysError, match="32 random bytes"):
+        make_key(bytes(size))
+
+
+@given(st.binary(min_size=32, max_size=70))
+def test_keys_take_a_key_with_its_padding(entropy: bytes) -> None:
+    """As `base64.urlsafe_b64encode` writes it, and most other tools."""
+    padded = base64.urlsafe_b64encode(entropy).decode()
+    assert Keys(padded).wrap(DATA) == Keys(make_key(entropy)).wrap(DATA)
+
+
+BAD_KEYS: dict[str, Any] = {
+    "empty": "",
+    "padding": "==",
+    "short": make_key(bytes(32))[:-1],
+    "31 bytes": base64.urlsafe_b64encode(bytes(31)).decode(),
+    "a password": "correct-horse-battery-staple",
+    "standard base64": "+/" * 22,
+    "hexadecimal, short": "ab" * 15,
+    "spaces": OLD + " ",
+    "newline": OLD + "\n",
+    "inner padding": OLD[:20] + "=" + OLD[20:],
+    "three of padding": OLD + "===",
+    "one character over": "A" * 45,
+    "not ASCII": "ż" * 43,
+    "bytes": OLD.encode(),
+    "a list": [OLD],
+    "none": None,
+}
+
+
+@pytest.mark.parametrize("key", BAD_KEYS.values(), ids=BAD_KEYS)
+def test_keys_refuse_what_protects_nothing(key: Any) -> None:
+    """With the command that makes one, and without the key: messages are logged."""
+    with pytest.raises(KeysError) as caught:
+        Keys(NEW, key)
+    assert HOW in str(caught.value)
+    if len(key or "") > 10:
+        assert str(key) not in str(caught.value)
+
+
+def test_keys_refuse_to_be_none() -> None:
+    with pytest.raises(KeysError, match="no keys"):
+        Keys()
+
+
+def test_repr_never_shows_a_key() -> None:
+    keys = Keys(OLD, NEW)
+    assert repr(keys) == str(keys) == "<Keys: 2>"
+    assert repr(Keys(OLD, readable=True)) == "<Keys: 1, readable>"
+    shown = repr(keys.sealing) + repr(vars(keys)) + repr(keys.sealing.signer)
+    for secret in (NEW, OLD, str(bytes([2]) * 4), str(keys.sealing.binding)):
+        assert secret not in shown
+
+
+def test_subkeys_differ_by_purpose_and_key() -> None:
+    one, other = Key.derive(bytes(32)), Key.derive(bytes(31) + b"\1")
+    signing = [key.signer.secret_keys[0] for key in (one, other)]
+    assert len({one.binding, other.binding, *signing}) == 4
+
+
+def test_how_makes_a_key() -> None:
+    """The command in the message is the advice: it must work."""
+    import subprocess
+    import sys
+
+    code = HOW.partition('"')[2].rstrip('"')
+    made = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    Keys(made.stdout.strip())
