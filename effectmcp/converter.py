@@ -21,12 +21,17 @@ from typing import Any, get_origin
 
 from .canonical import JSON, dumps
 
-__all__ = ["converter", "explained", "plain"]
+__all__ = ["converter", "explained", "new_converter", "plain"]
 
 
 @cache
 def converter() -> Any:
     """The converter."""
+    return new_converter()
+
+
+def new_converter() -> Any:
+    """A converter like `converter()`, for whoever has hooks of their own to add."""
     import cattrs
     from cattrs.strategies import configure_union_passthrough
 

@@ -1,0 +1,124 @@
+"""A function's signature → `inputSchema`, and arguments → keyword arguments."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, Final
+
+from attrs import frozen
+
+from ..canonical import JSON
+from ..effects import PROVIDED
+from ..errors import ArgumentsError, SchemaError
+from .build import Build, make_build
+from .checks import Check
+from .compiler import make_check
+from .functions import read_signature
+from .problems import path_step, rendered, unreadable
+from .types import Schemas, add_default, object_of
+
+__all__ = ["Arguments", "input_of"]
+
+_KINDS: Final = {
+    inspect.Parameter.POSITIONAL_ONLY: "is positional only, and arguments come by name;"
+    " remove the / behind it",
+    inspect.Parameter.VAR_POSITIONAL: "takes any number of arguments without a name;"
+    " write a list: {name}: list[str]",
+    inspect.Parameter.VAR_KEYWORD: "takes arguments of any name; write"
+    " {name}: dict[str, str], or name them",
+}
+
+
+@frozen(eq=False, repr=False)
+class Arguments:
+    """What a function takes: the schema to publish, and the way from JSON.
+
+    Attributes:
+        schema: The `inputSchema`.
+        description: The first paragraph of the function's docstring.
+    """
+
+    schema: Mapping[str, JSON]
+    description: str
+    _check: Check
+    _builds: Mapping[str, Build]
+
+    def read(self, value: JSON) -> dict[str, Any]:
+        """The keyword arguments that `value`, a call's `arguments`, stands for.
+
+        What was left out is left out here too, so that the function's own defaults hold.
+
+        Raises:
+            ArgumentsError: with every problem, each as `guests[1].age: must be …`. What
+                validators of the author's own say is among them where an argument fits
+                its schema.
+        """
+        problems = unreadable(value)
+        if not problems:
+            value, problems = self._check.find(value)
+        kwargs: dict[str, Any] = {}
+        if type(value) is dict and not any(path == "" for path, _ in problems):
+            bad = tuple(path for path, _ in problems)
+            for name, build in self._builds.items():
+                if name in value and not _is_bad(name, bad):
+                    kwargs[name], more = build(value[name])
+                    problems += [
+                        (path_step(name) + path, words) for path, words in more
+                    ]
+        if problems:
+            raise ArgumentsError(rendered(problems, root="the arguments"))
+        return kwargs
+
+
+def _is_bad(name: str, paths: Collection[str]) -> bool:
+    here = path_step(name)
+    return any(
+        path.startswith(here) and path[len(here) : len(here) + 1] in ("", ".", "[")
+        for path in paths
+    )
+
+
+def input_of(function: Callable[..., Any], *, skip: Collection[str] = ()) -> Arguments:
+    """What `function` takes, looked at once.
+
+    Parameters whose default is `Provided()` are the driver's and are left out.
+
+    Args:
+        function: A function, a method, a partial or a callable object.
+        skip: Parameters that somebody else fills in.
+
+    Raises:
+        SchemaError: naming the parameter that cannot be published as JSON Schema, and
+            what to write instead.
+    """
+    signature = read_signature(function)
+    schemas = Schemas()
+    properties: dict[str, JSON] = {}
+    required: list[str] = []
+    hints: dict[str, Any] = {}
+    for parameter in signature.parameters:
+        name = parameter.name
+        if name in skip or parameter.default is PROVIDED:
+            continue
+        of = f"{signature.name}({name})"
+        if parameter.kind in _KINDS:
+            raise SchemaError(f"{of} {_KINDS[parameter.kind].format(name=name)}")
+        hints[name] = signature.hints.get(name, Any)
+        schema = schemas.of(hints[name], of)
+        if text := signature.docstring.entries.get(name):
+            schema.setdefault("description", text)
+        default = parameter.default
+        if default is inspect.Parameter.empty:
+            required.append(name)
+        else:
+            add_default(schema, default)
+        properties[name] = schema
+    document = schemas.document(object_of(properties, required))
+    check = make_check(document)
+    return Arguments(
+        schema=document,
+        description=signature.docstring.summary,
+        check=check,
+        builds={name: make_build(hint) for name, hint in hints.items()},
+    )

@@ -1,0 +1,114 @@
+"""Where in a JSON value something is wrong, and what: `guests[1].age: must be …`.
+
+Also what is wrong with a value whatever its schema says. It is looked at before anything
+recursive sees the value: nesting is bounded here, and a lone surrogate would make every
+encoder downstream fail, jsonschema-rs included.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Iterator
+from typing import Final, TypeAlias
+
+from ..canonical import JSON, MAX_DEPTH
+
+__all__ = [
+    "MAX_PROBLEMS",
+    "Problem",
+    "path_step",
+    "put_below",
+    "rendered",
+    "unreadable",
+]
+
+#: A path and words that finish the sentence.
+Problem: TypeAlias = tuple[str, str]
+
+#: A list of a million bad items must not become a message of a million lines.
+MAX_PROBLEMS: Final = 100
+
+_MAX_KEY: Final = 80
+
+
+def path_step(key: str | int) -> str:
+    """One step of a path: `.age`, `[1]`, `["two words"]`."""
+    if isinstance(key, int):
+        return f"[{key}]"
+    if len(key) > _MAX_KEY:
+        key = key[:_MAX_KEY] + "…"
+    if key.isidentifier():
+        return f".{key}"
+    # Escaped, where the message could not be encoded otherwise.
+    return f"[{json.dumps(key, ensure_ascii=not _is_text(key))}]"
+
+
+def put_below(problems: list[Problem], start: int, key: str | int) -> None:
+    """Say of all problems from `start` on that they were found below `key`."""
+    if len(problems) > start:
+        here = path_step(key)
+        problems[start:] = [(here + path, words) for path, words in problems[start:]]
+
+
+def rendered(problems: Iterable[Problem], *, root: str) -> list[str]:
+    """The problems as texts, `MAX_PROBLEMS` of them at most.
+
+    Args:
+        problems: What was found.
+        root: What a problem of the whole value is said of: `the arguments`.
+    """
+    texts = [f"{path.removeprefix('.') or root}: {words}" for path, words in problems]
+    texts = list(dict.fromkeys(texts))
+    if len(texts) > MAX_PROBLEMS:
+        texts[MAX_PROBLEMS:] = ["there may be more: these are the first"]
+    return texts
+
+
+def unreadable(value: JSON) -> list[Problem]:
+    """What no JSON text could say, or no reader of one should be given."""
+    found: list[Problem] = []
+    for problem in _unreadable(value, MAX_DEPTH):
+        found.append(problem)
+        if len(found) > MAX_PROBLEMS:
+            break
+    return found
+
+
+def _unreadable(value: JSON, room: int) -> Iterator[Problem]:
+    type_ = type(value)
+    if type_ is str:
+        if not _is_text(value):
+            yield "", "must be readable text, without lone surrogates"
+    elif type_ is float:
+        if not math.isfinite(value):
+            yield "", "must be a finite number"
+    elif type_ is dict or type_ is list:
+        if room <= 0:
+            yield "", f"must not be nested deeper than {MAX_DEPTH} levels"
+            return
+        for key, item in value.items() if type_ is dict else enumerate(value):
+            if type_ is list:
+                pass
+            elif type(key) is not str:
+                yield "", f"has the key {key!r}, where JSON has only texts as keys"
+                continue
+            elif not _is_text(key):
+                yield (
+                    path_step(key),
+                    "must have a readable name, without lone surrogates",
+                )
+            for path, words in _unreadable(item, room - 1):
+                yield path_step(key) + path, words
+    elif type_ is not int and type_ is not bool and value is not None:
+        yield "", f"is of type {type_.__qualname__}, which JSON does not know"
+
+
+def _is_text(text: str) -> bool:
+    if text.isascii():
+        return True
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -1,0 +1,163 @@
+"""Where the references of a schema lead, and how many ways there are to follow them.
+
+Every reference must lead to a place in the document itself: by a pointer, by an anchor,
+or by the `$id` of a part. Nothing is fetched, so anything else is refused by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+from urllib.parse import unquote, urldefrag, urljoin
+
+from ..canonical import JSON
+from ..errors import SchemaError
+from .keywords import parts_below, parts_in, parts_of_same
+
+__all__ = ["Document", "all_parts"]
+
+_REFERENCES: Final = ("$ref", "$dynamicRef", "$recursiveRef")
+_ANCHORS: Final = ("$anchor", "$dynamicAnchor")
+
+#: The base of a document that has no name. The host is reserved (RFC 2606) and the text
+#: is ours: no author's reference means this.
+_NAMELESS: Final = "http://effectmcp.invalid/"
+
+#: Enough is enough: counted no further.
+_MANY: Final = 10**9
+
+
+def all_parts(schema: Mapping[str, JSON]) -> Iterator[Mapping[str, JSON]]:
+    """`schema` and every schema in it."""
+    yield schema
+    for part in parts_in(schema):
+        yield from all_parts(part)
+
+
+class Document:
+    """A schema whose references all lead somewhere inside it.
+
+    Args:
+        schema: The schema.
+        of: What messages call it.
+
+    Raises:
+        SchemaError: naming a reference that leads out of it, or nowhere.
+    """
+
+    def __init__(self, schema: Mapping[str, JSON], of: str) -> None:
+        self._schema = schema
+        self._of = of
+        self._roots: dict[str, JSON] = {_NAMELESS: schema}
+        self._anchors: dict[str, JSON] = {}
+        self._bases: list[tuple[str, Mapping[str, JSON]]] = []
+        self._visit(schema, _NAMELESS)
+        self._targets: dict[int, list[JSON]] = {}
+        for base, part in self._bases:
+            for keyword in _REFERENCES:
+                # Of another type, the metaschema has something to say about it.
+                if isinstance(part.get(keyword), str):
+                    target = self._find(base, part[keyword], f"{of}: {keyword}")
+                    self._targets.setdefault(id(part), []).append(target)
+
+    def unfolded(self) -> int:
+        """How many schemas there are when each reference is what it leads to.
+
+        A reference into a class that is being looked into counts for nothing: what holds
+        itself is remembered by jsonschema-rs when it is tried, and only that.
+        """
+        return self._guarded(self._unfold, self._schema, {})
+
+    def ways(self, depth: int) -> int:
+        """How many ways lead through the schema to parts of a value `depth` deep.
+
+        A union inside a union, reached by references, can be followed in 2⁶⁴ ways at the
+        depth that we let pass: as many as there may be reasons why a value does not fit.
+        """
+        return self._guarded(self._follow, self._schema, {}, depth)
+
+    def _guarded(self, count: Callable[..., int], *args: Any) -> int:
+        try:
+            return count(*args)
+        except RecursionError:  # a reference to a reference, and so on
+            return _MANY
+
+    def _unfold(self, part: JSON, counted: dict[int, int]) -> int:
+        if id(part) not in counted:
+            counted[id(part)] = 0
+            total = 1
+            for one in (*self._same(part), *parts_below(part)):
+                total += self._unfold(one, counted)
+            counted[id(part)] = min(total, _MANY)
+        return counted[id(part)]
+
+    def _follow(
+        self, part: JSON, counted: dict[tuple[int, int], int], depth: int
+    ) -> int:
+        key = (id(part), depth)
+        if key not in counted:
+            counted[key] = 0  # round and round in the same place: no new way
+            total = 1
+            for one in self._same(part):
+                total += self._follow(one, counted, depth)
+            for one in parts_below(part) if depth > 0 else ():
+                total += self._follow(one, counted, depth - 1)
+            counted[key] = min(total, _MANY)
+        return counted[key]
+
+    def _same(self, part: JSON) -> list[JSON]:
+        return [*self._targets.get(id(part), ()), *parts_of_same(part)]
+
+    def _visit(self, part: Mapping[str, JSON], base: str) -> None:
+        for keyword in ("$id", "id"):  # the latter is draft 4's
+            name = part.get(keyword)
+            if isinstance(name, str):
+                base, fragment = _resolved(base, name, f"{self._of}: {keyword}")
+                if fragment:  # an anchor, as draft 7 and before have it
+                    self._anchors[f"{base}#{fragment}"] = part
+                else:
+                    self._roots[base] = part
+        for keyword in _ANCHORS:
+            if isinstance(part.get(keyword), str):
+                self._anchors[f"{base}#{part[keyword]}"] = part
+        self._bases.append((base, part))
+        for one in parts_in(part):
+            self._visit(one, base)
+
+    def _find(self, base: str, reference: str, of: str) -> JSON:
+        target, fragment = _resolved(base, reference, of)
+        if target not in self._roots:
+            raise SchemaError(
+                f"{of} {reference!r} leads out of the schema, and nothing is fetched; put"
+                " what it means under $defs"
+            )
+        if fragment and not fragment.startswith("/"):
+            found = self._anchors.get(f"{target}#{fragment}")
+        else:
+            found = _pointed(self._roots[target], fragment)
+        if not isinstance(found, (dict, bool)):
+            raise SchemaError(f"{of} {reference!r} leads nowhere")
+        return found if isinstance(found, dict) else {}
+
+
+def _resolved(base: str, reference: str, of: str) -> tuple[str, str]:
+    if reference.startswith("#"):
+        # urljoin() knows no fragments of a `urn:`.
+        return base, reference[1:]
+    try:
+        target, fragment = urldefrag(urljoin(base, reference))
+    except ValueError:
+        raise SchemaError(f"{of} {reference!r} is no address") from None
+    return target, fragment
+
+
+def _pointed(schema: JSON, pointer: str) -> JSON:
+    for piece in unquote(pointer).split("/")[1:]:
+        key = piece.replace("~1", "/").replace("~0", "~")
+        if isinstance(schema, list) and key.isdecimal() and int(key) < len(schema):
+            schema = schema[int(key)]
+        elif isinstance(schema, dict) and key in schema:
+            schema = schema[key]
+        else:
+            return None
+    return schema

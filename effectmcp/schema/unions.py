@@ -1,0 +1,100 @@
+"""The members of a union, in an order that does not depend on how it was written.
+
+`int | str == str | int` in Python, and both `typing` and cattrs remember by equality: one
+may be handed out where the other was written, if it came first in its process. So the
+order of writing can mean nothing. Instead, the most specific of the members that fit is
+taken: a date before a text, a whole number before a number.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+import enum
+import uuid
+from types import NoneType, UnionType
+from typing import (
+    Annotated,
+    Any,
+    Final,
+    Literal,
+    TypeAlias,
+    Union,
+    get_args,
+    get_origin,
+)
+
+from ..forms import Format
+
+__all__ = ["identity_of", "is_union", "members_of", "unwrapped"]
+
+#: One text for all the types that Python holds to be equal.
+Identity: TypeAlias = str
+
+
+def is_union(annotation: Any) -> bool:
+    """Whether `annotation` offers a choice of types."""
+    return get_origin(annotation) in (Union, UnionType)
+
+
+def unwrapped(annotation: Any) -> tuple[Any, list[Any]]:
+    """The bare type, without NewType and Final, and the metadata around it."""
+    metadata: list[Any] = []
+    while True:
+        origin = get_origin(annotation)
+        if origin is Annotated:
+            annotation, *inner = get_args(annotation)
+            metadata[:0] = inner  # applied in order: the outermost has the last word
+        elif origin is Final:
+            (annotation,) = get_args(annotation)
+        elif hasattr(annotation, "__supertype__"):
+            annotation = annotation.__supertype__
+        else:
+            return annotation, metadata
+
+
+def members_of(annotation: Any) -> list[Any]:
+    """The members of a union, the most specific first, `None` last."""
+    return sorted(get_args(annotation), key=lambda one: (_rank(one), identity_of(one)))
+
+
+_CHOICE: Final = 0
+_SINGLE: Final[tuple[Any, ...]] = (
+    *(bool, int, float, dt.datetime, dt.date, dt.time),
+    *(uuid.UUID, decimal.Decimal, bytes),
+)
+_FORMATTED, _TEXT, _OTHER, _ANYTHING, _NULL = range(20, 25)  # beyond the single ones
+
+
+def _rank(annotation: Any) -> int:
+    bare, metadata = unwrapped(annotation)
+    if get_origin(bare) is Literal:
+        return _CHOICE
+    if isinstance(bare, type) and issubclass(bare, enum.Enum):
+        return _CHOICE
+    if bare in _SINGLE:
+        return 1 + _SINGLE.index(bare)
+    if bare is str:
+        is_formatted = any(isinstance(one, Format) for one in metadata)
+        return _FORMATTED if is_formatted else _TEXT
+    if bare is Any or bare is object:
+        return _ANYTHING
+    return _NULL if bare in (None, NoneType) else _OTHER
+
+
+def identity_of(annotation: Any) -> Identity:
+    """A text that two types have in common when they are equal."""
+    bare, metadata = unwrapped(annotation)
+    if metadata:
+        return f"Annotated[{identity_of(bare)}, {metadata!r}]"
+    origin, args = get_origin(bare), get_args(bare)
+    if origin is Literal:
+        return f"Literal[{', '.join(sorted(map(repr, args)))}]"
+    if is_union(bare):
+        return f"Union[{', '.join(sorted(map(identity_of, args)))}]"
+    if origin is not None:
+        return f"{identity_of(origin)}[{', '.join(map(identity_of, args))}]"
+    if isinstance(bare, type):
+        # Two classes made by one function have the same name.
+        return f"{bare.__module__}.{bare.__qualname__} {id(bare)}"
+    return repr(bare)

@@ -1,0 +1,104 @@
+"""attrs validators → keywords, where JSON Schema can say what they demand.
+
+All of it is checked by the class itself as well, when it is built: this is only so that
+a model is told beforehand, and of every problem at once. `matches_re` is told in the
+description: `\\d`, `\\w` and `$` do not mean in Python what they mean elsewhere.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Final
+
+from attrs import Attribute
+
+from ..canonical import JSON
+from ..forms.fields import is_finite
+from ..forms.validators import known_name, leaves, options_of
+from .written import written
+
+__all__ = ["apply_validators"]
+
+_KEYWORDS: Final = {
+    ">": "exclusiveMinimum",
+    ">=": "minimum",
+    "<": "exclusiveMaximum",
+    "<=": "maximum",
+}
+
+
+def apply_validators(schema: dict[str, JSON], attribute: Attribute[Any]) -> None:
+    """Tighten `schema` by what the attribute's validators demand."""
+    # A converter comes before the validators, and a schema speaks of what came before.
+    if attribute.validator is None or attribute.converter is not None:
+        return
+    target = _target(schema)
+    for validator, takes_none in leaves(attribute.validator):
+        # Where null is legal and the validator would refuse it, the class says so.
+        if target is schema or takes_none:
+            _apply(target, validator)
+        if known_name(validator) == "_MatchesReValidator":
+            words = f"must match {validator.pattern.pattern}"
+            said = schema.get("description")
+            schema["description"] = f"{said} ({words})" if said else f"M{words[1:]}"
+
+
+def _target(schema: dict[str, JSON]) -> dict[str, JSON]:
+    """The one schema in `schema` that validators speak of."""
+    members = [one for one in schema.get("anyOf", ()) if one != {"type": "null"}]
+    return members[0] if len(members) == 1 else schema
+
+
+def _apply(schema: dict[str, JSON], validator: Any) -> None:
+    match known_name(validator):
+        case "_NumberValidator":
+            _bound(schema, validator.compare_op, validator.bound)
+        case "_MinLengthValidator":
+            _length(schema, "min", validator.min_length, max)
+        case "_MaxLengthValidator":
+            _length(schema, "max", validator.max_length, min)
+        case "_InValidator":
+            _choices(schema, options_of(validator))
+        case _:
+            pass  # the class has the last word
+
+
+def _bound(schema: dict[str, JSON], operator: str, bound: Any) -> None:
+    if schema.get("type") not in ("integer", "number") or "enum" in schema:
+        return  # dates have bounds as well
+    if type(bound) not in (int, float) or not is_finite(bound):
+        return
+    keyword = _KEYWORDS[operator]
+    if schema["type"] == "integer" and type(bound) is float:
+        # Whole, since not everybody who reads a schema expects half an integer's bound.
+        bound = math.ceil(bound) if operator in (">=", "<") else math.floor(bound)
+    pick = max if operator[0] == ">" else min
+    schema[keyword] = pick(schema.get(keyword, bound), bound)
+
+
+def _length(schema: dict[str, JSON], which: str, length: int, pick: Any) -> None:
+    type_ = schema.get("type")
+    if type_ == "string" and schema.keys().isdisjoint({"enum", "oneOf", "pattern"}):
+        if schema.get("format") in ("date", "date-time", "uuid"):
+            return
+        keyword = f"{which}Length"
+    elif type_ == "array" and "prefixItems" not in schema:
+        keyword = f"{which}Items"
+    elif type_ == "object":
+        keyword = f"{which}Properties"
+    else:
+        return
+    schema[keyword] = pick(schema.get(keyword, length), length)
+
+
+def _choices(schema: dict[str, JSON], options: list[Any] | None) -> None:
+    if options is None:
+        return
+    values = [written(option)[0] for option in options]
+    if "enum" in schema:
+        left = [one for one in schema["enum"] if one in values]
+        # An empty choice would be no schema; the class refuses everything by itself.
+        schema["enum"] = left or schema["enum"]
+    elif schema.get("type") == "string" and schema.keys() <= {"type", "description"}:
+        if values and all(type(option) is str for option in options):
+            schema["enum"] = list(dict.fromkeys(values))

@@ -1,0 +1,134 @@
+"""A Python value → plain JSON, by what it is.
+
+Not by its annotation: the check that follows holds it against that, and names the place
+where the two differ. `build.py` is the way back.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import decimal
+import enum
+import math
+import uuid
+from collections.abc import Iterable, Mapping, Set
+from functools import cache
+from typing import Any, Final
+
+import attrs
+
+from ..canonical import JSON, MAX_DEPTH, dumps
+from ..errors import CanonicalError
+from .problems import Problem, put_below
+
+__all__ = ["is_by_value", "written"]
+
+_SCALARS: Final = frozenset({str, int, float, bool, type(None)})
+
+
+@cache
+def is_by_value(class_: type[enum.Enum]) -> bool:
+    """Whether the members of an Enum travel by value: each is a scalar of JSON.
+
+    Otherwise they travel by name.
+    """
+    return all(
+        type(member.value) in _SCALARS
+        and (type(member.value) is not float or math.isfinite(member.value))
+        for member in class_
+    )
+
+
+def written(value: Any) -> tuple[JSON, list[Problem]]:
+    """`value` as plain JSON, and what in it has no such form."""
+    problems: list[Problem] = []
+    return _written(value, problems, MAX_DEPTH), problems
+
+
+def _written(value: Any, problems: list[Problem], room: int) -> JSON:
+    if type(value) in _SCALARS:
+        return value
+    if isinstance(value, enum.Enum):
+        return value.value if is_by_value(type(value)) else value.name
+    match value:
+        case dt.datetime() | dt.date() | dt.time():
+            return value.isoformat()
+        case uuid.UUID() | decimal.Decimal():
+            return str(value)
+        case bytes():
+            return value.hex()
+        case str():
+            return str.__str__(value)
+        case int():
+            return int(value)
+        case float():
+            return float(value)
+        case _:
+            return _container(value, problems, room)
+
+
+def _container(value: Any, problems: list[Problem], room: int) -> JSON:
+    if room <= 0:
+        problems.append(("", f"is nested deeper than {MAX_DEPTH} levels"))
+        return None
+    pairs: Iterable[tuple[str | int, Any]]
+    if attrs.has(type(value)):
+        pairs = [
+            (attribute.alias or attribute.name, getattr(value, attribute.name))
+            for attribute in attrs.fields(type(value))
+            if attribute.init
+        ]
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        pairs = [
+            (field.name, getattr(value, field.name))
+            for field in dataclasses.fields(value)
+            if field.init
+        ]
+    elif isinstance(value, Mapping):
+        pairs = _entries(value, problems)
+    elif isinstance(value, (list, tuple)):
+        return _items(value, problems, room)
+    elif isinstance(value, Set):
+        # A set's order differs from process to process.
+        return sorted(_items(value, problems, room), key=_order)
+    else:
+        words = f"is of type {type(value).__qualname__}, which JSON cannot say"
+        problems.append(("", words))
+        return None
+    made = {}
+    for name, item in pairs:
+        before = len(problems)
+        made[name] = _written(item, problems, room - 1)
+        put_below(problems, before, name)
+    return made
+
+
+def _entries(
+    value: Mapping[Any, Any], problems: list[Problem]
+) -> list[tuple[str, Any]]:
+    pairs = []
+    for key, item in value.items():
+        name = _written(key, problems, 0)
+        if type(name) is not str:
+            words = f"has the key {key!r}, where JSON has only texts as keys"
+            problems.append(("", words))
+        else:
+            pairs.append((name, item))
+    return pairs
+
+
+def _items(value: Iterable[Any], problems: list[Problem], room: int) -> list[JSON]:
+    made = []
+    for index, item in enumerate(value):
+        before = len(problems)
+        made.append(_written(item, problems, room - 1))
+        put_below(problems, before, index)
+    return made
+
+
+def _order(item: JSON) -> bytes:
+    try:
+        return dumps(item)
+    except CanonicalError:  # said by the check that follows
+        return b""

@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+import pytest
+
+from effectmcp import SchemaError
+from effectmcp.schema.functions import read_signature
+
+
+def plain(a: int, b: str = "x") -> str:
+    """Say it.
+
+    Args:
+        a: How often.
+    """
+    return b * a
+
+
+class Shop:
+    def order(self, a: int) -> int:
+        return a
+
+    def __call__(self, b: int) -> int:
+        """Called."""
+        return b
+
+
+@attrs.frozen
+class Made:
+    c: int
+
+
+@functools.wraps(plain)
+def wrapped(*args: Any, **kwargs: Any) -> Any:
+    return plain(*args, **kwargs)
+
+
+@pytest.mark.parametrize(
+    ("function", "name", "parameters"),
+    [
+        (plain, "plain", ["a", "b"]),
+        (wrapped, "plain", ["a", "b"]),
+        (functools.partial(functools.partial(plain, b="y"), 1), "plain", ["b"]),
+        (Shop().order, "Shop.order", ["a"]),
+        (Shop(), "Shop", ["b"]),
+        (Made, "Made", ["c"]),
+    ],
+)
+def test_signatures(function: Callable[..., Any], name: str, parameters: Any) -> None:
+    found = read_signature(function)
+    assert found.name == name
+    assert [parameter.name for parameter in found.parameters] == parameters
+    assert found.hints.keys() >= set(parameters)
+
+
+def test_signature_has_the_docstring() -> None:
+    assert read_signature(plain).docstring.summary == "Say it."
+    assert read_signature(plain).docstring.entries == {"a": "How often."}
+
+
+def test_signature_of_what_has_none_is_refused() -> None:
+    with pytest.raises(SchemaError, match="dict: Python knows no signature"):
+        read_signature(dict)
