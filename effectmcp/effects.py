@@ -39,6 +39,7 @@ from .errors import Declined, Dismissed, UsageError
 from .forms.form import Form, form_of
 
 __all__ = [
+    "LOG_LEVELS",
     "PROVIDED",
     "Accepted",
     "Branch",
@@ -89,6 +90,12 @@ E = TypeVar("E")
 F = TypeVar("F")
 V = TypeVar("V")
 P = ParamSpec("P")
+
+#: As in syslog (RFC 5424), the least important first.
+LOG_LEVELS: Final = (
+    *("debug", "info", "notice", "warning"),
+    *("error", "critical", "alert", "emergency"),
+)
 
 #: Called with each effect as it is built. None but in development mode, where an effect
 #: that nobody performs is a bug worth a warning; a global costs 20 ns, a hook 60.
@@ -196,6 +203,14 @@ def _check_message(effect: InputRequest[Any], message: object) -> None:
             f"{type(effect).__name__}(): the message comes first and is a text, not"
             f" {message!r}"
         )
+
+
+def _check_type(
+    effect: Effect[Any], name: str, value: object, noun: str, *types: type
+) -> None:
+    # What a client cannot read is better refused on the line that wrote it.
+    if not isinstance(value, types) or isinstance(value, bool):
+        raise UsageError(f"{type(effect).__name__}({name}={value!r}): give {noun}")
 
 
 @frozen(init=False, eq=False, repr=False)
@@ -360,6 +375,8 @@ class ElicitUrl(InputRequest[T_co]):
         key: str | None = None,
         otherwise: Any = NOTHING,
     ) -> None:
+        _check_message(self, message)
+        _check_type(self, "url", url, "a text", str)
         _set(self, "message", message)
         _set(self, "url", url)
         _set(self, "key", key)
@@ -484,6 +501,11 @@ class Sample(InputRequest[T_co]):
         _set(self, "temperature", temperature)
         _set(self, "stop_sequences", tuple(stop_sequences))
         _set(self, "preferences", preferences)
+        _check_type(self, "max_tokens", max_tokens, "a whole number", int)
+        if system is not None:
+            _check_type(self, "system", system, "a text", str)
+        if temperature is not None:
+            _check_type(self, "temperature", temperature, "a number", int, float)
         if keep not in ("all", "text"):
             raise UsageError(f"Sample(keep={keep!r}): give 'all' or 'text'")
         _set(self, "keep", keep)
@@ -943,6 +965,15 @@ class Progress(Effect[None]):
     total: float | None = None
     message: str | None = None
 
+    def __attrs_post_init__(self) -> None:
+        _check_type(self, "done", self.done, "a number", int, float)
+        if self.total is not None:
+            _check_type(self, "total", self.total, "a number", int, float)
+        if self.message is not None:
+            _check_type(self, "message", self.message, "a text", str)
+        if _built is not None:
+            _built(self)
+
 
 @frozen(eq=False, repr=False)
 class Log(Effect[None]):
@@ -956,6 +987,15 @@ class Log(Effect[None]):
     ]
     data: Any
     logger: str | None = None
+
+    def __attrs_post_init__(self) -> None:
+        if self.level not in LOG_LEVELS:
+            known = ", ".join(LOG_LEVELS)
+            raise UsageError(f"Log({self.level!r}, ...): the level is one of {known}")
+        if self.logger is not None:
+            _check_type(self, "logger", self.logger, "a text", str)
+        if _built is not None:
+            _built(self)
 
 
 @frozen(init=False, eq=False, repr=False)

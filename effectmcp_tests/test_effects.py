@@ -504,3 +504,50 @@ def test_elicit_form_of_a_class() -> None:
 
     elicit = Elicit("Who?", Person)
     assert elicit.spec.build({"name": "Ann"}) == Person("Ann")
+
+
+@pytest.mark.parametrize(
+    ("class_", "args", "words"),
+    [
+        (ElicitUrl, {"message": 5, "url": "https://a.example"}, "message comes first"),
+        (ElicitUrl, {"message": "a", "url": 5}, "ElicitUrl(url=5): give a text"),
+        (
+            Sample,
+            {"messages": "a", "max_tokens": "5"},
+            "(max_tokens='5'): give a whole",
+        ),
+        (Sample, {"messages": "a", "max_tokens": True}, "Sample(max_tokens=True)"),
+        (Sample, {"messages": "a", "system": 5}, "Sample(system=5): give a text"),
+        (Sample, {"messages": "a", "temperature": "x"}, "give a number"),
+        (Progress, {"done": "half"}, "Progress(done='half'): give a number"),
+        (Progress, {"done": 1, "total": "2"}, "Progress(total='2')"),
+        (Progress, {"done": 1, "message": 3}, "Progress(message=3): give a text"),
+        (Log, {"level": "loud", "data": "x"}, "the level is one of debug, info"),
+        (Log, {"level": "info", "data": "x", "logger": 5}, "Log(logger=5)"),
+    ],
+)
+def test_what_no_client_could_read_is_refused(
+    class_: Any, args: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(UsageError) as caught:
+        class_(**args)
+    assert words in str(caught.value)
+
+
+def test_sample_with_everything_is_legal() -> None:
+    sample = Sample("a", max_tokens=5, system="b", temperature=1)
+    assert (sample.system, sample.temperature) == ("b", 1)
+
+
+@pytest.mark.parametrize("effect", [Confirm("Sure?"), Now()], ids=repr)
+def test_effect_is_neither_true_nor_false(effect: Effect[Any]) -> None:
+    """`if Confirm("Sure?"):` would ask nobody and go on."""
+    with pytest.raises(UsageError, match="a forgotten `yield from`"):
+        bool(effect)
+
+
+def test_building_is_told_in_development(monkeypatch: pytest.MonkeyPatch) -> None:
+    built: list[Effect[Any]] = []
+    monkeypatch.setattr(effects, "_built", built.append)
+    made = [Progress(1, 2, "half"), Log("info", "x", "shop"), Confirm("Sure?")]
+    assert built == made

@@ -129,6 +129,12 @@ def test_divergence_error_public_text_names_no_source() -> None:
     assert DivergenceError.PUBLIC == (
         "The server changed while this call was in progress; start again."
     )
+    assert DivergenceError("stop", REPORT).public == DivergenceError.PUBLIC
+
+
+def test_divergence_error_of_a_parked_flow_says_that_it_waits() -> None:
+    error = DivergenceError("park", REPORT)
+    assert error.public == "The server changed while this was in progress; it waits."
 
 
 @pytest.mark.parametrize("error", FLOW_ERRORS, ids=repr)

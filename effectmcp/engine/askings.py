@@ -186,7 +186,7 @@ def read_answer(
                 return "refused", dumps([code, message, answer.data])
             except CanonicalError:
                 return "refused", dumps([code, message, None])
-        case Unfit():
+        case _:
             raise answer
 
 

@@ -225,11 +225,6 @@ class Intake:
                 f"{type(subject).__name__}: a lone surrogate in the text, which no"
                 " client can read"
             ) from None
-        except (AttributeError, TypeError, ValueError) as exc:
-            raise UsageError(
-                f"{type(subject).__name__}() was given something that it cannot use:"
-                f" {exc}"
-            ) from None
         name = kind.name
         if explicit is None:
             nth = node.ordinals.get(name, 0) + 1

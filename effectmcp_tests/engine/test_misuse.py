@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import asyncio
 from contextvars import Context
 from typing import Any
 
 import pytest
+import trio
 
 from effectmcp import (
+    Accepted,
     CanonicalError,
     Confirm,
     Elicit,
@@ -15,6 +18,7 @@ from effectmcp import (
     Sample,
     UsageError,
 )
+from effectmcp.engine import Asked, Raised, Run
 from effectmcp.engine.branches import Node
 from effectmcp.engine.misuse import (
     forgotten,
@@ -23,6 +27,8 @@ from effectmcp.engine.misuse import (
     text_of,
     translated,
 )
+
+from ..helpers import FLOW_ID, run
 
 
 def ask() -> Flow[bool]:
@@ -138,3 +144,43 @@ def test_not_an_effect_of_a_foreign_await(value: object) -> None:
     assert "Step(...)" in text
     assert "Gather(...)" in text
     running.close()
+
+
+# ---- foreign awaits ----
+
+
+async def over_asyncio() -> bool:
+    await asyncio.sleep(0.1)
+    return await Confirm("Sure?")
+
+
+async def over_trio() -> bool:
+    await trio.sleep(0.1)
+    return await Confirm("Sure?")
+
+
+@pytest.mark.parametrize("handler", [over_asyncio, over_trio])
+def test_foreign_await_without_its_loop_is_explained(handler: Any) -> None:
+    stop = run(handler).start()
+    assert isinstance(stop, Raised)
+    assert isinstance(stop.error, UsageError)
+    assert "a handler may await effects only" in str(stop.error)
+    assert isinstance(stop.error.__cause__, RuntimeError)
+
+
+def test_args_that_are_no_tuple_are_refused() -> None:
+    with pytest.raises(UsageError, match="args are a tuple, not 'Dune'"):
+        Run(ask, "Dune", flow_id=FLOW_ID)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("content", [False, "yes", []])
+def test_consent_is_no_content(content: Any) -> None:
+    """`False` is no way of saying yes."""
+    one = run(ask)
+    stop = one.start()
+    assert isinstance(stop, Asked)
+    stop = one.answered({stop.questions[0].key: Accepted(content)})
+    assert isinstance(stop, Asked)
+    assert stop.questions[0].problems == (
+        "the answer has no content; accept, decline or dismiss",
+    )

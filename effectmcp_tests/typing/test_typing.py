@@ -23,7 +23,7 @@ def marked(path: Path) -> set[int]:
 
 def mypy(path: Path) -> set[int]:
     if find_spec("mypy") is None:
-        pytest.skip("mypy is not installed: pip install effectmcp[dev]")
+        pytest.skip("mypy is not installed: pip install -e '.[dev]'")
     done = subprocess.run(
         [sys.executable, "-m", "mypy", "--no-error-summary", str(path)],
         capture_output=True,
@@ -39,7 +39,7 @@ def mypy(path: Path) -> set[int]:
 def pyright(path: Path) -> set[int]:
     command = shutil.which("pyright", path=str(Path(sys.executable).parent))
     if command is None:
-        pytest.skip("pyright is not installed: pip install effectmcp[dev]")
+        pytest.skip("pyright is not installed: pip install -e '.[dev]'")
     done = subprocess.run(
         [command, "--outputjson", "--pythonpath", sys.executable, str(path)],
         capture_output=True,
