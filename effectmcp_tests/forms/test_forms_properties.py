@@ -25,7 +25,9 @@ from effectmcp.canonical import MAX_SAFE_INTEGER, dumps, loads
 from effectmcp.errors import FormError
 from effectmcp.forms import Form, Unfit, form_of
 
-jsonschema_rs = pytest.importorskip("jsonschema_rs", reason="the referee: pip install -e '.[testing]'")
+jsonschema_rs = pytest.importorskip(
+    "jsonschema_rs", reason="the referee: pip install -e '.[testing]'"
+)
 
 JSONSchema = dict[str, Any]
 
