@@ -106,6 +106,10 @@ def make_field(
     )
 
 
+#: `type X = X | None` has no end, and nothing sane has more than a few.
+_MAX_WRAPPERS: Final = 100
+
+
 # ---- annotations --------------------------------------------------------------------
 
 
@@ -113,7 +117,7 @@ def _unwrap(annotation: Any, of: str) -> tuple[Any, list[Any], bool]:
     """The bare type, the metadata around it, and whether `None` was offered."""
     metadata: list[Any] = []
     optional = False
-    while True:
+    for _ in range(_MAX_WRAPPERS):
         origin = get_origin(annotation)
         if origin is Annotated:
             annotation, *inner = get_args(annotation)
@@ -134,6 +138,7 @@ def _unwrap(annotation: Any, of: str) -> tuple[Any, list[Any], bool]:
             annotation = annotation.__value__  # type Size = Literal["s", "l"]
         else:
             return annotation, metadata, optional
+    raise FormError(f"{of}: the type {annotation} is made of nothing but itself")
 
 
 def _schema(annotation: Any, of: str) -> tuple[dict[str, JSON], Any, Any]:

@@ -8,7 +8,7 @@
 
 What is checked is the *published schema*, compiled once, so what a client was shown and
 what the server accepts cannot drift apart. What Python says beyond it (`matches_re`,
-validators and converters of your own, a set's idea of equality) is heard afterwards,
+validators and converters of your own, what is equal in a set) is heard afterwards,
 from arguments that fit so far, again all of it at once.
 
 `RawSchema` is for schemas that an author writes by hand. It needs jsonschema-rs, and

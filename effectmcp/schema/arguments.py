@@ -55,14 +55,15 @@ class Arguments:
                 its schema.
         """
         problems = unreadable(value)
+        checked: Any = None  # what was not checked is not built, either
         if not problems:
-            value, problems = self._check.find(value)
+            checked, problems = self._check.find(value)
         kwargs: dict[str, Any] = {}
-        if type(value) is dict and not any(path == "" for path, _ in problems):
+        if type(checked) is dict and not any(path == "" for path, _ in problems):
             bad = tuple(path for path, _ in problems)
             for name, build in self._builds.items():
-                if name in value and not _is_bad(name, bad):
-                    kwargs[name], more = build(value[name])
+                if name in checked and not _is_bad(name, bad):
+                    kwargs[name], more = build(checked[name])
                     problems += [
                         (path_step(name) + path, words) for path, words in more
                     ]
@@ -114,7 +115,7 @@ def input_of(function: Callable[..., Any], *, skip: Collection[str] = ()) -> Arg
         else:
             add_default(schema, default)
         properties[name] = schema
-    document = schemas.document(object_of(properties, required))
+    document = schemas.document(object_of(properties, required), signature.name)
     check = make_check(document)
     return Arguments(
         schema=document,

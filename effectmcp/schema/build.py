@@ -10,9 +10,9 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 import enum
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, MutableSet
 from functools import cache
-from typing import Any, TypeAlias, get_origin
+from typing import Any, TypeAlias, get_args, get_origin
 
 import attrs
 
@@ -21,9 +21,10 @@ from ..forms.classes import make_judge
 from ..forms.fields import Field
 from ..forms.formats import parse_date, parse_datetime
 from ..forms.validators import complaint
-from .checks import Picked
+from .checks import Picked, has_equals
 from .classes import Part, parts_of
 from .problems import Problem, path_step
+from .types import MAPPINGS, SETS
 from .unions import is_union, members_of
 from .written import is_by_value
 
@@ -69,7 +70,42 @@ def _converter() -> Any:
         lambda value, type_: made.structure(value, type_.__value__),
     )
     made.register_structure_hook_factory(_has_parts, lambda t: _built(made, t))
+    made.register_structure_hook_func(_is_set, _set_of(made))
+    made.register_structure_hook_func(_has_keys, _dict_of(made))
     return made
+
+
+# What differs in JSON may be equal in Python: a UUID has two spellings, a time has many.
+def _set_of(made: Any) -> Callable[[list[Any], Any], Any]:
+    def structure(value: list[Any], type_: Any) -> Any:
+        (item,) = get_args(type_)
+        items = made.structure(value, list[item])  # type: ignore[valid-type]
+        if has_equals(items):
+            raise ValueError("must not have the same item twice")
+        return (set if _origin(type_) in (set, MutableSet) else frozenset)(items)
+
+    return structure
+
+
+def _dict_of(made: Any) -> Callable[[Mapping[str, Any], Any], Any]:
+    def structure(value: Mapping[str, Any], type_: Any) -> Any:
+        key, item = get_args(type_)
+        keys = [made.structure(name, key) for name in value]
+        if has_equals(keys):
+            raise ValueError("must not have the same key twice")
+        items = _structured(made, dict.fromkeys(value, item), value, type_)
+        return dict(zip(keys, items.values(), strict=True))
+
+    return structure
+
+
+def _is_set(type_: Any) -> bool:
+    return _origin(type_) in SETS and bool(get_args(type_))
+
+
+def _has_keys(type_: Any) -> bool:
+    args = get_args(type_)
+    return _origin(type_) in MAPPINGS and bool(args) and args[0] is not str
 
 
 def _origin(type_: Any) -> Any:

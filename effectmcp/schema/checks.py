@@ -9,7 +9,8 @@ so that nobody decides again.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Hashable, Mapping
 from functools import cache
 from typing import Any, Final, TypeAlias
 
@@ -30,6 +31,7 @@ __all__ = [
     "check_simple",
     "check_string",
     "equality_key",
+    "has_equals",
     "has_twins",
     "size_check",
     "type_of",
@@ -276,9 +278,22 @@ _WORDS: Final = {
 }
 
 
+#: Values that are not equal and have one hash: more than chance would have it. A set of
+#: numbers that a client made for one hash takes quadratic time.
+_MAX_ALIKE: Final = 64
+
+
+def has_equals(values: Collection[Hashable]) -> bool:
+    """Whether two of the values are equal, or too many were made to look alike."""
+    hashes = Counter(map(hash, values))
+    if len(hashes) == len(values):
+        return False
+    return max(hashes.values()) > _MAX_ALIKE or len(set(values)) < len(values)
+
+
 def has_twins(items: list[JSON]) -> bool:
     """Whether two of the items are equal, as JSON has it."""
-    return len({equality_key(item) for item in items}) < len(items)
+    return has_equals([equality_key(item) for item in items])
 
 
 def type_of(value: JSON) -> str:

@@ -40,16 +40,35 @@ def make_check(schema: Mapping[str, JSON]) -> Check:
         SchemaError: when a type is made of nothing but itself.
     """
     maker = _Maker(schema)
+    for name in schema.get("$defs", {}):
+        if _is_endless(name, schema["$defs"]):
+            raise SchemaError(
+                f"{name} is a union of itself and has no end; put a list, a dict or a"
+                " class in between"
+            )
     check = maker.make(schema)
-    try:
-        check.find(None)
-        _drop_unfit_defaults(schema, maker)
-    except RecursionError:
-        raise SchemaError(
-            "a type that is a union of itself has no end; put a list, a dict or a class"
-            " in between"
-        ) from None
+    _drop_unfit_defaults(schema, maker)
     return check
+
+
+def _is_endless(name: str, defs: Mapping[str, JSON]) -> bool:
+    seen: set[str] = set()
+    todo = [defs[name]]
+    while todo:
+        schema = todo.pop()
+        todo += schema.get("anyOf", ())
+        if "$ref" in schema:
+            found = _name_of(schema["$ref"])
+            if found == name:
+                return True
+            if found not in seen:
+                seen.add(found)
+                todo.append(defs[found])
+    return False
+
+
+def _name_of(reference: str) -> str:
+    return reference.removeprefix("#/$defs/")
 
 
 def _drop_unfit_defaults(schema: Mapping[str, JSON], maker: _Maker) -> None:
@@ -66,7 +85,7 @@ class _Maker:
 
     def make(self, schema: Mapping[str, JSON]) -> Check:
         if "$ref" in schema:
-            return self._reference(schema["$ref"].removeprefix("#/$defs/"))
+            return self._reference(_name_of(schema["$ref"]))
         if "anyOf" in schema:
             return _union([self.make(member) for member in schema["anyOf"]])
         if "oneOf" in schema:
@@ -204,10 +223,12 @@ def _union(members: list[Check]) -> Check:
                 return Picked(index, made)
             close.append((member, problems))
         if len(close) > 1:
-            close = [one for one in close if _has_tags(one[0], value)]
-        # Somebody who meant the one cares nothing for the problems with the others.
-        if len(close) == 1:
-            found.problems += close[0][1]
+            close = [one for one in close if _has_tags(one[0], value)] or close
+        # Somebody who meant the one cares nothing for the problems with the others. Of
+        # several lists, the one that was probably meant: there is no name to tell apart.
+        if close and len({member.noun for member, _ in close}) == 1:
+            _, nearest = min(close, key=lambda one: len(one[1]))
+            found.problems += nearest
         else:
             found.add(words)
         return value

@@ -44,12 +44,6 @@ def read_signature(function: Callable[..., Any]) -> Signature:
         inner = inner.func
     name = getattr(inner, "__qualname__", type(inner).__qualname__)
     text = inspect.getdoc(inner) or ""
-    if isinstance(inner, type):
-        of = inner.__init__  # type: ignore[misc]
-    elif inspect.isroutine(inner):
-        of = inspect.unwrap(inner)
-    else:
-        of = type(inner).__call__  # a callable object
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):
@@ -59,6 +53,34 @@ def read_signature(function: Callable[..., Any]) -> Signature:
     return Signature(
         name=name,
         parameters=list(signature.parameters.values()),
-        hints=hints_of(of, name),
+        hints=_hints(_annotated(inner), signature, name),
         docstring=parse_docstring(text),
     )
+
+
+def _annotated(function: Any) -> Any:
+    """What has the annotations of `function`."""
+    while True:
+        if isinstance(function, functools.partial):
+            function = function.func
+        elif isinstance(function, type):
+            return function.__init__  # type: ignore[misc]
+        elif hasattr(function, "__wrapped__"):
+            function = function.__wrapped__
+        elif inspect.isroutine(function):
+            return function
+        else:
+            function = type(function).__call__  # a callable object
+
+
+def _hints(of: Any, signature: inspect.Signature, name: str) -> dict[str, Any]:
+    hints = hints_of(of, name)
+    as_written = getattr(of, "__annotations__", {})
+    for parameter in signature.parameters.values():
+        annotation = parameter.annotation
+        if annotation is parameter.empty:
+            continue
+        # A decorator may have written another signature, in `__signature__`.
+        if as_written.get(parameter.name, parameter.empty) != annotation:
+            hints[parameter.name] = annotation
+    return hints

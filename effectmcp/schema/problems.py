@@ -31,6 +31,9 @@ MAX_PROBLEMS: Final = 100
 
 _MAX_KEY: Final = 80
 
+#: Python itself writes and reads no number of more than 4,300 digits.
+_MAX_BITS: Final = 4_000 * 10 // 3
+
 
 def path_step(key: str | int) -> str:
     """One step of a path: `.age`, `[1]`, `["two words"]`."""
@@ -83,6 +86,9 @@ def _unreadable(value: JSON, room: int) -> Iterator[Problem]:
     elif type_ is float:
         if not math.isfinite(value):
             yield "", "must be a finite number"
+    elif type_ is int:
+        if value.bit_length() > _MAX_BITS:
+            yield "", "must be a number of at most 4,000 digits"
     elif type_ is dict or type_ is list:
         if room <= 0:
             yield "", f"must not be nested deeper than {MAX_DEPTH} levels"
@@ -100,7 +106,7 @@ def _unreadable(value: JSON, room: int) -> Iterator[Problem]:
                 )
             for path, words in _unreadable(item, room - 1):
                 yield path_step(key) + path, words
-    elif type_ is not int and type_ is not bool and value is not None:
+    elif type_ is not bool and value is not None:
         yield "", f"is of type {type_.__qualname__}, which JSON does not know"
 
 

@@ -41,6 +41,8 @@ DIALECTS: Final = {
     "http://json-schema.org/draft-04/schema": "Draft4Validator",
 }
 
+_DRAFTS: Final = {"Draft4Validator": 4, "Draft6Validator": 6, "Draft7Validator": 7}
+
 _DEFAULT: Final = "https://json-schema.org/draft/2020-12/schema"
 
 #: How often a value may have to be looked at to say what is wrong with it.
@@ -86,7 +88,7 @@ class RawSchema:
     def __init__(self, schema: Mapping[str, JSON], *, of: str = "the schema") -> None:
         self.schema: Final = _copied(schema, of)
         class_ = _dialect(self.schema, of)
-        self._document = Document(self.schema, of)
+        self._document = Document(self.schema, of, draft=_DRAFTS.get(class_))
         if self._document.unfolded() > MAX_PARTS:
             raise SchemaError(
                 f"{of} unfolds into more than {MAX_PARTS:,} schemas, and checking that"
@@ -126,6 +128,12 @@ class RawSchema:
 
 def _said(exc: Any) -> str:
     words = str(getattr(exc, "message", None) or exc)
+    if words.startswith("False schema"):
+        # {"type": "object", "additionalProperties": false} is what a tool without
+        # arguments publishes.
+        path = getattr(exc, "schema_path", ())
+        is_extra = path[-1:] == ["additionalProperties"]
+        return "additional properties are not allowed" if is_extra else "is not allowed"
     return words if len(words) <= _MAX_WORDS else words[:_MAX_WORDS] + "…"
 
 

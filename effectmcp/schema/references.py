@@ -40,20 +40,27 @@ class Document:
     Args:
         schema: The schema.
         of: What messages call it.
+        draft: 4, 6 or 7; of a later dialect, nothing.
 
     Raises:
         SchemaError: naming a reference that leads out of it, or nowhere.
     """
 
-    def __init__(self, schema: Mapping[str, JSON], of: str) -> None:
+    def __init__(
+        self, schema: Mapping[str, JSON], of: str, *, draft: int | None = None
+    ) -> None:
+        self._id = "id" if draft == 4 else "$id"
+        # Up to draft 7, nothing counts beside a `$ref`.
+        self._is_ref_alone = draft is not None
         self._schema = schema
         self._of = of
         self._roots: dict[str, JSON] = {_NAMELESS: schema}
         self._anchors: dict[str, JSON] = {}
         self._bases: list[tuple[str, Mapping[str, JSON]]] = []
+        self._seen: set[int] = set()
         self._visit(schema, _NAMELESS)
         self._targets: dict[int, list[JSON]] = {}
-        for base, part in self._bases:
+        for base, part in self._bases:  # longer for what stands under unknown keywords
             for keyword in _REFERENCES:
                 # Of another type, the metaschema has something to say about it.
                 if isinstance(part.get(keyword), str):
@@ -109,18 +116,18 @@ class Document:
         return [*self._targets.get(id(part), ()), *parts_of_same(part)]
 
     def _visit(self, part: Mapping[str, JSON], base: str) -> None:
-        for keyword in ("$id", "id"):  # the latter is draft 4's
-            name = part.get(keyword)
-            if isinstance(name, str):
-                base, fragment = _resolved(base, name, f"{self._of}: {keyword}")
-                if fragment:  # an anchor, as draft 7 and before have it
-                    self._anchors[f"{base}#{fragment}"] = part
-                else:
-                    self._roots[base] = part
+        name = part.get(self._id)
+        if isinstance(name, str) and not (self._is_ref_alone and "$ref" in part):
+            base, fragment = _resolved(base, name, f"{self._of}: {self._id}")
+            if fragment:  # an anchor, as draft 7 and before have it
+                self._anchors[f"{base}#{fragment}"] = part
+            else:
+                self._roots[base] = part
         for keyword in _ANCHORS:
             if isinstance(part.get(keyword), str):
                 self._anchors[f"{base}#{part[keyword]}"] = part
         self._bases.append((base, part))
+        self._seen.add(id(part))
         for one in parts_in(part):
             self._visit(one, base)
 
@@ -137,7 +144,12 @@ class Document:
             found = _pointed(self._roots[target], fragment)
         if not isinstance(found, (dict, bool)):
             raise SchemaError(f"{of} {reference!r} leads nowhere")
-        return found if isinstance(found, dict) else {}
+        if isinstance(found, bool):
+            return {}
+        if id(found) not in self._seen:
+            # Under a keyword that nobody knows, and all the same a schema by now.
+            self._visit(found, target)
+        return found
 
 
 def _resolved(base: str, reference: str, of: str) -> tuple[str, str]:
@@ -151,10 +163,14 @@ def _resolved(base: str, reference: str, of: str) -> tuple[str, str]:
     return target, fragment
 
 
+def _is_index(key: str) -> bool:
+    return key.isdecimal() and len(key) < 10
+
+
 def _pointed(schema: JSON, pointer: str) -> JSON:
     for piece in unquote(pointer).split("/")[1:]:
         key = piece.replace("~1", "/").replace("~0", "~")
-        if isinstance(schema, list) and key.isdecimal() and int(key) < len(schema):
+        if isinstance(schema, list) and _is_index(key) and int(key) < len(schema):
             schema = schema[int(key)]
         elif isinstance(schema, dict) and key in schema:
             schema = schema[key]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Coroutine, Generator, Mapping
+from inspect import Signature
 from types import NoneType
 from typing import Any, Final, get_args, get_origin
 
@@ -63,19 +64,21 @@ def output_of(annotation: Any, *, content: Collection[type] = ()) -> Output | No
     `None`, blocks of content and lists of them, and unions of these.
 
     Args:
-        annotation: The return annotation, resolved; of a generator or a coroutine, what
-            it returns in the end: `Flow[Receipt]` is read as `Receipt`.
+        annotation: The return annotation, resolved, or `Signature.empty`; of a generator
+            or a coroutine, what it returns in the end: `Flow[Receipt]` is read as
+            `Receipt`.
         content: Classes of content blocks and of whole results.
 
     Raises:
         SchemaError: naming the part that JSON Schema cannot say.
     """
-    while get_origin(annotation) in (Generator, Coroutine):
-        annotation = get_args(annotation)[2]
-    if _is_content(annotation, tuple(content)):
+    while (get_origin(annotation) or annotation) in (Generator, Coroutine):
+        annotation = (*get_args(annotation), Any, Any, Any)[2]  # a bare one has none
+    if annotation is Signature.empty or _is_content(annotation, tuple(content)):
         return None
     schemas = Schemas(output=True)
-    schema = schemas.document(schemas.of(annotation, "the result"))
+    of = "the result"
+    schema = schemas.document(schemas.of(annotation, of), of)
     return Output(schema=schema, check=make_check(schema))
 
 

@@ -14,6 +14,7 @@ import collections.abc as cabc
 import datetime as dt
 import decimal
 import enum
+import typing
 import uuid
 from types import NoneType
 from typing import (
@@ -26,18 +27,19 @@ from typing import (
     get_origin,
 )
 
-from ..canonical import JSON
-from ..errors import SchemaError
+from ..canonical import JSON, MAX_DEPTH, dumps
+from ..errors import CanonicalError, SchemaError
 from ..forms.validators import NO_DEFAULT
 from .checks import PATTERNS
 from .choices import annotate, enum_of, literal_of
 from .classes import Part, description_of, is_row, parts_of
 from .keywords import parts_in, with_parts
+from .problems import unreadable
 from .unions import identity_of, is_union, members_of, unwrapped
 from .validators import apply_validators
 from .written import written
 
-__all__ = ["Schemas", "add_default", "object_of"]
+__all__ = ["MAPPINGS", "SETS", "Schemas", "add_default", "object_of"]
 
 JSONSchema = dict[str, JSON]
 
@@ -63,8 +65,9 @@ _PLAIN: Final[dict[Any, JSONSchema]] = {
 }
 
 _ARRAYS: Final = (list, cabc.Sequence, cabc.MutableSequence)
-_SETS: Final = (set, frozenset, cabc.Set, cabc.MutableSet)
-_MAPPINGS: Final = (dict, cabc.Mapping, cabc.MutableMapping)
+SETS: Final = (set, frozenset, cabc.Set, cabc.MutableSet)
+_BARE_TUPLES: Final = (tuple, typing.Tuple)  # noqa: UP006  # not `tuple[()]`
+MAPPINGS: Final = (dict, cabc.Mapping, cabc.MutableMapping)
 
 _ADVICE: Final[dict[Any, str]] = {
     dt.timedelta: "take a number and say of what: Annotated[float, 'in seconds']",
@@ -75,6 +78,10 @@ _ADVICE: Final[dict[Any, str]] = {
     cabc.Collection: "write list[...]",
     bytearray: "write bytes",
 }
+
+
+#: Classes inside classes. No value may be nested deeper.
+_MAX_OPEN: Final = MAX_DEPTH
 
 
 class Schemas:
@@ -89,6 +96,7 @@ class Schemas:
         self._output = output
         self._defs: dict[str, JSONSchema] = {}
         self._names: dict[str, str] = {}
+        self._open = 0  # classes that are being looked into
 
     def of(self, annotation: Any, of: str) -> JSONSchema:
         """The schema of `annotation`, which `of` is to be blamed for.
@@ -96,14 +104,25 @@ class Schemas:
         Raises:
             SchemaError: naming what JSON Schema cannot say.
         """
+        try:
+            hash(annotation)
+        except TypeError:
+            raise SchemaError(
+                f"{of}: {annotation!r} is no type, or has something unhashable in its"
+                " Annotated; write a tuple or a frozen class there"
+            ) from None
         annotation, metadata = unwrapped(annotation)
         schema = self._bare(annotation, of)
         for item in metadata:
             annotate(schema, item, of)
         return schema
 
-    def document(self, schema: JSONSchema) -> JSONSchema:
-        """`schema` with the classes it refers to."""
+    def document(self, schema: JSONSchema, of: str = "the schema") -> JSONSchema:
+        """`schema` with the classes it refers to.
+
+        Raises:
+            SchemaError: when a text or a number in it is nothing that JSON can say.
+        """
         uses: dict[str, int] = {}
         for one in (schema, *self._defs.values()):
             for name in _references(one):
@@ -120,6 +139,11 @@ class Schemas:
                 for name, one in self._defs.items()
                 if name in kept
             }
+        try:
+            # Of a value the depth is bounded; of a schema, only that it has an end.
+            dumps(result, max_depth=_MAX_OPEN * MAX_DEPTH)
+        except CanonicalError as exc:
+            raise SchemaError(f"{of}: in its schema, {exc.problem}") from None
         return result
 
     def _reachable(self, name: str) -> set[str]:
@@ -143,16 +167,14 @@ class Schemas:
     # ---- one annotation ----
 
     def _bare(self, annotation: Any, of: str) -> JSONSchema:
-        try:
-            if annotation in _PLAIN:
-                return dict(_PLAIN[annotation])
-        except TypeError:  # unhashable, so nothing that could be meant here
-            raise SchemaError(f"{of}: {annotation!r} is no type") from None
+        if annotation in _PLAIN:
+            return dict(_PLAIN[annotation])
         if hasattr(annotation, "__value__"):  # type Size = Literal["s", "l"]
             return self._defined(
                 annotation,
                 annotation.__name__,
                 lambda: self.of(annotation.__value__, of),
+                of,
             )
         origin, args = get_origin(annotation) or annotation, get_args(annotation)
         if is_union(annotation):
@@ -161,13 +183,13 @@ class Schemas:
             return literal_of(args, of)
         if origin in _ARRAYS:
             return {"type": "array", **self._items(args, of)}
-        if origin in _SETS:
-            for arg in args:
+        if origin in SETS:
+            for arg in args or (Any,):
                 _refuse_unhashable(arg, of)
             return {"type": "array", **self._items(args, of), "uniqueItems": True}
         if origin is tuple:
             return self._tuple(annotation, args, of)
-        if origin in _MAPPINGS:
+        if origin in MAPPINGS:
             return self._mapping(args, of)
         if isinstance(annotation, type) and issubclass(annotation, enum.Enum):
             return enum_of(annotation, of)
@@ -175,7 +197,7 @@ class Schemas:
         if parts is None:
             raise SchemaError(f"{of}: {_advice(annotation)}")
         return self._defined(
-            annotation, origin.__name__, lambda: self._class(origin, parts)
+            annotation, origin.__name__, lambda: self._class(origin, parts), of
         )
 
     def _items(self, args: tuple[Any, ...], of: str) -> JSONSchema:
@@ -183,7 +205,7 @@ class Schemas:
         return {"items": items} if items else {}
 
     def _tuple(self, annotation: Any, args: tuple[Any, ...], of: str) -> JSONSchema:
-        if len(args) == 2 and args[1] is Ellipsis or annotation is tuple:
+        if len(args) == 2 and args[1] is Ellipsis or annotation in _BARE_TUPLES:
             return {"type": "array", **self._items(args, of)}
         return _row([self.of(arg, of) for arg in args])
 
@@ -204,19 +226,30 @@ class Schemas:
 
     # ---- classes ----
 
-    def _defined(self, annotation: Any, name: str, make: Any) -> JSONSchema:
+    def _defined(self, annotation: Any, name: str, make: Any, of: str) -> JSONSchema:
         # `Box[int]` is a new object every time it is written.
         key = identity_of(annotation)
         if key not in self._names:
+            if self._open >= _MAX_OPEN:
+                raise SchemaError(
+                    f"{of}: classes inside classes without an end; a generic class can"
+                    " hold itself with the same arguments only"
+                )
             args = [getattr(arg, "__name__", "") for arg in get_args(annotation)]
-            name = unique = "_".join(filter(None, (name, *args)))
+            name = "_".join(filter(None, (name, *args)))
+            # A `$ref` is a URI, and has no room for `Größe` (RFC 3986, section 2).
+            name = unique = "".join(
+                char if char.isascii() and char.isalnum() else "_" for char in name
+            )
             number = 1
             while unique in self._defs:
                 number += 1
                 unique = f"{name}_{number}"
             self._names[key] = unique
             self._defs[unique] = {}  # taken, while the class is looked into
+            self._open += 1
             self._defs[unique].update(make())
+            self._open -= 1
         return {"$ref": f"#/$defs/{self._names[key]}"}
 
     def _class(self, class_: type, parts: list[Part]) -> JSONSchema:
@@ -267,7 +300,7 @@ def object_of(
 def add_default(schema: JSONSchema, default: Any) -> None:
     """Tell the default, where JSON can say it."""
     value, problems = written(default)
-    if not problems:
+    if not problems and not unreadable(value):
         schema["default"] = value
 
 
@@ -300,10 +333,13 @@ def _refuse_unhashable(annotation: Any, of: str) -> None:
     if is_union(bare):
         for arg in get_args(bare):
             _refuse_unhashable(arg, of)
+    elif class_ is tuple:
+        for arg in get_args(bare) or (Any,):
+            _refuse_unhashable(arg, of)
     elif (
         class_ is Any
         or getattr(class_, "__hash__", None) is None
-        or (class_ in _ARRAYS + _SETS + _MAPPINGS and class_ is not frozenset)
+        or (class_ in _ARRAYS + SETS + MAPPINGS and class_ is not frozenset)
     ):
         raise SchemaError(
             f"{of}: a set cannot hold {annotation!r}, which has no hash; write list[...]"

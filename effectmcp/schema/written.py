@@ -20,9 +20,12 @@ import attrs
 
 from ..canonical import JSON, MAX_DEPTH, dumps
 from ..errors import CanonicalError
-from .problems import Problem, put_below
+from .problems import MAX_PROBLEMS, Problem, put_below
 
 __all__ = ["is_by_value", "written"]
+
+#: Around a key, which has room for nothing.
+_NO_ROOM: Final = (0,) * MAX_DEPTH
 
 _SCALARS: Final = frozenset({str, int, float, bool, type(None)})
 
@@ -43,10 +46,10 @@ def is_by_value(class_: type[enum.Enum]) -> bool:
 def written(value: Any) -> tuple[JSON, list[Problem]]:
     """`value` as plain JSON, and what in it has no such form."""
     problems: list[Problem] = []
-    return _written(value, problems, MAX_DEPTH), problems
+    return _written(value, problems, ()), problems
 
 
-def _written(value: Any, problems: list[Problem], room: int) -> JSON:
+def _written(value: Any, problems: list[Problem], around: tuple[int, ...]) -> JSON:
     if type(value) in _SCALARS:
         return value
     if isinstance(value, enum.Enum):
@@ -65,13 +68,17 @@ def _written(value: Any, problems: list[Problem], room: int) -> JSON:
         case float():
             return float(value)
         case _:
-            return _container(value, problems, room)
+            return _container(value, problems, around)
 
 
-def _container(value: Any, problems: list[Problem], room: int) -> JSON:
-    if room <= 0:
+def _container(value: Any, problems: list[Problem], around: tuple[int, ...]) -> JSON:
+    if id(value) in around:  # twice in itself, it would be met 2⁶⁴ times
+        problems.append(("", "is the very object that it stands in"))
+        return None
+    if len(around) >= MAX_DEPTH:
         problems.append(("", f"is nested deeper than {MAX_DEPTH} levels"))
         return None
+    around = (*around, id(value))
     pairs: Iterable[tuple[str | int, Any]]
     if attrs.has(type(value)):
         pairs = [
@@ -88,10 +95,10 @@ def _container(value: Any, problems: list[Problem], room: int) -> JSON:
     elif isinstance(value, Mapping):
         pairs = _entries(value, problems)
     elif isinstance(value, (list, tuple)):
-        return _items(value, problems, room)
+        return _items(value, problems, around)
     elif isinstance(value, Set):
         # A set's order differs from process to process.
-        return sorted(_items(value, problems, room), key=_order)
+        return sorted(_items(value, problems, around), key=_order)
     else:
         words = f"is of type {type(value).__qualname__}, which JSON cannot say"
         problems.append(("", words))
@@ -99,8 +106,10 @@ def _container(value: Any, problems: list[Problem], room: int) -> JSON:
     made = {}
     for name, item in pairs:
         before = len(problems)
-        made[name] = _written(item, problems, room - 1)
+        made[name] = _written(item, problems, around)
         put_below(problems, before, name)
+        if len(problems) > MAX_PROBLEMS:
+            break
     return made
 
 
@@ -109,7 +118,7 @@ def _entries(
 ) -> list[tuple[str, Any]]:
     pairs = []
     for key, item in value.items():
-        name = _written(key, problems, 0)
+        name = _written(key, problems, _NO_ROOM)
         if type(name) is not str:
             words = f"has the key {key!r}, where JSON has only texts as keys"
             problems.append(("", words))
@@ -118,12 +127,16 @@ def _entries(
     return pairs
 
 
-def _items(value: Iterable[Any], problems: list[Problem], room: int) -> list[JSON]:
+def _items(
+    value: Iterable[Any], problems: list[Problem], around: tuple[int, ...]
+) -> list[JSON]:
     made = []
     for index, item in enumerate(value):
         before = len(problems)
-        made.append(_written(item, problems, room - 1))
+        made.append(_written(item, problems, around))
         put_below(problems, before, index)
+        if len(problems) > MAX_PROBLEMS:
+            break
     return made
 
 

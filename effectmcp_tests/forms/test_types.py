@@ -357,3 +357,19 @@ def test_metadata_is_a_value() -> None:
     assert hash(Choices(a="A")) == hash(Choices({"a": "A"}))
     assert hash(Title("a")) == hash(Title("a"))
     assert Format("email") == Format("email")
+
+
+class _Endless:
+    """`type X = X`, which Python before 3.12 cannot say."""
+
+    @property
+    def __value__(self) -> _Endless:
+        return self
+
+    def __repr__(self) -> str:
+        return "X"
+
+
+def test_alias_of_nothing_but_itself_is_refused() -> None:
+    """It was unwrapped for ever."""
+    assert refusal(_Endless()) == "the type X is made of nothing but itself"

@@ -183,3 +183,34 @@ def test_refusal_names_the_function_and_the_parameter() -> None:
 
     with pytest.raises(SchemaError, match=r"tool\(a\): complex has no schema"):
         input_of(tool)
+
+
+def test_what_was_not_checked_is_not_built() -> None:
+    """It went to the classes as it was: "p: 'int' object has no attribute 'items'"."""
+
+    def meet(name: str, guest: Guest, when: int | str) -> None: ...
+
+    arguments = input_of(meet)
+    value = {"name": "\ud800", "guest": 5, "when": []}
+    said = "name: must be readable text, without lone surrogates"
+    assert problems(arguments, value) == (said,)
+
+
+@pytest.mark.parametrize(
+    "default",
+    [float("nan"), [float("inf")], "\ud800", {"\ud800": 1}, 10**5000],
+    ids=["nan", "inf", "text", "key", "digits"],
+)
+def test_defaults_that_json_cannot_say_are_not_told(default: Any) -> None:
+    """A page of tools with one of them could not be sent."""
+
+    def meet(name: Any = default) -> None: ...
+
+    assert input_of(meet).schema["properties"] == {"name": {}}
+
+
+def test_words_that_json_cannot_say_are_refused() -> None:
+    def meet(name: Annotated[str, "\ud800"]) -> None: ...
+
+    with pytest.raises(SchemaError, match="meet: in its schema, at /properties/name"):
+        input_of(meet)

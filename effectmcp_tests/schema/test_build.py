@@ -4,6 +4,7 @@ import dataclasses
 import datetime as dt
 import enum
 import uuid
+from collections.abc import MutableSet, Set
 from decimal import Decimal
 from typing import Any, Generic, NamedTuple, NotRequired, TypedDict, TypeVar
 
@@ -187,4 +188,41 @@ def test_typeddicts_are_heard_whole() -> None:
 
 def test_what_a_set_says() -> None:
     ((path, words),) = problems(set[tuple[Any, ...]], [[[1]]])
-    assert (path, words) == ("[0]", "unhashable type: 'list'")
+    assert (path, words) == ("", "unhashable type: 'list'")
+
+
+ID = "0000000a-0000-0000-0000-000000000000"
+
+
+@pytest.mark.parametrize(
+    ("annotation", "made"),
+    [
+        (set[int], {1, 2}),
+        (frozenset[int], frozenset({1, 2})),
+        (MutableSet[int], {1, 2}),
+        (Set[int], frozenset({1, 2})),
+    ],
+)
+def test_sets(annotation: Any, made: Any) -> None:
+    built = make_build(annotation)([1, 2])
+    assert built == (made, [])
+    assert type(built[0]) is type(made)
+
+
+def test_keys_are_built_and_so_are_their_values() -> None:
+    made = make_build(dict[uuid.UUID, list[dt.date]])
+    assert made({ID: ["2026-07-28"]}) == (
+        {uuid.UUID(ID): [dt.date(2026, 7, 28)]},
+        [],
+    )
+    assert problems(dict[Colour, Half], {"red": {"x": 2}}) == [
+        (".red", "x must be at most 1")
+    ]
+
+
+def test_what_is_equal_in_python_only_is_not_lost_silently() -> None:
+    """A UUID has two spellings, and the last of them won."""
+    said = [("", "must not have the same item twice")]
+    assert problems(set[uuid.UUID], [ID, ID.upper()]) == said
+    said = [("", "must not have the same key twice")]
+    assert problems(dict[uuid.UUID, int], {ID: 1, ID.upper(): 2}) == said

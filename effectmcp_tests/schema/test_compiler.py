@@ -147,3 +147,24 @@ def test_defaults_that_do_not_fit_are_not_told() -> None:
     }
     make_check(schema)
     assert schema["properties"] == {"a": INT, "b": {**INT, "default": 1}}
+
+
+def test_union_of_two_with_one_name_speaks_of_the_nearer() -> None:
+    """ "must be a list" was said of a list."""
+    items = [{"type": "array", "items": one} for one in (INT, {"type": "string"})]
+    assert problems({"anyOf": items}, ["a", 1, "b"]) == ["[1]: must be text"]
+
+
+def test_union_that_leads_to_itself_by_another_is_refused() -> None:
+    """Wherever it stands: it was looked for at the top, where the arguments are."""
+    schema = {
+        "type": "object",
+        "properties": {"x": {"type": "array", "items": {"$ref": "#/$defs/A"}}},
+        "$defs": {
+            "A": {"anyOf": [{"$ref": "#/$defs/B"}, {"$ref": "#/$defs/C"}]},
+            "B": {"anyOf": [{"$ref": "#/$defs/A"}, {"$ref": "#/$defs/C"}]},
+            "C": {"type": "array", "items": {"$ref": "#/$defs/C"}},
+        },
+    }
+    with pytest.raises(SchemaError, match="A is a union of itself"):
+        make_check(schema)

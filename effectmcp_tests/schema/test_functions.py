@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -65,3 +66,53 @@ def test_signature_has_the_docstring() -> None:
 def test_signature_of_what_has_none_is_refused() -> None:
     with pytest.raises(SchemaError, match="dict: Python knows no signature"):
         read_signature(dict)
+
+
+def described(function: Any) -> Any:
+    @functools.wraps(function)
+    def inner(*args: Any, **kwargs: Any) -> Any:
+        return function(*args, **kwargs)
+
+    return inner
+
+
+class Decorated:
+    @described
+    def __call__(self, a: int) -> int:
+        return a
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        described(functools.partial(plain, b="y")),
+        described(Shop()),
+        Decorated(),
+        functools.lru_cache(plain),
+    ],
+)
+def test_annotations_behind_decorators(function: Any) -> None:
+    """A partial in a decorator was said to have annotations that are no types."""
+    found = read_signature(function)
+    assert all(found.hints[one.name] in (int, str) for one in found.parameters)
+
+
+def test_signature_that_a_decorator_wrote_has_the_last_word() -> None:
+    """Its annotations were lost, and anything went."""
+
+    @functools.wraps(plain)
+    def inner(**kwargs: Any) -> Any:
+        return kwargs
+
+    parameters = inspect.signature(plain).parameters
+    inner.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [
+            parameters["a"],
+            parameters["b"].replace(annotation=bool),
+            inspect.Parameter("c", inspect.Parameter.KEYWORD_ONLY, annotation=float),
+            inspect.Parameter("d", inspect.Parameter.KEYWORD_ONLY),
+        ]
+    )
+    hints = read_signature(inner).hints
+    assert (hints["a"], hints["b"], hints["c"]) == (int, bool, float)
+    assert "d" not in hints

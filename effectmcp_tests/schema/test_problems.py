@@ -98,3 +98,10 @@ def test_depth_of_an_attack() -> None:
     assert len(unreadable(value)) == 1
     while value:  # or else Python frees it by recursion
         value = value[0]
+
+
+def test_numbers_that_python_does_not_write_are_unreadable() -> None:
+    assert unreadable([10**3999, -(10**3999)]) == []
+    assert unreadable([10**5000]) == [
+        ("[0]", "must be a number of at most 4,000 digits")
+    ]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from effectmcp import SchemaError
-from effectmcp.schema import RawSchema, raw
+from effectmcp.schema import RawSchema, raw, references
 from effectmcp.schema.raw import DIALECTS, MAX_BYTES
 
 TEXT = {"type": "string"}
@@ -120,10 +120,40 @@ class TestWithTheEngine:
             RawSchema(schema)
 
     @pytest.mark.parametrize("uri", ["http://127.0.0.1:9/x", "file:///etc/passwd"])
-    def test_nothing_is_fetched_where_our_own_look_misses_it(self, uri: str) -> None:
-        """An unknown keyword holds what a pointer makes a schema of."""
+    def test_nothing_is_fetched_where_our_own_look_misses_it(
+        self, uri: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(references.Document, "_find", lambda *_: {})
         with pytest.raises(SchemaError, match="nothing is ever fetched"):
+            RawSchema({"$ref": uri})
+
+    @pytest.mark.parametrize("uri", ["http://127.0.0.1:9/x", "file:///etc/passwd"])
+    def test_pointer_makes_a_schema_of_what_is_under_an_unknown_keyword(
+        self, uri: str
+    ) -> None:
+        with pytest.raises(SchemaError, match="leads out of the schema"):
             RawSchema({"$ref": "#/x", "x": {"$ref": uri}})
+
+    def test_what_is_hidden_under_an_unknown_keyword_is_counted(self) -> None:
+        """A value took for ever: the unions of unions there were not looked at."""
+        hidden: dict[str, Any] = {
+            f"a{n}": {"anyOf": [{"$ref": f"#/x/a{n + 1}"}, {"$ref": f"#/x/a{n + 1}"}]}
+            for n in range(40)
+        }
+        hidden["a40"] = {"type": "string"}
+        with pytest.raises(SchemaError, match="unfolds into more than"):
+            RawSchema({"$ref": "#/x/a0", "x": hidden})
+
+    def test_index_beyond_all_lists_leads_nowhere(self) -> None:
+        with pytest.raises(SchemaError, match="leads nowhere"):
+            RawSchema({"$ref": "#/allOf/" + "1" * 5000, "allOf": [{}]})
+
+    def test_tool_without_arguments(self) -> None:
+        schema = {"type": "object", "additionalProperties": False}
+        said = ["the value: additional properties are not allowed"]
+        assert RawSchema(schema).check({"a": 1}) == said
+        said = ["a: is not allowed"]
+        assert RawSchema({"properties": {"a": False}}).check({"a": 1}) == said
 
     def test_deep_value_under_a_recursive_schema_is_refused(self) -> None:
         """50,000 levels would kill the process."""

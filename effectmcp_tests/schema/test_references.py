@@ -27,7 +27,6 @@ TEXT = {"type": "string"}
         {"$id": "http://a.b/c", "$ref": "http://a.b/c#/$defs/a", "$defs": {"a": TEXT}},
         {"$id": "urn:x:y", "$ref": "#/$defs/a", "$defs": {"a": TEXT}},
         {"$ref": "#foo", "definitions": {"a": {"$id": "#foo"}}},
-        {"$ref": "item", "definitions": {"a": {"id": "item"}}},
         {"properties": {"$ref": TEXT, "$id": TEXT, "id": TEXT}},
         {"enum": [{"$ref": "http://a.b/c"}]},
         {"$ref": 3},
@@ -35,6 +34,28 @@ TEXT = {"type": "string"}
 )
 def test_references_inside_the_schema(schema: Any) -> None:
     Document(schema, "it")
+
+
+@pytest.mark.parametrize(
+    ("draft", "schema"),
+    [
+        (4, {"$ref": "item", "definitions": {"a": {"id": "item"}}}),
+        (4, {"definitions": {"a": {"$id": "x", "items": {"$ref": "#/definitions"}}}}),
+        (7, {"definitions": {"a": {"id": "x", "items": {"$ref": "#/definitions"}}}}),
+        (None, {"$defs": {"a": {"id": "x", "items": {"$ref": "#/$defs"}}}}),
+        (7, {"definitions": {"a": {"$id": "x", "$ref": "#/definitions"}}}),
+        (4, {"definitions": {"a": {"id": "x", "$ref": "#/definitions"}}}),
+    ],
+)
+def test_names_are_what_the_dialect_says(draft: int | None, schema: Any) -> None:
+    """What was named by another dialect's keyword was refused: its reference led nowhere,
+    as it was looked for below a name that nobody gave."""
+    Document(schema, "it", draft=draft)
+
+
+def test_name_beside_a_reference_is_one_since_2019() -> None:
+    with pytest.raises(SchemaError, match="leads nowhere"):
+        Document({"$defs": {"a": {"$id": "x", "$ref": "#/$defs"}}}, "it")
 
 
 @pytest.mark.parametrize(

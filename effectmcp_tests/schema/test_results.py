@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import inspect
 from collections.abc import Coroutine, Generator
 from typing import Annotated, Any
 
@@ -115,3 +116,18 @@ def test_write_names_what_does_not_fit(value: Any, problems: tuple[str, ...]) ->
     else:
         assert caught.value.problems == problems
     assert caught.value.problems[0] in str(caught.value)
+
+
+def test_a_generator_without_arguments_returns_anything() -> None:
+    assert output_of(Generator) is None
+
+
+def test_no_annotation_promises_nothing() -> None:
+    assert output_of(inspect.signature(lambda: 1).return_annotation) is None
+
+
+def test_numbers_that_python_does_not_write_are_refused() -> None:
+    output = output_of(int)
+    assert output is not None
+    with pytest.raises(OutputError, match="4,000 digits"):
+        output.write(10**5000)

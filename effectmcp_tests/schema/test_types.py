@@ -5,6 +5,7 @@ import dataclasses
 import datetime as dt
 import decimal
 import enum
+import typing
 import uuid
 from typing import (
     Annotated,
@@ -303,3 +304,51 @@ def test_refusal_names_the_field() -> None:
     class_ = attrs.make_class("Some", {"y": attrs.field(type=complex)})
     with pytest.raises(SchemaError, match="Some.y: complex has no schema"):
         schema_of(list[class_])  # type: ignore[valid-type]
+
+
+def test_bare_tuple_of_typing_is_not_the_empty_one() -> None:
+    assert schema_of(typing.Tuple) == {"type": "array"}  # noqa: UP006
+
+
+@pytest.mark.parametrize(
+    "annotation", [set, frozenset, set[tuple[int, list[int]]], set[tuple[Any, ...]]]
+)
+def test_sets_of_what_may_have_no_hash_are_refused(annotation: Any) -> None:
+    with pytest.raises(SchemaError, match="which has no hash"):
+        schema_of(annotation)
+
+
+def test_sets_of_tuples() -> None:
+    assert schema_of(set[tuple[int, ...]])["uniqueItems"]
+
+
+@pytest.mark.parametrize(
+    "annotation",
+    [
+        Annotated[int, {"a": 1}],
+        list[Annotated[int, {"a": 1}]],
+    ],
+)
+def test_metadata_without_a_hash_is_refused(annotation: Any) -> None:
+    """A TypeError came out of cattrs, which remembers by hash."""
+    with pytest.raises(SchemaError, match="unhashable in its Annotated"):
+        schema_of(annotation)
+
+
+@attrs.frozen
+class Growing(Generic[T]):
+    more: Growing[list[T]] | None = None
+
+
+def test_generic_class_that_grows_is_refused() -> None:
+    with pytest.raises(SchemaError, match="Growing.more: classes inside classes"):
+        schema_of(Growing[int])
+
+
+def test_names_that_no_reference_can_say() -> None:
+    """`#/$defs/Größe` is no URI."""
+    sizes = [attrs.make_class(name, ["x"]) for name in ("Größe", "Gr__e")]
+    one, other = sizes
+    found = schema_of(tuple.__class_getitem__((one, one, other, other)))
+    assert list(found["$defs"]) == ["Gr__e", "Gr__e_2"]
+    assert found["$defs"]["Gr__e"]["title"] == "Größe"

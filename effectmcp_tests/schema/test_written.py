@@ -116,11 +116,29 @@ def test_written_names_what_json_cannot_say(value: Any, path: str) -> None:
 
 
 def test_written_of_what_holds_itself() -> None:
+    """2⁶⁴ places, if only the depth were looked at."""
     value: list[Any] = []
-    value.append(value)
+    value += [value, [value]]
+    _, problems = written(value)
+    assert [path for path, _ in problems] == ["[0]", "[1][0]"]
+    assert "the very object" in problems[0][1]
+
+
+def test_written_of_what_is_nested_too_deeply() -> None:
+    value: list[Any] = []
+    for _ in range(64):
+        value = [value]
     _, ((path, words),) = written(value)
     assert path == "[0]" * 64
     assert "nested" in words
+
+
+@pytest.mark.parametrize(
+    "value", [[b"".join] * 1000, {str(i): iter for i in range(999)}]
+)
+def test_written_stops_when_enough_is_wrong(value: Any) -> None:
+    _, problems = written(value)
+    assert len(problems) == 101
 
 
 def test_written_set_of_what_has_no_order() -> None:
