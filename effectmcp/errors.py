@@ -14,6 +14,7 @@
     │   └── StateSizeError          a state larger than clients carry
     ├── DivergenceError         whoever deploys: the handler changed under a running flow
     ├── ArgumentsError          the model: arguments that the tool does not take
+    ├── ProtocolError           the client: a message that is not what the protocol says
     ├── StateError              the client: a requestState that this request may not use
     └── FlowError               the handler, if it wants to: raised at its yields
         ├── Refused                 the user said no:  Declined, Dismissed
@@ -58,6 +59,7 @@ __all__ = [
     "NondeterminismError",
     "NotAnEffectError",
     "OutputError",
+    "ProtocolError",
     "Refused",
     "Restarted",
     "SchemaError",
@@ -219,6 +221,30 @@ class ArgumentsError(EffectMCPError):
 
 
 # ---- the client ---------------------------------------------------------------------
+
+
+class ProtocolError(EffectMCPError):
+    """A JSON-RPC error: what the client sent is not what the protocol says.
+
+    Attributes:
+        code: The JSON-RPC code.
+        message: What was wrong, for whoever writes the client.
+        data: The protocol's details for this code, as JSON.
+        status: The HTTP status that goes with it.
+    """
+
+    def __init__(
+        self, code: int, message: str, data: Any = None, *, status: int = 200
+    ) -> None:
+        super().__init__(code, message)
+        self.code = code
+        self.message = message
+        self.data = data
+        self.status = status
+
+    def __str__(self) -> str:
+        return f"{self.message} ({self.code})"
+
 
 StateReason: TypeAlias = Literal[
     "malformed",

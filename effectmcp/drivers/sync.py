@@ -3,21 +3,22 @@
 perform(want)               one local effect → Done | Failure
 advance(run, stop)          perform until there is something to ask, or the end
 play(handler, *args, answer=…)   a whole flow, answered on the spot
+handle(app, message, peer)  one JSON-RPC message, answered
 """
 
 from __future__ import annotations
 
-import datetime as dt
-import random
+import os
 import secrets
 import time
-import uuid
-from collections.abc import Callable, Mapping
-from typing import Any, Final
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final, TypeAlias
 
 import attrs
 
 from .. import effects as fx
+from ..canonical import JSON
 from ..effects import CallerInfo
 from ..engine import (
     SCRIPT,
@@ -36,12 +37,18 @@ from ..engine import (
     Want,
 )
 from ..engine.askings import check_answer
-from ..engine.steps import given_names, spec_of, step_name
-from ..errors import StepError
+from ..engine.steps import step_name
+from ..errors import StepError, UsageError
+from ..exchange.commands import Command, Invoke, Listen, Notify, Peer, Reply
+from ..exchange.commands import Perform as PerformAll
+from ..exchange.handle import handle as begin
+from ..server import Server
+from .local import NOTHING, Job, at_once, job_of_invoke, job_of_step
 
-__all__ = ["advance", "perform", "play"]
+__all__ = ["advance", "handle", "perform", "play", "running"]
 
-_NOTHING: Mapping[Any, Any] = {}
+RunAsync: TypeAlias = Callable[[Any], Any]
+Send: TypeAlias = Callable[[Mapping[str, JSON]], None]
 
 #: In process, with everything on that helps to write a handler.
 PLAYED: Final = attrs.evolve(SCRIPT, development=True)
@@ -50,8 +57,8 @@ PLAYED: Final = attrs.evolve(SCRIPT, development=True)
 def perform(
     want: Want,
     *,
-    provided: Mapping[Any, Any] = _NOTHING,
-    run_async: Callable[[Any], Any] | None = None,
+    provided: Mapping[Any, Any] = NOTHING,
+    run_async: RunAsync | None = None,
     caller: CallerInfo | None = None,
 ) -> Done | Failure:
     """Perform one local effect.
@@ -69,19 +76,14 @@ def perform(
         StepError: It cannot be performed *here*. That is the driver's affair and not an
             outcome: nothing was performed, so nothing should be recorded.
     """
+    done = at_once(want.effect)
+    if done is not None:
+        return done
     match want.effect:
         case fx.Step() as step:
             return _step(step, want, provided, run_async)
-        case fx.Now():
-            return Done(dt.datetime.now(dt.UTC))
-        case fx.Uuid():
-            return Done(uuid.uuid4())
-        case fx.Random():
-            return Done(random.random())
         case fx.Caller():
             return Done(caller or CallerInfo())
-        case fx.Detach():
-            return Done(False)
         case fx.Sleep(seconds):
             time.sleep(seconds)
             return Done(None)
@@ -97,46 +99,30 @@ def _step(
     step: fx.Step[Any],
     want: Want,
     provided: Mapping[Any, Any],
-    run_async: Callable[[Any], Any] | None,
+    run_async: RunAsync | None,
 ) -> Done | Failure:
-    spec = spec_of(step)
-    given = given_names(step)
-    injected = {
-        name: _provide(name, annotation, provided, step)
-        for name, annotation in spec.provided.items()
-        if name not in given
-    }
-    if spec.is_async and run_async is None:
+    job = job_of_step(step, want.context, provided)
+    if job.is_async and run_async is None:
         raise StepError(
             f"{step_name(step)} is async, and this driver has no event loop. Give"
             " run_async=asyncio.run"
         )
-    tries = step.options.retries + 1
+    return _call(job, run_async)
+
+
+def _call(job: Job, run_async: RunAsync | None) -> Done | Failure:
+    tries = job.tries
     while True:
         tries -= 1
         try:
-            # A copy, so that a step cannot change the context variables of its flow.
-            context = want.context.copy()
-            value = context.run(step.fn, *step.args, **step.kwargs, **injected)
-            if spec.is_async and run_async is not None:
-                value = context.run(run_async, value)
+            value = job.context.run(job.call)
+            if job.is_async and run_async is not None:
+                value = job.context.run(run_async, value)
         except Exception as exc:
             if not tries:
                 return Failure(exc)
         else:
             return Done(value)
-
-
-def _provide(
-    name: str, annotation: Any, provided: Mapping[Any, Any], step: fx.Step[Any]
-) -> Any:
-    for key in (name, annotation):
-        if key in provided:
-            return provided[key]
-    raise StepError(
-        f"nothing is provided for the parameter {name!r} of {step_name(step)}: give"
-        f" provided={{{name!r}: ...}}"
-    )
 
 
 def advance(run: Run, stop: Stop, **options: Any) -> Asked | Returned | Raised:
@@ -162,8 +148,8 @@ def play(
     *args: Any,
     answer: Callable[[Question], Answer],
     rules: Rules = PLAYED,
-    provided: Mapping[Any, Any] = _NOTHING,
-    run_async: Callable[[Any], Any] | None = None,
+    provided: Mapping[Any, Any] = NOTHING,
+    run_async: RunAsync | None = None,
     **kwargs: Any,
 ) -> Any:
     """Run a whole flow in this process, and return what its handler returns.
@@ -199,3 +185,99 @@ def play(
         answers = {question.key: answer(question) for question in stop.questions}
         for given in answers.values():
             check_answer(given)
+
+
+# ---- whole messages -----------------------------------------------------------------
+
+
+def _drop(message: Mapping[str, JSON]) -> None:
+    pass
+
+
+def handle(
+    app: Server,
+    message: bytes | str | Mapping[str, JSON],
+    peer: Peer | None = None,
+    *,
+    send: Send = _drop,
+    run_async: RunAsync | None = None,
+) -> Reply:
+    """Answer one JSON-RPC message.
+
+    Nothing can be ended in the middle here, so a feature's timeout is looked at between
+    one step and the next, and a subscription ends as soon as it is acknowledged.
+
+    Args:
+        app: The server, inside of `running(app)`.
+        message: Its text, or what a JSON reader made of it.
+        peer: Who sent it.
+        send: Sends a notification on the stream of this request, at once.
+        run_async: As for `perform`.
+    """
+    exchange = begin(app, message, peer, clock=time.time, entropy=os.urandom)
+    try:
+        command = next(exchange)
+        while True:
+            try:
+                outcome = _obey(app, command, send, run_async)
+            except (StepError, TimeoutError) as exc:
+                command = exchange.throw(exc)
+            else:
+                command = exchange.send(outcome)
+    except StopIteration as end:
+        reply: Reply = end.value
+        return reply
+    finally:
+        exchange.close()
+
+
+def _obey(app: Server, command: Command, send: Send, run_async: RunAsync | None) -> Any:
+    match command:
+        case PerformAll(wants, deadline):
+            _check_time(deadline)
+            return {
+                want.key: perform(want, provided=app.provided, run_async=run_async)
+                for want in wants
+            }
+        case Invoke():
+            _check_time(command.deadline)
+            job = job_of_invoke(command, app.provided)
+            if job.is_async and run_async is None:
+                raise StepError(
+                    f"{command.function.__qualname__} is async, and this driver has no"
+                    " event loop. Give run_async=asyncio.run"
+                )
+            return _call(job, run_async)
+        case Notify(message):
+            return send(message)
+        case Listen(subscription):
+            return send(subscription.acknowledgement)
+
+
+def _check_time(deadline: float | None) -> None:
+    if deadline is not None and time.time() > deadline:
+        raise TimeoutError
+
+
+@contextmanager
+def running(app: Server) -> Iterator[None]:
+    """Keep the server's lifespan open.
+
+    Raises:
+        UsageError: It is an async one, and here is no event loop.
+    """
+    if app.lifespan is None:
+        yield
+        return
+    opened: Any = app.lifespan(app)
+    if not hasattr(opened, "__enter__"):
+        raise UsageError(
+            f"the lifespan of {app!r} is async, and here is no event loop; write it with"
+            " contextlib.contextmanager, or serve on trio or asyncio"
+        )
+    with opened as provided:
+        app.provided = NOTHING if provided is None else provided
+        try:
+            yield
+        finally:
+            app.provided = NOTHING

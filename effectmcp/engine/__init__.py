@@ -50,6 +50,7 @@ from .stops import (
     Raised,
     Returned,
     Stop,
+    Unread,
     Want,
 )
 
@@ -78,5 +79,6 @@ __all__ = [
     "Stop",
     "Tally",
     "UnperformedEffectWarning",
+    "Unread",
     "Want",
 ]

@@ -23,7 +23,7 @@ from .branches import Node
 from .journal import Asking, Journal, Tag, Tally, wire_key
 from .kinds import Kind
 from .rules import Rules
-from .stops import Answer
+from .stops import Answer, Unread
 
 __all__ = ["Askings", "check_answer", "read_answer"]
 
@@ -51,7 +51,7 @@ class Askings:
         self.answers: dict[str, Answer] = {}
         self._rules = rules
         self._supports = supports
-        self.takes_early = journal == Journal() and rules.early_answers
+        self.takes_early = rules.early_answers and journal.is_empty
         self.asked = dict(journal.asked)
         self.tallies = dict(journal.tallies)
         self._wires = {one.place: wire for wire, one in journal.asked.items()}
@@ -66,9 +66,10 @@ class Askings:
 
     def add(self, place: str, shape: bytes, render: bytes, unfit: int = 0) -> str:
         """Ask at `place`, under a wire key that was never used before."""
-        tally = self.tallies.get(place, Tally())
-        nth = tally.asked + 1
-        if nth > 1:
+        tally = self.tallies.get(place)
+        nth = 1
+        if tally is not None:
+            nth = tally.asked + 1
             self.tallies[place] = attrs.evolve(tally, asked=nth)
         wire = wire_key(self._generation, place, nth)
         self.asked[wire] = Asking(place, shape, render, unfit)
@@ -165,6 +166,8 @@ def read_answer(
         Unfit: when it does not fit the question, in words for the user.
         UsageError: when it is no answer at all.
     """
+    if isinstance(answer, Unread):
+        answer = answer.read(subject)
     check_answer(answer)
     match answer:
         case Accepted(content):
@@ -186,8 +189,10 @@ def read_answer(
                 return "refused", dumps([code, message, answer.data])
             except CanonicalError:
                 return "refused", dumps([code, message, None])
-        case _:
+        case Unfit():
             raise answer
+        case Unread():
+            raise UsageError(f"{answer!r} was read as another answer to be read")
 
 
 def _readable(text: object) -> str:
@@ -201,7 +206,8 @@ def check_answer(answer: object) -> None:
     Raises:
         UsageError: saying what an answer is.
     """
-    if not isinstance(answer, (Accepted, Declined, Dismissed, ClientFailed, Unfit)):
+    known = (Accepted, Declined, Dismissed, ClientFailed, Unfit, Unread)
+    if not isinstance(answer, known):
         raise UsageError(
             "an answer is Accepted(content), Declined(), Dismissed(),"
             f" ClientFailed(code, message) or Unfit([problem]), not {answer!r}"

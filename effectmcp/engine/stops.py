@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextvars import Context
 from typing import Any, TypeAlias
 
@@ -22,6 +23,7 @@ __all__ = [
     "Raised",
     "Returned",
     "Stop",
+    "Unread",
     "Want",
 ]
 
@@ -104,6 +106,17 @@ class Failure:
     error: Exception
 
 
+@frozen
+class Unread:
+    """An answer as it came, which only its question can read.
+
+    Attributes:
+        read: Given the question, the answer.
+    """
+
+    read: Callable[[InputRequest[Any]], Answer]
+
+
 #: `Accepted(content)` holds the wire content of the answer, JSON; an `Unfit` stands for
 #: an answer that the protocol layer could not even read.
-Answer: TypeAlias = Accepted[Any] | Declined | Dismissed | ClientFailed | Unfit
+Answer: TypeAlias = Accepted[Any] | Declined | Dismissed | ClientFailed | Unfit | Unread

@@ -13,7 +13,7 @@ from typing import Any, Final
 import attrs
 
 from ..engine import RETRY, Answer, Asked, Done, Failure, Journal, Rules, Run, Stop
-from ..errors import UsageError
+from ..errors import KeysError, UsageError
 from ..state import Call, Claims, Sealer
 
 __all__ = ["Round", "begin", "resume"]
@@ -32,13 +32,23 @@ class Round:
     """
 
     def __init__(
-        self, run: Run, stop: Stop, claims: Claims, call: Call, sealer: Sealer
+        self,
+        run: Run,
+        stop: Stop,
+        claims: Claims,
+        call: Call,
+        sealer: Sealer | None,
     ) -> None:
         self.run = run
         self.stop = stop
         self._claims = claims
         self._call = call
         self._sealer = sealer
+
+    @property
+    def flow_id(self) -> bytes:
+        """The flow's id, the same in every round."""
+        return self._claims.flow_id
 
     def performed(self, outcomes: Mapping[str, Done | Failure]) -> Stop:
         """Go on with what performing the wants came to.
@@ -57,6 +67,7 @@ class Round:
 
         Raises:
             UsageError: The round did not come to a question, so no other follows.
+            KeysError: There are no keys.
             StateSizeError: The state is larger than clients carry.
         """
         if not isinstance(self.stop, Asked):
@@ -64,8 +75,15 @@ class Round:
                 f"this round stopped with {type(self.stop).__name__}, and only one that"
                 " stopped with Asked has a next one to seal for"
             )
-        claims = attrs.evolve(self._claims, journal=self.run.suspend())
-        return self._sealer.seal(claims, self._call, now=now)
+        sealer = self._sealer
+        if sealer is None:
+            raise KeysError(
+                "a handler asks, and there are no keys to seal its state with. Make one"
+                " with `effectmcp keygen` and give it to every replica, as"
+                " EFFECTMCP_STATE_KEYS or Server(keys=Keys(...))"
+            )
+        claims = self._claims.after(self.run.suspend())
+        return sealer.seal(claims, self._call, now=now)
 
 
 def begin(
@@ -74,7 +92,7 @@ def begin(
     kwargs: Mapping[str, Any] = _NO_KWARGS,
     *,
     call: Call,
-    sealer: Sealer,
+    sealer: Sealer | None,
     flow_id: bytes,
     now: float,
     answers: Mapping[str, Answer] = _NO_ANSWERS,
@@ -90,7 +108,7 @@ def begin(
         args: Its arguments.
         kwargs: The same by name.
         call: The request, to which every later round must belong.
-        sealer: The server's.
+        sealer: The server's; without one it may not ask.
         flow_id: 16 random bytes, drawn for this flow.
         now: Seconds since 1970.
         answers: Answers that came with the call already, by key.
@@ -138,12 +156,12 @@ def _round(
     kwargs: Mapping[str, Any],
     claims: Claims,
     call: Call,
-    sealer: Sealer,
+    sealer: Sealer | None,
     answers: Mapping[str, Answer],
     rules: Rules,
     options: Mapping[str, Any],
 ) -> Round:
-    if sealer.keys.readable:
+    if sealer is not None and sealer.keys.readable:
         # Refused before it is performed: afterwards its result would have to travel.
         rules = attrs.evolve(rules, private_steps=False)
     run = Run(

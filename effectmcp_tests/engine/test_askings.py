@@ -15,7 +15,7 @@ from effectmcp import (
     Sample,
     UsageError,
 )
-from effectmcp.engine import RETRY, Answer, Asking, Journal, Tally
+from effectmcp.engine import RETRY, Answer, Asking, Journal, Tally, Unread
 from effectmcp.engine.askings import Askings, read_answer
 from effectmcp.engine.kinds import KINDS
 from effectmcp.forms import Unfit
@@ -192,3 +192,24 @@ def test_read_answer_refuses_what_is_no_answer(answer: Any) -> None:
     """The embedder's mistake, so it says what an answer is."""
     with pytest.raises(UsageError, match=r"an answer is Accepted\(content\), Declined"):
         read(answer, Confirm("Sure?"))
+
+
+# ---- answers that only their question can read ----
+
+
+def test_unread_answer_is_read_by_its_question() -> None:
+    seen: list[Any] = []
+
+    def read(effect: Any) -> Answer:
+        seen.append(effect)
+        return Declined()
+
+    question = Confirm("Sure?")
+    assert read_answer(question, KINDS[Confirm], Unread(read)) == ("declined", b"null")
+    assert seen == [question]
+
+
+def test_unread_answer_that_stays_unread_is_refused() -> None:
+    answer = Unread(lambda effect: answer)
+    with pytest.raises(UsageError, match="another answer to be read"):
+        read_answer(Confirm("Sure?"), KINDS[Confirm], answer)

@@ -1,0 +1,204 @@
+"""Do what exchanges ask for on asyncio: steps side by side, blocking ones in threads.
+
+    reply = await handle(app, message, peer, send=send)
+
+Most hosts run asyncio: Starlette, FastAPI, the frameworks of cloud functions. Cancel it
+when the client is gone: the flow is suspended then, and nothing of it is left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+from contextvars import Context
+from typing import Any, TypeAlias
+
+from .. import effects as fx
+from ..canonical import JSON
+from ..effects import TimedOut
+from ..engine import Done, Failure, Want
+from ..errors import StepError
+from ..exchange.commands import Command, Invoke, Listen, Notify, Peer, Perform, Reply
+from ..exchange.handle import handle as begin
+from ..exchange.subscriptions import Subscription
+from ..server import Server
+from .local import Job, Mailbox, at_once, job_of_invoke, job_of_step, running
+
+__all__ = ["handle", "running"]
+
+Send: TypeAlias = Callable[[Mapping[str, JSON]], Awaitable[None]]
+
+
+async def _drop(message: Mapping[str, JSON]) -> None:
+    pass
+
+
+async def handle(
+    app: Server,
+    message: bytes | str | Mapping[str, JSON],
+    peer: Peer | None = None,
+    *,
+    send: Send = _drop,
+) -> Reply:
+    """Answer one JSON-RPC message.
+
+    Args:
+        app: The server, inside of `running(app)`.
+        message: Its text, or what a JSON reader made of it.
+        peer: Who sent it.
+        send: Sends a notification on the stream of this request, at once.
+    """
+    exchange = begin(app, message, peer, clock=time.time, entropy=os.urandom)
+    try:
+        command = next(exchange)
+        while True:
+            try:
+                outcome = await _obey(app, command, send)
+            except (StepError, TimeoutError) as exc:
+                command = exchange.throw(exc)
+            else:
+                command = exchange.send(outcome)
+    except StopIteration as end:
+        reply: Reply = end.value
+        return reply
+    finally:
+        exchange.close()
+
+
+async def _obey(app: Server, command: Command, send: Send) -> Any:
+    match command:
+        case Perform(wants, deadline):
+            async with _until(deadline):
+                return await _perform(app, wants)
+        case Invoke():
+            async with _until(command.deadline):
+                return await _call(job_of_invoke(command, app.provided))
+        case Notify(message):
+            return await send(message)
+        case Listen(subscription):
+            return await _listen(app, subscription, send)
+
+
+def _until(deadline: float | None) -> AbstractAsyncContextManager[Any]:
+    return asyncio.timeout(
+        None if deadline is None else max(0.0, deadline - time.time())
+    )
+
+
+# ---- performing ---------------------------------------------------------------------
+
+
+async def _perform(app: Server, wants: tuple[Want, ...]) -> dict[str, Done | Failure]:
+    if len(wants) == 1:
+        (want,) = wants  # a task costs more than most steps
+        return {want.key: await _value(app, want.effect, want.context)}
+    found = await _together([_value(app, want.effect, want.context) for want in wants])
+    return {want.key: outcome for want, outcome in zip(wants, found, strict=True)}
+
+
+async def _together(running: list[Any]) -> list[Any]:
+    # Not a TaskGroup, whose groups of exceptions would hide a StepError.
+    tasks = [asyncio.ensure_future(one) for one in running]
+    try:
+        return list(await asyncio.gather(*tasks))
+    finally:
+        await _end(tasks)
+
+
+async def _end(tasks: list[asyncio.Future[Any]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _value(
+    app: Server, effect: fx.Effect[Any], context: Context
+) -> Done | Failure:
+    done = at_once(effect)
+    if done is not None:
+        return done
+    match effect:
+        case fx.Step():
+            return await _call(job_of_step(effect, context, app.provided))
+        case fx.Sleep(seconds):
+            await asyncio.sleep(seconds)
+            return Done(None)
+        case fx.Within(seconds, inner):
+            # What the effect itself raises is a Failure, so this is our own clock.
+            try:
+                async with asyncio.timeout(seconds):
+                    return await _value(app, inner, context)
+            except TimeoutError:
+                return Done(TimedOut())
+        case fx.FirstOf(effects):
+            return await _first(app, effects, context)
+        case _:
+            raise StepError(f"{type(effect).__name__}() is nothing to perform here")
+
+
+async def _first(
+    app: Server, effects: tuple[fx.Effect[Any], ...], context: Context
+) -> Done | Failure:
+    tasks: list[asyncio.Future[Any]] = [
+        asyncio.ensure_future(_value(app, effect, context)) for effect in effects
+    ]
+    try:
+        ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        position = min(tasks.index(task) for task in ended)
+        outcome: Done | Failure = tasks[position].result()
+    finally:
+        await _end(tasks)
+    if isinstance(outcome, Done):
+        return Done((position, outcome.value))
+    return outcome
+
+
+async def _call(job: Job) -> Done | Failure:
+    tries = job.tries
+    while True:
+        tries -= 1
+        try:
+            async with asyncio.timeout(job.timeout):
+                return Done(await _once(job))
+        except Exception as exc:
+            if not tries:
+                return Failure(exc)
+
+
+async def _once(job: Job) -> Any:
+    loop = asyncio.get_running_loop()
+    if not job.is_async:
+        # Abandoned when cancelled: a thread cannot be stopped, and who waits for it may.
+        return await loop.run_in_executor(None, job.context.run, job.call)
+    return await loop.create_task(job.call(), context=job.context)
+
+
+# ---- listening ----------------------------------------------------------------------
+
+
+async def _listen(app: Server, subscription: Subscription, send: Send) -> None:
+    loop = asyncio.get_running_loop()
+    news = asyncio.Event()
+
+    def wake() -> None:
+        try:
+            loop.call_soon_threadsafe(news.set)
+        except RuntimeError:
+            pass  # the loop is gone, and so is whoever listened
+
+    mailbox = Mailbox(subscription, wake)
+    end = app.changes.listen(mailbox.hear)
+    try:
+        await send(subscription.acknowledgement)
+        while True:
+            for message in mailbox.take():
+                await send(message)
+            if mailbox.is_over:
+                return
+            await news.wait()
+            news.clear()  # before the next look, so that nothing is missed
+    finally:
+        end()

@@ -1,0 +1,220 @@
+"""Do what exchanges ask for on trio: steps side by side, blocking ones in threads.
+
+    reply = await handle(app, message, peer, send=send)
+
+Cancel it when the client is gone: the flow is suspended then, and nothing of it is left.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from contextvars import Context
+from typing import Any, TypeAlias
+
+import trio
+
+from .. import effects as fx
+from ..canonical import JSON
+from ..effects import TimedOut
+from ..engine import Done, Failure, Want
+from ..errors import StepError
+from ..exchange.commands import Command, Invoke, Listen, Notify, Peer, Perform, Reply
+from ..exchange.handle import handle as begin
+from ..exchange.subscriptions import Subscription
+from ..server import Server
+from .local import Job, Mailbox, at_once, job_of_invoke, job_of_step, running
+
+__all__ = ["handle", "running"]
+
+Send: TypeAlias = Callable[[Mapping[str, JSON]], Awaitable[None]]
+
+
+async def _drop(message: Mapping[str, JSON]) -> None:
+    pass
+
+
+async def handle(
+    app: Server,
+    message: bytes | str | Mapping[str, JSON],
+    peer: Peer | None = None,
+    *,
+    send: Send = _drop,
+) -> Reply:
+    """Answer one JSON-RPC message.
+
+    Args:
+        app: The server, inside of `running(app)`.
+        message: Its text, or what a JSON reader made of it.
+        peer: Who sent it.
+        send: Sends a notification on the stream of this request, at once.
+    """
+    exchange = begin(app, message, peer, clock=time.time, entropy=os.urandom)
+    try:
+        command = next(exchange)
+        while True:
+            try:
+                outcome = await _obey(app, command, send)
+            except (StepError, TimeoutError) as exc:
+                command = exchange.throw(exc)
+            else:
+                command = exchange.send(outcome)
+    except StopIteration as end:
+        reply: Reply = end.value
+        return reply
+    finally:
+        exchange.close()
+
+
+async def _obey(app: Server, command: Command, send: Send) -> Any:
+    match command:
+        case Perform(wants, deadline):
+            with _until(deadline):
+                return await _perform(app, wants)
+        case Invoke():
+            with _until(command.deadline):
+                return await _call(job_of_invoke(command, app.provided))
+        case Notify(message):
+            return await send(message)
+        case Listen(subscription):
+            return await _listen(app, subscription, send)
+
+
+def _until(deadline: float | None) -> AbstractContextManager[Any]:
+    return _within(None if deadline is None else max(0.0, deadline - time.time()))
+
+
+# ---- performing ---------------------------------------------------------------------
+
+
+async def _perform(app: Server, wants: tuple[Want, ...]) -> dict[str, Done | Failure]:
+    outcomes: dict[str, Done | Failure] = {}
+
+    async def one(want: Want) -> None:
+        outcomes[want.key] = await _value(app, want.effect, want.context)
+
+    if len(wants) == 1:
+        await one(wants[0])  # a nursery costs more than most steps
+        return outcomes
+    async with trio.open_nursery(strict_exception_groups=False) as nursery:
+        for want in wants:
+            nursery.start_soon(one, want)
+    return outcomes
+
+
+async def _value(
+    app: Server, effect: fx.Effect[Any], context: Context
+) -> Done | Failure:
+    done = at_once(effect)
+    if done is not None:
+        return done
+    match effect:
+        case fx.Step():
+            return await _call(job_of_step(effect, context, app.provided))
+        case fx.Sleep(seconds):
+            await trio.sleep(seconds)
+            return Done(None)
+        case fx.Within(seconds, inner):
+            with trio.move_on_after(seconds):
+                return await _value(app, inner, context)
+            return Done(TimedOut())
+        case fx.FirstOf(effects):
+            return await _first(app, effects, context)
+        case _:
+            raise StepError(f"{type(effect).__name__}() is nothing to perform here")
+
+
+async def _first(
+    app: Server, effects: tuple[fx.Effect[Any], ...], context: Context
+) -> Done | Failure:
+    winners: list[Done | Failure] = []
+
+    async def race(position: int, effect: fx.Effect[Any]) -> None:
+        outcome = await _value(app, effect, context)
+        if isinstance(outcome, Done):
+            outcome = Done((position, outcome.value))
+        winners.append(outcome)
+        nursery.cancel_scope.cancel()
+
+    async with trio.open_nursery(strict_exception_groups=False) as nursery:
+        for position, effect in enumerate(effects):
+            nursery.start_soon(race, position, effect)
+    return winners[0]
+
+
+async def _call(job: Job) -> Done | Failure:
+    tries = job.tries
+    while True:
+        tries -= 1
+        try:
+            with _within(job.timeout):
+                return Done(await _once(job))
+        except Exception as exc:
+            if not tries:
+                return Failure(exc)
+
+
+@contextmanager
+def _within(seconds: float | None) -> Iterator[None]:
+    # trio's own error for this is no TimeoutError, and steps look alike on every driver.
+    with trio.move_on_after(math.inf if seconds is None else seconds) as scope:
+        yield
+    if scope.cancelled_caught:
+        raise TimeoutError(f"it took longer than {seconds:g} seconds")
+
+
+async def _once(job: Job) -> Any:
+    if not job.is_async:
+        # Abandoned when cancelled: a thread cannot be stopped, and who waits for it may.
+        return await trio.to_thread.run_sync(
+            job.context.run, job.call, abandon_on_cancel=True
+        )
+    # A task of its own, because only a new task can be given a context.
+    outcomes: list[Any] = []
+
+    async def run() -> None:
+        try:
+            outcomes.append(Done(await job.call()))
+        except Exception as exc:
+            outcomes.append(Failure(exc))
+
+    async with trio.open_nursery() as nursery:
+        job.context.run(nursery.start_soon, run)
+    (outcome,) = outcomes
+    if isinstance(outcome, Failure):
+        raise outcome.error
+    return outcome.value
+
+
+# ---- listening ----------------------------------------------------------------------
+
+
+async def _listen(app: Server, subscription: Subscription, send: Send) -> None:
+    token = trio.lowlevel.current_trio_token()
+    news = trio.Event()
+
+    def ring() -> None:
+        news.set()
+
+    def wake() -> None:
+        try:
+            token.run_sync_soon(ring, idempotent=True)
+        except trio.RunFinishedError:
+            pass  # the loop is gone, and so is whoever listened
+
+    mailbox = Mailbox(subscription, wake)
+    end = app.changes.listen(mailbox.hear)
+    try:
+        await send(subscription.acknowledgement)
+        while True:
+            for message in mailbox.take():
+                await send(message)
+            if mailbox.is_over:
+                return
+            await news.wait()
+            news = trio.Event()  # before the next look, so that nothing is missed
+    finally:
+        end()

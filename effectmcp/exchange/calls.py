@@ -1,0 +1,298 @@
+"""tools/call, prompts/get, resources/read: a handler is run, and may ask.
+
+    plain, async    one Invoke, and its value is the result
+    flow            begun, or resumed from the state that came along; performs what it
+                    wants, until it asks (the round ends, with a token) or is done
+
+All three methods go the same way; they differ in how a value becomes a result.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Generator, Mapping
+from typing import Any
+
+from attrs import frozen
+
+from .. import effects as fx
+from ..canonical import JSON
+from ..effects import LOG_LEVELS, CallerInfo, Effect
+from ..engine import Asked, Done, Failure, Raised, Returned
+from ..engine import Perform as Performing
+from ..errors import StateError
+from ..protocol.jsonrpc import Request, notification
+from ..protocol.meta import Meta
+from ..protocol.modern import (
+    input_required,
+    missing_capability,
+    read_answers,
+    supporter,
+)
+from ..server import Event, RoundBegan, RoundEnded, Salvaged, Server
+from ..server.features import Feature
+from ..state import Call
+from .commands import Command, Invoke, Notify, Peer, Perform
+from .rounds import Round, begin, resume
+
+__all__ = ["Context", "Interim", "call_feature"]
+
+logger = logging.getLogger("effectmcp.server")
+
+
+@frozen(eq=False)
+class Context:
+    """What holds for one request."""
+
+    app: Server
+    peer: Peer
+    request: Request
+    meta: Meta
+    clock: Callable[[], float]
+    entropy: Callable[[int], bytes]
+
+
+@frozen(eq=False)
+class Interim:
+    """A handler asks: the fields of an `input_required` result."""
+
+    fields: Mapping[str, JSON]
+
+
+def call_feature(
+    context: Context,
+    feature: Feature,
+    target: str,
+    arguments: JSON,
+    kwargs: Mapping[str, Any],
+) -> Generator[Command, Any, Any]:
+    """Run a feature's handler.
+
+    Args:
+        context: The request.
+        feature: The feature.
+        target: What the request calls it.
+        arguments: As they were sent: a state belongs to these.
+        kwargs: As the function takes them.
+
+    Returns:
+        What it returned, or an `Interim`.
+
+    Raises:
+        ProtocolError: The client lacks what the feature requires.
+        Exception: whatever the handler raised.
+    """
+    lacking = missing_capability(feature.requires, context.meta.capabilities)
+    if lacking is not None:
+        raise lacking
+    seconds = feature.timeout or context.app.timeout
+    deadline = None if seconds is None else context.clock() + seconds
+    handler = feature.handler
+    if handler.kind == "flow":
+        flow = _Flow(context, feature, target, deadline)
+        return (yield from flow.run(arguments, kwargs))
+    if context.request.params.get("requestState") is not None:
+        raise StateError("target")  # nothing that this function asked
+    outcome = yield Invoke(
+        handler.function,
+        kwargs,
+        handler.provided,
+        is_async=handler.kind == "async",
+        deadline=deadline,
+    )
+    if isinstance(outcome, Failure):
+        raise outcome.error
+    return outcome.value
+
+
+class _Flow:
+    """One round of a flow."""
+
+    def __init__(
+        self, context: Context, feature: Feature, target: str, deadline: float | None
+    ) -> None:
+        self._context = context
+        self._feature = feature
+        self._target = target
+        self._deadline = deadline
+        self._heard: list[Effect[Any]] = []
+        self._progress = _Progress(context.meta)
+
+    def run(
+        self, arguments: JSON, kwargs: Mapping[str, Any]
+    ) -> Generator[Command, Any, Any]:
+        """The round; see `call_feature`."""
+        round_ = self._open(arguments, kwargs)
+        flow_id = round_.flow_id.hex()
+        outcome: Any = "dropped"
+        asked, size, error = 0, 0, None
+        try:
+            stop = yield from self._advance(round_)
+            match stop:
+                case Asked(questions):
+                    token = round_.token(now=self._context.clock())
+                    outcome, asked, size = "asked", len(questions), len(token)
+                    return Interim(input_required(questions, token))
+                case Returned(value):
+                    outcome = "returned"
+                    return value
+                case _:
+                    outcome, error = "raised", stop.error
+                    raise stop.error
+        finally:
+            # Whatever ended it, a client that is gone included: no generator is left.
+            round_.run.suspend()
+            self._tell(
+                RoundEnded(
+                    flow_id=flow_id,
+                    outcome=outcome,
+                    asked=asked,
+                    state_size=size,
+                    error=error,
+                )
+            )
+
+    def _open(self, arguments: JSON, kwargs: Mapping[str, Any]) -> Round:
+        context, feature = self._context, self._feature
+        app = context.app
+        call = Call(
+            method=context.request.method,
+            target=self._target,
+            arguments=arguments,
+            principal=context.peer.principal,
+        )
+        token = context.request.params.get("requestState")
+        options: dict[str, Any] = {
+            "call": call,
+            "now": context.clock(),
+            "answers": read_answers(context.request.params),
+            "rules": app.rules,
+            "supports": supporter(context.meta.capabilities),
+            "emit": self._heard.append,
+            "name": feature.handler.name,
+        }
+        function = feature.handler.function
+        if token is None:
+            round_ = begin(
+                function,
+                (),
+                kwargs,
+                sealer=app.sealer,
+                flow_id=context.entropy(16),
+                version=feature.version,
+                trace=context.meta.trace,
+                **options,
+            )
+        elif app.sealer is None:
+            raise StateError("forged")  # sealed by somebody else, or by nobody
+        else:
+            round_ = resume(
+                function, (), kwargs, token=token, sealer=app.sealer, **options
+            )
+        if app.observers:
+            self._tell(
+                RoundBegan(
+                    method=context.request.method,
+                    target=self._target,
+                    flow_id=round_.flow_id.hex(),
+                    trace=context.meta.trace,
+                    is_first=token is None,
+                )
+            )
+        return round_
+
+    def _advance(
+        self, round_: Round
+    ) -> Generator[Command, Any, Asked | Returned | Raised]:
+        stop = round_.stop
+        while True:
+            yield from self._flush()
+            if not isinstance(stop, Performing):
+                break
+            outcomes: dict[str, Done | Failure] = {}
+            wants = []
+            for want in stop.wants:
+                if isinstance(want.effect, fx.Caller):
+                    outcomes[want.key] = Done(self._caller(round_))
+                else:
+                    wants.append(want)
+            if wants:
+                outcomes |= yield Perform(tuple(wants), self._deadline)
+            stop = round_.performed(outcomes)
+        for report in round_.run.salvaged:
+            logger.warning("%s: %s", self._target, report)
+            self._tell(Salvaged(flow_id=round_.flow_id.hex(), report=report))
+        return stop
+
+    def _caller(self, round_: Round) -> CallerInfo:
+        meta = self._context.meta
+        return CallerInfo(
+            principal=self._context.peer.principal,
+            client=meta.client,
+            era="modern",
+            protocol_version=meta.version,
+            progress_token=meta.progress_token,
+            flow_id=round_.flow_id.hex(),
+        )
+
+    def _flush(self) -> Generator[Command, Any, None]:
+        for effect in self._heard:
+            message = self._progress.message(effect)
+            if message is not None:
+                yield Notify(message)
+        self._heard.clear()
+
+    def _tell(self, event: Event) -> None:
+        for observer in self._context.app.observers:
+            try:
+                observer(event)
+            except Exception:
+                logger.exception("an observer failed on %r", event)
+
+
+class _Progress:
+    """What a client wants to hear while a call runs."""
+
+    def __init__(self, meta: Meta) -> None:
+        self._token = meta.progress_token
+        self._level = (
+            len(LOG_LEVELS)
+            if meta.log_level is None
+            else LOG_LEVELS.index(meta.log_level)
+        )
+        self._done: float | None = None
+
+    def message(self, effect: Effect[Any]) -> dict[str, JSON] | None:
+        """The notification for `effect`; `None` where the client asked for none."""
+        match effect:
+            case fx.Progress(done, total, text):
+                return self._progress(done, total, text)
+            case fx.Log(level, data, name):
+                return self._log(level, data, name)
+            case fx.Status(text):
+                return self._log("info", text, None)
+            case _:
+                raise TypeError(f"{effect!r} is nothing to tell a client")
+
+    def _progress(
+        self, done: float, total: float | None, text: str | None
+    ) -> dict[str, JSON] | None:
+        # It "MUST increase with each notification" (Progress, Progress Flow), so a
+        # handler that says the same again is not passed on.
+        if self._token is None or (self._done is not None and done <= self._done):
+            return None
+        self._done = done
+        params: dict[str, JSON] = {"progressToken": self._token, "progress": done}
+        if total is not None:
+            params["total"] = total
+        if text is not None:
+            params["message"] = text
+        return notification("notifications/progress", params)
+
+    def _log(self, level: str, data: JSON, name: str | None) -> dict[str, JSON] | None:
+        if LOG_LEVELS.index(level) < self._level:
+            return None
+        params: dict[str, JSON] = {"level": level, "data": data}
+        if name is not None:
+            params["logger"] = name
+        return notification("notifications/message", params)

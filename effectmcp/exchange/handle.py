@@ -1,0 +1,284 @@
+"""The envelope: limits, versions, headers, and where a message goes.
+
+The checks stand in the order in which the protocol needs them: what a message is, then
+its `_meta`, then whether the headers say the same, then whether there is such a method,
+and only then what it wants. Whatever goes wrong on the way is one `ProtocolError`, and
+this module is the one place that turns it into a response.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Generator, Mapping
+from typing import Any, Final, TypeAlias
+
+from ..canonical import JSON
+from ..engine import Failure
+from ..errors import ArgumentsError, ProtocolError
+from ..protocol.headers import (
+    HeaderMismatch,
+    check_method,
+    check_name,
+    check_params,
+    check_version,
+)
+from ..protocol.jsonrpc import (
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    METHOD_NOT_FOUND,
+    Notification,
+    Request,
+    error_message,
+    id_of,
+    notification,
+    read_message,
+    result_message,
+)
+from ..protocol.meta import SERVER_INFO, Meta, check_supported, read_meta
+from ..protocol.methods import METHODS, Method
+from ..server import Completion, Resource, Server
+from ..server.handlers import read_texts
+from .calls import Context, Interim, call_feature
+from .commands import Command, Exchange, Invoke, Listen, Notify, Peer, Reply
+from .lists import capabilities_of, discover, find_completion, list_page, suggestions
+from .results import error_of, prompt_result, resource_result, tool_failure, tool_result
+from .subscriptions import open_subscription
+
+__all__ = ["HEADER_MISMATCH", "handle"]
+
+logger = logging.getLogger("effectmcp.server")
+
+HEADER_MISMATCH: Final = -32020
+
+Fields: TypeAlias = Mapping[str, JSON]
+
+
+def handle(
+    app: Server,
+    message: bytes | str | Mapping[str, JSON],
+    peer: Peer | None = None,
+    *,
+    clock: Callable[[], float],
+    entropy: Callable[[int], bytes],
+) -> Exchange:
+    """What to do about one message of a client.
+
+    Args:
+        app: The server.
+        message: Its text, or what a JSON reader of yours made of it.
+        peer: Who sent it.
+        clock: Seconds since 1970.
+        entropy: Random bytes, as many as asked for.
+
+    Returns:
+        A generator of commands, which ends with the `Reply`.
+    """
+    try:
+        read = read_message(message)
+    except ProtocolError as exc:
+        id_ = id_of(message)
+        return Reply(error_message(id_, exc), exc.status)
+    if isinstance(read, Notification):
+        # `notifications/cancelled` is for the transport, which knows what is running.
+        # Nothing else is sent by clients of this revision, and nothing is answered.
+        return Reply(None, 202)
+    try:
+        context = Context(
+            app=app,
+            peer=peer or Peer(),
+            request=read,
+            meta=_admit(app, read, peer),
+            clock=clock,
+            entropy=entropy,
+        )
+        fields = yield from _ANSWERS[read.method](context)
+    except ProtocolError as exc:
+        return Reply(error_message(read.id, exc), exc.status)
+    except Exception:
+        logger.exception("%s failed", read.method)
+        error = ProtocolError(INTERNAL_ERROR, "Internal error")
+        return Reply(error_message(read.id, error), 500)
+    return Reply(result_message(read.id, _finished(app, fields)))
+
+
+def _admit(app: Server, request: Request, peer: Peer | None) -> Meta:
+    """Check the envelope.
+
+    Raises:
+        ProtocolError: It is not what the protocol says, or not what is offered here.
+    """
+    method = METHODS.get(request.method)
+    meta = read_meta(request.params)
+    headers = None if peer is None else peer.headers
+    try:
+        if headers is not None:
+            check_version(headers, meta.version)
+        check_supported(meta.version)
+        if headers is not None:
+            check_method(headers, request.method)
+        if method is None or not _offers(app, method):
+            raise ProtocolError(METHOD_NOT_FOUND, "Method not found", status=404)
+        if headers is not None and method.name_from is not None:
+            name = request.params.get(method.name_from)
+            if isinstance(name, str):
+                check_name(headers, name)
+    except HeaderMismatch as exc:
+        raise _mismatch(exc) from None
+    return meta
+
+
+def _offers(app: Server, method: Method) -> bool:
+    return method.capability is None or method.capability in capabilities_of(app)
+
+
+def _mismatch(exc: HeaderMismatch) -> ProtocolError:
+    return ProtocolError(HEADER_MISMATCH, f"Header mismatch: {exc.problem}", status=400)
+
+
+def _finished(app: Server, fields: Fields) -> Fields:
+    meta = {SERVER_INFO: app.info, **fields.get("_meta", {})}
+    return {"resultType": "complete", **fields, "_meta": meta}
+
+
+# ---- what each method wants ---------------------------------------------------------
+
+Answering: TypeAlias = Generator[Command, Any, Fields]
+
+
+def _discover(context: Context) -> Answering:
+    yield from ()
+    return discover(context.app)
+
+
+def _list(context: Context) -> Answering:
+    yield from ()
+    return list_page(context.app, context.request.method, context.request.params)
+
+
+def _call_tool(context: Context) -> Answering:
+    params = context.request.params
+    name = _text(params, "name")
+    tool = context.app.tools.get(name)
+    if tool is None:
+        raise ProtocolError(INVALID_PARAMS, f"Unknown tool: {name}")
+    arguments = _arguments(params)
+    if tool.headers and context.peer.headers is not None:
+        try:
+            check_params(context.peer.headers, tool.headers, arguments)
+        except HeaderMismatch as exc:
+            raise _mismatch(exc) from None
+    try:
+        kwargs = tool.handler.takes.read(arguments)
+        value = yield from call_feature(context, tool, name, arguments, kwargs)
+        if isinstance(value, Interim):
+            return value.fields
+        return tool_result(tool, value)
+    except Exception as exc:
+        return tool_failure(exc, name, context.meta.capabilities)
+
+
+def _get_prompt(context: Context) -> Answering:
+    params = context.request.params
+    name = _text(params, "name")
+    prompt = context.app.prompts.get(name)
+    if prompt is None:
+        raise ProtocolError(INVALID_PARAMS, f"Unknown prompt: {name}")
+    arguments = _arguments(params)
+    if not all(isinstance(one, str) for one in arguments.values()):
+        raise ProtocolError(INVALID_PARAMS, "Invalid params: arguments are texts")
+    try:
+        kwargs = read_texts(prompt.handler, arguments)
+        value = yield from call_feature(context, prompt, name, arguments, kwargs)
+        if isinstance(value, Interim):
+            return value.fields
+        return prompt_result(prompt, value)
+    except Exception as exc:
+        raise error_of(exc, name, context.meta.capabilities) from exc
+
+
+def _read_resource(context: Context) -> Answering:
+    uri = _text(context.request.params, "uri")
+    resource, texts = _find_resource(context.app, uri)
+    try:
+        kwargs = read_texts(resource.handler, texts)
+        value = yield from call_feature(context, resource, uri, None, kwargs)
+        if isinstance(value, Interim):
+            return value.fields
+        return resource_result(resource, uri, value)
+    except ArgumentsError:
+        raise _no_resource(uri) from None
+    except Exception as exc:
+        raise error_of(exc, uri, context.meta.capabilities) from exc
+
+
+def _find_resource(app: Server, uri: str) -> tuple[Resource, Mapping[str, str]]:
+    resource = app.resources.get(uri)
+    if resource is not None:
+        return resource, {}
+    for template in app.templates.values():
+        values = template.template.match(uri)
+        if values is not None:
+            return template, values
+    raise _no_resource(uri)
+
+
+def _no_resource(uri: str) -> ProtocolError:
+    return ProtocolError(INVALID_PARAMS, "Resource not found", {"uri": uri})
+
+
+def _complete(context: Context) -> Answering:
+    found, text, filled = find_completion(context.app, context.request.params)
+    if isinstance(found, Completion):
+        args = (
+            {"text": text, "context": filled} if found.wants_context else {"text": text}
+        )
+        outcome = yield Invoke(found.call, args, is_async=found.is_async)
+        if isinstance(outcome, Failure):
+            raise outcome.error
+        # What the function suggests need not begin with the text: it may know better.
+        return suggestions(outcome.value, "")
+    return suggestions(found, text)
+
+
+def _listen(context: Context) -> Answering:
+    subscription = open_subscription(context.request.id, context.request.params)
+    yield Listen(subscription)
+    # The server shuts down. It says so twice: that the stream is torn down
+    # (Cancellation), and that this is a graceful end (Subscriptions, Graceful Closure).
+    yield Notify(
+        notification("notifications/cancelled", {"requestId": context.request.id})
+    )
+    return {"_meta": subscription.meta}
+
+
+_ANSWERS: Final[Mapping[str, Callable[[Context], Answering]]] = {
+    "server/discover": _discover,
+    "tools/list": _list,
+    "tools/call": _call_tool,
+    "prompts/list": _list,
+    "prompts/get": _get_prompt,
+    "resources/list": _list,
+    "resources/templates/list": _list,
+    "resources/read": _read_resource,
+    "completion/complete": _complete,
+    "subscriptions/listen": _listen,
+}
+
+
+def _text(params: Mapping[str, JSON], name: str) -> str:
+    value = params.get(name)
+    if not isinstance(value, str):
+        raise ProtocolError(
+            INVALID_PARAMS, f"Invalid params: {name} is required, and is a text"
+        )
+    return value
+
+
+def _arguments(params: Mapping[str, JSON]) -> dict[str, JSON]:
+    # Absent and null are no arguments, which is what a client without any sends.
+    arguments = params.get("arguments")
+    if arguments is None:
+        return {}
+    if not isinstance(arguments, dict):
+        raise ProtocolError(INVALID_PARAMS, "Invalid params: arguments are an object")
+    return arguments

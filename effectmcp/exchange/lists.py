@@ -1,0 +1,175 @@
+"""What a server has: discovery, lists and their pages, completion."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+from ..canonical import JSON
+from ..errors import ProtocolError
+from ..protocol.jsonrpc import INVALID_PARAMS
+from ..protocol.meta import VERSIONS
+from ..server import Completion, Server
+
+__all__ = ["capabilities_of", "discover", "find_completion", "list_page", "suggestions"]
+
+#: What a completion may suggest at once (2026-07-28, Completion).
+_MAX_SUGGESTIONS: Final = 100
+
+
+def capabilities_of(app: Server) -> dict[str, JSON]:
+    """What `app` can do now."""
+    found: dict[str, JSON] = {"logging": {}}
+    if app.tools:
+        found["tools"] = {"listChanged": True}
+    if app.prompts:
+        found["prompts"] = {"listChanged": True}
+    if app.resources or app.templates:
+        found["resources"] = {"listChanged": True, "subscribe": True}
+    if app.prompts or app.templates:
+        found["completions"] = {}
+    return found
+
+
+def _hints(app: Server) -> dict[str, JSON]:
+    # The same for everybody: nothing here depends on who asks.
+    return {"ttlMs": int(app.ttl * 1000), "cacheScope": "public"}
+
+
+def discover(app: Server) -> dict[str, JSON]:
+    """The fields of `server/discover`'s result."""
+    found: dict[str, JSON] = {
+        "supportedVersions": list(VERSIONS),
+        "capabilities": capabilities_of(app),
+        **_hints(app),
+    }
+    if app.instructions is not None:
+        found["instructions"] = app.instructions
+    return found
+
+
+# ---- lists and their pages ----------------------------------------------------------
+
+#: By method: where the features are, and what the result calls them.
+_LISTS: Final = {
+    "tools/list": ("tools", "tools"),
+    "prompts/list": ("prompts", "prompts"),
+    "resources/list": ("resources", "resources"),
+    "resources/templates/list": ("templates", "resourceTemplates"),
+}
+
+
+def list_page(app: Server, method: str, params: Mapping[str, JSON]) -> dict[str, JSON]:
+    """The fields of a list's result, one page of it.
+
+    Raises:
+        ProtocolError: The cursor is none of ours.
+    """
+    attribute, field = _LISTS[method]
+    features: Mapping[str, Any] = getattr(app, attribute)
+    keys = list(features)
+    start = _start(params.get("cursor"), method, keys)
+    shown = keys[start : start + app.page_size]
+    page: dict[str, JSON] = {
+        field: [features[key].listing for key in shown],
+        **_hints(app),
+    }
+    end = start + len(shown)
+    if end < len(keys):
+        page["nextCursor"] = _cursor(method, end, keys[end - 1])
+    return page
+
+
+# A cursor names the last entry shown, so that a page goes on after it when entries
+# before it came or went; where that entry is gone itself, its place has to do.
+def _cursor(method: str, place: int, last: str) -> str:
+    text = json.dumps([method, place, last])
+    return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
+
+
+def _start(cursor: JSON, method: str, keys: list[str]) -> int:
+    if cursor is None:
+        return 0
+    try:
+        text = base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4))
+        known, place, last = json.loads(text)
+    except (TypeError, ValueError, binascii.Error, RecursionError):
+        known = place = last = None
+    if known != method or type(place) is not int or not isinstance(last, str):
+        raise ProtocolError(INVALID_PARAMS, "Invalid params: no such cursor")
+    if last in keys:
+        return keys.index(last) + 1
+    return min(max(place, 0), len(keys))
+
+
+# ---- completion ---------------------------------------------------------------------
+
+
+def find_completion(
+    app: Server, params: Mapping[str, JSON]
+) -> tuple[Completion | list[str], str, Mapping[str, str]]:
+    """What suggests for a `completion/complete`: a function, or choices.
+
+    Returns:
+        That, the text so far, and what else was filled in already.
+
+    Raises:
+        ProtocolError: There is no such prompt, template or argument.
+    """
+    ref, argument = params.get("ref"), params.get("argument")
+    if not isinstance(ref, dict) or not isinstance(argument, dict):
+        raise _invalid("ref and argument are required, and are objects")
+    features: Mapping[str, Any]
+    match ref.get("type"):
+        case "ref/prompt":
+            of, features = ref.get("name"), app.prompts
+        case "ref/resource":
+            of, features = ref.get("uri"), app.templates
+        case _:
+            raise _invalid('ref.type is "ref/prompt" or "ref/resource"')
+    name, text = argument.get("name"), argument.get("value")
+    if not isinstance(name, str) or not isinstance(text, str):
+        raise _invalid("argument has a name and a value, which are texts")
+    feature = features.get(of) if isinstance(of, str) else None
+    if feature is None or not isinstance(of, str):
+        raise _invalid(f"there is no {of!r} to complete")
+    context = params.get("context")
+    filled = context.get("arguments") if isinstance(context, dict) else None
+    filled = filled if isinstance(filled, dict) else {}
+    filled = {key: one for key, one in filled.items() if isinstance(one, str)}
+    schema = feature.handler.takes.schema.get("properties", {}).get(name)
+    if schema is None:
+        raise _invalid(f"{of!r} takes no {name!r}")
+    found = app.completions.get((of, name))
+    return found or _choices(schema), text, filled
+
+
+def _choices(schema: Mapping[str, JSON]) -> list[str]:
+    choices = [one["const"] for one in schema.get("oneOf", ())] or schema.get(
+        "enum", []
+    )
+    return [choice for choice in choices if isinstance(choice, str)]
+
+
+def suggestions(found: Any, text: str) -> dict[str, JSON]:
+    """The fields of a completion's result.
+
+    Args:
+        found: What was suggested.
+        text: What the user wrote so far; choices that do not begin so are left out.
+    """
+    values = [one for one in found if one.lower().startswith(text.lower())]
+    return {
+        "completion": {
+            "values": values[:_MAX_SUGGESTIONS],
+            "total": len(values),
+            "hasMore": len(values) > _MAX_SUGGESTIONS,
+        }
+    }
+
+
+def _invalid(problem: str) -> ProtocolError:
+    return ProtocolError(INVALID_PARAMS, f"Invalid params: {problem}")

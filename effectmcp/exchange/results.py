@@ -1,0 +1,199 @@
+"""What a handler returned or raised, as the fields of a result.
+
+A tool's failures go to the model as results that say `isError`, as far as a model can do
+something about them; what it cannot is logged with its traceback and answered in words
+that tell nothing (2026-07-28, Tools, Error Handling).
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+from typing import Any, Final
+
+from ..canonical import JSON
+from ..content import ToolResult, blocks_of, contents_of, messages_of
+from ..errors import (
+    ArgumentsError,
+    ClientError,
+    DivergenceError,
+    OutputError,
+    ProtocolError,
+    Refused,
+    StateError,
+    ToolError,
+    Unsupported,
+)
+from ..protocol.jsonrpc import INTERNAL_ERROR, INVALID_PARAMS
+from ..protocol.modern import missing_capability
+from ..schema.written import written
+from ..server import Prompt, Resource, Tool
+
+__all__ = [
+    "error_of",
+    "prompt_result",
+    "resource_result",
+    "tool_failure",
+    "tool_result",
+]
+
+logger = logging.getLogger("effectmcp.server")
+
+_OPAQUE: Final = "Internal error"
+
+# ---- values -------------------------------------------------------------------------
+
+
+def tool_result(tool: Tool, value: Any) -> dict[str, JSON]:
+    """The fields of `tools/call`'s result.
+
+    Raises:
+        OutputError: It is not what the tool promised, or nothing that can be sent.
+    """
+    if isinstance(value, ToolResult):
+        return _whole_result(tool, value)
+    if tool.output is not None or tool.raw_output is not None:
+        return _structured(tool, value, None)
+    if _is_content(value):
+        return {"content": blocks_of(value)}
+    made, problems = written(value)
+    if problems:
+        raise OutputError(
+            [f"{path or 'the result'}: {words}" for path, words in problems]
+        )
+    return _structured(tool, made, None)
+
+
+def _is_content(value: Any) -> bool:
+    if isinstance(value, (list, tuple)) and value:
+        # A list of texts alone is data, as an annotation list[str] would have it.
+        return any(_is_block(item) for item in value)
+    return value is None or isinstance(value, (str, bytes)) or _is_block(value)
+
+
+def _is_block(value: Any) -> bool:
+    from ..content import Block
+
+    return isinstance(value, Block)
+
+
+def _structured(tool: Tool, value: Any, content: list[JSON] | None) -> dict[str, JSON]:
+    if tool.output is not None:
+        value = tool.output.write(value)
+    elif tool.raw_output is not None:
+        if problems := tool.raw_output.check(value):
+            raise OutputError(problems)
+    if not content:
+        # For clients and models that read only this (Tools, Structured Content).
+        content = [{"type": "text", "text": json.dumps(value, ensure_ascii=False)}]
+    return {"content": content, "structuredContent": value}
+
+
+def _whole_result(tool: Tool, value: ToolResult) -> dict[str, JSON]:
+    content = blocks_of(value.content)
+    result: dict[str, JSON] = {"content": content}
+    if value.is_structured:
+        result = _structured(tool, value.structured, content)
+    elif (tool.output or tool.raw_output) is not None and not value.is_error:
+        raise OutputError(["the tool promised structured content, and gave none"])
+    if value.is_error:
+        result["isError"] = True
+    if value.meta is not None:
+        result["_meta"] = dict(value.meta)
+    return result
+
+
+def prompt_result(prompt: Prompt, value: Any) -> dict[str, JSON]:
+    """The fields of `prompts/get`'s result.
+
+    Raises:
+        OutputError: It is neither a text, a block nor a message.
+    """
+    result: dict[str, JSON] = {"messages": messages_of(value)}
+    if prompt.description:
+        result["description"] = prompt.description
+    return result
+
+
+def resource_result(resource: Resource, uri: str, value: Any) -> dict[str, JSON]:
+    """The fields of `resources/read`'s result.
+
+    Raises:
+        OutputError: It is nothing that can be sent.
+    """
+    contents = contents_of(value, uri, resource.mime_type)
+    if contents is None:
+        made, problems = written(value)
+        if problems:
+            raise OutputError([f"{path}: {words}" for path, words in problems])
+        text = json.dumps(made, ensure_ascii=False)
+        type_ = resource.mime_type or "application/json"
+        contents = contents_of(text, uri, type_) or []
+    return {
+        "contents": contents,
+        "ttlMs": int(resource.ttl * 1000),
+        "cacheScope": resource.scope,
+    }
+
+
+# ---- failures -----------------------------------------------------------------------
+
+
+def tool_failure(
+    error: BaseException, of: str, capabilities: Mapping[str, JSON]
+) -> dict[str, JSON]:
+    """The fields of a result that tells a model what went wrong.
+
+    Raises:
+        ProtocolError: It is the client's affair and not the model's.
+    """
+    match error:
+        case ToolError() | ArgumentsError() | Refused():
+            text = str(error)
+        case DivergenceError():
+            logger.error("%s: %s", of, error)
+            text = error.public
+        case Unsupported() | StateError() | ProtocolError():
+            raise error_of(error, of, capabilities)
+        case ClientError():
+            logger.warning("%s: %s", of, error)
+            text = str(error)
+        case TimeoutError():
+            text = f"{of} took too long, and was ended."
+        case _:
+            logger.error("%s failed", of, exc_info=error)
+            text = f"{_OPAQUE}: {of} failed. The server's log says why."
+    return {"content": [{"type": "text", "text": text}], "isError": True}
+
+
+def error_of(
+    error: BaseException, of: str, capabilities: Mapping[str, JSON]
+) -> ProtocolError:
+    """The JSON-RPC error for what a handler raised.
+
+    Args:
+        error: What it raised.
+        of: What to call the handler in logs.
+        capabilities: The client's.
+    """
+    match error:
+        case ProtocolError():
+            return error
+        case StateError():
+            return ProtocolError(StateError.CODE, StateError.PUBLIC)
+        case ArgumentsError():
+            return ProtocolError(INVALID_PARAMS, f"Invalid params: {error}")
+        case Unsupported(kind):
+            missing = missing_capability([kind], capabilities)
+            return missing or ProtocolError(INTERNAL_ERROR, str(error))
+        case ToolError() | Refused() | ClientError():
+            return ProtocolError(INTERNAL_ERROR, str(error))
+        case DivergenceError():
+            logger.error("%s: %s", of, error)
+            return ProtocolError(INTERNAL_ERROR, error.public)
+        case TimeoutError():
+            return ProtocolError(INTERNAL_ERROR, f"{of} took too long, and was ended.")
+        case _:
+            logger.error("%s failed", of, exc_info=error)
+            return ProtocolError(INTERNAL_ERROR, _OPAQUE)

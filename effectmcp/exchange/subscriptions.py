@@ -1,0 +1,96 @@
+"""`subscriptions/listen`: which changes a client hears of, and how it is told.
+
+Every message carries the id of the request that opened the subscription, and the
+acknowledgement comes before all others (2026-07-28, Subscriptions).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from ..canonical import JSON
+from ..errors import ProtocolError
+from ..protocol.jsonrpc import INVALID_PARAMS, Id, notification
+from ..protocol.meta import SUBSCRIPTION_ID
+from ..server import Change
+
+__all__ = ["Subscription", "open_subscription"]
+
+#: What a filter may ask for, and the change it means.
+_FLAGS: Final = {
+    "toolsListChanged": "tools",
+    "promptsListChanged": "prompts",
+    "resourcesListChanged": "resources",
+}
+_MAX_URIS: Final = 1_000
+
+
+class Subscription:
+    """One client's subscription.
+
+    Attributes:
+        id: The id of the request that opened it.
+        acknowledgement: The message to send first.
+        meta: What every message of it carries.
+    """
+
+    def __init__(self, id_: Id, wanted: Mapping[str, JSON]) -> None:
+        self.id = id_
+        self.meta: Mapping[str, JSON] = {SUBSCRIPTION_ID: id_}
+        self._lists = {what for flag, what in _FLAGS.items() if wanted.get(flag)}
+        self._uris = frozenset(wanted.get("resourceSubscriptions", ()))
+        self.acknowledgement = notification(
+            "notifications/subscriptions/acknowledged",
+            {"_meta": self.meta, "notifications": dict(wanted)},
+        )
+
+    def message(self, change: Change) -> dict[str, Any] | None:
+        """What to tell the client of `change`; `None` where it did not ask."""
+        if change.what == "end":
+            return None
+        if change.what == "resource":
+            if change.uri not in self._uris:
+                return None
+            return notification(
+                "notifications/resources/updated",
+                {"_meta": self.meta, "uri": change.uri},
+            )
+        if change.what not in self._lists:
+            return None
+        method = f"notifications/{change.what}/list_changed"
+        return notification(method, {"_meta": self.meta})
+
+
+def open_subscription(id_: Id, params: Mapping[str, JSON]) -> Subscription:
+    """The subscription that a request asks for, less what nobody knows of.
+
+    Raises:
+        ProtocolError: The filter is none.
+    """
+    asked = params.get("notifications")
+    if not isinstance(asked, dict):
+        raise _invalid("notifications is required, and is an object")
+    wanted: dict[str, JSON] = {}
+    for flag in _FLAGS:
+        value = asked.get(flag, False)
+        if type(value) is not bool:
+            raise _invalid(f"notifications.{flag} is a boolean")
+        if value:
+            wanted[flag] = True
+    uris = asked.get("resourceSubscriptions", [])
+    if (
+        not isinstance(uris, list)
+        or len(uris) > _MAX_URIS
+        or not all(isinstance(uri, str) for uri in uris)
+    ):
+        raise _invalid(
+            f"notifications.resourceSubscriptions is a list of at most {_MAX_URIS:,} URIs"
+        )
+    if uris:
+        wanted["resourceSubscriptions"] = uris
+    return Subscription(id_, wanted)
+
+
+def _invalid(problem: str) -> ProtocolError:
+    return ProtocolError(INVALID_PARAMS, f"Invalid params: {problem}")

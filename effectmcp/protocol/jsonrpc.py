@@ -1,0 +1,166 @@
+"""JSON-RPC 2.0, as MCP narrows it: one message, a request or a notification.
+
+Batches are gone since 2025-06-18, an id is a text or an integer and never null, and a
+client sends no responses in this revision (2026-07-28, Overview, Messages).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+from attrs import frozen
+
+from ..canonical import JSON, MAX_DEPTH, MAX_SAFE_INTEGER, dumps, parse
+from ..errors import CanonicalError, ProtocolError
+
+__all__ = [
+    "INTERNAL_ERROR",
+    "INVALID_PARAMS",
+    "INVALID_REQUEST",
+    "METHOD_NOT_FOUND",
+    "PARSE_ERROR",
+    "Id",
+    "Notification",
+    "Request",
+    "encode",
+    "error_message",
+    "id_of",
+    "notification",
+    "read_message",
+    "result_message",
+]
+
+PARSE_ERROR: Final = -32700
+INVALID_REQUEST: Final = -32600
+METHOD_NOT_FOUND: Final = -32601
+INVALID_PARAMS: Final = -32602
+INTERNAL_ERROR: Final = -32603
+
+#: Params wrap arguments, which may have `MAX_DEPTH` levels of their own.
+_DEPTH: Final = MAX_DEPTH + 4
+
+_MAX_ID: Final = 256
+
+#: Requests with a text or an integer for an id.
+Id = str | int
+
+_NO_PARAMS: Final[Mapping[str, JSON]] = {}
+
+
+@frozen
+class Request:
+    """A request, which gets one response."""
+
+    id: Id
+    method: str
+    params: Mapping[str, JSON]
+
+
+@frozen
+class Notification:
+    """A notification, which gets none."""
+
+    method: str
+    params: Mapping[str, JSON]
+
+
+def read_message(
+    message: bytes | str | Mapping[str, JSON],
+) -> Request | Notification:
+    """One message of a client.
+
+    Args:
+        message: Its text, or what a JSON reader of yours made of it.
+
+    Raises:
+        ProtocolError: It is no JSON, or no message that a client may send. `id_of` may
+            still find whom to tell.
+    """
+    value: JSON = message
+    if isinstance(message, (bytes, str)):
+        try:
+            value = parse(message, max_depth=_DEPTH)
+        except CanonicalError as exc:
+            raise ProtocolError(
+                PARSE_ERROR, f"Parse error: {exc.problem}", status=400
+            ) from None
+    else:
+        try:
+            dumps(value, max_depth=_DEPTH)
+        except CanonicalError as exc:
+            raise _invalid(f"the message is no JSON: {exc.problem}") from None
+    if isinstance(value, list):
+        raise _invalid("batches are not part of MCP; send one message at a time")
+    if not isinstance(value, dict):
+        raise _invalid("a message is an object")
+    if value.get("jsonrpc") != "2.0":
+        raise _invalid('a message has "jsonrpc": "2.0"')
+    method = value.get("method")
+    if not isinstance(method, str):
+        if "result" in value or "error" in value:
+            raise _invalid("a client sends no responses")
+        raise _invalid("a message has a method, which is a text")
+    params = value.get("params", _NO_PARAMS)
+    if not isinstance(params, dict) and params is not _NO_PARAMS:
+        raise _invalid("params are an object")
+    if "id" not in value:
+        return Notification(method, params)
+    id_ = id_of(value)
+    if id_ is None:
+        raise _invalid("an id is a text or an integer, and of a sane size")
+    return Request(id_, method, params)
+
+
+def id_of(value: JSON) -> Id | None:
+    """The id of a message, if it has one that can be sent back."""
+    id_ = value.get("id") if isinstance(value, dict) else None
+    if isinstance(id_, str):
+        return id_ if len(id_) <= _MAX_ID else None
+    if type(id_) is int and -MAX_SAFE_INTEGER <= id_ <= MAX_SAFE_INTEGER:
+        return id_
+    return None
+
+
+def _invalid(problem: str) -> ProtocolError:
+    return ProtocolError(INVALID_REQUEST, f"Invalid request: {problem}", status=400)
+
+
+# ---- what we send -------------------------------------------------------------------
+
+
+def result_message(id_: Id, result: Mapping[str, JSON]) -> dict[str, JSON]:
+    """The response to a request that succeeded."""
+    return {"jsonrpc": "2.0", "id": id_, "result": result}
+
+
+def error_message(id_: Id | None, error: ProtocolError) -> dict[str, JSON]:
+    """The response to a request that did not; without an id where none could be read."""
+    body: dict[str, JSON] = {"code": error.code, "message": error.message}
+    if error.data is not None:
+        body["data"] = error.data
+    message: dict[str, JSON] = {"jsonrpc": "2.0"}
+    if id_ is not None:
+        message["id"] = id_
+    message["error"] = body
+    return message
+
+
+def notification(method: str, params: Mapping[str, JSON]) -> dict[str, JSON]:
+    """A notification."""
+    return {"jsonrpc": "2.0", "method": method, "params": params}
+
+
+_encode: Final = json.JSONEncoder(
+    ensure_ascii=False, allow_nan=False, separators=(",", ":"), check_circular=False
+).encode
+
+
+def encode(message: Mapping[str, Any]) -> bytes:
+    """A message as one line of UTF-8, without its end.
+
+    Lines delimit messages over pipes and in event streams, and JSON escapes the line
+    ends inside of texts; U+2028 and its like are no line ends in either.
+    """
+    return _encode(message).encode("utf-8")

@@ -1,0 +1,132 @@
+"""`_meta` of a request: who speaks, which version, and what it wants to hear.
+
+Every request says so anew and nothing is inferred from earlier ones (2026-07-28,
+Overview, Statelessness).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from attrs import frozen
+
+from ..canonical import JSON
+from ..effects import LOG_LEVELS
+from ..errors import ProtocolError
+from .jsonrpc import INVALID_PARAMS
+
+__all__ = [
+    "CLIENT_CAPABILITIES",
+    "CLIENT_INFO",
+    "LOG_LEVEL",
+    "PROTOCOL_VERSION",
+    "SERVER_INFO",
+    "SUBSCRIPTION_ID",
+    "UNSUPPORTED_VERSION",
+    "VERSIONS",
+    "Meta",
+    "check_supported",
+    "read_meta",
+]
+
+#: The revisions that are spoken here, the newest first.
+VERSIONS: Final = ("2026-07-28",)
+
+UNSUPPORTED_VERSION: Final = -32022
+
+_PREFIX: Final = "io.modelcontextprotocol/"
+PROTOCOL_VERSION: Final = _PREFIX + "protocolVersion"
+CLIENT_INFO: Final = _PREFIX + "clientInfo"
+CLIENT_CAPABILITIES: Final = _PREFIX + "clientCapabilities"
+LOG_LEVEL: Final = _PREFIX + "logLevel"
+SERVER_INFO: Final = _PREFIX + "serverInfo"
+SUBSCRIPTION_ID: Final = _PREFIX + "subscriptionId"
+
+
+@frozen
+class Meta:
+    """What a request's `_meta` says.
+
+    Attributes:
+        version: The revision it is written in.
+        capabilities: What its client can do.
+        client: The client's name and version, for logs and `Caller()`.
+        log_level: From which level on it wants log messages; `None` for none at all.
+        progress_token: What to send progress under; `None` for nowhere.
+        trace: The W3C trace context.
+    """
+
+    version: str
+    capabilities: Mapping[str, JSON]
+    client: str | None = None
+    log_level: str | None = None
+    progress_token: str | int | None = None
+    trace: str | None = None
+
+
+def read_meta(params: Mapping[str, JSON]) -> Meta:
+    """What the `_meta` in `params` says.
+
+    Raises:
+        ProtocolError: A required key is missing, or one is not what it must be.
+    """
+    meta = params.get("_meta")
+    if not isinstance(meta, dict):
+        raise _invalid("params._meta is required, and is an object")
+    version = meta.get(PROTOCOL_VERSION)
+    if not isinstance(version, str):
+        raise _invalid(f"params._meta[{PROTOCOL_VERSION!r}] is required, and is a text")
+    capabilities = meta.get(CLIENT_CAPABILITIES)
+    if not isinstance(capabilities, dict) or not all(
+        isinstance(one, dict) for one in capabilities.values()
+    ):
+        raise _invalid(
+            f"params._meta[{CLIENT_CAPABILITIES!r}] is required, and is an object of"
+            " objects"
+        )
+    token = meta.get("progressToken")
+    if token is not None and type(token) not in (str, int):
+        raise _invalid("params._meta.progressToken is a text or an integer")
+    level = meta.get(LOG_LEVEL)
+    if level is not None and level not in LOG_LEVELS:
+        raise _invalid(f"params._meta[{LOG_LEVEL!r}] is one of {', '.join(LOG_LEVELS)}")
+    trace = meta.get("traceparent")
+    return Meta(
+        version=version,
+        capabilities=capabilities,
+        client=_client(meta.get(CLIENT_INFO)),
+        log_level=level,
+        progress_token=token,
+        trace=trace if isinstance(trace, str) and len(trace) <= 64 else None,
+    )
+
+
+def _client(info: JSON) -> str | None:
+    if info is None:
+        return None
+    name = info.get("name") if isinstance(info, dict) else None
+    version = info.get("version") if isinstance(info, dict) else None
+    if not isinstance(name, str) or not isinstance(version, str):
+        raise _invalid(f"params._meta[{CLIENT_INFO!r}] has a name and a version")
+    # Recorded by Caller(), so it travels in the state of every later round.
+    return f"{name} {version}"[:200]
+
+
+def check_supported(version: str) -> None:
+    """Refuse a revision that is not spoken here (Versioning, Protocol Version Negotiation).
+
+    Raises:
+        ProtocolError: with the versions that are.
+    """
+    if version not in VERSIONS:
+        raise ProtocolError(
+            UNSUPPORTED_VERSION,
+            "Unsupported protocol version",
+            {"supported": list(VERSIONS), "requested": version},
+            status=400,
+        )
+
+
+def _invalid(problem: str) -> ProtocolError:
+    return ProtocolError(INVALID_PARAMS, f"Invalid params: {problem}", status=400)

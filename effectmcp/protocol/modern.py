@@ -1,0 +1,210 @@
+"""Revision 2026-07-28: questions, answers and results on the wire.
+
+A question goes out inside a result and its answer comes back with the next request
+(MRTR), so both directions of a round are here: `input_required` writes one, and
+`read_answers` reads what came back. An answer can be read only by the question it
+belongs to: `{"role": "admin"}` may be a form's content or half a sampling result, and
+only the one that was asked for is consent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+from .. import effects as fx
+from ..canonical import JSON
+from ..effects import Accepted, InputRequest
+from ..engine import Answer, Question, Unread
+from ..errors import Declined, Dismissed, ProtocolError
+from ..forms import Unfit
+from .jsonrpc import INVALID_PARAMS
+
+__all__ = [
+    "MISSING_CAPABILITY",
+    "input_required",
+    "missing_capability",
+    "read_answers",
+    "supporter",
+]
+
+MISSING_CAPABILITY: Final = -32021
+
+# ---- what a client can be asked -----------------------------------------------------
+
+
+def supporter(capabilities: Mapping[str, JSON]) -> Callable[[Any], bool]:
+    """Whether a client with `capabilities` can be asked an effect, or a class of them."""
+
+    def supports(what: Any) -> bool:
+        return not _missing(what, capabilities)
+
+    return supports
+
+
+def _missing(what: Any, capabilities: Mapping[str, JSON]) -> dict[str, JSON]:
+    needed = _needed(what)
+    missing: dict[str, JSON] = {}
+    for name, parts in needed.items():
+        has = capabilities.get(name)
+        if not isinstance(has, dict):
+            missing[name] = parts
+            continue
+        if name == "elicitation" and "form" in parts and not has:
+            continue  # `{}` is form mode (Elicitation, Capabilities)
+        lacking: dict[str, JSON] = {part: {} for part in parts if part not in has}
+        if lacking:
+            missing[name] = lacking
+    return missing
+
+
+def _needed(what: Any) -> dict[str, dict[str, JSON]]:
+    class_ = what if isinstance(what, type) else type(what)
+    if class_ is fx.Outcome:
+        return _needed(what.request) if class_ is not what else {}
+    if class_ is fx.ElicitUrl:
+        return {"elicitation": {"url": {}}}
+    if class_ is fx.Sample:
+        uses_tools = class_ is not what and (what.tools or what.tool_choice)
+        return {"sampling": {"tools": {}} if uses_tools else {}}
+    if class_ is fx.ListRoots:
+        return {"roots": {}}
+    return {"elicitation": {"form": {}}}
+
+
+_BY_NAME: Final[Mapping[str, type[InputRequest[Any]]]] = {
+    one.__name__: one
+    for one in (fx.Elicit, fx.Confirm, fx.ElicitUrl, fx.Sample, fx.ListRoots)
+}
+
+
+def missing_capability(
+    what: Iterable[Any], capabilities: Mapping[str, JSON]
+) -> ProtocolError | None:
+    """The refusal of a client that cannot be asked all of `what`; `None` if it can.
+
+    Args:
+        what: Effects, classes of them, or their names.
+        capabilities: The client's.
+    """
+    missing: dict[str, JSON] = {}
+    for one in what:
+        class_ = _BY_NAME[one] if isinstance(one, str) else one
+        for name, parts in _missing(class_, capabilities).items():
+            missing[name] = {**missing.get(name, {}), **parts}
+    if not missing:
+        return None
+    return ProtocolError(
+        MISSING_CAPABILITY,
+        f"Missing required client capability: {', '.join(sorted(missing))}",
+        {"requiredCapabilities": missing},
+        status=400,
+    )
+
+
+# ---- questions ----------------------------------------------------------------------
+
+
+def input_required(questions: Iterable[Question], state: str) -> dict[str, JSON]:
+    """The fields of an interim result.
+
+    `inputRequests` is there even when it is empty: a client in the field takes its
+    absence for a final result.
+    """
+    return {
+        "resultType": "input_required",
+        "inputRequests": {one.key: _request(one) for one in questions},
+        "requestState": state,
+    }
+
+
+def _request(question: Question) -> dict[str, JSON]:
+    match question.effect:
+        case fx.Elicit() as effect:
+            params = {
+                "mode": "form",
+                "message": _message(effect.message, question.problems),
+                "requestedSchema": effect.spec.schema,
+            }
+            return {"method": "elicitation/create", "params": params}
+        case fx.ElicitUrl() as effect:
+            message = _message(effect.message, question.problems)
+            params = {"mode": "url", "message": message, "url": effect.url}
+            return {"method": "elicitation/create", "params": params}
+        case fx.Sample() as effect:
+            return {"method": "sampling/createMessage", "params": _sampling(effect)}
+        case fx.ListRoots():
+            return {"method": "roots/list"}
+        case fx.Confirm() as effect:
+            params = {
+                "mode": "form",
+                "message": _message(effect.message, question.problems),
+                "requestedSchema": {"type": "object", "properties": {}},
+            }
+            return {"method": "elicitation/create", "params": params}
+        case effect:
+            raise TypeError(f"{effect!r} is no question that this protocol knows")
+
+
+def _message(text: str, problems: Iterable[str]) -> str:
+    lines = "".join(f"\n- {problem}" for problem in problems)
+    return f"{text}\n\nYour last answer did not fit:{lines}" if lines else text
+
+
+def _sampling(effect: fx.Sample[Any]) -> dict[str, JSON]:
+    params: dict[str, JSON] = {
+        "messages": list(effect.messages),
+        "maxTokens": effect.max_tokens,
+    }
+    if effect.system is not None:
+        params["systemPrompt"] = effect.system
+    if effect.temperature is not None:
+        params["temperature"] = effect.temperature
+    if effect.stop_sequences:
+        params["stopSequences"] = list(effect.stop_sequences)
+    if effect.preferences is not None:
+        params["modelPreferences"] = dict(effect.preferences)
+    if effect.tools:
+        params["tools"] = list(effect.tools)
+    if effect.tool_choice is not None:
+        params["toolChoice"] = {"mode": effect.tool_choice}
+    return params
+
+
+# ---- answers ------------------------------------------------------------------------
+
+
+def read_answers(params: Mapping[str, JSON]) -> dict[str, Answer]:
+    """The answers that came with a request, by wire key.
+
+    Raises:
+        ProtocolError: `inputResponses` is no map of objects.
+    """
+    responses = params.get("inputResponses")
+    if responses is None:
+        # Absent or null: nobody said anything.
+        return {}
+    if not isinstance(responses, dict):
+        raise ProtocolError(
+            INVALID_PARAMS, "Invalid params: inputResponses is a map of results"
+        )
+    return {key: Unread(_reader(value)) for key, value in responses.items()}
+
+
+def _reader(value: JSON) -> Callable[[InputRequest[Any]], Answer]:
+    def read(effect: InputRequest[Any]) -> Answer:
+        if not isinstance(value, dict):
+            return Unfit(["the answer must be an object"])
+        if isinstance(effect, (fx.Sample, fx.ListRoots)):
+            return Accepted(value)
+        match value.get("action"):
+            case "accept":
+                return Accepted(value.get("content"))
+            case "decline":
+                return Declined()
+            case "cancel":
+                return Dismissed()
+            case _:
+                return Unfit(['action: must be "accept", "decline" or "cancel"'])
+
+    return read

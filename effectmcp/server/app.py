@@ -1,0 +1,399 @@
+"""`Server`: names to features, and what holds for all of them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from types import MappingProxyType
+from typing import Any, Final, Literal, TypeAlias, TypeVar, overload
+
+import attrs
+
+from ..canonical import JSON
+from ..content import Annotations, Icon
+from ..effects import InputRequest
+from ..engine import RETRY, Rules
+from ..errors import SchemaError, UsageError
+from ..state import Keys, Sealer
+from .changes import Change, Changes
+from .events import Observer
+from .features import (
+    Completion,
+    Prompt,
+    Resource,
+    Template,
+    Tool,
+    make_completion,
+    make_prompt,
+    make_resource,
+    make_tool,
+)
+
+__all__ = ["Server"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+Provided: TypeAlias = Mapping[Any, Any]
+Lifespan: TypeAlias = Callable[["Server"], AbstractAsyncContextManager[Provided | None]]
+
+_EMPTY: Final[Provided] = MappingProxyType({})
+
+
+class Server:
+    """What a server offers.
+
+        app = Server("bookshop", version="1.0")
+
+        @app.tool
+        def order(title: str) -> Flow[str]: ...
+
+    Args:
+        name: Its name, which is also the audience of its states: replicas share it.
+        version: Its version.
+        title: Its name for people.
+        description: What it is, for people.
+        website: A page about it.
+        icons: Its pictures.
+        instructions: How a model should use it.
+        keys: The ring that seals states. Without it, transports read
+            `EFFECTMCP_STATE_KEYS`, or draw a key of their own where they may.
+        lifespan: An async context manager, entered once by whoever serves. What it gives
+            is what steps and plain functions find in their `= Provided()` parameters,
+            by name or by annotation.
+        observers: Called with each `Event`.
+        timeout: Seconds that one request may take, unless a feature says otherwise.
+        ttl: Seconds that a client may keep lists.
+        page_size: How many entries a list shows at once.
+        rounds: Interim results that a call may have.
+        early_answers: Whether answers may come with the first request of a call.
+        shed: Whether `Checkpoint` hands the state to the client.
+        state_ttl: Seconds until a state expires; each round gets a new one.
+        state_life: Seconds that a flow may take in all.
+
+    Attributes:
+        tools: By name. So are `prompts`; `resources` are by URI, `templates` too.
+        changes: Who hears when one of these changes.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        version: str = "0",
+        title: str | None = None,
+        description: str | None = None,
+        website: str | None = None,
+        icons: Sequence[Icon] = (),
+        instructions: str | None = None,
+        keys: Keys | None = None,
+        lifespan: Lifespan | None = None,
+        observers: Iterable[Observer] = (),
+        timeout: float | None = None,
+        ttl: float = 60,
+        page_size: int = 100,
+        rounds: int = 9,
+        early_answers: bool = True,
+        shed: bool = True,
+        state_ttl: int = 3600,
+        state_life: int = 24 * 3600,
+    ) -> None:
+        if page_size < 1:
+            raise UsageError(f"Server(page_size={page_size}): give 1 or more")
+        self.name = name
+        self.version = version
+        self.instructions = instructions
+        self.lifespan = lifespan
+        self.observers = tuple(observers)
+        self.timeout = timeout
+        self.ttl = ttl
+        self.page_size = page_size
+        self.rules: Rules = attrs.evolve(
+            RETRY, rounds=rounds, early_answers=early_answers, shed=shed
+        )
+        self.info = {
+            key: value
+            for key, value in {
+                "name": name,
+                "version": version,
+                "title": title,
+                "description": description,
+                "websiteUrl": website,
+                "icons": [icon.to_wire() for icon in icons] or None,
+            }.items()
+            if value is not None
+        }
+        #: What the lifespan gave.
+        self.provided: Provided = _EMPTY
+        # Replaced, never changed: a request reads them while a thread adds a tool.
+        self.tools: Mapping[str, Tool] = {}
+        self.prompts: Mapping[str, Prompt] = {}
+        self.resources: Mapping[str, Resource] = {}
+        self.templates: Mapping[str, Template] = {}
+        self.completions: Mapping[tuple[str, str], Completion] = {}
+        self.changes = Changes()
+        self._lock = threading.Lock()
+        self._state_ttl = state_ttl
+        self._state_life = state_life
+        self.sealer: Sealer | None = None
+        self.keys = keys
+
+    def __repr__(self) -> str:
+        return f"<Server {self.name!r}>"
+
+    @property
+    def keys(self) -> Keys | None:
+        """The ring that seals states; without one, no handler may ask."""
+        return None if self.sealer is None else self.sealer.keys
+
+    @keys.setter
+    def keys(self, keys: Keys | None) -> None:
+        self.sealer = (
+            None
+            if keys is None
+            else Sealer(
+                keys=keys,
+                audience=self.name,
+                ttl=self._state_ttl,
+                life=self._state_life,
+            )
+        )
+
+    # ---- tools ----
+
+    @overload
+    def tool(self, function: F, /) -> F: ...
+    @overload
+    def tool(
+        self,
+        *,
+        name: str | None = ...,
+        title: str | None = ...,
+        description: str | None = ...,
+        icons: Sequence[Icon] = ...,
+        read_only: bool | None = ...,
+        destructive: bool | None = ...,
+        idempotent: bool | None = ...,
+        open_world: bool | None = ...,
+        input_schema: Mapping[str, JSON] | None = ...,
+        output_schema: Mapping[str, JSON] | None = ...,
+        requires: Sequence[type[InputRequest[Any]]] = ...,
+        timeout: float | None = ...,
+        version: str | None = ...,
+        meta: Mapping[str, JSON] | None = ...,
+    ) -> Callable[[F], F]: ...
+    def tool(self, *functions: Any, **options: Any) -> Any:
+        """Offer a function as a tool, at import or at any later time.
+
+        Its name, description and schemas come from the function; the function itself is
+        returned unchanged.
+
+        Args:
+            *functions: A generator that yields effects, or a plain or async function.
+            name: Another name than the function's.
+            title: A name for people.
+            description: Instead of the docstring's first paragraph.
+            icons: Its pictures.
+            read_only: A hint: it changes nothing.
+            destructive: A hint: what it changes may be lost.
+            idempotent: A hint: calling it twice is calling it once.
+            open_world: A hint: it reaches things outside.
+            input_schema: A schema written by hand. The function takes the arguments by
+                name, as they come.
+            output_schema: A schema written by hand, for results that are JSON already.
+            requires: Questions that the client must be able to answer; another one is
+                refused before anything runs.
+            timeout: Seconds that one request may take.
+            version: The handler's version, for reports after a deploy.
+            meta: What the list shows as `_meta`.
+
+        Raises:
+            SchemaError: naming what cannot be published, and what to write instead.
+        """
+
+        def register(function: F) -> F:
+            self.add(make_tool(function, **options))
+            return function
+
+        return register(*functions) if functions else register
+
+    # ---- prompts ----
+
+    @overload
+    def prompt(self, function: F, /) -> F: ...
+    @overload
+    def prompt(
+        self,
+        *,
+        name: str | None = ...,
+        title: str | None = ...,
+        description: str | None = ...,
+        icons: Sequence[Icon] = ...,
+        requires: Sequence[type[InputRequest[Any]]] = ...,
+        timeout: float | None = ...,
+        version: str | None = ...,
+        meta: Mapping[str, JSON] | None = ...,
+    ) -> Callable[[F], F]: ...
+    def prompt(self, *functions: Any, **options: Any) -> Any:
+        """Offer a function as a prompt. It returns texts, blocks or `Message`s.
+
+        A prompt's arguments are texts on the wire; parameters that are numbers or
+        booleans are read from them. The other options are as for `tool`.
+        """
+
+        def register(function: F) -> F:
+            self.add(make_prompt(function, **options))
+            return function
+
+        return register(*functions) if functions else register
+
+    # ---- resources ----
+
+    def resource(
+        self,
+        uri: str,
+        *,
+        name: str | None = None,
+        title: str | None = None,
+        description: str | None = None,
+        mime_type: str | None = None,
+        size: int | None = None,
+        icons: Sequence[Icon] = (),
+        annotations: Annotations | None = None,
+        ttl: float = 0,
+        scope: Literal["public", "private"] = "private",
+        requires: Sequence[type[InputRequest[Any]]] = (),
+        timeout: float | None = None,
+        version: str | None = None,
+        meta: Mapping[str, JSON] | None = None,
+    ) -> Callable[[F], F]:
+        """Offer a function as the resource `uri`, or as all that follow a template.
+
+            @app.resource("shop://books/{title}")
+            def book(title: str) -> str: ...
+
+        It returns a text, bytes, `ResourceContents`, or a list of these; any other value
+        is served as JSON.
+
+        Args:
+            uri: A URI, or a template: `{name}` stands for one part of a path and
+                `{+path}` for several. Neither can leave the place where it stands.
+            name: Another name than the function's.
+            title: A name for people.
+            description: Instead of the docstring's first paragraph.
+            mime_type: Its type.
+            size: Its size in bytes.
+            icons: Its pictures.
+            annotations: Hints for whoever shows it.
+            ttl: Seconds that a client may keep what it read.
+            scope: `"public"` if everybody reads the same.
+            requires: As for `tool`. So are `timeout`, `version` and `meta`.
+        """
+
+        def register(function: F) -> F:
+            self.add(
+                make_resource(
+                    function,
+                    uri,
+                    name=name,
+                    title=title,
+                    description=description,
+                    mime_type=mime_type,
+                    size=size,
+                    icons=icons,
+                    annotations=annotations,
+                    ttl=ttl,
+                    scope=scope,
+                    requires=requires,
+                    timeout=timeout,
+                    version=version,
+                    meta=meta,
+                )
+            )
+            return function
+
+        return register
+
+    def updated(self, uri: str) -> None:
+        """Tell clients that asked to hear of it that the resource `uri` has changed."""
+        self.changes.publish(Change("resource", uri))
+
+    # ---- completions ----
+
+    def completion(self, of: str, argument: str) -> Callable[[F], F]:
+        """Offer suggestions for an argument of a prompt, or a variable of a template.
+
+            @app.completion("review", "language")
+            def languages(text: str) -> list[str]: ...
+
+        Choices (`Literal`, `Enum`) are suggested without this.
+
+        Args:
+            of: The prompt's name, or the template's text.
+            argument: The argument's name. The function gets its text so far as `text`,
+                and, if it takes a `context`, what else was filled in already.
+        """
+
+        def register(function: F) -> F:
+            feature = self.prompts.get(of) or self.templates.get(of)
+            if feature is None:
+                raise SchemaError(f"{of!r} is neither a prompt nor a template here")
+            if argument not in feature.handler.takes.schema.get("properties", {}):
+                raise SchemaError(f"{of!r} takes no {argument!r}")
+            made = make_completion(function)
+            with self._lock:
+                self.completions = {**self.completions, (of, argument): made}
+            return function
+
+        return register
+
+    # ---- adding and removing ----
+
+    def add(self, feature: Tool | Prompt | Resource) -> None:
+        """Offer a feature from now on, and tell who listens.
+
+        Raises:
+            SchemaError: There is one of that name already.
+        """
+        what, key = _place(feature)
+        with self._lock:
+            known: Mapping[str, Any] = getattr(self, what)
+            if key in known:
+                raise SchemaError(f"there is another {what.removesuffix('s')} {key!r}")
+            setattr(self, what, {**known, key: feature})
+        self.changes.publish(_CHANGES[what])
+
+    def remove(self, feature: Tool | Prompt | Resource) -> None:
+        """Offer it no more, and tell who listens: `app.remove(app.tools["order"])`.
+
+        Calls that are under way go on.
+
+        Raises:
+            UsageError: It is not offered.
+        """
+        what, key = _place(feature)
+        with self._lock:
+            known: Mapping[str, Any] = getattr(self, what)
+            if known.get(key) is not feature:
+                raise UsageError(f"{key!r} is not among the {what} of {self!r}")
+            setattr(self, what, {k: one for k, one in known.items() if k != key})
+        self.changes.publish(_CHANGES[what])
+
+
+_CHANGES: Final = {
+    "tools": Change("tools"),
+    "prompts": Change("prompts"),
+    "resources": Change("resources"),
+    "templates": Change("resources"),
+}
+
+
+def _place(feature: Tool | Prompt | Resource) -> tuple[str, str]:
+    match feature:
+        case Tool():
+            return "tools", feature.name
+        case Prompt():
+            return "prompts", feature.name
+        case Template():
+            return "templates", feature.uri
+        case _:
+            return "resources", feature.uri

@@ -1,0 +1,366 @@
+"""Tools, prompts, resources: a handler, and how it is listed.
+
+A feature is made once, when it is registered. What a list shows of it is made with it,
+so that listing is joining, and whatever is wrong with it is said at import.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from attrs import field, frozen
+
+from ..canonical import JSON, dumps
+from ..content import Annotations, Block, Icon, ToolResult
+from ..effects import InputRequest
+from ..errors import CanonicalError, SchemaError
+from ..protocol.headers import ParamHeader, param_headers
+from ..protocol.templates import Template as UriTemplate
+from ..protocol.templates import parse_template
+from ..schema import Output, RawSchema, output_of
+from ..schema.functions import read_signature
+from .handlers import Handler, make_handler
+
+__all__ = [
+    "Completion",
+    "Feature",
+    "Prompt",
+    "Resource",
+    "Template",
+    "Tool",
+    "make_completion",
+    "make_prompt",
+    "make_resource",
+    "make_tool",
+]
+
+#: What clients accept as a name (2026-07-28, Tools, Tool Names).
+_NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,128}")
+
+
+@frozen(eq=False, kw_only=True)
+class Feature:
+    """What tools, prompts and resources have in common.
+
+    Attributes:
+        name: Its name.
+        handler: What runs.
+        listing: What a list shows of it.
+        requires: Questions that a client must be able to answer, asked at the door.
+        timeout: Seconds that one request may take.
+        version: Of the handler, for reports about flows that began under another.
+    """
+
+    name: str
+    handler: Handler
+    listing: Mapping[str, JSON]
+    requires: tuple[type[InputRequest[Any]], ...] = ()
+    timeout: float | None = None
+    version: str | None = None
+
+
+@frozen(eq=False, kw_only=True)
+class Tool(Feature):
+    """A tool.
+
+    Attributes:
+        output: How a result becomes `structuredContent`; `None` where nothing was
+            promised.
+        raw_output: The same, by a schema written by hand.
+        headers: Arguments that clients mirror into HTTP headers.
+    """
+
+    output: Output | None = None
+    raw_output: RawSchema | None = None
+    headers: tuple[ParamHeader, ...] = ()
+
+
+@frozen(eq=False, kw_only=True)
+class Completion:
+    """Suggestions for one argument.
+
+    Attributes:
+        call: The function, by keyword: `text`, and `context` if it wants that.
+        wants_context: Whether it takes what else was filled in already.
+        is_async: Whether it must be awaited.
+    """
+
+    call: Callable[..., Any]
+    wants_context: bool = False
+    is_async: bool = False
+
+
+@frozen(eq=False, kw_only=True)
+class Prompt(Feature):
+    """A prompt.
+
+    Attributes:
+        description: What its result says of it.
+    """
+
+    description: str = ""
+
+
+@frozen(eq=False, kw_only=True)
+class Resource(Feature):
+    """A resource with one URI.
+
+    Attributes:
+        uri: Where it is.
+        mime_type: Its type.
+        ttl: Seconds that a client may keep what it read.
+        scope: Who may share what was read.
+    """
+
+    uri: str
+    mime_type: str | None = None
+    ttl: float = 0
+    scope: str = "private"
+
+
+@frozen(eq=False, kw_only=True)
+class Template(Resource):
+    """Resources whose URIs follow a template.
+
+    Attributes:
+        template: The template, parsed.
+    """
+
+    template: UriTemplate = field(repr=False)
+
+
+def _head(
+    name: str,
+    title: str | None,
+    description: str | None,
+    icons: Iterable[Icon],
+    meta: Mapping[str, JSON] | None,
+    **more: JSON,
+) -> dict[str, JSON]:
+    fields: dict[str, JSON] = {
+        "name": name,
+        "title": title,
+        "description": description or None,
+        **more,
+        "icons": [icon.to_wire() for icon in icons] or None,
+        "_meta": None if meta is None else dict(meta),
+    }
+    listing = {key: value for key, value in fields.items() if value is not None}
+    try:
+        dumps(listing)
+    except CanonicalError as exc:
+        raise SchemaError(
+            f"{name}: what the list would show is no JSON: {exc.problem}"
+        ) from None
+    return listing
+
+
+def _checked_name(name: str, noun: str) -> str:
+    if _NAME.fullmatch(name) is None:
+        raise SchemaError(
+            f"the {noun} name {name!r}: use 1 to 128 of A-Z a-z 0-9 _ . - and say the"
+            " rest in title="
+        )
+    return name
+
+
+def _function_name(function: Callable[..., Any]) -> str:
+    name: str = getattr(function, "__name__", type(function).__name__)
+    return name
+
+
+def make_tool(
+    function: Callable[..., Any],
+    *,
+    name: str | None = None,
+    title: str | None = None,
+    description: str | None = None,
+    icons: Sequence[Icon] = (),
+    read_only: bool | None = None,
+    destructive: bool | None = None,
+    idempotent: bool | None = None,
+    open_world: bool | None = None,
+    input_schema: Mapping[str, JSON] | None = None,
+    output_schema: Mapping[str, JSON] | None = None,
+    requires: Sequence[type[InputRequest[Any]]] = (),
+    timeout: float | None = None,
+    version: str | None = None,
+    meta: Mapping[str, JSON] | None = None,
+) -> Tool:
+    """A tool; see `Server.tool` for what the parameters mean."""
+    name = _checked_name(name or _function_name(function), "tool")
+    handler = make_handler(function, schema=input_schema, of=f"input_schema of {name}")
+    schema = dict(handler.takes.schema)
+    output, raw = None, None
+    if output_schema is not None:
+        raw = RawSchema(output_schema, of=f"output_schema of {name}")
+    elif handler.returns is not None:
+        output = output_of(handler.returns, content=(Block, ToolResult))
+    published = raw.schema if raw is not None else output and output.schema
+    hints = {
+        "readOnlyHint": read_only,
+        "destructiveHint": destructive,
+        "idempotentHint": idempotent,
+        "openWorldHint": open_world,
+    }
+    listing = _head(
+        name,
+        title,
+        description or handler.takes.description,
+        icons,
+        meta,
+        inputSchema=schema,
+        outputSchema=published,
+        annotations={key: one for key, one in hints.items() if one is not None} or None,
+    )
+    return Tool(
+        name=name,
+        handler=handler,
+        listing=listing,
+        requires=tuple(requires),
+        timeout=timeout,
+        version=version,
+        output=output,
+        raw_output=raw,
+        headers=param_headers(schema),
+    )
+
+
+def make_prompt(
+    function: Callable[..., Any],
+    *,
+    name: str | None = None,
+    title: str | None = None,
+    description: str | None = None,
+    icons: Sequence[Icon] = (),
+    requires: Sequence[type[InputRequest[Any]]] = (),
+    timeout: float | None = None,
+    version: str | None = None,
+    meta: Mapping[str, JSON] | None = None,
+) -> Prompt:
+    """A prompt; see `Server.prompt` for what the parameters mean."""
+    name = _checked_name(name or _function_name(function), "prompt")
+    handler = make_handler(function)
+    schema = handler.takes.schema
+    required = schema.get("required", [])
+    arguments = []
+    for argument, one in schema.get("properties", {}).items():
+        shown = {"name": argument, "title": one.get("title")}
+        shown |= {
+            "description": one.get("description"),
+            "required": argument in required,
+        }
+        arguments.append(
+            {key: value for key, value in shown.items() if value is not None}
+        )
+    text = description or handler.takes.description
+    return Prompt(
+        name=name,
+        handler=handler,
+        listing=_head(
+            name, title, text, icons, meta, arguments=arguments if arguments else None
+        ),
+        requires=tuple(requires),
+        timeout=timeout,
+        version=version,
+        description=text,
+    )
+
+
+def make_resource(
+    function: Callable[..., Any],
+    uri: str,
+    *,
+    name: str | None = None,
+    title: str | None = None,
+    description: str | None = None,
+    mime_type: str | None = None,
+    size: int | None = None,
+    icons: Sequence[Icon] = (),
+    annotations: Annotations | None = None,
+    ttl: float = 0,
+    scope: str = "private",
+    requires: Sequence[type[InputRequest[Any]]] = (),
+    timeout: float | None = None,
+    version: str | None = None,
+    meta: Mapping[str, JSON] | None = None,
+) -> Resource:
+    """A resource or a template; see `Server.resource` for what the parameters mean."""
+    if scope not in ("public", "private"):
+        raise SchemaError(f"{uri}: scope is 'public' or 'private', not {scope!r}")
+    name = name or _function_name(function)
+    handler = make_handler(function)
+    is_template = "{" in uri
+    listing = _head(
+        name,
+        title,
+        description or handler.takes.description,
+        icons,
+        meta,
+        **{"uriTemplate" if is_template else "uri": uri},
+        mimeType=mime_type,
+        size=size,
+        annotations=None if annotations is None else annotations.to_wire(),
+    )
+    takes = list(handler.takes.schema.get("properties", {}))
+    common: dict[str, Any] = {
+        "name": name,
+        "handler": handler,
+        "listing": listing,
+        "requires": tuple(requires),
+        "timeout": timeout,
+        "version": version,
+        "uri": uri,
+        "mime_type": mime_type,
+        "ttl": ttl,
+        "scope": scope,
+    }
+    if not is_template:
+        if takes:
+            raise SchemaError(
+                f"{uri}: {handler.name} takes {takes[0]!r}, and a URI without"
+                f" {{{takes[0]}}} in it has none to give"
+            )
+        _check_uri(uri)
+        return Resource(**common)
+    template = parse_template(uri)
+    required = set(handler.takes.schema.get("required", []))
+    if not required <= set(template.variables) <= set(takes):
+        raise SchemaError(
+            f"{uri}: its variables are {', '.join(template.variables)}, and"
+            f" {handler.name} takes {', '.join(takes) or 'nothing'}"
+        )
+    return Template(**common, template=template)
+
+
+def make_completion(function: Callable[..., Any]) -> Completion:
+    """Suggestions by `function`, for one argument.
+
+    Raises:
+        SchemaError: It takes something else than `text` and `context`.
+    """
+    signature = read_signature(function)
+    takes = [parameter.name for parameter in signature.parameters]
+    if takes not in (["text"], ["text", "context"]):
+        raise SchemaError(
+            f"{signature.name}: a completion takes (text) or (text, context)"
+        )
+    return Completion(
+        call=function,
+        wants_context="context" in takes,
+        is_async=inspect.iscoroutinefunction(function),
+    )
+
+
+_SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:[^\s\x00-\x20\x7f]+")
+
+
+def _check_uri(uri: str) -> None:
+    if _SCHEME.fullmatch(uri) is None:
+        raise SchemaError(
+            f"{uri!r} is no URI; it begins with a scheme of your own, as in"
+            " shop://books/dune"
+        )

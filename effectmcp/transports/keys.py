@@ -1,0 +1,47 @@
+"""Where a server's state keys come from, when its author gave none.
+
+`EFFECTMCP_STATE_KEYS` holds them, separated by commas, the oldest first. Without it, a
+process that is the only one to serve can do with a random key, since a client that comes
+back comes back to it. Wherever another replica may get the next round, there is none,
+and handlers cannot ask.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+from typing import Final
+
+from ..server import Server
+from ..state import Keys, make_key
+
+__all__ = ["VARIABLE", "ensure_keys"]
+
+logger = logging.getLogger("effectmcp.server")
+
+VARIABLE: Final = "EFFECTMCP_STATE_KEYS"
+
+
+def ensure_keys(app: Server, *, is_alone: bool) -> None:
+    """Give `app` the keys of the environment, unless it has keys.
+
+    Args:
+        app: The server.
+        is_alone: Whether no other process serves it: then a random key does.
+
+    Raises:
+        KeysError: The variable holds something that is no key.
+    """
+    if app.keys is not None:
+        return
+    texts = [text.strip() for text in os.environ.get(VARIABLE, "").split(",")]
+    if any(texts):
+        app.keys = Keys(*filter(None, texts))
+    elif is_alone:
+        app.keys = Keys(make_key(secrets.token_bytes(32)))
+        logger.warning(
+            "%s is not set: states are sealed with a random key, so calls that are under"
+            " way do not outlive this process. Make a key with `effectmcp keygen`",
+            VARIABLE,
+        )
