@@ -30,9 +30,33 @@ MAX_SAFE_INTEGER: Final = 2**53 - 1
 
 _SCALARS: Final = frozenset({str, int, float, bool, type(None)})
 
-_encode: Final = json.JSONEncoder(
-    ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":")
-).encode
+_encoder: Final = json.JSONEncoder(
+    ensure_ascii=False,
+    allow_nan=False,
+    sort_keys=True,
+    separators=(",", ":"),
+    # What refers to itself is nested too deep, and `dumps` has looked at that before.
+    check_circular=False,
+)
+
+# `encode` makes a C encoder for each value, which takes longer than to write a short
+# one: here is one for all. Where there is none in C, `iterencode` is called the same.
+_make: Final = getattr(json.encoder, "c_make_encoder", None)
+_chunks: Final[Any] = (
+    _encoder.iterencode
+    if _make is None
+    else _make(
+        None,  # no markers: nothing is circular
+        _encoder.default,
+        json.encoder.encode_basestring,
+        None,  # no indent
+        _encoder.key_separator,
+        _encoder.item_separator,
+        _encoder.sort_keys,
+        _encoder.skipkeys,
+        _encoder.allow_nan,
+    )
+)
 
 # The C scanner itself: `json.loads` on bytes spends four fifths of its time on
 # guessing the encoding and on trailing blanks, and canonical text has neither doubt.
@@ -58,7 +82,7 @@ def dumps(
     elif safe_integers:
         _check_integer(value, "")
     try:
-        return _encode(value).encode("utf-8")
+        return "".join(_chunks(value, 0)).encode("utf-8")
     except UnicodeEncodeError:
         raise CanonicalError(
             f"{_at(_culprit(value))}a lone surrogate: this text is not Unicode and no"
@@ -117,7 +141,7 @@ def _culprit(value: JSON) -> str:
         items = value.items() if type(value) is dict else enumerate(value)
         for key, item in items:
             try:
-                _encode(item).encode("utf-8")
+                "".join(_chunks(item, 0)).encode("utf-8")
             except ValueError:
                 path, value = f"{path}/{key}", item
                 break
