@@ -23,10 +23,11 @@ taken for the answer to a later question.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Any, Final, Literal, TypeAlias
 
-from attrs import field, frozen
+from attrs import define, field, frozen
 
 from ..canonical import JSON, MAX_DEPTH, dumps, loads, parse
 from ..errors import EffectMCPError, UsageError
@@ -108,9 +109,11 @@ class JournalError(EffectMCPError):
     """A text that is no journal of a format this version knows."""
 
 
-@frozen
+# Not frozen, though nobody writes to one: every round makes one for each effect so far,
+# and attrs takes three times as long to make a frozen one.
+@define(unsafe_hash=True)
 class Entry:
-    """One effect and what came back."""
+    """One effect and what came back. Immutable."""
 
     key: str
     shape: bytes
@@ -191,6 +194,11 @@ class Journal:
     state_rounds: int = 0
     cancelled: int | None = None
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether this is the journal of a flow that has not begun."""
+        return self == _EMPTY
+
     def dumps(self) -> bytes:
         """This journal as canonical JSON, for a file or a store. Not sealed."""
         return dumps(
@@ -226,6 +234,9 @@ class Journal:
             return _journal_from_json(cls, parse(text, max_depth=DEPTH))
         except (LookupError, TypeError, ValueError, AttributeError, UsageError) as exc:
             raise JournalError(f"not a journal: {exc}") from None
+
+
+_EMPTY: Final = Journal()
 
 
 def _entry_to_json(entry: Entry) -> JSON:
@@ -338,6 +349,12 @@ def wire_key(generation: int, place: str, asking: int) -> str:
 # ---- fingerprints -------------------------------------------------------------------
 
 
+# The same in every round of every flow.
+@lru_cache(maxsize=1024)
+def _shape_head(kind: str, key: str | None) -> bytes:
+    return dumps([kind, key])
+
+
 class Fingerprints:
     """The digests of one flow.
 
@@ -364,7 +381,7 @@ class Fingerprints:
         found = self._shapes.get(memo)
         if found is None:
             found = self._shapes[memo] = blake2b(
-                dumps([kind, key]) + schema,
+                _shape_head(kind, key) + schema,
                 key=self._flow_id,
                 digest_size=4,
                 person=b"shape",

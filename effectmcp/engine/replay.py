@@ -31,7 +31,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from copy import deepcopy
-from typing import Any, Final, Literal, TypeAlias, TypeVar
+from typing import Any, Final, Literal, TypeAlias
 
 import attrs
 
@@ -85,8 +85,7 @@ __all__ = ["LEGAL", "Run"]
 
 logger = logging.getLogger("effectmcp.engine")
 
-T = TypeVar("T")
-
+_Arguments: TypeAlias = tuple[tuple[Any, ...], Mapping[str, Any]]
 State: TypeAlias = Literal["new", "performing", "asking", "ended", "suspended"]
 Verb: TypeAlias = Literal["start", "performed", "answered", "cancel", "suspend"]
 
@@ -112,6 +111,14 @@ _ANSWERS: Final = frozenset({"accepted", "declined", "dismissed", "invalid", "re
 
 #: Tags and kinds whose entry gives a plain value: a delivery cannot go any other way.
 _PLAIN: Final = frozenset({"accepted", "chance", "known"})
+_FED: Final = {
+    effect: kind
+    for effect, kind in KINDS.items()
+    if kind.is_free and kind.wave is not Wave.INLINE
+}
+
+#: Arguments of these types cannot be used up.
+_LASTING: Final = frozenset({str, bytes, int, float, bool, type(None)})
 
 _NO_KWARGS: Final[Mapping[str, Any]] = {}
 
@@ -198,7 +205,7 @@ class Run:
         self._intake.versions.update(journal.versions)
         self._intake.generation = journal.generation
         # Not on a first call, which has an empty journal.
-        self._intake.muted = journal != Journal()
+        self._intake.muted = not journal.is_empty
         self._askings = Askings(journal, rules, supports)
         self._pool = Pool(journal.pool)
         self._restart = journal.restart
@@ -503,38 +510,33 @@ class Run:
         Returns:
             Whether anything was fed.
         """
-        root, intake = self._tree.root, self._intake
-        running, entries, unreached = (
-            root.running,
-            root.entries,
-            self._askings.unreached,
-        )
+        root, unreached = self._tree.root, self._askings.unreached
+        running, entries = root.running, root.entries
         if (
             root.children is not None
             or root.closing is not None
             or root.is_new
             or self._watch is not None
+            or root.effect is not root.subject
+            or not root.row.is_free
         ):
             return False
         assert running is not None
         run, send_in = root.context.run, running.send
+        kind, effect = root.row, root.effect
         first = position = root.position
         # Not beyond the wave at which the flow was cancelled.
         last = len(entries)
         if self._cancelled is not None:
             last = min(last, first + self._cancelled - self._waves)
-        identify, kinds = intake.identify, KINDS
+        identify, fed = self._intake.identify, _FED
         while position < last:
             entry = entries[position]
-            kind, effect = root.kind, root.effect
             if (
                 entry.tag not in _PLAIN
                 or entry.key != root.key
                 or entry.shape != root.shape
                 or entry.render != root.render
-                or effect is not root.subject
-                or kind is None
-                or not kind.is_free
             ):
                 break
             try:
@@ -542,7 +544,6 @@ class Run:
             except Exception:
                 break  # no longer fits, or fails to come back: `_prepare` knows
             root.position = position = position + 1
-            self._waves += 1
             root.ready = False
             try:
                 yielded = run(send_in, value)
@@ -554,19 +555,21 @@ class Run:
             except BaseException as exc:
                 root.end(failure=translated(exc, root))
                 break
-            kind = kinds.get(type(yielded))
-            if kind is None or not kind.is_free or kind.wave is Wave.INLINE:
+            found = fed.get(type(yielded))
+            if found is None:
                 self._tree.took(root, Yielded(yielded))
                 self._tree.join()
                 break
             try:
-                identify(root, kind, yielded)
+                identify(root, found, yielded)
             except UsageError:
                 self._tree.took(root, Yielded(yielded))
                 self._tree.join()
                 break
+            kind, effect = found, yielded
             if unreached:
                 unreached.discard(root.key)
+        self._waves += position - first
         return position > first
 
     # ---- match ----------------------------------------------------------------------
@@ -920,7 +923,10 @@ class Run:
         return Returned(root.result)
 
 
-def _copied(call: T) -> T:
+def _copied(call: _Arguments) -> _Arguments:
+    args, kwargs = call
+    if all(type(one) in _LASTING for one in (*args, *kwargs.values())):
+        return call
     try:
         return deepcopy(call)
     except Exception:

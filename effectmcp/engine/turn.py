@@ -25,7 +25,7 @@ from contextvars import Context
 from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import Any, Final, TypeAlias
 
-from attrs import frozen
+from attrs import define
 
 from ..effects import Effect
 from ..errors import NotAnEffectError, Signal, Suspended, UsageError
@@ -59,21 +59,22 @@ Running: TypeAlias = Generator[Any, Any, Any] | Coroutine[Any, Any, Any]
 PATIENCE: Final = 16
 
 
-@frozen
+# Made once a turn and looked at once, so not frozen: that takes three times as long.
+@define
 class Yielded:
     """The generator waits at a yield."""
 
     effect: Any
 
 
-@frozen
+@define
 class Ended:
     """The generator returned."""
 
     value: Any
 
 
-@frozen
+@define
 class Failed:
     """The generator raised."""
 
