@@ -8,9 +8,10 @@ client that mixed up its calls from one that took somebody else's state.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from hashlib import blake2b
 
-from attrs import field, frozen
+from attrs import define, field, frozen
 
 from ..canonical import JSON, dumps
 from ..engine import Journal
@@ -22,7 +23,7 @@ __all__ = ["DIGEST_SIZE", "Bindings", "Call", "Claims"]
 DIGEST_SIZE = 8
 
 
-@frozen
+@define
 class Bindings:
     """Digests of what the request must be, each on its own."""
 
@@ -64,7 +65,7 @@ class Call:
         """The digests of this call on the server `audience`."""
         target, arguments, principal = self._texts
         return Bindings(
-            _digest(key, b"audience", audience.encode()),
+            _audience(key, audience),
             _digest(key, b"target", target),
             _digest(key, b"arguments", arguments),
             _digest(key, b"principal", principal),
@@ -72,7 +73,21 @@ class Call:
 
 
 def _digest(key: bytes, purpose: bytes, text: bytes) -> bytes:
-    return blake2b(text, key=key, digest_size=DIGEST_SIZE, person=purpose).digest()
+    hasher = _keyed(key, purpose).copy()
+    hasher.update(text)
+    return hasher.digest()
+
+
+# One a server and key.
+@lru_cache(maxsize=64)
+def _audience(key: bytes, audience: str) -> bytes:
+    return _digest(key, b"audience", audience.encode())
+
+
+# Keys are few, and taking one in is half the work of digesting a short text.
+@lru_cache(maxsize=64)
+def _keyed(key: bytes, purpose: bytes) -> blake2b:
+    return blake2b(key=key, digest_size=DIGEST_SIZE, person=purpose)
 
 
 @frozen(kw_only=True)
@@ -92,3 +107,13 @@ class Claims:
     journal: Journal
     version: str | None = None
     trace: str | None = None
+
+    def after(self, journal: Journal) -> Claims:
+        """The same flow, a round later."""
+        return Claims(
+            flow_id=self.flow_id,
+            started=self.started,
+            journal=journal,
+            version=self.version,
+            trace=self.trace,
+        )

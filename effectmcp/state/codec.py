@@ -33,7 +33,6 @@ from functools import lru_cache
 from typing import Final, TypeVar
 
 from attrs import define, field
-from attrs.validators import instance_of, optional
 
 from ..canonical import JSON, dumps, loads
 from ..engine import Asking, Entry, Journal, Pooled, Tally
@@ -117,6 +116,9 @@ _TAG_NUMBERS: Final = {tag: number for number, tag in enumerate(TAGS)}
 _KIND_NUMBERS: Final = {kind: number for number, kind in enumerate(KINDS)}
 #: Times (when the flow started, and from there on), four bindings, four counts.
 _HEADER: Final = struct.Struct(f">QII{f'{DIGEST_SIZE}s' * 4}IIII")
+#: An entry under a key of the engine's own: tag, kind, number, shape, render. No entry
+#: is shorter.
+_ENTRY: Final = struct.Struct(">BBB4s8s")
 # Only what comes back as it went: `int` would also read 01 and other scripts' digits.
 _OWN_KEY: Final = re.compile(r"([a-z]+)-([1-9][0-9]{0,8})\Z")
 _EXPLICIT: Final = 255
@@ -162,9 +164,7 @@ class _Writer:
         structure, tag, payload = self.structure, entry.tag, entry.payload
         is_long = tag in DEFLATED and len(payload) > LONG
         structure.append(_TAG_NUMBERS[tag] | (_LONG_BIT if is_long else 0))
-        structure += _key_to_bytes(entry.key)
-        structure += entry.shape
-        structure += entry.render
+        structure += _key_to_bytes(entry.key) + entry.shape + entry.render
         if is_long:
             self.texts.append(payload)
         elif tag in DEFLATED:
@@ -173,7 +173,7 @@ class _Writer:
             _put_bytes(structure, payload)
         elif tag not in EMPTY:
             _put_bytes(self.private, payload)
-        if tag == "gather":
+        elif tag == "gather":
             self.number(len(entry.branches))
             for branch in entry.branches:
                 self.entries(branch)
@@ -297,7 +297,11 @@ def _put_number(out: bytearray, value: int) -> None:
 
 
 def _put_bytes(out: bytearray, value: bytes | bytearray) -> None:
-    _put_number(out, len(value))
+    size = len(value)
+    if size < 128:
+        out.append(size)
+    else:
+        _put_number(out, size)
     out += value
 
 
@@ -319,16 +323,19 @@ class _Reader:
     at: int = 0
 
     def number(self) -> int:
-        value = shift = 0
-        while True:
+        value = self.data[self.at]
+        self.at += 1
+        # Nearly every number ends here.
+        return value if value < 128 else self._long_number(value & 127)
+
+    def _long_number(self, value: int) -> int:
+        for shift in range(7, 64, 7):
             byte = self.data[self.at]
             self.at += 1
             value |= (byte & 127) << shift
             if byte < 128:
                 return value
-            shift += 7
-            if shift > 63:
-                raise PackingError("a number without an end")
+        raise PackingError("a number without an end")
 
     def raw(self, size: int) -> bytes:
         # Short if the data is cut off, and then `end` says so.
@@ -337,12 +344,12 @@ class _Reader:
         return self.data[start:end]
 
     def bytes(self) -> bytes:
-        data, at = self.data, self.at
-        size = data[at]
+        data, start = self.data, self.at + 1
+        size = data[start - 1]
         if size > 127:
             return self.raw(self.number())
-        self.at = end = at + 1 + size
-        return data[at + 1 : end]
+        self.at = end = start + size
+        return data[start:end]
 
     def many(self, read: Callable[[], T]) -> list[T]:
         # Whatever is read takes a byte at least, so a count cannot promise too much.
@@ -356,10 +363,12 @@ class _Reader:
         return _own_key(kind, self.number())
 
     def path(self) -> str:
-        steps = [
-            f"gather-{self.number()}/{self.number()}/" for _ in range(self.number())
-        ]
-        return "".join(steps)
+        steps = self.number()
+        if not steps:
+            return ""  # the root's, which nearly all are
+        return "".join(
+            [f"gather-{self.number()}/{self.number()}/" for _ in range(steps)]
+        )
 
     def place(self) -> str:
         return self.path() + self.key()
@@ -378,9 +387,9 @@ def _own_key(kind: int, ordinal: int) -> str:
 class _More:
     """What most flows never have."""
 
-    version: str | None = field(default=None, validator=optional(instance_of(str)))
-    trace: str | None = field(default=None, validator=optional(instance_of(str)))
-    versions: dict[str, int | str] = field(factory=dict, validator=instance_of(dict))
+    version: str | None = None
+    trace: str | None = None
+    versions: dict[str, int | str] = field(factory=dict)
     tallies: dict[str, Tally] = field(factory=dict)
     pool: tuple[Pooled, ...] = ()
     restart: bytes | None = None
@@ -410,19 +419,18 @@ class _Unpacker:
 
     def entry(self) -> Entry:
         structure = self.structure
-        data, at = structure.data, structure.at
-        number, kind, ordinal = data[at], data[at + 1], data[at + 2]
-        tag = TAGS[number & ~_LONG_BIT]
+        number, kind, ordinal, shape, render = _ENTRY.unpack_from(
+            structure.data, structure.at
+        )
         if kind != _EXPLICIT and ordinal < 128:
             # Nearly every entry: the general way below costs three times as much.
             key = _own_key(kind, ordinal)
-            at += 3
+            structure.at += _ENTRY.size
         else:
-            structure.at = at + 1
+            structure.at += 1
             key = structure.key()
-            at = structure.at
-        shape, render = data[at : at + 4], data[at + 4 : at + 12]
-        structure.at = at + 12
+            shape, render = structure.raw(4), structure.raw(8)
+        tag = TAGS[number & ~_LONG_BIT]
         if number & _LONG_BIT:
             payload = self._inflate(self.whole.bytes())
         elif tag in DEFLATED:
@@ -501,10 +509,16 @@ class _Unpacker:
     def more(self) -> _More:
         structure = self.structure
         version, trace, versions = loads(structure.bytes())
+        if not (_is_text(version) and _is_text(trace) and type(versions) is dict):
+            raise PackingError("a version, a trace or versions of another type")
         tallies = dict(structure.many(self.tally))
         pool = tuple(structure.many(self.pooled))
         restart = self.private.bytes() if structure.number() else None
         return _More(version, trace, versions, tallies, pool, restart)
+
+
+def _is_text(value: JSON) -> bool:
+    return value is None or type(value) is str
 
 
 def _asked(tallies: Mapping[str, Tally], asking: Asking) -> int:
