@@ -201,7 +201,10 @@ def _field(part: Part) -> Field:
         except AttributeError:
             raise
         except Exception as exc:
-            raise ValueError(complaint(exc, attribute.name)) from exc
+            # attrs's own are not made for it: "'>=' not supported between …".
+            is_null = value is None and isinstance(exc, TypeError)
+            words = "must not be null" if is_null else complaint(exc, attribute.name)
+            raise ValueError(words) from exc
 
     return Field(
         name=part.name,

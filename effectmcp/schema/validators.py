@@ -33,10 +33,9 @@ def apply_validators(schema: dict[str, JSON], attribute: Attribute[Any]) -> None
     if attribute.validator is None or attribute.converter is not None:
         return
     target = _target(schema)
-    for validator, takes_none in leaves(attribute.validator):
-        # Where null is legal and the validator would refuse it, the class says so.
-        if target is schema or takes_none:
-            _apply(target, validator)
+    for validator, _ in leaves(attribute.validator):
+        # Where null is legal and the validator refuses it, the class says so.
+        _apply(target, validator)
         if known_name(validator) == "_MatchesReValidator":
             words = f"must match {validator.pattern.pattern}"
             said = schema.get("description")

@@ -226,3 +226,13 @@ def test_what_is_equal_in_python_only_is_not_lost_silently() -> None:
     assert problems(set[uuid.UUID], [ID, ID.upper()]) == said
     said = [("", "must not have the same key twice")]
     assert problems(dict[uuid.UUID, int], {ID: 1, ID.upper(): 2}) == said
+
+
+@attrs.frozen
+class Bound:
+    at: int | None = attrs.field(validator=ge(3))
+
+
+def test_null_that_a_validator_is_not_made_for() -> None:
+    null = Picked(1, None)
+    assert problems(Bound, {"at": null}) == [(".at", "must not be null")]
