@@ -24,6 +24,7 @@ from ..errors import StepError
 from ..exchange.commands import Command, Invoke, Listen, Notify, Peer, Perform, Reply
 from ..exchange.handle import handle as begin
 from ..exchange.subscriptions import Subscription
+from ..protocol.jsonrpc import Request
 from ..server import Server
 from .local import Job, Mailbox, at_once, job_of_invoke, job_of_step, running
 
@@ -38,7 +39,7 @@ async def _drop(message: Mapping[str, JSON]) -> None:
 
 async def handle(
     app: Server,
-    message: bytes | str | Mapping[str, JSON],
+    message: bytes | str | Mapping[str, JSON] | Request,
     peer: Peer | None = None,
     *,
     send: Send = _drop,

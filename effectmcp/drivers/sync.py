@@ -42,6 +42,7 @@ from ..errors import StepError, UsageError
 from ..exchange.commands import Command, Invoke, Listen, Notify, Peer, Reply
 from ..exchange.commands import Perform as PerformAll
 from ..exchange.handle import handle as begin
+from ..protocol.jsonrpc import Request
 from ..server import Server
 from .local import NOTHING, Job, at_once, job_of_invoke, job_of_step
 
@@ -196,7 +197,7 @@ def _drop(message: Mapping[str, JSON]) -> None:
 
 def handle(
     app: Server,
-    message: bytes | str | Mapping[str, JSON],
+    message: bytes | str | Mapping[str, JSON] | Request,
     peer: Peer | None = None,
     *,
     send: Send = _drop,

@@ -26,10 +26,10 @@ from ..protocol.jsonrpc import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
     METHOD_NOT_FOUND,
+    Malformed,
     Notification,
     Request,
     error_message,
-    id_of,
     notification,
     read_message,
     result_message,
@@ -55,7 +55,7 @@ Fields: TypeAlias = Mapping[str, JSON]
 
 def handle(
     app: Server,
-    message: bytes | str | Mapping[str, JSON],
+    message: bytes | str | Mapping[str, JSON] | Request,
     peer: Peer | None = None,
     *,
     clock: Callable[[], float],
@@ -65,7 +65,8 @@ def handle(
 
     Args:
         app: The server.
-        message: Its text, or what a JSON reader of yours made of it.
+        message: Its text, what a JSON reader of yours made of it, or what
+            `read_message` did.
         peer: Who sent it.
         clock: Seconds since 1970.
         entropy: Random bytes, as many as asked for.
@@ -73,11 +74,9 @@ def handle(
     Returns:
         A generator of commands, which ends with the `Reply`.
     """
-    try:
-        read = read_message(message)
-    except ProtocolError as exc:
-        id_ = id_of(message)
-        return Reply(error_message(id_, exc), exc.status)
+    read = message if isinstance(message, Request) else read_message(message)
+    if isinstance(read, Malformed):
+        return Reply(error_message(read.id, read.error), read.error.status)
     if isinstance(read, Notification):
         # `notifications/cancelled` is for the transport, which knows what is running.
         # Nothing else is sent by clients of this revision, and nothing is answered.

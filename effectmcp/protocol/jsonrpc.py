@@ -22,6 +22,7 @@ __all__ = [
     "METHOD_NOT_FOUND",
     "PARSE_ERROR",
     "Id",
+    "Malformed",
     "Notification",
     "Request",
     "encode",
@@ -66,31 +67,43 @@ class Notification:
     params: Mapping[str, JSON]
 
 
+@frozen
+class Malformed:
+    """What is no message, and what to say of it.
+
+    Attributes:
+        error: What is wrong.
+        id: Whom to tell, if that could be read.
+    """
+
+    error: ProtocolError
+    id: Id | None = None
+
+
 def read_message(
     message: bytes | str | Mapping[str, JSON],
-) -> Request | Notification:
+) -> Request | Notification | Malformed:
     """One message of a client.
 
     Args:
         message: Its text, or what a JSON reader of yours made of it.
-
-    Raises:
-        ProtocolError: It is no JSON, or no message that a client may send. `id_of` may
-            still find whom to tell.
     """
     value: JSON = message
-    if isinstance(message, (bytes, str)):
-        try:
+    try:
+        if isinstance(message, (bytes, str)):
             value = parse(message, max_depth=_DEPTH)
-        except CanonicalError as exc:
-            raise ProtocolError(
-                PARSE_ERROR, f"Parse error: {exc.problem}", status=400
-            ) from None
-    else:
-        try:
+        else:
             dumps(value, max_depth=_DEPTH)
-        except CanonicalError as exc:
-            raise _invalid(f"the message is no JSON: {exc.problem}") from None
+    except CanonicalError as exc:
+        words = f"Parse error: {exc.problem}"
+        return Malformed(ProtocolError(PARSE_ERROR, words, status=400))
+    try:
+        return _read(value)
+    except ProtocolError as exc:
+        return Malformed(exc, id_of(value))
+
+
+def _read(value: JSON) -> Request | Notification:
     if isinstance(value, list):
         raise _invalid("batches are not part of MCP; send one message at a time")
     if not isinstance(value, dict):

@@ -1,0 +1,43 @@
+"""Arguments → the subcommand that they name; errors → one line and a status."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+from collections.abc import Sequence
+
+from .. import __version__
+from ..errors import EffectMCPError
+from . import keygen, serve
+
+__all__ = ["main"]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; returns its exit status.
+
+    Args:
+        argv: The arguments, without the command's name; by default the process's own.
+    """
+    parser = argparse.ArgumentParser(
+        prog="effectmcp",
+        description="Tools for the Model Context Protocol, written as generators.",
+    )
+    parser.add_argument("--version", action="version", version=__version__)
+    parsers = parser.add_subparsers(metavar="COMMAND", required=True)
+    for command in (serve, keygen):
+        command.add(parsers)
+    options = parser.parse_args(argv)
+    # To standard error: standard output is for messages, or for what was asked for.
+    logging.basicConfig(
+        level=logging.INFO, format="%(levelname)s %(name)s: %(message)s"
+    )
+    try:
+        status: int = options.run(options)
+    except EffectMCPError as exc:
+        print(f"effectmcp: {exc}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+    return status
