@@ -1,0 +1,415 @@
+"""What a request's HTTP headers say again of its body, and whether it is the same.
+
+Streamable HTTP, Request Metadata: a load balancer routes on the headers and we act on
+the body, so whoever could make them differ would be let in by one and served by the
+other. Every check fails closed: what cannot be compared does not match.
+
+The three standard checks are functions of their own, because the caller looks at other
+things in between: whether it speaks that version, whether it has that method.
+
+Headers come as a mapping from lower-cased names to values. Whether a header came twice
+is known to whoever reads HTTP, and no matter of this file.
+"""
+
+from __future__ import annotations
+
+import re
+from base64 import b64decode, b64encode
+from collections.abc import Iterator, Mapping
+from decimal import Decimal
+from typing import Final, Literal
+
+from attrs import frozen
+
+from ..canonical import JSON, MAX_SAFE_INTEGER
+from ..errors import EffectMCPError, SchemaError
+
+__all__ = [
+    "HeaderMismatch",
+    "ParamHeader",
+    "check_method",
+    "check_name",
+    "check_params",
+    "check_version",
+    "decode_value",
+    "encode_value",
+    "param_headers",
+]
+
+
+class HeaderMismatch(EffectMCPError):
+    """A header that is missing, malformed, or says something else than the body.
+
+    Attributes:
+        problem: Which header, what it says and what the body says. Fit for the client:
+            both came from it.
+    """
+
+    CODE: Final = -32020
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(problem)
+        self.problem = problem
+
+    def __str__(self) -> str:
+        return f"Header mismatch: {self.problem}"
+
+
+# ---- values -------------------------------------------------------------------------
+
+# Value Encoding: "visible ASCII characters (0x21-0x7E), space (0x20), and horizontal
+# tab (0x09)".
+_CHARACTERS: Final = frozenset("\t" + "".join(map(chr, range(0x20, 0x7F))))
+
+# RFC 9110, section 5.6.3. Any reader of HTTP may take it off, and some leave it on.
+_WHITESPACE: Final = " \t"
+
+_OPENING: Final = "=?base64?"
+_CLOSING: Final = "?="
+
+
+def encode_value(value: str | int | bool) -> str:
+    """`value` as a header carries it: as it is where that is safe, else as Base64.
+
+    Raises:
+        ValueError: for an integer that JavaScript would round, and for a lone surrogate,
+            which no UTF-8 can carry.
+    """
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int):
+        if not -MAX_SAFE_INTEGER <= value <= MAX_SAFE_INTEGER:
+            raise ValueError(
+                "an integer beyond ±(2**53 - 1), which no header may carry"
+            )
+        return str(value)
+    if (
+        _CHARACTERS.issuperset(value)
+        and value == value.strip(_WHITESPACE)
+        and not _is_encoded(value)
+    ):
+        return value
+    return f"{_OPENING}{b64encode(value.encode('utf-8')).decode('ascii')}{_CLOSING}"
+
+
+def decode_value(text: str) -> str:
+    """The value that a header's text carries, the whitespace around it taken off.
+
+    Raises:
+        ValueError: in words that finish the sentence "the header's value …".
+    """
+    if not _CHARACTERS.issuperset(text):
+        raise ValueError("has characters that no header may have")
+    if not _is_encoded(text):
+        return text
+    body = text[len(_OPENING) : -len(_CLOSING)]
+    try:
+        data = b64decode(body, validate=True)
+    except ValueError:
+        data = b""
+    # Written again it must be the same: the decoder does not look at the spare bits of
+    # the last character, so sixteen texts would mean one value. And in `=?base64?=` the
+    # two marks share their `?`, which one reader takes for an empty value, the next for
+    # a plain text.
+    if text != f"{_OPENING}{b64encode(data).decode('ascii')}{_CLOSING}":
+        raise ValueError("is no proper Base64 between its marks")
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError:
+        raise ValueError("is Base64 of something else than UTF-8") from None
+
+
+def _is_encoded(text: str) -> bool:
+    return text.startswith(_OPENING) and text.endswith(_CLOSING)
+
+
+# ---- annotations --------------------------------------------------------------------
+
+_KEYWORD: Final = "x-mcp-header"
+
+_TYPES: Final[dict[str, Literal["string", "integer", "boolean"]]] = {
+    "string": "string",
+    "integer": "integer",
+    "boolean": "boolean",
+}
+
+# RFC 9110, section 5.6.2.
+_TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+
+# Under these stand instances, not schemas: an annotation there is somebody's data.
+_DATA: Final = frozenset({"const", "default", "enum", "examples"})
+# Under these stand schemas by name: a property may be *called* x-mcp-header.
+_NAMED: Final = frozenset(
+    {"$defs", "definitions", "dependencies", "dependentSchemas", "patternProperties"}
+    | {"properties"}
+)
+
+
+@frozen
+class ParamHeader:
+    """An argument that is mirrored into a header.
+
+    Attributes:
+        name: What follows `Mcp-Param-`, as the schema spells it.
+        path: The keys that lead from the arguments to the value.
+        type: Its type in the schema.
+    """
+
+    name: str
+    path: tuple[str, ...]
+    type: Literal["string", "integer", "boolean"]
+
+    @property
+    def header(self) -> str:
+        """The whole name of the header, such as `Mcp-Param-Region`."""
+        return f"Mcp-Param-{self.name}"
+
+    def value_in(self, arguments: Mapping[str, JSON]) -> JSON:
+        """The value at exactly this path; None where there is none, or null."""
+        value: JSON = arguments
+        for key in self.path:
+            if not isinstance(value, Mapping):
+                return None
+            value = value.get(key)
+        return value
+
+
+def param_headers(input_schema: Mapping[str, JSON]) -> tuple[ParamHeader, ...]:
+    """The arguments that `input_schema` has mirrored into headers, in its order.
+
+    Raises:
+        SchemaError: naming the property whose `x-mcp-header` breaks a constraint of
+            Custom Headers from Tool Parameters, Schema Extension. The whole definition
+            is invalid then: a server must not offer the tool, a client must drop it.
+    """
+    found: dict[str, ParamHeader] = {}
+    for path, keyword, schema in _annotated(input_schema):
+        of = _shown(path)
+        if keyword:
+            raise SchemaError(
+                f"{of}: {_KEYWORD} stands under {_quoted(keyword)}, and only a chain of"
+                " `properties` says for certain where its value is"
+            )
+        if not path:
+            raise SchemaError(f"{of}: {_KEYWORD} belongs on one of its properties")
+        header = ParamHeader(
+            _name_of(schema[_KEYWORD], of), path, _type_of(schema.get("type"), of)
+        )
+        other = found.setdefault(header.name.lower(), header)
+        if other is not header:
+            raise SchemaError(
+                f"{of}: the {_KEYWORD} {_quoted(header.name)} is also that of"
+                f" {_shown(other.path)}, and header names do not differ by case"
+            )
+    return tuple(found.values())
+
+
+def _annotated(
+    input_schema: Mapping[str, JSON],
+) -> Iterator[tuple[tuple[str, ...], str, Mapping[str, JSON]]]:
+    # With the properties that lead to it, and the first keyword on the way that is not
+    # `properties`. Under keywords that nobody knows it is looked for as well: a $ref
+    # may lead there. Without recursion, since a stranger's schema may be deep.
+    ahead: list[tuple[tuple[str, ...], str, JSON]] = [((), "", input_schema)]
+    while ahead:
+        path, outside, part = ahead.pop()
+        below: list[tuple[tuple[str, ...], str, JSON]] = []
+        if isinstance(part, list):
+            below = [(path, outside or "a list", one) for one in part]
+        elif isinstance(part, Mapping):
+            if _KEYWORD in part:
+                yield path, outside, part
+            for keyword, value in part.items():
+                if keyword in _DATA:
+                    continue
+                if keyword == "properties" and not outside and _is_object(value):
+                    below += [((*path, name), "", one) for name, one in value.items()]
+                elif keyword in _NAMED and _is_object(value):
+                    below += [(path, outside or keyword, one) for one in value.values()]
+                else:
+                    below.append((path, outside or keyword, value))
+        ahead += reversed(below)
+
+
+def _is_object(value: JSON) -> bool:
+    return isinstance(value, Mapping)
+
+
+def _name_of(name: JSON, of: str) -> str:
+    if not isinstance(name, str):
+        raise SchemaError(f"{of}: {_KEYWORD} must be text, the name of a header")
+    if not name:
+        raise SchemaError(f"{of}: {_KEYWORD} must not be empty")
+    if _TOKEN.fullmatch(name) is None:
+        raise SchemaError(
+            f"{of}: the {_KEYWORD} {_quoted(name)} is no name of a header: letters,"
+            " digits and !#$%&'*+-.^_`|~ only"
+        )
+    return name
+
+
+def _type_of(type_: JSON, of: str) -> Literal["string", "integer", "boolean"]:
+    if isinstance(type_, str) and type_ in _TYPES:
+        return _TYPES[type_]
+    if isinstance(type_, str):
+        what = f"the type {_quoted(type_)}"
+    else:
+        what = "no type" if type_ is None else "several types"
+    raise SchemaError(
+        f"{of}: {_KEYWORD} belongs on a string, an integer or a boolean, and here is"
+        f" {what}"
+    )
+
+
+# ---- checks -------------------------------------------------------------------------
+
+
+def check_version(headers: Mapping[str, str], version: str) -> None:
+    """Hold `MCP-Protocol-Version` against the version in the body's `_meta`.
+
+    Raises:
+        HeaderMismatch: It is missing, malformed or another.
+    """
+    header = "MCP-Protocol-Version"
+    _check(header, _read(headers, header), version)
+
+
+def check_method(headers: Mapping[str, str], method: str) -> None:
+    """Hold `Mcp-Method` against the body's `method`; case matters.
+
+    Raises:
+        HeaderMismatch: It is missing, malformed or another.
+    """
+    _check("Mcp-Method", _read(headers, "Mcp-Method"), method)
+
+
+def check_name(headers: Mapping[str, str], name: str) -> None:
+    """Hold `Mcp-Name` against what the body asks for: a name, a URI, a task's id.
+
+    Raises:
+        HeaderMismatch: It is missing, malformed or another.
+    """
+    _check("Mcp-Name", _read_decoded(headers, "Mcp-Name"), name)
+
+
+def check_params(
+    headers: Mapping[str, str],
+    rules: tuple[ParamHeader, ...],
+    arguments: Mapping[str, JSON],
+) -> None:
+    """Hold the `Mcp-Param-*` headers of a tool against the arguments of the call.
+
+    A value is compared as what it is, not as what the schema wants it to be: whether
+    the arguments fit is said elsewhere, in words for the model.
+
+    Args:
+        headers: Lower-cased names and their values.
+        rules: What `param_headers` read from the tool's schema.
+        arguments: The body's `params.arguments`.
+
+    Raises:
+        HeaderMismatch: for the first that is missing, malformed or another, or stands
+            for no value.
+    """
+    for rule in rules:
+        text = _read_decoded(headers, rule.header)
+        value = rule.value_in(arguments)
+        if value is not None:
+            _check(rule.header, text, value)
+        # Server Behavior for Custom Headers, the table: for null and for what is not in
+        # the arguments "Client MUST omit the header" and "Server MUST NOT expect the
+        # header". One that comes all the same routes the request by a value that the
+        # body does not have, and so is one that does not "match the corresponding
+        # values in the request body".
+        elif text is not None:
+            raise HeaderMismatch(
+                f"{rule.header} header value {_quoted(text)} does not match the body,"
+                f" which has no value at {_shown(rule.path)}"
+            )
+
+
+def _read(headers: Mapping[str, str], header: str) -> str | None:
+    text = headers.get(header.lower())
+    if text is None:
+        return None
+    text = text.strip(_WHITESPACE)
+    if not _CHARACTERS.issuperset(text):
+        raise _malformed(header, text, "has characters that no header may have")
+    return text
+
+
+def _read_decoded(headers: Mapping[str, str], header: str) -> str | None:
+    text = _read(headers, header)
+    if text is None:
+        return None
+    try:
+        return decode_value(text)
+    except ValueError as exc:
+        raise _malformed(header, text, str(exc)) from None
+
+
+def _malformed(header: str, text: str, words: str) -> HeaderMismatch:
+    return HeaderMismatch(f"{header} header value {_quoted(text)} {words}")
+
+
+def _check(header: str, text: str | None, value: JSON) -> None:
+    if text is None:
+        raise HeaderMismatch(
+            f"{header} header is missing, and the body value is {_said(value)}"
+        )
+    if not _is_same(text, value):
+        raise HeaderMismatch(
+            f"{header} header value {_quoted(text)} does not match body value"
+            f" {_said(value)}"
+        )
+
+
+# A number as JSON writes it. Clients that read JSON into doubles write 42.0, or 1e+06.
+# Three digits of exponent are more than a double has, and all that anybody should build.
+_NUMBER: Final = re.compile(
+    r"-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?+(?:[Ee][+-]?[0-9]{1,3})?"
+)
+
+
+def _is_same(text: str, value: JSON) -> bool:
+    if isinstance(value, bool):
+        return text == ("true" if value else "false")
+    if isinstance(value, (int, float)):
+        # As decimals, which compare exactly. As doubles, 2**53 would be 2**53 + 1.
+        return (
+            abs(value) <= MAX_SAFE_INTEGER
+            and _NUMBER.fullmatch(text) is not None
+            and Decimal(text) == Decimal(str(value))
+        )
+    # Arrays and objects have no text that a header could have, so they never match.
+    return bool(text == value)
+
+
+def _said(value: JSON) -> str:
+    if isinstance(value, str):
+        return _quoted(value)
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (int, float)):
+        # Not written out: an integer may have more digits than Python agrees to write.
+        is_safe = abs(value) <= MAX_SAFE_INTEGER
+        return str(value) if is_safe else "a number beyond ±(2**53 - 1)"
+    return "an array" if isinstance(value, list) else "an object"
+
+
+_MAX_WORD: Final = 80
+_MAX_PATH: Final = 200
+
+
+def _quoted(text: str) -> str:
+    # repr() escapes lone surrogates, line ends and whatever else cannot be printed.
+    return repr(_cut(text, _MAX_WORD))
+
+
+def _shown(path: tuple[str, ...]) -> str:
+    steps = (step if step.isidentifier() else _quoted(step) for step in path)
+    return _cut(".".join(steps) or "the schema", _MAX_PATH)
+
+
+def _cut(text: str, limit: int) -> str:
+    return text if len(text) <= limit else f"{text[:limit]}…"
