@@ -214,7 +214,13 @@ class EmbeddedResource(Block):
     annotations: Annotations | None = field(default=None, kw_only=True)
 
     def to_wire(self) -> dict[str, JSON]:
-        """As JSON."""
+        """As JSON.
+
+        Raises:
+            OutputError: Its contents do not say where they are.
+        """
+        if not self.contents.uri:
+            raise OutputError(["an EmbeddedResource needs ResourceContents(uri=...)"])
         return _block("resource", self.annotations, resource=self.contents.to_wire())
 
 

@@ -173,8 +173,9 @@ async def _once(job: Job) -> Any:
     loop = asyncio.get_running_loop()
     if not job.is_async:
         # Abandoned when cancelled: a thread cannot be stopped, and who waits for it may.
-        return await loop.run_in_executor(None, job.context.run, job.call)
-    return await loop.create_task(job.call(), context=job.context)
+        return await loop.run_in_executor(None, job.fresh_context().run, job.call)
+    context = job.fresh_context()
+    return await loop.create_task(context.run(job.call), context=context)
 
 
 # ---- listening ----------------------------------------------------------------------
@@ -195,9 +196,10 @@ async def _listen(app: Server, subscription: Subscription, send: Send) -> None:
     try:
         await send(subscription.acknowledgement)
         while True:
+            is_over = mailbox.is_over  # before the last look, so that nothing is missed
             for message in mailbox.take():
                 await send(message)
-            if mailbox.is_over:
+            if is_over:
                 return
             await news.wait()
             news.clear()  # before the next look, so that nothing is missed

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 import random
+import threading
 import uuid
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -21,6 +22,7 @@ from .. import effects as fx
 from ..canonical import JSON
 from ..engine import Done
 from ..engine.steps import given_names, spec_of, step_name
+from ..engine.turn import name_of
 from ..errors import StepError
 from ..exchange.commands import Invoke
 from ..exchange.subscriptions import Subscription
@@ -49,14 +51,21 @@ class Job:
         is_async: Whether to await it.
         tries: How often, until it does not raise.
         timeout: Seconds that one try may take.
-        context: To call it in.
     """
 
     call: Callable[[], Any]
     is_async: bool
-    context: Context
+    _context: Context
     tries: int = 1
     timeout: float | None = None
+
+    def fresh_context(self) -> Context:
+        """A context to call it in: a copy for each try.
+
+        So it cannot change the context variables of its flow; and a try that was given
+        up in a worker thread is still inside of its own.
+        """
+        return self._context.copy()
 
 
 def at_once(effect: fx.Effect[Any]) -> Done | None:
@@ -98,8 +107,7 @@ def job_of_step(
     return Job(
         call,
         spec.is_async,
-        # A copy, so that a step cannot change the context variables of its flow.
-        context.copy(),
+        context,
         tries=step.options.retries + 1,
         timeout=step.options.timeout,
     )
@@ -111,7 +119,7 @@ def job_of_invoke(command: Invoke, provided: Mapping[Any, Any]) -> Job:
     Raises:
         StepError: Nothing is provided for one of its parameters.
     """
-    name = getattr(command.function, "__qualname__", repr(command.function))
+    name = name_of(command.function)
     injected = {
         key: _provide(key, annotation, provided, f"the parameter {key!r} of {name}")
         for key, annotation in command.provided.items()
@@ -147,6 +155,7 @@ class Mailbox:
     def __init__(self, subscription: Subscription, wake: Callable[[], None]) -> None:
         self.subscription = subscription
         self.is_over = False
+        self._lock = threading.Lock()
         self._waiting: dict[Change, None] = {}
         self._wake = wake
 
@@ -157,20 +166,16 @@ class Mailbox:
         elif self.subscription.message(change) is None:
             return
         else:
-            self._waiting[change] = None
+            with self._lock:
+                self._waiting[change] = None
         self._wake()
 
     def take(self) -> list[dict[str, JSON]]:
         """The messages to send now."""
-        taken = []
-        while self._waiting:
-            # One at a time: other threads put in more meanwhile.
-            change = next(iter(self._waiting))
-            del self._waiting[change]
-            message = self.subscription.message(change)
-            assert message is not None
-            taken.append(message)
-        return taken
+        with self._lock:
+            waiting, self._waiting = self._waiting, {}
+        taken = [self.subscription.message(change) for change in waiting]
+        return [message for message in taken if message is not None]
 
 
 @asynccontextmanager

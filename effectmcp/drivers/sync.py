@@ -38,6 +38,7 @@ from ..engine import (
 )
 from ..engine.askings import check_answer
 from ..engine.steps import step_name
+from ..engine.turn import name_of
 from ..errors import StepError, UsageError
 from ..exchange.commands import Command, Invoke, Listen, Notify, Peer, Reply
 from ..exchange.commands import Perform as PerformAll
@@ -116,9 +117,10 @@ def _call(job: Job, run_async: RunAsync | None) -> Done | Failure:
     while True:
         tries -= 1
         try:
-            value = job.context.run(job.call)
+            context = job.fresh_context()
+            value = context.run(job.call)
             if job.is_async and run_async is not None:
-                value = job.context.run(run_async, value)
+                value = context.run(run_async, value)
         except Exception as exc:
             if not tries:
                 return Failure(exc)
@@ -245,8 +247,8 @@ def _obey(app: Server, command: Command, send: Send, run_async: RunAsync | None)
             job = job_of_invoke(command, app.provided)
             if job.is_async and run_async is None:
                 raise StepError(
-                    f"{command.function.__qualname__} is async, and this driver has no"
-                    " event loop. Give run_async=asyncio.run"
+                    f"{name_of(command.function)} is async, and this driver has no event"
+                    " loop. Give run_async=asyncio.run"
                 )
             return _call(job, run_async)
         case Notify(message):

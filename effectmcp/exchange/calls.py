@@ -13,6 +13,7 @@ import logging
 from collections.abc import Callable, Generator, Mapping
 from typing import Any
 
+import attrs
 from attrs import frozen
 
 from .. import effects as fx
@@ -21,7 +22,7 @@ from ..effects import LOG_LEVELS, CallerInfo, Effect
 from ..engine import Asked, Done, Failure, Raised, Returned
 from ..engine import Perform as Performing
 from ..errors import StateError
-from ..protocol.jsonrpc import Request, notification
+from ..protocol.jsonrpc import Request, encode, notification
 from ..protocol.meta import Meta
 from ..protocol.modern import (
     input_required,
@@ -29,8 +30,9 @@ from ..protocol.modern import (
     read_answers,
     supporter,
 )
+from ..schema.written import written
 from ..server import Event, RoundBegan, RoundEnded, Salvaged, Server
-from ..server.features import Feature
+from ..server.features import Feature, Tool
 from ..state import Call
 from .commands import Command, Invoke, Notify, Peer, Perform
 from .rounds import Round, begin, resume
@@ -85,7 +87,7 @@ def call_feature(
     lacking = missing_capability(feature.requires, context.meta.capabilities)
     if lacking is not None:
         raise lacking
-    seconds = feature.timeout or context.app.timeout
+    seconds = context.app.timeout if feature.timeout is None else feature.timeout
     deadline = None if seconds is None else context.clock() + seconds
     handler = feature.handler
     if handler.kind == "flow":
@@ -166,7 +168,11 @@ class _Flow:
             "call": call,
             "now": context.clock(),
             "answers": read_answers(context.request.params),
-            "rules": app.rules,
+            "rules": (
+                app.rules
+                if isinstance(feature, Tool)
+                else attrs.evolve(app.rules, detach=False)
+            ),
             "supports": supporter(context.meta.capabilities),
             "emit": self._heard.append,
             "name": feature.handler.name,
@@ -238,7 +244,14 @@ class _Flow:
     def _flush(self) -> Generator[Command, Any, None]:
         for effect in self._heard:
             message = self._progress.message(effect)
-            if message is not None:
+            if message is None:
+                continue
+            try:
+                encode(message)
+            except (TypeError, ValueError, RecursionError) as exc:
+                # Not worth a call that went well so far.
+                logger.warning("%s: %r is not sent: %s", self._target, effect, exc)
+            else:
                 yield Notify(message)
         self._heard.clear()
 
@@ -292,7 +305,8 @@ class _Progress:
     def _log(self, level: str, data: JSON, name: str | None) -> dict[str, JSON] | None:
         if LOG_LEVELS.index(level) < self._level:
             return None
-        params: dict[str, JSON] = {"level": level, "data": data}
+        # What it is made of is written as a result is; what is left is refused later.
+        params: dict[str, JSON] = {"level": level, "data": written(data)[0]}
         if name is not None:
             params["logger"] = name
         return notification("notifications/message", params)

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from ..canonical import JSON
 from ..errors import ProtocolError
-from ..protocol.jsonrpc import INVALID_PARAMS
+from ..protocol.jsonrpc import INVALID_PARAMS, encode
 from ..protocol.meta import VERSIONS
 from ..server import Completion, Server
 
@@ -148,9 +148,11 @@ def find_completion(
 
 
 def _choices(schema: Mapping[str, JSON]) -> list[str]:
-    choices = [one["const"] for one in schema.get("oneOf", ())] or schema.get(
-        "enum", []
-    )
+    choices: list[JSON] = []
+    # `Color | None` is a union, of the choices and of null.
+    for part in schema.get("anyOf", (schema,)):
+        choices += part.get("enum", ())
+        choices += [one.get("const") for one in part.get("oneOf", ())]
     return [choice for choice in choices if isinstance(choice, str)]
 
 
@@ -160,15 +162,20 @@ def suggestions(found: Any, text: str) -> dict[str, JSON]:
     Args:
         found: What was suggested.
         text: What the user wrote so far; choices that do not begin so are left out.
+
+    Raises:
+        Exception: It was something else than texts.
     """
     values = [one for one in found if one.lower().startswith(text.lower())]
-    return {
+    fields = {
         "completion": {
             "values": values[:_MAX_SUGGESTIONS],
             "total": len(values),
             "hasMore": len(values) > _MAX_SUGGESTIONS,
         }
     }
+    encode(fields)  # an author's words, which may hold what nobody can send
+    return fields
 
 
 def _invalid(problem: str) -> ProtocolError:

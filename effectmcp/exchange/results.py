@@ -13,7 +13,14 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from ..canonical import JSON
-from ..content import ToolResult, blocks_of, contents_of, messages_of
+from ..content import (
+    Block,
+    ResourceContents,
+    ToolResult,
+    blocks_of,
+    contents_of,
+    messages_of,
+)
 from ..errors import (
     ArgumentsError,
     ClientError,
@@ -25,8 +32,9 @@ from ..errors import (
     ToolError,
     Unsupported,
 )
-from ..protocol.jsonrpc import INTERNAL_ERROR, INVALID_PARAMS
+from ..protocol.jsonrpc import INTERNAL_ERROR, INVALID_PARAMS, encode, error_message
 from ..protocol.modern import missing_capability
+from ..schema.problems import rendered, unreadable
 from ..schema.written import written
 from ..server import Prompt, Resource, Tool
 
@@ -56,13 +64,28 @@ def tool_result(tool: Tool, value: Any) -> dict[str, JSON]:
     if tool.output is not None or tool.raw_output is not None:
         return _structured(tool, value, None)
     if _is_content(value):
-        return {"content": blocks_of(value)}
+        return _sendable({"content": blocks_of(value)})
+    return _structured(tool, value, None)
+
+
+def _plain(value: Any) -> JSON:
     made, problems = written(value)
+    problems = problems or unreadable(made)
     if problems:
+        raise OutputError(rendered(problems, root="the result"))
+    return made
+
+
+def _sendable(fields: dict[str, JSON]) -> dict[str, JSON]:
+    # Blocks, texts and `_meta` are an author's words, which may hold a lone surrogate or
+    # a NaN; a transport that cannot write a reply would have no reply to send.
+    try:
+        encode(fields)
+    except (TypeError, ValueError, RecursionError) as exc:
         raise OutputError(
-            [f"{path or 'the result'}: {words}" for path, words in problems]
-        )
-    return _structured(tool, made, None)
+            [f"the result: is nothing that JSON can say: {exc}"]
+        ) from None
+    return fields
 
 
 def _is_content(value: Any) -> bool:
@@ -73,8 +96,6 @@ def _is_content(value: Any) -> bool:
 
 
 def _is_block(value: Any) -> bool:
-    from ..content import Block
-
     return isinstance(value, Block)
 
 
@@ -84,6 +105,8 @@ def _structured(tool: Tool, value: Any, content: list[JSON] | None) -> dict[str,
     elif tool.raw_output is not None:
         if problems := tool.raw_output.check(value):
             raise OutputError(problems)
+    else:
+        value = _plain(value)
     if not content:
         # For clients and models that read only this (Tools, Structured Content).
         content = [{"type": "text", "text": json.dumps(value, ensure_ascii=False)}]
@@ -101,7 +124,7 @@ def _whole_result(tool: Tool, value: ToolResult) -> dict[str, JSON]:
         result["isError"] = True
     if value.meta is not None:
         result["_meta"] = dict(value.meta)
-    return result
+    return _sendable(result)
 
 
 def prompt_result(prompt: Prompt, value: Any) -> dict[str, JSON]:
@@ -113,7 +136,7 @@ def prompt_result(prompt: Prompt, value: Any) -> dict[str, JSON]:
     result: dict[str, JSON] = {"messages": messages_of(value)}
     if prompt.description:
         result["description"] = prompt.description
-    return result
+    return _sendable(result)
 
 
 def resource_result(resource: Resource, uri: str, value: Any) -> dict[str, JSON]:
@@ -124,17 +147,16 @@ def resource_result(resource: Resource, uri: str, value: Any) -> dict[str, JSON]
     """
     contents = contents_of(value, uri, resource.mime_type)
     if contents is None:
-        made, problems = written(value)
-        if problems:
-            raise OutputError([f"{path}: {words}" for path, words in problems])
-        text = json.dumps(made, ensure_ascii=False)
+        text = json.dumps(_plain(value), ensure_ascii=False)
         type_ = resource.mime_type or "application/json"
-        contents = contents_of(text, uri, type_) or []
-    return {
-        "contents": contents,
-        "ttlMs": int(resource.ttl * 1000),
-        "cacheScope": resource.scope,
-    }
+        contents = [ResourceContents(text).to_wire(uri, type_)]
+    return _sendable(
+        {
+            "contents": contents,
+            "ttlMs": int(resource.ttl * 1000),
+            "cacheScope": resource.scope,
+        }
+    )
 
 
 # ---- failures -----------------------------------------------------------------------
@@ -150,7 +172,7 @@ def tool_failure(
     """
     match error:
         case ToolError() | ArgumentsError() | Refused():
-            text = str(error)
+            text = _text_of(error)
         case DivergenceError():
             logger.error("%s: %s", of, error)
             text = error.public
@@ -158,7 +180,7 @@ def tool_failure(
             raise error_of(error, of, capabilities)
         case ClientError():
             logger.warning("%s: %s", of, error)
-            text = str(error)
+            text = _text_of(error)
         case TimeoutError():
             text = f"{of} took too long, and was ended."
         case _:
@@ -178,17 +200,17 @@ def error_of(
         capabilities: The client's.
     """
     match error:
-        case ProtocolError():
+        case ProtocolError() if _is_sendable(error):
             return error
         case StateError():
             return ProtocolError(StateError.CODE, StateError.PUBLIC)
         case ArgumentsError():
-            return ProtocolError(INVALID_PARAMS, f"Invalid params: {error}")
+            return ProtocolError(INVALID_PARAMS, f"Invalid params: {_text_of(error)}")
         case Unsupported(kind):
             missing = missing_capability([kind], capabilities)
-            return missing or ProtocolError(INTERNAL_ERROR, str(error))
+            return missing or ProtocolError(INTERNAL_ERROR, _text_of(error))
         case ToolError() | Refused() | ClientError():
-            return ProtocolError(INTERNAL_ERROR, str(error))
+            return ProtocolError(INTERNAL_ERROR, _text_of(error))
         case DivergenceError():
             logger.error("%s: %s", of, error)
             return ProtocolError(INTERNAL_ERROR, error.public)
@@ -197,3 +219,16 @@ def error_of(
         case _:
             logger.error("%s failed", of, exc_info=error)
             return ProtocolError(INTERNAL_ERROR, _OPAQUE)
+
+
+def _text_of(error: BaseException) -> str:
+    # An author's words, or a client's in them: readable whatever they are.
+    return str(error).encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def _is_sendable(error: ProtocolError) -> bool:
+    try:
+        encode(error_message(None, error))
+    except (TypeError, ValueError, RecursionError):
+        return False
+    return type(error.code) is int and type(error.message) is str

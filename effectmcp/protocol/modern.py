@@ -43,7 +43,19 @@ def supporter(capabilities: Mapping[str, JSON]) -> Callable[[Any], bool]:
 
 
 def _missing(what: Any, capabilities: Mapping[str, JSON]) -> dict[str, JSON]:
-    needed = _needed(what)
+    if not isinstance(what, str):
+        return _lacking(_needed(what), capabilities)
+    class_ = _BY_NAME.get(what)
+    missing = {} if class_ is None else _missing(class_, capabilities)
+    if class_ is fx.Sample and not missing:
+        # It can be asked to sample, and could not be: so it was with tools.
+        return _lacking({"sampling": {"tools": {}}}, capabilities)
+    return missing
+
+
+def _lacking(
+    needed: Mapping[str, dict[str, JSON]], capabilities: Mapping[str, JSON]
+) -> dict[str, JSON]:
     missing: dict[str, JSON] = {}
     for name, parts in needed.items():
         has = capabilities.get(name)
@@ -84,13 +96,12 @@ def missing_capability(
     """The refusal of a client that cannot be asked all of `what`; `None` if it can.
 
     Args:
-        what: Effects, classes of them, or their names.
+        what: Effects, classes of them, or the names of what it could not be asked.
         capabilities: The client's.
     """
     missing: dict[str, JSON] = {}
     for one in what:
-        class_ = _BY_NAME[one] if isinstance(one, str) else one
-        for name, parts in _missing(class_, capabilities).items():
+        for name, parts in _missing(one, capabilities).items():
             missing[name] = {**missing.get(name, {}), **parts}
     if not missing:
         return None

@@ -12,23 +12,22 @@ from __future__ import annotations
 
 import functools
 import inspect
+import re
 from collections.abc import Callable, Generator, Mapping
-from typing import Any, Final, Literal, TypeAlias, get_origin
+from typing import Any, Literal, TypeAlias, get_origin
 
 from attrs import frozen
 
 from ..canonical import JSON
+from ..compat import FLOW_MARK
 from ..engine.steps import provided_names
 from ..errors import ArgumentsError, SchemaError
 from ..schema import Arguments, RawSchema, input_of
 from ..schema.functions import read_signature
 
-__all__ = ["FLOW_MARK", "Handler", "Kind", "RawArguments", "make_handler", "read_texts"]
+__all__ = ["Handler", "Kind", "RawArguments", "make_handler", "read_texts"]
 
 Kind: TypeAlias = Literal["flow", "plain", "async"]
-
-#: Set on a coroutine function that awaits nothing but effects; see `effectmcp.compat`.
-FLOW_MARK: Final = "__effectmcp_flow__"
 
 
 @frozen(eq=False)
@@ -98,35 +97,38 @@ def make_handler(
         inner = inner.func
     name = getattr(inner, "__qualname__", type(inner).__qualname__)
     called = inner if inspect.isroutine(inner) else type(inner).__call__
-    called = inspect.unwrap(called)
-    if inspect.isasyncgenfunction(called):
+    returns = read_signature(function).hints.get("return")
+    kind = _kind(called, inner, returns)
+    if kind is None:
         raise SchemaError(
             f"{name} is an async generator, which could not be replayed; write a plain"
             " generator, or an async function without yield"
         )
     takes = _raw(function, schema, of) if schema is not None else input_of(function)
     provided = provided_names(function)
-    kind = _kind(called, inner)
     if kind == "flow" and provided:
         raise SchemaError(
             f"{name}({next(iter(provided))}): a handler that yields effects is run anew"
             " each round, so it is provided with nothing. Take it in a step, or in a"
             " plain function"
         )
-    returns = read_signature(function).hints.get("return")
     return Handler(function, kind, name, takes, provided, returns)
 
 
-def _kind(called: Callable[..., Any], inner: object) -> Kind:
-    if inspect.isgeneratorfunction(called) or hasattr(inner, FLOW_MARK):
+def _kind(called: Callable[..., Any], inner: object, returns: Any) -> Kind | None:
+    if hasattr(inner, FLOW_MARK):
         return "flow"
-    if inspect.iscoroutinefunction(called):
-        return "async"
+    # A decorator's wrapper may be of another kind than what it wraps, and it is the
+    # wrapper that is called. A plain one hands on what it was given, as a rule.
+    for function in (called, inspect.unwrap(called)):
+        if inspect.isasyncgenfunction(function):
+            return None
+        if inspect.isgeneratorfunction(function):
+            return "flow"
+        if inspect.iscoroutinefunction(function):
+            return "async"
     # A plain function that hands a flow on.
-    returns = getattr(called, "__annotations__", {}).get("return")
-    if get_origin(returns) is Generator:
-        return "flow"
-    return "plain"
+    return "flow" if get_origin(returns) is Generator else "plain"
 
 
 def _raw(
@@ -140,6 +142,12 @@ def _raw(
 
 
 # ---- arguments that come as texts ---------------------------------------------------
+
+#: As in JSON (RFC 8259, section 6), and of a length that costs nothing to read.
+_INTEGER: Final = re.compile(r"-?(0|[1-9][0-9]{0,399})")
+_NUMBER: Final = re.compile(
+    r"-?(0|[1-9][0-9]{0,399})(\.[0-9]{1,400})?([eE][+-]?[0-9]{1,4})?"
+)
 
 
 def read_texts(handler: Handler, texts: Mapping[str, str]) -> dict[str, Any]:
@@ -158,12 +166,15 @@ def read_texts(handler: Handler, texts: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _from_text(text: str, schema: Mapping[str, JSON]) -> JSON:
-    type_ = schema.get("type")
-    if type_ == "boolean":
-        return {"true": True, "false": False}.get(text, text)
-    if type_ not in ("integer", "number") or len(text) > 400:
-        return text
-    try:
-        return int(text) if type_ == "integer" else float(text)
-    except ValueError:
-        return text
+    # `int | None` is a union; whichever part reads the text as something else wins.
+    for part in schema.get("anyOf", (schema,)):
+        match part.get("type"):
+            case "boolean" if text in ("true", "false"):
+                return text == "true"
+            case "integer" if _INTEGER.fullmatch(text):
+                return int(text)
+            case "number" if _NUMBER.fullmatch(text):
+                return float(text)
+            case _:
+                pass
+    return text
