@@ -7,11 +7,12 @@ Cancel it when the client is gone: the flow is suspended then, and nothing of it
 
 from __future__ import annotations
 
+import functools
 import math
 import os
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import Context
 from typing import Any, TypeAlias
 
@@ -92,18 +93,39 @@ def _until(deadline: float | None) -> AbstractContextManager[Any]:
 
 
 async def _perform(app: Server, wants: tuple[Want, ...]) -> dict[str, Done | Failure]:
+    if len(wants) == 1:
+        (want,) = wants  # a nursery costs more than most steps
+        return {want.key: await _value(app, want.effect, want.context)}
     outcomes: dict[str, Done | Failure] = {}
 
     async def one(want: Want) -> None:
         outcomes[want.key] = await _value(app, want.effect, want.context)
 
-    if len(wants) == 1:
-        await one(wants[0])  # a nursery costs more than most steps
-        return outcomes
-    async with trio.open_nursery(strict_exception_groups=False) as nursery:
-        for want in wants:
-            nursery.start_soon(one, want)
+    await _together([functools.partial(one, want) for want in wants])
     return outcomes
+
+
+async def _together(
+    tasks: Iterable[Callable[[], Awaitable[None]]],
+    scope: trio.CancelScope | None = None,
+) -> None:
+    # Two steps that cannot be performed here would come as a group of errors, and the
+    # exchange is to hear of one.
+    errors: list[StepError] = []
+
+    async def run(task: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await task()
+        except StepError as exc:
+            errors.append(exc)
+            nursery.cancel_scope.cancel()
+
+    with scope or nullcontext():
+        async with trio.open_nursery(strict_exception_groups=False) as nursery:
+            for task in tasks:
+                nursery.start_soon(run, task)
+    if errors:
+        raise errors[0]
 
 
 async def _value(
@@ -132,17 +154,17 @@ async def _first(
     app: Server, effects: tuple[fx.Effect[Any], ...], context: Context
 ) -> Done | Failure:
     winners: list[Done | Failure] = []
+    scope = trio.CancelScope()
 
     async def race(position: int, effect: fx.Effect[Any]) -> None:
         outcome = await _value(app, effect, context)
         if isinstance(outcome, Done):
             outcome = Done((position, outcome.value))
         winners.append(outcome)
-        nursery.cancel_scope.cancel()
+        scope.cancel()
 
-    async with trio.open_nursery(strict_exception_groups=False) as nursery:
-        for position, effect in enumerate(effects):
-            nursery.start_soon(race, position, effect)
+    racing = [functools.partial(race, *one) for one in enumerate(effects)]
+    await _together(racing, scope)
     return winners[0]
 
 
@@ -171,7 +193,7 @@ async def _once(job: Job) -> Any:
     if not job.is_async:
         # Abandoned when cancelled: a thread cannot be stopped, and who waits for it may.
         return await trio.to_thread.run_sync(
-            job.context.run, job.call, abandon_on_cancel=True
+            job.fresh_context().run, job.call, abandon_on_cancel=True
         )
     # A task of its own, because only a new task can be given a context.
     outcomes: list[Any] = []
@@ -183,7 +205,7 @@ async def _once(job: Job) -> Any:
             outcomes.append(Failure(exc))
 
     async with trio.open_nursery() as nursery:
-        job.context.run(nursery.start_soon, run)
+        job.fresh_context().run(nursery.start_soon, run)
     (outcome,) = outcomes
     if isinstance(outcome, Failure):
         raise outcome.error
@@ -211,9 +233,10 @@ async def _listen(app: Server, subscription: Subscription, send: Send) -> None:
     try:
         await send(subscription.acknowledgement)
         while True:
+            is_over = mailbox.is_over  # before the last look, so that nothing is missed
             for message in mailbox.take():
                 await send(message)
-            if mailbox.is_over:
+            if is_over:
                 return
             await news.wait()
             news = trio.Event()  # before the next look, so that nothing is missed
