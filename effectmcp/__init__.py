@@ -10,11 +10,15 @@
                                               back, and the generator runs again from
                                               the top
 
-This module holds what a handler's author needs, and imports nothing else. The engine is
-`effectmcp.engine`; the code that performs effects is in `effectmcp.drivers`.
+This module holds what a handler's author needs, and imports nothing else; what only a
+server needs is imported when it is asked for. The engine is `effectmcp.engine`; the code
+that performs effects is in `effectmcp.drivers`, and what serves is in
+`effectmcp.transports`.
 """
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 from .effects import (
     Accepted,
@@ -91,11 +95,60 @@ from .errors import (
 )
 from .forms import Choices, Format, Title, form
 
+if TYPE_CHECKING:
+    from .content import (
+        Annotations,
+        Audio,
+        EmbeddedResource,
+        Icon,
+        Image,
+        Message,
+        ResourceContents,
+        ResourceLink,
+        Text,
+        ToolResult,
+    )
+    from .lowlevel import Given, InputRequired
+    from .schema import Header
+    from .server import Server
+    from .state import Keys
+else:
+    # Imported when they are asked for: a handler's module needs a tenth of all this.
+    _LATER = {
+        "Annotations": "content",
+        "Audio": "content",
+        "EmbeddedResource": "content",
+        "Given": "lowlevel",
+        "Header": "schema",
+        "Icon": "content",
+        "Image": "content",
+        "InputRequired": "lowlevel",
+        "Keys": "state",
+        "Message": "content",
+        "ResourceContents": "content",
+        "ResourceLink": "content",
+        "Server": "server",
+        "Text": "content",
+        "ToolResult": "content",
+    }
+
+    def __getattr__(name: str) -> Any:
+        if name not in _LATER:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from importlib import import_module
+
+        value = getattr(import_module(f".{_LATER[name]}", __name__), name)
+        globals()[name] = value
+        return value
+
+
 __version__ = "0.1.0.dev0"
 
 __all__ = [
     "Accepted",
+    "Annotations",
     "ArgumentsError",
+    "Audio",
     "Branch",
     "BudgetError",
     "Caller",
@@ -116,18 +169,26 @@ __all__ = [
     "EffectMCPError",
     "Elicit",
     "ElicitUrl",
+    "EmbeddedResource",
     "FirstOf",
     "Flow",
     "FlowError",
     "FormError",
     "Format",
     "Gather",
+    "Given",
+    "Header",
+    "Icon",
     "IdempotencyKey",
+    "Image",
     "InputRequest",
+    "InputRequired",
     "InvalidAnswer",
+    "Keys",
     "KeysError",
     "ListRoots",
     "Log",
+    "Message",
     "NondeterminismError",
     "NotAnEffectError",
     "Now",
@@ -138,12 +199,15 @@ __all__ = [
     "Provided",
     "Random",
     "Refused",
+    "ResourceContents",
+    "ResourceLink",
     "Restart",
     "Restarted",
     "Root",
     "Sample",
     "Sampled",
     "SchemaError",
+    "Server",
     "Signal",
     "Sleep",
     "StateError",
@@ -156,10 +220,12 @@ __all__ = [
     "StepInterrupted",
     "StepOptions",
     "Suspended",
+    "Text",
     "TimedOut",
     "Title",
     "TooManyRounds",
     "ToolError",
+    "ToolResult",
     "Unsupported",
     "UsageError",
     "Uuid",

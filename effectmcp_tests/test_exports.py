@@ -205,7 +205,8 @@ def test_importing_the_engine_loads_nothing_that_does_io() -> None:
 
 
 def test_importing_the_sync_driver_loads_no_event_loop() -> None:
-    assert loaded_by("import effectmcp.drivers.sync", of=HEAVY) == set()
+    loops = HEAVY - {"cryptography"}
+    assert loaded_by("import effectmcp.drivers.sync", of=loops) == set()
 
 
 def test_importing_the_author_facade_does_not_load_the_engine() -> None:

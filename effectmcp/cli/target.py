@@ -54,7 +54,8 @@ def _load_file(path: Path) -> ModuleType:
     # What a script next to it would find, the file finds as well.
     sys.path.insert(0, str(path.resolve().parent))
     spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     # Steps and Restart are found again by their module's name.
     sys.modules.setdefault(path.stem, module)

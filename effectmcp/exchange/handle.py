@@ -44,11 +44,9 @@ from .lists import capabilities_of, discover, find_completion, list_page, sugges
 from .results import error_of, prompt_result, resource_result, tool_failure, tool_result
 from .subscriptions import open_subscription
 
-__all__ = ["HEADER_MISMATCH", "handle"]
+__all__ = ["handle"]
 
 logger = logging.getLogger("effectmcp.server")
-
-HEADER_MISMATCH: Final = -32020
 
 Fields: TypeAlias = Mapping[str, JSON]
 
@@ -131,7 +129,7 @@ def _offers(app: Server, method: Method) -> bool:
 
 
 def _mismatch(exc: HeaderMismatch) -> ProtocolError:
-    return ProtocolError(HEADER_MISMATCH, f"Header mismatch: {exc.problem}", status=400)
+    return ProtocolError(exc.CODE, str(exc), status=400)
 
 
 def _finished(app: Server, fields: Fields) -> Fields:

@@ -18,7 +18,8 @@ nothing else here does: `pip install effectmcp[schema]`.
 from __future__ import annotations
 
 from .arguments import Arguments, input_of
+from .choices import Header
 from .raw import RawSchema
 from .results import Output, output_of
 
-__all__ = ["Arguments", "Output", "RawSchema", "input_of", "output_of"]
+__all__ = ["Arguments", "Header", "Output", "RawSchema", "input_of", "output_of"]

@@ -9,13 +9,15 @@ import enum
 from types import NoneType
 from typing import Any, Final
 
+from attrs import frozen
+
 from ..canonical import JSON
 from ..errors import SchemaError
 from ..forms import Choices, Format, Title
 from ..forms.formats import FORMATS
 from .written import is_by_value, written
 
-__all__ = ["annotate", "enum_of", "literal_of"]
+__all__ = ["Header", "annotate", "enum_of", "literal_of"]
 
 JSONSchema = dict[str, JSON]
 
@@ -72,6 +74,17 @@ def enum_of(class_: type[enum.Enum], of: str) -> JSONSchema:
 # ---- what else the author said ------------------------------------------------------
 
 
+@frozen
+class Header:
+    """`Annotated[str, Header("Region")]`: HTTP clients send it as `Mcp-Param-Region`, too.
+
+    For a tool's arguments, so that proxies can route a call without reading it. What it
+    holds is there for all of them to see.
+    """
+
+    name: str
+
+
 def annotate(schema: JSONSchema, item: Any, of: str) -> None:
     """Add to `schema` what an `item` of `Annotated` says.
 
@@ -89,6 +102,8 @@ def annotate(schema: JSONSchema, item: Any, of: str) -> None:
             known = ", ".join(sorted(FORMATS))
             raise SchemaError(f"{of}: the format {item.name!r} is not one of {known}")
         schema["format"] = item.name
+    elif isinstance(item, Header):
+        schema["x-mcp-header"] = item.name
     elif isinstance(item, Choices):
         _apply_choices(schema, item, of)
     # Other people's metadata is none of our business (PEP 593).

@@ -328,7 +328,8 @@ def make_resource(
         return Resource(**common)
     template = parse_template(uri)
     required = set(handler.takes.schema.get("required", []))
-    if not required <= set(template.variables) <= set(takes):
+    always = set(template.variables) - template.optional
+    if not required <= always or not set(template.variables) <= set(takes):
         raise SchemaError(
             f"{uri}: its variables are {', '.join(template.variables)}, and"
             f" {handler.name} takes {', '.join(takes) or 'nothing'}"

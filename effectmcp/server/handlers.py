@@ -14,7 +14,7 @@ import functools
 import inspect
 import re
 from collections.abc import Callable, Generator, Mapping
-from typing import Any, Literal, TypeAlias, get_origin
+from typing import Any, Final, Literal, TypeAlias, get_args, get_origin
 
 from attrs import frozen
 
@@ -22,6 +22,7 @@ from ..canonical import JSON
 from ..compat import FLOW_MARK
 from ..engine.steps import provided_names
 from ..errors import ArgumentsError, SchemaError
+from ..lowlevel import InputRequired, given_parameter, make_flow, without
 from ..schema import Arguments, RawSchema, input_of
 from ..schema.functions import read_signature
 
@@ -112,6 +113,14 @@ def make_handler(
             " each round, so it is provided with nothing. Take it in a step, or in a"
             " plain function"
         )
+    given = given_parameter(function)
+    if given is not None or InputRequired in (returns, *get_args(returns)):
+        if kind == "flow":
+            raise SchemaError(
+                f"{name} yields effects, so it has no use for Given and InputRequired"
+            )
+        function, kind = make_flow(function, given), "flow"
+        provided, returns = {}, without(returns)
     return Handler(function, kind, name, takes, provided, returns)
 
 
@@ -168,13 +177,11 @@ def read_texts(handler: Handler, texts: Mapping[str, str]) -> dict[str, Any]:
 def _from_text(text: str, schema: Mapping[str, JSON]) -> JSON:
     # `int | None` is a union; whichever part reads the text as something else wins.
     for part in schema.get("anyOf", (schema,)):
-        match part.get("type"):
-            case "boolean" if text in ("true", "false"):
-                return text == "true"
-            case "integer" if _INTEGER.fullmatch(text):
-                return int(text)
-            case "number" if _NUMBER.fullmatch(text):
-                return float(text)
-            case _:
-                pass
+        type_ = part.get("type")
+        if type_ == "boolean" and text in ("true", "false"):
+            return text == "true"
+        if type_ == "integer" and _INTEGER.fullmatch(text):
+            return int(text)
+        if type_ == "number" and _NUMBER.fullmatch(text):
+            return float(text)
     return text

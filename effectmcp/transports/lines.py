@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Final, TypeAlias
 
 import trio
-from attrs import field, frozen
+from attrs import frozen
 
 from ..canonical import JSON
 from ..drivers.trio import handle
@@ -93,31 +93,34 @@ class Splitter:
 _PEER: Final = Peer()
 
 
-@frozen(eq=False)
 class _Channel:
-    app: Server
-    send: Send
-    peer: Peer
-    limits: Limits
-    running: dict[tuple[type, Id], trio.CancelScope] = field(factory=dict)
-    room: trio.CapacityLimiter = field(init=False)
+    def __init__(self, app: Server, send: Send, peer: Peer, limits: Limits) -> None:
+        self.app = app
+        self.send = send
+        self.peer = peer
+        self.limits = limits
+        self.room = trio.Semaphore(limits.requests)
+        self._running: dict[tuple[type, Id], trio.CancelScope] = {}
 
-    @room.default
-    def _make_room(self) -> trio.CapacityLimiter:
-        return trio.CapacityLimiter(self.limits.requests)
-
-    async def answer(self, request: Request) -> None:
+    def begin(self, request: Request) -> trio.CancelScope | None:
+        """What cancels the request from now on; `None` if there is one of its id."""
         key = (type(request.id), request.id)
-        with trio.CancelScope() as scope:
-            self.running[key] = scope
-            try:
+        if key in self._running:
+            return None
+        self._running[key] = trio.CancelScope()
+        return self._running[key]
+
+    async def answer(self, request: Request, scope: trio.CancelScope) -> None:
+        reply = None
+        try:
+            with scope:
                 reply = await handle(self.app, request, self.peer, send=self._notify)
-            finally:
-                del self.running[key]
-            if reply.message is not None:
-                # Decided: a cancellation that comes now comes too late.
-                with trio.CancelScope(shield=True):
-                    await self.send(encode(reply.message) + b"\n")
+        finally:
+            # Whatever cancels it from here on comes too late.
+            del self._running[type(request.id), request.id]
+            self.room.release()
+        if reply is not None and reply.message is not None:
+            await self.send(encode(reply.message) + b"\n")
 
     async def _notify(self, message: Mapping[str, JSON]) -> None:
         await self.send(encode(message) + b"\n")
@@ -127,7 +130,7 @@ class _Channel:
 
     def cancel(self, params: Mapping[str, JSON]) -> None:
         id_ = id_of({"id": params.get("requestId")})
-        scope = None if id_ is None else self.running.get((type(id_), id_))
+        scope = None if id_ is None else self._running.get((type(id_), id_))
         if scope is None:
             return  # unknown or over: both are to be ignored
         logger.info("request %r was cancelled: %r", id_, params.get("reason"))
@@ -178,16 +181,11 @@ async def _take(
         if message.method == "notifications/cancelled":
             channel.cancel(message.params)
         return
-    if (type(message.id), message.id) in channel.running:
+    # Before the task runs: the next line may cancel it.
+    scope = channel.begin(message)
+    if scope is None:
         words = "Invalid request: a request with this id is running"
         await channel.refuse(message.id, ProtocolError(INVALID_REQUEST, words))
         return
-    await channel.room.acquire_on_behalf_of(message)
-    nursery.start_soon(_run, channel, message)
-
-
-async def _run(channel: _Channel, message: Request) -> None:
-    try:
-        await channel.answer(message)
-    finally:
-        channel.room.release_on_behalf_of(message)
+    await channel.room.acquire()
+    nursery.start_soon(channel.answer, message, scope)

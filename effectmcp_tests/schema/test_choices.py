@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from effectmcp import Choices, Format, SchemaError, Title
-from effectmcp.schema.choices import annotate, enum_of, literal_of
+from effectmcp.schema.choices import Header, annotate, enum_of, literal_of
 
 
 class Colour(enum.Enum):
@@ -75,6 +75,11 @@ def test_labels() -> None:
 
 def test_format() -> None:
     assert annotated({**TEXT}, "x", Format("email"))["format"] == "email"
+
+
+def test_header() -> None:
+    """Clients over HTTP mirror it; for everybody else it is no keyword at all."""
+    assert annotated({**TEXT}, Header("Region")) == {**TEXT, "x-mcp-header": "Region"}
 
 
 def test_titled_choices() -> None:

@@ -1,0 +1,151 @@
+"""Handlers that exist already: async functions, and the `ctx` of other SDKs.
+
+    @app.tool
+    @awaits_effects
+    async def order(title: str) -> str:
+        name = await Elicit("Who is it for?", str)
+        return f"Ordered {title} for {name}."
+
+    @app.tool
+    @awaits_effects
+    async def book(date: str, ctx: Context) -> str:
+        answer = await ctx.elicit("For how many?", Party)
+        return f"{answer.data.people} people" if answer.action == "accept" else "No."
+
+Such a coroutine is replayed like a generator, so the same rules hold: between awaits it
+is deterministic, and it awaits nothing but effects. Any other await goes into a `Step`,
+and several questions at once into a `Gather`.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import typing
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from typing import Any, Final, Generic, Literal, ParamSpec, TypeVar
+
+from attrs import frozen
+from typing_extensions import TypeForm
+
+from .canonical import JSON
+from .effects import (
+    Accepted,
+    Elicit,
+    ListRoots,
+    Log,
+    Outcome,
+    Progress,
+    Root,
+    Sample,
+    Sampled,
+)
+from .errors import Declined, SchemaError
+
+__all__ = ["FLOW_MARK", "Context", "Elicited", "awaits_effects"]
+
+T = TypeVar("T")
+P = ParamSpec("P")
+
+#: Set on a function whose coroutine is a flow.
+FLOW_MARK: Final = "__effectmcp_flow__"
+
+
+@frozen
+class Elicited(Generic[T]):
+    """What `Context.elicit` gives.
+
+    Attributes:
+        action: What the user did.
+        data: The filled-in form, if it was accepted.
+    """
+
+    action: Literal["accept", "decline", "cancel"]
+    data: T | None = None
+
+
+class Context:
+    """The `ctx` that handlers of other SDKs take, as far as it asks and tells."""
+
+    async def elicit(self, message: str, schema: TypeForm[T]) -> Elicited[T]:
+        """Ask the user."""
+        match await Outcome(Elicit(message, schema)):
+            case Accepted(value):
+                return Elicited("accept", value)
+            case Declined():
+                return Elicited("decline")
+            case _:
+                return Elicited("cancel")
+
+    async def sample(
+        self,
+        messages: str | Iterable[Mapping[str, JSON]],
+        *,
+        max_tokens: int = 1024,
+        system_prompt: str | None = None,
+        temperature: float | None = None,
+    ) -> Sampled:
+        """Ask the client's model."""
+        return await Sample(
+            messages,
+            max_tokens=max_tokens,
+            system=system_prompt,
+            temperature=temperature,
+        )
+
+    async def list_roots(self) -> list[Root]:
+        """Ask where the user is working."""
+        return await ListRoots()
+
+    async def report_progress(
+        self, progress: float, total: float | None = None, message: str | None = None
+    ) -> None:
+        """Tell how far it is."""
+        await Progress(progress, total, message)
+
+    async def debug(self, message: str) -> None:
+        """Send a log message."""
+        await Log("debug", message)
+
+    async def info(self, message: str) -> None:
+        """Send a log message."""
+        await Log("info", message)
+
+    async def warning(self, message: str) -> None:
+        """Send a log message."""
+        await Log("warning", message)
+
+    async def error(self, message: str) -> None:
+        """Send a log message."""
+        await Log("error", message)
+
+
+def awaits_effects(
+    function: Callable[P, Coroutine[Any, Any, T]],
+) -> Callable[P, Coroutine[Any, Any, T]]:
+    """Say that an async function awaits nothing but effects, so that it can be replayed.
+
+    A parameter annotated as `Context` is filled in.
+
+    Raises:
+        SchemaError: It is no async function.
+    """
+    if not inspect.iscoroutinefunction(function):
+        raise SchemaError(f"{function!r} is no async function")
+    hints = typing.get_type_hints(function)
+    filled = [name for name, hint in hints.items() if hint is Context]
+
+    @functools.wraps(function)
+    async def flow(*args: P.args, **kwargs: P.kwargs) -> T:
+        for name in filled:
+            kwargs.setdefault(name, Context())
+        return await function(*args, **kwargs)
+
+    signature = inspect.signature(function)
+    flow.__signature__ = signature.replace(  # type: ignore[attr-defined]
+        parameters=[
+            one for name, one in signature.parameters.items() if name not in filled
+        ]
+    )
+    setattr(flow, FLOW_MARK, True)
+    return flow

@@ -1,0 +1,264 @@
+"""For functions that keep their own state: `InputRequired` out, `Given` in.
+
+    @app.tool
+    def order(title: str, given: Given = Provided()) -> str | InputRequired:
+        match given.answers.get("who"):
+            case None:
+                return InputRequired({"who": Elicit("Who is it for?", str)}, state=1)
+            case Accepted(content):
+                return f"Ordered for {content['value']}."
+            case _:
+                return "Nothing ordered."
+
+The function is called once a round, with all answers so far and the state that it gave
+last; both travel sealed. An answer is what the client sent, checked against the form,
+and not of the form's own type: no class is remembered between rounds.
+
+To the engine each call is a step, recorded like any other, so nothing is called twice.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import typing
+from collections.abc import Callable, Mapping
+from contextvars import ContextVar
+from types import UnionType
+from typing import Any, Final, TypeAlias, Union, get_args, get_origin
+
+import attrs
+from attrs import frozen
+
+from .canonical import JSON
+from .effects import (
+    PROVIDED,
+    Accepted,
+    Confirm,
+    Elicit,
+    ElicitUrl,
+    Flow,
+    Gather,
+    InputRequest,
+    ListRoots,
+    Outcome,
+    Root,
+    Sample,
+    Sampled,
+    step,
+)
+from .errors import Declined, Dismissed, SchemaError, UsageError
+
+__all__ = [
+    "Answer",
+    "Given",
+    "InputRequired",
+    "given_parameter",
+    "make_flow",
+    "without",
+]
+
+Answer: TypeAlias = Accepted[Any] | Declined | Dismissed
+
+
+@frozen
+class InputRequired:
+    """A round's result: what to ask, and what to remember.
+
+    Attributes:
+        requests: The questions, by a key of yours.
+        state: Any JSON value. It comes back as `Given.state`.
+    """
+
+    requests: Mapping[str, InputRequest[Any]]
+    state: JSON = None
+
+
+@frozen
+class Given:
+    """What is known when the function is called.
+
+    Attributes:
+        answers: All answers so far, by key; a later one under a key replaces an earlier.
+            The value of an accepted form is the object that the client sent; of a
+            `Confirm` or a page, `None`.
+        state: What the function gave last; at first `None`.
+    """
+
+    answers: Mapping[str, Answer]
+    state: JSON = None
+
+
+def given_parameter(function: Callable[..., Any]) -> str | None:
+    """The parameter that takes a `Given`, if there is one.
+
+    Raises:
+        SchemaError: It has no `= Provided()`.
+    """
+    try:
+        hints = typing.get_type_hints(function)
+        parameters = inspect.signature(function).parameters
+    except (NameError, TypeError, ValueError):
+        return None  # whoever looks closer says what is wrong
+    for name, hint in hints.items():
+        if hint is Given and name != "return":
+            if parameters[name].default is not PROVIDED:
+                raise SchemaError(
+                    f"{function.__qualname__}({name}): write {name}: Given = Provided()"
+                )
+            return name
+    return None
+
+
+def without(annotation: Any) -> Any:
+    """A return annotation without `InputRequired`, which is no result."""
+    if get_origin(annotation) in (Union, UnionType):
+        rest = [one for one in get_args(annotation) if one is not InputRequired]
+        return Union[tuple(rest)] if rest else None  # noqa: UP007  # made at run time
+    return None if annotation is InputRequired else annotation
+
+
+# ---- questions and answers as JSON, to be recorded ----------------------------------
+
+_FIELDS: Final[Mapping[type[InputRequest[Any]], tuple[str, ...]]] = {
+    Elicit: ("message",),
+    Confirm: ("message",),
+    ElicitUrl: ("message", "url"),
+    Sample: (
+        *("messages", "max_tokens", "system", "tools", "tool_choice", "temperature"),
+        *("stop_sequences", "preferences", "keep"),
+    ),
+    ListRoots: (),
+}
+_BY_NAME: Final = {class_.__name__: class_ for class_ in _FIELDS}
+
+
+def _write_request(request: InputRequest[Any]) -> JSON:
+    class_ = type(request)
+    if class_ not in _FIELDS:
+        raise UsageError(f"InputRequired asks questions, and {request!r} is none")
+    fields = {name: getattr(request, name) for name in _FIELDS[class_]}
+    for name, value in fields.items():
+        if isinstance(value, tuple):
+            fields[name] = list(value)
+        elif isinstance(value, Mapping):
+            fields[name] = dict(value)
+    if isinstance(request, Elicit):
+        fields["form"] = dict(request.spec.schema)
+    return [class_.__name__, fields]
+
+
+def _read_request(key: str, written: JSON) -> InputRequest[Any]:
+    name, fields = written
+    class_: Any = _BY_NAME[name]
+    request: InputRequest[Any] = class_(**fields, key=key)
+    return request
+
+
+def _write_answer(answer: Any) -> JSON:
+    match answer:
+        case Accepted(Sampled() as sampled):
+            return ["sampled", attrs.asdict(sampled)]
+        case Accepted([Root(), *_] as roots):
+            return ["roots", [attrs.asdict(root) for root in roots]]
+        case Accepted(True):
+            return ["accepted", None]  # a Confirm
+        case Accepted(value):
+            return ["accepted", value]
+        case Declined():
+            return ["declined", None]
+        case _:
+            return ["dismissed", None]
+
+
+def _read_answer(written: JSON) -> Answer:
+    match written:
+        case ["sampled", fields]:
+            return Accepted(Sampled(**fields))
+        case ["roots", roots]:
+            return Accepted([Root(**fields) for fields in roots])
+        case ["accepted", value]:
+            return Accepted(value)
+        case ["declined", _]:
+            return Declined()
+        case _:
+            return Dismissed()
+
+
+# ---- the flow -----------------------------------------------------------------------
+
+#: The arguments of the function, and where its result goes. A step runs in a copy of its
+#: flow's context, so this reaches it without being recorded.
+_CALL: Final[ContextVar[tuple[Mapping[str, Any], list[Any]]]] = ContextVar("call")
+
+
+def make_flow(
+    function: Callable[..., Any], parameter: str | None
+) -> Callable[..., Any]:
+    """The flow that calls `function` once a round.
+
+    Args:
+        function: A plain or async function.
+        parameter: Its parameter that takes a `Given`, if there is one.
+    """
+    # By this name in every journal: which function it is, the request tells.
+    call = step(name="InputRequired")(_make_call(function, parameter))
+
+    @functools.wraps(function)
+    def flow(**kwargs: Any) -> Flow[Any]:
+        answers: dict[str, JSON] = {}
+        state: JSON = None
+        while True:
+            # The last result does not pass through the journal: nothing follows it.
+            results: list[Any] = []
+            _CALL.set((kwargs, results))
+            asked = yield from call(answers, state)
+            if asked is None:
+                return results[0]
+            requests, state = asked
+            found = yield from Gather.each(
+                Outcome(_read_request(key, one)) for key, one in requests.items()
+            )
+            written = map(_write_answer, found)
+            answers = {**answers, **dict(zip(requests, written, strict=True))}
+
+    return flow
+
+
+def _make_call(
+    function: Callable[..., Any], parameter: str | None
+) -> Callable[..., Any]:
+    def arguments(
+        answers: dict[str, JSON], state: JSON, provided: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        given = Given({key: _read_answer(one) for key, one in answers.items()}, state)
+        mine = {} if parameter is None else {parameter: given}
+        return {**_CALL.get()[0], **provided, **mine}
+
+    def take(value: Any) -> JSON:
+        if not isinstance(value, InputRequired):
+            _CALL.get()[1].append(value)
+            return None
+        requests = {key: _write_request(one) for key, one in value.requests.items()}
+        return [requests, value.state]
+
+    def call(answers: dict[str, JSON], state: JSON, **provided: Any) -> JSON:
+        return take(function(**arguments(answers, state, provided)))
+
+    async def acall(answers: dict[str, JSON], state: JSON, **provided: Any) -> JSON:
+        return take(await function(**arguments(answers, state, provided)))
+
+    made: Any = acall if inspect.iscoroutinefunction(function) else call
+    # What the lifespan provides to the function, it provides to the step.
+    hints = typing.get_type_hints(function)
+    wanted = {
+        name: one.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+        for name, one in inspect.signature(function).parameters.items()
+        if one.default is PROVIDED and name != parameter
+    }
+    own = inspect.signature(made).parameters
+    made.__signature__ = inspect.Signature(
+        [own["answers"], own["state"], *wanted.values()]
+    )
+    made.__annotations__ = {name: hints[name] for name in wanted if name in hints}
+    return made  # type: ignore[no-any-return]

@@ -1,0 +1,368 @@
+"""Every kind of tool, resource and prompt, as the official conformance suite wants them.
+
+    effectmcp serve examples/everything.py:app --http 127.0.0.1:3001
+
+The names and texts are the suite's; how each is written is what to look at.
+"""
+
+from __future__ import annotations
+
+import base64
+import time
+from typing import Annotated, Any
+
+from attrs import frozen
+
+from effectmcp import (
+    Audio,
+    Checkpoint,
+    Elicit,
+    EmbeddedResource,
+    Flow,
+    Gather,
+    Header,
+    Image,
+    ListRoots,
+    Log,
+    Message,
+    Progress,
+    ResourceContents,
+    Sample,
+    Server,
+    Step,
+    Text,
+    ToolError,
+)
+
+app = Server(
+    "everything",
+    version="1.0",
+    title="Everything",
+    instructions="Call any tool: each shows one thing that a server can do.",
+)
+
+#: One red pixel, and a second's hundredth of silence.
+PIXEL = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8DwHwAFBQIAX8jx0gAA"
+    "AABJRU5ErkJggg=="
+)
+SILENCE = base64.b64decode(
+    "UklGRiYAAABXQVZFZm10IBAAAAABAAEARKwAAIhYAQACABAAZGF0YQIAAAAAAA=="
+)
+
+
+# ---- content ------------------------------------------------------------------------
+
+
+@app.tool
+def test_simple_text() -> str:
+    """Answer with a text."""
+    return "This is a simple text response for testing."
+
+
+@app.tool
+def test_image_content() -> Image:
+    """Answer with a picture."""
+    return Image(PIXEL)
+
+
+@app.tool
+def test_audio_content() -> Audio:
+    """Answer with a sound."""
+    return Audio(SILENCE)
+
+
+def embedded(text: str, uri: str = "test://embedded-resource") -> EmbeddedResource:
+    """A resource inside a result."""
+    return EmbeddedResource(ResourceContents(text, uri=uri, mime_type="text/plain"))
+
+
+@app.tool
+def test_embedded_resource() -> EmbeddedResource:
+    """Answer with a resource."""
+    return embedded("This is an embedded resource content.")
+
+
+@app.tool
+def test_multiple_content_types() -> list[Text | Image | EmbeddedResource]:
+    """Answer with several blocks."""
+    return [Text("Multiple content types test:"), Image(PIXEL), embedded("A resource.")]
+
+
+@app.tool
+def test_error_handling() -> str:
+    """Fail in words that a model can read."""
+    raise ToolError("This tool intentionally returns an error for testing")
+
+
+# ---- while it runs ------------------------------------------------------------------
+
+
+@app.tool
+def test_tool_with_progress() -> Flow[str]:
+    """Tell how far it is."""
+    for done in (0, 50, 100):
+        yield from Progress(done, 100, f"Completed step {done} of 100")
+        yield from Step(time.sleep, 0.05)
+    return "Done."
+
+
+@app.tool
+def test_logging_tool() -> Flow[str]:
+    """Tell what it is doing, if the client wants to hear of it."""
+    yield from Log("info", "Tool execution started")
+    return "Done."
+
+
+@app.tool
+def test_streaming_elicitation() -> Flow[str]:
+    """Ask in the result, and never on the stream."""
+    name = yield from Elicit("What is your name?", str, key="user_name")
+    return f"Hello, {name}."
+
+
+@app.tool(requires=(Sample,))
+def test_missing_capability() -> Flow[str]:
+    """Need a client that can sample."""
+    sampled = yield from Sample("Say hello.")
+    return sampled.text
+
+
+# ---- changes ------------------------------------------------------------------------
+
+
+def extra() -> str:
+    """Come and go."""
+    return "extra"
+
+
+@app.tool
+def test_trigger_tool_change() -> str:
+    """Change the list of tools."""
+    toggle_tool = app.tools.get("extra_tool")
+    if toggle_tool is None:
+        app.tool(name="extra_tool")(extra)
+    else:
+        app.remove(toggle_tool)
+    return "The list of tools has changed."
+
+
+@app.tool
+def test_trigger_prompt_change() -> str:
+    """Change the list of prompts."""
+    toggle_prompt = app.prompts.get("extra_prompt")
+    if toggle_prompt is None:
+        app.prompt(name="extra_prompt")(extra)
+    else:
+        app.remove(toggle_prompt)
+    return "The list of prompts has changed."
+
+
+# ---- schemas and headers ------------------------------------------------------------
+
+
+@app.tool
+def test_x_mcp_header(region: Annotated[str, Header("Region")]) -> str:
+    """Take an argument that proxies can read."""
+    return f"The region is {region}."
+
+
+ADDRESS: dict[str, Any] = {
+    "$anchor": "addressDef",
+    "type": "object",
+    "properties": {"street": {"type": "string"}, "city": {"type": "string"}},
+}
+
+
+@app.tool(
+    input_schema={
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "type": "object",
+        "$defs": {"address": ADDRESS},
+        "properties": {
+            "name": {"type": "string"},
+            "address": {"$ref": "#/$defs/address"},
+            "contactMethod": {"type": "string", "enum": ["phone", "email"]},
+            "phone": {"type": "string"},
+            "email": {"type": "string"},
+        },
+        "allOf": [{"anyOf": [{"required": ["phone"]}, {"required": ["email"]}]}],
+        "if": {
+            "properties": {"contactMethod": {"const": "phone"}},
+            "required": ["contactMethod"],
+        },
+        "then": {"required": ["phone"]},
+        "else": {"required": ["email"]},
+        "additionalProperties": False,
+    }
+)
+def json_schema_2020_12_tool(**arguments: Any) -> dict[str, Any]:
+    """Take arguments by a schema written by hand."""
+    return arguments
+
+
+# ---- questions ----------------------------------------------------------------------
+
+
+@frozen
+class Name:
+    """Who somebody is."""
+
+    name: str
+
+
+@frozen
+class Okay:
+    """Whether it is."""
+
+    ok: bool
+
+
+@frozen
+class Color:
+    """What somebody likes."""
+
+    color: str
+
+
+@frozen
+class Situation:
+    """What it is about."""
+
+    context: str
+
+
+@app.tool
+def test_input_required_result_elicitation() -> Flow[str]:
+    """Ask the user."""
+    who = yield from Elicit("What is your name?", Name, key="user_name")
+    return f"Hello, {who.name}."
+
+
+@app.tool
+def test_input_required_result_sampling() -> Flow[str]:
+    """Ask the client's model."""
+    sampled = yield from Sample("What is the capital of France?", max_tokens=100)
+    return sampled.text
+
+
+@app.tool
+def test_input_required_result_list_roots() -> Flow[str]:
+    """Ask where the user is working."""
+    roots = yield from ListRoots()
+    return ", ".join(root.uri for root in roots)
+
+
+@app.tool
+def test_input_required_result_request_state() -> Flow[str]:
+    """Ask, and go on from the state that comes back."""
+    answer = yield from Elicit("Please confirm.", Okay)
+    return "state-ok" if answer.ok else "not confirmed"
+
+
+@app.tool
+def test_input_required_result_multiple_inputs() -> Flow[str]:
+    """Ask three things at once."""
+    who, greeting, roots = yield from Gather(
+        Elicit("What is your name?", Name),
+        Sample("Write a greeting.", max_tokens=50),
+        ListRoots(),
+    )
+    return f"{greeting.text} {who.name} works in {len(roots)} places."
+
+
+@app.tool
+def test_input_required_result_multi_round() -> Flow[str]:
+    """Ask one thing after the other."""
+    who = yield from Elicit("Step 1: what is your name?", Name)
+    liked = yield from Elicit(f"Step 2: which color does {who.name} like?", Color)
+    return f"{who.name} likes {liked.color}."
+
+
+@app.tool
+def test_input_required_result_tampered_state() -> Flow[str]:
+    """Ask, and refuse a state that is not ours."""
+    answer = yield from Elicit("Please confirm.", Okay)
+    return f"confirmed: {answer.ok}"
+
+
+@app.tool
+def test_input_required_result_capabilities() -> Flow[str]:
+    """Ask only what the client can answer."""
+    sampled, who = yield from Gather(
+        Sample("Say something.", otherwise=None),
+        Elicit("What is your name?", Name, otherwise=None),
+    )
+    return f"{sampled and sampled.text}, {who and who.name}"
+
+
+@app.tool
+def test_checkpoint() -> Flow[str]:
+    """Hand the state to the client before going on."""
+    first = yield from Step(time.time)
+    yield from Checkpoint()
+    return f"Begun at {first}."
+
+
+# ---- resources ----------------------------------------------------------------------
+
+
+@app.resource("test://static-text", mime_type="text/plain")
+def static_text() -> str:
+    """A text."""
+    return "This is the content of the static text resource."
+
+
+@app.resource("test://static-binary", mime_type="image/png")
+def static_binary() -> bytes:
+    """A picture."""
+    return PIXEL
+
+
+@app.resource("test://template/{id}/data", mime_type="application/json")
+def template_data(id: str) -> dict[str, str]:
+    """Something about each id."""
+    return {"id": id, "data": f"Data for ID: {id}"}
+
+
+# ---- prompts ------------------------------------------------------------------------
+
+
+@app.prompt
+def test_simple_prompt() -> str:
+    """Say one thing."""
+    return "This is a simple prompt for testing."
+
+
+@app.prompt
+def test_prompt_with_arguments(arg1: str, arg2: str) -> str:
+    """Say what was given."""
+    return f"Prompt with arguments: arg1={arg1!r}, arg2={arg2!r}"
+
+
+@app.completion("test_prompt_with_arguments", "arg1")
+def suggest_arg1(text: str) -> list[str]:
+    """Suggest something."""
+    return [f"{text}{ending}" for ending in ("1", "2", "3")]
+
+
+@app.prompt(name="test_prompt_with_embedded_resource")
+def prompt_with_resource(resourceUri: str) -> list[Message]:
+    """Show a resource."""
+    return [
+        Message(embedded("Embedded resource content for testing.", resourceUri)),
+        Message("Please process the embedded resource above."),
+    ]
+
+
+@app.prompt
+def test_prompt_with_image() -> list[Message]:
+    """Show a picture."""
+    return [Message(Image(PIXEL)), Message("Please analyze the image above.")]
+
+
+@app.prompt
+def test_input_required_result_prompt() -> Flow[str]:
+    """Ask before it says anything."""
+    about = yield from Elicit("What context should the prompt use?", Situation)
+    return f"Use this context: {about.context}"
