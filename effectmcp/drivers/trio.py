@@ -3,6 +3,10 @@
     reply = await handle(app, message, peer, send=send)
 
 Cancel it when the client is gone: the flow is suspended then, and nothing of it is left.
+Whoever has to watch the client for that can tell first whether there is time to:
+
+    begun = begin(app, message, peer)  # most rounds only ask, and end here
+    reply = begun if isinstance(begun, Reply) else await begun.finish(send)
 """
 
 from __future__ import annotations
@@ -17,20 +21,30 @@ from contextvars import Context
 from typing import Any, TypeAlias
 
 import trio
+from attrs import define
 
 from .. import effects as fx
 from ..canonical import JSON
 from ..effects import TimedOut
 from ..engine import Done, Failure, Want
 from ..errors import StepError
-from ..exchange.commands import Command, Invoke, Listen, Notify, Peer, Perform, Reply
-from ..exchange.handle import handle as begin
+from ..exchange.commands import (
+    Command,
+    Exchange,
+    Invoke,
+    Listen,
+    Notify,
+    Peer,
+    Perform,
+    Reply,
+)
+from ..exchange.handle import handle as open_exchange
 from ..exchange.subscriptions import Subscription
 from ..protocol.jsonrpc import Request
 from ..server import Server
 from .local import Job, Mailbox, at_once, job_of_invoke, job_of_step, running
 
-__all__ = ["handle", "running"]
+__all__ = ["Begun", "Send", "begin", "handle", "running"]
 
 Send: TypeAlias = Callable[[Mapping[str, JSON]], Awaitable[None]]
 
@@ -54,21 +68,67 @@ async def handle(
         peer: Who sent it.
         send: Sends a notification on the stream of this request, at once.
     """
-    exchange = begin(app, message, peer, clock=time.time, entropy=os.urandom)
+    begun = begin(app, message, peer)
+    return begun if isinstance(begun, Reply) else await begun.finish(send)
+
+
+def begin(
+    app: Server,
+    message: bytes | str | Mapping[str, JSON] | Request,
+    peer: Peer | None = None,
+) -> Reply | Begun:
+    """Answer one JSON-RPC message, as far as that goes without waiting.
+
+    Args:
+        app: The server, inside of `running(app)`.
+        message: Its text, or what a JSON reader made of it.
+        peer: Who sent it.
+
+    Returns:
+        The answer, or what has to be finished.
+    """
+    exchange = open_exchange(app, message, peer, clock=time.time, entropy=os.urandom)
     try:
         command = next(exchange)
-        while True:
-            try:
-                outcome = await _obey(app, command, send)
-            except (StepError, TimeoutError) as exc:
-                command = exchange.throw(exc)
-            else:
-                command = exchange.send(outcome)
+        while isinstance(command, Perform):
+            outcomes = {want.key: at_once(want.effect) for want in command.wants}
+            if None in outcomes.values():
+                break
+            command = exchange.send(outcomes)
     except StopIteration as end:
         reply: Reply = end.value
         return reply
-    finally:
-        exchange.close()
+    return Begun(app, exchange, command)
+
+
+@define(eq=False)
+class Begun:
+    """An exchange that waits for something."""
+
+    _app: Server
+    _exchange: Exchange
+    _command: Command
+
+    async def finish(self, send: Send = _drop) -> Reply:
+        """Wait for it, and for all that comes after; once.
+
+        Args:
+            send: Sends a notification on the stream of this request, at once.
+        """
+        exchange, command = self._exchange, self._command
+        try:
+            while True:
+                try:
+                    outcome = await _obey(self._app, command, send)
+                except (StepError, TimeoutError) as exc:
+                    command = exchange.throw(exc)
+                else:
+                    command = exchange.send(outcome)
+        except StopIteration as end:
+            reply: Reply = end.value
+            return reply
+        finally:
+            exchange.close()
 
 
 async def _obey(app: Server, command: Command, send: Send) -> Any:
