@@ -11,11 +11,13 @@ there (DNS rebinding), so `Host` and `Origin` are looked at before anything else
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final
 from urllib.parse import urlsplit
 
-from attrs import field, frozen
+from attrs import field, frozen, validators
+from attrs.converters import optional
 
 from ..errors import ProtocolError, UsageError
 from ..exchange.commands import Peer
@@ -31,6 +33,7 @@ __all__ = [
     "admit",
     "cors",
     "parse_address",
+    "refusal",
     "sse",
     "too_large",
 ]
@@ -46,6 +49,16 @@ SSE_HEADERS: Final = (
     # nginx would otherwise keep events back until its buffer is full.
     ("X-Accel-Buffering", "no"),
 )
+
+
+def _lowered(texts: Collection[str]) -> Collection[str]:
+    if isinstance(texts, str):
+        # It is a collection of letters, and a host may have one letter.
+        raise UsageError(f"Site(): {texts!r} stands for a list; write [{texts!r}]")
+    return frozenset(text.lower() for text in texts)
+
+
+_ORIGIN: Final = re.compile(r"[a-z][a-z0-9+.-]*://[^\s/?#@]+\Z")
 
 
 @frozen(kw_only=True)
@@ -64,11 +77,25 @@ class Site:
             nobody. Where it raises `PermissionError`, the answer is 401.
     """
 
-    path: str | None = "/mcp"
-    hosts: Collection[str] | None = None
-    origins: Collection[str] = ()
-    max_body: int = 4 * 1024 * 1024
+    path: str | None = field(default="/mcp")
+    hosts: Collection[str] | None = field(default=None, converter=optional(_lowered))
+    origins: Collection[str] = field(default=(), converter=_lowered)
+    max_body: int = field(default=4 * 1024 * 1024, validator=validators.ge(0))
     authenticate: Callable[[Mapping[str, str]], str | None] | None = None
+
+    @path.validator
+    def _check_path(self, attribute: object, path: str | None) -> None:
+        if path is not None and not path.startswith("/"):
+            raise UsageError(f"Site(path={path!r}): write {'/' + path!r}")
+
+    @origins.validator
+    def _check_origins(self, attribute: object, origins: Collection[str]) -> None:
+        for origin in origins:
+            if origin != "null" and not _ORIGIN.match(origin):
+                raise UsageError(
+                    f"Site(origins=...): {origin!r} is no origin; write"
+                    " https://app.example, with a port where it is not the usual one"
+                )
 
 
 @frozen
@@ -109,72 +136,94 @@ def admit(site: Site, asked: Asked) -> Peer | Answer:
     """Whether `asked` may be asked here; its body is read only then.
 
     Returns:
-        Who asks, or the answer that it may not.
+        Who asks, or the answer that it may not. That one is whole; to the answer that a
+        `Peer` gets, add `cors(origin)`.
     """
     headers: dict[str, str] = {}
     for name, value in asked.headers:
         name = name.lower()
         if name in headers:
             if name in _SINGLE or name.startswith("mcp-"):
-                return _refusal(400, f"the header {name} came twice")
+                return refusal(400, f"the header {name} came twice")
             value = f"{headers[name]}, {value}"
         headers[name] = value.strip(" \t")
-    refusal = _check_origin(site, asked, headers)
-    if refusal is not None:
-        return refusal
-    origin = headers.get("origin")
+    problem = _check_origin(site, asked, headers)
+    if problem is not None:
+        return refusal(403, problem)
+    admitted = _admit(site, asked, headers)
+    if isinstance(admitted, Peer):
+        return admitted
+    # Pages read refusals, too: they sign in where they are told 401.
+    also = cors(headers.get("origin"))
+    return Answer(admitted.status, (*admitted.headers, *also), admitted.body)
+
+
+#: Of these, a second one is a contradiction or an attack (RFC 9110, section 5.3).
+_SINGLE: Final = frozenset(
+    {"authorization", "content-length", "content-type", "host", "origin"}
+)
+
+
+def _admit(site: Site, asked: Asked, headers: Mapping[str, str]) -> Peer | Answer:
     if site.path is not None and asked.path.rstrip("/") != site.path.rstrip("/"):
-        return _refusal(404, f"there is nothing at this path; ask {site.path}")
-    if asked.method == "OPTIONS" and origin is not None:
-        return Answer(204, _preflight(origin))
+        return refusal(404, f"there is nothing at this path; ask {site.path}")
+    if asked.method == "OPTIONS" and "origin" in headers:
+        return Answer(204, _PREFLIGHT)
     if asked.method != "POST":
         # GET streams and DELETE are of earlier revisions (Earlier Revisions).
-        refused = _refusal(405, "ask with POST")
-        return Answer(405, (("Allow", "POST"), *refused.headers), refused.body)
+        return refusal(405, "ask with POST", ("Allow", "POST"))
     if _media_type(headers.get("content-type", "")) != JSON_TYPE:
-        return _refusal(415, f"send Content-Type: {JSON_TYPE}")
+        return refusal(415, f"send Content-Type: {JSON_TYPE}")
     if not _accepts(headers.get("accept", "*/*")):
-        return _refusal(406, "accept application/json and text/event-stream")
+        return refusal(406, "accept application/json and text/event-stream")
     principal = None
     if site.authenticate is not None:
         try:
             principal = site.authenticate(headers)
         except PermissionError as exc:
-            refused = _refusal(401, str(exc) or "who are you?")
-            return Answer(
-                401, (("WWW-Authenticate", "Bearer"), *refused.headers), refused.body
-            )
+            challenge = ("WWW-Authenticate", "Bearer")
+            return refusal(401, str(exc) or "who are you?", challenge)
     return Peer(principal=principal, headers=headers, address=asked.peer)
 
 
-#: Of these, a second one is a contradiction or an attack (RFC 9110, section 5.3).
-_SINGLE: Final = frozenset({"host", "origin", "content-type", "content-length"})
-
-
-def _check_origin(
-    site: Site, asked: Asked, headers: Mapping[str, str]
-) -> Answer | None:
+def _check_origin(site: Site, asked: Asked, headers: Mapping[str, str]) -> str | None:
+    """What is wrong with who is asked, or with the page that asks."""
     host = _host_of(headers.get("host", ""))
-    hosts = site.hosts
-    if hosts is None and _is_local(asked.bound_to):
-        if not _is_local(host):
-            return _refusal(403, "this server is for its own machine; see hosts=")
-    elif hosts is not None and host not in {one.lower() for one in hosts}:
-        return _refusal(403, "this server is not known by that name; see hosts=")
+    if site.hosts is not None:
+        if host not in site.hosts:
+            return "this server is not known by that name; see hosts="
+    elif _is_local(asked.bound_to) and not _is_local(host):
+        return "this server is for its own machine; see hosts="
     origin = headers.get("origin")
     if origin is None or origin in site.origins:
         return None
-    known = urlsplit(origin).hostname if "://" in origin else None
-    if known is not None and (known == host or (_is_local(known) and _is_local(host))):
+    page = _host_of(origin.partition("://")[2])
+    if _is_local(page) and _is_local(host):
         return None
-    return _refusal(403, "pages of this origin may not call here; see origins=")
+    # Its own pages. But where nobody said what its names are, a name that is the same
+    # in both proves nothing: it may be the attacker's own, resolved to this address.
+    # An address does; no DNS was asked.
+    if page and page == host and (site.hosts is not None or _is_address(host)):
+        return None
+    return "pages of this origin may not call here; see origins="
 
 
-def _host_of(header: str) -> str:
+#: A name or an address, and a port: no user, no path.
+_AUTHORITY: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s\[\]/?#@\\:]+)(?::[0-9]*)?\Z")
+
+
+def _host_of(authority: str) -> str:
+    """The name, or the address without brackets; empty where there is none."""
+    match = _AUTHORITY.match(authority)
+    return match[1].strip("[]").lower() if match else ""
+
+
+def _is_address(host: str) -> bool:
     try:
-        return (urlsplit(f"//{header}").hostname or "").lower()
+        ipaddress.ip_address(host)
     except ValueError:
-        return ""
+        return False
+    return True
 
 
 def _is_local(host: str | None) -> bool:
@@ -183,25 +232,30 @@ def _is_local(host: str | None) -> bool:
     if host == "localhost" or host.endswith(".localhost"):
         return True
     try:
-        return ipaddress.ip_address(host).is_loopback
+        address = ipaddress.ip_address(host)
     except ValueError:
         return False
+    # What a socket for both families calls an address of the old one.
+    mapped = getattr(address, "ipv4_mapped", None)
+    return bool((mapped or address).is_loopback)
 
 
-def _preflight(origin: str) -> tuple[tuple[str, str], ...]:
-    return (
-        ("Access-Control-Allow-Methods", "POST"),
-        ("Access-Control-Allow-Headers", "*, Authorization"),
-        ("Access-Control-Max-Age", "600"),
-        *cors(origin),
-    )
+_PREFLIGHT: Final = (
+    ("Access-Control-Allow-Methods", "POST"),
+    ("Access-Control-Allow-Headers", "*, Authorization"),
+    ("Access-Control-Max-Age", "600"),
+)
 
 
 def cors(origin: str | None) -> tuple[tuple[str, str], ...]:
     """What a browser must read before it shows an answer to a page of `origin`."""
     if origin is None:
         return ()
-    return (("Access-Control-Allow-Origin", origin), ("Vary", "Origin"))
+    return (
+        ("Access-Control-Allow-Origin", origin),
+        ("Access-Control-Expose-Headers", "WWW-Authenticate"),
+        ("Vary", "Origin"),
+    )
 
 
 def _media_type(header: str) -> str:
@@ -217,15 +271,16 @@ def _accepts(header: str) -> bool:
     )
 
 
-def _refusal(status: int, problem: str) -> Answer:
+def refusal(status: int, problem: str, *headers: tuple[str, str]) -> Answer:
+    """An answer that says `problem`, to a request of which no more is known."""
     error = ProtocolError(INVALID_REQUEST, f"Invalid request: {problem}")
     body = encode(error_message(None, error))
-    return Answer(status, (("Content-Type", JSON_TYPE),), body)
+    return Answer(status, (*headers, ("Content-Type", JSON_TYPE)), body)
 
 
 def too_large(site: Site) -> Answer:
     """The answer to a body that is larger than `site.max_body`."""
-    return _refusal(413, f"a request has at most {site.max_body:,} bytes")
+    return refusal(413, f"a request has at most {site.max_body:,} bytes")
 
 
 def sse(message: bytes) -> bytes:
