@@ -126,32 +126,14 @@ def _read(value: JSON) -> Request | Notification:
     return Request(id_, method, params)
 
 
-def id_of(message: bytes | str | JSON) -> Id | None:
-    """The id of a message, if it has one that can be sent back.
-
-    Args:
-        message: As for `read_message`, which need not have understood it.
-    """
-    if isinstance(message, (bytes, str)):
-        try:
-            message = parse(message, max_depth=_DEPTH)
-        except CanonicalError:
-            return None
-    id_ = message.get("id") if isinstance(message, dict) else None
-    if type(id_) is str:
-        return id_ if len(id_) <= _MAX_ID and _is_text(id_) else None
+def id_of(value: JSON) -> Id | None:
+    """The id of a message, if it has one that can be sent back."""
+    id_ = value.get("id") if isinstance(value, dict) else None
+    if isinstance(id_, str):
+        return id_ if len(id_) <= _MAX_ID else None
     if type(id_) is int and -MAX_SAFE_INTEGER <= id_ <= MAX_SAFE_INTEGER:
         return id_
     return None
-
-
-def _is_text(text: str) -> bool:
-    # Where somebody else read the message, nobody may have looked yet.
-    try:
-        dumps(text)
-    except CanonicalError:
-        return False
-    return True
 
 
 def _invalid(problem: str) -> ProtocolError:

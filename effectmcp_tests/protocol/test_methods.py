@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+import inspect
+import json
+from typing import Any
+
+import pytest
+
+from effectmcp.protocol import methods
+from effectmcp.protocol.methods import METHODS
+from effectmcp_tests.wire import SCHEMA
+
+
+def definitions() -> dict[str, Any]:
+    if not SCHEMA.exists():
+        pytest.skip(f"the protocol's schema is not at hand: {SCHEMA}")
+    found: dict[str, Any] = json.loads(SCHEMA.read_text())["$defs"]
+    return found
+
+
+def test_methods_are_those_of_the_protocol() -> None:
+    found = definitions()
+    requests = [one["$ref"].split("/")[-1] for one in found["ClientRequest"]["anyOf"]]
+    names = {found[one]["properties"]["method"]["const"] for one in requests}
+    assert set(METHODS) == names
+
+
+def test_methods_that_may_ask_take_answers() -> None:
+    found = definitions()
+    for name, method in METHODS.items():
+        for one in found.values():
+            of = one.get("properties", {}).get("method", {}).get("const")
+            if of == name:
+                params = found[one["properties"]["params"]["$ref"].split("/")[-1]]
+                takes = "inputResponses" in params.get("properties", {})
+                assert takes == method.may_ask, name
+
+
+def test_methods_that_name_something() -> None:
+    assert {name: one.name_from for name, one in METHODS.items() if one.name_from} == {
+        "tools/call": "name",
+        "prompts/get": "name",
+        "resources/read": "uri",
+    }
+
+
+def test_methods_that_are_cacheable() -> None:
+    """Caching names five, templates, and discovery."""
+    assert {name for name, one in METHODS.items() if one.is_cacheable} == {
+        "server/discover",
+        "tools/list",
+        "prompts/list",
+        "resources/list",
+        "resources/templates/list",
+        "resources/read",
+    }
+
+
+def test_methods_that_are_gone() -> None:
+    gone = "initialize ping logging/setLevel resources/subscribe resources/unsubscribe"
+    assert not METHODS.keys() & set(gone.split())
+    assert "gone in this revision" in (inspect.getdoc(methods) or "")
