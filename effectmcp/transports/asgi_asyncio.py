@@ -1,0 +1,58 @@
+"""What `asgi` needs of asyncio. `asgi_trio` has the same names."""
+
+from __future__ import annotations
+
+import asyncio
+from asyncio import Lock, sleep
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeAlias
+
+from ..drivers.asyncio import handle
+
+__all__ = ["Lock", "handle", "sleep", "unless"]
+
+Doing: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
+
+
+async def unless(gone: Doing, work: Doing, beside: Doing) -> None:
+    """Do `work`, and end it where it is when `gone` returns first.
+
+    Args:
+        gone: Returns when nobody wants the work any more.
+        work: What to do.
+        beside: Is done meanwhile, and ended with it.
+    """
+    loop = asyncio.get_running_loop()
+    task = asyncio.current_task()
+    assert task is not None
+    cancellations = task.cancelling()
+    others: list[asyncio.Task[None]] = []
+    is_over = is_gone = False
+
+    async def watch() -> None:
+        nonlocal is_gone
+        await gone()
+        if not is_over:
+            is_gone = True
+            task.cancel()
+
+    def begin() -> None:
+        others.extend([loop.create_task(watch()), loop.create_task(beside())])
+
+    # Called when the work first waits. Most does not, and then there are no tasks.
+    beginning = loop.call_soon(begin)
+    try:
+        await work()
+    except asyncio.CancelledError:
+        # Whoever else cancels this task means more than the work. See asyncio.timeout.
+        if not is_gone or task.cancelling() > cancellations + 1:
+            raise
+    finally:
+        is_over = True
+        if is_gone:
+            task.uncancel()
+        beginning.cancel()
+        for other in others:
+            other.cancel()
+        if others:
+            await asyncio.gather(*others, return_exceptions=True)

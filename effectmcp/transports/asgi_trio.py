@@ -1,0 +1,41 @@
+"""What `asgi` needs of trio. `asgi_asyncio` has the same names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeAlias
+
+import trio
+from trio import Lock, sleep
+
+from ..drivers.trio import handle
+
+__all__ = ["Lock", "handle", "sleep", "unless"]
+
+Doing: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
+
+
+async def unless(gone: Doing, work: Doing, beside: Doing) -> None:
+    """Do `work`, and end it where it is when `gone` returns first.
+
+    Args:
+        gone: Returns when nobody wants the work any more.
+        work: What to do.
+        beside: Is done meanwhile, and ended with it.
+    """
+
+    async def watch() -> None:
+        await gone()
+        nursery.cancel_scope.cancel()
+
+    failure: Exception | None = None
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(watch)
+        nursery.start_soon(beside)
+        try:
+            await work()
+        except Exception as exc:
+            failure = exc  # raised below: who called us knows nothing of this nursery
+        nursery.cancel_scope.cancel()
+    if failure is not None:
+        raise failure

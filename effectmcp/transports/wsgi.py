@@ -1,0 +1,213 @@
+"""`application(app)`: a server for WSGI hosts, with a thread for each request.
+
+    gunicorn bookshop:wsgi                  wsgi = application(app)
+    waitress-serve bookshop:wsgi
+    wsgiref.simple_server.make_server(host, port, application(app))
+
+Requests are answered by `effectmcp.drivers.sync`: steps one after the other, async ones
+only with `run_async=asyncio.run`. The response is one JSON object, or a stream of events
+if there are notifications. They are written at once where the host lets applications
+write; where it does not, they come in order with the response, in one body.
+
+A host says neither when it begins nor when it ends, and many fork in between. So the
+server's lifespan, which is a `contextlib.contextmanager` here, is opened by the first
+request, in the process that has it, and closed when that process exits, or by `close()`.
+"""
+
+from __future__ import annotations
+
+import atexit
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
+from http import HTTPStatus
+from typing import Any, TypeAlias
+
+import attrs
+
+from ..canonical import JSON
+from ..drivers.sync import handle, running
+from ..protocol.jsonrpc import encode
+from ..server import Change, Server
+from .mounted import EVERY_PATH, is_open, prepare
+from .web import (
+    JSON_TYPE,
+    SSE_HEADERS,
+    Answer,
+    Asked,
+    Site,
+    admit,
+    cors,
+    refusal,
+    sse,
+    too_large,
+)
+
+__all__ = ["WSGIApplication", "application"]
+
+Environ: TypeAlias = dict[str, Any]
+StartResponse: TypeAlias = Callable[..., Any]
+Headers: TypeAlias = tuple[tuple[str, str], ...]
+Principal: TypeAlias = Callable[[Environ], str | None]
+
+
+def application(
+    app: Server,
+    *,
+    site: Site = EVERY_PATH,
+    principal: Principal | None = None,
+    run_async: Callable[[Any], Any] | None = None,
+) -> WSGIApplication:
+    """A WSGI application that serves `app`.
+
+    Args:
+        app: The server. Its keys are those of the environment, if it has none.
+        site: Whom it lets in. Its path is the one below `SCRIPT_NAME`; `None`, as here,
+            for whatever the host sends.
+        principal: The user whom the host's own middleware found, by the environ; used
+            instead of what `site.authenticate` says.
+        run_async: Runs the coroutine of an async step or function, such as
+            `asyncio.run`.
+    """
+    prepare(app)
+    return WSGIApplication(app, site, principal, run_async)
+
+
+class WSGIApplication:
+    """What `application` makes."""
+
+    def __init__(
+        self,
+        app: Server,
+        site: Site,
+        principal: Principal | None,
+        run_async: Callable[[Any], Any] | None,
+    ) -> None:
+        self.app = app
+        self._site = site
+        self._principal = principal
+        self._run_async = run_async
+        self._lock = threading.Lock()
+        self._opened = ExitStack()
+
+    def __call__(
+        self, environ: Environ, start_response: StartResponse
+    ) -> Iterable[bytes]:
+        """Serve one request, as PEP 3333 has it."""
+        peer = admit(self._site, _asked(environ))
+        if isinstance(peer, Answer):
+            return _answer(start_response, peer)
+        if self._principal is not None:
+            peer = attrs.evolve(peer, principal=self._principal(environ))
+        assert peer.headers is not None
+        shared = cors(peer.headers.get("origin"))
+        body = _read(environ, self._site)
+        if isinstance(body, Answer):
+            headers = (*body.headers, *shared)
+            return _answer(start_response, attrs.evolve(body, headers=headers))
+        self._open()
+        stream = _Stream(start_response, shared)
+        reply = handle(
+            self.app, body, peer, send=stream.notify, run_async=self._run_async
+        )
+        if stream.is_begun:
+            assert reply.message is not None  # only requests have notifications
+            return stream.end(reply.message)
+        if reply.message is None:
+            return _answer(start_response, Answer(reply.status, shared))
+        headers = (("Content-Type", JSON_TYPE), *shared)
+        answer = Answer(reply.status, headers, encode(reply.message))
+        return _answer(start_response, answer)
+
+    def close(self) -> None:
+        """Close the server's lifespan, if a request opened it."""
+        with self._lock:
+            self.app.changes.publish(Change("end"))
+            self._opened.close()
+            atexit.unregister(self.close)
+
+    def _open(self) -> None:
+        if is_open(self.app):
+            return  # by the host, perhaps
+        with self._lock:
+            if not is_open(self.app):
+                self._opened.enter_context(running(self.app))
+                atexit.register(self.close)
+
+
+class _Stream:
+    """The response, as far as it is a stream of events."""
+
+    def __init__(self, start_response: StartResponse, shared: Headers) -> None:
+        self.is_begun = False
+        self._start_response = start_response
+        self._shared = shared
+        self._write: Callable[[bytes], Any] | None = None
+        self._kept: list[bytes] = []
+
+    def notify(self, message: Mapping[str, JSON]) -> None:
+        if not self.is_begun:
+            self.is_begun = True
+            write = _start(self._start_response, 200, (*SSE_HEADERS, *self._shared))
+            # PEP 3333 has every host return it, and not every host does.
+            self._write = write if callable(write) else None
+        if self._write is None:
+            self._kept.append(sse(encode(message)))
+        else:
+            self._write(sse(encode(message)))
+
+    def end(self, message: Mapping[str, JSON]) -> list[bytes]:
+        return [*self._kept, sse(encode(message))]
+
+
+def _asked(environ: Environ) -> Asked:
+    headers = {
+        key.removeprefix("HTTP_").replace("_", "-"): value
+        for key, value in environ.items()
+        if key.startswith("HTTP_")
+    }
+    for key in ("CONTENT_TYPE", "CONTENT_LENGTH"):
+        headers[key.replace("_", "-")] = environ.get(key, "")
+    address = environ.get("REMOTE_ADDR")
+    return Asked(
+        environ["REQUEST_METHOD"],
+        environ.get("PATH_INFO", "") or "/",
+        [(name, value) for name, value in headers.items() if value],
+        # Where it came in is not known: some hosts take SERVER_NAME from the request.
+        # But what comes from a loopback address came in at one.
+        bound_to=address,
+        peer=address,
+    )
+
+
+def _read(environ: Environ, site: Site) -> bytes | Answer:
+    text = environ.get("CONTENT_LENGTH") or ""
+    if text:
+        if not text.isdecimal():
+            return refusal(400, "Content-Length is a number")
+        if len(text) > 18 or int(text) > site.max_body:
+            return too_large(site)
+        left = int(text)
+    elif environ.get("wsgi.input_terminated"):
+        left = site.max_body + 1
+    else:
+        # Reading might wait for ever, for the next request of this connection.
+        return refusal(411, "send Content-Length")
+    source, parts, size = environ["wsgi.input"], [], 0
+    while left and (part := source.read(min(left, 65_536))):
+        parts.append(part)
+        size += len(part)
+        left -= len(part)
+    return too_large(site) if size > site.max_body else b"".join(parts)
+
+
+def _answer(start_response: StartResponse, answer: Answer) -> list[bytes]:
+    length = ("Content-Length", str(len(answer.body)))
+    # RFC 9110, section 8.6: a 204 has none.
+    headers = answer.headers if answer.status == 204 else (*answer.headers, length)
+    _start(start_response, answer.status, headers)
+    return [answer.body] if answer.body else []
+
+
+def _start(start_response: StartResponse, status: int, headers: Headers) -> Any:
+    return start_response(f"{status} {HTTPStatus(status).phrase}", list(headers))
