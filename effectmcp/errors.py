@@ -160,15 +160,20 @@ class StateSizeError(UsageError):
         self, size: int, limit: int, largest: Sequence[tuple[str, int]]
     ) -> None:
         worst = ", ".join(f"{place} ({count:,} bytes)" for place, count in largest)
+        worst = f" The largest entries: {worst}." if worst else ""
         super().__init__(
             f"the state of this flow has {size:,} characters, and clients need not"
-            f" carry more than {limit:,}. The largest entries: {worst}. Keep less of"
+            f" carry more than {limit:,}.{worst} Keep less of"
             ' them (Sample(keep="text"), a step that returns a name instead of the'
             " thing), begin again with Restart(...), or run as a task"
         )
         self.size = size
         self.limit = limit
         self.largest = tuple(largest)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Exceptions are copied by their one argument, which here is the text.
+        return type(self), (self.size, self.limit, self.largest)
 
 
 # ---- whoever deploys ----------------------------------------------------------------

@@ -15,6 +15,7 @@ import attrs
 from ..engine import RETRY, Answer, Asked, Done, Failure, Journal, Rules, Run, Stop
 from ..errors import KeysError, UsageError
 from ..state import Call, Claims, Sealer
+from ..state.claims import whole_seconds
 
 __all__ = ["Round", "begin", "resume"]
 
@@ -119,7 +120,7 @@ def begin(
     """
     claims = Claims(
         flow_id=flow_id,
-        started=int(now),
+        started=whole_seconds(now),
         journal=Journal(),
         version=version,
         trace=trace,

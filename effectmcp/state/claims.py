@@ -10,13 +10,15 @@ from __future__ import annotations
 
 from functools import lru_cache
 from hashlib import blake2b
+from typing import Any, Final
 
-from attrs import define, field, frozen
+from attrs import Attribute, define, field, frozen
 
 from ..canonical import JSON, dumps
 from ..engine import Journal
+from ..errors import UsageError
 
-__all__ = ["DIGEST_SIZE", "Bindings", "Call", "Claims"]
+__all__ = ["DIGEST_SIZE", "MAX_TIME", "Bindings", "Call", "Claims", "whole_seconds"]
 
 #: 64 bits, keyed with the ring: whoever lacks the key cannot look for collisions but by
 #: asking the server, once a guess.
@@ -90,9 +92,39 @@ def _keyed(key: bytes, purpose: bytes) -> blake2b:
     return blake2b(key=key, digest_size=DIGEST_SIZE, person=purpose)
 
 
+#: Far beyond any clock, and far from what would not fit a token.
+MAX_TIME: Final = 2**40
+
+
+def whole_seconds(now: float) -> int:
+    """A time as states have it.
+
+    Raises:
+        UsageError: It is none.
+    """
+    if not 0 <= now <= MAX_TIME:  # so NaN is none, too
+        raise UsageError(f"now={now!r}: give seconds since 1970, as from time.time()")
+    return int(now)
+
+
+def _check_time(claims: Claims, attribute: Attribute[Any], value: object) -> None:
+    if type(value) is not int or not 0 <= value <= MAX_TIME:
+        raise UsageError(
+            f"Claims({attribute.name}={value!r}): give whole seconds since 1970"
+        )
+
+
+def _check_text(claims: Claims, attribute: Attribute[Any], value: object) -> None:
+    if value is not None and type(value) is not str:
+        raise UsageError(f"Claims({attribute.name}={value!r}): give a text")
+
+
 @frozen(kw_only=True)
 class Claims:
     """What a token says.
+
+    What could not be opened again is refused here, when a flow begins and nothing is
+    lost yet.
 
     Attributes:
         flow_id: 128 random bits, drawn when the flow began.
@@ -100,13 +132,16 @@ class Claims:
         journal: What was recorded.
         version: The handler's declared version when the flow began.
         trace: The first round's trace context, so that later rounds can link to it.
+
+    Raises:
+        UsageError: One of these is not what it says here.
     """
 
     flow_id: bytes
-    started: int
+    started: int = field(validator=_check_time)
     journal: Journal
-    version: str | None = None
-    trace: str | None = None
+    version: str | None = field(default=None, validator=_check_text)
+    trace: str | None = field(default=None, validator=_check_text)
 
     def after(self, journal: Journal) -> Claims:
         """The same flow, a round later."""

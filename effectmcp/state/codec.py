@@ -38,7 +38,7 @@ from ..canonical import JSON, dumps, loads
 from ..engine import Asking, Entry, Journal, Pooled, Tally
 from ..engine.branches import MAX_NESTING
 from ..engine.journal import Tag, wire_key
-from .claims import DIGEST_SIZE, Bindings, Claims
+from .claims import DIGEST_SIZE, MAX_TIME, Bindings, Claims
 
 __all__ = [
     "INFLATED",
@@ -475,6 +475,8 @@ class _Unpacker:
         started, since, ttl, *digests, generation, rounds, state_rounds, cancelled = (
             times_and_counts
         )
+        if started > MAX_TIME:
+            raise PackingError("a time beyond all clocks")
         flow_id = structure.bytes()
         entries = self.entries()
         askings = structure.many(self.asking)

@@ -20,7 +20,7 @@ import attrs
 from attrs import field, frozen
 
 from ..errors import StateError, StateReason, StateSizeError, UsageError
-from .claims import Bindings, Call, Claims
+from .claims import Bindings, Call, Claims, whole_seconds
 from .codec import INFLATED, Packed, PackingError, inflated_size, pack, sizes, unpack
 from .keys import Keys
 
@@ -37,9 +37,27 @@ _BOUND: Final[tuple[StateReason, ...]] = (
 )
 
 
-def _not_negative(sealer: Sealer, attribute: attrs.Attribute[Any], value: int) -> None:
-    if value < 0:
-        raise UsageError(f"Sealer({attribute.name}={value}): it cannot be negative")
+#: What counts in tokens have room for, and then some.
+MAX_COUNT: Final = 2**30
+
+
+def _check_count(
+    sealer: Sealer, attribute: attrs.Attribute[Any], value: object
+) -> None:
+    if type(value) is not int or not 0 <= value <= MAX_COUNT:
+        raise UsageError(f"Sealer({attribute.name}={value!r}): give a whole number")
+
+
+def _check_audience(
+    sealer: Sealer, attribute: attrs.Attribute[Any], value: object
+) -> None:
+    if type(value) is not str or not value or not value.isprintable():
+        raise UsageError(f"Sealer(audience={value!r}): give the server's name")
+
+
+def _check_keys(sealer: Sealer, attribute: attrs.Attribute[Any], value: object) -> None:
+    if not isinstance(value, Keys):
+        raise UsageError("Sealer(keys=...): give Keys(...)")  # not what may be a key
 
 
 @frozen(kw_only=True)
@@ -56,13 +74,13 @@ class Sealer:
         refuse_at: Characters that no state passes, sealed or opened.
     """
 
-    keys: Keys
-    audience: str
-    ttl: int = field(default=3600, validator=_not_negative)
-    life: int = field(default=24 * 3600, validator=_not_negative)
-    leeway: int = field(default=60, validator=_not_negative)
-    warn_at: int = field(default=16 * 1024, validator=_not_negative)
-    refuse_at: int = field(default=64 * 1024, validator=_not_negative)
+    keys: Keys = field(validator=_check_keys)
+    audience: str = field(validator=_check_audience)
+    ttl: int = field(default=3600, validator=_check_count)
+    life: int = field(default=24 * 3600, validator=_check_count)
+    leeway: int = field(default=60, validator=_check_count)
+    warn_at: int = field(default=16 * 1024, validator=_check_count)
+    refuse_at: int = field(default=64 * 1024, validator=_check_count)
 
     def seal(self, claims: Claims, call: Call, *, now: float) -> str:
         """The token that lets `call` go on from `claims`.
@@ -76,7 +94,7 @@ class Sealer:
             StateSizeError: It would be too large, naming what takes the room.
         """
         # Two replicas' clocks: a flow is not issued before it started.
-        issued = max(int(now), claims.started)
+        issued = max(whole_seconds(now), claims.started)
         bindings = call.bind(self.keys.sealing.binding, self.audience)
         try:
             data = pack(Packed(claims, bindings, issued, issued + self.ttl))
@@ -102,7 +120,7 @@ class Sealer:
             StateError: It may not. The reason goes to the log, and only there.
         """
         try:
-            return self._open(token, call, int(now))
+            return self._open(token, call, whole_seconds(now))
         except StateError as exc:
             # The target is the client's text, and a line of a log is ours: hence %r.
             logger.info(
