@@ -365,7 +365,7 @@ class Server:
     def remove(self, feature: Tool | Prompt | Resource) -> None:
         """Offer it no more, and tell who listens: `app.remove(app.tools["order"])`.
 
-        Calls that are under way go on.
+        Its completions go with it. Calls that are under way go on.
 
         Raises:
             UsageError: It is not offered.
@@ -376,6 +376,12 @@ class Server:
             if known.get(key) is not feature:
                 raise UsageError(f"{key!r} is not among the {what} of {self!r}")
             setattr(self, what, {k: one for k, one in known.items() if k != key})
+            if what in ("prompts", "templates"):
+                self.completions = {
+                    place: one
+                    for place, one in self.completions.items()
+                    if place[0] != key
+                }
         self.changes.publish(_CHANGES[what])
 
 

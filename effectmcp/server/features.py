@@ -6,7 +6,6 @@ so that listing is joining, and whatever is wrong with it is said at import.
 
 from __future__ import annotations
 
-import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
@@ -341,7 +340,7 @@ def make_completion(function: Callable[..., Any]) -> Completion:
     """Suggestions by `function`, for one argument.
 
     Raises:
-        SchemaError: It takes something else than `text` and `context`.
+        SchemaError: It takes something else than `text` and `context`, or asks.
     """
     signature = read_signature(function)
     takes = [parameter.name for parameter in signature.parameters]
@@ -349,10 +348,13 @@ def make_completion(function: Callable[..., Any]) -> Completion:
         raise SchemaError(
             f"{signature.name}: a completion takes (text) or (text, context)"
         )
+    kind = make_handler(function).kind
+    if kind == "flow":
+        raise SchemaError(f"{signature.name}: a completion cannot yield effects")
     return Completion(
         call=function,
         wants_context="context" in takes,
-        is_async=inspect.iscoroutinefunction(function),
+        is_async=kind == "async",
     )
 
 

@@ -1,0 +1,202 @@
+from __future__ import annotations
+
+import pytest
+
+from effectmcp import SchemaError, UsageError
+from effectmcp.content import Icon
+from effectmcp.server import Change, Server
+from effectmcp.state import Keys, make_key
+
+from ..wire import fits
+
+
+def shop() -> tuple[Server, list[Change]]:
+    """A server, and what it tells of its changes."""
+    app = Server("shop")
+    heard: list[Change] = []
+    app.changes.listen(heard.append)
+    return app, heard
+
+
+def hello() -> str:
+    return "hi"
+
+
+def test_server_says_who_it_is() -> None:
+    app = Server(
+        "shop",
+        version="1.0",
+        title="Shop",
+        description="Sells.",
+        website="https://x",
+        icons=[Icon("https://x/i.png")],
+    )
+    assert repr(app) == "<Server 'shop'>"
+    fits("Implementation", app.info)
+    assert app.info == {
+        "name": "shop",
+        "version": "1.0",
+        "title": "Shop",
+        "description": "Sells.",
+        "websiteUrl": "https://x",
+        "icons": [{"src": "https://x/i.png"}],
+    }
+    assert Server("shop").info == {"name": "shop", "version": "0"}
+
+
+def test_server_makes_rules_of_its_options() -> None:
+    rules = Server("shop", rounds=3, early_answers=False, shed=False).rules
+    assert (rules.rounds, rules.early_answers, rules.shed) == (3, False, False)
+
+
+def test_server_with_pages_of_nothing() -> None:
+    with pytest.raises(UsageError, match="give 1 or more"):
+        Server("shop", page_size=0)
+
+
+def test_server_keys_may_come_later() -> None:
+    app, keys = Server("shop", state_ttl=5, state_life=6), Keys(make_key(bytes(32)))
+    found = [(app.keys, app.sealer)]
+    app.keys = keys
+    sealer = app.sealer
+    assert sealer is not None
+    assert (sealer.audience, sealer.ttl, sealer.life) == ("shop", 5, 6)
+    assert app.keys is keys
+    app.keys = None
+    found += [(app.keys, app.sealer)]
+    assert found == [(None, None)] * 2
+    assert Server("shop", keys=keys).keys is keys
+
+
+def test_decorators_return_the_function_unchanged() -> None:
+    app = Server("shop")
+    assert app.tool(hello) is hello
+    assert app.tool(name="b")(hello) is hello
+    assert app.prompt(hello) is hello
+    assert app.prompt(name="b")(hello) is hello
+    assert app.resource("shop://hello")(hello) is hello
+    assert list(app.tools) == list(app.prompts) == ["hello", "b"]
+    assert list(app.resources) == ["shop://hello"]
+
+
+def test_adding_and_removing_tells_who_listens() -> None:
+    app, heard = shop()
+    app.tool(hello)
+    app.prompt(hello)
+    app.resource("shop://x")(hello)
+
+    @app.resource("shop://x/{y}")
+    def book(y: str) -> str:
+        return y
+
+    resources = Change("resources")
+    kinds = [Change("tools"), Change("prompts"), resources, resources]
+    assert heard == kinds
+    heard.clear()
+    app.remove(app.tools["hello"])
+    app.remove(app.prompts["hello"])
+    app.remove(app.resources["shop://x"])
+    app.remove(app.templates["shop://x/{y}"])
+    assert heard == kinds
+    assert [app.tools, app.prompts, app.resources, app.templates] == [{}] * 4
+
+
+def test_updated_tells_of_one_resource() -> None:
+    app, heard = shop()
+    app.updated("shop://x")
+    assert heard == [Change("resource", "shop://x")]
+
+
+def test_name_is_taken() -> None:
+    app, heard = shop()
+    app.tool(hello)
+    with pytest.raises(SchemaError, match="there is another tool 'hello'"):
+        app.tool(hello)
+    app.resource("shop://x")(hello)
+    with pytest.raises(SchemaError, match="another resource 'shop://x'"):
+        app.resource("shop://x", name="other")(hello)
+    assert len(heard) == 2
+
+
+def test_removing_what_is_not_there() -> None:
+    app, _ = shop()
+    app.tool(hello)
+    tool = app.tools["hello"]
+    app.remove(tool)
+    with pytest.raises(UsageError, match="'hello' is not among the tools"):
+        app.remove(tool)
+    app.tool(hello)
+    with pytest.raises(UsageError):
+        app.remove(tool)  # another one, of the same name
+
+
+def test_listing_that_is_being_read_does_not_change() -> None:
+    app, _ = shop()
+    app.tool(hello)
+    before = app.tools
+    app.tool(name="b")(hello)
+    assert list(before) == ["hello"]
+
+
+# ---- completions ----
+
+
+def languages(text: str) -> list[str]:
+    return ["py", "js"]
+
+
+def test_completion_for_prompts_and_templates() -> None:
+    app, _ = shop()
+
+    @app.prompt
+    def review(language: str) -> str:
+        return language
+
+    @app.resource("shop://{language}")
+    def of(language: str) -> str:
+        return language
+
+    assert app.completion("review", "language")(languages) is languages
+    app.completion("shop://{language}", "language")(languages)
+    assert set(app.completions) == {
+        ("review", "language"),
+        ("shop://{language}", "language"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("of", "argument", "words"),
+    [
+        ("order", "x", "neither a prompt nor a template"),
+        ("review", "x", "takes no 'x'"),
+    ],
+)
+def test_completion_of_nothing(of: str, argument: str, words: str) -> None:
+    app, _ = shop()
+
+    @app.prompt
+    def review(language: str) -> str:
+        return language
+
+    with pytest.raises(SchemaError, match=words):
+        app.completion(of, argument)(languages)
+
+
+def test_completion_goes_with_its_prompt() -> None:
+    """Another prompt of that name has suggestions of its own."""
+    app, _ = shop()
+
+    def review(language: str) -> str:
+        return language
+
+    for _ in range(2):
+        app.prompt(review)
+        assert app.completions == {}
+        app.completion("review", "language")(languages)
+        app.remove(app.prompts["review"])
+
+
+def test_server_keeps_its_options() -> None:
+    app = Server("shop", timeout=1, ttl=2, instructions="Ask.", observers=[print])
+    assert (app.timeout, app.ttl, app.instructions) == (1, 2, "Ask.")
+    assert app.observers == (print,)

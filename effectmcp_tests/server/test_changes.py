@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+import logging
+import threading
+
+import pytest
+
+from effectmcp.server.changes import Change, Changes
+
+TOOLS = Change("tools")
+
+
+def test_changes_are_heard_until_the_end() -> None:
+    changes = Changes()
+    heard: list[Change] = []
+    changes.publish(TOOLS)
+    end = changes.listen(heard.append)
+    changes.publish(TOOLS)
+    changes.publish(Change("resource", "shop://x"))
+    end()
+    end()
+    changes.publish(TOOLS)
+    assert heard == [TOOLS, Change("resource", "shop://x")]
+
+
+def test_changes_are_heard_by_all_though_one_fails(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    changes = Changes()
+    heard: list[Change] = []
+
+    def failing(change: Change) -> None:
+        raise OSError("the pipe is gone")
+
+    changes.listen(failing)
+    changes.listen(heard.append)
+    with caplog.at_level(logging.ERROR):
+        changes.publish(TOOLS)
+    assert heard == [TOOLS]
+    assert "a listener failed" in caplog.text
+
+
+def test_changes_from_many_threads() -> None:
+    """Each listener that comes and goes meanwhile leaves the others alone."""
+    changes = Changes()
+    heard: list[Change] = []
+    changes.listen(heard.append)
+
+    def work() -> None:
+        for _ in range(100):
+            end = changes.listen(lambda change: None)
+            changes.publish(TOOLS)
+            end()
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(heard) == 400
+    assert len(changes._listeners) == 1

@@ -1,0 +1,20 @@
+from __future__ import annotations
+
+import attrs
+import pytest
+
+from effectmcp.server.events import RoundBegan, RoundEnded
+
+
+def test_events_are_values() -> None:
+    began = RoundBegan(
+        method="tools/call", target="order", flow_id="00", trace=None, is_first=True
+    )
+    assert began == attrs.evolve(began)
+    with pytest.raises(attrs.exceptions.FrozenInstanceError):
+        began.target = "x"  # type: ignore[misc]
+
+
+def test_round_that_ended_without_a_question() -> None:
+    ended = RoundEnded(flow_id="00", outcome="returned")
+    assert (ended.asked, ended.state_size, ended.error) == (0, 0, None)
