@@ -31,7 +31,7 @@ import math
 import signal
 import ssl
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from email.utils import formatdate
 from functools import partial
 from http import HTTPStatus
@@ -62,7 +62,7 @@ from .web import (
     too_large,
 )
 
-__all__ = ["Limits", "open_listeners", "run", "serve"]
+__all__ = ["Limits", "open_listeners", "run", "serve", "until_signalled"]
 
 logger = logging.getLogger("effectmcp.server")
 
@@ -154,7 +154,8 @@ async def serve(
             for one in listeners
         ]
     shutdown = trio.Event() if shutdown is None else shutdown
-    serving = _Serving(app, Site() if site is None else site, limits)
+    site = Site() if site is None else site
+    serving = _Serving(app, site, limits)
     async with running(app), trio.open_nursery() as connections:
         async with trio.open_nursery() as accepting:
             await accepting.start(
@@ -166,6 +167,11 @@ async def serve(
                 )
             )
             task_status.started(listeners)
+            for listener in listeners:
+                scheme = "http" if ssl_context is None else "https"
+                logger.info(
+                    "%s is served at %s", app.name, _url(scheme, listener, site)
+                )
             await shutdown.wait()
             accepting.cancel_scope.cancel()
         connections.cancel_scope.deadline = trio.current_time() + limits.grace
@@ -198,9 +204,24 @@ async def run(
     if options.get("shutdown") is None:
         options["shutdown"] = trio.Event()
     shutdown: trio.Event = options["shutdown"]
+    await until_signalled(shutdown, partial(serve, app, host, port, **options))
+
+
+async def until_signalled(
+    shutdown: trio.Event, work: Callable[[], Awaitable[None]]
+) -> None:
+    """Do `work` with signals at hand: SIGTERM and SIGINT set `shutdown`, a second cancels.
+
+    Args:
+        shutdown: What `work` heeds.
+        work: What to do.
+
+    Raises:
+        Exception: what `work` raises.
+    """
+    error = None
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
-        # What goes wrong in there is one thing, and is told as such.
-        async with trio.open_nursery(strict_exception_groups=False) as nursery:
+        async with trio.open_nursery() as nursery:
 
             async def obey() -> None:
                 async for number in signals:
@@ -210,8 +231,25 @@ async def run(
                     shutdown.set()
 
             nursery.start_soon(obey)
-            await serve(app, host, port, **options)
+            try:
+                await work()
+            except Exception as exc:
+                error = exc  # told as what it is, not as a group of one
             nursery.cancel_scope.cancel()
+    if error is not None:
+        raise error
+
+
+def _url(scheme: str, listener: Listener, site: Site) -> str:
+    if isinstance(listener, trio.SSLListener):
+        listener = listener.transport_listener
+    if not isinstance(listener, trio.SocketListener):
+        return repr(listener)
+    name = listener.socket.getsockname()
+    if not isinstance(name, tuple):
+        return repr(name)  # a Unix socket's path
+    host = f"[{name[0]}]" if ":" in name[0] else name[0]
+    return f"{scheme}://{host}:{name[1]}{site.path or '/'}"
 
 
 # ---- what connections share ---------------------------------------------------------

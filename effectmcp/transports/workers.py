@@ -1,0 +1,348 @@
+"""Several processes that serve one address.
+
+    trio.run(partial(run_workers, "shop:app", 4, port=8000))
+
+A supervisor binds the address and hands it down to processes that each serve it as
+`http.run` does. It serves nothing itself: it starts them, starts one again that ended, and
+passes on that all are to stop. Rounds of one conversation reach different processes, so
+they must share a key.
+
+On Linux each process gets a socket of its own for the one address (`SO_REUSEPORT`), as
+the kernel then deals out connections evenly. Where they share one socket, whoever wakes
+first takes most of a burst: of 200 connections to four processes 1, 27, 30 and 142, where
+it is 45, 47, 51 and 57 otherwise. Elsewhere the option means something else, and they
+share.
+
+The supervisor keeps the sockets open. Connections that were not accepted yet outlive a
+process in this way, and its successor takes them up.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import logging
+import socket
+import ssl
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import attrs
+import trio
+
+from ..errors import KeysError, UsageError
+from ..server import Server
+from .http import Limits, run, until_signalled
+from .keys import VARIABLE, ensure_keys
+from .web import Site
+
+__all__ = ["bind", "main", "next_delay", "run_workers"]
+
+logger = logging.getLogger("effectmcp.server")
+
+_BACKLOG: Final = 1_024
+
+#: Whoever lived so long, in seconds, did not die of being started.
+_STEADY: Final = 10.0
+_FIRST_DELAY: Final = 0.1
+_LAST_DELAY: Final = 30.0
+
+#: A process that is away for longer leaves its clients to the others.
+_MISSED: Final = 1.0
+
+#: What a process may take to end after its grace.
+_MARGIN: Final = 5.0
+
+
+async def run_workers(
+    target: str,
+    n: int,
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    *,
+    site: Site | None = None,
+    limits: Limits = Limits(),  # noqa: B008  # frozen
+    certificate: str | None = None,
+    key: str | None = None,
+    shutdown: trio.Event | None = None,
+    task_status: trio.TaskStatus[int] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Serve `target` with `n` processes, until SIGTERM or SIGINT; a second one kills them.
+
+    Args:
+        target: The server, as the command line names it: `module:app` or `file.py:app`.
+        n: How many processes.
+        host: The address to bind to.
+        port: The port; 0 for any.
+        site: Where it answers, and whom.
+        limits: What clients of each process may take up.
+        certificate: A file with the certificate chain, to serve TLS.
+        key: A file with the certificate's private key.
+        shutdown: To be set when they are to stop.
+        task_status: Told the port when clients can connect.
+
+    Raises:
+        UsageError: There is no such server; or this cannot be done here.
+        KeysError: The processes would share no key.
+    """
+    _check(target, n, site)
+    options = {
+        "target": target,
+        "site": _plain(site, but="authenticate"),
+        "limits": _plain(limits),
+        "certificate": certificate,
+        "key": key,
+    }
+    supervisor = _Supervisor(host, port, options)
+    shutdown = trio.Event() if shutdown is None else shutdown
+
+    async def work() -> None:
+        async with trio.open_nursery() as nursery:
+
+            async def stop() -> None:
+                await shutdown.wait()
+                supervisor.stop()
+                nursery.cancel_scope.deadline = (
+                    trio.current_time() + limits.grace + _MARGIN
+                )
+
+            nursery.start_soon(stop)
+            await supervisor.run(n, task_status)
+            nursery.cancel_scope.cancel()
+
+    await until_signalled(shutdown, work)
+
+
+def _check(target: str, n: int, site: Site | None) -> None:
+    if n < 1:
+        raise UsageError(f"workers={n}: there has to be one")
+    if sys.platform == "win32":
+        raise UsageError(
+            f"workers={n}: processes cannot share a socket on Windows; start"
+            " one a port, behind a proxy"
+        )
+    if site is not None and site.authenticate is not None:
+        raise UsageError(
+            "authenticate= cannot be handed to another process; start processes of your"
+            " own that call http.run(app, is_alone=False)"
+        )
+    app = _load(target)
+    ensure_keys(app, is_alone=False)
+    if app.keys is None:
+        raise KeysError(
+            f"{VARIABLE} is not set, and {target} has no keys: what one process seals, no"
+            " other could open. Make a key with `effectmcp keygen`"
+        )
+
+
+def _load(target: str) -> Server:
+    # By name, because the command line is built on this and not the other way round.
+    found = importlib.import_module("effectmcp.cli.target").load_app(target)
+    assert isinstance(found, Server)
+    return found
+
+
+def _plain(value: Any, but: str = "") -> dict[str, Any] | None:
+    """What `json` can carry of a value of attributes."""
+    if value is None:
+        return None
+    return {
+        name: sorted(one) if isinstance(one, frozenset) else one
+        for name, one in attrs.asdict(value, recurse=False).items()
+        if name != but
+    }
+
+
+def bind(host: str, port: int, *, shared: bool) -> list[socket.socket]:
+    """Sockets that listen at every address of `host`, all on one port.
+
+    Args:
+        host: The address, or a name that has some.
+        port: The port; 0 for any.
+        shared: Whether others may be bound there too, and get some of the clients.
+
+    Raises:
+        OSError: There is none, or it cannot be bound to.
+    """
+    found = socket.getaddrinfo(
+        host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )
+    sockets: list[socket.socket] = []
+    try:
+        for family, kind, protocol, _, address in found:
+            one = socket.socket(family, kind, protocol)
+            sockets.append(one)
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if shared:
+                one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            if family == socket.AF_INET6:
+                one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            port = port or sockets[0].getsockname()[1]
+            one.bind((address[0], port, *address[2:]))
+            one.listen(_BACKLOG)
+    except BaseException:
+        _close(sockets)
+        raise
+    return sockets
+
+
+def _close(sockets: Sequence[socket.socket]) -> None:
+    for one in sockets:
+        one.close()
+
+
+# ---- the supervisor -----------------------------------------------------------------
+
+
+class _Supervisor:
+    """Keeps processes running."""
+
+    def __init__(self, host: str, port: int, options: Mapping[str, Any]) -> None:
+        self._host = host
+        self._port = port
+        self._options = options
+        self._stopping = trio.Event()
+        self._processes: set[trio.Process] = set()
+        self._is_spread = sys.platform == "linux"
+
+    def stop(self) -> None:
+        """Have every process finish what it is doing, and start no more."""
+        self._stopping.set()
+        for process in self._processes:
+            process.terminate()
+
+    async def run(self, n: int, task_status: trio.TaskStatus[int]) -> None:
+        """Start processes, and again, until told to stop and all have stopped."""
+        sockets = [self._bind()]
+        self._port = sockets[0][0].getsockname()[1]
+        sockets += [
+            self._bind() if self._is_spread else sockets[0] for _ in range(1, n)
+        ]
+        try:
+            async with trio.open_nursery() as nursery:
+                for number, own in enumerate(sockets):
+                    nursery.start_soon(self._keep, number, own)
+                # They listen, and the kernel keeps clients until somebody is there.
+                task_status.started(self._port)
+        finally:
+            for own in sockets:
+                _close(own)
+
+    def _bind(self) -> list[socket.socket]:
+        return bind(self._host, self._port, shared=self._is_spread)
+
+    async def _keep(self, number: int, sockets: list[socket.socket]) -> None:
+        delay = 0.0
+        while not self._stopping.is_set():
+            if not sockets:
+                sockets += self._bind()
+            began = trio.current_time()
+            status = await self._process(sockets)
+            if self._stopping.is_set():
+                return
+            lived = trio.current_time() - began
+            delay = next_delay(delay, lived)
+            logger.error(
+                "worker %d ended with status %d after %.0f s; starting it again in %.1f s",
+                number,
+                status,
+                lived,
+                delay,
+            )
+            if self._is_spread and delay > _MISSED:
+                _close(sockets)
+                sockets.clear()
+            with trio.move_on_after(delay):
+                await self._stopping.wait()
+
+    async def _process(self, sockets: Sequence[socket.socket]) -> int:
+        fds = [one.fileno() for one in sockets]
+        process: trio.Process = await trio.lowlevel.open_process(
+            [
+                sys.executable,
+                "-m",
+                "effectmcp.transports.workers",
+                json.dumps({**self._options, "fds": fds}),
+            ],
+            # It ends when this one does, whatever ended it: then the pipe is closed.
+            stdin=subprocess.PIPE,
+            pass_fds=fds,
+            # Ctrl-C is for us alone, who pass it on once.
+            start_new_session=True,
+        )
+        self._processes.add(process)
+        if self._stopping.is_set():
+            process.terminate()
+        try:
+            return await process.wait()
+        finally:
+            self._processes.discard(process)
+            if process.returncode is None:
+                process.kill()
+            with trio.CancelScope(shield=True):
+                await process.wait()
+                assert process.stdin is not None
+                await process.stdin.aclose()
+
+
+def next_delay(delay: float, lived: float) -> float:
+    """How long to wait before a process is started again.
+
+    Args:
+        delay: What it was the last time.
+        lived: How long the process lived since.
+    """
+    if lived >= _STEADY:
+        return _FIRST_DELAY
+    return min(max(2 * delay, _FIRST_DELAY), _LAST_DELAY)
+
+
+# ---- a worker -----------------------------------------------------------------------
+
+
+def main(argv: Sequence[str]) -> None:
+    """Serve as the supervisor says."""
+    (text,) = argv
+    options = json.loads(text)
+    logging.basicConfig(
+        level=logging.INFO, format="%(levelname)s %(name)s[%(process)d]: %(message)s"
+    )
+    trio.run(_work, _load(options["target"]), options)
+
+
+async def _work(app: Server, options: Mapping[str, Any]) -> None:
+    listeners = [
+        trio.SocketListener(trio.socket.from_stdlib_socket(socket.socket(fileno=fd)))
+        for fd in options["fds"]
+    ]
+    context = None
+    if options["certificate"] is not None:
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        context.load_cert_chain(options["certificate"], options["key"])
+    shutdown = trio.Event()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(_end_as_an_orphan, shutdown)
+        await run(
+            app,
+            site=None if options["site"] is None else Site(**options["site"]),
+            limits=Limits(**options["limits"]),
+            ssl_context=context,
+            listeners=listeners,
+            shutdown=shutdown,
+            is_alone=False,
+        )
+        nursery.cancel_scope.cancel()
+
+
+async def _end_as_an_orphan(shutdown: trio.Event) -> None:
+    async with trio.lowlevel.FdStream(sys.stdin.fileno()) as stream:
+        while await stream.receive_some():
+            pass
+    logger.warning("the supervisor is gone: stopping")
+    shutdown.set()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
