@@ -55,9 +55,11 @@ def request(
 def headers_of(message: Wire, **more: str | None) -> dict[str, str]:
     """The headers that go with `message`; `mcp_name=None` leaves one out."""
     params = message.get("params", {})
+    said = params.get("_meta")
+    said = said if isinstance(said, dict) else {}
     name = params.get("uri", params.get("name"))
     headers = {
-        "mcp-protocol-version": params.get("_meta", {}).get(f"{PREFIX}protocolVersion"),
+        "mcp-protocol-version": said.get(f"{PREFIX}protocolVersion", VERSION),
         "mcp-method": message.get("method"),
         "mcp-name": name,
         **{key.replace("_", "-"): value for key, value in more.items()},

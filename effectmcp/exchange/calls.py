@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Generator, Mapping
+from contextlib import suppress
 from typing import Any
 
 import attrs
@@ -21,7 +22,7 @@ from ..canonical import JSON
 from ..effects import LOG_LEVELS, CallerInfo, Effect
 from ..engine import Asked, Done, Failure, Raised, Returned
 from ..engine import Perform as Performing
-from ..errors import StateError
+from ..errors import StateError, UsageError
 from ..protocol.jsonrpc import Request, encode, notification
 from ..protocol.meta import Meta
 from ..protocol.modern import (
@@ -143,7 +144,8 @@ class _Flow:
                     raise stop.error
         finally:
             # Whatever ended it, a client that is gone included: no generator is left.
-            round_.run.suspend()
+            with suppress(UsageError):  # its journal: past the limit, none may leave
+                round_.run.suspend()
             self._tell(
                 RoundEnded(
                     flow_id=flow_id,

@@ -1,0 +1,896 @@
+from __future__ import annotations
+
+import gc
+import logging
+import weakref
+from collections.abc import Callable, Generator
+from typing import Any
+
+import attrs
+import pytest
+
+from effectmcp import (
+    Accepted,
+    Caller,
+    CallerInfo,
+    Checkpoint,
+    Confirm,
+    Declined,
+    Detach,
+    Effect,
+    Elicit,
+    Flow,
+    Gather,
+    ListRoots,
+    Log,
+    Now,
+    Outcome,
+    Progress,
+    Sample,
+    Sleep,
+    Status,
+    Step,
+    ToolError,
+    Version,
+    step,
+)
+from effectmcp.drivers import sync
+from effectmcp.engine import Done, Failure
+from effectmcp.exchange.commands import Invoke, Notify, Peer, Perform, Reply
+from effectmcp.exchange.handle import handle
+from effectmcp.server import Event, RoundBegan, RoundEnded, Salvaged, Server
+
+from ..wire import (
+    EVERYTHING,
+    KEYS,
+    Wire,
+    call,
+    call_params,
+    error,
+    fits,
+    fits_reply,
+    refused,
+    request,
+    result,
+    said,
+    send,
+    text_of,
+)
+
+SAMPLED = {
+    "role": "assistant",
+    "content": {"type": "text", "text": "4"},
+    "model": "test-model",
+    "stopReason": "endTurn",
+}
+ROOTS = {"roots": [{"uri": "file:///test/root", "name": "Test Root"}]}
+
+
+def serving(function: Callable[..., Any], **options: Any) -> Server:
+    """A server with one tool, `tool`; options of either."""
+    of_tool = {"requires", "timeout", "version", "input_schema"}
+    app = Server(
+        "shop",
+        **{
+            "keys": KEYS,
+            **{name: one for name, one in options.items() if name not in of_tool},
+        },
+    )
+    options = {name: one for name, one in options.items() if name in of_tool}
+    app.tool(name="tool", **options)(function)
+    return app
+
+
+def interim(reply: Reply) -> Wire:
+    fits_reply("tools/call", reply)
+    found = result(reply)
+    assert found["resultType"] == "input_required", found
+    return found
+
+
+def complete(reply: Reply) -> Wire:
+    fits_reply("tools/call", reply)
+    found = result(reply)
+    assert found["resultType"] == "complete", found
+    return found
+
+
+def again(app: Server, asked: Wire, *contents: Any, **more: Any) -> Reply:
+    """The same call, with the answers and the state."""
+    answers = said(asked, *contents)
+    state = asked["requestState"]
+    return call(app, "tool", **{"answers": answers, "state": state, **more})
+
+
+# ---- in several rounds --------------------------------------------------------------
+
+
+def ask_name() -> Flow[str]:
+    name = yield from Elicit("Who?", str, key="user_name")
+    return f"Hello, {name}!"
+
+
+def test_rounds_elicitation() -> None:
+    app = serving(ask_name)
+    asked = interim(call(app, "tool"))
+    assert list(asked["inputRequests"]) == ["user_name"]
+    assert asked["inputRequests"]["user_name"]["method"] == "elicitation/create"
+    found = complete(again(app, asked, {"value": "Alice"}))
+    assert text_of(found) == "Hello, Alice!"
+
+
+def test_rounds_sampling() -> None:
+    def think() -> Flow[str]:
+        return (yield from Sample("2 + 2?")).text
+
+    app = serving(think)
+    asked = interim(call(app, "tool"))
+    (key,) = asked["inputRequests"]
+    assert asked["inputRequests"][key]["method"] == "sampling/createMessage"
+    state = asked["requestState"]
+    assert text_of(
+        complete(call(app, "tool", answers={key: SAMPLED}, state=state))
+    ) == ("4")
+
+
+def test_rounds_list_roots() -> None:
+    def roots() -> Flow[str]:
+        return (yield from ListRoots())[0].uri
+
+    app = serving(roots)
+    asked = interim(call(app, "tool"))
+    (key,) = asked["inputRequests"]
+    assert asked["inputRequests"][key] == {"method": "roots/list"}
+    found = call(app, "tool", answers={key: ROOTS}, state=asked["requestState"])
+    assert text_of(complete(found)) == "file:///test/root"
+
+
+def test_rounds_of_several_questions_at_once() -> None:
+    def all_at_once() -> Flow[str]:
+        name, sampled, roots = yield from Gather(
+            Elicit("Who?", str), Sample("Hm."), ListRoots()
+        )
+        return f"{name} {sampled.text} {len(roots)}"
+
+    app = serving(all_at_once)
+    asked = interim(call(app, "tool"))
+    assert isinstance(asked["requestState"], str)
+    by_method = {one["method"]: key for key, one in asked["inputRequests"].items()}
+    answers = {
+        by_method["elicitation/create"]: {
+            "action": "accept",
+            "content": {"value": "Ann"},
+        },
+        by_method["sampling/createMessage"]: SAMPLED,
+        by_method["roots/list"]: ROOTS,
+    }
+    found = call(app, "tool", answers=answers, state=asked["requestState"])
+    assert text_of(complete(found)) == "Ann 4 1"
+
+
+def test_rounds_of_a_partial_answer() -> None:
+    """What came is kept, and only what is missing is asked again."""
+
+    def both() -> Flow[list[str]]:
+        return list((yield from Gather(Elicit("A?", str), Elicit("B?", str))))
+
+    app = serving(both)
+    asked = interim(call(app, "tool"))
+    (a, ka), (b, _) = said(asked, {"value": "1"}, {"value": "2"}).items()
+    asked = interim(call(app, "tool", answers={a: ka}, state=asked["requestState"]))
+    assert list(asked["inputRequests"]) == [b]
+    found = complete(again(app, asked, {"value": "2"}))
+    assert found["structuredContent"] == ["1", "2"]
+
+
+def test_rounds_one_after_the_other_have_states_of_their_own() -> None:
+    def colours() -> Flow[str]:
+        name = yield from Elicit("Who?", str)
+        colour = yield from Elicit(f"Which colour, {name}?", str)
+        return f"{name}: {colour}"
+
+    app = serving(colours)
+    first = interim(call(app, "tool"))
+    second = interim(again(app, first, {"value": "Ann"}))
+    assert first["requestState"] != second["requestState"]
+    found = complete(again(app, second, {"value": "blue"}))
+    assert text_of(found) == "Ann: blue"
+    # The first state is still good: another answer to it is another call.
+    other = interim(again(app, first, {"value": "Bob"}))
+    assert "Bob" in str(other["inputRequests"])
+
+
+def test_rounds_of_a_state_alone() -> None:
+    def pause() -> Flow[str]:
+        yield from Checkpoint()
+        return "done"
+
+    app = serving(pause)
+    asked = interim(call(app, "tool"))
+    assert asked["inputRequests"] == {}
+    assert text_of(complete(call(app, "tool", state=asked["requestState"]))) == "done"
+
+
+def test_round_with_answers_nobody_asked_for_yet() -> None:
+    """Cold: no earlier round, no state. Unknown keys are ignored."""
+    app = serving(ask_name)
+    answer = {"action": "accept", "content": {"value": "Ann"}}
+    interim(call(app, "tool", answers={"wrong_key": answer}))
+    answers = {"user_name": answer, "x": 5, "y": None}
+    assert text_of(complete(call(app, "tool", answers=answers))) == "Hello, Ann!"
+    app = serving(ask_name, early_answers=False)
+    interim(call(app, "tool", answers=answers))
+
+
+@pytest.mark.parametrize(
+    "answer", [12345, None, {}, {"action": "accept"}, {"action": "perhaps"}]
+)
+def test_round_with_an_answer_that_does_not_fit(answer: Any) -> None:
+    app = serving(ask_name)
+    interim(call(app, "tool", answers={"user_name": answer}))
+    asked = interim(call(app, "tool"))
+    state = asked["requestState"]
+    asked = interim(call(app, "tool", answers={"user_name": answer}, state=state))
+    (question,) = asked["inputRequests"].values()
+    assert "Your last answer did not fit:" in question["params"]["message"]
+
+
+def test_round_with_answers_that_are_no_map() -> None:
+    app = serving(ask_name)
+    assert refused(call(app, "tool", answers=[1])) == (200, -32602)
+    params = {"name": "tool", "inputResponses": None}
+    interim(send(app, "tools/call", params))
+
+
+def test_round_with_an_answer_nested_too_deep() -> None:
+    """Within the message's limit and beyond the journal's."""
+    deep: Any = {}
+    for _ in range(62):
+        deep = {"a": deep}
+
+    def think() -> Flow[str]:
+        return (yield from Sample("Hm.", key="s")).text
+
+    app = serving(think)
+    sampled = {**SAMPLED, "content": {"type": "text", "text": "", "a": deep}}
+    asked = interim(call(app, "tool", answers={"s": sampled}))
+    state = asked["requestState"]
+    asked = interim(call(app, "tool", answers={"s": sampled}, state=state))
+    assert "did not fit" not in str(asked["inputRequests"])  # sampling has no words
+
+
+def test_round_of_a_user_who_declines() -> None:
+    app = serving(ask_name)
+    for action, words in (("decline", "declined"), ("cancel", "dismissed")):
+        asked = interim(call(app, "tool"))
+        answers = {"user_name": {"action": action}}
+        state = asked["requestState"]
+        found = complete(call(app, "tool", answers=answers, state=state))
+        assert found["isError"] is True
+        assert words in text_of(found)
+
+
+def test_rounds_beyond_the_limit() -> None:
+    def forever() -> Flow[str]:
+        for number in range(99):
+            yield from Confirm(f"{number}?")
+        return "never"
+
+    app = serving(forever, rounds=2)
+    asked = interim(call(app, "tool"))
+    asked = interim(again(app, asked, None))
+    found = complete(again(app, asked, None))
+    assert found["isError"] is True
+    assert "A call may ask in 2 rounds" in text_of(found)
+
+
+# ---- states -------------------------------------------------------------------------
+
+
+def test_state_that_was_tampered_with() -> None:
+    app = serving(ask_name)
+    asked = interim(call(app, "tool"))
+    state = asked["requestState"]
+    wrongs: list[Any] = [f"{state}-TAMPERED", state[:-1], "", "x", 5, [state], {}]
+    for wrong in wrongs:
+        reply = again(app, asked, {"value": "Ann"}, state=wrong)
+        assert refused(reply) == (200, -32602)
+        assert error(reply) == {
+            "code": -32602,
+            "message": "Invalid or expired requestState",
+        }
+
+
+def test_state_of_somebody_else() -> None:
+    app = serving(ask_name)
+    params = call_params("tool")
+    asked = interim(send(app, "tools/call", params, peer=Peer(principal="ann")))
+    params = {**params, "requestState": asked["requestState"]}
+    for peer in (Peer(principal="bob"), Peer(), None):
+        assert refused(send(app, "tools/call", params, peer=peer)) == (200, -32602)
+    interim(send(app, "tools/call", params, peer=Peer(principal="ann")))
+
+
+def test_state_of_another_call() -> None:
+    def greet(greeting: str = "Hello") -> Flow[str]:
+        return greeting + (yield from Elicit("Who?", str))
+
+    app = serving(greet)
+    app.tool(name="other")(greet)
+    asked = interim(call(app, "tool", arguments={"greeting": "Hi"}))
+    state = asked["requestState"]
+    assert refused(call(app, "tool", state=state)) == (200, -32602)
+    other = call(app, "other", arguments={"greeting": "Hi"}, state=state)
+    assert refused(other) == (200, -32602)
+    interim(call(app, "tool", arguments={"greeting": "Hi"}, state=state))
+
+
+def test_state_for_a_function_that_never_asks() -> None:
+    app = serving(lambda: "x")
+    assert refused(call(app, "tool", state="x")) == (200, -32602)
+
+
+def test_state_without_keys() -> None:
+    app = serving(ask_name, keys=None)
+    assert refused(call(app, "tool", state="x")) == (200, -32602)
+
+
+def test_question_without_keys(caplog: pytest.LogCaptureFixture) -> None:
+    """Who deploys is told in the log, and the client nothing."""
+    app = serving(ask_name, keys=None)
+    with caplog.at_level(logging.ERROR):
+        found = complete(call(app, "tool"))
+    assert found["isError"] is True
+    assert text_of(found).startswith("Internal error: tool failed")
+    assert "effectmcp keygen" in caplog.text
+
+
+# ---- what a client can be asked -----------------------------------------------------
+
+
+def test_client_that_lacks_what_a_tool_requires() -> None:
+    app = serving(ask_name, requires=[Sample])
+    reply = call(app, "tool", capabilities={"elicitation": {}})
+    assert refused(reply) == (400, -32021)
+    assert error(reply)["data"]["requiredCapabilities"] == {"sampling": {}}
+    interim(call(app, "tool", capabilities=EVERYTHING))
+
+
+def test_client_that_lacks_what_a_handler_asks() -> None:
+    """Q4: uncaught, it becomes -32021."""
+    app = serving(ask_name)
+    reply = call(app, "tool", capabilities={"sampling": {}})
+    assert refused(reply) == (400, -32021)
+    required: Wire = {"elicitation": {"form": {}}}
+    assert error(reply)["data"]["requiredCapabilities"] == required
+
+
+def test_client_that_samples_without_tools() -> None:
+    tool = {"name": "t", "inputSchema": {"type": "object"}}
+
+    def think() -> Flow[str]:
+        return (yield from Sample("Hm.", tools=[tool])).text
+
+    reply = call(serving(think), "tool", capabilities={"sampling": {}})
+    assert refused(reply) == (400, -32021)
+    assert error(reply)["data"]["requiredCapabilities"] == {"sampling": {"tools": {}}}
+
+
+def test_client_is_asked_only_what_it_can_be() -> None:
+    def any_way() -> Flow[str]:
+        sampled = yield from Sample("Hm.", otherwise=None)
+        name = yield from Elicit("Who?", str, otherwise="nobody")
+        return f"{name} {sampled and sampled.text}"
+
+    app = serving(any_way)
+    asked = interim(call(app, "tool", capabilities={"sampling": {}}))
+    methods = [one["method"] for one in asked["inputRequests"].values()]
+    assert methods == ["sampling/createMessage"]
+    answers = dict.fromkeys(asked["inputRequests"], SAMPLED)
+    state = asked["requestState"]
+    reply = call(
+        app, "tool", answers=answers, state=state, capabilities={"sampling": {}}
+    )
+    assert text_of(complete(reply)) == "nobody 4"
+
+
+def test_detach_is_for_tools() -> None:
+    """A prompt cannot become a task."""
+
+    def detached() -> Flow[str]:
+        yield from Detach()
+        return "x"
+
+    app = serving(detached)
+    app.prompt(name="prompt")(detached)
+    assert text_of(complete(call(app, "tool"))) == "x"
+    assert refused(send(app, "prompts/get", {"name": "prompt"})) == (200, -32603)
+
+
+# ---- what a handler hears -----------------------------------------------------------
+
+
+def test_caller_knows_who_asks() -> None:
+    heard: list[CallerInfo] = []
+
+    def tool() -> Flow[None]:
+        heard.append((yield from Caller()))
+
+    app = serving(tool)
+    client = {"name": "c", "version": "1"}
+    send(
+        app,
+        "tools/call",
+        {"name": "tool"},
+        peer=Peer(principal="ann"),
+        client=client,
+        progressToken="t",
+    )
+    (caller,) = heard
+    assert attrs.evolve(caller, flow_id="") == CallerInfo(
+        principal="ann",
+        client="c 1",
+        era="modern",
+        protocol_version="2026-07-28",
+        progress_token="t",
+        flow_id="",
+    )
+    assert len(caller.flow_id or "") == 32
+
+
+def test_caller_beside_a_step() -> None:
+    """One is answered here, the other performed; they are one wave."""
+
+    def tool() -> Flow[list[Any]]:
+        one, two = yield from Gather(Caller(), Step(len, "abc"))
+        return [one.era, two]
+
+    app = serving(tool)
+    assert complete(call(app, "tool"))["structuredContent"] == ["modern", 3]
+
+
+# ---- what a client hears ------------------------------------------------------------
+
+
+def heard_of(app: Server, **more: Any) -> list[Wire]:
+    """The notifications of one call."""
+    heard: list[Any] = []
+    call(app, "tool", notify=heard.append, **more)
+    for message in heard:
+        fits("ServerNotification", message)
+    return [message["params"] for message in heard]
+
+
+def test_progress_is_for_who_gave_a_token() -> None:
+    def tool() -> Flow[None]:
+        for done in (0, 50, 100):
+            yield from Progress(done, 100, f"{done} %")
+
+    app = serving(tool)
+    assert heard_of(app) == []
+    assert heard_of(app, progressToken="t") == [
+        {"progressToken": "t", "progress": done, "total": 100, "message": f"{done} %"}
+        for done in (0, 50, 100)
+    ]
+    assert heard_of(app, progressToken=0)[0]["progressToken"] == 0
+
+
+def test_progress_only_rises() -> None:
+    def tool() -> Flow[None]:
+        for done in (1.0, 1.0, 0.5, float("nan"), 2.0, float("inf")):
+            yield from Progress(done)
+
+    said_ = heard_of(serving(tool), progressToken="t")
+    assert [one["progress"] for one in said_] == [1.0, 2.0]
+    assert "total" not in said_[0]
+
+
+def logs() -> Flow[None]:
+    yield from Log("debug", "a")
+    yield from Log("warning", {"b": [1, (2, 3)]}, "mine")
+    yield from Log("emergency", None)
+
+
+def test_logs_are_for_who_asked_at_what_level() -> None:
+    app = serving(logs)
+    assert heard_of(app) == []
+    assert heard_of(app, log_level="debug")[0] == {"level": "debug", "data": "a"}
+    assert heard_of(app, log_level="warning") == [
+        {"level": "warning", "data": {"b": [1, [2, 3]]}, "logger": "mine"},
+        {"level": "emergency", "data": None},
+    ]
+    assert len(heard_of(app, log_level="emergency")) == 1
+
+
+def test_status_is_a_log_while_nobody_has_a_task() -> None:
+    def tool() -> Flow[None]:
+        yield from Detach()
+        yield from Status("packing")
+
+    app = serving(tool)
+    assert heard_of(app, log_level="info") == [{"level": "info", "data": "packing"}]
+    assert heard_of(app, log_level="notice") == []
+
+
+def test_notification_that_cannot_be_sent_is_no_reason_to_fail(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def tool() -> Flow[str]:
+        yield from Log("info", "\ud800")
+        yield from Log("info", float("nan"))
+        yield from Progress(1, message="\ud800")
+        yield from Log("info", "fine")
+        return "done"
+
+    with caplog.at_level(logging.WARNING):
+        heard = heard_of(serving(tool), log_level="info", progressToken="t")
+    assert heard == [{"level": "info", "data": "fine"}]
+    assert caplog.text.count("is not sent") == 3
+
+
+def test_notifications_are_muted_in_a_replay() -> None:
+    """V5: until the first new answer."""
+
+    def tool() -> Flow[str]:
+        yield from Log("info", "before")
+        name = yield from Elicit("Who?", str)
+        yield from Log("info", "after")
+        return name
+
+    app = serving(tool)
+    heard: list[Any] = []
+    asked = interim(call(app, "tool", notify=heard.append, log_level="info"))
+    again(app, asked, {"value": "Ann"}, notify=heard.append, log_level="info")
+    again(app, asked, {"value": 5}, notify=heard.append, log_level="info")
+    assert [one["params"]["data"] for one in heard] == ["before", "after"]
+
+
+def test_notifications_come_before_what_follows_them() -> None:
+    order: list[Any] = []
+
+    def tool() -> Flow[None]:
+        yield from Log("info", "first")
+        yield from Step(order.append, "step")
+        yield from Log("info", "last")
+
+    def note(message: Any) -> None:
+        order.append(message["params"]["data"])
+
+    call(serving(tool), "tool", notify=note, log_level="info")
+    assert order == ["first", "step", "last"]
+
+
+def test_what_is_nothing_to_tell() -> None:
+    """The engine emits three kinds; another one would be a mistake of ours."""
+    from effectmcp.exchange.calls import _Progress
+    from effectmcp.protocol.meta import Meta
+
+    with pytest.raises(TypeError, match="nothing to tell"):
+        _Progress(Meta("2026-07-28", {})).message(Now())
+
+
+# ---- the commands, one by one -------------------------------------------------------
+
+
+def exchange_of(
+    function: Callable[..., Any], *, clock: float = 0.0, **options: Any
+) -> Generator[Any, Any, Reply]:
+    app = serving(function, **options)
+    message = request("tools/call", {"name": "tool"})
+    return handle(app, message, clock=lambda: clock, entropy=lambda n: bytes(n))
+
+
+def end_of(exchange: Generator[Any, Any, Reply], outcome: Any) -> Reply:
+    go_on = exchange.throw if isinstance(outcome, Exception) else exchange.send
+    with pytest.raises(StopIteration) as end:
+        go_on(outcome)
+    reply: Reply = end.value.value
+    return reply
+
+
+def test_plain_function_is_invoked() -> None:
+    exchange = exchange_of(lambda: "x", timeout=5, clock=100.0)
+    command = next(exchange)
+    assert isinstance(command, Invoke)
+    assert (command.kwargs, command.is_async, command.deadline) == ({}, False, 105.0)
+    assert text_of(complete(end_of(exchange, Done("x")))) == "x"
+
+
+def test_async_function_is_invoked_on_the_loop() -> None:
+    async def tool() -> str:
+        raise AssertionError("nobody awaits it")
+
+    command = next(exchange_of(tool))
+    assert isinstance(command, Invoke)
+    assert (command.is_async, command.deadline) == (True, None)
+
+
+@pytest.mark.parametrize(
+    ("options", "deadline"),
+    [
+        ({}, None),
+        ({"timeout": 5}, 105.0),
+        ({"timeout": 0}, 100.0),
+    ],
+)
+def test_deadline_of_a_feature(options: Any, deadline: float | None) -> None:
+    def tool() -> Flow[int]:
+        return (yield from Step(len, ""))
+
+    command = next(exchange_of(tool, clock=100.0, **options))
+    assert isinstance(command, Perform)
+    assert command.deadline == deadline
+
+
+def test_deadline_of_a_server_and_of_a_feature() -> None:
+    app = Server("shop", timeout=7)
+    app.tool(name="a")(lambda: "")
+    app.tool(name="b", timeout=0)(lambda: "")
+    for name, deadline in (("a", 107.0), ("b", 100.0)):
+        message = request("tools/call", {"name": name})
+        command = next(handle(app, message, clock=lambda: 100.0, entropy=bytes))
+        assert isinstance(command, Invoke)
+        assert command.deadline == deadline
+
+
+def test_deadline_passed() -> None:
+    for function in (lambda: "x", steps):
+        exchange = exchange_of(function, timeout=1)
+        next(exchange)
+        found = complete(end_of(exchange, TimeoutError()))
+        assert found["isError"] is True
+        assert text_of(found) == "tool took too long, and was ended."
+
+
+def steps() -> Flow[int]:
+    return (yield from Step(len, "abc"))
+
+
+def test_step_that_cannot_be_performed_here(caplog: pytest.LogCaptureFixture) -> None:
+    """The driver's affair: thrown into the exchange, and no outcome of the step's."""
+    from effectmcp import StepError
+
+    caught: list[BaseException] = []
+
+    def tool() -> Flow[int]:
+        try:
+            return (yield from Step(len, "abc"))
+        except Exception as exc:
+            caught.append(exc)
+            return 0
+
+    exchange = exchange_of(tool)
+    next(exchange)
+    with caplog.at_level(logging.ERROR):
+        found = complete(end_of(exchange, StepError("nothing is provided")))
+    assert text_of(found).startswith("Internal error: tool failed")
+    assert "nothing is provided" in caplog.text
+    assert caught == []
+
+
+def test_function_that_raises() -> None:
+    exchange = exchange_of(lambda: "x")
+    next(exchange)
+    found = complete(end_of(exchange, Failure(ToolError("sold out"))))
+    assert (text_of(found), found["isError"]) == ("sold out", True)
+
+
+@step
+def pay(amount: int) -> str:
+    return f"paid {amount}"
+
+
+class Witness:
+    """Lives as long as the generator that holds it."""
+
+
+@pytest.mark.parametrize("end", ["close", "timeout", "asked", "returned", "raised"])
+def test_no_generator_is_left(end: str) -> None:
+    """L4: suspended, with no effects performed."""
+    alive: list[Any] = []
+    performed: list[str] = []
+
+    def tool() -> Flow[str]:
+        witness = Witness()
+        alive.append(weakref.ref(witness))
+        try:
+            yield from pay(1)
+            if end == "raised":
+                raise ToolError("oh")
+            if end == "asked":
+                yield from Elicit("Who?", str)
+            return "done"
+        finally:
+            performed.append("cleanup")
+            yield from Step(performed.append, "refunded")
+
+    exchange = exchange_of(tool)
+    command = next(exchange)
+    match end:
+        case "close":
+            exchange.close()
+        case "timeout":
+            end_of(exchange, TimeoutError())
+        case _:
+            (want,) = command.wants
+            outcome: Any = {want.key: Done("paid 1")}
+            if end == "asked":
+                end_of(exchange, outcome)
+            else:
+                command = exchange.send(outcome)
+                (want,) = command.wants
+                assert want.effect.args == ("refunded",)
+                end_of(exchange, {want.key: Done(None)})
+    del exchange, command
+    gc.collect()
+    assert [one() for one in alive] == [None]
+    assert performed == ["cleanup"]
+
+
+# ---- events -------------------------------------------------------------------------
+
+
+def watched(function: Callable[..., Any], **options: Any) -> tuple[Server, list[Event]]:
+    events: list[Event] = []
+    return serving(function, observers=[events.append], **options), events
+
+
+def test_events_of_two_rounds() -> None:
+    app, events = watched(ask_name)
+    asked = interim(call(app, "tool", traceparent="00-4bf9-00f0-01"))
+    complete(again(app, asked, {"value": "Ann"}))
+    began, ended, began_again, ended_again = events
+    assert isinstance(began, RoundBegan)
+    flow_id = began.flow_id
+    assert began == RoundBegan(
+        method="tools/call",
+        target="tool",
+        flow_id=flow_id,
+        trace="00-4bf9-00f0-01",
+        is_first=True,
+    )
+    assert ended == RoundEnded(
+        flow_id=flow_id,
+        outcome="asked",
+        asked=1,
+        state_size=len(asked["requestState"]),
+    )
+    assert began_again == attrs.evolve(began, trace=None, is_first=False)
+    assert ended_again == RoundEnded(flow_id=flow_id, outcome="returned")
+
+
+def test_events_of_a_handler_that_raises() -> None:
+    def tool() -> Flow[None]:
+        yield from Now()
+        raise ToolError("oh")
+
+    app, events = watched(tool)
+    complete(call(app, "tool"))
+    ended = events[-1]
+    assert isinstance(ended, RoundEnded)
+    assert ended.outcome == "raised"
+    assert isinstance(ended.error, ToolError)
+
+
+def test_events_of_a_client_that_is_gone() -> None:
+    events: list[Event] = []
+    exchange = exchange_of(steps, observers=[events.append])
+    next(exchange)
+    exchange.close()
+    ended = events[-1]
+    assert isinstance(ended, RoundEnded)
+    assert ended.outcome == "dropped"
+
+
+def test_events_of_a_handler_that_changed(caplog: pytest.LogCaptureFixture) -> None:
+    """Salvaged: the answer is kept, and the log says what changed."""
+
+    def before() -> Flow[str]:
+        name = yield from Elicit("Who?", str)
+        yield from Elicit("When?", str)
+        return name
+
+    def after() -> Flow[str]:
+        yield from Elicit("Where?", str)
+        return (yield from Elicit("Who?", str))
+
+    app, events = watched(before)
+    asked = interim(call(app, "tool"))
+    asked = interim(again(app, asked, {"value": "Ann"}))
+    app.remove(app.tools["tool"])
+    app.tool(name="tool")(after)
+    with caplog.at_level(logging.WARNING):
+        asked = interim(call(app, "tool", state=asked["requestState"]))
+    assert any(isinstance(one, Salvaged) for one in events)
+    assert "Where?" in str(asked["inputRequests"])
+    assert "tool: " in caplog.text
+    assert text_of(complete(again(app, asked, {"value": "here"}))) == "Ann"
+
+
+def test_handler_that_changed_too_much() -> None:
+    def before() -> Flow[str]:
+        yield from pay(5)
+        return (yield from Elicit("Who?", str))
+
+    def after() -> Flow[str]:
+        return (yield from Elicit("Where?", str))
+
+    app, _ = watched(before)
+    asked = interim(call(app, "tool"))
+    app.remove(app.tools["tool"])
+    app.tool(name="tool", version="2")(after)
+    found = complete(again(app, asked, {"value": "Ann"}))
+    assert found["isError"] is True
+    assert text_of(found) == (
+        "The server changed while this call was in progress; start again."
+    )
+
+
+def test_observer_that_fails(caplog: pytest.LogCaptureFixture) -> None:
+    def failing(event: Event) -> None:
+        raise OSError("no disk")
+
+    with caplog.at_level(logging.ERROR):
+        interim(call(serving(ask_name, observers=[failing]), "tool"))
+    assert caplog.text.count("an observer failed") == 2
+
+
+# ---- odds and ends ------------------------------------------------------------------
+
+
+def test_sleep_after_detach_waits() -> None:
+    def tool() -> Flow[str]:
+        yield from Detach()
+        yield from Sleep(0)
+        return "awake"
+
+    assert text_of(complete(call(serving(tool), "tool"))) == "awake"
+
+
+@pytest.mark.parametrize("effect", [Sleep(0), Status("x")], ids=repr)
+def test_what_belongs_after_detach(effect: Effect[Any]) -> None:
+    def tool() -> Flow[str]:
+        yield from effect
+        return "x"
+
+    assert complete(call(serving(tool), "tool"))["isError"] is True
+
+
+def test_outcome_and_version() -> None:
+    def tool() -> Flow[str]:
+        fee = yield from Version("fee", default=0, latest=2)
+        match (yield from Outcome(Elicit("Who?", str))):
+            case Accepted(name):
+                return f"{name} pays {fee}"
+            case Declined():
+                return "declined"
+            case _:
+                return "dismissed"
+
+    app = serving(tool)
+    asked = interim(call(app, "tool"))
+    assert text_of(complete(again(app, asked, {"value": "Ann"}))) == "Ann pays 2"
+
+
+def test_notify_is_a_command() -> None:
+    exchange = handle(
+        serving(logs),
+        request("tools/call", {"name": "tool"}, log_level="debug"),
+        clock=lambda: 0.0,
+        entropy=lambda n: bytes(n),
+    )
+    command: Any = next(exchange)
+    said_ = []
+    try:
+        while True:
+            assert isinstance(command, Notify)
+            said_.append(command.message["params"]["level"])
+            command = exchange.send(None)
+    except StopIteration:
+        pass
+    assert said_ == ["debug", "warning", "emergency"]
+
+
+def test_sync_driver_is_what_tests_here_use() -> None:
+    reply = sync.handle(serving(steps), request("tools/call", {"name": "tool"}))
+    assert complete(reply)["structuredContent"] == 3
