@@ -130,10 +130,12 @@ class ASGIApplication:
     ) -> None:
         loop = _running_loop()
         response = _Response(send, shared, loop.Lock())
+        begun = loop.begin(self.app, body, peer)
+        if isinstance(begun, Reply):
+            return await response.end(begun)
 
         async def work() -> None:
-            reply = await loop.handle(self.app, body, peer, send=response.notify)
-            await response.end(reply)
+            await response.end(await begun.finish(response.notify))
 
         async def gone() -> None:
             while (await receive())["type"] != "http.disconnect":
@@ -307,7 +309,7 @@ class _Loop(Protocol):
     def Lock(self) -> Callable[[], AbstractAsyncContextManager[Any]]: ...
 
     @property
-    def handle(self) -> Callable[..., Awaitable[Reply]]: ...
+    def begin(self) -> Callable[..., Any]: ...
 
     @property
     def sleep(self) -> Callable[[float], Awaitable[Any]]: ...

@@ -7,11 +7,33 @@ from asyncio import Lock, sleep
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeAlias
 
-from ..drivers.asyncio import handle
+from attrs import frozen
 
-__all__ = ["Lock", "handle", "sleep", "unless"]
+from ..drivers.asyncio import Send, handle
+from ..exchange.commands import Peer, Reply
+from ..server import Server
+
+__all__ = ["Begun", "Lock", "begin", "sleep", "unless"]
 
 Doing: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
+
+
+@frozen(eq=False)
+class Begun:
+    """A message that has to be answered."""
+
+    _app: Server
+    _message: bytes
+    _peer: Peer
+
+    async def finish(self, send: Send) -> Reply:
+        """Answer it; `send` sends a notification."""
+        return await handle(self._app, self._message, self._peer, send=send)
+
+
+def begin(app: Server, message: bytes, peer: Peer) -> Reply | Begun:
+    """As on trio. Nothing is gained by beginning here, since `unless` costs nothing."""
+    return Begun(app, message, peer)
 
 
 async def unless(gone: Doing, work: Doing, beside: Doing) -> None:

@@ -8,9 +8,9 @@ from typing import Any, TypeAlias
 import trio
 from trio import Lock, sleep
 
-from ..drivers.trio import handle
+from ..drivers.trio import begin
 
-__all__ = ["Lock", "handle", "sleep", "unless"]
+__all__ = ["Lock", "begin", "sleep", "unless"]
 
 Doing: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
 
