@@ -19,12 +19,14 @@ def load_app(target: str) -> Server:
     """The server that `target` names; its name may be left out if it is `app`.
 
     Raises:
-        UsageError: There is none, or its module cannot be imported.
+        UsageError: There is none.
+        Exception: whatever importing its module raises.
     """
     # Not at the first colon, which on Windows follows the drive's letter.
     place, colon, name = target.rpartition(":")
     if not colon or "/" in name or "\\" in name or name.endswith(".py"):
-        place, name = target, "app"
+        place, name = target, ""
+    name = name or "app"
     module = _load_file(Path(place)) if place.endswith(".py") else _load(place)
     found: Any = module
     for part in name.split("."):
@@ -37,6 +39,8 @@ def load_app(target: str) -> Server:
 
 
 def _load(name: str) -> ModuleType:
+    if not all(part.isidentifier() for part in name.split(".")):
+        raise UsageError(f"{name!r} is no module; write module:app or file.py:app")
     # As `python -m` does, which a command in bin/ does not.
     if "" not in sys.path and str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
@@ -51,13 +55,26 @@ def _load(name: str) -> ModuleType:
 def _load_file(path: Path) -> ModuleType:
     if not path.is_file():
         raise UsageError(f"there is no file {str(path)!r}")
+    path = path.resolve()
+    # Annotations, steps and Restart are looked up by their module's name, so no other
+    # module may have it.
+    known = sys.modules.get(path.stem)
+    if known is not None:
+        if getattr(known, "__file__", None) == str(path):
+            return known
+        raise UsageError(
+            f"there is another module {path.stem!r}, so {path.name} needs another name"
+        )
     # What a script next to it would find, the file finds as well.
-    sys.path.insert(0, str(path.resolve().parent))
+    sys.path.insert(0, str(path.parent))
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    # Steps and Restart are found again by their module's name.
-    sys.modules.setdefault(path.stem, module)
-    spec.loader.exec_module(module)
+    sys.modules[path.stem] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[path.stem]
+        raise
     return module

@@ -3,16 +3,21 @@
 All messages share the channel, so what HTTP tells by its streams is told by ids here:
 `notifications/cancelled` names the request that the client gave up on, and nothing is
 sent for it afterwards (2026-07-28, stdio, Cancellation).
+
+One task reads, one writes, and each request has one of its own. The reader waits for
+nothing but the writer, so that it hears of cancellations and of the end however much is
+running; and a line that is being written is not cut off when its request is cancelled.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from functools import partial
 from typing import Final, TypeAlias
 
 import trio
-from attrs import frozen
+from attrs import define, field, frozen
 
 from ..canonical import JSON
 from ..drivers.trio import handle
@@ -44,12 +49,15 @@ class Limits:
 
     Attributes:
         line: Bytes of a line.
-        requests: Requests that run at once; more are read when one of them ends.
+        requests: Requests that run at once.
+        waiting: Requests that wait for one of those to end; more are refused. To stop
+            reading instead would be to hear of no cancellation, and of no end either.
         grace: Seconds that running requests have when the input ends.
     """
 
     line: int = 4 * 1024 * 1024
     requests: int = 1_000
+    waiting: int = 1_000
     grace: float = 5
 
 
@@ -69,7 +77,6 @@ class Splitter:
         self._limit = limit
         self._pieces: list[bytes] = []
         self._size = 0
-        self._is_dropping = False
 
     def feed(self, data: bytes) -> list[bytes | TooLong]:
         """The lines that end in `data`."""
@@ -77,64 +84,132 @@ class Splitter:
         found: list[bytes | TooLong] = []
         for piece in ended:
             self._add(piece)
-            found.append(TooLong() if self._is_dropping else b"".join(self._pieces))
-            self._pieces, self._size, self._is_dropping = [], 0, False
+            found.append(self._take())
         self._add(rest)
         return found
+
+    def end(self) -> list[bytes | TooLong]:
+        """The last line, if it came without an end. Half a message is none, so nothing
+        is taken for one that was not sent."""
+        return [self._take()] if self._size else []
 
     def _add(self, piece: bytes) -> None:
         self._size += len(piece)
         if self._size > self._limit:
-            self._pieces, self._is_dropping = [], True
+            self._pieces = []
         elif piece:
             self._pieces.append(piece)
 
+    def _take(self) -> bytes | TooLong:
+        line = TooLong() if self._size > self._limit else b"".join(self._pieces)
+        self._pieces, self._size = [], 0
+        return line
 
-_PEER: Final = Peer()
+
+@define(eq=False)
+class _Running:
+    """A request that was not answered yet."""
+
+    request: Request
+    scope: trio.CancelScope = field(factory=trio.CancelScope)
+    was_told: bool = False
+
+    @property
+    def key(self) -> tuple[type, Id]:
+        # 1 and "1" are two ids.
+        return type(self.request.id), self.request.id
 
 
 class _Channel:
-    def __init__(self, app: Server, send: Send, peer: Peer, limits: Limits) -> None:
+    def __init__(
+        self,
+        app: Server,
+        peer: Peer,
+        limits: Limits,
+        out: trio.MemorySendChannel[bytes],
+    ) -> None:
         self.app = app
-        self.send = send
         self.peer = peer
         self.limits = limits
-        self.room = trio.Semaphore(limits.requests)
-        self._running: dict[tuple[type, Id], trio.CancelScope] = {}
+        self._out = out
+        self._room = trio.Semaphore(limits.requests)
+        self._running: dict[tuple[type, Id], _Running] = {}
 
-    def begin(self, request: Request) -> trio.CancelScope | None:
-        """What cancels the request from now on; `None` if there is one of its id."""
-        key = (type(request.id), request.id)
-        if key in self._running:
-            return None
-        self._running[key] = trio.CancelScope()
-        return self._running[key]
+    async def take(self, line: bytes | TooLong, nursery: trio.Nursery) -> None:
+        """Begin what a line asks for; returns before it is done."""
+        if isinstance(line, TooLong):
+            await self._refuse(None, f"a line has at most {self.limits.line:,} bytes")
+            return
+        if not line.strip():
+            return
+        match read_message(line):
+            case Malformed(error, id_):
+                await self._send(error_message(id_, error))
+            case Notification("notifications/cancelled", params):
+                self._cancel(params)
+            case Notification():
+                pass  # clients of this revision send no others
+            case request:
+                await self._begin(_Running(request), nursery)
 
-    async def answer(self, request: Request, scope: trio.CancelScope) -> None:
+    async def _begin(self, running: _Running, nursery: trio.Nursery) -> None:
+        if running.key in self._running:
+            await self._refuse(running.request.id, "a request with this id is running")
+        elif len(self._running) >= self.limits.requests + self.limits.waiting:
+            await self._refuse(running.request.id, "too many requests are running")
+        else:
+            # Before the task runs: the next line may cancel it.
+            self._running[running.key] = running
+            nursery.start_soon(self._answer, running)
+
+    async def _answer(self, running: _Running) -> None:
         reply = None
         try:
-            with scope:
-                reply = await handle(self.app, request, self.peer, send=self._notify)
+            with running.scope:
+                async with self._room:
+                    send = partial(self._tell, running)
+                    reply = await handle(
+                        self.app, running.request, self.peer, send=send
+                    )
         finally:
             # Whatever cancels it from here on comes too late.
-            del self._running[type(request.id), request.id]
-            self.room.release()
-        if reply is not None and reply.message is not None:
-            await self.send(encode(reply.message) + b"\n")
+            del self._running[running.key]
+        # It may have ended in the very moment in which it was cancelled.
+        if reply is not None and not running.scope.cancel_called:
+            assert reply.message is not None  # a request has a response
+            await self._send(reply.message)
 
-    async def _notify(self, message: Mapping[str, JSON]) -> None:
-        await self.send(encode(message) + b"\n")
-
-    async def refuse(self, id_: Id | None, error: ProtocolError) -> None:
-        await self.send(encode(error_message(id_, error)) + b"\n")
-
-    def cancel(self, params: Mapping[str, JSON]) -> None:
+    def _cancel(self, params: Mapping[str, JSON]) -> None:
         id_ = id_of({"id": params.get("requestId")})
-        scope = None if id_ is None else self._running.get((type(id_), id_))
-        if scope is None:
+        running = None if id_ is None else self._running.get((type(id_), id_))
+        if running is None:
             return  # unknown or over: both are to be ignored
         logger.info("request %r was cancelled: %r", id_, params.get("reason"))
-        scope.cancel()
+        running.scope.cancel()
+
+    def end_subscriptions(self, *, is_alone: bool) -> None:
+        """End what would never end by itself."""
+        if is_alone:
+            self.app.changes.publish(Change("end"))
+        for running in self._running.values():
+            # One that has not been acknowledged may not have heard of the end, either.
+            if running.request.method == "subscriptions/listen":
+                if not (is_alone and running.was_told):
+                    running.scope.cancel()
+
+    async def _tell(self, running: _Running, message: Mapping[str, JSON]) -> None:
+        await self._send(message)
+        running.was_told = True
+
+    async def _refuse(self, id_: Id | None, problem: str) -> None:
+        words = f"Invalid request: {problem}"
+        await self._send(error_message(id_, ProtocolError(INVALID_REQUEST, words)))
+
+    async def _send(self, message: Mapping[str, JSON]) -> None:
+        await self._out.send(encode(message) + b"\n")
+
+
+_PEER: Final = Peer()
 
 
 async def serve_lines(
@@ -144,48 +219,41 @@ async def serve_lines(
     *,
     peer: Peer = _PEER,
     limits: Limits = Limits(),  # frozen
+    is_alone: bool = True,
 ) -> None:
-    """Answer the messages of one channel until its input ends.
+    """Answer the messages of one channel until its input ends, or its output breaks.
 
-    What runs then has some seconds to end; subscriptions end at once.
+    What runs when the input ends has some seconds to end; subscriptions end at once.
 
     Args:
         app: The server, inside of `running(app)`.
         lines: The lines that come in; see `Splitter`.
-        send: Sends a line, whole.
+        send: Sends a line. It is called by one task only, and not cancelled but at the
+            very end. Where it raises `OSError` or a trio error that says that the channel
+            is closed, the client is gone, and all of its requests with it.
         peer: Who sends them.
         limits: What they may ask for.
+        is_alone: Whether `app` serves no other channel, so that it shuts down with this
+            one.
     """
-    channel = _Channel(app, send, peer, limits)
-    async with trio.open_nursery() as nursery:
-        async for line in lines:
-            await _take(channel, line, nursery)
-        app.changes.publish(Change("end"))
-        nursery.cancel_scope.deadline = trio.current_time() + limits.grace
+    out, outbox = trio.open_memory_channel[bytes](0)
+    channel = _Channel(app, peer, limits, out)
+    async with trio.open_nursery() as whole:
+        whole.start_soon(_write, outbox, send, whole.cancel_scope)
+        async with out, trio.open_nursery() as requests:
+            async for line in lines:
+                await channel.take(line, requests)
+            channel.end_subscriptions(is_alone=is_alone)
+            whole.cancel_scope.deadline = trio.current_time() + limits.grace
 
 
-async def _take(
-    channel: _Channel, line: bytes | TooLong, nursery: trio.Nursery
+async def _write(
+    outbox: trio.MemoryReceiveChannel[bytes], send: Send, whole: trio.CancelScope
 ) -> None:
-    if isinstance(line, TooLong):
-        words = f"Invalid request: a line has at most {channel.limits.line:,} bytes"
-        await channel.refuse(None, ProtocolError(INVALID_REQUEST, words))
-        return
-    if not line.strip():
-        return
-    message = read_message(line)
-    if isinstance(message, Malformed):
-        await channel.refuse(message.id, message.error)
-        return
-    if isinstance(message, Notification):
-        if message.method == "notifications/cancelled":
-            channel.cancel(message.params)
-        return
-    # Before the task runs: the next line may cancel it.
-    scope = channel.begin(message)
-    if scope is None:
-        words = "Invalid request: a request with this id is running"
-        await channel.refuse(message.id, ProtocolError(INVALID_REQUEST, words))
-        return
-    await channel.room.acquire()
-    nursery.start_soon(channel.answer, message, scope)
+    async with outbox:
+        try:
+            async for line in outbox:
+                await send(line)
+        except (OSError, trio.BrokenResourceError, trio.ClosedResourceError) as exc:
+            logger.info("the client is gone: %r", exc)
+            whole.cancel()

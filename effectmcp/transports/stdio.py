@@ -4,39 +4,46 @@ Nothing but messages may be on standard output (2026-07-28, stdio), and a handle
 print, or run a program that does. So the real output is kept aside, and what everybody
 else knows by that name leads to standard error.
 
-Reading and writing is done by two threads of their own: a pipe that blocks must not stop
-the loop, and on some systems, and for files on all of them, there is no other way.
+Reading and writing is done in threads: a pipe that blocks must not stop the loop, and on
+some systems, and for files on all of them, there is no other way.
 """
 
 from __future__ import annotations
 
-import logging
 import os
-import queue
 import sys
-import threading
-from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
-from typing import Final
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import aclosing, contextmanager
+from typing import Final, TextIO
 
 import trio
+from attrs import frozen
 
 from ..drivers.trio import running
+from ..errors import UsageError
 from ..server import Server
 from .keys import ensure_keys
 from .lines import Limits, Splitter, TooLong, serve_lines
 
-__all__ = ["serve"]
-
-logger = logging.getLogger("effectmcp.server")
+__all__ = ["Streams", "serve", "set_aside"]
 
 _CHUNK: Final = 64 * 1024
 
-#: Lines that were read and not yet taken up: so many may wait in memory.
-_AHEAD: Final = 64
+
+@frozen
+class Streams:
+    """The real standard input and output, as file descriptors."""
+
+    source: int
+    sink: int
 
 
-async def serve(app: Server, *, limits: Limits = Limits()) -> None:  # noqa: B008  # frozen
+async def serve(
+    app: Server,
+    *,
+    limits: Limits = Limits(),  # noqa: B008  # frozen
+    streams: Streams | None = None,
+) -> None:
     """Serve `app` on standard input and output until the input ends.
 
         trio.run(stdio.serve, app)
@@ -44,105 +51,94 @@ async def serve(app: Server, *, limits: Limits = Limits()) -> None:  # noqa: B00
     Args:
         app: The server.
         limits: What the client may ask for.
+        streams: What `set_aside` returned; by default it is called here, and undone at
+            the end.
+
+    Raises:
+        UsageError: Standard input or output is closed.
     """
+    if streams is None:
+        with _kept_aside() as streams:
+            await serve(app, limits=limits, streams=streams)
+        return
     ensure_keys(app, is_alone=True)
-    with _kept_aside() as (source, sink):
-        async with running(app):
-            writer = _Writer(sink)
-            try:
-                await serve_lines(
-                    app, _lines(source, limits.line), writer.send, limits=limits
-                )
-            finally:
-                writer.close()
+    # One thread each, whatever blocking handlers leave of trio's.
+    reading, writing = trio.CapacityLimiter(1), trio.CapacityLimiter(1)
+
+    async def send(line: bytes) -> None:
+        await trio.to_thread.run_sync(
+            _write, streams.sink, line, abandon_on_cancel=True, limiter=writing
+        )
+
+    async with running(app), aclosing(_lines(streams.source, limits, reading)) as lines:
+        await serve_lines(app, lines, send, limits=limits)
+
+
+async def _lines(
+    source: int, limits: Limits, limiter: trio.CapacityLimiter
+) -> AsyncGenerator[bytes | TooLong, None]:
+    splitter = Splitter(limits.line)
+    # A thread that is abandoned ends with the process: nothing can wake it while the
+    # client keeps silent.
+    while data := await trio.to_thread.run_sync(
+        os.read, source, _CHUNK, abandon_on_cancel=True, limiter=limiter
+    ):
+        for line in splitter.feed(data):
+            yield line
+    for line in splitter.end():
+        yield line
+
+
+def _write(sink: int, line: bytes) -> None:
+    view = memoryview(line)
+    while view:
+        view = view[os.write(sink, view) :]
+
+
+# ---- keeping them aside -------------------------------------------------------------
+
+
+def set_aside() -> Streams:
+    """Take standard input and output for messages, until the process ends.
+
+    From now on, whatever reads standard input finds it empty, and whatever writes to
+    standard output writes to standard error: prints, other programs, C libraries.
+
+    Raises:
+        UsageError: One of them is closed.
+    """
+    try:
+        streams = Streams(os.dup(0), os.dup(1))
+    except OSError:
+        raise UsageError("standard input and output must be open") from None
+    _flush(sys.stdout)
+    nothing = os.open(os.devnull, os.O_RDWR)
+    os.dup2(nothing, 0)
+    try:
+        os.dup2(2, 1)
+    except OSError:
+        os.dup2(nothing, 1)  # standard error is closed
+    os.close(nothing)
+    sys.stdout = sys.stderr
+    return streams
 
 
 @contextmanager
-def _kept_aside() -> Iterator[tuple[int, int]]:
-    """The real input and output, which nobody else can reach meanwhile."""
-    sys.stdout.flush()
-    source, sink = os.dup(0), os.dup(1)
-    printed, sys.stdout = sys.stdout, sys.stderr
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)
-    os.close(nothing)
-    os.dup2(2, 1)
+def _kept_aside() -> Iterator[Streams]:
+    printed = sys.stdout
+    streams = set_aside()
     try:
-        yield source, sink
+        yield streams
     finally:
-        os.dup2(source, 0)
-        os.dup2(sink, 1)
-        os.close(source)
-        os.close(sink)
+        # What is still in its buffer was printed meanwhile, by whoever had kept it.
+        _flush(printed)
         sys.stdout = printed
+        os.dup2(streams.source, 0)
+        os.dup2(streams.sink, 1)
+        os.close(streams.source)
+        os.close(streams.sink)
 
 
-async def _lines(source: int, limit: int) -> AsyncIterator[bytes | TooLong]:
-    token = trio.lowlevel.current_trio_token()
-    room = threading.Semaphore(_AHEAD)
-    sender, receiver = trio.open_memory_channel[bytes](_AHEAD + 1)
-
-    def read() -> None:
-        # A daemon: nothing can wake it while the client keeps silent.
-        try:
-            while True:
-                room.acquire()
-                data = os.read(source, _CHUNK)
-                token.run_sync_soon(sender.send_nowait, data)
-                if not data:
-                    return
-        except (OSError, trio.RunFinishedError):
-            try:
-                token.run_sync_soon(sender.close)
-            except trio.RunFinishedError:
-                pass  # served to the end, and nobody is left to tell
-
-    threading.Thread(target=read, name="effectmcp stdin", daemon=True).start()
-    splitter = Splitter(limit)
-    async for data in receiver:
-        room.release()
-        if not data:
-            return
-        for line in splitter.feed(data):
-            yield line
-
-
-class _Writer:
-    """Writes lines, whole and in order, in a thread of its own."""
-
-    def __init__(self, sink: int) -> None:
-        self._sink = sink
-        self._queue: queue.Queue[tuple[bytes, trio.Event] | None] = queue.Queue()
-        self._token = trio.lowlevel.current_trio_token()
-        self._is_broken = False
-        self._thread = threading.Thread(
-            target=self._write, name="effectmcp stdout", daemon=True
-        )
-        self._thread.start()
-
-    async def send(self, line: bytes) -> None:
-        """Write a line; returns when it is written, so a slow client slows its calls."""
-        written = trio.Event()
-        self._queue.put((line, written))
-        await written.wait()
-
-    def close(self) -> None:
-        """Write what is left, and end."""
-        self._queue.put(None)
-        self._thread.join(timeout=1)
-
-    def _write(self) -> None:
-        while (item := self._queue.get()) is not None:
-            line, written = item
-            view = memoryview(line)
-            try:
-                while view and not self._is_broken:
-                    view = view[os.write(self._sink, view) :]
-            except OSError as exc:
-                # The client is gone; its end of input says so, too.
-                logger.info("standard output is closed: %s", exc)
-                self._is_broken = True
-            try:
-                self._token.run_sync_soon(written.set)
-            except trio.RunFinishedError:
-                return
+def _flush(stream: TextIO | None) -> None:
+    if stream is not None:
+        stream.flush()

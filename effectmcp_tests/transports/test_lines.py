@@ -1,0 +1,599 @@
+"""One message a line: how lines are cut, and how a channel is served."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+import trio
+from hypothesis import given
+from hypothesis import strategies as st
+
+from effectmcp import Flow, Log, Progress, Server, Step
+from effectmcp.server import Change
+from effectmcp.transports.lines import Limits, Splitter, TooLong, serve_lines
+
+JSON = Any
+
+META = {
+    "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+    "io.modelcontextprotocol/clientCapabilities": {"elicitation": {}},
+}
+
+# ---- Splitter ----
+
+LIMIT = 8
+
+
+def whole(data: bytes, limit: int) -> list[bytes | TooLong]:
+    """What should come of `data`, said in another way."""
+    lines = data.split(b"\n")
+    if not lines[-1]:
+        lines.pop()
+    return [TooLong() if len(line) > limit else line for line in lines]
+
+
+@given(
+    st.lists(st.text("ab\n", max_size=12).map(str.encode), max_size=8),
+    st.integers(0, 10),
+)
+def test_splitter_does_not_care_where_bytes_are_cut(
+    pieces: list[bytes], limit: int
+) -> None:
+    splitter = Splitter(limit)
+    found = [line for piece in pieces for line in splitter.feed(piece)]
+    assert found + splitter.end() == whole(b"".join(pieces), limit)
+
+
+@pytest.mark.parametrize("size", [LIMIT - 1, LIMIT])
+def test_splitter_line_within_the_limit(size: int) -> None:
+    assert Splitter(LIMIT).feed(b"x" * size + b"\n") == [b"x" * size]
+
+
+def test_splitter_line_above_the_limit() -> None:
+    splitter = Splitter(LIMIT)
+    assert splitter.feed(b"x" * (LIMIT + 1) + b"\n12345678\n") == [
+        TooLong(),
+        b"12345678",
+    ]
+
+
+def test_splitter_keeps_nothing_of_a_line_that_is_too_long() -> None:
+    splitter = Splitter(LIMIT)
+    for _ in range(100):
+        assert splitter.feed(b"xxxxx") == []
+    assert splitter._pieces == []
+    assert splitter.feed(b"\n") == [TooLong()]
+
+
+def test_splitter_end_gives_the_last_line_once() -> None:
+    splitter = Splitter(LIMIT)
+    assert splitter.end() == []
+    assert splitter.feed(b"a\nb") == [b"a"]
+    assert splitter.end() == [b"b"]
+    assert splitter.end() == []
+
+
+# ---- a channel ----
+
+
+class Client:
+    """The other end of a channel, in memory."""
+
+    def __init__(self) -> None:
+        self._lines, self._in = trio.open_memory_channel[bytes | TooLong](100)
+        self._answers: list[JSON] = []
+        self._news = trio.Event()
+        self.breaks: BaseException | None = None
+        self.goes = trio.Event()
+        self.goes.set()
+
+    async def send(self, line: bytes) -> None:
+        """What the server sends with."""
+        await self.goes.wait()
+        if self.breaks is not None:
+            raise self.breaks
+        assert line.endswith(b"\n")
+        assert line.count(b"\n") == 1
+        self._answers.append(json.loads(line))
+        self._news.set()
+
+    def put(self, *lines: bytes | TooLong) -> None:
+        for line in lines:
+            self._lines.send_nowait(line)
+
+    def ask(self, id_: JSON, method: str, **params: JSON) -> None:
+        meta = {**META, **params.pop("meta", {})}
+        self.say(id=id_, method=method, params={"_meta": meta, **params})
+
+    def call(self, id_: JSON, name: str, **params: JSON) -> None:
+        self.ask(id_, "tools/call", name=name, **params)
+
+    def cancel(self, id_: JSON) -> None:
+        params = {"requestId": id_, "reason": "changed my mind"}
+        self.say(method="notifications/cancelled", params=params)
+
+    def say(self, **message: JSON) -> None:
+        self.put(json.dumps({"jsonrpc": "2.0", **message}).encode())
+
+    async def get(self) -> JSON:
+        with trio.fail_after(60):
+            while not self._answers:
+                self._news = trio.Event()
+                await self._news.wait()
+        return self._answers.pop(0)
+
+    def rest(self) -> list[JSON]:
+        """What came and was not looked at yet."""
+        found, self._answers = self._answers, []
+        return found
+
+    def end(self) -> None:
+        self._lines.close()
+
+    async def lines(self) -> AsyncIterator[bytes | TooLong]:
+        async with self._in:
+            async for line in self._in:
+                yield line
+
+    def close(self) -> None:
+        self._lines.close()
+        self._in.close()
+
+
+class Kitchen:
+    """A server whose tools can be watched."""
+
+    def __init__(self) -> None:
+        self.app = Server("kitchen", version="1")
+        self.began: list[str] = []
+        self.ended: list[str] = []
+        for function in (self.quick, self.slow, self.tells):
+            self.app.tool(function)
+
+    def quick(self, name: str = "ann") -> str:
+        return f"hello {name}"
+
+    async def slow(self, name: str, seconds: float = 100) -> str:
+        self.began.append(name)
+        try:
+            await trio.sleep(seconds)
+        finally:
+            self.ended.append(name)
+        return f"{name} is done"
+
+    def tells(self) -> Flow[str]:
+        for done in (1, 2):
+            yield from Progress(done, 2)
+            yield from Log("info", f"at {done}")
+            yield from Step(trio.sleep, 1)
+        return "told"
+
+
+@asynccontextmanager
+async def talk(app: Server, **options: Any) -> AsyncIterator[Client]:
+    """A client of `app`; at the end its input ends, and the server's work with it."""
+    client = Client()
+    async with trio.open_nursery() as nursery:
+
+        async def serve() -> None:
+            await serve_lines(app, client.lines(), client.send, **options)
+
+        nursery.start_soon(serve)
+        yield client
+        client.end()
+    client.close()
+
+
+def text_of(message: JSON) -> str:
+    text: str = message["result"]["content"][0]["text"]
+    return text
+
+
+def problem_of(message: JSON) -> str:
+    assert message["error"]["code"] == -32600
+    problem: str = message["error"]["message"]
+    return problem
+
+
+async def settled(client: Client, probe: str = "probe") -> None:
+    """Wait until the server has seen everything that was sent so far."""
+    client.ask(probe, "server/discover")
+    assert (await client.get())["id"] == probe
+
+
+# ---- answers ----
+
+
+async def test_a_request_is_answered() -> None:
+    async with talk(Kitchen().app) as client:
+        client.call(1, "quick", arguments={"name": "bob"})
+        answer = await client.get()
+    assert (answer["id"], text_of(answer)) == (1, "hello bob")
+
+
+async def test_answers_come_as_they_are_ready(autojump_clock: Any) -> None:
+    async with talk(Kitchen().app) as client:
+        client.call(1, "slow", arguments={"name": "a", "seconds": 2})
+        client.call(2, "slow", arguments={"name": "b", "seconds": 1})
+        assert [(await client.get())["id"] for _ in "ab"] == [2, 1]
+
+
+async def test_empty_lines_and_other_notifications_are_passed_over() -> None:
+    async with talk(Kitchen().app) as client:
+        client.put(b"", b"  ", b"\r")
+        client.say(method="notifications/initialized")
+        client.say(method="notifications/of/the/future", params={"a": 1})
+        await settled(client)
+        assert client.rest() == []
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "id_"),
+    [
+        (b"{", -32700, None),
+        (b"\xff\xfe", -32700, None),
+        (b"[]", -32600, None),
+        (b'{"jsonrpc": "2.0", "id": 7}', -32600, 7),
+        (b'{"jsonrpc": "2.0", "id": null, "method": "ping"}', -32600, None),
+        (b'{"jsonrpc": "2.0", "id": 7, "result": {}}', -32600, 7),
+        (b'{"jsonrpc": "2.0", "id": "a", "method": "server/discover"}', -32602, "a"),
+    ],
+)
+async def test_malformed_lines_are_answered(
+    line: bytes, code: int, id_: str | int | None
+) -> None:
+    async with talk(Kitchen().app) as client:
+        client.put(line)
+        answer = await client.get()
+        assert answer["error"]["code"] == code
+        assert answer.get("id") == id_
+        await settled(client)
+
+
+async def test_a_line_that_is_too_long_is_answered() -> None:
+    async with talk(Kitchen().app, limits=Limits(line=1_000)) as client:
+        client.put(TooLong())
+        assert problem_of(await client.get()).endswith("at most 1,000 bytes")
+        await settled(client)
+
+
+async def test_what_runs_tells_of_itself_meanwhile(autojump_clock: Any) -> None:
+    """Progress carries the token of its request, so several can run side by side."""
+    async with talk(Kitchen().app) as client:
+        level = {"io.modelcontextprotocol/logLevel": "info"}
+        for id_ in (1, 2):
+            client.call(id_, "tells", meta={"progressToken": f"t{id_}", **level})
+        heard = [await client.get() for _ in range(10)]
+    for id_ in (1, 2):
+        mine = [
+            one["params"]["progress"]
+            for one in heard
+            if one.get("params", {}).get("progressToken") == f"t{id_}"
+        ]
+        assert mine == [1, 2]
+    assert [one["params"]["data"] for one in heard if "data" in one.get("params", {})]
+    assert {one["id"] for one in heard[-2:]} == {1, 2}
+
+
+# ---- cancellation ----
+
+
+async def test_a_cancelled_request_ends_unanswered(autojump_clock: Any) -> None:
+    kitchen = Kitchen()
+    async with talk(kitchen.app) as client:
+        client.call(1, "slow", arguments={"name": "a"})
+        await settled(client)
+        assert kitchen.began == ["a"]
+        client.cancel(1)
+        await settled(client, "again")
+        assert kitchen.ended == ["a"]
+    assert client.rest() == []
+
+
+async def test_a_request_is_cancelled_by_the_very_next_line() -> None:
+    kitchen = Kitchen()
+    async with talk(kitchen.app) as client:
+        client.call(1, "slow", arguments={"name": "a"})
+        client.cancel(1)
+        await settled(client)
+        assert client.rest() == []
+        assert kitchen.began == kitchen.ended
+
+
+@pytest.mark.parametrize("id_", ["1", 2, 1.0, None, True, [1], {"a": 1}])
+async def test_cancelling_what_is_not_running_does_nothing(
+    id_: JSON, autojump_clock: Any
+) -> None:
+    async with talk(Kitchen().app) as client:
+        client.call(1, "slow", arguments={"name": "a", "seconds": 3})
+        client.cancel(id_)
+        client.say(method="notifications/cancelled")
+        assert text_of(await client.get()) == "a is done"
+
+
+async def test_ids_that_only_look_alike_are_two(autojump_clock: Any) -> None:
+    async with talk(Kitchen().app) as client:
+        client.call(1, "slow", arguments={"name": "number", "seconds": 3})
+        client.call("1", "slow", arguments={"name": "text", "seconds": 3})
+        client.cancel("1")
+        answer = await client.get()
+        assert (answer["id"], text_of(answer)) == (1, "number is done")
+
+
+async def test_cancelling_what_is_over_does_nothing() -> None:
+    async with talk(Kitchen().app) as client:
+        client.call(1, "quick")
+        await client.get()
+        client.cancel(1)
+        client.call(1, "quick")
+        assert text_of(await client.get()) == "hello ann"
+
+
+async def test_what_ended_as_it_was_cancelled_is_not_answered() -> None:
+    """Nothing is sent for it, even where its last wait could not be cancelled."""
+    app = Server("shop")
+
+    @app.tool
+    async def stubborn() -> str:
+        with trio.CancelScope(shield=True):
+            await goes_on.wait()
+        return "done all the same"
+
+    goes_on = trio.Event()
+    async with talk(app) as client:
+        client.call(1, "stubborn")
+        client.cancel(1)
+        await settled(client)
+        goes_on.set()
+        await settled(client, "again")
+    assert client.rest() == []
+
+
+async def test_a_subscription_ends_unanswered_when_it_is_cancelled() -> None:
+    kitchen = Kitchen()
+    async with talk(kitchen.app) as client:
+        client.ask(1, "subscriptions/listen", notifications={"toolsListChanged": True})
+        assert (await client.get())["method"].endswith("acknowledged")
+        client.cancel(1)
+        await settled(client)
+        kitchen.app.changes.publish(Change("tools"))
+        await settled(client, "again")
+    assert client.rest() == []
+
+
+async def test_a_line_that_is_being_written_is_not_cut_off() -> None:
+    """Cancelling a request must not leave half a message on the channel."""
+    sent: list[bytes] = []
+    started, goes_on = trio.Event(), trio.Event()
+
+    async def send(line: bytes) -> None:
+        sent.append(line[:5])
+        started.set()
+        await goes_on.wait()
+        sent.append(line[5:])
+
+    client = Client()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(serve_lines, Kitchen().app, client.lines(), send)
+        client.call(1, "tells", meta={"progressToken": 1})
+        await started.wait()
+        client.cancel(1)
+        await trio.testing.wait_all_tasks_blocked()
+        goes_on.set()
+        client.end()
+    client.close()
+    assert json.loads(b"".join(sent))["method"] == "notifications/progress"
+
+
+# ---- too much at once ----
+
+
+async def test_an_id_that_is_running_is_refused(autojump_clock: Any) -> None:
+    async with talk(Kitchen().app) as client:
+        client.call(1, "slow", arguments={"name": "a", "seconds": 3})
+        client.call(1, "quick")
+        answer = await client.get()
+        assert answer["id"] == 1
+        assert problem_of(answer).endswith("this id is running")
+        assert text_of(await client.get()) == "a is done"
+
+
+async def test_one_request_too_many_waits_for_another_to_end(
+    autojump_clock: Any,
+) -> None:
+    kitchen = Kitchen()
+    async with talk(kitchen.app, limits=Limits(requests=2)) as client:
+        for name in "abcd":
+            client.call(name, "slow", arguments={"name": name, "seconds": 10})
+        await trio.sleep(5)
+        first = set(kitchen.began)
+        assert len(first) == 2
+        await trio.sleep(10)
+        assert len(kitchen.began) == 4
+        answers = {(await client.get())["id"] for _ in "abcd"}
+    assert answers == set("abcd")
+
+
+async def test_one_that_waits_can_be_cancelled(autojump_clock: Any) -> None:
+    """The server goes on reading, however much is running."""
+    kitchen = Kitchen()
+    async with talk(kitchen.app, limits=Limits(requests=1)) as client:
+        client.call(1, "slow", arguments={"name": "a", "seconds": 10})
+        await trio.sleep(1)
+        client.call(2, "slow", arguments={"name": "b"})
+        await trio.sleep(1)
+        client.cancel(2)
+        assert (await client.get())["id"] == 1
+        await settled(client)
+    assert kitchen.began == ["a"]
+
+
+async def test_more_than_may_wait_is_refused(autojump_clock: Any) -> None:
+    async with talk(Kitchen().app, limits=Limits(requests=1, waiting=1)) as client:
+        for name in "abc":
+            client.call(name, "slow", arguments={"name": name, "seconds": 1})
+        answer = await client.get()
+        assert answer["id"] == "c"
+        assert problem_of(answer).endswith("too many requests are running")
+        assert {(await client.get())["id"] for _ in "ab"} == {"a", "b"}
+
+
+async def test_the_end_is_seen_however_much_is_running(autojump_clock: Any) -> None:
+    kitchen = Kitchen()
+    async with talk(kitchen.app, limits=Limits(requests=1, grace=2)) as client:
+        for name in "abc":
+            client.call(name, "slow", arguments={"name": name})
+    assert trio.current_time() <= 3
+    assert kitchen.began == kitchen.ended
+
+
+# ---- the end ----
+
+
+async def test_what_runs_at_the_end_has_time_to_end(autojump_clock: Any) -> None:
+    kitchen = Kitchen()
+    client = Client()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(serve_lines, kitchen.app, client.lines(), client.send)
+        client.call(1, "slow", arguments={"name": "a", "seconds": 4})
+        client.call(2, "slow", arguments={"name": "b", "seconds": 6})
+        client.end()
+    assert kitchen.ended == ["a", "b"]
+    assert [one["id"] for one in client.rest()] == [1]
+    assert trio.current_time() == pytest.approx(5)
+    client.close()
+
+
+async def listen(client: Client, id_: JSON = "s") -> JSON:
+    client.ask(id_, "subscriptions/listen", notifications={"toolsListChanged": True})
+    return await client.get()
+
+
+async def test_subscriptions_end_gracefully(autojump_clock: Any) -> None:
+    app = Kitchen().app
+    client = Client()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(serve_lines, app, client.lines(), client.send)
+        await listen(client)
+        client.end()
+    told, answer = client.rest()
+    assert told["method"] == "notifications/cancelled"
+    assert (answer["id"], answer["result"]["resultType"]) == ("s", "complete")
+    assert trio.current_time() == 0
+    client.close()
+
+
+async def test_a_subscription_that_comes_with_the_end_does_not_delay_it(
+    autojump_clock: Any,
+) -> None:
+    async with talk(Kitchen().app) as client:
+        client.ask("s", "subscriptions/listen", notifications={})
+    assert trio.current_time() == 0
+
+
+async def test_one_channel_of_many_ends_alone(autojump_clock: Any) -> None:
+    """Those of others go on, and nobody waits for its own."""
+    app = Kitchen().app
+    async with talk(app, is_alone=False) as other:
+        await listen(other)
+        async with talk(app, is_alone=False) as client:
+            await listen(client)
+        assert client.rest() == other.rest() == []
+        app.changes.publish(Change("tools"))
+        assert (await other.get())["method"].endswith("tools/list_changed")
+    assert trio.current_time() == 0
+
+
+async def test_changes_are_told() -> None:
+    kitchen = Kitchen()
+    async with talk(kitchen.app) as client:
+        assert (await listen(client))["method"].endswith("acknowledged")
+        kitchen.app.remove(kitchen.app.tools["tells"])
+        told = await client.get()
+    assert told["method"] == "notifications/tools/list_changed"
+    assert told["params"]["_meta"]["io.modelcontextprotocol/subscriptionId"] == "s"
+
+
+# ---- a channel that breaks ----
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        BrokenPipeError("no reader"),
+        trio.BrokenResourceError("gone"),
+        trio.ClosedResourceError("closed"),
+    ],
+)
+async def test_a_client_that_is_gone_ends_it_all(
+    error: Exception, autojump_clock: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Without waiting for the end of its input, which may never come."""
+    kitchen = Kitchen()
+    client = Client()
+    caplog.set_level(logging.INFO)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(serve_lines, kitchen.app, client.lines(), client.send)
+        client.call(1, "slow", arguments={"name": "a"})
+        await settled(client)
+        client.breaks = error
+        client.ask(2, "server/discover")
+    assert kitchen.ended == ["a"]
+    assert trio.current_time() == 0
+    assert "the client is gone" in caplog.text
+    client.close()
+
+
+async def test_another_error_of_send_comes_out() -> None:
+    client = Client()
+    client.breaks = ZeroDivisionError("a bug")
+    client.call(1, "quick")
+    with pytest.raises(ExceptionGroup) as caught:
+        await serve_lines(Kitchen().app, client.lines(), client.send)
+    assert caught.value.subgroup(ZeroDivisionError) is not None
+    client.close()
+
+
+async def test_a_client_that_does_not_read_is_not_waited_for(
+    autojump_clock: Any,
+) -> None:
+    client = Client()
+    client.goes = trio.Event()
+    client.ask(1, "server/discover")
+    client.end()
+    await serve_lines(Kitchen().app, client.lines(), client.send)
+    assert trio.current_time() == pytest.approx(5)
+    client.close()
+
+
+# ---- hostile bytes ----
+
+MESSAGES = st.builds(
+    lambda id_, method, params: json.dumps(
+        {"jsonrpc": "2.0", "id": id_, "method": method, "params": params}
+    ).encode(),
+    st.one_of(st.integers(0, 3), st.sampled_from(["1", "", None])),
+    st.sampled_from(["server/discover", "tools/call", "nothing"]),
+    st.fixed_dictionaries({"_meta": st.sampled_from([META, {}]), "name": st.text()}),
+)
+
+
+@given(st.lists(st.one_of(st.binary(max_size=20), MESSAGES), max_size=10))
+def test_any_bytes_are_answered_or_ignored(lines: list[bytes]) -> None:
+    """Every line that comes back is a response, and the server is still there."""
+
+    async def main() -> None:
+        splitter = Splitter(4096)
+        async with talk(Kitchen().app) as client:
+            client.put(*splitter.feed(b"".join(line + b"\n" for line in lines)))
+            client.ask("last", "server/discover")
+        answers = client.rest()
+        assert all(("result" in one) != ("error" in one) for one in answers)
+        assert [one for one in answers if one.get("id") == "last"]
+
+    trio.run(main)
