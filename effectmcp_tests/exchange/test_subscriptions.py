@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from effectmcp import ProtocolError
+from effectmcp.exchange.subscriptions import Subscription, open_subscription
+from effectmcp.server import Change
+
+from ..wire import PREFIX, fits
+
+ALL: dict[str, Any] = {
+    "toolsListChanged": True,
+    "promptsListChanged": True,
+    "resourcesListChanged": True,
+    "resourceSubscriptions": ["shop://x"],
+}
+CHANGES = {
+    "toolsListChanged": Change("tools"),
+    "promptsListChanged": Change("prompts"),
+    "resourcesListChanged": Change("resources"),
+    "resourceSubscriptions": Change("resource", "shop://x"),
+}
+
+
+def opened(notifications: Any, id_: Any = "s") -> Subscription:
+    return open_subscription(id_, {"notifications": notifications})
+
+
+@pytest.mark.parametrize("flag", ALL)
+def test_subscription_tells_what_was_asked_for_and_no_more(flag: str) -> None:
+    subscription = opened({flag: ALL[flag]})
+    for other, change in CHANGES.items():
+        message = subscription.message(change)
+        assert (message is not None) == (other == flag)
+        if message is not None:
+            fits("ServerNotification", message)
+            assert message["params"]["_meta"] == {f"{PREFIX}subscriptionId": "s"}
+
+
+def test_subscription_on_the_wire() -> None:
+    subscription = opened(ALL, 0)
+    meta = {f"{PREFIX}subscriptionId": 0}
+    messages = [subscription.message(change) for change in CHANGES.values()]
+    assert [one and (one["method"], one["params"]) for one in messages] == [
+        ("notifications/tools/list_changed", {"_meta": meta}),
+        ("notifications/prompts/list_changed", {"_meta": meta}),
+        ("notifications/resources/list_changed", {"_meta": meta}),
+        ("notifications/resources/updated", {"_meta": meta, "uri": "shop://x"}),
+    ]
+
+
+def test_subscription_to_one_resource_is_not_to_another() -> None:
+    assert opened(ALL).message(Change("resource", "shop://y")) is None
+
+
+def test_end_is_no_message() -> None:
+    assert opened(ALL).message(Change("end")) is None
+
+
+def test_acknowledgement_says_what_will_be_told() -> None:
+    asked = {**ALL, "promptsListChanged": False, "later": True}
+    message = opened(asked).acknowledgement
+    fits("SubscriptionsAcknowledgedNotification", message)
+    assert message["params"]["notifications"] == {
+        "toolsListChanged": True,
+        "resourcesListChanged": True,
+        "resourceSubscriptions": ["shop://x"],
+    }
+    assert opened({}).acknowledgement["params"]["notifications"] == {}
+
+
+@pytest.mark.parametrize(
+    "notifications",
+    [
+        None,
+        [],
+        {"toolsListChanged": "yes"},
+        {"toolsListChanged": None},
+        {"resourcesListChanged": 1},
+        {"resourceSubscriptions": "shop://x"},
+        {"resourceSubscriptions": [5]},
+        {"resourceSubscriptions": ["x"] * 1_001},
+    ],
+    ids=lambda one: repr(one)[:40],
+)
+def test_filter_that_is_none(notifications: Any) -> None:
+    with pytest.raises(ProtocolError) as caught:
+        opened(notifications)
+    assert caught.value.code == -32602
+    with pytest.raises(ProtocolError):
+        open_subscription("s", {})
