@@ -1,0 +1,65 @@
+"""Inside of an asyncio program: messages come in on one queue, and go out on another.
+
+    python examples/embed_asyncio.py
+
+No transport is involved: the queues stand for whatever brings messages to you, such as a
+broker or a connection of your own. Calls run side by side.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from bookshop import app
+from bookshop_client import call, next_round, text_of
+
+from effectmcp.drivers.asyncio import handle, running
+from effectmcp.exchange.commands import Peer
+from effectmcp.transports.keys import ensure_keys
+
+Queue = asyncio.Queue[Any]
+
+
+async def serve(inbox: Queue, outbox: Queue) -> None:
+    """Answer what comes in, until that is None."""
+    async with running(app), asyncio.TaskGroup() as tasks:
+        while (message := await inbox.get()) is not None:
+            tasks.create_task(answer(message, outbox))
+
+
+async def answer(message: dict[str, Any], outbox: Queue) -> None:
+    """One message; cancel this task to suspend what it asked for."""
+    # Who asks is for you to say: a state that ann was given is of no use to bob.
+    peer = Peer(principal="ann")
+    # Progress and log messages go out as they come, and the response after them.
+    reply = await handle(app, message, peer, send=outbox.put)
+    if reply.message is not None:
+        await outbox.put(reply.message)
+
+
+async def buy(inbox: Queue, outbox: Queue) -> None:
+    """The client's side."""
+    message = call("order", {"title": "Dune"})
+    while True:
+        await inbox.put(message)
+        reply = await outbox.get()
+        following = next_round(message, reply)
+        if following is None:
+            break
+        for asked in reply["result"]["inputRequests"].values():
+            print("?", asked["params"]["message"])
+        message = following
+    print(text_of(reply))
+    await inbox.put(None)
+
+
+async def main() -> None:
+    # This is the only process, so a key of its own is enough to seal states with.
+    ensure_keys(app, is_alone=True)
+    inbox, outbox = Queue(), Queue()
+    await asyncio.gather(serve(inbox, outbox), buy(inbox, outbox))
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

@@ -1,0 +1,89 @@
+"""As a cloud function behind an HTTP gateway: no event loop, nothing kept between calls.
+
+    EFFECTMCP_STATE_KEYS=…      the same for all instances; make it with `effectmcp keygen`
+    handler: embed_lambda.handler
+
+    python examples/embed_lambda.py         plays the gateway, and a client
+
+The events are those of Amazon's API Gateway (HTTP API, payload 2.0); others differ in
+names only. Each round of a call may come to another instance.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+from bookshop import app
+from bookshop_client import HEADERS, call, next_round, text_of
+
+from effectmcp.drivers.sync import handle
+from effectmcp.protocol.jsonrpc import encode
+from effectmcp.transports.keys import ensure_keys
+from effectmcp.transports.web import Answer, Asked, Site, admit
+
+# Known by the gateway's name, so that pages that lead here by another get nothing.
+SITE = Site(path="/mcp", hosts=["shop.example"])
+
+# Once for each instance, when it is loaded.
+ensure_keys(app, is_alone=False)
+
+
+def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
+    """Answer one request."""
+    request = event["requestContext"]
+    http = request["http"]
+    peer = admit(
+        SITE,
+        Asked(
+            http["method"],
+            event["rawPath"],
+            event["headers"].items(),
+            peer=http["sourceIp"],
+        ),
+    )
+    if isinstance(peer, Answer):
+        return _response(peer)
+    body = event.get("body") or ""
+    message = base64.b64decode(body) if event.get("isBase64Encoded") else body
+    # Whatever `send=` would be told is dropped: a function cannot answer bit by bit.
+    reply = handle(app, message, peer)
+    if reply.message is None:
+        return _response(Answer(reply.status))
+    headers = (("Content-Type", "application/json"),)
+    return _response(Answer(reply.status, headers, encode(reply.message)))
+
+
+def _response(answer: Answer) -> dict[str, Any]:
+    return {
+        "statusCode": answer.status,
+        "headers": dict(answer.headers),
+        "body": answer.body.decode(),
+    }
+
+
+def main() -> None:
+    ensure_keys(app, is_alone=True)
+    message = call("order", {"title": "Dune"})
+    while True:
+        event = {
+            "version": "2.0",
+            "rawPath": "/mcp",
+            "headers": {"host": "shop.example", **HEADERS},
+            "requestContext": {"http": {"method": "POST", "sourceIp": "192.0.2.1"}},
+            "body": json.dumps(message),
+            "isBase64Encoded": False,
+        }
+        response = handler(event, None)
+        print(response["statusCode"], len(response["body"]), "bytes")
+        reply = json.loads(response["body"])
+        following = next_round(message, reply)
+        if following is None:
+            break
+        message = following
+    print(text_of(reply))
+
+
+if __name__ == "__main__":
+    main()

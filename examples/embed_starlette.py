@@ -1,0 +1,63 @@
+"""Inside of a Starlette application, beside its own pages. FastAPI takes it as well.
+
+    pip install starlette uvicorn
+    export EFFECTMCP_STATE_KEYS=$(effectmcp keygen)
+    python examples/embed_starlette.py [PORT]
+
+Any number of processes may serve it, as long as they share that key.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+
+import uvicorn
+from bookshop import app
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse
+from starlette.routing import Route
+
+from effectmcp.drivers.local import running
+from effectmcp.transports.asgi import application
+from effectmcp.transports.web import Site
+
+USERS = {"Bearer ann's token": "ann", "Bearer bob's token": "bob"}
+
+
+def authenticate(headers: Mapping[str, str]) -> str:
+    """Who is behind a token; a real one is looked up, or is a signed JWT."""
+    user = USERS.get(headers.get("authorization", ""))
+    if user is None:
+        raise PermissionError("sign in first")
+    return user
+
+
+@asynccontextmanager
+async def lifespan(host: Starlette) -> AsyncIterator[None]:
+    # What is mounted does not hear when its host begins and ends.
+    async with running(app):
+        yield
+
+
+async def home(request: Request) -> PlainTextResponse:
+    return PlainTextResponse("A bookshop. Its tools are at /mcp.\n")
+
+
+host = Starlette(
+    routes=[
+        Route("/", home),
+        # `Mount("/mcp", ...)` works, too, but Starlette redirects /mcp to /mcp/ then.
+        Route(
+            "/mcp", application(app, site=Site(path=None, authenticate=authenticate))
+        ),
+    ],
+    lifespan=lifespan,
+)
+
+if __name__ == "__main__":
+    port = int(sys.argv[1]) if len(sys.argv) > 1 else 8000
+    # Without a limit, uvicorn waits at its end for streams that last for ever.
+    uvicorn.run(host, port=port, timeout_graceful_shutdown=5)
