@@ -6,12 +6,16 @@ import argparse
 import logging
 import sys
 from collections.abc import Sequence
+from typing import Final
 
 from .. import __version__
 from ..errors import EffectMCPError
 from . import keygen, serve
 
 __all__ = ["main"]
+
+#: As shells have it: 128, and the number of SIGINT.
+_INTERRUPTED: Final = 130
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -36,8 +40,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         status: int = options.run(options)
     except EffectMCPError as exc:
-        print(f"effectmcp: {exc}", file=sys.stderr)
+        print("effectmcp:", " ".join(str(exc).split()), file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        return 130
+        return _INTERRUPTED
+    except BaseExceptionGroup as group:
+        if group.subgroup(KeyboardInterrupt) is None:
+            raise
+        return _INTERRUPTED
     return status

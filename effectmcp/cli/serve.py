@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
+from ..errors import UsageError
 from .target import load_app
+
+if TYPE_CHECKING:
+    from ssl import SSLContext
+
+    from ..server import Server
 
 __all__ = ["add"]
 
@@ -50,15 +57,83 @@ def add(parsers: Any) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
+    if options.http is not None:
+        _serve_http(options)
+        return 0
+    if options.workers != 1 or options.certificate is not None:
+        raise UsageError("--workers and --certificate are for --http HOST:PORT")
     import trio
 
-    if options.http is None:
-        from ..transports import stdio
+    from ..transports import stdio
 
-        trio.run(stdio.serve, load_app(options.target))
-        return 0
-    return _serve_http(options)
+    # First of all: a module may print when it is imported.
+    streams = stdio.set_aside()
+    trio.run(partial(stdio.serve, load_app(options.target), streams=streams))
+    return 0
 
 
-def _serve_http(options: argparse.Namespace) -> int:
-    raise NotImplementedError
+def _serve_http(options: argparse.Namespace) -> None:
+    import trio
+
+    from ..transports.web import Site, parse_address
+
+    host, port = parse_address(options.http)
+    if not options.path.startswith("/"):
+        raise UsageError(f"--path {options.path}: it begins with a /")
+    site = Site(
+        path=options.path, hosts=options.allow_host, origins=options.allow_origin
+    )
+    # Looked at before anything runs, and in the workers again.
+    context = _context(options.certificate, options.key)
+    if options.workers == 1:
+        app = load_app(options.target)
+        trio.run(partial(_serve_alone, app, host, port, site=site, ssl_context=context))
+    else:
+        of = options.target, options.workers, host, port
+        files = {"certificate": options.certificate, "key": options.key}
+        trio.run(partial(_serve_together, *of, site=site, **files))
+
+
+async def _serve_alone(app: Server, host: str, port: int, **options: Any) -> None:
+    from ..transports import http
+
+    try:
+        listeners = await http.open_listeners(host, port)
+    except OSError as exc:
+        raise _not_bound(host, port, exc) from None
+    await http.run(app, listeners=listeners, **options)
+
+
+async def _serve_together(
+    target: str, n: int, host: str, port: int, **options: Any
+) -> None:
+    from ..transports.workers import run_workers
+
+    try:
+        await run_workers(target, n, host, port, **options)
+    except ExceptionGroup as group:
+        exc: BaseException = group
+        while isinstance(exc, ExceptionGroup):
+            exc = exc.exceptions[0]
+        if not isinstance(exc, OSError):
+            raise
+        raise _not_bound(host, port, exc) from None
+
+
+def _not_bound(host: str, port: int, exc: OSError) -> UsageError:
+    return UsageError(f"cannot listen at {host}, port {port}: {exc.strerror or exc}")
+
+
+def _context(certificate: str | None, key: str | None) -> SSLContext | None:
+    if certificate is None:
+        if key is not None:
+            raise UsageError("--key belongs to a --certificate")
+        return None
+    import ssl
+
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    try:
+        context.load_cert_chain(certificate, key)
+    except OSError as exc:
+        raise UsageError(f"--certificate {certificate}: {exc}") from None
+    return context

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from ..engine.misuse import traced
 from ..errors import UsageError
 from ..server import Server
 
@@ -27,7 +28,10 @@ def load_app(target: str) -> Server:
     if not colon or "/" in name or "\\" in name or name.endswith(".py"):
         place, name = target, ""
     name = name or "app"
-    module = _load_file(Path(place)) if place.endswith(".py") else _load(place)
+    try:
+        module = _load_file(Path(place)) if place.endswith(".py") else _load(place)
+    except UsageError as exc:
+        raise traced(exc) from None  # a tool that cannot be offered, at this line
     found: Any = module
     for part in name.split("."):
         found = getattr(found, part, None)

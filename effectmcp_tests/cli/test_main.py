@@ -1,0 +1,113 @@
+"""The command: its subcommands, its errors, its exit status."""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+import effectmcp
+from effectmcp import UsageError
+from effectmcp.cli import keygen, main
+from effectmcp.state import Keys
+
+
+def raising(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
+    def run(options: argparse.Namespace) -> int:
+        raise error
+
+    monkeypatch.setattr(keygen, "_run", run)
+
+
+def test_keygen_prints_a_key(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["keygen"]) == main(["keygen"]) == 0
+    first, second = capsys.readouterr().out.split()
+    assert first != second
+    Keys(first, second)
+
+
+@pytest.mark.parametrize("flag", ["--version", "--help"])
+def test_flags_that_print(flag: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main([flag])
+    assert caught.value.code == 0
+    out = capsys.readouterr().out
+    assert (effectmcp.__version__ if flag == "--version" else "keygen") in out
+
+
+@pytest.mark.parametrize("argv", [[], ["nothing"], ["serve"]])
+def test_wrong_arguments(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(argv)
+    assert caught.value.code == 2
+    assert "usage: effectmcp" in capsys.readouterr().err
+
+
+def test_an_error_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    raising(monkeypatch, UsageError("one\n  two"))
+    assert main(["keygen"]) == 2
+    assert capsys.readouterr() == ("", "effectmcp: one two\n")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        KeyboardInterrupt(),
+        BaseExceptionGroup("of trio", [KeyboardInterrupt()]),
+        BaseExceptionGroup("", [BaseExceptionGroup("", [KeyboardInterrupt()])]),
+    ],
+)
+def test_ctrl_c_ends_it_quietly(
+    error: BaseException,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    raising(monkeypatch, error)
+    assert main(["keygen"]) == 130
+    assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(
+    "error", [ZeroDivisionError(), ExceptionGroup("", [ZeroDivisionError()])]
+)
+def test_a_bug_keeps_its_traceback(
+    error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    raising(monkeypatch, error)
+    with pytest.raises(type(error)):
+        main(["keygen"])
+
+
+# ---- as processes ----
+
+
+def run(*argv: str) -> Any:
+    return subprocess.run(
+        [sys.executable, "-W", "error", "-m", "effectmcp", *argv],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+def test_python_dash_m() -> None:
+    done = run("--version")
+    assert (done.returncode, done.stdout.strip()) == (0, effectmcp.__version__)
+    done = run("serve", "no_such_module")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == (
+        "effectmcp: there is no module 'no_such_module'; write module:app\n"
+    )
+    assert "usage: effectmcp " in run("--help").stdout
+
+
+def test_keygen_loads_no_event_loop() -> None:
+    code = "import sys; from effectmcp.cli import main; main(['keygen']);"
+    code += "print('trio' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout.split()[1] == "False"
