@@ -181,7 +181,7 @@ async def _together(
             nursery.cancel_scope.cancel()
 
     with scope or nullcontext():
-        async with trio.open_nursery(strict_exception_groups=False) as nursery:
+        async with trio.open_nursery() as nursery:
             for task in tasks:
                 nursery.start_soon(run, task)
     if errors:

@@ -338,6 +338,25 @@ def test_resource_is_read() -> None:
     assert found["contents"] == [{"uri": "shop://pages/7", "text": "page 7"}]
 
 
+def test_resource_and_prompt_that_fail(caplog: pytest.LogCaptureFixture) -> None:
+    app = Server("shop")
+
+    def failing() -> str:
+        raise OSError("secret")
+
+    app.prompt(failing)
+    app.resource("shop://x")(failing)
+    for method, params in (
+        ("prompts/get", {"name": "failing"}),
+        ("resources/read", {"uri": "shop://x"}),
+    ):
+        with caplog.at_level(logging.ERROR):
+            reply = send(app, method, params)
+        assert refused(reply) == (200, -32603)
+        assert "secret" not in str(reply.message)
+    assert caplog.text.count("OSError: secret") >= 2
+
+
 def test_resource_and_prompt_that_ask() -> None:
     app = Server("shop", keys=KEYS)
 
