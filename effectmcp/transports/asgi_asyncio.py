@@ -49,14 +49,13 @@ async def unless(gone: Doing, work: Doing, beside: Doing) -> None:
     assert task is not None
     cancellations = task.cancelling()
     others: list[asyncio.Task[None]] = []
-    is_over = is_gone = False
+    is_gone = False
 
     async def watch() -> None:
         nonlocal is_gone
         await gone()
-        if not is_over:
-            is_gone = True
-            task.cancel()
+        is_gone = True
+        task.cancel()
 
     def begin() -> None:
         others.extend([loop.create_task(watch()), loop.create_task(beside())])
@@ -70,7 +69,6 @@ async def unless(gone: Doing, work: Doing, beside: Doing) -> None:
         if not is_gone or task.cancelling() > cancellations + 1:
             raise
     finally:
-        is_over = True
         if is_gone:
             task.uncancel()
         beginning.cancel()

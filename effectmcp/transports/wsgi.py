@@ -127,10 +127,8 @@ class WSGIApplication:
             atexit.unregister(self.close)
 
     def _open(self) -> None:
-        if is_open(self.app):
-            return  # by the host, perhaps
         with self._lock:
-            if not is_open(self.app):
+            if not is_open(self.app):  # by the host, perhaps
                 self._opened.enter_context(running(self.app))
                 atexit.register(self.close)
 

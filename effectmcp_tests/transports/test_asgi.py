@@ -92,6 +92,7 @@ class Wire:
         self.gone = loop.Event()
         self.sent: list[Mapping[str, Any]] = []
         self.incoming: list[dict[str, Any]] = []
+        self.trailing: list[dict[str, Any]] = []
         self.leaves_at: bytes | None = None
         self.is_closed = False
 
@@ -122,6 +123,7 @@ class Wire:
         self.incoming += [
             {"type": "http.request", "body": body[:half], "more_body": True},
             {"type": "http.request", "body": body[half:]},
+            *self.trailing,
         ]
         raw = [(k.encode(), v.encode()) for k, v in (headers or {}).items()]
         whole = {
@@ -365,6 +367,46 @@ def test_a_host_that_raises_when_the_client_is_gone(loop: Loop) -> None:
 
     assert loop.run(main).sent == []
     assert suspended == ["endless"]
+
+
+def test_a_host_that_raises_at_a_comment(loop: Loop) -> None:
+    async def main() -> Wire:
+        wire = Wire(loop)
+        wire.is_closed = True
+        asgi = application(shop(), keep_alive=0.01)
+        return await wire.ask(asgi, call("pause", seconds=0.1))
+
+    assert loop.run(main).sent == []
+
+
+def test_a_host_that_has_more_to_say_than_a_disconnect(loop: Loop) -> None:
+    async def main() -> Wire:
+        wire = Wire(loop)
+        asgi = application(shop())
+        wire.trailing.append({"type": "http.request", "body": b""})
+        return await wire.ask(asgi, call("pause", seconds=0.01))
+
+    assert text_of(loop.run(main).json) == "awake"
+
+
+def test_a_comment_does_not_follow_the_response(loop: Loop) -> None:
+    """It may already wait for its turn when the last event is sent."""
+
+    async def main() -> Wire:
+        wire = Wire(loop)
+        original = wire.send
+
+        async def send(message: Mapping[str, Any]) -> None:
+            if b"awake" in message.get("body", b""):
+                await loop.sleep(0.1)
+            await original(message)
+
+        wire.send = send  # type: ignore[method-assign]
+        asgi = application(shop(), keep_alive=0.02)
+        return await wire.ask(asgi, call("pause", seconds=0.1))
+
+    (only,) = loop.run(main).events
+    assert text_of(only) == "awake"
 
 
 def test_a_disconnect_while_the_body_comes(loop: Loop) -> None:
