@@ -21,6 +21,8 @@ import base64
 import binascii
 import hmac
 import re
+import string
+from hashlib import sha256
 from typing import Final
 
 from attrs import define
@@ -29,7 +31,6 @@ from cryptography.hazmat.primitives.ciphers.aead import AESSIV
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from itsdangerous import Signer
-from itsdangerous.signer import SigningAlgorithm
 
 from ..errors import KeysError, StateError
 
@@ -47,8 +48,9 @@ _READABLE: Final = f"{FORMAT}r".encode()
 _TO_URL: Final = bytes.maketrans(b"+/", b"-_")
 _FROM_URL: Final = bytes.maketrans(b"-_", b"+/")
 
-# `\Z`, not `$`, which matches before a final newline.
-_TOKEN: Final = re.compile(r"([0-9A-Za-z][er][A-Za-z0-9_-]+)\.([A-Za-z0-9_-]{43})\Z")
+_ALPHABET: Final = (string.ascii_letters + string.digits + "-_").encode()
+#: Of a signature's 32 bytes.
+_SIGNATURE: Final = 43
 
 
 def make_key(entropy: bytes) -> str:
@@ -73,24 +75,27 @@ class Key:
     @classmethod
     def derive(cls, secret: bytes) -> Key:
         """The key whose subkeys come from `secret`, one a purpose."""
-        sign = _subkey(secret, b"sign", 32)
         return cls(
-            Signer(sign, sep=".", key_derivation="none", algorithm=_HMAC(sign)),
+            _Signer(_subkey(secret, b"sign", 32)),
             AESSIV(_subkey(secret, b"encrypt", 64)),
             _subkey(secret, b"bind", 32),
         )
 
 
-class _HMAC(SigningAlgorithm):
-    """HMAC-SHA-256 that has taken its key in: half the work for a text so short."""
+class _Signer(Signer):
+    """itsdangerous's, a third faster for texts so short; a test holds the two equal.
+
+    The key is taken in once, and base64 is written by one function instead of four.
+    """
 
     def __init__(self, key: bytes) -> None:
+        super().__init__(key, sep=".", key_derivation="none", digest_method=sha256)
         self._keyed = hmac.new(key, digestmod="sha256")
 
-    def get_signature(self, key: bytes, value: bytes) -> bytes:
+    def get_signature(self, value: str | bytes) -> bytes:
         mac = self._keyed.copy()
-        mac.update(value)
-        return mac.digest()
+        mac.update(value.encode() if isinstance(value, str) else value)
+        return _encode(mac.digest())
 
 
 def _subkey(secret: bytes, purpose: bytes, size: int) -> bytes:
@@ -135,8 +140,7 @@ class Keys:
         head = _READABLE if self.readable else _ENCRYPTED
         if not self.readable:
             data = key.cipher.encrypt(data, [head])
-        value = head + binascii.b2a_base64(data, newline=False).translate(_TO_URL)
-        return key.signer.sign(value.rstrip(b"=")).decode("ascii")
+        return key.signer.sign(head + _encode(data)).decode("ascii")
 
     def unwrap(self, token: str) -> tuple[bytes, Key]:
         """What `wrap` was given, and the key it was wrapped under.
@@ -144,10 +148,7 @@ class Keys:
         Raises:
             StateError: `malformed`, `format` or `forged`.
         """
-        match = _TOKEN.match(token)
-        if match is None:
-            raise StateError("malformed")
-        value, signature = match[1].encode(), match[2].encode()
+        value, signature = _split(token)
         head, body = value[:2], value[2:]
         if head != _READABLE and (head != _ENCRYPTED or self.readable):
             raise StateError("format")
@@ -157,6 +158,29 @@ class Keys:
             if hmac.compare_digest(key.signer.get_signature(value), signature):
                 return _open(key, head, body), key
         raise StateError("forged")
+
+
+def _split(token: str) -> tuple[bytes, bytes]:
+    """What is signed, and the signature, of a text that looks like a token."""
+    try:
+        text = token.encode("ascii")
+    except UnicodeEncodeError:
+        raise StateError("malformed") from None
+    value, _, signature = text.partition(b".")
+    if (
+        # One dot, and nothing else that base64url does not have.
+        text.translate(None, _ALPHABET) != b"."
+        or len(signature) != _SIGNATURE
+        or len(value) < 3
+        or not value[:1].isalnum()
+        or value[1:2] not in (b"e", b"r")
+    ):
+        raise StateError("malformed")
+    return value, signature
+
+
+def _encode(data: bytes) -> bytes:
+    return binascii.b2a_base64(data, newline=False).translate(_TO_URL).rstrip(b"=")
 
 
 def _open(key: Key, head: bytes, body: bytes) -> bytes:

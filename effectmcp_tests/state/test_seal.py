@@ -21,6 +21,7 @@ from effectmcp import UsageError
 from effectmcp.engine import Journal
 from effectmcp.errors import StateError, StateSizeError
 from effectmcp.state import Call, Claims, Keys, Sealer, codec, make_key, seal
+from effectmcp.state.claims import MAX_TIME
 from effectmcp.state.codec import INFLATED
 
 from .journals import CALL, STARTED, bomb, calls, claims, claims_of, entry
@@ -64,7 +65,7 @@ def test_open_gives_what_seal_was_given(
 ) -> None:
     sealer = attrs.evolve(READABLE if readable else SEALER, refuse_at=10**6)
     sealer = attrs.evolve(sealer, life=10**6, warn_at=10**6)
-    now = max(claims.started + age, 0)
+    now = min(max(claims.started + age, 0), MAX_TIME)
     token = sealer.seal(claims, call, now=now)
     opened = sealer.open(token, call, now=max(now, claims.started))
     assert opened == claims
