@@ -1,0 +1,95 @@
+"""Installs the suite once, runs it once for each server, and prints what came of it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import NoReturn
+
+import pytest
+from attrs import frozen
+
+from .servers import SERVERS, Server, serving
+from .suite import SCENARIOS, Suite, Unavailable, Verdict, install
+
+
+@frozen
+class Played:
+    """What came of running the suite against a server.
+
+    Attributes:
+        verdicts: By scenario.
+        was_running: Whether the server was still there at the end.
+        log: What it had logged until then.
+    """
+
+    verdicts: dict[str, Verdict]
+    was_running: bool
+    log: str
+
+
+PLAYED = pytest.StashKey[dict[str, Played]]()
+
+
+@pytest.fixture(scope="session")
+def suite() -> Iterator[Suite]:
+    """The suite, from the cache if there is one."""
+    cache = os.environ.get("EFFECTMCP_CONFORMANCE_CACHE")
+    with TemporaryDirectory(ignore_cleanup_errors=True) as temporary:
+        try:
+            installed = install(Path(cache or temporary).resolve())
+        except Unavailable as exc:
+            _do_without(exc)
+        yield installed
+
+
+@pytest.fixture(scope="session", params=SERVERS, ids=lambda one: one.name)
+def played(
+    request: pytest.FixtureRequest,
+    suite: Suite,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Played:
+    """The whole suite, played against one server."""
+    server: Server = request.param
+    try:
+        with serving(server) as served:
+            verdicts = suite.run(served.url, tmp_path_factory.mktemp(server.name))
+            found = Played(verdicts, served.is_running(), "".join(served.log))
+    except Unavailable as exc:
+        _do_without(exc)
+    request.config.stash.setdefault(PLAYED, {})[server.name] = found
+    return found
+
+
+def _do_without(reason: Unavailable) -> NoReturn:
+    if os.environ.get("CI") == "true":
+        pytest.fail(str(reason))
+    pytest.skip(str(reason))
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    """A line for each scenario, with a column for each server, and how many passed."""
+    columns = config.stash.get(PLAYED, {})
+    if not columns:
+        return
+    widths = [max(len(name), 4) + 2 for name in columns]
+    write = terminalreporter.write_line
+
+    def row(cells: list[str], title: str) -> None:
+        padded = (cell.ljust(width) for cell, width in zip(cells, widths, strict=True))
+        write("".join(padded) + title)
+
+    terminalreporter.section("conformance")
+    row([*columns], "")
+    for name in SCENARIOS:
+        passed = [one.verdicts[name].passed for one in columns.values()]
+        row(["ok" if is_ok else "FAIL" for is_ok in passed], name)
+    counts = [
+        sum(verdict.passed for verdict in one.verdicts.values())
+        for one in columns.values()
+    ]
+    row([f"{count}/{len(SCENARIOS)}" for count in counts], "scenarios passed")

@@ -1,0 +1,131 @@
+"""Servers as people run them: one command each, in a process of its own."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import queue
+import re
+import secrets
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from attrs import field, frozen
+
+from effectmcp.state import make_key
+
+from .suite import Unavailable
+
+__all__ = ["SERVERS", "Served", "Server", "serving"]
+
+ROOT: Final = Path(__file__).parents[2]
+HOSTED: Final = "effectmcp_tests.conformance.hosted:asgi"
+
+
+@frozen
+class Server:
+    """How a server is started.
+
+    Attributes:
+        name: What it is called in reports.
+        command: What follows `python -m`; the first is what has to be installed. Each
+            takes any free port, and logs which.
+    """
+
+    name: str
+    command: tuple[str, ...]
+
+
+SERVERS: Final = (
+    Server(
+        "effectmcp",
+        ("effectmcp", "serve", "examples/everything.py:app", "--http=127.0.0.1:0"),
+    ),
+    Server(
+        "uvicorn-asyncio",
+        ("uvicorn", "--loop=asyncio", "--host=127.0.0.1", "--port=0", HOSTED),
+    ),
+    Server(
+        "hypercorn-trio",
+        # No workers: this process serves, and there is no other that has to be stopped.
+        (
+            "hypercorn",
+            "--worker-class=trio",
+            "--workers=0",
+            "--bind=127.0.0.1:0",
+            HOSTED,
+        ),
+    ),
+)
+
+
+@frozen
+class Served:
+    """A server that is running.
+
+    Attributes:
+        url: Its address.
+        log: The lines of its standard error so far.
+    """
+
+    url: str
+    _process: subprocess.Popen[str]
+    log: list[str] = field(factory=list)
+
+    def is_running(self) -> bool:
+        """Whether it has not ended yet."""
+        return self._process.poll() is None
+
+
+@contextmanager
+def serving(server: Server) -> Iterator[Served]:
+    """Start a server, and stop it at the end of the block.
+
+    Raises:
+        Unavailable: It is not installed.
+    """
+    if importlib.util.find_spec(server.command[0]) is None:
+        raise Unavailable(f"{server.command[0]} is not installed")
+    keys = make_key(secrets.token_bytes(32))
+    with subprocess.Popen(
+        [sys.executable, "-m", *server.command],
+        cwd=ROOT,
+        env={**os.environ, "EFFECTMCP_STATE_KEYS": keys, "PYTHONUNBUFFERED": "1"},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        log: list[str] = []
+        ports: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        reader = threading.Thread(target=_read, args=(process, log, ports))
+        reader.start()
+        try:
+            port = ports.get(timeout=60)
+            assert port is not None, f"{server.name} does not start: {''.join(log)}"
+            yield Served(f"http://127.0.0.1:{port}/mcp", process, log)
+        finally:
+            process.terminate()
+            try:
+                process.wait(30)
+            except subprocess.TimeoutExpired:
+                process.kill()
+            reader.join()
+
+
+def _read(
+    process: subprocess.Popen[str],
+    log: list[str],
+    ports: queue.SimpleQueue[str | None],
+) -> None:
+    assert process.stderr is not None
+    for line in process.stderr:
+        log.append(line)
+        if found := re.search(r"http://127\.0\.0\.1:(\d+)", line):
+            ports.put(found[1])
+    ports.put(None)

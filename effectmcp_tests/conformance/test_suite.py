@@ -1,0 +1,55 @@
+"""What is pinned, and how checks are judged; the suite itself is not needed."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from .suite import HERE, Check, judge
+
+
+def check(status: str, id: str = "sep-1-answers") -> Check:
+    return {"id": id, "status": status, "description": "it answers"}
+
+
+@pytest.mark.parametrize(
+    "checks",
+    [
+        [check("SUCCESS")],
+        [check("SUCCESS"), check("INFO")],
+        [check("SUCCESS"), check("SKIPPED"), check("SUCCESS", "wire-schema-valid")],
+    ],
+)
+def test_judge_passes(checks: list[Check]) -> None:
+    assert judge(checks).passed
+
+
+@pytest.mark.parametrize(
+    ("checks", "note"),
+    [
+        ([check("SUCCESS"), check("FAILURE")], "FAILURE sep-1-answers: it answers"),
+        ([check("SUCCESS"), check("WARNING")], "WARNING sep-1-answers: it answers"),
+        ([check("SUCCESS"), check("MURKY")], "MURKY sep-1-answers"),
+        ([check("SUCCESS", "wire-schema-valid")], "nothing of its own"),
+        ([check("SKIPPED")], "nothing of its own"),
+        ([], "nothing of its own"),
+    ],
+)
+def test_judge_fails(checks: list[Check], note: str) -> None:
+    verdict = judge(checks)
+    assert not verdict.passed
+    assert note in verdict.note
+
+
+def test_the_lock_pins_everything_and_names_no_host() -> None:
+    """npm takes what it pins from whatever registry it is set up with."""
+    lock: Any = json.loads((HERE / "package-lock.json").read_text("utf-8"))
+    (root, *packages) = lock["packages"].values()
+    assert root["dependencies"] == {
+        "@modelcontextprotocol/conformance": "0.2.0-alpha.12"
+    }
+    for package in packages:
+        assert "resolved" not in package
+        assert package["integrity"].startswith("sha512-")
