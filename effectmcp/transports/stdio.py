@@ -107,18 +107,17 @@ def set_aside() -> Streams:
     Raises:
         UsageError: One of them is closed.
     """
-    try:
-        streams = Streams(os.dup(0), os.dup(1))
-    except OSError:
-        raise UsageError("standard input and output must be open") from None
-    _flush(sys.stdout)
+    if sys.__stdin__ is None or sys.__stdout__ is None:
+        raise UsageError("standard input and output must be open")
     nothing = os.open(os.devnull, os.O_RDWR)
+    if sys.__stderr__ is None:
+        os.dup2(nothing, 2)  # before its number is given to another file
+    streams = Streams(os.dup(0), os.dup(1))
+    _flush(sys.stdout)
     os.dup2(nothing, 0)
-    try:
-        os.dup2(2, 1)
-    except OSError:
-        os.dup2(nothing, 1)  # standard error is closed
-    os.close(nothing)
+    os.dup2(2, 1)
+    if nothing > 2:
+        os.close(nothing)
     sys.stdout = sys.stderr
     return streams
 
