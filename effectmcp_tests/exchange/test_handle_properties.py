@@ -1,0 +1,399 @@
+"""Whatever a client sends: one reply that the protocol knows, soon, and nothing raised."""
+
+from __future__ import annotations
+
+import enum
+import json
+import time
+from typing import Annotated, Any, Literal
+
+import attrs
+from hypothesis import given
+from hypothesis import strategies as st
+
+from effectmcp import (
+    Confirm,
+    Elicit,
+    ElicitUrl,
+    Flow,
+    Gather,
+    ListRoots,
+    Log,
+    Now,
+    Progress,
+    Sample,
+    Step,
+    ToolError,
+)
+from effectmcp.content import Audio, EmbeddedResource, Image, ResourceContents
+from effectmcp.drivers import sync
+from effectmcp.engine import SCRIPT, Answer, Question
+from effectmcp.exchange.commands import Peer, Reply
+from effectmcp.exchange.results import tool_failure
+from effectmcp.protocol.jsonrpc import Notification, Request, encode, read_message
+from effectmcp.protocol.methods import METHODS
+from effectmcp.schema import Header
+from effectmcp.server import Server
+
+from ..engine.programs import Program, Stmt, answer_of, handler_of, programs
+from ..wire import (
+    EVERYTHING,
+    KEYS,
+    PREFIX,
+    Wire,
+    call_params,
+    fits,
+    fits_reply,
+    headers_of,
+    meta,
+    on_wire,
+    refused,
+    request,
+    result,
+    send,
+    text_of,
+)
+
+#: Seconds that one reply may take, and none here comes near.
+LIMIT = 5
+
+
+class Colour(enum.Enum):
+    RED = "red"
+    BLUE = "blue"
+
+
+def make_app() -> Server:
+    """A server with one of everything."""
+    app = Server("shop", keys=KEYS, page_size=2, instructions="Ask.")
+
+    @app.tool
+    def find(region: Annotated[str, Header("Region")] = "", n: int = 1) -> list[str]:
+        return [region] * min(n, 3)
+
+    @app.tool
+    def order(title: str, data: Any = None) -> Flow[str]:
+        yield from Log("info", data)
+        name = yield from Elicit("Who?", str, key="who")
+        yield from Progress(1, 2, "Half.")
+        day, page = yield from Gather(Confirm("Sure?"), ElicitUrl("Pay", "https://x"))
+        model = yield from Sample(f"Thank {name}", key="model")
+        roots = yield from ListRoots(key="roots")
+        yield from Step(len, title)
+        return f"{name} {day} {page} {model.text} {len(roots)}"
+
+    @app.tool
+    def failing(how: Literal["tool", "bug"] = "tool") -> str:
+        raise ToolError("sold out") if how == "tool" else OSError("secret")
+
+    @app.tool(input_schema={"type": "object"})
+    def raw(**kwargs: Any) -> Any:
+        return kwargs
+
+    @app.tool
+    def blocks() -> Any:
+        held = ResourceContents("x", uri="shop://x")
+        return [Image(b"x"), Audio(b"x"), EmbeddedResource(held), "text"]
+
+    @app.prompt
+    def paint(colour: Colour, size: int | None = None, name: str = "") -> str:
+        return f"{colour} {size} {name}"
+
+    @app.prompt
+    def ask() -> Flow[str]:
+        yield from Now()
+        return (yield from Elicit("What?", str, key="what"))
+
+    @app.resource("shop://hello", ttl=5, scope="public")
+    def hello() -> bytes:
+        return b"hello"
+
+    @app.resource("shop://pages/{number}{?colour}")
+    def page(number: int, colour: Colour = Colour.RED) -> Any:
+        return {"number": number, "colour": colour}
+
+    @app.completion("paint", "name")
+    def names(text: str, context: dict[str, str]) -> list[str]:
+        return [text, *context]
+
+    return app
+
+
+APP = make_app()
+
+
+def _token(tool: str, arguments: Any) -> str:
+    reply = send(APP, "tools/call", {"name": tool, "arguments": arguments})
+    token: str = result(reply)["requestState"]
+    return token
+
+
+TOKEN = _token("order", {"title": "Dune"})
+
+# ---- requests, right and wrong ------------------------------------------------------
+
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
+anything = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | texts,
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3)
+    ),
+    max_leaves=8,
+)
+
+
+def likely(*values: Any) -> st.SearchStrategy[Any]:
+    """One of `values`, as a rule."""
+    return st.sampled_from(values) | st.sampled_from(values) | anything
+
+
+def params_of(**fields: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    """Params of which any may be missing, and others there."""
+    return st.builds(
+        lambda mine, others: {**others, **mine},
+        st.fixed_dictionaries({}, optional=fields),
+        st.dictionaries(texts, anything, max_size=1),
+    )
+
+
+metas = st.one_of(
+    st.just(meta()),
+    st.builds(
+        lambda right, wrong: {**right, **wrong},
+        st.just(meta()),
+        st.fixed_dictionaries(
+            {},
+            optional={
+                f"{PREFIX}protocolVersion": likely("v999.0.0"),
+                f"{PREFIX}clientCapabilities": likely(
+                    {}, {"elicitation": {}}, {"sampling": {}, "roots": {}}
+                ),
+                f"{PREFIX}clientInfo": likely({"name": "c", "version": "1"}),
+                f"{PREFIX}logLevel": likely("debug", "emergency"),
+                "progressToken": likely("t", 7),
+                "traceparent": likely("00-4bf9-00f0-01"),
+            },
+        ),
+    ),
+    anything,
+)
+answers = st.dictionaries(
+    st.sampled_from(["who", "confirm-1", "elicit_url-1", "model", "roots", "what"])
+    | texts,
+    likely(
+        {"action": "accept", "content": {"value": "Ann"}},
+        {"action": "accept"},
+        {"action": "decline"},
+        {"role": "assistant", "model": "m", "content": {"type": "text", "text": "x"}},
+        {"roots": [{"uri": "file:///x"}]},
+    ),
+    max_size=4,
+)
+arguments = (
+    st.dictionaries(
+        st.sampled_from(["region", "n", "title", "data", "how", "colour", "size"]),
+        likely("Dune", "tool", "bug", 2, "red", "3"),
+        max_size=3,
+    )
+    | anything
+)
+calls = params_of(
+    name=likely("find", "order", "failing", "raw", "blocks", "paint", "ask"),
+    uri=likely("shop://hello", "shop://pages/1", "shop://pages/x?colour=blue"),
+    arguments=arguments,
+    inputResponses=answers | anything,
+    requestState=likely(TOKEN, TOKEN[:-1], TOKEN + "x"),
+    cursor=likely(None, "W10"),
+    ref=likely(
+        {"type": "ref/prompt", "name": "paint"},
+        {"type": "ref/resource", "uri": "shop://pages/{number}{?colour}"},
+    ),
+    argument=st.fixed_dictionaries(
+        {"name": likely("colour", "name", "size"), "value": likely("", "r")}
+    )
+    | anything,
+    context=likely({"arguments": {"size": "3"}}),
+    notifications=likely(
+        {}, {"toolsListChanged": True}, {"resourceSubscriptions": ["shop://hello"]}
+    ),
+)
+methods = st.sampled_from([*METHODS, *METHODS, "initialize", "ping"]) | texts
+requests = st.builds(
+    lambda id_, method, params, said: {
+        "jsonrpc": "2.0",
+        "id": id_,
+        "method": method,
+        "params": {**params, "_meta": said},
+    },
+    st.integers(-(2**53) + 1, 2**53 - 1) | texts,
+    methods,
+    calls,
+    metas,
+)
+messages = requests | st.builds(
+    lambda right, wrong: {**right, **wrong},
+    requests,
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "jsonrpc": anything,
+            "id": anything,
+            "method": anything,
+            "params": anything,
+        },
+    ),
+)
+header_names = st.sampled_from(
+    ["mcp-protocol-version", "mcp-method", "mcp-name", "mcp-param-region"]
+)
+
+
+@st.composite
+def peers(draw: st.DrawFn, message: Any) -> Peer | None:
+    """No headers, those that go with `message`, or others."""
+    if draw(st.booleans()):
+        return None
+    headers: dict[str, Any] = {}
+    if isinstance(read_message(message), Request):
+        found: dict[str, Any] = headers_of(message)
+        headers = {name: one for name, one in found.items() if isinstance(one, str)}
+    changed = draw(st.dictionaries(header_names, texts | st.none(), max_size=1))
+    headers = {**headers, **changed}
+    return Peer(headers={k: one for k, one in headers.items() if one is not None})
+
+
+@given(messages, st.data(), st.sampled_from(["value", "text", "bytes"]))
+def test_any_message_gets_a_reply_that_fits(
+    message: Any, data: st.DataObject, form: str
+) -> None:
+    peer = data.draw(peers(message))
+    sent: Any = message if form == "value" else json.dumps(message)
+    _check(message, sent.encode() if form == "bytes" else sent, peer)
+
+
+@given(st.binary() | texts | anything.map(json.dumps) | anything)
+def test_anything_gets_a_reply_that_fits(message: Any) -> None:
+    _check(None, message, None)
+
+
+def _check(message: Any, sent: Any, peer: Peer | None) -> None:
+    heard: list[Any] = []
+    began = time.monotonic()
+    reply = sync.handle(APP, sent, peer, send=heard.append)
+    assert time.monotonic() - began < LIMIT
+    read = read_message(sent)
+    if isinstance(read, Notification):
+        assert (reply.message, reply.status) == (None, 202)
+        return
+    assert reply.message is not None
+    encode(reply.message)
+    assert reply.status in (200, 400, 404)
+    method = read.method if isinstance(read, Request) else None
+    if isinstance(read, Request):
+        assert reply.message["id"] == message["id"]
+    fits_reply(method, reply)
+    for notification in heard:
+        encode(notification)
+        fits("ServerNotification", notification)
+    assert "secret" not in str(reply.message)
+    if method is not None and method in METHODS and not METHODS[method].may_ask:
+        assert "input_required" not in str(reply.message.get("result", {}))
+
+
+# ---- headers ------------------------------------------------------------------------
+
+RIGHT: list[Wire] = [
+    request("server/discover"),
+    request("tools/list"),
+    request("tools/call", {"name": "find", "arguments": {"region": "eu"}}),
+    request("prompts/get", {"name": "ask"}),
+    request("resources/read", {"uri": "shop://hello"}),
+]
+
+
+@given(st.sampled_from(RIGHT), st.data())
+def test_headers_that_say_something_else(message: Wire, data: st.DataObject) -> None:
+    headers = headers_of(message)
+    region = message["params"].get("arguments", {}).get("region")
+    if region is not None:
+        headers["mcp-param-region"] = region
+    assert sync.handle(APP, message, Peer(headers=headers)).status == 200
+    name = data.draw(st.sampled_from(sorted(headers)))
+    wrong = data.draw(st.none() | texts | st.text("abc/\t =?", max_size=9))
+    if wrong is None:
+        del headers[name]
+    elif wrong.strip(" \t") == headers[name]:
+        return
+    else:
+        headers[name] = wrong
+    assert refused(sync.handle(APP, message, Peer(headers=headers))) == (400, -32020)
+
+
+# ---- flows --------------------------------------------------------------------------
+
+
+def settled(program: Program) -> Program:
+    """`program` without what differs from one call to the next."""
+    drawn = {"now": "share", "random": "share", "idempotency": "share"}
+    return tuple(
+        Stmt(
+            drawn.get(stmt.kind, stmt.kind),
+            stmt.label,
+            tuple(map(settled, stmt.blocks)),
+        )
+        for stmt in program
+    )
+
+
+def answer_on_wire(question: Wire) -> Wire:
+    """What `answer_of` says, to a question of which only the wire's form is known."""
+    if question["method"] == "sampling/createMessage":
+        effect: Any = Sample("?")
+    elif question["params"]["requestedSchema"]["properties"]:
+        effect = Elicit(question["params"]["message"], str)
+    else:
+        effect = Confirm(question["params"]["message"])
+    return on_wire(question, answer_of(Question("k", effect, ())))
+
+
+def served(app: Server) -> Wire:
+    """The end of a call of `tool`, round by round."""
+    said: Any = None
+    state: Any = None
+    for number in range(500):
+        params = call_params("tool", answers=said, state=state)
+        message = json.dumps(request("tools/call", params, id=number))
+        reply: Reply = sync.handle(app, message)
+        fits_reply("tools/call", reply)
+        found = result(reply)
+        if found["resultType"] == "complete":
+            return found
+        said = {key: answer_on_wire(one) for key, one in found["inputRequests"].items()}
+        state = found["requestState"]
+    raise AssertionError("five hundred rounds, and no end")
+
+
+@given(programs.map(settled))
+def test_flow_that_is_served_ends_as_one_that_is_played(program: Program) -> None:
+    handler = handler_of(program)
+    app = Server("shop", keys=KEYS)
+    # Caps are for clients that give up, which this one does not.
+    app.rules = attrs.evolve(app.rules, rounds=None, state_rounds=None)
+    app.tool(name="tool")(handler)
+    found = served(app)
+
+    def answer(question: Question) -> Answer:
+        return answer_of(question)
+
+    try:
+        played = sync.play(handler, answer=answer, rules=SCRIPT)
+    except Exception as exc:
+        expected = tool_failure(exc, "tool", EVERYTHING)
+        assert found["isError"] is True
+        assert text_of(found) == text_of(expected)
+    else:
+        assert found.get("structuredContent") == json.loads(json.dumps(played))
