@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from asyncio import Lock, sleep
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any, TypeAlias
 
 from attrs import frozen
 
-from ..drivers.asyncio import Send, handle
+from ..canonical import JSON
+from ..drivers.asyncio import handle
 from ..exchange.commands import Peer, Reply
 from ..server import Server
 
 __all__ = ["Begun", "Lock", "begin", "sleep", "unless"]
 
+Send: TypeAlias = Callable[[Mapping[str, JSON]], Awaitable[None]]
 Doing: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
 
 
