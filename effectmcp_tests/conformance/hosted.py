@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from effectmcp.cli.target import load_app
 from effectmcp.transports.asgi import application
-from examples.everything import app
 
 __all__ = ["asgi"]
 
-asgi = application(app)
+asgi = application(
+    load_app(str(Path(__file__).parents[2] / "examples" / "everything.py"))
+)
