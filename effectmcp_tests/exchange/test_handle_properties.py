@@ -160,26 +160,28 @@ def params_of(**fields: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     )
 
 
+wrong_metas = st.builds(
+    lambda right, wrong: {**right, **wrong},
+    st.just(meta()),
+    st.fixed_dictionaries(
+        {},
+        optional={
+            f"{PREFIX}protocolVersion": likely("v999.0.0"),
+            f"{PREFIX}clientCapabilities": likely(
+                {}, {"elicitation": {}}, {"sampling": {}, "roots": {}}
+            ),
+            f"{PREFIX}clientInfo": likely({"name": "c", "version": "1"}),
+            f"{PREFIX}logLevel": likely("debug", "emergency"),
+            "progressToken": likely("t", 7),
+            "traceparent": likely("00-4bf9-00f0-01"),
+        },
+    ),
+)
 metas = st.one_of(
     st.just(meta()),
-    st.builds(
-        lambda right, wrong: {**right, **wrong},
-        st.just(meta()),
-        st.fixed_dictionaries(
-            {},
-            optional={
-                f"{PREFIX}protocolVersion": likely("v999.0.0"),
-                f"{PREFIX}clientCapabilities": likely(
-                    {}, {"elicitation": {}}, {"sampling": {}, "roots": {}}
-                ),
-                f"{PREFIX}clientInfo": likely({"name": "c", "version": "1"}),
-                f"{PREFIX}logLevel": likely("debug", "emergency"),
-                "progressToken": likely("t", 7),
-                "traceparent": likely("00-4bf9-00f0-01"),
-            },
-        ),
-    ),
-    anything,
+    st.just(meta(log_level="debug", progressToken="t")),
+    st.just(meta({"elicitation": {}})),
+    st.just(meta({"sampling": {}, "roots": {}})),
 )
 answers = st.dictionaries(
     st.sampled_from(["who", "confirm-1", "elicit_url-1", "model", "roots", "what"])
@@ -201,51 +203,89 @@ arguments = (
     )
     | anything
 )
-calls = params_of(
-    name=likely("find", "order", "failing", "raw", "blocks", "paint", "ask"),
-    uri=likely("shop://hello", "shop://pages/1", "shop://pages/x?colour=blue"),
-    arguments=arguments,
-    inputResponses=answers | anything,
-    requestState=likely(TOKEN, TOKEN[:-1], TOKEN + "x"),
-    cursor=likely(None, "W10"),
-    ref=likely(
-        {"type": "ref/prompt", "name": "paint"},
-        {"type": "ref/resource", "uri": "shop://pages/{number}{?colour}"},
+answered = {
+    "inputResponses": answers | answers | anything,
+    "requestState": likely(TOKEN, TOKEN, TOKEN[:-1]),
+}
+of_order = st.fixed_dictionaries({"title": st.just("Dune")})
+
+#: What each method wants, more or less.
+PARAMS: dict[str, st.SearchStrategy[Any]] = {
+    "tools/call": st.one_of(
+        st.fixed_dictionaries(
+            {"name": likely("find", "failing", "raw", "blocks", "order")},
+            optional={"arguments": arguments, **answered},
+        ),
+        st.fixed_dictionaries(
+            {"name": st.just("order"), "arguments": of_order}, optional=answered
+        ),
     ),
-    argument=st.fixed_dictionaries(
-        {"name": likely("colour", "name", "size"), "value": likely("", "r")}
-    )
-    | anything,
-    context=likely({"arguments": {"size": "3"}}),
-    notifications=likely(
-        {}, {"toolsListChanged": True}, {"resourceSubscriptions": ["shop://hello"]}
+    "prompts/get": st.fixed_dictionaries(
+        {"name": likely("paint", "ask")}, optional={"arguments": arguments, **answered}
     ),
-)
-methods = st.sampled_from([*METHODS, *METHODS, "initialize", "ping"]) | texts
-requests = st.builds(
-    lambda id_, method, params, said: {
-        "jsonrpc": "2.0",
-        "id": id_,
-        "method": method,
-        "params": {**params, "_meta": said},
-    },
-    st.integers(-(2**53) + 1, 2**53 - 1) | texts,
-    methods,
-    calls,
-    metas,
-)
-messages = requests | st.builds(
-    lambda right, wrong: {**right, **wrong},
-    requests,
-    st.fixed_dictionaries(
-        {},
-        optional={
-            "jsonrpc": anything,
-            "id": anything,
-            "method": anything,
-            "params": anything,
+    "resources/read": st.fixed_dictionaries(
+        {"uri": likely("shop://hello", "shop://pages/1", "shop://pages/x?colour=blue")},
+        optional=answered,
+    ),
+    "completion/complete": params_of(
+        ref=likely(
+            {"type": "ref/prompt", "name": "paint"},
+            {"type": "ref/resource", "uri": "shop://pages/{number}{?colour}"},
+        ),
+        argument=st.fixed_dictionaries(
+            {"name": likely("colour", "name", "size"), "value": likely("", "r")}
+        )
+        | anything,
+        context=likely({"arguments": {"size": "3"}}),
+    ),
+    "subscriptions/listen": params_of(
+        notifications=likely(
+            {}, {"toolsListChanged": True}, {"resourceSubscriptions": ["shop://hello"]}
+        )
+    ),
+}
+of_lists = params_of(cursor=likely(None, "W10"))
+
+
+def aimed(method: str, said: st.SearchStrategy[Any] = metas) -> st.SearchStrategy[Any]:
+    """Requests for `method` that may well be answered."""
+    return st.builds(
+        lambda id_, params, said: {
+            "jsonrpc": "2.0",
+            "id": id_,
+            "method": method,
+            "params": {**params, "_meta": said},
         },
-    ),
+        st.integers(-(2**53) + 1, 2**53 - 1) | texts,
+        PARAMS.get(method, of_lists),
+        said,
+    )
+
+
+askable = st.sampled_from([name for name, one in METHODS.items() if one.may_ask])
+methods = st.sampled_from([*METHODS, "initialize", "ping"]) | texts
+requests = st.one_of(
+    askable.flatmap(aimed),
+    askable.flatmap(aimed),
+    methods.flatmap(aimed),
+    methods.flatmap(lambda method: aimed(method, wrong_metas | anything)),
+)
+messages = (
+    requests
+    | requests
+    | st.builds(
+        lambda right, wrong: {**right, **wrong},
+        requests,
+        st.fixed_dictionaries(
+            {},
+            optional={
+                "jsonrpc": anything,
+                "id": anything,
+                "method": anything,
+                "params": anything,
+            },
+        ),
+    )
 )
 header_names = st.sampled_from(
     ["mcp-protocol-version", "mcp-method", "mcp-name", "mcp-param-region"]
@@ -255,14 +295,15 @@ header_names = st.sampled_from(
 @st.composite
 def peers(draw: st.DrawFn, message: Any) -> Peer | None:
     """No headers, those that go with `message`, or others."""
-    if draw(st.booleans()):
+    how = draw(st.sampled_from(["pipe", "pipe", "right", "wrong"]))
+    if how == "pipe":
         return None
     headers: dict[str, Any] = {}
     if isinstance(read_message(message), Request):
         found: dict[str, Any] = headers_of(message)
         headers = {name: one for name, one in found.items() if isinstance(one, str)}
-    changed = draw(st.dictionaries(header_names, texts | st.none(), max_size=1))
-    headers = {**headers, **changed}
+    if how == "wrong":
+        headers |= draw(st.dictionaries(header_names, texts | st.none(), max_size=1))
     return Peer(headers={k: one for k, one in headers.items() if one is not None})
 
 
