@@ -61,19 +61,25 @@ def awaited(error: BaseException, running: object) -> BaseException:
     """What a coroutine raised, if a foreign await without its event loop raised it."""
     if (
         hasattr(running, "cr_frame")
-        and isinstance(error, RuntimeError)
+        and isinstance(error, (RuntimeError, AttributeError))
         and any(words in str(error) for words in _NO_LOOP)
     ):
-        known = UsageError(
-            f"{error}: a handler may await effects only. Wrap other awaits in Step(...)"
-        )
+        known = UsageError(f"{str(error).rstrip('.')}. {_EFFECTS_ONLY}")
         known.__cause__ = error
         return known
     return error
 
 
 #: What asyncio and trio say to an await outside of their loops.
-_NO_LOOP: Final = ("no running event loop", "must be called from async context")
+_NO_LOOP: Final = (
+    *("no running event loop", "no current event loop"),  # gather() says the latter
+    *("must be called from async context", "'RunContext' object has no attribute"),
+)
+
+_EFFECTS_ONLY: Final = (
+    "A handler may await effects only. Wrap other awaits in Step(...), and ask several"
+    " things at once with Gather(...)"
+)
 
 
 def text_of(effect: Effect[Any] | None) -> str | None:
@@ -104,10 +110,7 @@ def not_an_effect(node: Node, value: object) -> str:
     elif is_running(value):
         hint = "That is a flow. Write `yield from`, not `yield`"
     elif hasattr(node.running, "cr_frame"):
-        hint = (
-            "A handler may await effects only. Wrap other awaits in Step(...), and ask"
-            " several things at once with Gather(...)"
-        )
+        hint = _EFFECTS_ONLY
     elif callable(value):
         hint = "Write Step(function, ...) to call it and record the result"
     elif value is None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+from concurrent.futures import ThreadPoolExecutor
 from contextvars import Context
 from typing import Any
 
@@ -14,6 +15,7 @@ from effectmcp import (
     Elicit,
     Flow,
     ListRoots,
+    NotAnEffectError,
     Now,
     Sample,
     UsageError,
@@ -159,13 +161,53 @@ async def over_trio() -> bool:
     return await Confirm("Sure?")
 
 
-@pytest.mark.parametrize("handler", [over_asyncio, over_trio])
+async def over_a_nursery() -> bool:
+    async with trio.open_nursery():
+        return await Confirm("Sure?")
+
+
+async def over_gather() -> list[bool]:
+    asks = aask(), aask()
+    try:
+        return await asyncio.gather(*asks)
+    finally:
+        for one in asks:
+            one.close()
+
+
+def started(handler: Any) -> Any:
+    """What a run stops with in a thread of its own, which has no event loop."""
+    with ThreadPoolExecutor() as threads:
+        return threads.submit(run(handler).start).result()
+
+
+@pytest.mark.parametrize(
+    "handler", [over_asyncio, over_trio, over_a_nursery, over_gather]
+)
 def test_foreign_await_without_its_loop_is_explained(handler: Any) -> None:
-    stop = run(handler).start()
+    stop = started(handler)
     assert isinstance(stop, Raised)
     assert isinstance(stop.error, UsageError)
-    assert "a handler may await effects only" in str(stop.error)
-    assert isinstance(stop.error.__cause__, RuntimeError)
+    assert str(stop.error).endswith(
+        ". A handler may await effects only. Wrap other awaits in Step(...), and ask"
+        " several things at once with Gather(...)"
+    )
+    assert isinstance(stop.error.__cause__, (RuntimeError, AttributeError))
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_gather_of_asyncio_inside_of_its_loop_is_explained() -> None:
+    """There it makes tasks, which cannot perform effects either."""
+
+    async def main() -> Any:
+        asyncio.get_running_loop().set_exception_handler(lambda *_: None)
+        return run(over_gather).start()
+
+    stop = asyncio.run(main())
+    assert isinstance(stop, Raised)
+    assert isinstance(stop.error, NotAnEffectError)
+    assert "_GatheringFuture" in str(stop.error)
+    assert "ask several things at once with Gather(...)" in str(stop.error)
 
 
 def test_args_that_are_no_tuple_are_refused() -> None:
