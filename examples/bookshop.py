@@ -1,10 +1,15 @@
-"""The bookshop of the README: a tool that asks three questions and charges once."""
+"""The bookshop of the README: a tool that asks three questions and charges once.
+
+    effectmcp serve examples/bookshop.py:app
+"""
 
 from __future__ import annotations
 
 import datetime as dt
 
-from effectmcp import Confirm, Elicit, Flow, IdempotencyKey, step
+from effectmcp import Confirm, Elicit, Flow, IdempotencyKey, Server, step
+
+app = Server("bookshop", version="1.0")
 
 
 @step
@@ -13,6 +18,7 @@ def charge_card(title: str, name: str, key: str) -> str:
     return f"receipt {key[:6]} for {title!r}, to {name}"
 
 
+@app.tool
 def order(title: str) -> Flow[str]:
     """Order a book."""
     name = yield from Elicit("Who is it for?", str)
