@@ -1,0 +1,64 @@
+"""A search where the user is working, and words for clients that cannot be asked.
+
+    effectmcp serve examples/search.py:app
+
+The story of `search`: a server has no idea which project is open; the client has. So it
+asks for the roots, which disturbs nobody. A client that has none to offer gets a text that
+its user can do something about.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from effectmcp import ClientSupports, Elicit, Flow, ListRoots, Server, step
+
+app = Server("search", version="1.0")
+
+#: Stands for an index of everything, whoever works there.
+FILES: Final[Mapping[str, str]] = {
+    "file:///home/ann/repo-a/rounds.go": "func resume(token string)",
+    "file:///home/ann/repo-a/server.go": "func serve(port int)",
+    "file:///home/ann/repo-ab/rounds.go": "func resume(nothing string)",
+    "file:///home/ann/repo-b/main.py": "def resume(token):",
+}
+
+
+@app.tool(read_only=True)
+def search(text: str) -> Flow[str]:
+    """Search the projects that the user has open."""
+    roots = yield from ListRoots(key="client_roots", otherwise=None)
+    if roots is None:
+        return (
+            "This tool searches where you are working, but your client does not say"
+            " where that is. To use it:\n"
+            "1. Update to a client that offers roots\n"
+            "2. Open a project in it"
+        )
+    found = yield from find(text, [root.uri for root in roots])
+    return "\n".join(found) or f"Nothing here contains {text!r}."
+
+
+@step
+def find(text: str, places: list[str]) -> list[str]:
+    """The files below `places` that contain `text`."""
+    # With the slash: repo-ab is not in repo-a.
+    folders = tuple(place.rstrip("/") + "/" for place in places)
+    return [
+        uri
+        for uri, content in FILES.items()
+        if uri.startswith(folders) and text in content
+    ]
+
+
+@app.tool
+def answer(question: str) -> Flow[str]:
+    """Have the user answer a question."""
+    if not (yield from ClientSupports(Elicit)):
+        return (
+            "This tool requires a client that can ask its user. Please use one that"
+            " supports elicitation."
+        )
+    said = yield from Elicit(f"Please answer: {question}", str, key="user_answer")
+    return f"You answered: {said}"
