@@ -7,7 +7,7 @@ import logging
 import subprocess
 import sys
 import weakref
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
 import attrs
@@ -227,9 +227,13 @@ def play(handler: Callable[..., Any], end: str) -> str:
 
 
 @pytest.fixture(autouse=True)
-def _quiet(caplog: pytest.LogCaptureFixture) -> None:
+def _quiet(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
     # Exceptions while unwinding are logged, and these handlers raise many.
     caplog.set_level(logging.CRITICAL, logger="effectmcp.engine")
+    # Garbage is collected after each program, and what was here before is none.
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 def check(plan: list[tuple[str, list[str]]], end: str) -> None:
