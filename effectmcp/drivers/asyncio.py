@@ -59,6 +59,8 @@ async def handle(
             try:
                 outcome = await _obey(app, command, send)
             except (StepError, TimeoutError) as exc:
+                if isinstance(command, (Notify, Listen)):
+                    raise  # the transport's own
                 command = exchange.throw(exc)
             else:
                 command = exchange.send(outcome)

@@ -224,6 +224,8 @@ def handle(
             try:
                 outcome = _obey(app, command, send, run_async)
             except (StepError, TimeoutError) as exc:
+                if isinstance(command, (Notify, Listen)):
+                    raise  # the transport's own
                 command = exchange.throw(exc)
             else:
                 command = exchange.send(outcome)

@@ -121,6 +121,8 @@ class Begun:
                 try:
                     outcome = await _obey(self._app, command, send)
                 except (StepError, TimeoutError) as exc:
+                    if isinstance(command, (Notify, Listen)):
+                        raise  # the transport's own
                     command = exchange.throw(exc)
                 else:
                     command = exchange.send(outcome)

@@ -785,7 +785,8 @@ def test_cancelled_call_leaves_nothing(driver: Any) -> None:
 
 
 @each
-def test_client_that_cannot_be_sent_to(driver: Driver) -> None:
+@pytest.mark.parametrize("error", [BrokenPipeError, TimeoutError])
+def test_client_that_cannot_be_sent_to(driver: Driver, error: type[Exception]) -> None:
     """What the transport raises is its own affair; the flow is suspended."""
     log: list[str] = []
 
@@ -797,11 +798,13 @@ def test_client_that_cannot_be_sent_to(driver: Driver) -> None:
             log.append("unwound")
 
     def send(message: Mapping[str, Any]) -> None:
-        raise BrokenPipeError
+        raise error
 
-    with pytest.raises(BrokenPipeError):
+    with pytest.raises(error):
         driver.handle(serving(tool), call(log_level="info"), send)
     assert log == ["unwound"]
+    with pytest.raises(error):
+        driver.handle(Server("shop"), LISTEN, send)
 
 
 # ---- notifications ------------------------------------------------------------------
