@@ -14,7 +14,8 @@ The function is called once a round, with all answers so far and the state that 
 last; both travel sealed. An answer is what the client sent, checked against the form,
 and not of the form's own type: no class is remembered between rounds.
 
-To the engine each call is a step, recorded like any other, so nothing is called twice.
+To the engine each call is a step, recorded like any other, so nothing is called twice;
+but for the last one, whose result or exception goes where that of a plain function goes.
 """
 
 from __future__ import annotations
@@ -28,12 +29,13 @@ from types import UnionType
 from typing import Any, Final, TypeAlias, Union, get_args, get_origin
 
 import attrs
-from attrs import frozen
+from attrs import NOTHING, define, frozen
 
 from .canonical import JSON
 from .effects import (
     PROVIDED,
     Accepted,
+    Checkpoint,
     Confirm,
     Elicit,
     ElicitUrl,
@@ -66,7 +68,8 @@ class InputRequired:
     """A round's result: what to ask, and what to remember.
 
     Attributes:
-        requests: The questions, by a key of yours.
+        requests: The questions, by a key of yours; without any, the client just comes
+            back with the state.
         state: Any JSON value. It comes back as `Given.state`.
     """
 
@@ -133,10 +136,17 @@ _FIELDS: Final[Mapping[type[InputRequest[Any]], tuple[str, ...]]] = {
 _BY_NAME: Final = {class_.__name__: class_ for class_ in _FIELDS}
 
 
-def _write_request(request: InputRequest[Any]) -> JSON:
+def _write_request(key: object, request: InputRequest[Any]) -> JSON:
     class_ = type(request)
     if class_ not in _FIELDS:
         raise UsageError(f"InputRequired asks questions, and {request!r} is none")
+    if not isinstance(key, str):
+        raise UsageError(f"InputRequired({{{key!r}: ...}}): keys are texts")
+    if request.otherwise is not NOTHING or request.key not in (None, key):
+        raise UsageError(
+            f"{request!r}: in InputRequired, otherwise= is for you to decide when the"
+            f" answer is there, and the key is {key!r}"
+        )
     fields = {name: getattr(request, name) for name in _FIELDS[class_]}
     for name, value in fields.items():
         if isinstance(value, tuple):
@@ -145,11 +155,11 @@ def _write_request(request: InputRequest[Any]) -> JSON:
             fields[name] = dict(value)
     if isinstance(request, Elicit):
         fields["form"] = dict(request.spec.schema)
-    return [class_.__name__, fields]
+    return [key, class_.__name__, fields]
 
 
-def _read_request(key: str, written: JSON) -> InputRequest[Any]:
-    name, fields = written
+def _read_request(written: JSON) -> InputRequest[Any]:
+    key, name, fields = written
     class_: Any = _BY_NAME[name]
     request: InputRequest[Any] = class_(**fields, key=key)
     return request
@@ -187,9 +197,18 @@ def _read_answer(written: JSON) -> Answer:
 
 # ---- the flow -----------------------------------------------------------------------
 
-#: The arguments of the function, and where its result goes. A step runs in a copy of its
-#: flow's context, so this reaches it without being recorded.
-_CALL: Final[ContextVar[tuple[Mapping[str, Any], list[Any]]]] = ContextVar("call")
+
+@define
+class _Call:
+    """What a call is made with beside what identifies it, and how the last one ended."""
+
+    kwargs: Mapping[str, Any]
+    value: Any = None
+    error: Exception | None = None
+
+
+#: A step runs in a copy of its flow's context, so this reaches it without being recorded.
+_CALL: Final[ContextVar[_Call]] = ContextVar("call")
 
 
 def make_flow(
@@ -209,18 +228,21 @@ def make_flow(
         answers: dict[str, JSON] = {}
         state: JSON = None
         while True:
-            # The last result does not pass through the journal: nothing follows it.
-            results: list[Any] = []
-            _CALL.set((kwargs, results))
+            last = _Call(kwargs)
+            _CALL.set(last)
             asked = yield from call(answers, state)
             if asked is None:
-                return results[0]
+                if last.error is not None:
+                    raise last.error
+                return last.value
             requests, state = asked
+            if not requests:
+                yield from Checkpoint()
             found = yield from Gather.each(
-                Outcome(_read_request(key, one)) for key, one in requests.items()
+                Outcome(_read_request(one)) for one in requests
             )
-            written = map(_write_answer, found)
-            answers = {**answers, **dict(zip(requests, written, strict=True))}
+            for (key, *_), answer in zip(requests, found, strict=True):
+                answers = {**answers, key: _write_answer(answer)}
 
     return flow
 
@@ -233,20 +255,30 @@ def _make_call(
     ) -> dict[str, Any]:
         given = Given({key: _read_answer(one) for key, one in answers.items()}, state)
         mine = {} if parameter is None else {parameter: given}
-        return {**_CALL.get()[0], **provided, **mine}
+        return {**_CALL.get().kwargs, **provided, **mine}
 
+    # What ends the flow does not pass through the journal, as nothing follows it: a
+    # result may be anything that a plain function returns, and an exception is itself.
     def take(value: Any) -> JSON:
         if not isinstance(value, InputRequired):
-            _CALL.get()[1].append(value)
+            _CALL.get().value = value
             return None
-        requests = {key: _write_request(one) for key, one in value.requests.items()}
-        return [requests, value.state]
+        asked = [_write_request(key, one) for key, one in value.requests.items()]
+        return [asked, value.state]
 
     def call(answers: dict[str, JSON], state: JSON, **provided: Any) -> JSON:
-        return take(function(**arguments(answers, state, provided)))
+        try:
+            return take(function(**arguments(answers, state, provided)))
+        except Exception as exc:
+            _CALL.get().error = exc
+            return None
 
     async def acall(answers: dict[str, JSON], state: JSON, **provided: Any) -> JSON:
-        return take(await function(**arguments(answers, state, provided)))
+        try:
+            return take(await function(**arguments(answers, state, provided)))
+        except Exception as exc:
+            _CALL.get().error = exc
+            return None
 
     made: Any = acall if inspect.iscoroutinefunction(function) else call
     # What the lifespan provides to the function, it provides to the step.

@@ -22,7 +22,8 @@ from ..canonical import JSON
 from ..effects import LOG_LEVELS, CallerInfo, Effect
 from ..engine import Asked, Done, Failure, Raised, Returned
 from ..engine import Perform as Performing
-from ..errors import StateError, UsageError
+from ..errors import OutputError, StateError, UsageError
+from ..lowlevel import InputRequired
 from ..protocol.jsonrpc import Request, encode, notification
 from ..protocol.meta import Meta
 from ..protocol.modern import (
@@ -93,7 +94,7 @@ def call_feature(
     handler = feature.handler
     if handler.kind == "flow":
         flow = _Flow(context, feature, target, deadline)
-        return (yield from flow.run(arguments, kwargs))
+        return _checked((yield from flow.run(arguments, kwargs)), handler.name)
     if context.request.params.get("requestState") is not None:
         raise StateError("target")  # nothing that this function asked
     outcome = yield Invoke(
@@ -105,7 +106,18 @@ def call_feature(
     )
     if isinstance(outcome, Failure):
         raise outcome.error
-    return outcome.value
+    return _checked(outcome.value, handler.name)
+
+
+def _checked(value: Any, name: str) -> Any:
+    if isinstance(value, InputRequired):
+        # As a result it would show its state to everybody.
+        raise OutputError(
+            [
+                f"{name} asks, and is not annotated as one that does: -> ... | InputRequired"
+            ]
+        )
+    return value
 
 
 class _Flow:

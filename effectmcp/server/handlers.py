@@ -105,6 +105,13 @@ def make_handler(
             f"{name} is an async generator, which could not be replayed; write a plain"
             " generator, or an async function without yield"
         )
+    # Before its arguments: one that is not filled in would be taken for one of them.
+    parameter = given_parameter(function)
+    asks = parameter is not None or InputRequired in (returns, *get_args(returns))
+    if kind == "flow" and asks:
+        raise SchemaError(
+            f"{name} yields effects, so it has no use for Given and InputRequired"
+        )
     takes = _raw(function, schema, of) if schema is not None else input_of(function)
     provided = provided_names(function)
     if kind == "flow" and provided:
@@ -113,13 +120,8 @@ def make_handler(
             " each round, so it is provided with nothing. Take it in a step, or in a"
             " plain function"
         )
-    given = given_parameter(function)
-    if given is not None or InputRequired in (returns, *get_args(returns)):
-        if kind == "flow":
-            raise SchemaError(
-                f"{name} yields effects, so it has no use for Given and InputRequired"
-            )
-        function, kind = make_flow(function, given), "flow"
+    if asks:
+        function, kind = make_flow(function, parameter), "flow"
         provided, returns = {}, without(returns)
     return Handler(function, kind, name, takes, provided, returns)
 

@@ -166,7 +166,7 @@ async def over_a_nursery() -> bool:
         return await Confirm("Sure?")
 
 
-async def over_gather() -> list[bool]:
+async def over_gather() -> tuple[bool, bool]:
     asks = aask(), aask()
     try:
         return await asyncio.gather(*asks)
