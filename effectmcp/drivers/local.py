@@ -10,8 +10,8 @@ import datetime as dt
 import random
 import threading
 import uuid
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from contextvars import Context, copy_context
 from types import MappingProxyType
 from typing import Any, Final
@@ -35,6 +35,7 @@ __all__ = [
     "at_once",
     "job_of_invoke",
     "job_of_step",
+    "opened",
     "running",
 ]
 
@@ -182,11 +183,22 @@ class Mailbox:
 async def running(app: Server) -> AsyncIterator[None]:
     """Keep the server's lifespan open, on whichever loop this runs."""
     if app.lifespan is None:
-        yield
+        with opened(app, None):
+            yield
         return
     async with app.lifespan(app) as provided:
-        app.provided = NOTHING if provided is None else provided
-        try:
+        with opened(app, provided):
             yield
-        finally:
-            app.provided = NOTHING
+
+
+@contextmanager
+def opened(app: Server, provided: Mapping[Any, Any] | None) -> Iterator[None]:
+    """Give `app` what its lifespan provides, while that is open."""
+    app.provided = NOTHING if provided is None else provided
+    app.changes.is_over = False
+    app.is_running = True
+    try:
+        yield
+    finally:
+        app.is_running = False
+        app.provided = NOTHING

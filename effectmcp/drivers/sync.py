@@ -45,7 +45,7 @@ from ..exchange.commands import Perform as PerformAll
 from ..exchange.handle import handle as begin
 from ..protocol.jsonrpc import Request
 from ..server import Server
-from .local import NOTHING, Job, at_once, job_of_invoke, job_of_step
+from .local import NOTHING, Job, at_once, job_of_invoke, job_of_step, opened
 
 __all__ = ["advance", "handle", "perform", "play", "running"]
 
@@ -272,17 +272,14 @@ def running(app: Server) -> Iterator[None]:
         UsageError: It is an async one, and here is no event loop.
     """
     if app.lifespan is None:
-        yield
+        with opened(app, None):
+            yield
         return
-    opened: Any = app.lifespan(app)
-    if not hasattr(opened, "__enter__"):
+    manager: Any = app.lifespan(app)
+    if not hasattr(manager, "__enter__"):
         raise UsageError(
             f"the lifespan of {app!r} is async, and here is no event loop; write it with"
             " contextlib.contextmanager, or serve on trio or asyncio"
         )
-    with opened as provided:
-        app.provided = NOTHING if provided is None else provided
-        try:
-            yield
-        finally:
-            app.provided = NOTHING
+    with manager as provided, opened(app, provided):
+        yield

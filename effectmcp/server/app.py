@@ -122,7 +122,8 @@ class Server:
             }.items()
             if value is not None
         }
-        #: What the lifespan gave.
+        #: Whether somebody serves it, and what its lifespan gave then.
+        self.is_running = False
         self.provided: Provided = _EMPTY
         # Replaced, never changed: a request reads them while a thread adds a tool.
         self.tools: Mapping[str, Tool] = {}

@@ -36,9 +36,14 @@ Listener: TypeAlias = Callable[[Change], None]
 
 
 class Changes:
-    """Tells every listener of every change."""
+    """Tells every listener of every change.
+
+    Attributes:
+        is_over: Whether the end was told. Who listens afterwards is told it at once.
+    """
 
     def __init__(self) -> None:
+        self.is_over = False
         self._lock = threading.Lock()
         # Replaced, never changed: who publishes reads it without the lock.
         self._listeners: tuple[Listener, ...] = ()
@@ -47,6 +52,8 @@ class Changes:
         """Tell `listener` from now on. Call what is returned to end that."""
         with self._lock:
             self._listeners = (*self._listeners, listener)
+        if self.is_over:
+            listener(Change("end"))
 
         def end() -> None:
             with self._lock:
@@ -58,6 +65,8 @@ class Changes:
 
     def publish(self, change: Change) -> None:
         """Tell everybody who listens."""
+        if change.what == "end":
+            self.is_over = True  # before anybody is told, so that nobody falls between
         for listener in self._listeners:
             try:
                 listener(change)

@@ -14,15 +14,12 @@ from ..server import Server
 from .keys import VARIABLE, ensure_keys
 from .web import Site
 
-__all__ = ["EVERY_PATH", "check_open", "is_open", "prepare"]
+__all__ = ["EVERY_PATH", "check_open", "prepare"]
 
 logger = logging.getLogger("effectmcp.server")
 
 #: A host has routed already, so whatever comes here is meant.
 EVERY_PATH: Final = Site(path=None)
-
-#: What every server provides until somebody opens its lifespan.
-_UNOPENED: Final = Server("unopened").provided
 
 
 def prepare(app: Server) -> None:
@@ -41,18 +38,13 @@ def prepare(app: Server) -> None:
         )
 
 
-def is_open(app: Server) -> bool:
-    """Whether the server's lifespan is open, or has been."""
-    return app.lifespan is None or app.provided is not _UNOPENED
-
-
 def check_open(app: Server) -> None:
     """Hold the host to opening the lifespan.
 
     Raises:
         UsageError: It has not, and what to write.
     """
-    if not is_open(app):
+    if app.lifespan is not None and not app.is_running:
         raise UsageError(
             f"nobody opened the lifespan of {app!r}: applications that are mounted do"
             " not hear when their host begins and ends. In the host's own lifespan"

@@ -29,7 +29,7 @@ from ..canonical import JSON
 from ..drivers.sync import handle, running
 from ..protocol.jsonrpc import encode
 from ..server import Change, Server
-from .mounted import EVERY_PATH, is_open, prepare
+from .mounted import EVERY_PATH, prepare
 from .web import (
     JSON_TYPE,
     SSE_HEADERS,
@@ -128,7 +128,7 @@ class WSGIApplication:
 
     def _open(self) -> None:
         with self._lock:
-            if not is_open(self.app):  # by the host, perhaps
+            if not self.app.is_running:  # by the host, perhaps
                 self._opened.enter_context(running(self.app))
                 atexit.register(self.close)
 

@@ -59,3 +59,15 @@ def test_changes_from_many_threads() -> None:
         thread.join()
     assert len(heard) == 400
     assert len(changes._listeners) == 1
+
+
+def test_changes_are_over_for_whoever_comes_after_the_end() -> None:
+    """A subscription that begins while the server shuts down ends at once."""
+    changes = Changes()
+    changes.publish(Change("tools"))
+    assert not changes.is_over
+    changes.publish(Change("end"))
+    heard: list[Change] = []
+    changes.listen(heard.append)
+    assert changes.is_over
+    assert heard == [Change("end")]

@@ -654,7 +654,7 @@ def test_streams_end_with_the_lifespan(loop: Loop) -> None:
         )
 
     # `ask` needs what the lifespan opens; both begin at once.
-    app.provided = {}
+    app.is_running = True
     loop.run(main)
     assert [one.get("method") for one in wire.events] == [
         "notifications/subscriptions/acknowledged",
