@@ -52,15 +52,15 @@ from .effects import (
 from .errors import Declined, Dismissed, SchemaError, UsageError
 
 __all__ = [
-    "Answer",
     "Given",
+    "GivenAnswer",
     "InputRequired",
     "given_parameter",
     "make_flow",
     "without",
 ]
 
-Answer: TypeAlias = Accepted[Any] | Declined | Dismissed
+GivenAnswer: TypeAlias = Accepted[Any] | Declined | Dismissed
 
 
 @frozen
@@ -88,7 +88,7 @@ class Given:
         state: What the function gave last; at first `None`.
     """
 
-    answers: Mapping[str, Answer]
+    answers: Mapping[str, GivenAnswer]
     state: JSON = None
 
 
@@ -181,7 +181,7 @@ def _write_answer(answer: Any) -> JSON:
             return ["dismissed", None]
 
 
-def _read_answer(written: JSON) -> Answer:
+def _read_answer(written: JSON) -> GivenAnswer:
     match written:
         case ["sampled", fields]:
             return Accepted(Sampled(**fields))

@@ -21,7 +21,7 @@ from .fields import Field, make_check
 from .types import make_field
 from .validators import complaint
 
-__all__ = ["Form", "Unfit", "form", "form_of"]
+__all__ = ["VALUE", "Form", "Unfit", "form", "form_of"]
 
 T = TypeVar("T")
 C = TypeVar("C", bound=type)
