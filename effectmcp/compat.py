@@ -132,8 +132,13 @@ def awaits_effects(
     """
     if not inspect.iscoroutinefunction(function):
         raise SchemaError(f"{function!r} is no async function")
-    hints = typing.get_type_hints(function)
-    filled = [name for name, hint in hints.items() if hint is Context]
+    try:
+        hints = typing.get_type_hints(function)
+    except (NameError, TypeError):
+        hints = {}  # whoever looks closer says what is wrong
+    signature = inspect.signature(function)
+    filled = [name for name in signature.parameters if hints.get(name) is Context]
+    taken = [one for one in signature.parameters.values() if one.name not in filled]
 
     @functools.wraps(function)
     async def flow(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -141,11 +146,6 @@ def awaits_effects(
             kwargs.setdefault(name, Context())
         return await function(*args, **kwargs)
 
-    signature = inspect.signature(function)
-    flow.__signature__ = signature.replace(  # type: ignore[attr-defined]
-        parameters=[
-            one for name, one in signature.parameters.items() if name not in filled
-        ]
-    )
+    flow.__signature__ = signature.replace(parameters=taken)  # type: ignore[attr-defined]
     setattr(flow, FLOW_MARK, True)
     return flow

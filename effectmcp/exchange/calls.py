@@ -105,8 +105,21 @@ def call_feature(
         deadline=deadline,
     )
     if isinstance(outcome, Failure):
+        _explain(outcome.error, handler.name)
         raise outcome.error
     return _checked(outcome.value, handler.name)
+
+
+def _explain(error: Exception, name: str) -> None:
+    # An event loop that is yielded an effect throws what it says of that right there.
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    if trace is not None and trace.tb_frame.f_code is Effect.__await__.__code__:
+        raise UsageError(
+            f"{name} awaits effects, and is not marked as a function that does: write"
+            " @awaits_effects (from effectmcp.compat) above it"
+        ) from error
 
 
 def _checked(value: Any, name: str) -> Any:

@@ -334,7 +334,7 @@ async def test_serve_gives_the_streams_back(capfd: pytest.CaptureFixture[str]) -
         os.write(1, b"written\n")
         return "shouted"
 
-    with pipe_as_input(json.dumps(call("shout")).encode()):
+    with pipe_as_input(b"\n" + json.dumps(call("shout")).encode()):
         await stdio.serve(app)
     print("afterwards")
     out, err = capfd.readouterr()
