@@ -20,6 +20,7 @@ import pytest
 import trio
 
 from effectmcp import (
+    Caller,
     Detach,
     Elicit,
     FirstOf,
@@ -32,6 +33,7 @@ from effectmcp import (
     Random,
     Sleep,
     Step,
+    StepError,
     StepFailed,
     TimedOut,
     ToolError,
@@ -485,20 +487,41 @@ def test_step_that_fails(driver: Driver) -> None:
 
 @each_loop
 def test_step_that_takes_too_long(driver: Any) -> None:
-    @step(timeout=0.01, retries=1)
+    @step(timeout=0.01)
     async def wait() -> None:
-        tries.append(1)
         await driver.sleep_forever()
 
-    def tool() -> Flow[str]:
-        try:
-            yield from wait()
-        except TimeoutError as exc:
-            return f"timed out {len(tries)} times: {exc}"
-        return ""
+    @step(timeout=LIMIT)
+    async def impatient() -> None:
+        raise TimeoutError("its own")
 
+    def tool() -> Flow[list[str]]:
+        found = []
+        for one in (wait, impatient):
+            try:
+                yield from one()
+            except TimeoutError as exc:
+                found.append(str(exc))
+        return found
+
+    assert value_of(driver, tool) == ["it took longer than 0.01 seconds", "its own"]
+
+
+@each_loop
+def test_step_that_takes_too_long_is_tried_again(driver: Any) -> None:
     tries: list[int] = []
-    assert value_of(driver, tool).startswith("timed out 2 times")
+
+    @step(timeout=0.2, retries=1)
+    async def wait() -> int:
+        tries.append(1)
+        if len(tries) == 1:
+            await driver.sleep_forever()
+        return len(tries)
+
+    def tool() -> Flow[str]:
+        return str((yield from wait()))
+
+    assert value_of(driver, tool) == "2"
 
 
 @each_loop
@@ -507,7 +530,7 @@ def test_blocking_step_that_takes_too_long_is_tried_again(driver: Any) -> None:
     release = threading.Event()
     tries: list[int] = []
 
-    @step(timeout=0.05, retries=1)
+    @step(timeout=0.2, retries=1)
     def block() -> str:
         tries.append(1)
         if len(tries) == 1:
@@ -667,6 +690,18 @@ def test_first_of_what_cannot_be_performed_here(driver: Any) -> None:
         return (yield from FirstOf(Step(use_pool, 1), Step(use_pool, 2)))
 
     assert failure_of(driver, tool) == OPAQUE
+
+
+@each_loop
+def test_what_is_not_for_a_driver(driver: Any) -> None:
+    """The exchange answers `Caller` itself; a driver that is asked says so."""
+    context = contextvars.copy_context()
+
+    async def main() -> None:
+        with pytest.raises(StepError, match=r"Caller\(\) is nothing to perform here"):
+            await driver.driver._value(Server("shop"), Caller(), context)
+
+    driver.run(main)
 
 
 @pytest.mark.parametrize(
