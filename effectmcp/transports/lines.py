@@ -13,11 +13,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from functools import partial
 from typing import Final, TypeAlias
 
 import trio
-from attrs import define, field, frozen
+from attrs import field, frozen
 
 from ..canonical import JSON
 from ..drivers.trio import handle
@@ -106,13 +105,12 @@ class Splitter:
         return line
 
 
-@define(eq=False)
+@frozen(eq=False)
 class _Running:
     """A request that was not answered yet."""
 
     request: Request
     scope: trio.CancelScope = field(factory=trio.CancelScope)
-    was_told: bool = False
 
     @property
     def key(self) -> tuple[type, Id]:
@@ -167,9 +165,8 @@ class _Channel:
         try:
             with running.scope:
                 async with self._room:
-                    send = partial(self._tell, running)
                     reply = await handle(
-                        self.app, running.request, self.peer, send=send
+                        self.app, running.request, self.peer, send=self._send
                     )
         finally:
             # Whatever cancels it from here on comes too late.
@@ -191,15 +188,10 @@ class _Channel:
         """End what would never end by itself."""
         if is_alone:
             self.app.changes.publish(Change("end"))
+            return
         for running in self._running.values():
-            # One that has not been acknowledged may not have heard of the end, either.
             if running.request.method == "subscriptions/listen":
-                if not (is_alone and running.was_told):
-                    running.scope.cancel()
-
-    async def _tell(self, running: _Running, message: Mapping[str, JSON]) -> None:
-        await self._send(message)
-        running.was_told = True
+                running.scope.cancel()
 
     async def _refuse(self, id_: Id | None, problem: str) -> None:
         words = f"Invalid request: {problem}"
