@@ -88,12 +88,20 @@ def _is_content(annotation: Any, content: tuple[type, ...]) -> bool:
     if is_union(annotation):
         return all(_is_content(arg, content) for arg in args)
     if origin in (list, tuple) and args:
-        return all(arg is ... or _is_block(arg, content) for arg in args)
+        # With texts in between, as long as it is no list of texts alone, which is data.
+        parts = [part for arg in args if arg is not ... for part in _parts_of(arg)]
+        return any(_is_block(part, content) for part in parts) and all(
+            part is str or _is_block(part, content) for part in parts
+        )
     return annotation in _TEXT or _is_block(annotation, content)
 
 
-def _is_block(annotation: Any, content: tuple[type, ...]) -> bool:
+def _parts_of(annotation: Any) -> list[Any]:
     annotation, _ = unwrapped(annotation)
-    if is_union(annotation):
-        return all(_is_block(arg, content) for arg in get_args(annotation))
+    if not is_union(annotation):
+        return [annotation]
+    return [part for arg in get_args(annotation) for part in _parts_of(arg)]
+
+
+def _is_block(annotation: Any, content: tuple[type, ...]) -> bool:
     return isinstance(annotation, type) and issubclass(annotation, content)
