@@ -113,6 +113,7 @@ LEVEL: Final = 4
 BLOCK: Final = 64
 
 _TAG_NUMBERS: Final = {tag: number for number, tag in enumerate(TAGS)}
+_ACCEPTED: Final = _TAG_NUMBERS["accepted"]
 _KIND_NUMBERS: Final = {kind: number for number, kind in enumerate(KINDS)}
 #: Times (when the flow started, and from there on), four bindings, four counts.
 _HEADER: Final = struct.Struct(f">QII{f'{DIGEST_SIZE}s' * 4}IIII")
@@ -160,7 +161,24 @@ class _Writer:
         self.structure += _path_to_bytes(path + slash)
         self.structure += _key_to_bytes(key)
 
-    def entry(self, entry: Entry) -> None:
+    def entries(self, entries: tuple[Entry, ...]) -> None:
+        self.number(len(entries))
+        self.run(entries)
+
+    def run(self, entries: tuple[Entry, ...]) -> None:
+        # One loop and no call an entry, nearly all of which are short answers: this is
+        # most of what a long state costs.
+        structure, answers = self.structure, self.answers
+        for entry in entries:
+            payload = entry.payload
+            if entry.tag == "accepted" and (size := len(payload)) < 128:
+                structure += _answer_to_bytes(entry.key) + entry.shape + entry.render
+                answers.append(size)
+                answers += payload
+            else:
+                self._other(entry)
+
+    def _other(self, entry: Entry) -> None:
         structure, tag, payload = self.structure, entry.tag, entry.payload
         is_long = tag in DEFLATED and len(payload) > LONG
         structure.append(_TAG_NUMBERS[tag] | (_LONG_BIT if is_long else 0))
@@ -177,11 +195,6 @@ class _Writer:
             self.number(len(entry.branches))
             for branch in entry.branches:
                 self.entries(branch)
-
-    def entries(self, entries: tuple[Entry, ...]) -> None:
-        self.number(len(entries))
-        for entry in entries:
-            self.entry(entry)
 
     def whole(self) -> bytes:
         answers, private = self.answers, self.private
@@ -256,13 +269,18 @@ def _pack_more(writer: _Writer, claims: Claims) -> None:
     writer.number(len(journal.pool))
     for pooled in journal.pool:
         writer.structure += _path_to_bytes(pooled.path)
-        writer.entry(pooled.entry)
+        writer.run((pooled.entry,))
     writer.number(journal.restart is not None)
     if journal.restart is not None:
         _put_bytes(writer.private, journal.restart)
 
 
 # Keys and paths are few and come again in every round of every flow.
+@lru_cache(maxsize=4096)
+def _answer_to_bytes(key: str) -> bytes:
+    return bytes([_ACCEPTED]) + _key_to_bytes(key)
+
+
 @lru_cache(maxsize=4096)
 def _key_to_bytes(key: str) -> bytes:
     out = bytearray()
@@ -418,32 +436,51 @@ class _Unpacker:
         return value
 
     def entry(self) -> Entry:
-        structure = self.structure
-        number, kind, ordinal, shape, render = _ENTRY.unpack_from(
-            structure.data, structure.at
-        )
-        if kind != _EXPLICIT and ordinal < 128:
-            # Nearly every entry: the general way below costs three times as much.
-            key = _own_key(kind, ordinal)
-            structure.at += _ENTRY.size
-        else:
-            structure.at += 1
-            key = structure.key()
-            shape, render = structure.raw(4), structure.raw(8)
+        return self.run(1)[0]
+
+    def entries(self) -> tuple[Entry, ...]:
+        return tuple(self.run(self.structure.number()))
+
+    def run(self, count: int) -> list[Entry]:
+        # One loop and no call an entry, nearly all of which are short answers: this is
+        # most of what a long state costs.
+        structure, answers = self.structure, self.answers
+        data, written = structure.data, answers.data
+        found = []
+        for _ in range(count):
+            number, kind, ordinal, shape, render = _ENTRY.unpack_from(
+                data, structure.at
+            )
+            if kind != _EXPLICIT and ordinal < 128:
+                # Nearly every entry: the general way below costs three times as much.
+                key = _own_key(kind, ordinal)
+                structure.at += _ENTRY.size
+            else:
+                structure.at += 1
+                key = structure.key()
+                shape, render = structure.raw(4), structure.raw(8)
+            if number == _ACCEPTED and (size := written[answers.at]) < 128:
+                start = answers.at + 1
+                answers.at = end = start + size
+                found.append(Entry(key, shape, render, "accepted", written[start:end]))
+            else:
+                found.append(self._other(number, key, shape, render))
+        return found
+
+    def _other(self, number: int, key: str, shape: bytes, render: bytes) -> Entry:
         tag = TAGS[number & ~_LONG_BIT]
         if number & _LONG_BIT:
             payload = self._inflate(self.whole.bytes())
         elif tag in DEFLATED:
             payload = self.answers.bytes()
         elif tag in KNOWN:
-            payload = structure.bytes()
+            payload = self.structure.bytes()
         elif tag in EMPTY:
             payload = b"null"
         else:
             payload = self.private.bytes()
-        if tag == "gather":
-            return Entry(key, shape, render, tag, payload, self.branches())
-        return Entry(key, shape, render, tag, payload)
+        branches = self.branches() if tag == "gather" else ()
+        return Entry(key, shape, render, tag, payload, branches)
 
     def branches(self) -> tuple[tuple[Entry, ...], ...]:
         # By a count of our own: how much recursion Python has left is the caller's.
@@ -453,9 +490,6 @@ class _Unpacker:
         branches = tuple(self.structure.many(self.entries))
         self._depth -= 1
         return branches
-
-    def entries(self) -> tuple[Entry, ...]:
-        return tuple(self.structure.many(self.entry))
 
     def asking(self) -> Asking:
         structure = self.structure
