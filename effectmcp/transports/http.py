@@ -148,11 +148,9 @@ async def serve(
     if listeners is None:
         listeners = await open_listeners(host, port)
     if ssl_context is not None:
-        listeners = [
-            # Browsers and most libraries close without a goodbye.
-            trio.SSLListener(one, ssl_context, https_compatible=True)
-            for one in listeners
-        ]
+        # Not `https_compatible`, which says no goodbye: an old client could not tell an
+        # answer from its first half. A client that says none is gone, and that is all.
+        listeners = [trio.SSLListener(one, ssl_context) for one in listeners]
     shutdown = trio.Event() if shutdown is None else shutdown
     site = Site() if site is None else site
     serving = _Serving(app, site, limits)
@@ -440,6 +438,11 @@ class _Connection:
         assert isinstance(event, h11.Request)
         if len(event.headers) > limits.headers:
             raise h11.RemoteProtocolError("too many headers", error_status_hint=431)
+        names = {name for name, _ in event.headers}
+        if b"content-length" in names and b"transfer-encoding" in names:
+            # h11 believes the second. A proxy in front of us may believe the first, and
+            # take for a body what is a request here (RFC 9112, section 6.3).
+            raise h11.RemoteProtocolError("two lengths")
         return event
 
     async def _body(self, request: h11.Request) -> bytes:
@@ -597,9 +600,6 @@ class _Connection:
         """Send a part of a stream; with `fields`, the first one."""
         head = b"" if fields is None else self._open(200, (*SSE_HEADERS, *fields))
         await self._write(head + self._encode(h11.Data(data=data)))
-        if self._serving.is_closing:
-            # A subscription that begins this late has not heard of the end.
-            self._serving.app.changes.publish(Change("end"))
         self._scope.deadline = math.inf
 
     async def send_reply(self, reply: Reply, fields: Fields) -> None:
@@ -639,7 +639,11 @@ class _Events:
         Of a call that tells nothing it makes a stream: what is between us and the client
         would think the connection dead.
         """
-        if trio.current_time() >= self.quiet_until:
+        if trio.current_time() < self.quiet_until:
+            return
+        if self._lock.locked():  # the client is slow, but it is not quiet
+            self.quiet_until = trio.current_time() + self._quiet
+        else:
             await self._send(KEEP_ALIVE)
 
     async def _send(self, data: bytes) -> None:
