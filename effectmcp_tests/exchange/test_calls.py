@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import gc
 import logging
 import weakref
@@ -38,6 +39,7 @@ from effectmcp.drivers import sync
 from effectmcp.engine import Done, Failure
 from effectmcp.exchange.commands import Invoke, Notify, Peer, Perform, Reply
 from effectmcp.exchange.handle import handle
+from effectmcp.lowlevel import InputRequired
 from effectmcp.server import Event, RoundBegan, RoundEnded, Salvaged, Server
 
 from ..wire import (
@@ -240,6 +242,18 @@ def test_round_with_answers_that_are_no_map() -> None:
     assert refused(call(app, "tool", answers=[1])) == (200, -32602)
     params = {"name": "tool", "inputResponses": None}
     interim(send(app, "tools/call", params))
+
+
+@pytest.mark.parametrize("method", ["tools/list", "prompts/list", "server/discover"])
+def test_round_of_a_method_that_may_not_ask(method: str) -> None:
+    """Answers and a state say nothing to it."""
+    app = serving(ask_name)
+    app.prompt(ask_name)
+    asked = interim(call(app, "tool"))
+    more = {"inputResponses": {}, "requestState": asked["requestState"]}
+    reply = send(app, method, more)
+    fits_reply(method, reply)
+    assert result(reply)["resultType"] == "complete"
 
 
 def test_round_with_an_answer_nested_too_deep() -> None:
@@ -836,6 +850,41 @@ def test_observer_that_fails(caplog: pytest.LogCaptureFixture) -> None:
 
 
 # ---- odds and ends ------------------------------------------------------------------
+
+
+def test_async_function_that_awaits_effects_unmarked(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """It is told what to write; what else goes wrong in one is its own."""
+
+    async def unmarked() -> str:
+        return await Elicit("Who?", str)
+
+    async def failing() -> str:
+        raise RuntimeError("of its own")
+
+    for function, words in ((unmarked, "@awaits_effects"), (failing, "of its own")):
+        message = request("tools/call", {"name": "tool"})
+        with caplog.at_level(logging.ERROR):
+            reply = sync.handle(serving(function), message, run_async=asyncio.run)
+        assert complete(reply)["isError"] is True
+        assert words in caplog.text
+        caplog.clear()
+
+
+def test_questions_of_a_function_that_is_not_annotated_so(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """As a result it would show its state to everybody."""
+
+    def tool() -> Any:
+        return InputRequired({}, state="secret")
+
+    with caplog.at_level(logging.ERROR):
+        found = complete(call(serving(tool), "tool"))
+    assert found["isError"] is True
+    assert "secret" not in str(found)
+    assert "is not annotated as one that does" in caplog.text
 
 
 def test_sleep_after_detach_waits() -> None:

@@ -72,3 +72,12 @@ def test_changes_are_over_for_whoever_comes_after_the_end() -> None:
     heard: list[Change] = []
     changes.listen(heard.append)
     assert heard == [Change("end")]
+
+
+def test_changes_after_the_end() -> None:
+    """Who listens only then hears of it at once, and waits for nothing."""
+    changes = Changes()
+    changes.publish(Change("end"))
+    heard: list[Change] = []
+    changes.listen(heard.append)
+    assert heard == [Change("end")]
