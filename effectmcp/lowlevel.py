@@ -69,7 +69,7 @@ class InputRequired:
 
     Attributes:
         requests: The questions, by a key of yours; without any, the client just comes
-            back with the state.
+            back with the state, which it does twice a call.
         state: Any JSON value. It comes back as `Given.state`.
     """
 
