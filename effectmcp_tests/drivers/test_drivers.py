@@ -397,6 +397,19 @@ def test_what_is_not_provided(driver: Driver, caplog: pytest.LogCaptureFixture) 
     assert caplog.text.count("nothing is provided for the parameter 'pool'") == 3
 
 
+@each_loop
+def test_what_is_not_provided_beside_a_step_that_goes_on(driver: Any) -> None:
+    """Nobody waits for the other one."""
+
+    async def wait() -> None:
+        await driver.sleep_forever()
+
+    def tool() -> Flow[None]:
+        yield from Gather(Step(wait), Step(use_pool, 3))
+
+    assert failure_of(driver, tool) == OPAQUE
+
+
 # ---- steps --------------------------------------------------------------------------
 
 

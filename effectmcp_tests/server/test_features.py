@@ -240,6 +240,15 @@ def test_resource_that_takes_something_else(uri: str, words: str) -> None:
         make_resource(book, uri)
 
 
+@pytest.mark.parametrize("uri", ["shop://{title}", "shop://{title}{?page}"])
+def test_resource_that_needs_what_its_template_may_not_give(uri: str) -> None:
+    def book(title: str, page: int) -> str:
+        return title
+
+    with pytest.raises(SchemaError, match="book takes title, page"):
+        make_resource(book, uri)
+
+
 def test_resource_that_takes_nothing_from_its_template() -> None:
     with pytest.raises(SchemaError, match="takes nothing"):
         make_resource(hello, "shop://{title}")
