@@ -4,9 +4,9 @@ All messages share the channel, so what HTTP tells by its streams is told by ids
 `notifications/cancelled` names the request that the client gave up on, and nothing is
 sent for it afterwards (2026-07-28, stdio, Cancellation).
 
-One task reads, one writes, and each request has one of its own. The reader waits for
-nothing but the writer, so that it hears of cancellations and of the end however much is
-running; and a line that is being written is not cut off when its request is cancelled.
+One task reads, one writes, and each request has one of its own. The reader hears of
+cancellations and of the end however much is running; and a line that is being written is
+not cut off when its request is cancelled.
 """
 
 from __future__ import annotations
@@ -49,14 +49,17 @@ class Limits:
     Attributes:
         line: Bytes of a line.
         requests: Requests that run at once.
-        waiting: Requests that wait for one of those to end; more are refused. To stop
-            reading instead would be to hear of no cancellation, and of no end either.
+        waiting: Requests that wait for one of those to end.
+        patience: Seconds that one more than these has to wait, unread; it is refused then,
+            and so are others until one ends. Whoever does not read does not hear of
+            cancellations, and of the end.
         grace: Seconds that running requests have when the input ends.
     """
 
     line: int = 4 * 1024 * 1024
     requests: int = 1_000
     waiting: int = 1_000
+    patience: float = 1
     grace: float = 5
 
 
@@ -132,6 +135,8 @@ class _Channel:
         self._out = out
         self._room = trio.Semaphore(limits.requests)
         self._running: dict[tuple[type, Id], _Running] = {}
+        self._ended = trio.Event()
+        self._is_stuck = False
 
     async def take(self, line: bytes | TooLong, nursery: trio.Nursery) -> None:
         """Begin what a line asks for; returns before it is done."""
@@ -153,12 +158,26 @@ class _Channel:
     async def _begin(self, running: _Running, nursery: trio.Nursery) -> None:
         if running.key in self._running:
             await self._refuse(running.request.id, "a request with this id is running")
-        elif len(self._running) >= self.limits.requests + self.limits.waiting:
+        elif not await self._has_place():
             await self._refuse(running.request.id, "too many requests are running")
         else:
             # Before the task runs: the next line may cancel it.
             self._running[running.key] = running
             nursery.start_soon(self._answer, running)
+
+    @property
+    def _is_full(self) -> bool:
+        return len(self._running) >= self.limits.requests + self.limits.waiting
+
+    async def _has_place(self) -> bool:
+        # A client that sends faster than we answer is slowed down.
+        if not self._is_stuck:
+            with trio.move_on_after(self.limits.patience):
+                while self._is_full:
+                    self._ended = trio.Event()
+                    await self._ended.wait()
+        self._is_stuck = self._is_full
+        return not self._is_full
 
     async def _answer(self, running: _Running) -> None:
         reply = None
@@ -171,6 +190,7 @@ class _Channel:
         finally:
             # Whatever cancels it from here on comes too late.
             del self._running[running.key]
+            self._ended.set()
         # It may have ended in the very moment in which it was cancelled.
         if reply is not None and not running.scope.cancel_called:
             assert reply.message is not None  # a request has a response

@@ -433,14 +433,29 @@ async def test_one_that_waits_can_be_cancelled(autojump_clock: Any) -> None:
     assert kitchen.began == ["a"]
 
 
-async def test_more_than_may_wait_is_refused(autojump_clock: Any) -> None:
+async def test_more_than_may_wait_slows_the_client_down(autojump_clock: Any) -> None:
     async with talk(Kitchen().app, limits=Limits(requests=1, waiting=1)) as client:
-        for name in "abc":
-            client.call(name, "slow", arguments={"name": name, "seconds": 1})
-        answer = await client.get()
-        assert answer["id"] == "c"
-        assert problem_of(answer).endswith("too many requests are running")
+        for name in "abcdef":
+            client.call(name, "slow", arguments={"name": name, "seconds": 0.9})
+        answers = [text_of(await client.get()) for _ in "abcdef"]
+    assert len(answers) == 6
+
+
+async def test_more_than_may_wait_is_refused_where_nothing_ends(
+    autojump_clock: Any,
+) -> None:
+    """After a second; and then at once, so that the rest is heard."""
+    async with talk(Kitchen().app, limits=Limits(requests=1, waiting=1)) as client:
+        for name in "abcde":
+            client.call(name, "slow", arguments={"name": name, "seconds": 10})
+        for name in "cde":
+            answer = await client.get()
+            assert answer["id"] == name
+            assert problem_of(answer).endswith("too many requests are running")
+            assert trio.current_time() == pytest.approx(1)
         assert {(await client.get())["id"] for _ in "ab"} == {"a", "b"}
+        client.call("f", "slow", arguments={"name": "f", "seconds": 1})
+        assert (await client.get())["id"] == "f"
 
 
 async def test_the_end_is_seen_however_much_is_running(autojump_clock: Any) -> None:
@@ -503,10 +518,12 @@ async def test_one_channel_of_many_ends_alone(autojump_clock: Any) -> None:
         await listen(other)
         async with talk(app, is_alone=False) as client:
             await listen(client)
-        assert client.rest() == other.rest() == []
+            client.call(1, "slow", arguments={"name": "a", "seconds": 2})
+        assert [one["id"] for one in client.rest()] == [1]
+        assert other.rest() == []
         app.changes.publish(Change("tools"))
         assert (await other.get())["method"].endswith("tools/list_changed")
-    assert trio.current_time() == 0
+    assert trio.current_time() == pytest.approx(2)
 
 
 async def test_changes_are_told() -> None:
