@@ -992,7 +992,7 @@ def test_listening(driver: Any) -> None:
     replies: list[Reply] = []
 
     async def main() -> None:
-        news, ended = driver.Event(), driver.Event()
+        news, updated, ended = driver.Event(), driver.Event(), driver.Event()
 
         async def send(message: Any) -> None:
             fits("ServerNotification", message)
@@ -1004,6 +1004,8 @@ def test_listening(driver: Any) -> None:
                 app.tool(name="t")(lambda: "x")
             if message["method"] == CHANGED:
                 news.set()
+            if message["method"] == UPDATED:
+                updated.set()
 
         async def listen() -> None:
             replies.append(await driver.driver.handle(app, LISTEN, send=send))
@@ -1016,6 +1018,7 @@ def test_listening(driver: Any) -> None:
                 thread = threading.Thread(target=app.updated, args=("shop://x",))
                 thread.start()
                 thread.join()
+            await updated.wait()
             app.changes.publish(Change("end"))
             await ended.wait()
 
