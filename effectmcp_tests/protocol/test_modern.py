@@ -58,7 +58,9 @@ CLIENTS: list[tuple[dict[str, Any], set[str]]] = [
 # ---- what a client can be asked ----
 
 
-@pytest.mark.parametrize(("capabilities", "asked"), CLIENTS, ids=repr)
+@pytest.mark.parametrize(
+    ("capabilities", "asked"), CLIENTS, ids=[str(one) for one, _ in CLIENTS]
+)
 def test_supporter(capabilities: Any, asked: set[str]) -> None:
     supports = supporter(capabilities)
     assert {name for name, one in QUESTIONS.items() if supports(one)} == asked
@@ -66,7 +68,9 @@ def test_supporter(capabilities: Any, asked: set[str]) -> None:
     assert outcomes == asked
 
 
-@pytest.mark.parametrize(("capabilities", "asked"), CLIENTS, ids=repr)
+@pytest.mark.parametrize(
+    ("capabilities", "asked"), CLIENTS, ids=[str(one) for one, _ in CLIENTS]
+)
 def test_supporter_of_classes(capabilities: Any, asked: set[str]) -> None:
     """What a whole class may need more of is asked when there is one."""
     supports = supporter(capabilities)
