@@ -13,6 +13,7 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import lru_cache
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -231,6 +232,16 @@ def _is_local(host: str | None) -> bool:
         return False
     if host == "localhost" or host.endswith(".localhost"):
         return True
+    return len(host) <= _LONGEST and _is_loopback(host)
+
+
+#: Of the texts of addresses. What is longer is none, and not worth remembering.
+_LONGEST: Final = 45
+
+
+# Each request asks for the same two.
+@lru_cache(256)
+def _is_loopback(host: str) -> bool:
     try:
         address = ipaddress.ip_address(host)
     except ValueError:

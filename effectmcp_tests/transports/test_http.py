@@ -337,7 +337,7 @@ async def test_comment_does_not_get_between_the_halves_of_an_event(
         await client.post(request("tools/call", progress="p", **counting(3)))
         await client.head()
         await trio.sleep(5)
-        told = []
+        told: list[Any] = []
         while len(told) < 3:
             chunk = await client.chunk()
             if chunk != b":\n\n":

@@ -1,0 +1,447 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from effectmcp import UsageError
+from effectmcp.exchange.commands import Peer
+from effectmcp.transports.web import (
+    KEEP_ALIVE,
+    Answer,
+    Asked,
+    Site,
+    admit,
+    cors,
+    parse_address,
+    refusal,
+    sse,
+    too_large,
+)
+
+HEADERS = {
+    "Host": "localhost:8000",
+    "Content-Type": "application/json",
+    "Accept": "application/json, text/event-stream",
+}
+LOCAL = "127.0.0.1"
+PUBLIC = "192.0.2.1"
+
+
+def ask(
+    site: Site | None = None,
+    *,
+    method: str = "POST",
+    path: str = "/mcp",
+    bound_to: str | None = LOCAL,
+    **headers: str | None,
+) -> Peer | Answer:
+    """Ask with the usual headers; `headers` with `_` for `-`, `None` for not at all."""
+    named = {key.replace("_", "-").title(): one for key, one in headers.items()}
+    fields = {key: one for key, one in {**HEADERS, **named}.items() if one is not None}
+    asked = Asked(method, path, fields.items(), bound_to=bound_to, peer="192.0.2.9")
+    return admit(Site() if site is None else site, asked)
+
+
+def status(found: Peer | Answer) -> int:
+    return 200 if isinstance(found, Peer) else found.status
+
+
+def problem(found: Peer | Answer) -> str:
+    assert isinstance(found, Answer)
+    assert ("Content-Type", "application/json") in found.headers
+    message: str = json.loads(found.body)["error"]["message"]
+    return message.removeprefix("Invalid request: ")
+
+
+# ---- who is let in ----
+
+
+def test_admit_tells_who_asks() -> None:
+    peer = ask(Site(authenticate=lambda headers: headers["x-user"]), x_user=" ann\t")
+    assert isinstance(peer, Peer)
+    assert (peer.principal, peer.address) == ("ann", "192.0.2.9")
+    assert peer.headers is not None
+    assert peer.headers["x-user"] == "ann"
+    assert peer.headers["host"] == "localhost:8000"
+    anonymous = ask()
+    assert isinstance(anonymous, Peer)
+    assert anonymous.principal is None
+
+
+def test_admit_joins_headers_that_may_come_twice() -> None:
+    fields = [*HEADERS.items(), ("X-A", "1"), ("x-a", "2")]
+    peer = admit(Site(), Asked("POST", "/mcp", fields, LOCAL))
+    assert isinstance(peer, Peer)
+    assert peer.headers is not None
+    assert peer.headers["x-a"] == "1, 2"
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["Host", "Origin", "Content-Type", "Content-Length", "Authorization", "Mcp-Name"],
+)
+def test_admit_refuses_headers_that_contradict_each_other(name: str) -> None:
+    fields = [*HEADERS.items(), (name, "a"), (name.lower(), "b")]
+    found = admit(Site(), Asked("POST", "/mcp", fields, LOCAL))
+    assert status(found) == 400
+    assert "twice" in problem(found)
+
+
+# ---- names of the server ----
+
+LOCAL_HOSTS = [
+    "localhost",
+    "LocalHost:8000",
+    "shop.localhost",
+    "127.0.0.1",
+    "127.8.8.8:80",
+    "[::1]",
+    "[::1]:8000",
+    "[::ffff:127.0.0.1]:8000",
+]
+OTHER_HOSTS = [
+    "evil.example",
+    "localhost.evil.example",
+    "evil.example:8000",
+    "localhost@evil.example",
+    "evil.example@localhost",
+    "localhost/evil",
+    "localhost:80:80",
+    "127.0.0.1.evil.example",
+    "0.0.0.0",
+    "[::",
+    "[::1",
+    "[fe80::1]",
+    "notlocalhost",
+    "1" * 100,
+    "",
+]
+
+
+@pytest.mark.parametrize("host", LOCAL_HOSTS)
+@pytest.mark.parametrize("bound_to", [LOCAL, "::1", "::ffff:127.0.0.1"])
+def test_host_of_this_machine(host: str, bound_to: str) -> None:
+    assert status(ask(host=host, bound_to=bound_to)) == 200
+
+
+@pytest.mark.parametrize("host", OTHER_HOSTS)
+def test_host_that_was_rebound(host: str) -> None:
+    found = ask(host=host)
+    assert status(found) == 403
+    assert "hosts=" in problem(found)
+
+
+def test_host_that_is_missing() -> None:
+    assert status(ask(host=None)) == 403
+
+
+@pytest.mark.parametrize("bound_to", [PUBLIC, None, "not an address"])
+def test_host_of_a_server_for_others(bound_to: str | None) -> None:
+    assert status(ask(host="shop.example", bound_to=bound_to)) == 200
+
+
+@pytest.mark.parametrize(
+    ("host", "expected"),
+    [
+        ("shop.example", 200),
+        ("SHOP.example:443", 200),
+        ("localhost", 403),
+        ("evil.example", 403),
+        ("shop.example.evil", 403),
+    ],
+)
+def test_host_by_the_names_that_were_given(host: str, expected: int) -> None:
+    for bound_to in (LOCAL, PUBLIC, None):
+        found = ask(Site(hosts=["Shop.Example"]), host=host, bound_to=bound_to)
+        assert status(found) == expected
+
+
+# ---- pages ----
+
+
+@pytest.mark.parametrize(
+    ("origin", "expected"),
+    [
+        ("http://localhost:6274", 200),
+        ("http://127.0.0.1", 200),
+        ("http://[::1]:80", 200),
+        ("https://evil.example", 403),
+        ("http://localhost.evil.example", 403),
+        ("http://localhost@evil.example", 403),
+        ("http://[::1", 403),  # this used to raise
+        ("localhost", 403),
+        ("null", 403),
+        ("", 403),
+    ],
+)
+def test_origin_on_this_machine(origin: str, expected: int) -> None:
+    found = ask(origin=origin)
+    assert status(found) == expected
+    if expected != 200:
+        assert "origins=" in problem(found)
+        assert isinstance(found, Answer)
+        assert "Access-Control-Allow-Origin" not in dict(found.headers)
+
+
+def test_origin_of_a_page_of_this_machine_for_a_server_of_others() -> None:
+    found = ask(host="shop.example", origin="http://localhost", bound_to=PUBLIC)
+    assert status(found) == 403
+
+
+def test_origin_that_is_the_server_itself() -> None:
+    """By a name that somebody gave, or by an address; DNS says nothing of either."""
+    page = "https://shop.example"
+    site = Site(hosts=["shop.example"])
+    assert status(ask(site, host="shop.example", origin=page)) == 200
+    address = ask(host=PUBLIC, origin=f"http://{PUBLIC}:9000", bound_to=PUBLIC)
+    assert status(address) == 200
+    six = ask(host="[2001:db8::1]", origin="http://[2001:db8::1]", bound_to=PUBLIC)
+    assert status(six) == 200
+
+
+def test_origin_that_was_rebound_to_a_server_for_others() -> None:
+    """The attacker's page has the attacker's name, and so has the Host it asks."""
+    for bound_to in (PUBLIC, None):
+        found = ask(
+            host="evil.example", origin="http://evil.example", bound_to=bound_to
+        )
+        assert status(found) == 403
+
+
+@pytest.mark.parametrize(
+    ("origin", "expected"),
+    [
+        ("https://app.example", 200),
+        ("http://app.example", 403),
+        ("https://app.example:8443", 403),
+        ("https://app.example.evil", 403),
+        ("https://app", 403),
+        ("null", 403),
+    ],
+)
+def test_origin_that_was_given(origin: str, expected: int) -> None:
+    site = Site(origins=["https://App.example"])
+    assert status(ask(site, origin=origin)) == expected
+
+
+def test_origin_null_only_where_it_was_given() -> None:
+    assert status(ask(Site(origins=["null"]), origin="null")) == 200
+
+
+@given(host=st.text(), origin=st.text(), bound_to=st.none() | st.text())
+def test_any_text_is_admitted_or_refused(
+    host: str, origin: str, bound_to: str | None
+) -> None:
+    found = ask(host=host, origin=origin, bound_to=bound_to)
+    assert status(found) in (200, 403)
+
+
+# ---- what is asked, and how ----
+
+
+@pytest.mark.parametrize("path", ["/mcp", "/mcp/"])
+def test_path_that_answers(path: str) -> None:
+    for known in ("/mcp", "/mcp/"):
+        assert status(ask(Site(path=known), path=path)) == 200
+
+
+def test_path_that_does_not_answer() -> None:
+    found = ask(path="/")
+    assert status(found) == 404
+    assert problem(found).endswith("ask /mcp")
+
+
+def test_path_of_a_host_that_routes() -> None:
+    assert status(ask(Site(path=None), path="/anything")) == 200
+
+
+@pytest.mark.parametrize("method", ["GET", "DELETE", "PUT", "HEAD", "OPTIONS", "post"])
+def test_method_that_is_none(method: str) -> None:
+    found = ask(method=method)
+    assert isinstance(found, Answer)
+    assert found.status == 405
+    assert ("Allow", "POST") in found.headers
+
+
+@pytest.mark.parametrize(
+    ("content_type", "expected"),
+    [
+        ("application/json", 200),
+        ("Application/JSON; charset=utf-8", 200),
+        ("text/plain", 415),  # what a page may send without asking first
+        ("application/jsonp", 415),
+        (None, 415),
+    ],
+)
+def test_content_type(content_type: str | None, expected: int) -> None:
+    assert status(ask(content_type=content_type)) == expected
+
+
+@pytest.mark.parametrize(
+    ("accept", "expected"),
+    [
+        (None, 200),
+        ("*/*", 200),
+        ("text/event-stream;q=0.5, application/json", 200),
+        ("text/*, application/*", 200),
+        ("application/json", 406),
+        ("text/event-stream", 406),
+        ("text/html", 406),
+    ],
+)
+def test_accept(accept: str | None, expected: int) -> None:
+    assert status(ask(accept=accept)) == expected
+
+
+# ---- users ----
+
+
+def test_nobody_is_told_to_sign_in() -> None:
+    def authenticate(headers: Mapping[str, str]) -> str | None:
+        raise PermissionError(*headers.get("x-why", "").split())
+
+    found = ask(Site(authenticate=authenticate))
+    assert isinstance(found, Answer)
+    assert found.status == 401
+    assert ("WWW-Authenticate", "Bearer") in found.headers
+    assert problem(found) == "who are you?"
+    assert problem(ask(Site(authenticate=authenticate), x_why="expired")) == "expired"
+
+
+def test_nobody_is_authenticated_who_may_not_ask() -> None:
+    """Whoever checks a token should not have to think of strangers' pages."""
+    site = Site(authenticate=lambda headers: pytest.fail("it was called"))
+    assert status(ask(site, origin="https://evil.example")) == 403
+    assert status(ask(site, method="OPTIONS", origin="http://localhost")) == 204
+
+
+# ---- what browsers need ----
+
+
+def test_preflight() -> None:
+    page = "http://localhost:6274"
+    found = ask(method="OPTIONS", origin=page, content_type=None, accept=None)
+    assert isinstance(found, Answer)
+    assert (found.status, found.body) == (204, b"")
+    headers = dict(found.headers)
+    assert len(headers) == len(found.headers)
+    assert headers["Access-Control-Allow-Origin"] == page
+    assert headers["Access-Control-Allow-Methods"] == "POST"
+    # `*` does not stand for this one.
+    assert "Authorization" in headers["Access-Control-Allow-Headers"]
+    assert "Access-Control-Allow-Credentials" not in headers
+
+
+def test_refusals_can_be_read_by_pages_that_may_ask() -> None:
+    page = "http://localhost:6274"
+    for found in (ask(origin=page, path="/"), ask(origin=page, method="GET")):
+        assert isinstance(found, Answer)
+        assert ("Access-Control-Allow-Origin", page) in found.headers
+
+
+def test_cors_of_no_page_is_nothing() -> None:
+    assert cors(None) == ()
+    assert dict(cors("null"))["Vary"] == "Origin"
+
+
+# ---- sites ----
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"hosts": "localhost"}, r"write \['localhost'\]"),
+        ({"origins": "https://app.example"}, r"write \['https"),
+        ({"origins": ["app.example"]}, "is no origin"),
+        ({"origins": ["https://app.example/"]}, "is no origin"),
+        ({"origins": ["*"]}, "is no origin"),
+        ({"path": "mcp"}, "write '/mcp'"),
+    ],
+)
+def test_site_that_would_let_in_others_than_it_says(options: Any, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        Site(**options)
+
+
+def test_site_without_room() -> None:
+    with pytest.raises(ValueError, match="max_body"):
+        Site(max_body=-1)
+
+
+# ---- answers ----
+
+
+def test_too_large_says_how_large_it_may_be() -> None:
+    answer = too_large(Site(max_body=4000))
+    assert answer.status == 413
+    assert "4,000 bytes" in problem(answer)
+
+
+def test_refusal_has_no_id() -> None:
+    answer = refusal(418, "tea", ("A", "b"))
+    assert ("A", "b") in answer.headers
+    assert json.loads(answer.body).keys() == {"jsonrpc", "error"}
+
+
+def test_sse_event() -> None:
+    assert sse(b"{}") == b"event: message\ndata: {}\n\n"
+    assert KEEP_ALIVE.startswith(b":")
+    assert KEEP_ALIVE.endswith(b"\n\n")
+
+
+# ---- addresses ----
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("127.0.0.1:80", ("127.0.0.1", 80)),
+        ("localhost", ("localhost", 8000)),
+        ("localhost:", ("localhost", 8000)),
+        ("[::1]:80", ("::1", 80)),
+        ("[::]", ("::", 8000)),
+        (":80", ("127.0.0.1", 80)),
+        ("80", ("127.0.0.1", 80)),
+        ("0", ("127.0.0.1", 0)),
+        ("0.0.0.0:0", ("0.0.0.0", 0)),
+        ("", ("127.0.0.1", 8000)),
+    ],
+)
+def test_address(text: str, expected: tuple[str, int]) -> None:
+    assert parse_address(text) == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "::1",
+        "[::1",
+        "[evil]:80",
+        "host:port",
+        "host:99999",
+        "host:-1",
+        "user@host:80",
+        "host:80/mcp",
+        "http://host:80",
+        "host?x",
+        "²",
+    ],
+)
+def test_address_that_is_none(text: str) -> None:
+    with pytest.raises(UsageError, match=r"write 127\.0\.0\.1:8000"):
+        parse_address(text)
+
+
+@given(st.text())
+def test_any_text_is_an_address_or_a_usage_error(text: str) -> None:
+    try:
+        host, port = parse_address(text)
+    except UsageError:
+        return
+    assert host
+    assert 0 <= port < 65_536
