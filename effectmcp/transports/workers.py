@@ -84,6 +84,7 @@ async def run_workers(
         task_status: Told the port when clients can connect.
 
     Raises:
+        OSError: The address cannot be bound to.
         UsageError: There is no such server; or this cannot be done here.
         KeysError: The processes would share no key.
     """
@@ -96,6 +97,7 @@ async def run_workers(
         "key": key,
     }
     supervisor = _Supervisor(host, port, options)
+    supervisor.bind(n)
     shutdown = trio.Event() if shutdown is None else shutdown
 
     async def work() -> None:
@@ -109,7 +111,7 @@ async def run_workers(
                 )
 
             nursery.start_soon(stop)
-            await supervisor.run(n, task_status)
+            await supervisor.run(task_status)
             nursery.cancel_scope.cancel()
 
     await until_signalled(shutdown, work)
@@ -205,6 +207,7 @@ class _Supervisor:
         self._options = options
         self._stopping = trio.Event()
         self._processes: set[trio.Process] = set()
+        self._sockets: list[list[socket.socket]] = []
         self._is_spread = sys.platform == "linux"
 
     def stop(self) -> None:
@@ -213,21 +216,25 @@ class _Supervisor:
         for process in self._processes:
             process.terminate()
 
-    async def run(self, n: int, task_status: trio.TaskStatus[int]) -> None:
-        """Start processes, and again, until told to stop and all have stopped."""
-        sockets = [self._bind()]
-        self._port = sockets[0][0].getsockname()[1]
-        sockets += [
-            self._bind() if self._is_spread else sockets[0] for _ in range(1, n)
+    def bind(self, n: int) -> None:
+        """Take the address, for so many processes."""
+        first = self._bind()
+        self._port = first[0].getsockname()[1]
+        self._sockets = [
+            first if not number or not self._is_spread else self._bind()
+            for number in range(n)
         ]
+
+    async def run(self, task_status: trio.TaskStatus[int]) -> None:
+        """Start processes, and again, until told to stop and all have stopped."""
         try:
             async with trio.open_nursery() as nursery:
-                for number, own in enumerate(sockets):
+                for number, own in enumerate(self._sockets):
                     nursery.start_soon(self._keep, number, own)
                 # They listen, and the kernel keeps clients until somebody is there.
                 task_status.started(self._port)
         finally:
-            for own in sockets:
+            for own in self._sockets:
                 _close(own)
 
     def _bind(self) -> list[socket.socket]:
@@ -237,7 +244,7 @@ class _Supervisor:
         delay = 0.0
         while not self._stopping.is_set():
             if not sockets:
-                sockets += self._bind()
+                sockets += self._bind()  # given up below
             began = trio.current_time()
             status = await self._process(sockets)
             if self._stopping.is_set():
