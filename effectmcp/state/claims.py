@@ -66,30 +66,35 @@ class Call:
     def bind(self, key: bytes, audience: str) -> Bindings:
         """The digests of this call on the server `audience`."""
         target, arguments, principal = self._texts
+        keyed = _keyed(key, audience)
         return Bindings(
-            _audience(key, audience),
-            _digest(key, b"target", target),
-            _digest(key, b"arguments", arguments),
-            _digest(key, b"principal", principal),
+            keyed[0],
+            _digest(keyed[1], target),
+            _digest(keyed[2], arguments),
+            _digest(keyed[3], principal),
         )
 
 
-def _digest(key: bytes, purpose: bytes, text: bytes) -> bytes:
-    hasher = _keyed(key, purpose).copy()
+def _digest(keyed: blake2b, text: bytes) -> bytes:
+    hasher = keyed.copy()
     hasher.update(text)
     return hasher.digest()
 
 
-# One a server and key.
-@lru_cache(maxsize=64)
-def _audience(key: bytes, audience: str) -> bytes:
-    return _digest(key, b"audience", audience.encode())
-
-
 # Keys are few, and taking one in is half the work of digesting a short text.
 @lru_cache(maxsize=64)
-def _keyed(key: bytes, purpose: bytes) -> blake2b:
-    return blake2b(key=key, digest_size=DIGEST_SIZE, person=purpose)
+def _keyed(key: bytes, audience: str) -> tuple[bytes, blake2b, blake2b, blake2b]:
+    """The audience's digest, and hashers for what is in a call."""
+
+    def hasher(purpose: bytes, text: bytes = b"") -> blake2b:
+        return blake2b(text, key=key, digest_size=DIGEST_SIZE, person=purpose)
+
+    return (
+        hasher(b"audience", audience.encode()).digest(),
+        hasher(b"target"),
+        hasher(b"arguments"),
+        hasher(b"principal"),
+    )
 
 
 #: Far beyond any clock, and far from what would not fit a token.

@@ -152,9 +152,14 @@ class Sealer:
 
 
 def _check_bindings(sealed: Bindings, now: Bindings) -> None:
-    for name in _BOUND:
-        if not hmac.compare_digest(getattr(sealed, name), getattr(now, name)):
+    pairs = zip(_BOUND, _digests(sealed), _digests(now), strict=True)
+    for name, theirs, ours in pairs:
+        if not hmac.compare_digest(theirs, ours):
             raise StateError(name)
+
+
+def _digests(one: Bindings) -> tuple[bytes, bytes, bytes, bytes]:
+    return one.audience, one.target, one.arguments, one.principal
 
 
 def _largest(claims: Claims) -> list[tuple[str, int]]:
