@@ -106,6 +106,11 @@ _set: Final = object.__setattr__
 _bind: Final = _set.__get__
 
 
+def _shown(value: object) -> str:
+    # Functions by name: an address differs from run to run, and tells nobody anything.
+    return getattr(value, "__qualname__", None) or repr(value)
+
+
 class Effect(Generic[T_co]):
     """What a handler wants. Write `answer = yield from effect`."""
 
@@ -130,7 +135,7 @@ class Effect(Generic[T_co]):
     def __repr__(self) -> str:
         # Defaults are left out: a message about an effect should be short.
         shown = [
-            f"{field.alias}={value!r}"
+            f"{field.alias}={_shown(value)}"
             for field in self.__attrs_attrs__
             if field.repr
             and (value := getattr(self, field.name)) is not NOTHING
@@ -288,7 +293,8 @@ class Elicit(InputRequest[T_co]):
         key: str | None = None,
         otherwise: Any = NOTHING,
     ) -> None:
-        _check_message(self, message)
+        if type(message) is not str:
+            _check_message(self, message)
         put = _bind(self)
         put("message", message)
         put("form", form)

@@ -45,6 +45,19 @@ class Askings:
         stale: Places at which this run met an answer to a text that has changed.
     """
 
+    __slots__ = (
+        "_generation",
+        "_rules",
+        "_supports",
+        "_wires",
+        "answers",
+        "asked",
+        "stale",
+        "takes_early",
+        "tallies",
+        "unreached",
+    )
+
     def __init__(
         self, journal: Journal, rules: Rules, supports: Callable[[Any], bool]
     ) -> None:
@@ -168,7 +181,11 @@ def read_answer(
     """
     if isinstance(answer, Unread):
         answer = answer.read(subject)
+        if isinstance(answer, Unread):
+            raise UsageError(f"{answer!r} was read as another answer to be read")
     check_answer(answer)
+    if isinstance(answer, Unfit):
+        raise answer
     match answer:
         case Accepted(content):
             try:
@@ -182,17 +199,13 @@ def read_answer(
         case ClientFailed(code=-1):
             # What clients of the older eras send for "the user said no".
             return "declined", b"null"
-        case ClientFailed():
+        case _:  # any other ClientFailed
             code = answer.code if type(answer.code) is int else 0
             message = _readable(answer.message)
             try:
                 return "refused", dumps([code, message, answer.data])
             except CanonicalError:
                 return "refused", dumps([code, message, None])
-        case Unfit():
-            raise answer
-        case Unread():
-            raise UsageError(f"{answer!r} was read as another answer to be read")
 
 
 def _readable(text: object) -> str:

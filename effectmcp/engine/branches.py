@@ -41,6 +41,7 @@ class Node:
         entries: The sequence's journal, as far as it is known.
         position: How many of them were delivered, or begun if a Gather's.
         ordinals: How often each kind and explicit key was used.
+        row: The table's row of the effect that is waited for.
     """
 
     path: str
@@ -55,7 +56,7 @@ class Node:
     # What it waits for.
     effect: Effect[Any] | None = None
     subject: Effect[Any] | None = None
-    kind: Kind | None = None
+    row: Kind = field(init=False, repr=False)
     key: str = ""
     shape: bytes = b""
     render: bytes = b""
@@ -139,12 +140,6 @@ class Node:
         entries = list(self.entries)
         entries[self.position - 1] = self._gathered()
         return tuple(entries)
-
-    @property
-    def row(self) -> Kind:
-        """The table's row of the effect that is waited for."""
-        assert self.kind is not None
-        return self.kind
 
     @property
     def where(self) -> str | None:

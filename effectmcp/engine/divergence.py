@@ -124,6 +124,8 @@ class Pool:
     question cannot be told any more, so the question is asked again.
     """
 
+    __slots__ = ("_pooled",)
+
     def __init__(self, pooled: Iterable[Pooled]) -> None:
         # By fingerprint and then by path, so that salvaging a long flow stays linear.
         self._pooled: dict[tuple[bytes, bytes], dict[str, list[Pooled]]] = {}

@@ -19,11 +19,12 @@ from ..errors import FlowError, NotAnEffectError, Signal, StepError, UsageError
 from .branches import MAX_NESTING, Node
 from .journal import Fingerprints, check_key
 from .kinds import (
+    INLINE,
     KINDS,
     LATER,
+    LOCAL,
     NAMES,
     Kind,
-    Wave,
     kind_of,
     steps_in,
 )
@@ -60,6 +61,19 @@ class Intake:
         detached: Whether `Detach` was passed.
         spent: Yields that no journal entry fed, in this round.
     """
+
+    __slots__ = (
+        "_emit",
+        "_find",
+        "_is_past",
+        "_prints",
+        "_rules",
+        "detached",
+        "generation",
+        "muted",
+        "spent",
+        "versions",
+    )
 
     def __init__(
         self,
@@ -115,7 +129,7 @@ class Intake:
         if not kind.is_free:
             self._check_steps(subject)
             self._check_position(node, subject)
-        if kind.wave is Wave.INLINE:
+        if kind.wave is INLINE:
             self.spend()
             return self._answer(node, subject)
         if isinstance(subject, fx.Gather):
@@ -128,9 +142,9 @@ class Intake:
     def _check_cleanup(self, node: Node, kind: Kind) -> None:
         """Cleanup may do local things, some of them; anything else ends it again."""
         assert node.closing is not None
-        if kind.wave is Wave.INLINE:
+        if kind.wave is INLINE:
             return
-        if kind.wave is Wave.LOCAL and kind.name not in ("restart", "detach"):
+        if kind.wave is LOCAL and kind.name not in ("restart", "detach"):
             node.cleanup_effects += 1
             if node.cleanup_effects <= PATIENCE:
                 return
@@ -238,7 +252,7 @@ class Intake:
             assert isinstance(subject, fx.Restart)
             self._check_restart(subject, render)
         node.effect = node.subject = subject
-        node.kind = kind
+        node.row = kind
         node.shape = self._prints.shape(name, explicit, schema)
         node.render = self._prints.render(render)
 

@@ -44,8 +44,10 @@ from .steps import spec_of, step_name, write_arguments
 from .turn import name_of
 
 __all__ = [
+    "INLINE",
     "KINDS",
     "LATER",
+    "LOCAL",
     "NAMES",
     "Kind",
     "Wave",
@@ -66,6 +68,11 @@ class Wave(enum.Enum):
     LOCAL = "local"
     INLINE = "inline"
     TREE = "tree"
+
+
+# Every turn asks for these, and a name is found ten times as fast as a member.
+LOCAL: Final = Wave.LOCAL
+INLINE: Final = Wave.INLINE
 
 
 def _nothing(effect: Any) -> bytes:

@@ -63,6 +63,8 @@ class Tree:
         root: The handler's own sequence.
     """
 
+    __slots__ = ("_diverge", "_intake", "_reached", "_watch", "root")
+
     def __init__(
         self,
         entries: tuple[Entry, ...],

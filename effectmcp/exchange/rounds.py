@@ -32,6 +32,8 @@ class Round:
         stop: What it stopped with last.
     """
 
+    __slots__ = ("_call", "_claims", "_sealer", "run", "stop")
+
     def __init__(
         self,
         run: Run,

@@ -36,6 +36,7 @@ from effectmcp import (
 from effectmcp.canonical import dumps, loads
 from effectmcp.converter import converter
 from effectmcp.engine.steps import (
+    given_names,
     provided_names,
     read_arguments,
     spec_of,
@@ -356,6 +357,22 @@ def test_provided_names_of_what_has_no_signature() -> None:
     assert provided_names(charge) == {}
     assert provided_names(dict.fromkeys) == {}
     assert provided_names(max) == {}
+
+
+def test_given_names() -> None:
+    def charge_(cents: int, currency: str = "EUR") -> None: ...
+
+    assert given_names(Step(charge_, 100)) == {"cents"}
+    assert given_names(Step(charge_, cents=100, currency="CHF")) == {
+        "cents",
+        "currency",
+    }
+
+
+def test_given_names_of_what_has_no_signature() -> None:
+    """And of arguments that do not fit it, which is for the call to say."""
+    assert given_names(Step(max, [1], key=abs)) == {"key"}
+    assert given_names(Step(read_arguments, 1, 2, 3)) == set()  # type: ignore[call-overload]
 
 
 # ---- results ----
