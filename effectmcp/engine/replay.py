@@ -57,7 +57,7 @@ from .development import Watch
 from .divergence import Pool, Report, flatten, is_stopping
 from .intake import ExhaustedError, Intake
 from .journal import Entry, Fingerprints, Journal, Pooled, Tag
-from .kinds import KINDS, Wave, deliver, record_error, record_value, steps_in
+from .kinds import INLINE, KINDS, LOCAL, deliver, record_error, record_value, steps_in
 from .misuse import forgotten, located, text_of, translated
 from .rules import RETRY, Rules
 from .steps import read_arguments, step_name
@@ -114,7 +114,7 @@ _PLAIN: Final = frozenset({"accepted", "chance", "known"})
 _FED: Final = {
     effect: kind
     for effect, kind in KINDS.items()
-    if kind.is_free and kind.wave is not Wave.INLINE
+    if kind.is_free and kind.wave is not INLINE
 }
 
 #: Arguments of these types cannot be used up.
@@ -154,6 +154,41 @@ class Run:
     Attributes:
         salvaged: A report for each time this run dropped entries and went on.
     """
+
+    # One is made each round, and thirty attributes are more than a dict does quickly.
+    __slots__ = (
+        "__weakref__",
+        "_askings",
+        "_call",
+        "_cancel_wanted",
+        "_cancelled",
+        "_flow_id",
+        "_handler",
+        "_handler_name",
+        "_intake",
+        "_is_busy",
+        "_is_cancelling",
+        "_limit",
+        "_name",
+        "_pool",
+        "_resolve",
+        "_restart",
+        "_restart_payload",
+        "_restarting",
+        "_rounds",
+        "_spare",
+        "_state",
+        "_state_rounds",
+        "_stop",
+        "_supports",
+        "_tree",
+        "_version",
+        "_wants",
+        "_watch",
+        "_waves",
+        "rules",
+        "salvaged",
+    )
 
     def __init__(
         self,
@@ -455,12 +490,10 @@ class Run:
                 self._cancel_wanted or self._cancelled == self._waves
             ):
                 self._begin_cancelling()
-            if self._tree.root.ended:
+            root = self._tree.root
+            if root.ended:
                 stop = self._finish()
-            elif (
-                self._tree.root.position < len(self._tree.root.entries)
-                and self._feed_alone()
-            ):
+            elif root.position < len(root.entries) and self._feed_alone():
                 continue
             else:
                 stop = self._take_wave()
@@ -484,7 +517,7 @@ class Run:
 
     def _take_wave(self) -> Stop | None:
         leaves = self._tree.root.leaves()
-        wave = [leaf for leaf in leaves if leaf.row.wave is Wave.LOCAL] or leaves
+        wave = [leaf for leaf in leaves if leaf.row.wave is LOCAL] or leaves
         fresh = self._match(wave)
         if fresh:
             if self._tree.is_anything_ahead(wave):
@@ -493,7 +526,7 @@ class Run:
             self._take(fresh)
             fresh = [leaf for leaf in fresh if leaf.next_entry() is None]
         if fresh:
-            is_local = fresh[0].row.wave is Wave.LOCAL
+            is_local = fresh[0].row.wave is LOCAL
             stop = self._perform(fresh) if is_local else self._ask(fresh)
             if stop is not None:
                 return stop
@@ -925,7 +958,7 @@ class Run:
 
 def _copied(call: _Arguments) -> _Arguments:
     args, kwargs = call
-    if all(type(one) in _LASTING for one in (*args, *kwargs.values())):
+    if _LASTING.issuperset(map(type, (*args, *kwargs.values()))):
         return call
     try:
         return deepcopy(call)
