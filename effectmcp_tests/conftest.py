@@ -1,5 +1,10 @@
-"""Hypothesis profiles, and nothing else."""
+"""Hypothesis profiles, and what it takes to run in several processes."""
 
+from __future__ import annotations
+
+from collections.abc import Generator
+
+import pytest
 from hypothesis import HealthCheck, settings
 
 # No deadline: a first example compiles forms and converters, and CI machines pause.
@@ -10,3 +15,14 @@ settings.register_profile(
 settings.register_profile("nightly", deadline=None, max_examples=10_000)
 if settings.get_current_profile_name() == "default":
     settings.load_profile("dev")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Some tests log lone surrogates, which no report could carry to another process."""
+    report = yield
+    report.sections = [
+        (title, text.encode("utf-8", "backslashreplace").decode("utf-8"))
+        for title, text in report.sections
+    ]
+    return report

@@ -7,6 +7,7 @@ or a task store does. `WAYS` are the four ways in which an answer can arrive.
 from __future__ import annotations
 
 import datetime as dt
+import re
 import uuid
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -86,6 +87,11 @@ def perform(want: Want) -> Done | Failure:
             return Done(None)
         case other:
             raise AssertionError(f"nothing here performs {other!r}")
+
+
+def shown(value: object) -> str:
+    """`repr`, alike in every process: tests are named by it, and run in several."""
+    return re.sub(r" at 0x[0-9a-f]+", "", repr(value))
 
 
 def finish(coroutine: Any) -> Any:

@@ -36,8 +36,8 @@ from .web import (
     JSON_TYPE,
     KEEP_ALIVE,
     SSE_HEADERS,
-    Answer,
-    Asked,
+    Head,
+    Response,
     Site,
     admit,
     cors,
@@ -106,7 +106,7 @@ class ASGIApplication:
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         asked = _asked(scope)
         peer = admit(self.site, asked)
-        if isinstance(peer, Answer):
+        if isinstance(peer, Response):
             return await _answer(send, peer)
         if self.principal is not None:
             peer = attrs.evolve(peer, principal=self.principal(scope))
@@ -215,10 +215,10 @@ class _Response:
                 assert reply.message is not None  # a notification is never quiet
                 await self._write(sse(encode(reply.message)), is_last=True)
             elif reply.message is None:
-                await _answer(self._send, Answer(reply.status, self._shared))
+                await _answer(self._send, Response(reply.status, self._shared))
             else:
                 headers = (("Content-Type", JSON_TYPE), *self._shared)
-                answer = Answer(reply.status, headers, encode(reply.message))
+                answer = Response(reply.status, headers, encode(reply.message))
                 await _answer(self._send, answer)
 
     async def _write(self, data: bytes, *, is_last: bool = False) -> None:
@@ -232,12 +232,12 @@ class _Response:
 # ---- ASGI's own words ---------------------------------------------------------------
 
 
-def _asked(scope: Scope) -> Asked:
+def _asked(scope: Scope) -> Head:
     server, client = scope.get("server"), scope.get("client")
     path, root = scope["path"], scope.get("root_path", "").rstrip("/")
     if root and (path == root or path.startswith(f"{root}/")):
         path = path[len(root) :] or "/"
-    return Asked(
+    return Head(
         scope["method"],
         path,
         [
@@ -269,7 +269,7 @@ async def _read(
             return bytes(body)
 
 
-async def _answer(send: Send, answer: Answer) -> None:
+async def _answer(send: Send, answer: Response) -> None:
     length = ("Content-Length", str(len(answer.body)))
     # RFC 9110, section 8.6: a 204 has none.
     headers = answer.headers if answer.status == 204 else (*answer.headers, length)
@@ -319,7 +319,7 @@ class _Loop(Protocol):
 
 
 def _running_loop() -> _Loop:
-    # Asked of trio first: asyncio says yes inside of a trio that is its guest. And only
+    # Head of trio first: asyncio says yes inside of a trio that is its guest. And only
     # of a trio that is there: who runs asyncio need not have it.
     trio = sys.modules.get("trio")
     if trio is not None and trio.lowlevel.in_trio_task():

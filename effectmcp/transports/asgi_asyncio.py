@@ -29,7 +29,7 @@ class Begun:
     _peer: Peer
 
     async def finish(self, send: Send) -> Reply:
-        """Answer it; `send` sends a notification."""
+        """Response it; `send` sends a notification."""
         return await handle(self._app, self._message, self._peer, send=send)
 
 

@@ -52,8 +52,8 @@ from .web import (
     JSON_TYPE,
     KEEP_ALIVE,
     SSE_HEADERS,
-    Answer,
-    Asked,
+    Head,
+    Response,
     Site,
     admit,
     cors,
@@ -345,7 +345,7 @@ class _Connection:
         self._scope.cancel()
 
     async def run(self) -> None:
-        """Answer requests until one of both hangs up."""
+        """Response requests until one of both hangs up."""
         lingers = False
         try:
             with self._scope:
@@ -514,8 +514,8 @@ class _Connection:
             data += self._encode(h11.Data(data=body))
         return data + self._encode(h11.EndOfMessage())
 
-    async def _refuse(self, answer: Answer, *, closes: bool = True) -> bool:
-        """Answer with an error, if there is still a place for it."""
+    async def _refuse(self, answer: Response, *, closes: bool = True) -> bool:
+        """Response with an error, if there is still a place for it."""
         if self._http.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
             return False
         await self._write(
@@ -535,7 +535,7 @@ class _Connection:
         except Exception:
             logger.exception("admitting a request failed")
             admitted = refusal(500, "it cannot be told whether you may ask")
-        if isinstance(admitted, Answer):
+        if isinstance(admitted, Response):
             self._skim()
             closes = self._http.their_state is not h11.DONE
             return await self._refuse(admitted, closes=closes)
@@ -545,7 +545,7 @@ class _Connection:
         except _TooLarge:
             answer = too_large(serving.site)
             return await self._refuse(
-                Answer(answer.status, (*answer.headers, *fields), answer.body)
+                Response(answer.status, (*answer.headers, *fields), answer.body)
             )
         try:
             begun = begin(serving.app, body, admitted)
@@ -662,19 +662,19 @@ class _Events:
                 await self._connection.send_last(sse(encode(reply.message)))
 
 
-def _failed(fields: Fields) -> Answer:
+def _failed(fields: Fields) -> Response:
     error = ProtocolError(INTERNAL_ERROR, "Internal error")
     body = encode(error_message(None, error))
-    return Answer(500, (("Content-Type", JSON_TYPE), *fields), body)
+    return Response(500, (("Content-Type", JSON_TYPE), *fields), body)
 
 
-def _malformed(status: int) -> Answer:
+def _malformed(status: int) -> Response:
     if status == 431:
         return refusal(status, "the head of the request is too large")
     return refusal(status, "this is no HTTP that is understood here")
 
 
-def _asked(request: h11.Request, bound_to: str | None, peer: str | None) -> Asked:
+def _asked(request: h11.Request, bound_to: str | None, peer: str | None) -> Head:
     target = request.target.decode("latin-1")
     headers = [
         (name.decode("latin-1"), value.decode("latin-1"))
@@ -689,7 +689,7 @@ def _asked(request: h11.Request, bound_to: str | None, peer: str | None) -> Aske
             (name, authority if name == "host" else value) for name, value in headers
         ]
     path = target.partition("?")[0]
-    return Asked(request.method.decode("latin-1"), path, headers, bound_to, peer)
+    return Head(request.method.decode("latin-1"), path, headers, bound_to, peer)
 
 
 def _addresses(stream: trio.abc.Stream) -> tuple[str | None, str | None]:

@@ -28,8 +28,8 @@ __all__ = [
     "JSON_TYPE",
     "KEEP_ALIVE",
     "SSE_HEADERS",
-    "Answer",
-    "Asked",
+    "Head",
+    "Response",
     "Site",
     "admit",
     "cors",
@@ -100,7 +100,7 @@ class Site:
 
 
 @frozen
-class Asked:
+class Head:
     """The head of a request.
 
     Attributes:
@@ -119,7 +119,7 @@ class Asked:
 
 
 @frozen
-class Answer:
+class Response:
     """A whole response.
 
     Attributes:
@@ -133,7 +133,7 @@ class Answer:
     body: bytes = field(default=b"", repr=False)
 
 
-def admit(site: Site, asked: Asked) -> Peer | Answer:
+def admit(site: Site, asked: Head) -> Peer | Response:
     """Whether `asked` may be asked here; its body is read only then.
 
     Returns:
@@ -156,7 +156,7 @@ def admit(site: Site, asked: Asked) -> Peer | Answer:
         return admitted
     # Pages read refusals, too: they sign in where they are told 401.
     also = cors(headers.get("origin"))
-    return Answer(admitted.status, (*admitted.headers, *also), admitted.body)
+    return Response(admitted.status, (*admitted.headers, *also), admitted.body)
 
 
 #: Of these, a second one is a contradiction or an attack (RFC 9110, section 5.3).
@@ -165,11 +165,11 @@ _SINGLE: Final = frozenset(
 )
 
 
-def _admit(site: Site, asked: Asked, headers: Mapping[str, str]) -> Peer | Answer:
+def _admit(site: Site, asked: Head, headers: Mapping[str, str]) -> Peer | Response:
     if site.path is not None and asked.path.rstrip("/") != site.path.rstrip("/"):
         return refusal(404, f"there is nothing at this path; ask {site.path}")
     if asked.method == "OPTIONS" and "origin" in headers:
-        return Answer(204, _PREFLIGHT)
+        return Response(204, _PREFLIGHT)
     if asked.method != "POST":
         # GET streams and DELETE are of earlier revisions (Earlier Revisions).
         return refusal(405, "ask with POST", ("Allow", "POST"))
@@ -187,7 +187,7 @@ def _admit(site: Site, asked: Asked, headers: Mapping[str, str]) -> Peer | Answe
     return Peer(principal=principal, headers=headers, address=asked.peer)
 
 
-def _check_origin(site: Site, asked: Asked, headers: Mapping[str, str]) -> str | None:
+def _check_origin(site: Site, asked: Head, headers: Mapping[str, str]) -> str | None:
     """What is wrong with who is asked, or with the page that asks."""
     host = _host_of(headers.get("host", ""))
     if site.hosts is not None:
@@ -282,14 +282,14 @@ def _accepts(header: str) -> bool:
     )
 
 
-def refusal(status: int, problem: str, *headers: tuple[str, str]) -> Answer:
+def refusal(status: int, problem: str, *headers: tuple[str, str]) -> Response:
     """An answer that says `problem`, to a request of which no more is known."""
     error = ProtocolError(INVALID_REQUEST, f"Invalid request: {problem}")
     body = encode(error_message(None, error))
-    return Answer(status, (*headers, ("Content-Type", JSON_TYPE)), body)
+    return Response(status, (*headers, ("Content-Type", JSON_TYPE)), body)
 
 
-def too_large(site: Site) -> Answer:
+def too_large(site: Site) -> Response:
     """The answer to a body that is larger than `site.max_body`."""
     return refusal(413, f"a request has at most {site.max_body:,} bytes")
 

@@ -33,8 +33,8 @@ from .mounted import EVERY_PATH, prepare
 from .web import (
     JSON_TYPE,
     SSE_HEADERS,
-    Answer,
-    Asked,
+    Head,
+    Response,
     Site,
     admit,
     cors,
@@ -95,14 +95,14 @@ class WSGIApplication:
     ) -> Iterable[bytes]:
         """Serve one request, as PEP 3333 has it."""
         peer = admit(self._site, _asked(environ))
-        if isinstance(peer, Answer):
+        if isinstance(peer, Response):
             return _answer(start_response, peer)
         if self._principal is not None:
             peer = attrs.evolve(peer, principal=self._principal(environ))
         assert peer.headers is not None
         shared = cors(peer.headers.get("origin"))
         body = _read(environ, self._site)
-        if isinstance(body, Answer):
+        if isinstance(body, Response):
             headers = (*body.headers, *shared)
             return _answer(start_response, attrs.evolve(body, headers=headers))
         self._open()
@@ -114,9 +114,9 @@ class WSGIApplication:
             assert reply.message is not None  # only requests have notifications
             return stream.end(reply.message)
         if reply.message is None:
-            return _answer(start_response, Answer(reply.status, shared))
+            return _answer(start_response, Response(reply.status, shared))
         headers = (("Content-Type", JSON_TYPE), *shared)
-        answer = Answer(reply.status, headers, encode(reply.message))
+        answer = Response(reply.status, headers, encode(reply.message))
         return _answer(start_response, answer)
 
     def close(self) -> None:
@@ -158,7 +158,7 @@ class _Stream:
         return [*self._kept, sse(encode(message))]
 
 
-def _asked(environ: Environ) -> Asked:
+def _asked(environ: Environ) -> Head:
     headers = {
         key.removeprefix("HTTP_").replace("_", "-"): value
         for key, value in environ.items()
@@ -167,7 +167,7 @@ def _asked(environ: Environ) -> Asked:
     for key in ("CONTENT_TYPE", "CONTENT_LENGTH"):
         headers[key.replace("_", "-")] = environ.get(key, "")
     address = environ.get("REMOTE_ADDR")
-    return Asked(
+    return Head(
         environ["REQUEST_METHOD"],
         environ.get("PATH_INFO", "") or "/",
         [(name, value) for name, value in headers.items() if value],
@@ -178,7 +178,7 @@ def _asked(environ: Environ) -> Asked:
     )
 
 
-def _read(environ: Environ, site: Site) -> bytes | Answer:
+def _read(environ: Environ, site: Site) -> bytes | Response:
     text = environ.get("CONTENT_LENGTH") or ""
     if text:
         if not text.isdecimal():
@@ -199,7 +199,7 @@ def _read(environ: Environ, site: Site) -> bytes | Answer:
     return too_large(site) if size > site.max_body else b"".join(parts)
 
 
-def _answer(start_response: StartResponse, answer: Answer) -> list[bytes]:
+def _answer(start_response: StartResponse, answer: Response) -> list[bytes]:
     length = ("Content-Length", str(len(answer.body)))
     # RFC 9110, section 8.6: a 204 has none.
     headers = answer.headers if answer.status == 204 else (*answer.headers, length)

@@ -70,6 +70,7 @@ from effectmcp_tests.helpers import (
     live,
     returns,
     run,
+    shown,
 )
 
 
@@ -115,7 +116,7 @@ def error_of(stop: Returned | Raised) -> BaseException:
         (Elicit, "That is the class. Write Elicit(...)"),
         (charge, "Write Step(function, ...)"),
     ],
-    ids=repr,
+    ids=shown,
 )
 def test_yield_of_what_is_no_effect(yielded: Any, hint: str) -> None:
     """L6: thrown at the yield, with the author's line, and the handler may go on."""
@@ -354,7 +355,7 @@ def test_top_level_effects_are_refused_in_branches(effect: Any) -> None:
         (other_flow, "call it: other_flow(...)"),
         (5, "5 is neither"),
     ],
-    ids=repr,
+    ids=shown,
 )
 def test_gather_refuses_what_is_no_branch(branch: Any, problem: str) -> None:
     assert problem in thrown(Gather(Now(), branch)).problem

@@ -30,7 +30,7 @@ from effectmcp.engine.misuse import (
     translated,
 )
 
-from ..helpers import FLOW_ID, run
+from ..helpers import FLOW_ID, run, shown
 
 
 def ask() -> Flow[bool]:
@@ -131,7 +131,7 @@ def test_forgotten_nothing(value: object) -> None:
         (None, "None is not an effect. A bare `yield` does nothing here"),
         (5, "5 is not an effect. A handler yields effects only"),
     ],
-    ids=repr,
+    ids=shown,
 )
 def test_not_an_effect_says_what_to_write(value: object, hint: str) -> None:
     assert hint in not_an_effect(node(running=ask()), value)

@@ -44,7 +44,7 @@ from effectmcp.engine import (
     Returned,
 )
 
-from ..helpers import WAYS, advance, by_retry, flow_of, keys, live, run
+from ..helpers import WAYS, advance, by_retry, flow_of, keys, live, run, shown
 
 every_way = pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
 
@@ -586,7 +586,7 @@ def test_decimal_enums_and_the_like(fn: Any, argument: str, expected: Any) -> No
         dt.date(2026, 1, 1),
         object(),
     ],
-    ids=repr,
+    ids=shown,
 )
 def test_untyped_result_that_json_would_change(value: Any) -> None:
     """Without an annotation a value that the round trip would change is an error."""
@@ -644,7 +644,7 @@ def test_annotation_is_checked_before_performing(fn: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "argument", [object(), len, Plain(), [Plain()], {(1, 2): 3}, {1: 2}], ids=repr
+    "argument", [object(), len, Plain(), [Plain()], {(1, 2): 3}, {1: 2}], ids=shown
 )
 def test_arguments_that_are_no_data(argument: Any) -> None:
     """Arguments that are no plain data are refused at the yield, naming `Provided()`."""

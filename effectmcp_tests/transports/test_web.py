@@ -12,8 +12,8 @@ from effectmcp import UsageError
 from effectmcp.exchange.commands import Peer
 from effectmcp.transports.web import (
     KEEP_ALIVE,
-    Answer,
-    Asked,
+    Head,
+    Response,
     Site,
     admit,
     cors,
@@ -39,20 +39,20 @@ def ask(
     path: str = "/mcp",
     bound_to: str | None = LOCAL,
     **headers: str | None,
-) -> Peer | Answer:
+) -> Peer | Response:
     """Ask with the usual headers; `headers` with `_` for `-`, `None` for not at all."""
     named = {key.replace("_", "-").title(): one for key, one in headers.items()}
     fields = {key: one for key, one in {**HEADERS, **named}.items() if one is not None}
-    asked = Asked(method, path, fields.items(), bound_to=bound_to, peer="192.0.2.9")
+    asked = Head(method, path, fields.items(), bound_to=bound_to, peer="192.0.2.9")
     return admit(Site() if site is None else site, asked)
 
 
-def status(found: Peer | Answer) -> int:
+def status(found: Peer | Response) -> int:
     return 200 if isinstance(found, Peer) else found.status
 
 
-def problem(found: Peer | Answer) -> str:
-    assert isinstance(found, Answer)
+def problem(found: Peer | Response) -> str:
+    assert isinstance(found, Response)
     assert ("Content-Type", "application/json") in found.headers
     message: str = json.loads(found.body)["error"]["message"]
     return message.removeprefix("Invalid request: ")
@@ -75,7 +75,7 @@ def test_admit_tells_who_asks() -> None:
 
 def test_admit_joins_headers_that_may_come_twice() -> None:
     fields = [*HEADERS.items(), ("X-A", "1"), ("x-a", "2")]
-    peer = admit(Site(), Asked("POST", "/mcp", fields, LOCAL))
+    peer = admit(Site(), Head("POST", "/mcp", fields, LOCAL))
     assert isinstance(peer, Peer)
     assert peer.headers is not None
     assert peer.headers["x-a"] == "1, 2"
@@ -87,7 +87,7 @@ def test_admit_joins_headers_that_may_come_twice() -> None:
 )
 def test_admit_refuses_headers_that_contradict_each_other(name: str) -> None:
     fields = [*HEADERS.items(), (name, "a"), (name.lower(), "b")]
-    found = admit(Site(), Asked("POST", "/mcp", fields, LOCAL))
+    found = admit(Site(), Head("POST", "/mcp", fields, LOCAL))
     assert status(found) == 400
     assert "twice" in problem(found)
 
@@ -184,7 +184,7 @@ def test_origin_on_this_machine(origin: str, expected: int) -> None:
     assert status(found) == expected
     if expected != 200:
         assert "origins=" in problem(found)
-        assert isinstance(found, Answer)
+        assert isinstance(found, Response)
         assert "Access-Control-Allow-Origin" not in dict(found.headers)
 
 
@@ -263,7 +263,7 @@ def test_path_of_a_host_that_routes() -> None:
 @pytest.mark.parametrize("method", ["GET", "DELETE", "PUT", "HEAD", "OPTIONS", "post"])
 def test_method_that_is_none(method: str) -> None:
     found = ask(method=method)
-    assert isinstance(found, Answer)
+    assert isinstance(found, Response)
     assert found.status == 405
     assert ("Allow", "POST") in found.headers
 
@@ -306,7 +306,7 @@ def test_nobody_is_told_to_sign_in() -> None:
         raise PermissionError(*headers.get("x-why", "").split())
 
     found = ask(Site(authenticate=authenticate))
-    assert isinstance(found, Answer)
+    assert isinstance(found, Response)
     assert found.status == 401
     assert ("WWW-Authenticate", "Bearer") in found.headers
     assert problem(found) == "who are you?"
@@ -326,7 +326,7 @@ def test_nobody_is_authenticated_who_may_not_ask() -> None:
 def test_preflight() -> None:
     page = "http://localhost:6274"
     found = ask(method="OPTIONS", origin=page, content_type=None, accept=None)
-    assert isinstance(found, Answer)
+    assert isinstance(found, Response)
     assert (found.status, found.body) == (204, b"")
     headers = dict(found.headers)
     assert len(headers) == len(found.headers)
@@ -340,7 +340,7 @@ def test_preflight() -> None:
 def test_refusals_can_be_read_by_pages_that_may_ask() -> None:
     page = "http://localhost:6274"
     for found in (ask(origin=page, path="/"), ask(origin=page, method="GET")):
-        assert isinstance(found, Answer)
+        assert isinstance(found, Response)
         assert ("Access-Control-Allow-Origin", page) in found.headers
 
 
