@@ -12,7 +12,10 @@ and does not.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable
+from itertools import accumulate
+from math import isinf
 from typing import Any, Final, TypeAlias
 
 from .errors import CanonicalError
@@ -78,9 +81,17 @@ def dumps(
         CanonicalError: naming the part that JSON cannot carry unchanged.
     """
     if type(value) not in _SCALARS:
-        _check(value, max_depth, "", safe_integers)
-    elif safe_integers:
-        _check_integer(value, "")
+        try:
+            _check(value, max_depth, safe_integers)
+        except _Unfit as exc:
+            path = "".join(f"/{key}" for key in reversed(exc.path))
+            raise CanonicalError(f"{_at(path)}{exc.words}") from None
+    elif safe_integers and _is_unsafe(value):
+        raise CanonicalError(_UNSAFE)
+    return _encode(value)
+
+
+def _encode(value: JSON) -> bytes:
     try:
         return "".join(_chunks(value, 0)).encode("utf-8")
     except UnicodeEncodeError:
@@ -95,35 +106,52 @@ def dumps(
         ) from None
 
 
-def _check(value: JSON, room: int, path: str, safe_integers: bool) -> None:
+class _Unfit(Exception):
+    """A part that is no JSON. Its path is put together on the way out, so that it costs
+    nothing where there is none.
+
+    Attributes:
+        words: What it is.
+        path: The keys that lead to it, the last one first.
+    """
+
+    def __init__(self, words: str, *path: str | int) -> None:
+        super().__init__(words)
+        self.words = words
+        self.path = list(path)
+
+
+def _check(value: JSON, room: int, safe_integers: bool) -> None:
     if room <= 0:
-        raise CanonicalError(f"{_at(path)}nested deeper than {MAX_DEPTH} levels")
+        raise _Unfit(f"nested deeper than {MAX_DEPTH} levels")
     # By exact type: a subclass (an IntEnum, an OrderedDict, a str with a tag) would
     # come back as its base, and the first run would differ from the replay.
     items: Iterable[tuple[str | int, JSON]]
     if type(value) is dict:
-        for key in value:
-            if type(key) is not str:
-                raise CanonicalError(
-                    f"{_at(path)}the key {key!r}, where JSON has only strings as keys"
-                )
+        for name in value:
+            if type(name) is not str:
+                raise _Unfit(f"the key {name!r}, where JSON has only strings as keys")
         items = value.items()
     elif type(value) is list:
         items = enumerate(value)
     else:
-        raise CanonicalError(f"{_at(path)}{_describe(value)}")
+        raise _Unfit(_describe(value))
     for key, item in items:
         if type(item) not in _SCALARS:
-            _check(item, room - 1, f"{path}/{key}", safe_integers)
-        elif safe_integers:
-            _check_integer(item, f"{path}/{key}")
+            try:
+                _check(item, room - 1, safe_integers)
+            except _Unfit as exc:
+                exc.path.append(key)
+                raise
+        elif safe_integers and _is_unsafe(item):
+            raise _Unfit(_UNSAFE, key)
 
 
-def _check_integer(value: JSON, path: str) -> None:
-    if type(value) is int and not -MAX_SAFE_INTEGER <= value <= MAX_SAFE_INTEGER:
-        raise CanonicalError(
-            f"{_at(path)}an integer beyond ±(2**53 - 1), which clients round; send text"
-        )
+_UNSAFE: Final = "an integer beyond ±(2**53 - 1), which clients round; send text"
+
+
+def _is_unsafe(value: JSON) -> bool:
+    return type(value) is int and not -MAX_SAFE_INTEGER <= value <= MAX_SAFE_INTEGER
 
 
 def _describe(value: object) -> str:
@@ -173,6 +201,9 @@ def parse(text: str | bytes, *, max_depth: int = MAX_DEPTH) -> JSON:
         CanonicalError: for anything but one JSON value without duplicate keys, NaN,
             infinities, lone surrogates or nesting beyond `MAX_DEPTH`.
     """
+    # Escapes hide lone surrogates from the decoding of bytes, and in a text they may
+    # stand as they are.
+    is_doubtful = isinstance(text, str) and not text.isascii()
     if isinstance(text, bytes):
         try:
             text = text.decode("utf-8")
@@ -180,10 +211,12 @@ def parse(text: str | bytes, *, max_depth: int = MAX_DEPTH) -> JSON:
             raise CanonicalError("not UTF-8") from None
     _check_depth(text, max_depth)
     try:
-        value = _decode(text)
-        # Escapes hide lone surrogates from the decoding above, and `1e400` is read as
-        # an infinity: the encoder is the one that notices both.
-        dumps(value, max_depth=max_depth)
+        try:
+            value = _decode(text)
+        except _Infinite:
+            is_doubtful, value = True, _decode_any(text)
+        if is_doubtful or _SURROGATE.search(text):
+            _encode(value)  # which notices, and says where
     except CanonicalError:
         raise
     except ValueError as exc:
@@ -191,29 +224,25 @@ def parse(text: str | bytes, *, max_depth: int = MAX_DEPTH) -> JSON:
     return value
 
 
+_SURROGATE: Final = re.compile(r"\\u[Dd][89A-Fa-f]")
+
+_NO_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
+_STEPS: Final = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
+
+
 def _check_depth(text: str, max_depth: int) -> None:
-    # Before the decoder sees it: its recursion is in C, on the caller's stack. Brackets
-    # inside strings only make this count too high, and then the slow count decides.
+    # Before the decoder sees it. It raises RecursionError where it is called by few
+    # frames on a large stack; in a thread with 1 MB of it, 3.13 crashes the process.
     if text.count("[") + text.count("{") <= max_depth:
         return
-    depth = 0
-    in_string = escaped = False
-    for char in text:
-        if in_string:
-            if escaped:
-                escaped = False
-            elif char == "\\":
-                escaped = True
-            elif char == '"':
-                in_string = False
-        elif char == '"':
-            in_string = True
-        elif char in "[{":
-            depth += 1
-            if depth > max_depth:
-                raise CanonicalError(f"nested deeper than {max_depth} levels")
-        elif char in "]}":
-            depth -= 1
+    # Some may stand inside strings, so each is looked at, by functions in C alone: this
+    # is done to whatever a stranger sends. What follows an escape outside of a string
+    # may be miscounted, as the decoder does not get so far.
+    unescaped = text.replace("\\\\", "").replace('\\"', "")
+    outside = "".join(unescaped.split('"')[::2]).encode("ascii", "replace")
+    steps = map(_STEPS.__getitem__, outside.translate(None, _NO_BRACKETS))
+    if any(map(max_depth.__lt__, accumulate(steps))):
+        raise CanonicalError(f"nested deeper than {max_depth} levels")
 
 
 def _no_duplicates(pairs: list[tuple[str, JSON]]) -> dict[str, JSON]:
@@ -227,6 +256,22 @@ def _no_constant(name: str) -> JSON:
     raise CanonicalError(f"{name} is not JSON")
 
 
+class _Infinite(Exception):
+    """A number like 1e400, which the decoder takes for an infinity."""
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if isinf(number):
+        raise _Infinite
+    return number
+
+
 _decode: Final = json.JSONDecoder(
+    object_pairs_hook=_no_duplicates,
+    parse_constant=_no_constant,
+    parse_float=_finite,
+).decode
+_decode_any: Final = json.JSONDecoder(
     object_pairs_hook=_no_duplicates, parse_constant=_no_constant
 ).decode

@@ -3,13 +3,16 @@ from __future__ import annotations
 import enum
 import json
 import math
+import sys
 from collections import OrderedDict
+from types import FrameType
 from typing import Any
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from effectmcp import canonical
 from effectmcp.canonical import MAX_DEPTH, MAX_SAFE_INTEGER, dumps, loads, parse
 from effectmcp.errors import CanonicalError
 
@@ -246,6 +249,121 @@ def test_parse_agrees_with_json(text: str) -> None:
     except CanonicalError:
         return
     assert exact(value) == exact(json.loads(text))
+
+
+pieces = st.sampled_from(
+    [
+        r"\ud83d",
+        r"\ude00",
+        r"\uDBFF",
+        r"\\ud800",
+        r"\u00e9",
+        "\ud800",
+        "é",
+        "\\n",
+        "u",
+        "d",
+    ]
+)
+tokens = st.lists(pieces).map(lambda found: f'"{"".join(found)}"') | st.sampled_from(
+    ["1e400", "-1E+0400", "1e-400", f"1{'0' * 400}.5", f"1{'0' * 400}", "1e308", "0.5"]
+)
+
+
+@given(st.lists(tokens | st.tuples(tokens, tokens).map("[{0[0]},{0[1]}]".format)))
+def test_parse_refuses_what_dumps_would_refuse(found: list[str]) -> None:
+    """It looks at the text, and says what writing the value would say."""
+    text = f"[{','.join(found)}]"
+    value = json.loads(text)
+    problem = None
+    try:
+        dumps(value)
+    except CanonicalError as exc:
+        problem = exc.problem
+    if problem is None:
+        assert exact(parse(text)) == exact(value)
+    else:
+        assert parse_refusal(text) == problem
+
+
+def depth_of(text: str) -> int:
+    """How deep a decoder gets at most: one character after the other."""
+    depth = deepest = 0
+    in_string = False
+    characters = iter(text)
+    for char in characters:
+        if in_string and char == "\\":
+            next(characters, None)
+        elif char == '"':
+            in_string = not in_string
+        elif in_string:
+            pass
+        elif char == "\\":
+            break  # nothing that JSON knows
+        elif char in "[{":
+            depth += 1
+            deepest = max(deepest, depth)
+        elif char in "]}":
+            depth -= 1
+    return deepest
+
+
+@given(st.text(alphabet='[]{}"\\a\ud800', max_size=40), st.integers(1, 4))
+@example('"\\\\"[[', 1)
+@example('"\\\\\\"[["', 1)
+@example('\\"[[', 1)
+@example("]]]][[", 1)
+def test_parse_lets_nothing_deep_reach_the_decoder(text: str, max_depth: int) -> None:
+    problem = ""
+    try:
+        parse(text, max_depth=max_depth)
+    except CanonicalError as exc:
+        problem = exc.problem
+    if depth_of(text) > max_depth:
+        assert problem == f"nested deeper than {max_depth} levels"
+
+
+@given(json_values, st.integers(1, 4))
+def test_parse_refuses_only_what_is_deep(value: Any, max_depth: int) -> None:
+    text = json.dumps(value)
+    if depth_of(text) <= max_depth:
+        assert exact(parse(text, max_depth=max_depth)) == exact(value)
+
+
+def steps_of(text: str) -> int:
+    """How many lines of Python it takes to parse `text`."""
+    steps = 0
+
+    def trace(frame: FrameType, event: str, arg: object) -> Any:
+        nonlocal steps
+        steps += frame.f_code.co_filename == canonical.__file__
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        parse(text)
+    except CanonicalError:
+        pass
+    finally:
+        sys.settrace(before)
+    return steps
+
+
+@pytest.mark.parametrize("piece", ["[", '{"":', '"[",', "[],", '"\\\\\\"",', "[1e9],"])
+def test_parse_looks_at_no_character_by_itself(piece: str) -> None:
+    """However many a stranger sends, which may be 4 MB: C does that."""
+    few, many = (f"[{piece * count}[]]" for count in (1_000, 100_000))
+    per_number = 5 * ("1e9" in piece)
+    assert steps_of(many) <= steps_of(few) + per_number * 100_000
+
+
+def test_parse_takes_so_many_steps_an_object() -> None:
+    """What is in the object costs none: texts, whole numbers, lists."""
+    row = {"name": 'A "quoted" text, [bracketed]', "tags": ["a", "b\n"], "count": 7}
+    few, many = (steps_of(json.dumps([row] * count)) for count in (1_000, 4_000))
+    assert few <= 40 + 5 * 1_000
+    assert many <= 40 + 5 * 4_000
 
 
 @given(
