@@ -34,7 +34,7 @@ from effectmcp import Elicit, Flow
 from effectmcp.exchange.commands import Peer, Reply
 from effectmcp.server import Server
 from effectmcp.state import Keys, make_key
-from effectmcp.transports import http
+from effectmcp.transports import connection, http
 
 REQUESTS = 500
 TURNS = 20
@@ -83,7 +83,7 @@ async def serve_transport(listener: trio.SocketListener, size: int) -> None:
         made["pad"] = "x" * (size - len(json.dumps(made)) - 10)
         return Reply(made)
 
-    vars(http)["begin"] = begin
+    vars(connection)["begin"] = begin
     await http.serve(shop(), listeners=[listener])
 
 

@@ -23,7 +23,7 @@ from trio.testing import MockClock
 from effectmcp import Elicit, Flow, Progress, Step, UsageError
 from effectmcp.server import Server
 from effectmcp.state import Keys, make_key
-from effectmcp.transports import http
+from effectmcp.transports import connection, http
 from effectmcp.transports.http import Limits
 from effectmcp.transports.web import Site
 
@@ -1062,18 +1062,18 @@ async def test_bug_in_the_server_is_answered_and_logged(
     async with serving(shop().app) as doors:
         client = doors.connect()
         with monkeypatch.context() as patch:
-            patch.setattr(http, "begin", fails)
+            patch.setattr(connection, "begin", fails)
             got = await client.ask(request("server/discover"))
         assert (got.status, got.json["error"]["code"]) == (500, -32603)
         assert "a bug" in caplog.text
         with monkeypatch.context() as patch:
-            patch.setattr(http, "sse", fails)
+            patch.setattr(connection, "sse", fails)
             got = await doors.connect().ask(
                 request("tools/call", progress="p", **counting(2))
             )
         assert got.status == 500
         with monkeypatch.context() as patch:
-            patch.setattr(http, "_asked", fails)
+            patch.setattr(connection, "_asked", fails)
             client = doors.connect()
             await client.post(request("server/discover"))
             assert await client.is_closed()
@@ -1095,7 +1095,7 @@ async def test_bug_in_the_middle_of_a_stream_breaks_it_off(
         await client.head()
         await client.message()
         await made.waits.wait()
-        monkeypatch.setattr(http, "sse", fails)
+        monkeypatch.setattr(connection, "sse", fails)
         made.go_on.set()
         assert await client.rest() == b""  # and no last chunk: it is not whole
     assert "a bug" in caplog.text

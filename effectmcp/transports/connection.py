@@ -1,0 +1,511 @@
+"""One connection of Streamable HTTP, on trio and h11.
+
+It is one task. It reads a head, asks `web.admit`, reads the body, begins the exchange,
+and most rounds end right there: the answer is one JSON object. Only when the exchange has
+to wait is a second task started, which looks out for a client that leaves, as that cancels
+the request (Streamable HTTP, Cancellation), and for silence.
+
+    the exchange ends at once           application/json
+    ... or waits, but tells nothing     application/json
+    ... or sends a notification,        text/event-stream from there on; the response is
+        or is silent for long           its last event
+
+Time is kept by one cancel scope a connection, whose deadline is set before each thing
+that a client could drag out. What the client was doing when it fires says what follows:
+
+    nothing yet                         close
+    sending a head or a body            408, close
+    reading what it asked for           cut it off
+
+Memory is bounded by what h11 keeps of a head, by `Site.max_body`, and by writing no
+event before the one in front of it is with the kernel.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Iterable, Mapping
+from email.utils import formatdate
+from http import HTTPStatus
+from typing import Final, Literal, TypeAlias
+
+import h11
+import trio
+from attrs import field, frozen, validators
+
+from ..canonical import JSON
+from ..drivers.trio import Begun, begin
+from ..errors import ProtocolError
+from ..exchange.commands import Reply
+from ..protocol.jsonrpc import INTERNAL_ERROR, encode, error_message
+from ..server import Server
+from .web import (
+    JSON_TYPE,
+    KEEP_ALIVE,
+    SSE_HEADERS,
+    Head,
+    Response,
+    Site,
+    admit,
+    cors,
+    refusal,
+    sse,
+    too_large,
+)
+
+__all__ = ["Connection", "Limits", "Shared"]
+
+logger = logging.getLogger("effectmcp.server")
+
+_RECEIVE: Final = 64 * 1024
+
+#: A body in more chunks than this, and of fewer bytes a chunk, is no honest one: each
+#: costs us a hundred times what it costs its sender.
+_FREE_CHUNKS: Final = 4_096
+_CHUNK_BYTES: Final = 256
+
+Fields: TypeAlias = Iterable[tuple[str, str]]
+
+_PHRASES: Final = {one.value: one.phrase.encode() for one in HTTPStatus}
+
+
+@frozen(kw_only=True)
+class Limits:
+    """What clients may take up. Times are in seconds.
+
+    Attributes:
+        head: Bytes that a request's head may have.
+        headers: Headers that it may have.
+        connections: Connections at once. Where one more comes, the one that has been idle
+            for longest is closed; where none is idle, the new one is told to come back.
+        head_time: For sending a head, and for sending the first one.
+        body_time: For sending a body.
+        idle: Between two requests of a connection.
+        write: For reading an answer, or one event of a stream.
+        quiet: How long a client that waits hears nothing: a comment is sent then.
+        linger: For a client to hang up after the last answer of a connection.
+        grace: For what is running when the server is to stop.
+        retry_after: What clients are told to wait that find no room.
+    """
+
+    head: int = field(default=64 * 1024, validator=validators.ge(1_024))
+    headers: int = field(default=100, validator=validators.ge(10))
+    connections: int = field(default=1_000, validator=validators.ge(1))
+    head_time: float = field(default=10, validator=validators.gt(0))
+    body_time: float = field(default=60, validator=validators.gt(0))
+    idle: float = field(default=75, validator=validators.gt(0))
+    write: float = field(default=60, validator=validators.gt(0))
+    quiet: float = field(default=15, validator=validators.gt(0))
+    linger: float = field(default=2, validator=validators.ge(0))
+    grace: float = field(default=20, validator=validators.ge(0))
+    retry_after: int = field(default=5, validator=validators.ge(0))
+
+
+class Shared:
+    """What the connections of a server share."""
+
+    def __init__(self, app: Server, site: Site, limits: Limits) -> None:
+        self.app = app
+        self.site = site
+        self.limits = limits
+        self.is_closing = False
+        #: Those that wait for a request, the one that has waited longest first.
+        self.idle: dict[Connection, None] = {}
+        self._date = (0, "")
+
+    def date(self) -> str:
+        """Now, as HTTP writes it."""
+        second = int(time.time())
+        if second != self._date[0]:
+            self._date = second, formatdate(second, usegmt=True)
+        return self._date[1]
+
+
+class _TooLarge(Exception):
+    """A body has more bytes than the site takes."""
+
+
+class Connection:
+    """A client's connection: requests in, answers out, one after the other."""
+
+    def __init__(self, shared: Shared, stream: trio.abc.Stream) -> None:
+        self.limits = shared.limits
+        self._shared = shared
+        self._stream = stream
+        self._http = h11.Connection(
+            h11.SERVER, max_incomplete_event_size=shared.limits.head
+        )
+        self._scope = trio.CancelScope()
+        self._sends: Literal["nothing", "head", "body", "all"] = "nothing"
+        self._is_new = True
+        self._is_head = False
+        self._bound_to, self._peer = _addresses(stream)
+
+    def leave(self) -> None:
+        """Close it; for one that is idle."""
+        del self._shared.idle[self]
+        self._scope.cancel()
+
+    async def run(self) -> None:
+        """Answer requests until one of both hangs up."""
+        lingers = False
+        try:
+            with self._scope:
+                lingers = await self._talk()
+            with trio.move_on_after(self.limits.linger):
+                if self._scope.cancelled_caught:
+                    lingers = await self._time_out()
+                if lingers:
+                    await self._hang_up()
+        except (trio.BrokenResourceError, trio.ClosedResourceError) as exc:
+            logger.debug("%s is gone: %r", self._peer, exc)
+        finally:
+            self._shared.idle.pop(self, None)
+            await trio.aclose_forcefully(self._stream)
+
+    async def turn_away(self) -> None:
+        """Say that there is no room."""
+        wait = ("Retry-After", str(self.limits.retry_after))
+        await self._refuse(
+            refusal(503, "there are too many connections; come back later", wait)
+        )
+        await self._hang_up()
+
+    async def _talk(self) -> bool:
+        """Returns whether the client may have something left to read."""
+        http = self._http
+        try:
+            while True:
+                request = await self._head()
+                if request is None:
+                    return False
+                if not await self._answer(request):
+                    return False
+                if not http.our_state is http.their_state is h11.DONE:
+                    return True
+                http.start_next_cycle()
+        except h11.RemoteProtocolError as exc:
+            logger.debug("%s sends no HTTP: %r", self._peer, str(exc))
+            return await self._refuse(_malformed(exc.error_status_hint))
+
+    async def _time_out(self) -> bool:
+        if self._sends in ("head", "body"):
+            return await self._refuse(refusal(408, "it took too long to arrive"))
+        return False
+
+    async def _hang_up(self) -> None:
+        """Close so that the client gets what we sent.
+
+        Closing while something of the client is unread would have the kernel reset the
+        connection, and what is under way to the client might get lost.
+        """
+        stream = self._stream
+        if isinstance(stream, trio.abc.HalfCloseableStream):
+            await stream.send_eof()
+            while await stream.receive_some(_RECEIVE):
+                pass
+        await stream.aclose()
+
+    # ---- in ----
+
+    async def _read(self) -> None:
+        data = await self._stream.receive_some(_RECEIVE)
+        if self._scope.cancel_called:
+            # Too late by a hair. Nothing may begin whose answer could not be sent.
+            await trio.lowlevel.checkpoint_if_cancelled()
+        self._http.receive_data(bytes(data))
+
+    async def _head(self) -> h11.Request | None:
+        http, limits, idle = self._http, self.limits, self._shared.idle
+        self._sends = "nothing"
+        event = http.next_event()
+        if event is h11.NEED_DATA and not http.trailing_data[0]:
+            if self._shared.is_closing:
+                return None
+            seconds = limits.head_time if self._is_new else limits.idle
+            self._scope.deadline = trio.current_time() + seconds
+            idle[self] = None
+            await self._read()
+            idle.pop(self, None)
+            self._is_new = False
+            event = http.next_event()
+        if event is h11.NEED_DATA:
+            self._sends = "head"
+            self._scope.deadline = trio.current_time() + limits.head_time
+            while event is h11.NEED_DATA:
+                await self._read()
+                event = http.next_event()
+        if isinstance(event, h11.ConnectionClosed):
+            return None
+        assert isinstance(event, h11.Request)
+        if len(event.headers) > limits.headers:
+            raise h11.RemoteProtocolError("too many headers", error_status_hint=431)
+        names = {name for name, _ in event.headers}
+        if b"content-length" in names and b"transfer-encoding" in names:
+            # h11 believes the second. A proxy in front of us may believe the first, and
+            # take for a body what is a request here (RFC 9112, section 6.3).
+            raise h11.RemoteProtocolError("two lengths")
+        return event
+
+    async def _body(self, request: h11.Request) -> bytes:
+        http, limit = self._http, self._shared.site.max_body
+        for name, value in request.headers:
+            if name == b"content-length" and int(value) > limit:
+                raise _TooLarge
+        self._sends = "body"
+        if http.they_are_waiting_for_100_continue:
+            await self._write(
+                self._encode(h11.InformationalResponse(status_code=100, headers=[]))
+            )
+        parts: list[bytes] = []
+        size = chunks = 0
+        is_waiting = False
+        while True:
+            event = http.next_event()
+            if event is h11.NEED_DATA:
+                if not is_waiting:
+                    is_waiting = True
+                    self._scope.deadline = trio.current_time() + self.limits.body_time
+                await self._read()
+            elif isinstance(event, h11.Data):
+                parts.append(bytes(event.data))
+                size += len(event.data)
+                chunks += event.chunk_start
+                if size > limit:
+                    raise _TooLarge
+                if chunks > _FREE_CHUNKS + size // _CHUNK_BYTES:
+                    raise h11.RemoteProtocolError("the chunks are too small")
+            else:
+                assert isinstance(event, h11.EndOfMessage)
+                self._sends = "all"
+                return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def _skim(self) -> None:
+        """Skip a body that nobody wants, as far as it is here already."""
+        while isinstance(self._http.next_event(), h11.Data):
+            pass
+
+    # ---- out ----
+
+    def _encode(self, event: h11.Event) -> bytes:
+        return self._http.send(event) or b""
+
+    async def _write(self, data: bytes) -> None:
+        self._scope.deadline = trio.current_time() + self.limits.write
+        await self._stream.send_all(data)
+
+    def _open(self, status: int, fields: Fields, *, closes: bool = False) -> bytes:
+        """The head of an answer."""
+        headers = [("Date", self._shared.date()), *fields]
+        if closes or self._shared.is_closing:
+            headers.append(("Connection", "close"))
+        return self._encode(
+            h11.Response(
+                status_code=status, headers=headers, reason=_PHRASES.get(status, b"")
+            )
+        )
+
+    def _response(
+        self, status: int, fields: Fields, body: bytes, *, closes: bool = False
+    ) -> bytes:
+        """A whole answer."""
+        if status != 204:
+            fields = (*fields, ("Content-Length", str(len(body))))
+        data = self._open(status, fields, closes=closes)
+        if body and not self._is_head:
+            data += self._encode(h11.Data(data=body))
+        return data + self._encode(h11.EndOfMessage())
+
+    async def _refuse(self, answer: Response, *, closes: bool = True) -> bool:
+        """Answer with an error, if there is still a place for it."""
+        if self._http.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
+            return False
+        await self._write(
+            self._response(answer.status, answer.headers, answer.body, closes=closes)
+        )
+        return True
+
+    # ---- one request ----
+
+    async def _answer(self, request: h11.Request) -> bool:
+        """Returns whether the client was still there."""
+        shared = self._shared
+        asked = _asked(request, self._bound_to, self._peer)
+        self._is_head = asked.method == "HEAD"
+        try:
+            admitted = admit(shared.site, asked)
+        except Exception:
+            logger.exception("admitting a request failed")
+            admitted = refusal(500, "it cannot be told whether you may ask")
+        if isinstance(admitted, Response):
+            self._skim()
+            closes = self._http.their_state is not h11.DONE
+            return await self._refuse(admitted, closes=closes)
+        fields = cors((admitted.headers or {}).get("origin"))
+        try:
+            body = await self._body(request)
+        except _TooLarge:
+            answer = too_large(shared.site)
+            return await self._refuse(
+                Response(answer.status, (*answer.headers, *fields), answer.body)
+            )
+        try:
+            begun = begin(shared.app, body, admitted)
+            if isinstance(begun, Begun):
+                return await self._finish(begun, fields)
+            await self.send_reply(begun, fields)
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            return False
+        except Exception:
+            logger.exception("answering a request failed")
+            # Where the answer is a stream already, it breaks off.
+            return await self._refuse(_failed(fields))
+        return True
+
+    async def _finish(self, begun: Begun, fields: Fields) -> bool:
+        self._scope.deadline = math.inf
+        is_answered = False
+        events = _Events(self, fields)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._watch, events, nursery.cancel_scope)
+            try:
+                await events.end(await begun.finish(events.send))
+                is_answered = True
+            except (trio.BrokenResourceError, trio.ClosedResourceError):
+                pass  # it left while it was being told something
+            nursery.cancel_scope.cancel()
+        return is_answered
+
+    async def _watch(self, events: _Events, scope: trio.CancelScope) -> None:
+        """Notice when the client leaves, and do not let it think that we did."""
+        ahead = 0
+        try:
+            while True:
+                with trio.move_on_at(events.quiet_until):
+                    if ahead > self.limits.head:
+                        # Enough: it sends requests and does not wait for answers.
+                        await trio.sleep_forever()
+                    data = await self._stream.receive_some(_RECEIVE)
+                    if not data:
+                        break
+                    self._http.receive_data(bytes(data))
+                    ahead += len(data)
+                await events.break_silence()
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            pass
+        # Not sent to anybody, and nobody waits for it (Streamable HTTP, Cancellation).
+        scope.cancel()
+
+    # ---- for `_Events` ----
+
+    async def send_event(self, data: bytes, fields: Fields | None) -> None:
+        """Send a part of a stream; with `fields`, the first one."""
+        head = b"" if fields is None else self._open(200, (*SSE_HEADERS, *fields))
+        await self._write(head + self._encode(h11.Data(data=data)))
+        self._scope.deadline = math.inf
+
+    async def send_reply(self, reply: Reply, fields: Fields) -> None:
+        """Send an answer that is one JSON object, or nothing."""
+        if reply.message is None:
+            data = self._response(reply.status, fields, b"")
+        else:
+            fields = (("Content-Type", JSON_TYPE), *fields)
+            data = self._response(reply.status, fields, encode(reply.message))
+        await self._write(data)
+
+    async def send_last(self, data: bytes) -> None:
+        """Send the last event of a stream."""
+        await self._write(
+            self._encode(h11.Data(data=data)) + self._encode(h11.EndOfMessage())
+        )
+
+
+class _Events:
+    """The answer to a request that waits: a stream once there is something to tell."""
+
+    def __init__(self, connection: Connection, fields: Fields) -> None:
+        self._connection = connection
+        self._fields: Fields | None = fields
+        # A comment may not get between the halves of an event.
+        self._lock = trio.Lock()
+        self._quiet = connection.limits.quiet
+        self.quiet_until = trio.current_time() + self._quiet
+
+    async def send(self, message: Mapping[str, JSON]) -> None:
+        """Send a notification."""
+        await self._send(sse(encode(message)))
+
+    async def break_silence(self) -> None:
+        """Send a comment, if there was nothing else for a while.
+
+        Of a call that tells nothing it makes a stream: what is between us and the client
+        would think the connection dead.
+        """
+        if trio.current_time() < self.quiet_until:
+            return
+        if self._lock.locked():  # the client is slow, but it is not quiet
+            self.quiet_until = trio.current_time() + self._quiet
+        else:
+            await self._send(KEEP_ALIVE)
+
+    async def _send(self, data: bytes) -> None:
+        async with self._lock:
+            fields, self._fields = self._fields, None
+            await self._connection.send_event(data, fields)
+            self.quiet_until = trio.current_time() + self._quiet
+
+    async def end(self, reply: Reply) -> None:
+        """Send the response, and nothing after it."""
+        async with self._lock:
+            if self._fields is not None:
+                await self._connection.send_reply(reply, self._fields)
+            else:
+                assert reply.message is not None
+                await self._connection.send_last(sse(encode(reply.message)))
+
+
+def _failed(fields: Fields) -> Response:
+    error = ProtocolError(INTERNAL_ERROR, "Internal error")
+    body = encode(error_message(None, error))
+    return Response(500, (("Content-Type", JSON_TYPE), *fields), body)
+
+
+def _malformed(status: int) -> Response:
+    if status == 431:
+        return refusal(status, "the head of the request is too large")
+    return refusal(status, "this is no HTTP that is understood here")
+
+
+def _asked(request: h11.Request, bound_to: str | None, peer: str | None) -> Head:
+    target = request.target.decode("latin-1")
+    headers = [
+        (name.decode("latin-1"), value.decode("latin-1"))
+        for name, value in request.headers
+    ]
+    if not target.startswith("/") and "://" in target:
+        # As proxies are asked, and as servers must understand; its authority replaces
+        # that of the header (RFC 9112, section 3.2.2).
+        authority, slash, path = target.partition("://")[2].partition("/")
+        target = slash + path
+        headers = [
+            (name, authority if name == "host" else value) for name, value in headers
+        ]
+    path = target.partition("?")[0]
+    return Head(request.method.decode("latin-1"), path, headers, bound_to, peer)
+
+
+def _addresses(stream: trio.abc.Stream) -> tuple[str | None, str | None]:
+    """This end's address and the other's, where there are such things."""
+    if isinstance(stream, trio.SSLStream):
+        stream = stream.transport_stream
+    if not isinstance(stream, trio.SocketStream):
+        return None, None
+    try:
+        ends = stream.socket.getsockname(), stream.socket.getpeername()
+    except OSError:
+        return None, None  # gone already
+    # Of the internet they are tuples; of a Unix socket, paths.
+    bound_to, peer = (end[0] if isinstance(end, tuple) else None for end in ends)
+    return bound_to, peer
