@@ -178,10 +178,10 @@ class Connection:
         http = self._http
         try:
             while True:
-                request = await self._head()
-                if request is None:
+                asked = await self._head()
+                if asked is None:
                     return False
-                if not await self._answer(request):
+                if not await self._answer(asked):
                     return False
                 if not http.our_state is http.their_state is h11.DONE:
                     return True
@@ -217,7 +217,7 @@ class Connection:
             await trio.lowlevel.checkpoint_if_cancelled()
         self._http.receive_data(bytes(data))
 
-    async def _head(self) -> h11.Request | None:
+    async def _head(self) -> Head | None:
         http, limits, idle = self._http, self.limits, self._shared.idle
         self._sends = "nothing"
         event = http.next_event()
@@ -242,18 +242,18 @@ class Connection:
         assert isinstance(event, h11.Request)
         if len(event.headers) > limits.headers:
             raise h11.RemoteProtocolError("too many headers", error_status_hint=431)
-        names = {name for name, _ in event.headers}
-        if b"content-length" in names and b"transfer-encoding" in names:
+        asked = _asked(event, self._bound_to, self._peer)
+        names = {name for name, _ in asked.headers}
+        if "content-length" in names and "transfer-encoding" in names:
             # h11 believes the second. A proxy in front of us may believe the first, and
             # take for a body what is a request here (RFC 9112, section 6.3).
             raise h11.RemoteProtocolError("two lengths")
-        return event
+        return asked
 
-    async def _body(self, request: h11.Request) -> bytes:
+    async def _body(self, headers: Mapping[str, str]) -> bytes:
         http, limit = self._http, self._shared.site.max_body
-        for name, value in request.headers:
-            if name == b"content-length" and int(value) > limit:
-                raise _TooLarge
+        if int(headers.get("content-length", 0)) > limit:
+            raise _TooLarge
         self._sends = "body"
         if http.they_are_waiting_for_100_continue:
             await self._write(
@@ -329,10 +329,9 @@ class Connection:
 
     # ---- one request ----
 
-    async def _answer(self, request: h11.Request) -> bool:
+    async def _answer(self, asked: Head) -> bool:
         """Returns whether the client was still there."""
         shared = self._shared
-        asked = _asked(request, self._bound_to, self._peer)
         self._is_head = asked.method == "HEAD"
         try:
             admitted = admit(shared.site, asked)
@@ -343,9 +342,10 @@ class Connection:
             self._skim()
             closes = self._http.their_state is not h11.DONE
             return await self._refuse(admitted, closes=closes)
-        fields = cors((admitted.headers or {}).get("origin"))
+        assert admitted.headers is not None
+        fields = cors(admitted.headers.get("origin"))
         try:
-            body = await self._body(request)
+            body = await self._body(admitted.headers)
         except _TooLarge:
             answer = too_large(shared.site)
             return await self._refuse(
