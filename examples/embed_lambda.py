@@ -21,7 +21,7 @@ from bookshop_client import HEADERS, call, next_round, text_of
 from effectmcp.drivers.sync import handle
 from effectmcp.protocol.jsonrpc import encode
 from effectmcp.transports.keys import ensure_keys
-from effectmcp.transports.web import Answer, Asked, Site, admit
+from effectmcp.transports.web import Head, Response, Site, admit
 
 # Known by the gateway's name, so that pages that lead here by another get nothing.
 SITE = Site(path="/mcp", hosts=["shop.example"])
@@ -36,26 +36,26 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     http = request["http"]
     peer = admit(
         SITE,
-        Asked(
+        Head(
             http["method"],
             event["rawPath"],
             event["headers"].items(),
             peer=http["sourceIp"],
         ),
     )
-    if isinstance(peer, Answer):
+    if isinstance(peer, Response):
         return _response(peer)
     body = event.get("body") or ""
     message = base64.b64decode(body) if event.get("isBase64Encoded") else body
     # Whatever `send=` would be told is dropped: a function cannot answer bit by bit.
     reply = handle(app, message, peer)
     if reply.message is None:
-        return _response(Answer(reply.status))
+        return _response(Response(reply.status))
     headers = (("Content-Type", "application/json"),)
-    return _response(Answer(reply.status, headers, encode(reply.message)))
+    return _response(Response(reply.status, headers, encode(reply.message)))
 
 
-def _response(answer: Answer) -> dict[str, Any]:
+def _response(answer: Response) -> dict[str, Any]:
     return {
         "statusCode": answer.status,
         "headers": dict(answer.headers),
