@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import datetime as dt
 import functools
+import math
 import uuid
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Mapping
 from typing import (
@@ -208,6 +209,12 @@ def _check_message(effect: InputRequest[Any], message: object) -> None:
             f"{type(effect).__name__}(): the message comes first and is a text, not"
             f" {message!r}"
         )
+
+
+def _check_number(effect: Effect[Any], name: str, value: object) -> None:
+    _check_type(effect, name, value, "a number", int, float)
+    if isinstance(value, float) and not math.isfinite(value):
+        raise UsageError(f"{type(effect).__name__}({name}={value!r}): give a number")
 
 
 def _check_type(
@@ -972,9 +979,9 @@ class Progress(Effect[None]):
     message: str | None = None
 
     def __attrs_post_init__(self) -> None:
-        _check_type(self, "done", self.done, "a number", int, float)
+        _check_number(self, "done", self.done)
         if self.total is not None:
-            _check_type(self, "total", self.total, "a number", int, float)
+            _check_number(self, "total", self.total)
         if self.message is not None:
             _check_type(self, "message", self.message, "a text", str)
         if _built is not None:
@@ -1106,6 +1113,11 @@ class Sleep(Effect[None]):
 
     seconds: float
 
+    def __attrs_post_init__(self) -> None:
+        _check_number(self, "seconds", self.seconds)
+        if _built is not None:
+            _built(self)
+
 
 @frozen(eq=False, repr=False)
 class Status(Effect[None]):
@@ -1127,6 +1139,7 @@ class Within(Effect[T_co]):
     effect: Effect[Any]
 
     def __init__(self: Within[A | TimedOut], seconds: float, effect: Effect[A]) -> None:
+        _check_number(self, "seconds", seconds)
         _check_inner("Within", effect)
         _set(self, "seconds", seconds)
         _set(self, "effect", effect)

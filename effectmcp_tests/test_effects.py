@@ -463,6 +463,22 @@ def test_within_and_first_of_take_local_effects_only() -> None:
         FirstOf(Sleep(1), question)
 
 
+@pytest.mark.parametrize(
+    "number", [float("nan"), float("inf"), float("-inf"), "1", [1]], ids=repr
+)
+def test_numbers_that_are_none_are_refused(number: Any) -> None:
+    """Where it is written: a clock would raise in the driver."""
+    for make in (
+        lambda: Sleep(number),
+        lambda: Within(number, Sleep(1)),
+        lambda: Progress(number),
+        lambda: Progress(1, number),
+    ):
+        with pytest.raises(UsageError, match=r"=.*: give a number"):
+            make()
+    assert (Sleep(-1).seconds, Within(-1, Sleep(0)).seconds) == (-1, -1)
+
+
 def test_first_of_nothing_is_refused() -> None:
     with pytest.raises(UsageError, match="never end"):
         FirstOf()

@@ -16,7 +16,7 @@ from typing import Any
 import attrs
 
 from ..canonical import dumps
-from ..effects import Accepted, InputRequest
+from ..effects import Accepted, Confirm, ElicitUrl, InputRequest
 from ..errors import CanonicalError, ClientFailed, Declined, Dismissed, UsageError
 from ..forms import Unfit
 from .branches import Node
@@ -141,7 +141,7 @@ class Askings:
                 self.withdraw(leaf.place)
         if not self._supports(subject):
             leaf.record("unasked", b"null")
-        elif self.takes_early and subject.key is not None:
+        elif self.takes_early and subject.key is not None and not _is_consent(subject):
             early = self.answers.get(wire_key(self._generation, leaf.place, 1))
             if early is not None:
                 self._take_early(leaf, subject, early)
@@ -168,6 +168,11 @@ class Askings:
             leaf.record(*read_answer(subject, leaf.row, answer))
         except Unfit:
             logger.debug("an early answer for %s does not fit", leaf.place)
+
+
+def _is_consent(subject: InputRequest[Any]) -> bool:
+    # Data may come early; consent belongs to a text that somebody was shown.
+    return isinstance(subject, (Confirm, ElicitUrl))
 
 
 def read_answer(

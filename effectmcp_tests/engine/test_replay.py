@@ -26,7 +26,9 @@ from effectmcp import (
     Detach,
     Dismissed,
     DivergenceError,
+    Effect,
     Elicit,
+    ElicitUrl,
     Flow,
     Gather,
     InvalidAnswer,
@@ -740,19 +742,37 @@ def test_client_supports_is_recorded() -> None:
 
 # ---- early answers ----
 
-EARLY = {"sure": YES, "confirm-1": YES, "elicit-1": text("Ann")}
+EARLY = {"sure": YES, "who": text("Ann"), "confirm-1": YES, "elicit-1": text("Ann")}
 
 
 def test_early_answers_count_for_explicit_keys() -> None:
     """Q3: a call without state may bring them."""
-    one = run(flow_of(Confirm("Sure?", key="sure"), Confirm("Really?")))
-    assert keys(one.start(EARLY)) == ["confirm-1"]
+    one = run(flow_of(Elicit("Who?", str, key="who"), Elicit("Where?", str)))
+    assert keys(one.start(EARLY)) == ["elicit-1"]
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        Confirm("Sure?", key="sure"),
+        ElicitUrl("Pay?", "https://example.com", key="sure"),
+        Outcome(Confirm("Sure?", key="sure")),
+    ],
+    ids=repr,
+)
+def test_early_answers_are_no_consent(question: Effect[Any]) -> None:
+    """Nobody consents to a text that nobody was shown."""
+    one = run(flow_of(Elicit("Who?", str, key="who"), question))
+    assert keys(one.start(EARLY)) == ["sure"]
+    both = run(flow_of(Gather(Elicit("Who?", str), question)))
+    early = {f"gather-1/1/{key}": answer for key, answer in EARLY.items()}
+    assert keys(both.start(early)) == ["gather-1/0/elicit-1", "gather-1/1/sure"]
 
 
 @pytest.mark.parametrize("rules", [attrs.evolve(RETRY, early_answers=False), LIVE])
 def test_early_answers_can_be_off(rules: Rules) -> None:
-    one = run(flow_of(Confirm("Sure?", key="sure")), rules=rules)
-    assert keys(one.start(EARLY)) == ["sure"]
+    one = run(flow_of(Elicit("Who?", str, key="who")), rules=rules)
+    assert keys(one.start(EARLY)) == ["who"]
 
 
 def test_early_answers_that_do_not_fit_are_dropped() -> None:
@@ -765,14 +785,14 @@ def test_early_answers_that_do_not_fit_are_dropped() -> None:
 
 def test_early_answers_do_not_come_late() -> None:
     """With state, only what is out is answered."""
-    handler = flow_of(Confirm("a"), Confirm("Sure?", key="sure"))
+    handler = flow_of(Confirm("a"), Elicit("Who?", str, key="who"))
     again = resumed(handler, journal_of(handler, rounds=0))
-    assert keys(again.start({"confirm-1": YES, "sure": YES})) == ["sure"]
+    assert keys(again.start({"confirm-1": YES, "who": text("Ann")})) == ["who"]
 
 
 def test_early_answers_to_what_cannot_be_asked_do_not_count() -> None:
-    one = run(flow_of(Confirm("Sure?", key="sure")), supports=nobody)
-    assert error_of(one.start(EARLY)) == Unsupported("Confirm")
+    one = run(flow_of(Elicit("Who?", str, key="who")), supports=nobody)
+    assert error_of(one.start(EARLY)) == Unsupported("Elicit")
 
 
 # ---- rounds ----

@@ -430,22 +430,35 @@ def test_state_dropped_while_answers_stay(early: bool) -> None:
 
 
 def keyed() -> Flow[Any]:
-    sure = yield from Confirm("Sure?", key="sure")
+    place = yield from Elicit("Where?", str, key="place")
     name = yield from Elicit("Who?", str, key="name")
-    return sure, name
+    return place, name
 
 
 @pytest.mark.parametrize("early", [True, False])
 def test_state_dropped_while_answers_to_explicit_keys_stay(early: bool) -> None:
     """With explicit keys those answers are early ones: they count where that is wanted."""
-    said = {"sure": Accepted(None), "name": text("Ann")}
+    said = {"place": text("Rome"), "name": text("Ann")}
     stop, _ = round_of(
         keyed, None, said, rules=attrs.evolve(UNCAPPED, early_answers=early)
     )
     if early:
-        assert stop == Returned((True, "Ann"))
+        assert stop == Returned(("Rome", "Ann"))
     else:
-        assert keys(stop) == ["sure"]
+        assert keys(stop) == ["place"]
+
+
+def test_consent_given_before_the_question() -> None:
+    """State dropped while a consent stays, or one that was made up: shown first."""
+
+    def handler() -> Flow[Any]:
+        count = yield from Step(charge, 1000)
+        return (yield from Confirm(f"Delete {count} files?", key="sure"))
+
+    said = {"sure": Accepted(None)}
+    first, journal = round_of(handler, None, said)
+    assert keys(first) == ["sure"]
+    assert round_of(handler, journal, said)[0] == Returned(True)
 
 
 def test_early_answers_after_a_local_effect() -> None:
@@ -455,8 +468,8 @@ def test_early_answers_after_a_local_effect() -> None:
         yield from Now()
         return (yield from keyed())
 
-    said = {"sure": Accepted(None), "name": text("Ann")}
-    assert round_of(handler, None, said)[0] == Returned((True, "Ann"))
+    said = {"place": text("Rome"), "name": text("Ann")}
+    assert round_of(handler, None, said)[0] == Returned(("Rome", "Ann"))
 
 
 def test_answers_after_a_local_effect() -> None:
@@ -478,7 +491,7 @@ def test_answers_after_a_local_effect() -> None:
 
 def test_early_answers_that_do_not_fit() -> None:
     """An early answer that does not fit is ignored, and counts nothing."""
-    said = {"sure": Accepted(None), "name": Accepted({"value": 5})}
+    said = {"place": text("Rome"), "name": Accepted({"value": 5})}
     stop, journal = round_of(keyed, None, said)
     assert keys(stop) == ["name"]
     assert isinstance(stop, Asked)
@@ -490,22 +503,22 @@ def test_early_answers_that_do_not_fit() -> None:
 def test_early_answers_count_on_the_first_call_only() -> None:
     """With a state, an answer to what is not out yet is no early answer."""
     stop, journal = round_of(keyed)
-    said = {"sure": Accepted(None), "name": text("Ann")}
+    said = {"place": text("Rome"), "name": text("Ann")}
     stop, journal = round_of(keyed, journal, said)
     assert keys(stop) == ["name"]
 
 
-def test_early_answers_do_not_confirm_a_second_use() -> None:
+def test_early_answers_do_not_count_for_a_second_use() -> None:
     """An early answer counts for one question: the second use of a key is another."""
 
     def handler() -> Flow[Any]:
-        one = yield from Confirm("Pay 1?", key="sure")
-        two = yield from Confirm("Pay 100?", key="sure")
+        one = yield from Elicit("Who pays 1?", str, key="who")
+        two = yield from Elicit("Who pays 100?", str, key="who")
         return one, two
 
-    stop, _ = round_of(handler, None, {"sure": Accepted(None)})
-    assert messages(stop) == ["Pay 100?"]
-    assert keys(stop) == ["sure#2"]
+    stop, _ = round_of(handler, None, {"who": text("Ann")})
+    assert messages(stop) == ["Who pays 100?"]
+    assert keys(stop) == ["who#2"]
 
 
 # ---- what an answer can be ----------------------------------------------------------
