@@ -10,11 +10,11 @@ from typing import Any, Final, Literal, TypeAlias, TypeVar, overload
 
 import attrs
 
-from ..canonical import JSON
+from ..canonical import JSON, dumps
 from ..content import Annotations, Icon
 from ..effects import InputRequest
 from ..engine import RETRY, Rules
-from ..errors import SchemaError, UsageError
+from ..errors import CanonicalError, SchemaError, UsageError
 from ..state import Keys, Sealer
 from .changes import Change, Changes
 from .events import Observer
@@ -122,6 +122,10 @@ class Server:
             }.items()
             if value is not None
         }
+        try:
+            dumps([self.info, instructions])
+        except CanonicalError as exc:
+            raise UsageError(f"Server({name!r}): {exc.problem}") from None
         #: Whether somebody serves it, and what its lifespan gave then.
         self.is_running = False
         self.provided: Provided = _EMPTY

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from effectmcp import SchemaError, UsageError
@@ -52,6 +54,22 @@ def test_server_makes_rules_of_its_options() -> None:
 def test_server_with_pages_of_nothing() -> None:
     with pytest.raises(UsageError, match="give 1 or more"):
         Server("shop", page_size=0)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"name": "\ud800"},
+        {"title": "\ud800"},
+        {"version": 1.5j},
+        {"instructions": "\ud800"},
+        {"icons": [Icon("https://x/\ud800.png")]},
+    ],
+    ids=repr,
+)
+def test_server_that_no_client_could_read_of(options: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match=r"^Server\('.*'\): "):
+        Server(**{"name": "shop", **options})
 
 
 def test_server_keys_may_come_later() -> None:
