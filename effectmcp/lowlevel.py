@@ -221,7 +221,7 @@ def make_flow(
         parameter: Its parameter that takes a `Given`, if there is one.
     """
     # By this name in every journal: which function it is, the request tells.
-    call = step(name="InputRequired")(_make_call(function, parameter))
+    call = step(name="InputRequired", public=True)(_make_call(function, parameter))
 
     @functools.wraps(function)
     def flow(**kwargs: Any) -> Flow[Any]:

@@ -18,7 +18,9 @@ if settings.get_current_profile_name() == "default":
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+def pytest_runtest_makereport() -> Generator[
+    None, pytest.TestReport, pytest.TestReport
+]:
     """Some tests log lone surrogates, which no report could carry to another process."""
     report = yield
     report.sections = [

@@ -528,15 +528,26 @@ def test_the_state_is_never_visible() -> None:
     assert "SECRET" not in json.dumps(send(app, "tools/call", name="ask"))
 
 
-def test_the_state_is_not_given_to_clients_that_could_read_it(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    """It is refused before the function is called."""
+def test_the_state_of_a_server_whose_states_are_readable() -> None:
+    """Whoever chose such keys wants clients to see it, and sealed it stays."""
     app = server(keys=Keys(KEY, readable=True))
-    app.tool(order)
-    assert send(app, "tools/call", name="order", arguments={"title": "a"})["isError"]
-    assert calls == []
-    assert "not public, and here the client can read results" in caplog.text
+
+    @app.tool
+    def ask(given: Given = Provided()) -> str | InputRequired:
+        if given.state is None:
+            return InputRequired({"who": Elicit("Who?", str)}, state="HELLO")
+        return f"{given.state} {given.answers['who']}"
+
+    asked = send(app, "tools/call", name="ask")
+    token = asked["requestState"]
+    assert b"HELLO" in Keys(KEY, readable=True).unwrap(token)[0]
+    (key,) = asked["inputRequests"]
+    answers = {key: {"action": "accept", "content": {"value": "Ann"}}}
+    more = {"name": "ask", "inputResponses": answers}
+    found = send(app, "tools/call", **more, requestState=token)
+    assert text_of(found).startswith("HELLO Accepted")
+    with pytest.raises(ProtocolError):
+        send(app, "tools/call", **more, requestState=token[:-4] + "AAAA")
 
 
 def test_the_state_of_a_function_that_does_not_say_that_it_asks(
@@ -605,7 +616,7 @@ def test_it_fails_as_a_plain_function_does(
     results = [send(app, "tools/call", name=name) for name in ("given", "plain")]
     texts = [text_of(one).replace("given", "plain") for one in results]
     assert texts[0] == texts[1]
-    assert ("raise error" in caplog.text) == isinstance(error, (OwnError, ValueError))
+    assert ("raise error" in caplog.text) == (not isinstance(error, ToolError))
 
 
 def test_a_protocol_error_reaches_the_client() -> None:

@@ -12,7 +12,7 @@ import asyncio
 import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from contextvars import Context
 from typing import Any, TypeAlias
 
@@ -21,12 +21,21 @@ from ..canonical import JSON
 from ..effects import TimedOut
 from ..engine import Done, Failure, Want
 from ..errors import StepError
-from ..exchange.commands import Command, Invoke, Listen, Notify, Peer, Perform, Reply
+from ..exchange.commands import (
+    Command,
+    Invoke,
+    Listen,
+    Notify,
+    Overdue,
+    Peer,
+    PerformAll,
+    Reply,
+)
 from ..exchange.handle import handle as begin
 from ..exchange.subscriptions import Subscription
 from ..protocol.jsonrpc import Request
 from ..server import Server
-from .local import Job, Mailbox, at_once, job_of_invoke, job_of_step, running
+from .local import Job, Mailbox, at_once, job_of_invoke, job_of_step, pause, running
 
 __all__ = ["handle", "running"]
 
@@ -58,7 +67,7 @@ async def handle(
         while True:
             try:
                 outcome = await _obey(app, command, send)
-            except (StepError, TimeoutError) as exc:
+            except Exception as exc:
                 if isinstance(command, (Notify, Listen)):
                     raise  # the transport's own
                 command = exchange.throw(exc)
@@ -73,7 +82,7 @@ async def handle(
 
 async def _obey(app: Server, command: Command, send: Send) -> Any:
     match command:
-        case Perform(wants, deadline):
+        case PerformAll(wants, deadline):
             async with _until(deadline):
                 return await _perform(app, wants)
         case Invoke():
@@ -85,10 +94,17 @@ async def _obey(app: Server, command: Command, send: Send) -> Any:
             return await _listen(app, subscription, send)
 
 
-def _until(deadline: float | None) -> AbstractAsyncContextManager[Any]:
-    return asyncio.timeout(
+@asynccontextmanager
+async def _until(deadline: float | None) -> AsyncIterator[None]:
+    limit = asyncio.timeout(
         None if deadline is None else max(0.0, deadline - time.time())
     )
+    # What is called raises nothing: its TimeoutErrors are outcomes.
+    try:
+        async with limit:
+            yield
+    except TimeoutError:
+        raise Overdue from None
 
 
 # ---- performing ---------------------------------------------------------------------
@@ -127,7 +143,7 @@ async def _value(
         case fx.Step():
             return await _call(job_of_step(effect, context, app.provided))
         case fx.Sleep(seconds):
-            await asyncio.sleep(seconds)
+            await asyncio.sleep(pause(seconds))
             return Done(None)
         case fx.Within(seconds, inner):
             # What the effect itself raises is a Failure, so this is our own clock.
@@ -190,7 +206,14 @@ async def _once(job: Job) -> Any:
         # Abandoned when cancelled: a thread cannot be stopped, and who waits for it may.
         return await loop.run_in_executor(None, job.fresh_context().run, job.call)
     context = job.fresh_context()
-    return await loop.create_task(context.run(job.call), context=context)
+    return await loop.create_task(job.acall(_is_cancel), context=context)
+
+
+def _is_cancel(exc: BaseException) -> bool:
+    # Anybody may raise a CancelledError, and awaiting what was cancelled does.
+    task = asyncio.current_task()
+    assert task is not None  # called by one
+    return isinstance(exc, asyncio.CancelledError) and task.cancelling() > 0
 
 
 # ---- listening ----------------------------------------------------------------------
@@ -200,9 +223,21 @@ async def _listen(app: Server, subscription: Subscription, send: Send) -> None:
     loop = asyncio.get_running_loop()
     news = asyncio.Event()
 
+    is_ringing = False
+
+    def ring() -> None:
+        nonlocal is_ringing
+        is_ringing = False
+        news.set()
+
     def wake() -> None:
+        # A thousand changes in a row are one thing to wake up for.
+        nonlocal is_ringing
+        if is_ringing:
+            return
+        is_ringing = True
         try:
-            loop.call_soon_threadsafe(news.set)
+            loop.call_soon_threadsafe(ring)
         except RuntimeError:
             pass  # the loop is gone, and so is whoever listened
 

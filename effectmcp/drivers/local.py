@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import Context, copy_context
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from attrs import frozen
 
@@ -29,6 +29,7 @@ from ..exchange.subscriptions import Subscription
 from ..server import Change, Server
 
 __all__ = [
+    "LONGEST_SLEEP",
     "NOTHING",
     "Job",
     "Mailbox",
@@ -36,11 +37,14 @@ __all__ = [
     "job_of_invoke",
     "job_of_step",
     "opened",
+    "pause",
     "running",
 ]
 
 #: Nothing is provided.
 NOTHING: Final[Mapping[Any, Any]] = MappingProxyType({})
+
+IsCancel: TypeAlias = Callable[[BaseException], bool]
 
 
 @frozen(eq=False)
@@ -48,17 +52,43 @@ class Job:
     """A function to call.
 
     Attributes:
-        call: Takes nothing; gives a coroutine where `is_async`.
+        name: What to call it in messages.
         is_async: Whether to await it.
         tries: How often, until it does not raise.
         timeout: Seconds that one try may take.
     """
 
-    call: Callable[[], Any]
+    name: str
     is_async: bool
+    _call: Callable[[], Any]
     _context: Context
     tries: int = 1
     timeout: float | None = None
+
+    def call(self, run_async: Callable[[Any], Any] | None = None) -> Any:
+        """Call it where it may block. Nothing comes out that would end more than this.
+
+        Args:
+            run_async: Runs the coroutine where `is_async`.
+        """
+        try:
+            value = self._call()
+            return value if run_async is None else run_async(value)
+        except BaseException as exc:
+            _contain(exc, self.name, _is_never)
+            raise
+
+    async def acall(self, is_cancel: IsCancel) -> Any:
+        """Await it on a loop, likewise.
+
+        Args:
+            is_cancel: Whether an exception is how this loop ends a task.
+        """
+        try:
+            return await self._call()
+        except BaseException as exc:
+            _contain(exc, self.name, is_cancel)
+            raise
 
     def fresh_context(self) -> Context:
         """A context to call it in: a copy for each try.
@@ -106,8 +136,9 @@ def job_of_step(
         return step.fn(*step.args, **step.kwargs, **injected)
 
     return Job(
-        call,
+        step_name(step),
         spec.is_async,
+        call,
         context,
         tries=step.options.retries + 1,
         timeout=step.options.timeout,
@@ -129,13 +160,60 @@ def job_of_invoke(command: Invoke, provided: Mapping[Any, Any]) -> Job:
     def call() -> Any:
         return command.function(**command.kwargs, **injected)
 
-    return Job(call, command.is_async, copy_context())
+    return Job(name, command.is_async, call, copy_context())
+
+
+def _contain(exc: BaseException, name: str, is_cancel: IsCancel) -> None:
+    """Raise something in place of what would end more than the call that raised it.
+
+    `sys.exit()` in one tool is not to end a server with all its clients, and a future
+    refuses a `StopIteration`. Cancellation, where it is one, and Ctrl-C pass.
+    """
+    if isinstance(exc, Exception) and not isinstance(exc, StopIteration):
+        return
+    if isinstance(exc, BaseExceptionGroup):
+        passing = exc.subgroup(lambda one: _is_interrupt(one) or is_cancel(one))
+        if passing is not None:
+            raise passing
+    elif _is_interrupt(exc) or is_cancel(exc):
+        return
+    raise RuntimeError(f"{name} raised {exc!r}") from exc
+
+
+def _is_interrupt(exc: BaseException) -> bool:
+    return isinstance(exc, KeyboardInterrupt)
+
+
+def _is_never(exc: BaseException) -> bool:
+    return False
+
+
+#: Inline, a client waits meanwhile; longer pauses are for tasks.
+LONGEST_SLEEP: Final = 300.0
+
+
+def pause(seconds: float) -> float:
+    """How long to sleep inline.
+
+    Raises:
+        StepError: Too long for a client that waits.
+    """
+    if seconds > LONGEST_SLEEP:
+        raise StepError(
+            f"Sleep({seconds:g}) would keep the client waiting; inline it is at most"
+            f" {LONGEST_SLEEP:g} seconds"
+        )
+    return max(0.0, seconds)  # a time that has passed
 
 
 def _provide(name: str, annotation: Any, provided: Mapping[Any, Any], what: str) -> Any:
-    for key in (name, annotation):
-        if key in provided:
-            return provided[key]
+    if name in provided:
+        return provided[name]
+    try:
+        if annotation in provided:
+            return provided[annotation]
+    except TypeError:
+        pass  # Annotated[..., {}] has no hash, so nothing is provided under it
     raise StepError(
         f"nothing is provided for {what}: let the server's lifespan give {{{name!r}: ...}},"
         f" or the driver provided={{{name!r}: ...}}"
@@ -164,7 +242,7 @@ class Mailbox:
         """Note a change."""
         if change.what == "end":
             self.is_over = True
-        elif self.subscription.message(change) is None:
+        elif not self.subscription.wants(change):
             return
         else:
             with self._lock:
@@ -175,8 +253,7 @@ class Mailbox:
         """The messages to send now."""
         with self._lock:
             waiting, self._waiting = self._waiting, {}
-        taken = [self.subscription.message(change) for change in waiting]
-        return [message for message in taken if message is not None]
+        return [self.subscription.message(change) for change in waiting]
 
 
 @asynccontextmanager

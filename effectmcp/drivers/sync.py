@@ -40,12 +40,28 @@ from ..engine.askings import check_answer
 from ..engine.steps import step_name
 from ..engine.turn import name_of
 from ..errors import StepError, UsageError
-from ..exchange.commands import Command, Invoke, Listen, Notify, Peer, Reply
-from ..exchange.commands import Perform as PerformAll
+from ..exchange.commands import (
+    Command,
+    Invoke,
+    Listen,
+    Notify,
+    Overdue,
+    Peer,
+    PerformAll,
+    Reply,
+)
 from ..exchange.handle import handle as begin
 from ..protocol.jsonrpc import Request
 from ..server import Server
-from .local import NOTHING, Job, at_once, job_of_invoke, job_of_step, opened
+from .local import (
+    NOTHING,
+    Job,
+    at_once,
+    job_of_invoke,
+    job_of_step,
+    opened,
+    pause,
+)
 
 __all__ = ["advance", "handle", "perform", "play", "running"]
 
@@ -87,7 +103,7 @@ def perform(
         case fx.Caller():
             return Done(caller or CallerInfo())
         case fx.Sleep(seconds):
-            time.sleep(seconds)
+            time.sleep(pause(seconds))
             return Done(None)
         case _:
             name = type(want.effect).__name__
@@ -117,10 +133,9 @@ def _call(job: Job, run_async: RunAsync | None) -> Done | Failure:
     while True:
         tries -= 1
         try:
-            context = job.fresh_context()
-            value = context.run(job.call)
-            if job.is_async and run_async is not None:
-                value = context.run(run_async, value)
+            value = job.fresh_context().run(
+                job.call, run_async if job.is_async else None
+            )
         except Exception as exc:
             if not tries:
                 return Failure(exc)
@@ -223,7 +238,7 @@ def handle(
         while True:
             try:
                 outcome = _obey(app, command, send, run_async)
-            except (StepError, TimeoutError) as exc:
+            except Exception as exc:
                 if isinstance(command, (Notify, Listen)):
                     raise  # the transport's own
                 command = exchange.throw(exc)
@@ -261,7 +276,7 @@ def _obey(app: Server, command: Command, send: Send, run_async: RunAsync | None)
 
 def _check_time(deadline: float | None) -> None:
     if deadline is not None and time.time() > deadline:
-        raise TimeoutError
+        raise Overdue
 
 
 @contextmanager

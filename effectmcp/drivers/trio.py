@@ -16,7 +16,7 @@ import math
 import os
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from contextvars import Context
 from typing import Any, TypeAlias
 
@@ -34,15 +34,16 @@ from ..exchange.commands import (
     Invoke,
     Listen,
     Notify,
+    Overdue,
     Peer,
-    Perform,
+    PerformAll,
     Reply,
 )
 from ..exchange.handle import handle as open_exchange
 from ..exchange.subscriptions import Subscription
 from ..protocol.jsonrpc import Request
 from ..server import Server
-from .local import Job, Mailbox, at_once, job_of_invoke, job_of_step, running
+from .local import Job, Mailbox, at_once, job_of_invoke, job_of_step, pause, running
 
 __all__ = ["Begun", "Send", "begin", "handle", "running"]
 
@@ -90,7 +91,7 @@ def begin(
     exchange = open_exchange(app, message, peer, clock=time.time, entropy=os.urandom)
     try:
         command = next(exchange)
-        while isinstance(command, Perform):
+        while isinstance(command, PerformAll):
             outcomes = {want.key: at_once(want.effect) for want in command.wants}
             if None in outcomes.values():
                 break
@@ -120,7 +121,7 @@ class Begun:
             while True:
                 try:
                     outcome = await _obey(self._app, command, send)
-                except (StepError, TimeoutError) as exc:
+                except Exception as exc:
                     if isinstance(command, (Notify, Listen)):
                         raise  # the transport's own
                     command = exchange.throw(exc)
@@ -135,7 +136,7 @@ class Begun:
 
 async def _obey(app: Server, command: Command, send: Send) -> Any:
     match command:
-        case Perform(wants, deadline):
+        case PerformAll(wants, deadline):
             with _until(deadline):
                 return await _perform(app, wants)
         case Invoke():
@@ -147,8 +148,13 @@ async def _obey(app: Server, command: Command, send: Send) -> Any:
             return await _listen(app, subscription, send)
 
 
-def _until(deadline: float | None) -> AbstractContextManager[Any]:
-    return _within(None if deadline is None else max(0.0, deadline - time.time()))
+@contextmanager
+def _until(deadline: float | None) -> Iterator[None]:
+    seconds = math.inf if deadline is None else max(0.0, deadline - time.time())
+    with trio.move_on_after(seconds) as scope:
+        yield
+    if scope.cancelled_caught:
+        raise Overdue
 
 
 # ---- performing ---------------------------------------------------------------------
@@ -200,10 +206,10 @@ async def _value(
         case fx.Step():
             return await _call(job_of_step(effect, context, app.provided))
         case fx.Sleep(seconds):
-            await trio.sleep(seconds)
+            await trio.sleep(pause(seconds))
             return Done(None)
         case fx.Within(seconds, inner):
-            with trio.move_on_after(seconds):
+            with trio.move_on_after(max(0.0, seconds)):
                 return await _value(app, inner, context)
             return Done(TimedOut())
         case fx.FirstOf(effects):
@@ -262,7 +268,7 @@ async def _once(job: Job) -> Any:
 
     async def run() -> None:
         try:
-            outcomes.append(Done(await job.call()))
+            outcomes.append(Done(await job.acall(_is_cancel)))
         except Exception as exc:
             outcomes.append(Failure(exc))
 
@@ -272,6 +278,10 @@ async def _once(job: Job) -> Any:
     if isinstance(outcome, Failure):
         raise outcome.error
     return outcome.value
+
+
+def _is_cancel(exc: BaseException) -> bool:
+    return isinstance(exc, trio.Cancelled)
 
 
 # ---- listening ----------------------------------------------------------------------

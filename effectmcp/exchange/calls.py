@@ -20,9 +20,9 @@ from attrs import frozen
 from .. import effects as fx
 from ..canonical import JSON
 from ..effects import LOG_LEVELS, CallerInfo, Effect
-from ..engine import Asked, Done, Failure, Raised, Returned
-from ..engine import Perform as Performing
-from ..errors import OutputError, StateError, UsageError
+from ..engine import Asked, Done, Failure, Perform, Raised, Returned, Want
+from ..engine.steps import step_name
+from ..errors import DivergenceError, OutputError, StateError, UsageError
 from ..lowlevel import InputRequired
 from ..protocol.jsonrpc import Request, encode, notification
 from ..protocol.meta import Meta
@@ -33,10 +33,18 @@ from ..protocol.modern import (
     supporter,
 )
 from ..schema.written import written
-from ..server import Event, RoundBegan, RoundEnded, Salvaged, Server
+from ..server import (
+    Event,
+    RoundBegan,
+    RoundEnded,
+    RoundRefused,
+    Salvaged,
+    Server,
+    StepPerformed,
+)
 from ..server.features import Feature, Tool
 from ..state import Call
-from .commands import Command, Invoke, Notify, Peer, Perform
+from .commands import Command, Invoke, Notify, Peer, PerformAll
 from .rounds import Round, begin, resume
 
 __all__ = ["Context", "Interim", "call_feature"]
@@ -122,6 +130,18 @@ def _explain(error: Exception, name: str) -> None:
         ) from error
 
 
+def _contained(error: BaseException, name: str) -> Exception | KeyboardInterrupt:
+    """What a handler raised, or what stands for it.
+
+    `sys.exit()` in one handler is not to end a server with all its clients.
+    """
+    if isinstance(error, (Exception, KeyboardInterrupt)):
+        return error
+    made = RuntimeError(f"{name} raised {error!r}")
+    made.__cause__ = error
+    return made
+
+
 def _checked(value: Any, name: str) -> Any:
     if isinstance(value, InputRequired):
         # As a result it would show its state to everybody.
@@ -165,8 +185,10 @@ class _Flow:
                     outcome = "returned"
                     return value
                 case _:
-                    outcome, error = "raised", stop.error
-                    raise stop.error
+                    raise _contained(stop.error, self._feature.handler.name)
+        except Exception as exc:
+            outcome, error = "raised", exc
+            raise
         finally:
             # Whatever ended it, a client that is gone included: no generator is left.
             with suppress(UsageError):  # its journal: past the limit, none may leave
@@ -216,12 +238,8 @@ class _Flow:
                 trace=context.meta.trace,
                 **options,
             )
-        elif app.sealer is None:
-            raise StateError("forged")  # sealed by somebody else, or by nobody
         else:
-            round_ = resume(
-                function, (), kwargs, token=token, sealer=app.sealer, **options
-            )
+            round_ = self._resume(function, kwargs, token, options)
         if app.observers:
             self._tell(
                 RoundBegan(
@@ -234,13 +252,30 @@ class _Flow:
             )
         return round_
 
+    def _resume(
+        self,
+        function: Callable[..., Any],
+        kwargs: Mapping[str, Any],
+        token: JSON,
+        options: dict[str, Any],
+    ) -> Round:
+        sealer = self._context.app.sealer
+        try:
+            if sealer is None:
+                raise StateError("forged")  # sealed by somebody else, or by nobody
+            return resume(function, (), kwargs, token=token, sealer=sealer, **options)
+        except (StateError, DivergenceError) as exc:
+            method = self._context.request.method
+            self._tell(RoundRefused(method=method, target=self._target, error=exc))
+            raise
+
     def _advance(
         self, round_: Round
     ) -> Generator[Command, Any, Asked | Returned | Raised]:
         stop = round_.stop
         while True:
             yield from self._flush()
-            if not isinstance(stop, Performing):
+            if not isinstance(stop, Perform):
                 break
             outcomes: dict[str, Done | Failure] = {}
             wants = []
@@ -250,12 +285,36 @@ class _Flow:
                 else:
                     wants.append(want)
             if wants:
-                outcomes |= yield Perform(tuple(wants), self._deadline)
+                began = self._context.clock()
+                outcomes |= yield PerformAll(tuple(wants), self._deadline)
+                self._tell_steps(wants, outcomes, round_, began)
             stop = round_.performed(outcomes)
         for report in round_.run.salvaged:
             logger.warning("%s: %s", self._target, report)
             self._tell(Salvaged(flow_id=round_.flow_id.hex(), report=report))
         return stop
+
+    def _tell_steps(
+        self,
+        wants: list[Want],
+        outcomes: Mapping[str, Done | Failure],
+        round_: Round,
+        began: float,
+    ) -> None:
+        if not self._context.app.observers:
+            return
+        seconds = self._context.clock() - began
+        for want in wants:
+            if isinstance(want.effect, fx.Step):
+                outcome = outcomes[want.key]
+                self._tell(
+                    StepPerformed(
+                        flow_id=round_.flow_id.hex(),
+                        name=step_name(want.effect),
+                        seconds=seconds,
+                        error=outcome.error if isinstance(outcome, Failure) else None,
+                    )
+                )
 
     def _caller(self, round_: Round) -> CallerInfo:
         meta = self._context.meta
@@ -270,12 +329,12 @@ class _Flow:
 
     def _flush(self) -> Generator[Command, Any, None]:
         for effect in self._heard:
-            message = self._progress.message(effect)
-            if message is None:
-                continue
             try:
+                message = self._progress.message(effect)
+                if message is None:
+                    continue
                 encode(message)
-            except (TypeError, ValueError, RecursionError) as exc:
+            except Exception as exc:
                 # Not worth a call that went well so far.
                 logger.warning("%s: %r is not sent: %s", self._target, effect, exc)
             else:

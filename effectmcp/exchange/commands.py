@@ -4,14 +4,15 @@
     command = next(exchange)
     while True:
         match command:
-            case Perform(wants): come_of_it = {want.key: perform(want) for want in wants}
+            case PerformAll(wants): come_of_it = {want.key: perform(want) for want in wants}
             case Invoke():       come_of_it = Done(command.function(**command.kwargs))
             case Notify():       come_of_it = send(command.message)
             case Listen():       come_of_it = ...  # until the server shuts down
         command = exchange.send(come_of_it)
 
 until `StopIteration` brings the `Reply`. A driver that runs into a command's deadline
-throws `TimeoutError` into the exchange; one whose client is gone closes it.
+throws `Overdue` into the exchange, and whatever else keeps it from performing a command
+as itself; one whose client is gone closes it.
 """
 
 from __future__ import annotations
@@ -31,10 +32,16 @@ __all__ = [
     "Invoke",
     "Listen",
     "Notify",
+    "Overdue",
     "Peer",
-    "Perform",
+    "PerformAll",
     "Reply",
 ]
+
+
+class Overdue(Exception):
+    """The deadline of a command has passed. Not a `TimeoutError`: a handler may raise
+    one of its own, which says something else."""
 
 
 @frozen(kw_only=True)
@@ -54,7 +61,7 @@ class Peer:
 
 
 @frozen(eq=False)
-class Perform:
+class PerformAll:
     """Perform local effects, side by side; answer with one outcome for each key.
 
     Attributes:
@@ -104,7 +111,7 @@ class Listen:
     subscription: Subscription
 
 
-Command: TypeAlias = Perform | Invoke | Notify | Listen
+Command: TypeAlias = PerformAll | Invoke | Notify | Listen
 
 
 @frozen(eq=False)

@@ -41,7 +41,15 @@ from ..server.handlers import read_texts
 from .calls import Context, Interim, call_feature
 from .commands import Command, Exchange, Invoke, Listen, Notify, Peer, Reply
 from .lists import capabilities_of, discover, find_completion, list_page, suggestions
-from .results import error_of, prompt_result, resource_result, tool_failure, tool_result
+from .results import (
+    bad_arguments,
+    error_of,
+    prompt_result,
+    resource_result,
+    told_failure,
+    tool_failure,
+    tool_result,
+)
 from .subscriptions import open_subscription
 
 __all__ = ["handle"]
@@ -166,6 +174,9 @@ def _call_tool(context: Context) -> Answering:
             raise _mismatch(exc) from None
     try:
         kwargs = tool.handler.takes.read(arguments)
+    except ArgumentsError as exc:
+        return told_failure(exc)
+    try:
         value = yield from call_feature(context, tool, name, arguments, kwargs)
         if isinstance(value, Interim):
             return value.fields
@@ -185,6 +196,9 @@ def _get_prompt(context: Context) -> Answering:
         raise ProtocolError(INVALID_PARAMS, "Invalid params: arguments are texts")
     try:
         kwargs = read_texts(prompt.handler, arguments)
+    except ArgumentsError as exc:
+        raise bad_arguments(exc) from None
+    try:
         value = yield from call_feature(context, prompt, name, arguments, kwargs)
         if isinstance(value, Interim):
             return value.fields
@@ -195,32 +209,29 @@ def _get_prompt(context: Context) -> Answering:
 
 def _read_resource(context: Context) -> Answering:
     uri = _text(context.request.params, "uri")
-    resource, texts = _find_resource(context.app, uri)
+    resource, kwargs = _find_resource(context.app, uri)
     try:
-        kwargs = read_texts(resource.handler, texts)
         value = yield from call_feature(context, resource, uri, None, kwargs)
         if isinstance(value, Interim):
             return value.fields
         return resource_result(resource, uri, value)
-    except ArgumentsError:
-        raise _no_resource(uri) from None
     except Exception as exc:
         raise error_of(exc, uri, context.meta.capabilities) from exc
 
 
-def _find_resource(app: Server, uri: str) -> tuple[Resource, Mapping[str, str]]:
+def _find_resource(app: Server, uri: str) -> tuple[Resource, Mapping[str, Any]]:
     resource = app.resources.get(uri)
     if resource is not None:
         return resource, {}
     for template in app.templates.values():
-        values = template.template.match(uri)
-        if values is not None:
-            return template, values
-    raise _no_resource(uri)
-
-
-def _no_resource(uri: str) -> ProtocolError:
-    return ProtocolError(INVALID_PARAMS, "Resource not found", {"uri": uri})
+        texts = template.template.match(uri)
+        if texts is None:
+            continue
+        try:
+            return template, read_texts(template.handler, texts)
+        except ArgumentsError:
+            pass  # of another shape than its function takes, so none of its own
+    raise ProtocolError(INVALID_PARAMS, "Resource not found", {"uri": uri})
 
 
 def _complete(context: Context) -> Answering:
@@ -229,7 +240,13 @@ def _complete(context: Context) -> Answering:
         args = (
             {"text": text, "context": filled} if found.wants_context else {"text": text}
         )
-        outcome = yield Invoke(found.call, args, is_async=found.is_async)
+        seconds = context.app.timeout
+        outcome = yield Invoke(
+            found.call,
+            args,
+            is_async=found.is_async,
+            deadline=None if seconds is None else context.clock() + seconds,
+        )
         if isinstance(outcome, Failure):
             raise outcome.error
         # What the function suggests need not begin with the text: it may know better.
@@ -242,9 +259,8 @@ def _listen(context: Context) -> Answering:
     yield Listen(subscription)
     # The server shuts down. It says so twice: that the stream is torn down
     # (Cancellation), and that this is a graceful end (Subscriptions, Graceful Closure).
-    yield Notify(
-        notification("notifications/cancelled", {"requestId": context.request.id})
-    )
+    params = {"_meta": subscription.meta, "requestId": context.request.id}
+    yield Notify(notification("notifications/cancelled", params))
     return {"_meta": subscription.meta}
 
 

@@ -153,7 +153,8 @@ def _choices(schema: Mapping[str, JSON]) -> list[str]:
     for part in schema.get("anyOf", (schema,)):
         choices += part.get("enum", ())
         choices += [one.get("const") for one in part.get("oneOf", ())]
-    return [choice for choice in choices if isinstance(choice, str)]
+    # A number is chosen by its text, as arguments are written.
+    return [str(one) for one in choices if isinstance(one, str) or type(one) is int]
 
 
 def suggestions(found: Any, text: str) -> dict[str, JSON]:
@@ -166,6 +167,8 @@ def suggestions(found: Any, text: str) -> dict[str, JSON]:
     Raises:
         Exception: It was something else than texts.
     """
+    if isinstance(found, str):
+        raise TypeError(f"a completion gives a list of texts, not {found!r}")
     values = [one for one in found if one.lower().startswith(text.lower())]
     fields = {
         "completion": {

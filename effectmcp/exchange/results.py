@@ -37,11 +37,14 @@ from ..protocol.modern import missing_capability
 from ..schema.problems import rendered, unreadable
 from ..schema.written import written
 from ..server import Prompt, Resource, Tool
+from .commands import Overdue
 
 __all__ = [
+    "bad_arguments",
     "error_of",
     "prompt_result",
     "resource_result",
+    "told_failure",
     "tool_failure",
     "tool_result",
 ]
@@ -171,8 +174,8 @@ def tool_failure(
         ProtocolError: It is the client's affair and not the model's.
     """
     match error:
-        case ToolError() | ArgumentsError() | Refused():
-            text = _text_of(error)
+        case ToolError() | Refused():
+            return told_failure(error)
         case DivergenceError():
             logger.error("%s: %s", of, error)
             text = error.public
@@ -180,12 +183,26 @@ def tool_failure(
             raise error_of(error, of, capabilities)
         case ClientError():
             logger.warning("%s: %s", of, error)
-            text = _text_of(error)
-        case TimeoutError():
+            return told_failure(error)
+        case Overdue():
             text = f"{of} took too long, and was ended."
         case _:
             logger.error("%s failed", of, exc_info=error)
             text = f"{_OPAQUE}: {of} failed. The server's log says why."
+    return _failure(text)
+
+
+def bad_arguments(error: ArgumentsError) -> ProtocolError:
+    """The JSON-RPC error for arguments that a prompt does not take."""
+    return ProtocolError(INVALID_PARAMS, f"Invalid params: {_text_of(error)}")
+
+
+def told_failure(error: Exception) -> dict[str, JSON]:
+    """The fields of a result that tells a model what `error` says."""
+    return _failure(_text_of(error))
+
+
+def _failure(text: str) -> dict[str, JSON]:
     return {"content": [{"type": "text", "text": text}], "isError": True}
 
 
@@ -204,8 +221,6 @@ def error_of(
             return error
         case StateError():
             return ProtocolError(StateError.CODE, StateError.PUBLIC)
-        case ArgumentsError():
-            return ProtocolError(INVALID_PARAMS, f"Invalid params: {_text_of(error)}")
         case Unsupported(kind):
             missing = missing_capability([kind], capabilities)
             return missing or ProtocolError(INTERNAL_ERROR, _text_of(error))
@@ -214,7 +229,7 @@ def error_of(
         case DivergenceError():
             logger.error("%s: %s", of, error)
             return ProtocolError(INTERNAL_ERROR, error.public)
-        case TimeoutError():
+        case Overdue():
             return ProtocolError(INTERNAL_ERROR, f"{of} took too long, and was ended.")
         case _:
             logger.error("%s failed", of, exc_info=error)

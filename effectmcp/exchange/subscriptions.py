@@ -45,19 +45,19 @@ class Subscription:
             {"_meta": self.meta, "notifications": dict(wanted)},
         )
 
-    def message(self, change: Change) -> dict[str, Any] | None:
-        """What to tell the client of `change`; `None` where it did not ask."""
-        if change.what == "end":
-            return None
+    def wants(self, change: Change) -> bool:
+        """Whether the client asked to hear of `change`."""
         if change.what == "resource":
-            if change.uri not in self._uris:
-                return None
+            return change.uri in self._uris
+        return change.what in self._lists
+
+    def message(self, change: Change) -> dict[str, Any]:
+        """What to tell the client of `change`."""
+        if change.what == "resource":
             return notification(
                 "notifications/resources/updated",
                 {"_meta": self.meta, "uri": change.uri},
             )
-        if change.what not in self._lists:
-            return None
         method = f"notifications/{change.what}/list_changed"
         return notification(method, {"_meta": self.meta})
 
@@ -88,7 +88,7 @@ def open_subscription(id_: Id, params: Mapping[str, JSON]) -> Subscription:
             f"notifications.resourceSubscriptions is a list of at most {_MAX_URIS:,} URIs"
         )
     if uris:
-        wanted["resourceSubscriptions"] = uris
+        wanted["resourceSubscriptions"] = list(dict.fromkeys(uris))
     return Subscription(id_, wanted)
 
 

@@ -14,7 +14,15 @@ from __future__ import annotations
 
 from .app import Server
 from .changes import Change, Changes
-from .events import Event, Observer, RoundBegan, RoundEnded, Salvaged
+from .events import (
+    Event,
+    Observer,
+    RoundBegan,
+    RoundEnded,
+    RoundRefused,
+    Salvaged,
+    StepPerformed,
+)
 from .features import Completion, Prompt, Resource, Template, Tool
 
 __all__ = [
@@ -27,8 +35,10 @@ __all__ = [
     "Resource",
     "RoundBegan",
     "RoundEnded",
+    "RoundRefused",
     "Salvaged",
     "Server",
+    "StepPerformed",
     "Template",
     "Tool",
 ]

@@ -12,13 +12,22 @@ from typing import Literal, TypeAlias
 from attrs import frozen
 
 from ..engine import Report
+from ..errors import DivergenceError, StateError
 
-__all__ = ["Event", "Observer", "RoundBegan", "RoundEnded", "Salvaged"]
+__all__ = [
+    "Event",
+    "Observer",
+    "RoundBegan",
+    "RoundEnded",
+    "RoundRefused",
+    "Salvaged",
+    "StepPerformed",
+]
 
 
 @frozen(kw_only=True)
 class RoundBegan:
-    """A request began or resumed a flow.
+    """A request began or resumed a flow, which ran until it wanted something.
 
     Attributes:
         method: `tools/call`, `prompts/get` or `resources/read`.
@@ -44,7 +53,7 @@ class RoundEnded:
         outcome: How.
         asked: How many questions went out.
         state_size: Characters of the state that went out.
-        error: What the handler raised.
+        error: What the handler raised, or what else went wrong.
     """
 
     flow_id: str
@@ -55,6 +64,39 @@ class RoundEnded:
 
 
 @frozen(kw_only=True)
+class RoundRefused:
+    """A request brought a state that may not go on.
+
+    Attributes:
+        method: As in `RoundBegan`.
+        target: As in `RoundBegan`.
+        error: A `StateError`, which has the reason that the client is not told; or a
+            `DivergenceError`, with the report of what the deploy changed.
+    """
+
+    method: str
+    target: str
+    error: StateError | DivergenceError
+
+
+@frozen(kw_only=True)
+class StepPerformed:
+    """A step was performed: not one that a replay was fed.
+
+    Attributes:
+        flow_id: In hex.
+        name: The step's.
+        seconds: How long it and those beside it took.
+        error: What it raised.
+    """
+
+    flow_id: str
+    name: str
+    seconds: float
+    error: Exception | None = None
+
+
+@frozen(kw_only=True)
 class Salvaged:
     """The handler changed under a running flow, which could go on all the same."""
 
@@ -62,5 +104,5 @@ class Salvaged:
     report: Report
 
 
-Event: TypeAlias = RoundBegan | RoundEnded | Salvaged
+Event: TypeAlias = RoundBegan | RoundRefused | StepPerformed | Salvaged | RoundEnded
 Observer: TypeAlias = Callable[[Event], None]

@@ -14,7 +14,7 @@ import threading
 import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
-from typing import Any, Protocol
+from typing import Annotated, Any, Protocol
 
 import pytest
 import trio
@@ -45,7 +45,7 @@ from effectmcp import (
 from effectmcp.drivers import asyncio as on_asyncio
 from effectmcp.drivers import sync as on_sync
 from effectmcp.drivers import trio as on_trio
-from effectmcp.drivers.local import Mailbox
+from effectmcp.drivers.local import LONGEST_SLEEP, Mailbox
 from effectmcp.exchange.commands import Reply
 from effectmcp.exchange.subscriptions import open_subscription
 from effectmcp.server import Change, Server
@@ -728,6 +728,200 @@ def test_two_things_at_once_without_a_loop(effect: Any) -> None:
     assert failure_of(Sync(), tool) == OPAQUE
 
 
+# ---- what would end a server --------------------------------------------------------
+
+ENDS = [
+    SystemExit(2),
+    GeneratorExit(),
+    StopIteration(5),
+    asyncio.CancelledError(),
+    BaseExceptionGroup("", [SystemExit(2)]),
+]
+
+
+@each
+@pytest.mark.parametrize("error", ENDS, ids=repr)
+def test_what_a_function_raises_ends_no_server(
+    driver: Driver, error: BaseException, caplog: pytest.LogCaptureFixture
+) -> None:
+    def plain() -> str:
+        raise error
+
+    async def awaited() -> str:
+        raise error
+
+    def flow() -> Flow[str]:
+        yield from Now()
+        raise error
+
+    for function in (plain, awaited, flow):
+        assert failure_of(driver, function) == OPAQUE
+    found = type(error).__name__
+    assert caplog.text.count(f"raised {found}") >= 2
+    assert found in caplog.text
+
+
+@each
+@pytest.mark.parametrize("error", ENDS, ids=repr)
+def test_what_a_step_raises_ends_no_server(
+    driver: Driver, error: BaseException
+) -> None:
+    """It is a failure of the step, of which the handler hears."""
+
+    def plain() -> None:
+        raise error
+
+    async def awaited() -> None:
+        raise error
+
+    def tool() -> Flow[list[str]]:
+        caught = []
+        for function in (plain, awaited):
+            try:
+                yield from Step(function)
+            except RuntimeError as exc:
+                caught.append(str(exc))
+        return caught
+
+    found = value_of(driver, tool)
+    assert len(found) == 2
+    for words in found:
+        assert type(error).__name__ in words
+
+
+@each
+def test_what_a_completion_raises_ends_no_server(driver: Driver) -> None:
+    app = Server("shop")
+    app.prompt(name="p")(lambda a: "")
+
+    @app.completion("p", "a")
+    def failing(text: str) -> list[str]:
+        raise SystemExit(2)
+
+    params = {
+        "ref": {"type": "ref/prompt", "name": "p"},
+        "argument": {"name": "a", "value": ""},
+    }
+    reply = driver.handle(app, request("completion/complete", params))
+    assert refused(reply) == (500, -32603)
+
+
+def test_interrupt_beside_other_errors_on_trio() -> None:
+    """A tool's own nursery groups what comes out of it."""
+
+    async def tool() -> None:
+        raise BaseExceptionGroup("", [SystemExit(2), KeyboardInterrupt()])
+
+    with pytest.raises(BaseExceptionGroup) as caught:
+        Trio().handle(serving(tool), call())
+    assert caught.value.subgroup(KeyboardInterrupt) is not None
+    assert caught.value.subgroup(SystemExit) is None
+
+
+@each_loop
+def test_interrupt_of_a_blocking_function_passes(driver: Any) -> None:
+    def tool() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(BaseException) as caught:  # noqa: PT011 - perhaps in a group
+        driver.handle(serving(tool), call())
+    assert "KeyboardInterrupt" in repr(caught.value)
+
+
+@each_loop
+def test_function_whose_own_task_was_cancelled(driver: Any) -> None:
+    """Awaiting it raises as being cancelled does, and nobody wanted this call to end."""
+
+    async def tool() -> None:
+        if driver.name == "asyncio":
+            task = asyncio.ensure_future(driver.sleep_forever())
+            task.cancel()
+            await task
+        raise asyncio.CancelledError
+
+    assert failure_of(driver, tool) == OPAQUE
+
+
+# ---- what a driver cannot do --------------------------------------------------------
+
+
+class Odd:
+    """What a driver asks for its hash, to find what is provided."""
+
+    def __hash__(self) -> int:
+        raise OSError("a bug")
+
+
+@each
+def test_whatever_a_driver_raises_is_answered(
+    driver: Driver, caplog: pytest.LogCaptureFixture
+) -> None:
+    """No handler hears of it: it would be recorded as if it belonged to the flow."""
+
+    def flow() -> Flow[str]:
+        try:
+            return (yield from Step(direct))
+        except Exception as exc:
+            return f"caught {exc!r}"
+
+    def direct(pool: Odd = Provided()) -> str:
+        return "x"
+
+    direct.__annotations__["pool"] = Odd()
+    for function in (flow, direct):
+        assert failure_of(driver, function) == OPAQUE
+    assert caplog.text.count("OSError: a bug") >= 2
+
+
+@each
+def test_annotation_without_a_hash_provides_by_name(driver: Driver) -> None:
+    def tool(pool: Annotated[Pool, {"unhashable": 1}] = Provided()) -> str:
+        return pool.name
+
+    lifespan = driver.lifespan({"pool": Pool()}, [])
+    assert value_of(driver, tool, lifespan=lifespan) == "pool"
+    assert failure_of(driver, tool) == OPAQUE
+
+
+@each
+def test_sleep_that_would_keep_a_client_waiting(
+    driver: Driver, caplog: pytest.LogCaptureFixture
+) -> None:
+    def tool() -> Flow[str]:
+        yield from Detach()
+        try:
+            yield from Sleep(LONGEST_SLEEP + 1)
+        except Exception as exc:
+            return f"caught {exc!r}"
+        return "awake"
+
+    assert failure_of(driver, tool) == OPAQUE
+    assert "inline it is at most 300 seconds" in caplog.text
+
+
+@each
+def test_sleep_until_a_time_that_has_passed(driver: Driver) -> None:
+    def tool() -> Flow[str]:
+        yield from Detach()
+        yield from Sleep(-1)
+        return "awake"
+
+    assert value_of(driver, tool) == "awake"
+
+
+@each_loop
+def test_within_a_time_that_has_passed(driver: Any) -> None:
+    async def wait() -> None:
+        await driver.sleep_forever()
+
+    def tool() -> Flow[str]:
+        yield from Detach()
+        late = yield from Within(-1, Step(wait))
+        return type(late).__name__
+
+    assert value_of(driver, tool) == "TimedOut"
+
+
 # ---- deadlines ----------------------------------------------------------------------
 
 
@@ -775,6 +969,44 @@ def test_deadline_without_a_loop() -> None:
     for function in (flow, lambda: "x"):
         assert failure_of(Sync(), function, timeout=-1) == TOO_LONG
         value_of(Sync(), function, timeout=LIMIT)
+
+
+@each_loop
+def test_deadline_of_a_completion(driver: Any) -> None:
+    app = Server("shop", timeout=0.01)
+    app.prompt(name="p")(lambda a: "")
+
+    @app.completion("p", "a")
+    async def wait(text: str) -> list[str]:
+        await driver.sleep_forever()
+        return []
+
+    params = {
+        "ref": {"type": "ref/prompt", "name": "p"},
+        "argument": {"name": "a", "value": ""},
+    }
+    reply = driver.handle(app, request("completion/complete", params))
+    assert refused(reply) == (500, -32603)
+
+
+@each
+def test_timeout_of_a_functions_own_is_no_deadline(
+    driver: Driver, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is a bug like any other, and the log says which."""
+
+    def plain() -> str:
+        raise TimeoutError("database")
+
+    async def awaited() -> str:
+        raise TimeoutError("database")
+
+    def flow() -> Flow[str]:
+        return (yield from Step(plain))
+
+    for function in (plain, awaited, flow):
+        assert failure_of(driver, function, timeout=LIMIT) == OPAQUE
+    assert caplog.text.count("TimeoutError: database") >= 3
 
 
 @each
@@ -1033,6 +1265,55 @@ def test_listening(driver: Any) -> None:
     fits_reply("subscriptions/listen", reply)
     assert result(reply)["resultType"] == "complete"
     assert app.changes._listeners == ()
+
+
+@each_loop
+def test_listening_wakes_once_for_many_changes(
+    driver: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thousand changes in a row do not queue a thousand calls on the loop."""
+    app = Server("shop")
+    taken: list[int] = []
+    take = Mailbox.take
+
+    def counted(self: Mailbox) -> Any:
+        found = take(self)
+        taken.append(len(found))
+        return found
+
+    monkeypatch.setattr(Mailbox, "take", counted)
+
+    async def main() -> None:
+        acknowledged, heard, rung = driver.Event(), driver.Event(), []
+
+        async def send(message: Any) -> None:
+            acknowledged.set()
+            if message["method"] == UPDATED:
+                heard.set()
+
+        async def listen() -> None:
+            await driver.driver.handle(app, LISTEN, send=send)
+
+        async def change() -> None:
+            await acknowledged.wait()
+            if driver.name == "asyncio":
+                loop = asyncio.get_running_loop()
+                ring = loop.call_soon_threadsafe
+
+                def counted_ring(*args: Any, **options: Any) -> Any:
+                    rung.append(args)
+                    return ring(*args, **options)
+
+                monkeypatch.setattr(loop, "call_soon_threadsafe", counted_ring)
+            for _ in range(1_000):
+                app.updated("shop://x")
+            await heard.wait()
+            assert len(rung) <= 1
+
+        await driver.beside(listen, change)
+
+    driver.run(main)
+    assert sum(taken) == 1
 
 
 @each_loop

@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import time
 import weakref
 from collections.abc import Callable, Generator
 from typing import Any
@@ -18,6 +19,7 @@ from effectmcp import (
     Confirm,
     Declined,
     Detach,
+    DivergenceError,
     Effect,
     Elicit,
     Flow,
@@ -29,18 +31,37 @@ from effectmcp import (
     Progress,
     Sample,
     Sleep,
+    StateError,
     Status,
     Step,
+    StepError,
     ToolError,
+    UsageError,
     Version,
     step,
 )
 from effectmcp.drivers import sync
 from effectmcp.engine import Done, Failure
-from effectmcp.exchange.commands import Invoke, Notify, Peer, Perform, Reply
+from effectmcp.errors import KeysError, StateSizeError
+from effectmcp.exchange.commands import (
+    Invoke,
+    Notify,
+    Overdue,
+    Peer,
+    PerformAll,
+    Reply,
+)
 from effectmcp.exchange.handle import handle
 from effectmcp.lowlevel import InputRequired
-from effectmcp.server import Event, RoundBegan, RoundEnded, Salvaged, Server
+from effectmcp.server import (
+    Event,
+    RoundBegan,
+    RoundEnded,
+    RoundRefused,
+    Salvaged,
+    Server,
+    StepPerformed,
+)
 
 from ..wire import (
     EVERYTHING,
@@ -491,8 +512,11 @@ def test_progress_is_for_who_gave_a_token() -> None:
 
 def test_progress_only_rises() -> None:
     def tool() -> Flow[None]:
-        for done in (1.0, 1.0, 0.5, float("nan"), 2.0, float("inf")):
+        for done in (1.0, 1.0, 0.5, 2.0):
             yield from Progress(done)
+        with pytest.raises(UsageError):
+            yield from Progress(float("nan"))  # nothing is more than that
+        yield from Progress(1.5)
 
     said_ = heard_of(serving(tool), progressToken="t")
     assert [one["progress"] for one in said_] == [1.0, 2.0]
@@ -632,7 +656,7 @@ def test_deadline_of_a_feature(options: Any, deadline: float | None) -> None:
         return (yield from Step(len, ""))
 
     command = next(exchange_of(tool, clock=100.0, **options))
-    assert isinstance(command, Perform)
+    assert isinstance(command, PerformAll)
     assert command.deadline == deadline
 
 
@@ -651,9 +675,19 @@ def test_deadline_passed() -> None:
     for function in (lambda: "x", steps):
         exchange = exchange_of(function, timeout=1)
         next(exchange)
-        found = complete(end_of(exchange, TimeoutError()))
+        found = complete(end_of(exchange, Overdue()))
         assert found["isError"] is True
         assert text_of(found) == "tool took too long, and was ended."
+
+
+def test_timeout_that_is_no_deadline(caplog: pytest.LogCaptureFixture) -> None:
+    """The database's, say: of which the log tells."""
+    for outcome in (TimeoutError("database"), Failure(TimeoutError("database"))):
+        exchange = exchange_of(lambda: "x", timeout=1)
+        next(exchange)
+        found = complete(end_of(exchange, outcome))
+        assert text_of(found).startswith("Internal error: tool failed")
+    assert caplog.text.count("TimeoutError: database") == 2
 
 
 def steps() -> Flow[int]:
@@ -662,8 +696,6 @@ def steps() -> Flow[int]:
 
 def test_step_that_cannot_be_performed_here(caplog: pytest.LogCaptureFixture) -> None:
     """The driver's affair: thrown into the exchange, and no outcome of the step's."""
-    from effectmcp import StepError
-
     caught: list[BaseException] = []
 
     def tool() -> Flow[int]:
@@ -698,6 +730,63 @@ class Witness:
     """Lives as long as the generator that holds it."""
 
 
+@pytest.mark.parametrize(
+    "error", [StepError("nothing is provided"), OSError("oh"), RuntimeError("a bug")]
+)
+def test_driver_that_cannot_perform(
+    error: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whatever it raises, the handler does not hear of it."""
+    caught: list[BaseException] = []
+
+    def tool() -> Flow[int]:
+        try:
+            return (yield from Step(len, "abc"))
+        except Exception as exc:
+            caught.append(exc)
+            return 0
+
+    for function in (tool, lambda: "x"):
+        exchange = exchange_of(function)
+        next(exchange)
+        found = complete(end_of(exchange, error))
+        assert text_of(found).startswith("Internal error: tool failed")
+    assert caplog.text.count(str(error)) >= 2
+    assert caught == []
+
+
+@pytest.mark.parametrize(
+    "error", [SystemExit(2), GeneratorExit(), asyncio.CancelledError()], ids=repr
+)
+@pytest.mark.parametrize("is_late", [False, True])
+def test_handler_that_would_end_the_server(
+    error: BaseException, is_late: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    def tool() -> Flow[None]:
+        if is_late:
+            yield from Step(len, "abc")
+        raise error
+
+    app, events = watched(tool)
+    found = complete(call(app, "tool"))
+    assert text_of(found).startswith("Internal error: tool failed")
+    assert f"raised {type(error).__name__}" in caplog.text
+    ended = events[-1]
+    assert isinstance(ended, RoundEnded)
+    assert ended.outcome == "raised"
+    assert ended.error is not None
+    assert ended.error.__cause__ is error
+
+
+def test_handler_that_is_interrupted() -> None:
+    def tool() -> Flow[None]:
+        yield from Now()
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        call(serving(tool), "tool")
+
+
 @pytest.mark.parametrize("end", ["close", "timeout", "asked", "returned", "raised"])
 def test_no_generator_is_left(end: str) -> None:
     """L4: suspended, with no effects performed."""
@@ -724,7 +813,7 @@ def test_no_generator_is_left(end: str) -> None:
         case "close":
             exchange.close()
         case "timeout":
-            end_of(exchange, TimeoutError())
+            end_of(exchange, Overdue())
         case _:
             (want,) = command.wants
             outcome: Any = {want.key: Done("paid 1")}
@@ -786,6 +875,117 @@ def test_events_of_a_handler_that_raises() -> None:
     assert isinstance(ended.error, ToolError)
 
 
+def large() -> str:
+    return "x" * 70_000
+
+
+def too_large() -> Flow[str]:
+    yield from Step(large)
+    return (yield from Elicit("Who?", str))
+
+
+def test_events_of_a_state_that_is_too_large() -> None:
+    app, events = watched(too_large)
+    assert complete(call(app, "tool"))["isError"] is True
+    ended = events[-1]
+    assert isinstance(ended, RoundEnded)
+    assert ended.outcome == "raised"
+    assert isinstance(ended.error, StateSizeError)
+
+
+def test_events_of_a_question_without_keys() -> None:
+    app, events = watched(ask_name, keys=None)
+    assert complete(call(app, "tool"))["isError"] is True
+    ended = events[-1]
+    assert isinstance(ended, RoundEnded)
+    assert ended.outcome == "raised"
+    assert isinstance(ended.error, KeysError)
+
+
+@pytest.mark.parametrize("error", [Overdue(), StepError("no pool")], ids=repr)
+def test_events_of_what_a_driver_throws(error: Exception) -> None:
+    events: list[Event] = []
+    exchange = exchange_of(steps, observers=[events.append])
+    next(exchange)
+    end_of(exchange, error)
+    ended = events[-1]
+    assert isinstance(ended, RoundEnded)
+    assert (ended.outcome, ended.error) == ("raised", error)
+
+
+def test_events_of_steps() -> None:
+    """Of those that were performed; a replay is fed what they gave."""
+
+    def failing() -> None:
+        raise OSError("oh")
+
+    def tool() -> Flow[str]:
+        yield from Gather(Step(len, "abc"), Now(), Caller())
+        try:
+            yield from Step(failing)
+        except OSError:
+            pass
+        return (yield from Elicit("Who?", str))
+
+    app, events = watched(tool)
+    times = iter(range(1_000))
+
+    def clocked(message: Wire) -> Reply:
+        began = time.time()
+        exchange = handle(
+            app, message, clock=lambda: began + next(times), entropy=lambda n: bytes(n)
+        )
+        command: Any = next(exchange)
+        try:
+            while True:
+                outcome = {want.key: sync.perform(want) for want in command.wants}
+                command = exchange.send(outcome)
+        except StopIteration as end:
+            reply: Reply = end.value
+            return reply
+
+    asked = interim(clocked(request("tools/call", {"name": "tool"})))
+    began, first, second, ended = events
+    assert isinstance(began, RoundBegan)
+    assert isinstance(first, StepPerformed)
+    assert isinstance(second, StepPerformed)
+    assert isinstance(ended, RoundEnded)
+    assert first.seconds == pytest.approx(1)
+    assert first == StepPerformed(
+        flow_id=began.flow_id, name="builtins:len", seconds=first.seconds
+    )
+    assert second.name.endswith("failing")
+    assert isinstance(second.error, OSError)
+    events.clear()
+    complete(again(app, asked, {"value": "Ann"}))
+    assert [type(one) for one in events] == [RoundBegan, RoundEnded]
+
+
+def test_events_of_a_state_that_is_refused() -> None:
+    app, events = watched(ask_name)
+    asked = interim(call(app, "tool"))
+    events.clear()
+    for state, reason in (
+        (asked["requestState"][:-4] + "AAAA", "forged"),
+        ("x", "malformed"),
+    ):
+        assert refused(call(app, "tool", state=state)) == (200, -32602)
+        (event,) = events
+        assert isinstance(event, RoundRefused)
+        assert (event.method, event.target) == ("tools/call", "tool")
+        assert isinstance(event.error, StateError)
+        assert event.error.reason == reason
+        events.clear()
+
+
+def test_events_of_a_state_that_no_key_opens() -> None:
+    """Nobody gave this server a key; the client sends a state all the same."""
+    app, events = watched(ask_name, keys=None)
+    assert refused(call(app, "tool", state="x")) == (200, -32602)
+    (event,) = events
+    assert isinstance(event, RoundRefused)
+
+
 def test_events_of_a_client_that_is_gone() -> None:
     events: list[Event] = []
     exchange = exchange_of(steps, observers=[events.append])
@@ -829,15 +1029,20 @@ def test_handler_that_changed_too_much() -> None:
     def after() -> Flow[str]:
         return (yield from Elicit("Where?", str))
 
-    app, _ = watched(before)
+    app, events = watched(before)
     asked = interim(call(app, "tool"))
     app.remove(app.tools["tool"])
     app.tool(name="tool", version="2")(after)
+    events.clear()
     found = complete(again(app, asked, {"value": "Ann"}))
     assert found["isError"] is True
     assert text_of(found) == (
         "The server changed while this call was in progress; start again."
     )
+    (event,) = events
+    assert isinstance(event, RoundRefused)
+    assert isinstance(event.error, DivergenceError)
+    assert str(event.error.report) in str(event.error)
 
 
 def test_observer_that_fails(caplog: pytest.LogCaptureFixture) -> None:

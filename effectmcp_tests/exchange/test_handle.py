@@ -6,9 +6,16 @@ from typing import Annotated, Any
 
 import pytest
 
-from effectmcp import Elicit, Flow, Sample
+from effectmcp import ArgumentsError, Elicit, Flow, Sample
 from effectmcp.drivers import sync
-from effectmcp.exchange.commands import Listen, Notify, Peer, Reply
+from effectmcp.exchange.commands import (
+    Invoke,
+    Listen,
+    Notify,
+    Overdue,
+    Peer,
+    Reply,
+)
 from effectmcp.exchange.handle import handle
 from effectmcp.protocol.jsonrpc import Request
 from effectmcp.schema import Header
@@ -18,6 +25,7 @@ from ..wire import (
     KEYS,
     PREFIX,
     error,
+    fits,
     fits_reply,
     headers_of,
     meta,
@@ -338,6 +346,61 @@ def test_resource_is_read() -> None:
     assert found["contents"] == [{"uri": "shop://pages/7", "text": "page 7"}]
 
 
+def test_resource_of_the_template_whose_types_fit() -> None:
+    """Another may match the URI before it."""
+    app = Server("shop")
+
+    @app.resource("book://{number}")
+    def by_number(number: int) -> str:
+        return f"number {number}"
+
+    @app.resource("book://{name}")
+    def by_name(name: str) -> str:
+        return f"name {name}"
+
+    def read(uri: str) -> Reply:
+        return send(app, "resources/read", {"uri": uri})
+
+    for uri, text in (("book://7", "number 7"), ("book://dune", "name dune")):
+        (contents,) = result(read(uri))["contents"]
+        assert contents["text"] == text
+    app.remove(app.templates["book://{name}"])
+    reply = read("book://dune")
+    assert refused(reply) == (200, -32602)
+    assert error(reply)["data"] == {"uri": "book://dune"}
+
+
+@pytest.mark.parametrize(
+    ("method", "params"),
+    [
+        ("tools/call", {"name": "failing"}),
+        ("prompts/get", {"name": "failing"}),
+        ("resources/read", {"uri": "shop://x"}),
+        ("resources/read", {"uri": "book://x"}),
+    ],
+)
+def test_arguments_error_of_a_handlers_own(
+    method: str, params: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The model gave nothing that was wrong, and is not told to mend it."""
+    app = Server("shop")
+
+    def failing() -> str:
+        raise ArgumentsError(["price: must be above 0"])
+
+    app.tool(failing)
+    app.prompt(failing)
+    app.resource("shop://x")(failing)
+    app.resource("book://{name}")(lambda name: failing())
+    reply = send(app, method, params)
+    if method == "tools/call":
+        assert text_of(result(reply)).startswith("Internal error: failing failed.")
+    else:
+        assert refused(reply) == (200, -32603)
+    assert "price" not in str(reply.message)
+    assert "price: must be above 0" in caplog.text
+
+
 def test_resource_and_prompt_that_fail(caplog: pytest.LogCaptureFixture) -> None:
     app = Server("shop")
 
@@ -410,7 +473,7 @@ def test_completion_by_a_function() -> None:
     assert result(reply)["completion"]["values"] == ["a", "b"]
 
 
-@pytest.mark.parametrize("values", [None, [5], ["\ud800"], 5])
+@pytest.mark.parametrize("values", [None, [5], ["\ud800"], 5, "red"])
 def test_completion_by_a_function_that_fails(values: Any) -> None:
     app = make_app()
     app.completion("review", "code")(lambda text: values)
@@ -427,6 +490,27 @@ def test_completion_by_a_function_that_raises() -> None:
     reply = complete(app, "review", "code", "")
     assert refused(reply) == (500, -32603)
     assert "secret" not in str(reply.message)
+
+
+@pytest.mark.parametrize(("timeout", "deadline"), [(None, None), (7, 107.0)])
+def test_completion_has_a_deadline(
+    timeout: float | None, deadline: float | None
+) -> None:
+    app = Server("shop", timeout=timeout)
+    app.prompt(name="p")(lambda a: "")
+    app.completion("p", "a")(lambda text: [])
+    params = {
+        "ref": {"type": "ref/prompt", "name": "p"},
+        "argument": {"name": "a", "value": ""},
+    }
+    message = request("completion/complete", params)
+    exchange = handle(app, message, clock=lambda: 100.0, entropy=bytes)
+    command = next(exchange)
+    assert isinstance(command, Invoke)
+    assert command.deadline == deadline
+    with pytest.raises(StopIteration) as end:
+        exchange.throw(Overdue())
+    assert refused(end.value.value) == (500, -32603)
 
 
 def test_completion_without_a_function() -> None:
@@ -446,7 +530,11 @@ def test_listen_goes_from_the_acknowledgement_to_the_end() -> None:
     command = exchange.send(None)
     assert isinstance(command, Notify)
     assert command.message["method"] == "notifications/cancelled"
-    assert command.message["params"] == {"requestId": "s"}
+    assert command.message["params"] == {
+        "_meta": {f"{PREFIX}subscriptionId": "s"},
+        "requestId": "s",
+    }
+    fits("CancelledNotification", command.message)
     with pytest.raises(StopIteration) as end:
         exchange.send(None)
     reply = end.value.value

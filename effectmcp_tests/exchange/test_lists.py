@@ -189,6 +189,7 @@ def prompts() -> Server:
         size: Literal["small", "big", 5] = "small",
         second: Colour | None = None,
         number: Literal[1, 2] = 1,
+        flag: Literal[True, "maybe"] = True,
         name: str = "",
     ) -> str:
         return ""
@@ -216,8 +217,9 @@ def found(argument_name: str, value: str = "", /, **params: Any) -> Any:
     [
         ("colour", ["red", "blue"]),
         ("second", ["red", "blue"]),
-        ("size", ["small", "big"]),
-        ("number", []),
+        ("size", ["small", "big", "5"]),
+        ("number", ["1", "2"]),
+        ("flag", ["maybe"]),
         ("name", []),
     ],
 )
@@ -287,6 +289,12 @@ def test_suggestions_begin_as_the_text_does() -> None:
     assert values("") == ["Red", "blue", "red"]
     assert values("re") == values("RE") == ["Red", "red"]
     assert values("x") == []
+
+
+def test_suggestions_are_no_text() -> None:
+    """Which would be taken letter by letter."""
+    with pytest.raises(TypeError, match="a list of texts, not 'red'"):
+        suggestions("red", "")
 
 
 def test_suggestions_are_a_hundred_at_most() -> None:

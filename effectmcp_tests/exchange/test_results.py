@@ -29,10 +29,13 @@ from effectmcp.content import (
     Text,
     ToolResult,
 )
+from effectmcp.exchange.commands import Overdue
 from effectmcp.exchange.results import (
+    bad_arguments,
     error_of,
     prompt_result,
     resource_result,
+    told_failure,
     tool_failure,
     tool_result,
 )
@@ -248,10 +251,10 @@ FAILURES: list[tuple[Exception, str | int, int, str]] = [
     (ToolError("sold out"), "sold out", -32603, "sold out"),
     (ToolError("\ud800"), "\\ud800", -32603, "\\ud800"),
     (
-        ArgumentsError(["a: no"]),
-        "The arguments do not fit: a: no",
-        -32602,
-        "Invalid params: The arguments do not fit: a: no",
+        ArgumentsError(["a: no"]),  # a handler's own: not what the model gave
+        "Internal error: order failed. The server's log says why.",
+        -32603,
+        "Internal error",
     ),
     (Declined(), "The user declined.", -32603, "The user declined."),
     (diverged("stop"), CHANGED, -32603, CHANGED),
@@ -269,7 +272,13 @@ FAILURES: list[tuple[Exception, str | int, int, str]] = [
     ),
     (TooManyRounds(9), str(TooManyRounds(9)), -32603, str(TooManyRounds(9))),
     (
-        TimeoutError(),
+        TimeoutError("database"),  # likewise: not our deadline
+        "Internal error: order failed. The server's log says why.",
+        -32603,
+        "Internal error",
+    ),
+    (
+        Overdue(),
         "order took too long, and was ended.",
         -32603,
         "order took too long, and was ended.",
@@ -310,7 +319,24 @@ def test_failure(
     encode({"message": refusal.message, "data": refusal.data})
 
 
-@pytest.mark.parametrize("raised", [OSError("the password is x"), diverged("stop")])
+def test_arguments_that_do_not_fit() -> None:
+    wrong = ArgumentsError(["a: no", "\ud800"])
+    words = "The arguments do not fit: a: no; \\ud800"
+    assert told_failure(wrong) == {"content": [text(words)], "isError": True}
+    refusal = bad_arguments(wrong)
+    assert (refusal.code, refusal.message) == (-32602, f"Invalid params: {words}")
+
+
+@pytest.mark.parametrize(
+    "raised",
+    [
+        OSError("the password is x"),
+        TimeoutError("of the database"),
+        ArgumentsError(["price: no"]),
+        diverged("stop"),
+    ],
+    ids=repr,
+)
 def test_failure_is_for_the_log(
     raised: Exception, caplog: pytest.LogCaptureFixture
 ) -> None:

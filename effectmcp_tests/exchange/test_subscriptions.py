@@ -32,18 +32,17 @@ def opened(notifications: Any, id_: Any = "s") -> Subscription:
 def test_subscription_tells_what_was_asked_for_and_no_more(flag: str) -> None:
     subscription = opened({flag: ALL[flag]})
     for other, change in CHANGES.items():
+        assert subscription.wants(change) == (other == flag)
         message = subscription.message(change)
-        assert (message is not None) == (other == flag)
-        if message is not None:
-            fits("ServerNotification", message)
-            assert message["params"]["_meta"] == {f"{PREFIX}subscriptionId": "s"}
+        fits("ServerNotification", message)
+        assert message["params"]["_meta"] == {f"{PREFIX}subscriptionId": "s"}
 
 
 def test_subscription_on_the_wire() -> None:
     subscription = opened(ALL, 0)
     meta = {f"{PREFIX}subscriptionId": 0}
     messages = [subscription.message(change) for change in CHANGES.values()]
-    assert [one and (one["method"], one["params"]) for one in messages] == [
+    assert [(one["method"], one["params"]) for one in messages] == [
         ("notifications/tools/list_changed", {"_meta": meta}),
         ("notifications/prompts/list_changed", {"_meta": meta}),
         ("notifications/resources/list_changed", {"_meta": meta}),
@@ -52,11 +51,21 @@ def test_subscription_on_the_wire() -> None:
 
 
 def test_subscription_to_one_resource_is_not_to_another() -> None:
-    assert opened(ALL).message(Change("resource", "shop://y")) is None
+    assert opened(ALL).wants(Change("resource", "shop://x"))
+    assert not opened(ALL).wants(Change("resource", "shop://y"))
 
 
-def test_end_is_no_message() -> None:
-    assert opened(ALL).message(Change("end")) is None
+def test_end_is_nothing_to_tell() -> None:
+    assert not opened(ALL).wants(Change("end"))
+
+
+def test_resource_that_is_named_twice_is_one() -> None:
+    uris = ["shop://y", "shop://x", "shop://y"]
+    message = opened({"resourceSubscriptions": uris}).acknowledgement
+    fits("SubscriptionsAcknowledgedNotification", message)
+    assert message["params"]["notifications"] == {
+        "resourceSubscriptions": ["shop://y", "shop://x"]
+    }
 
 
 def test_acknowledgement_says_what_will_be_told() -> None:

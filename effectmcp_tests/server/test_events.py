@@ -3,7 +3,7 @@ from __future__ import annotations
 import attrs
 import pytest
 
-from effectmcp.server.events import RoundBegan, RoundEnded
+from effectmcp.server.events import RoundBegan, RoundEnded, StepPerformed
 
 
 def test_events_are_values() -> None:
@@ -13,6 +13,10 @@ def test_events_are_values() -> None:
     assert began == attrs.evolve(began)
     with pytest.raises(attrs.exceptions.FrozenInstanceError):
         began.target = "x"  # type: ignore[misc]
+
+
+def test_step_that_was_performed() -> None:
+    assert StepPerformed(flow_id="00", name="pay", seconds=0.5).error is None
 
 
 def test_round_that_ended_without_a_question() -> None:
