@@ -23,6 +23,7 @@ from ..drivers.trio import handle
 from ..errors import ProtocolError
 from ..exchange.commands import Peer
 from ..protocol.jsonrpc import (
+    INTERNAL_ERROR,
     INVALID_REQUEST,
     Id,
     Malformed,
@@ -180,21 +181,29 @@ class _Channel:
         return not self._is_full
 
     async def _answer(self, running: _Running) -> None:
-        reply = None
+        line = None
         try:
             with running.scope:
                 async with self._room:
-                    reply = await handle(
-                        self.app, running.request, self.peer, send=self._send
-                    )
+                    line = await self._line_for(running.request)
         finally:
             # Whatever cancels it from here on comes too late.
             del self._running[running.key]
             self._ended.set()
         # It may have ended in the very moment in which it was cancelled.
-        if reply is not None and not running.scope.cancel_called:
+        if line is not None and not running.scope.cancel_called:
+            await self._out.send(line)
+
+    async def _line_for(self, request: Request) -> bytes:
+        try:
+            reply = await handle(self.app, request, self.peer, send=self._send)
             assert reply.message is not None  # a request has a response
-            await self._send(reply.message)
+            return encode(reply.message) + b"\n"
+        except Exception:
+            # A bug of ours; but whoever else is served here has no part in it.
+            logger.exception("%s failed", request.method)
+            error = ProtocolError(INTERNAL_ERROR, "Internal error")
+            return encode(error_message(request.id, error)) + b"\n"
 
     def _cancel(self, params: Mapping[str, JSON]) -> None:
         id_ = id_of({"id": params.get("requestId")})

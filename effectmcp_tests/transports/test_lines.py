@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from effectmcp import Flow, Log, Progress, Server, Step
 from effectmcp.server import Change
+from effectmcp.transports import lines
 from effectmcp.transports.lines import Limits, Splitter, TooLong, serve_lines
 
 JSON = Any
@@ -574,6 +575,47 @@ async def test_another_error_of_send_comes_out() -> None:
         await serve_lines(Kitchen().app, client.lines(), client.send)
     assert caught.value.subgroup(ZeroDivisionError) is not None
     client.close()
+
+
+@pytest.mark.parametrize(
+    "error", [OSError("a bug"), BaseExceptionGroup("", [OSError()])]
+)
+async def test_a_request_that_fails_is_no_reason_to_end(
+    error: BaseException,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def handle(app: Server, request: Any, *args: Any, **options: Any) -> Any:
+        if request.method == "server/discover":
+            raise error
+        return await original(app, request, *args, **options)
+
+    original = vars(lines)["handle"]
+    monkeypatch.setattr(lines, "handle", handle)
+    async with talk(Kitchen().app) as client:
+        client.ask(1, "server/discover")
+        answer = await client.get()
+        client.call(2, "quick", arguments={"name": "bob"})
+        assert text_of(await client.get()) == "hello bob"
+    assert (answer["id"], answer["error"]) == (
+        1,
+        {"code": -32603, "message": "Internal error"},
+    )
+    assert "server/discover failed" in caplog.text
+
+
+async def test_an_answer_that_cannot_be_written_is_no_reason_to_end(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    app = Kitchen().app
+    app.instructions = "\ud800"
+    async with talk(app) as client:
+        client.ask("a", "server/discover")
+        answer = await client.get()
+        client.call(2, "quick", arguments={"name": "bob"})
+        assert text_of(await client.get()) == "hello bob"
+    assert (answer["id"], answer["error"]["code"]) == ("a", -32603)
+    assert "surrogates not allowed" in caplog.text
 
 
 async def test_a_client_that_does_not_read_is_not_waited_for(
