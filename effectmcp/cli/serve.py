@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from ..errors import UsageError
 from .target import load_app
@@ -15,6 +15,15 @@ if TYPE_CHECKING:
     from ..server import Server
 
 __all__ = ["add"]
+
+_OF_HTTP: Final = (
+    "path",
+    "workers",
+    "allow_host",
+    "allow_origin",
+    "certificate",
+    "key",
+)
 
 
 def add(parsers: Any) -> None:
@@ -32,9 +41,9 @@ def add(parsers: Any) -> None:
         metavar="HOST:PORT",
         help="serve Streamable HTTP there, instead of stdio",
     )
-    parser.add_argument("--path", default="/mcp", help="the path that answers (/mcp)")
+    parser.add_argument("--path", help="the path that answers (/mcp)")
     parser.add_argument(
-        "--workers", type=int, default=1, metavar="N", help="processes that serve HTTP"
+        "--workers", type=int, metavar="N", help="processes that serve HTTP (1)"
     )
     parser.add_argument(
         "--allow-host",
@@ -45,7 +54,6 @@ def add(parsers: Any) -> None:
     parser.add_argument(
         "--allow-origin",
         action="append",
-        default=[],
         metavar="ORIGIN",
         help="an origin whose pages may call it (repeatable)",
     )
@@ -60,8 +68,10 @@ def _run(options: argparse.Namespace) -> int:
     if options.http is not None:
         _serve_http(options)
         return 0
-    if options.workers != 1 or options.certificate is not None:
-        raise UsageError("--workers and --certificate are for --http HOST:PORT")
+    for name in _OF_HTTP:
+        if getattr(options, name) is not None:
+            option = name.replace("_", "-")
+            raise UsageError(f"--{option} is for --http HOST:PORT")
     import trio
 
     from ..transports import stdio
@@ -78,18 +88,18 @@ def _serve_http(options: argparse.Namespace) -> None:
     from ..transports.web import Site, parse_address
 
     host, port = parse_address(options.http)
-    if not options.path.startswith("/"):
-        raise UsageError(f"--path {options.path}: it begins with a /")
-    site = Site(
-        path=options.path, hosts=options.allow_host, origins=options.allow_origin
-    )
+    path = "/mcp" if options.path is None else options.path
+    if not path.startswith("/"):
+        raise UsageError(f"--path {path}: it begins with a /")
+    site = Site(path=path, hosts=options.allow_host, origins=options.allow_origin or ())
     # Looked at before anything runs, and in the workers again.
     context = _context(options.certificate, options.key)
-    if options.workers == 1:
+    workers = 1 if options.workers is None else options.workers
+    if workers == 1:
         app = load_app(options.target)
         trio.run(partial(_serve_alone, app, host, port, site=site, ssl_context=context))
     else:
-        of = options.target, options.workers, host, port
+        of = options.target, workers, host, port
         files = {"certificate": options.certificate, "key": options.key}
         trio.run(partial(_serve_together, *of, site=site, **files))
 

@@ -117,10 +117,16 @@ def test_tls(calls: Calls, certificate: tuple[str, str]) -> None:
 @pytest.mark.parametrize(
     ("argv", "words"),
     [
-        (["--workers", "2"], "--workers and --certificate are for --http HOST:PORT"),
-        (
-            ["--certificate", "x"],
-            "--workers and --certificate are for --http HOST:PORT",
+        *(
+            ([option, value], f"{option} is for --http HOST:PORT")
+            for option, value in [
+                ("--path", "/mcp"),
+                ("--workers", "1"),
+                ("--allow-host", "x"),
+                ("--allow-origin", "https://x"),
+                ("--certificate", "x"),
+                ("--key", "x"),
+            ]
         ),
         (["--http", "a b:c"], "'a b:c' is no address; write 127.0.0.1:8000"),
         (["--http", ":1", "--path", "mcp"], "--path mcp: it begins with a /"),
