@@ -19,7 +19,6 @@ from bookshop import app
 from bookshop_client import HEADERS, call, next_round, text_of
 
 from effectmcp.drivers.sync import handle
-from effectmcp.protocol.jsonrpc import encode
 from effectmcp.transports.keys import ensure_keys
 from effectmcp.transports.web import Head, Response, Site, admit
 
@@ -49,10 +48,10 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     message = base64.b64decode(body) if event.get("isBase64Encoded") else body
     # Whatever `send=` would be told is dropped: a function cannot answer bit by bit.
     reply = handle(app, message, peer)
-    if reply.message is None:
+    if reply.body is None:
         return _response(Response(reply.status))
     headers = (("Content-Type", "application/json"),)
-    return _response(Response(reply.status, headers, encode(reply.message)))
+    return _response(Response(reply.status, headers, reply.body))
 
 
 def _response(answer: Response) -> dict[str, Any]:

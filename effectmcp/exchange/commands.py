@@ -24,6 +24,7 @@ from attrs import field, frozen
 
 from ..canonical import JSON
 from ..engine import Want
+from ..protocol.jsonrpc import encode
 from .subscriptions import Subscription
 
 __all__ = [
@@ -121,10 +122,19 @@ class Reply:
     Attributes:
         message: The response; `None` for a notification, which has none.
         status: The HTTP status.
+        body: The response as a line of UTF-8, without its end; `None` if there is none.
+
+    Raises:
+        Exception: It is nothing that JSON can say.
     """
 
     message: Mapping[str, JSON] | None
     status: int = 200
+    body: bytes | None = field(init=False, repr=False)
+
+    @body.default
+    def _encode(self) -> bytes | None:
+        return None if self.message is None else encode(self.message)
 
 
 Exchange: TypeAlias = Generator[Command, Any, Reply]

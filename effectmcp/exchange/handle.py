@@ -32,19 +32,19 @@ from ..protocol.jsonrpc import (
     error_message,
     notification,
     read_message,
-    result_message,
 )
-from ..protocol.meta import SERVER_INFO, Meta, check_supported, read_meta
+from ..protocol.meta import Meta, check_supported, read_meta
 from ..protocol.methods import METHODS, Method
 from ..server import Completion, Resource, Server
 from ..server.handlers import read_texts
 from .calls import Context, Interim, call_feature
 from .commands import Command, Exchange, Invoke, Listen, Notify, Peer, Reply
-from .lists import capabilities_of, discover, find_completion, list_page, suggestions
+from .lists import discover, find_completion, list_page, offers, suggestions
 from .results import (
     bad_arguments,
     error_of,
     prompt_result,
+    reply_of,
     resource_result,
     told_failure,
     tool_failure,
@@ -55,8 +55,6 @@ from .subscriptions import open_subscription
 __all__ = ["handle"]
 
 logger = logging.getLogger("effectmcp.server")
-
-Fields: TypeAlias = Mapping[str, JSON]
 
 
 def handle(
@@ -96,14 +94,13 @@ def handle(
             clock=clock,
             entropy=entropy,
         )
-        fields = yield from _ANSWERS[read.method](context)
+        return (yield from _ANSWERS[read.method](context))
     except ProtocolError as exc:
         return Reply(error_message(read.id, exc), exc.status)
     except Exception:
         logger.exception("%s failed", read.method)
         error = ProtocolError(INTERNAL_ERROR, "Internal error")
         return Reply(error_message(read.id, error), 500)
-    return Reply(result_message(read.id, _finished(app, fields)))
 
 
 def _admit(app: Server, request: Request, peer: Peer | None) -> Meta:
@@ -133,31 +130,31 @@ def _admit(app: Server, request: Request, peer: Peer | None) -> Meta:
 
 
 def _offers(app: Server, method: Method) -> bool:
-    return method.capability is None or method.capability in capabilities_of(app)
+    return method.capability is None or offers(app, method.capability)
 
 
 def _mismatch(exc: HeaderMismatch) -> ProtocolError:
     return ProtocolError(exc.CODE, str(exc), status=400)
 
 
-def _finished(app: Server, fields: Fields) -> Fields:
-    meta = {SERVER_INFO: app.info, **fields.get("_meta", {})}
-    return {"resultType": "complete", **fields, "_meta": meta}
-
-
 # ---- what each method wants ---------------------------------------------------------
 
-Answering: TypeAlias = Generator[Command, Any, Fields]
+Answering: TypeAlias = Generator[Command, Any, Reply]
+
+
+def _reply(context: Context, fields: Mapping[str, JSON]) -> Reply:
+    return reply_of(context.app, context.request.id, fields)
 
 
 def _discover(context: Context) -> Answering:
     yield from ()
-    return discover(context.app)
+    return _reply(context, discover(context.app))
 
 
 def _list(context: Context) -> Answering:
     yield from ()
-    return list_page(context.app, context.request.method, context.request.params)
+    app, request = context.app, context.request
+    return _reply(context, list_page(app, request.method, request.params))
 
 
 def _call_tool(context: Context) -> Answering:
@@ -175,14 +172,14 @@ def _call_tool(context: Context) -> Answering:
     try:
         kwargs = tool.handler.takes.read(arguments)
     except ArgumentsError as exc:
-        return told_failure(exc)
+        return _reply(context, told_failure(exc))
     try:
         value = yield from call_feature(context, tool, name, arguments, kwargs)
         if isinstance(value, Interim):
-            return value.fields
-        return tool_result(tool, value)
+            return _reply(context, value.fields)
+        return _reply(context, tool_result(tool, value))
     except Exception as exc:
-        return tool_failure(exc, name, context.meta.capabilities)
+        return _reply(context, tool_failure(exc, name, context.meta.capabilities))
 
 
 def _get_prompt(context: Context) -> Answering:
@@ -201,8 +198,8 @@ def _get_prompt(context: Context) -> Answering:
     try:
         value = yield from call_feature(context, prompt, name, arguments, kwargs)
         if isinstance(value, Interim):
-            return value.fields
-        return prompt_result(prompt, value)
+            return _reply(context, value.fields)
+        return _reply(context, prompt_result(prompt, value))
     except Exception as exc:
         raise error_of(exc, name, context.meta.capabilities) from exc
 
@@ -213,8 +210,8 @@ def _read_resource(context: Context) -> Answering:
     try:
         value = yield from call_feature(context, resource, uri, None, kwargs)
         if isinstance(value, Interim):
-            return value.fields
-        return resource_result(resource, uri, value)
+            return _reply(context, value.fields)
+        return _reply(context, resource_result(resource, uri, value))
     except Exception as exc:
         raise error_of(exc, uri, context.meta.capabilities) from exc
 
@@ -250,8 +247,8 @@ def _complete(context: Context) -> Answering:
         if isinstance(outcome, Failure):
             raise outcome.error
         # What the function suggests need not begin with the text: it may know better.
-        return suggestions(outcome.value, "")
-    return suggestions(found, text)
+        return _reply(context, suggestions(outcome.value, ""))
+    return _reply(context, suggestions(found, text))
 
 
 def _listen(context: Context) -> Answering:
@@ -261,7 +258,7 @@ def _listen(context: Context) -> Answering:
     # (Cancellation), and that this is a graceful end (Subscriptions, Graceful Closure).
     params = {"_meta": subscription.meta, "requestId": context.request.id}
     yield Notify(notification("notifications/cancelled", params))
-    return {"_meta": subscription.meta}
+    return _reply(context, {"_meta": subscription.meta})
 
 
 _ANSWERS: Final[Mapping[str, Callable[[Context], Answering]]] = {

@@ -10,27 +10,50 @@ from typing import Any, Final
 
 from ..canonical import JSON
 from ..errors import ProtocolError
-from ..protocol.jsonrpc import INVALID_PARAMS, encode
+from ..protocol.jsonrpc import INVALID_PARAMS
 from ..protocol.meta import VERSIONS
+from ..protocol.methods import Capability
 from ..server import Completion, Server
 
-__all__ = ["capabilities_of", "discover", "find_completion", "list_page", "suggestions"]
+__all__ = [
+    "capabilities_of",
+    "discover",
+    "find_completion",
+    "list_page",
+    "offers",
+    "suggestions",
+]
 
 #: What a completion may suggest at once (2026-07-28, Completion).
 _MAX_SUGGESTIONS: Final = 100
 
 
+def offers(app: Server, capability: Capability) -> bool:
+    """Whether `app` has anything of that kind now."""
+    match capability:
+        case "tools":
+            return bool(app.tools)
+        case "prompts":
+            return bool(app.prompts)
+        case "resources":
+            return bool(app.resources or app.templates)
+        case "completions":
+            return bool(app.prompts or app.templates)
+
+
+#: By capability: what else a server says of it.
+_DETAILS: Final[Mapping[Capability, JSON]] = {
+    "tools": {"listChanged": True},
+    "prompts": {"listChanged": True},
+    "resources": {"listChanged": True, "subscribe": True},
+    "completions": {},
+}
+
+
 def capabilities_of(app: Server) -> dict[str, JSON]:
     """What `app` can do now."""
     found: dict[str, JSON] = {"logging": {}}
-    if app.tools:
-        found["tools"] = {"listChanged": True}
-    if app.prompts:
-        found["prompts"] = {"listChanged": True}
-    if app.resources or app.templates:
-        found["resources"] = {"listChanged": True, "subscribe": True}
-    if app.prompts or app.templates:
-        found["completions"] = {}
+    found |= {name: one for name, one in _DETAILS.items() if offers(app, name)}
     return found
 
 
@@ -170,15 +193,13 @@ def suggestions(found: Any, text: str) -> dict[str, JSON]:
     if isinstance(found, str):
         raise TypeError(f"a completion gives a list of texts, not {found!r}")
     values = [one for one in found if one.lower().startswith(text.lower())]
-    fields = {
+    return {
         "completion": {
             "values": values[:_MAX_SUGGESTIONS],
             "total": len(values),
             "hasMore": len(values) > _MAX_SUGGESTIONS,
         }
     }
-    encode(fields)  # an author's words, which may hold what nobody can send
-    return fields
 
 
 def _invalid(problem: str) -> ProtocolError:

@@ -32,17 +32,26 @@ from ..errors import (
     ToolError,
     Unsupported,
 )
-from ..protocol.jsonrpc import INTERNAL_ERROR, INVALID_PARAMS, encode, error_message
+from ..protocol.jsonrpc import (
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    Id,
+    encode,
+    error_message,
+    result_message,
+)
+from ..protocol.meta import SERVER_INFO
 from ..protocol.modern import missing_capability
 from ..schema.problems import rendered, unreadable
 from ..schema.written import written
-from ..server import Prompt, Resource, Tool
-from .commands import Overdue
+from ..server import Prompt, Resource, Server, Tool
+from .commands import Overdue, Reply
 
 __all__ = [
     "bad_arguments",
     "error_of",
     "prompt_result",
+    "reply_of",
     "resource_result",
     "told_failure",
     "tool_failure",
@@ -52,6 +61,26 @@ __all__ = [
 logger = logging.getLogger("effectmcp.server")
 
 _OPAQUE: Final = "Internal error"
+
+
+def reply_of(app: Server, id_: Id, fields: Mapping[str, JSON]) -> Reply:
+    """The response to a request that succeeded.
+
+    It is encoded here and now, while something else can be said: blocks, texts and
+    `_meta` are an author's words, which may hold a lone surrogate or a NaN.
+
+    Raises:
+        OutputError: JSON cannot say it.
+    """
+    meta = {SERVER_INFO: app.info, **fields.get("_meta", {})}
+    message = result_message(id_, {"resultType": "complete", **fields, "_meta": meta})
+    try:
+        return Reply(message)
+    except (TypeError, ValueError, RecursionError) as exc:
+        raise OutputError(
+            [f"the result: is nothing that JSON can say: {exc}"]
+        ) from None
+
 
 # ---- values -------------------------------------------------------------------------
 
@@ -67,7 +96,7 @@ def tool_result(tool: Tool, value: Any) -> dict[str, JSON]:
     if tool.output is not None or tool.raw_output is not None:
         return _structured(tool, value, None)
     if _is_content(value):
-        return _sendable({"content": blocks_of(value)})
+        return {"content": blocks_of(value)}
     return _structured(tool, value, None)
 
 
@@ -77,18 +106,6 @@ def _plain(value: Any) -> JSON:
     if problems:
         raise OutputError(rendered(problems, root="the result"))
     return made
-
-
-def _sendable(fields: dict[str, JSON]) -> dict[str, JSON]:
-    # Blocks, texts and `_meta` are an author's words, which may hold a lone surrogate or
-    # a NaN; a transport that cannot write a reply would have no reply to send.
-    try:
-        encode(fields)
-    except (TypeError, ValueError, RecursionError) as exc:
-        raise OutputError(
-            [f"the result: is nothing that JSON can say: {exc}"]
-        ) from None
-    return fields
 
 
 def _is_content(value: Any) -> bool:
@@ -127,7 +144,7 @@ def _whole_result(tool: Tool, value: ToolResult) -> dict[str, JSON]:
         result["isError"] = True
     if value.meta is not None:
         result["_meta"] = dict(value.meta)
-    return _sendable(result)
+    return result
 
 
 def prompt_result(prompt: Prompt, value: Any) -> dict[str, JSON]:
@@ -139,7 +156,7 @@ def prompt_result(prompt: Prompt, value: Any) -> dict[str, JSON]:
     result: dict[str, JSON] = {"messages": messages_of(value)}
     if prompt.description:
         result["description"] = prompt.description
-    return _sendable(result)
+    return result
 
 
 def resource_result(resource: Resource, uri: str, value: Any) -> dict[str, JSON]:
@@ -153,13 +170,11 @@ def resource_result(resource: Resource, uri: str, value: Any) -> dict[str, JSON]
         text = json.dumps(_plain(value), ensure_ascii=False)
         type_ = resource.mime_type or "application/json"
         contents = [ResourceContents(text).to_wire(uri, type_)]
-    return _sendable(
-        {
-            "contents": contents,
-            "ttlMs": int(resource.ttl * 1000),
-            "cacheScope": resource.scope,
-        }
-    )
+    return {
+        "contents": contents,
+        "ttlMs": int(resource.ttl * 1000),
+        "cacheScope": resource.scope,
+    }
 
 
 # ---- failures -----------------------------------------------------------------------

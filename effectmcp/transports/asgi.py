@@ -212,13 +212,13 @@ class _Response:
         async with self._lock:
             self._is_over = True
             if self._is_stream:
-                assert reply.message is not None  # a notification is never quiet
-                await self._write(sse(encode(reply.message)), is_last=True)
-            elif reply.message is None:
+                assert reply.body is not None  # a notification is never quiet
+                await self._write(sse(reply.body), is_last=True)
+            elif reply.body is None:
                 await _answer(self._send, Response(reply.status, self._shared))
             else:
                 headers = (("Content-Type", JSON_TYPE), *self._shared)
-                answer = Response(reply.status, headers, encode(reply.message))
+                answer = Response(reply.status, headers, reply.body)
                 await _answer(self._send, answer)
 
     async def _write(self, data: bytes, *, is_last: bool = False) -> None:

@@ -408,11 +408,11 @@ class Connection:
 
     async def send_reply(self, reply: Reply, fields: Fields) -> None:
         """Send an answer that is one JSON object, or nothing."""
-        if reply.message is None:
+        if reply.body is None:
             data = self._response(reply.status, fields, b"")
         else:
             fields = (("Content-Type", JSON_TYPE), *fields)
-            data = self._response(reply.status, fields, encode(reply.message))
+            data = self._response(reply.status, fields, reply.body)
         await self._write(data)
 
     async def send_last(self, data: bytes) -> None:
@@ -462,8 +462,8 @@ class _Events:
             if self._fields is not None:
                 await self._connection.send_reply(reply, self._fields)
             else:
-                assert reply.message is not None
-                await self._connection.send_last(sse(encode(reply.message)))
+                assert reply.body is not None
+                await self._connection.send_last(sse(reply.body))
 
 
 def _failed(fields: Fields) -> Response:

@@ -197,8 +197,8 @@ class _Channel:
     async def _line_for(self, request: Request) -> bytes:
         try:
             reply = await handle(self.app, request, self.peer, send=self._send)
-            assert reply.message is not None  # a request has a response
-            return encode(reply.message) + b"\n"
+            assert reply.body is not None  # a request has a response
+            return reply.body + b"\n"
         except Exception:
             # A bug of ours; but whoever else is served here has no part in it.
             logger.exception("%s failed", request.method)

@@ -111,12 +111,12 @@ class WSGIApplication:
             self.app, body, peer, send=stream.notify, run_async=self._run_async
         )
         if stream.is_begun:
-            assert reply.message is not None  # only requests have notifications
-            return stream.end(reply.message)
-        if reply.message is None:
+            assert reply.body is not None  # only requests have notifications
+            return stream.end(reply.body)
+        if reply.body is None:
             return _answer(start_response, Response(reply.status, shared))
         headers = (("Content-Type", JSON_TYPE), *shared)
-        answer = Response(reply.status, headers, encode(reply.message))
+        answer = Response(reply.status, headers, reply.body)
         return _answer(start_response, answer)
 
     def close(self) -> None:
@@ -154,8 +154,8 @@ class _Stream:
         else:
             self._write(sse(encode(message)))
 
-    def end(self, message: Mapping[str, JSON]) -> list[bytes]:
-        return [*self._kept, sse(encode(message))]
+    def end(self, body: bytes) -> list[bytes]:
+        return [*self._kept, sse(body)]
 
 
 def _asked(environ: Environ) -> Head:

@@ -304,6 +304,24 @@ def test_failure_of_our_own_says_nothing(caplog: pytest.LogCaptureFixture) -> No
     fits_reply("tools/list", reply)
 
 
+def test_result_that_json_cannot_say(caplog: pytest.LogCaptureFixture) -> None:
+    """Each method says so in its way, as there is nothing that a transport could do."""
+    app = Server("shop")
+    app.tool(name="bad")(lambda: "\ud800")
+    app.prompt(name="bad")(lambda: "\ud800")
+    app.resource("shop://bad", name="bad")(lambda: "\ud800")
+    found = result(send(app, "tools/call", {"name": "bad"}))
+    assert found["isError"] is True
+    assert text_of(found).startswith("Internal error: bad failed")
+    for method, params in (
+        ("prompts/get", {"name": "bad"}),
+        ("resources/read", {"uri": "shop://bad"}),
+    ):
+        assert error(send(app, method, params))["code"] == -32603
+    assert caplog.text.count("nothing that JSON can say") == 3
+    caplog.clear()
+
+
 # ---- the methods --------------------------------------------------------------------
 
 

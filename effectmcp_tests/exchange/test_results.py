@@ -34,13 +34,14 @@ from effectmcp.exchange.results import (
     bad_arguments,
     error_of,
     prompt_result,
+    reply_of,
     resource_result,
     told_failure,
     tool_failure,
     tool_result,
 )
 from effectmcp.protocol.jsonrpc import encode
-from effectmcp.server import Tool
+from effectmcp.server import Server, Tool
 from effectmcp.server.features import make_prompt, make_resource, make_tool
 
 from ..wire import fits
@@ -52,6 +53,9 @@ class Receipt:
 
     title: str
     copies: int = 1
+
+
+APP = Server("shop", version="2")
 
 
 def plain() -> Any: ...
@@ -152,7 +156,7 @@ def test_result_that_was_promised() -> None:
 )
 def test_result_that_cannot_be_sent(tool: Tool, value: Any, words: str) -> None:
     with pytest.raises(OutputError, match=words):
-        tool_result(tool, value)
+        reply_of(APP, 1, tool_result(tool, value))
 
 
 def test_result_that_holds_itself() -> None:
@@ -195,7 +199,7 @@ def test_result_of_a_prompt() -> None:
     assert "description" not in prompt_result(make_prompt(plain), "hi")
     for value in (5, "\ud800"):
         with pytest.raises(OutputError):
-            prompt_result(prompt, value)
+            reply_of(APP, 1, prompt_result(prompt, value))
 
 
 @pytest.mark.parametrize(
@@ -232,8 +236,36 @@ def test_result_of_a_resource_without_a_type() -> None:
 
 @pytest.mark.parametrize("value", [object(), {"a": {1: 2}}, "\ud800", float("nan")])
 def test_result_of_a_resource_that_cannot_be_sent(value: Any) -> None:
+    resource = make_resource(plain, "shop://x")
     with pytest.raises(OutputError):
-        resource_result(make_resource(plain, "shop://x"), "shop://x", value)
+        reply_of(APP, 1, resource_result(resource, "shop://x", value))
+
+
+# ---- responses ----
+
+
+def test_response_to_a_request_that_succeeded() -> None:
+    """It says who answers, unless an author says something else there."""
+    info = {"name": "shop", "version": "2"}
+    key = "io.modelcontextprotocol/serverInfo"
+    reply = reply_of(APP, "a", {"content": [], "_meta": {"x/y": 1}})
+    assert reply.status == 200
+    assert reply.message == {
+        "jsonrpc": "2.0",
+        "id": "a",
+        "result": {
+            "resultType": "complete",
+            "content": [],
+            "_meta": {key: info, "x/y": 1},
+        },
+    }
+    assert reply.body == encode(reply.message)
+    interim = reply_of(APP, 1, {"resultType": "input_required"}).message
+    assert interim == {
+        "jsonrpc": "2.0",
+        "id": 1,
+        "result": {"resultType": "input_required", "_meta": {key: info}},
+    }
 
 
 # ---- failures ----
