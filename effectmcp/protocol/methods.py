@@ -24,27 +24,21 @@ class Method:
     Attributes:
         capability: What a server must have for it; `None` for what every server has.
         name_from: The parameter that `Mcp-Name` mirrors.
-        may_ask: Whether its result may be `input_required` (MRTR, Supported Requests).
-        is_cacheable: Whether its result says how long it is fresh (Caching).
     """
 
     capability: Capability | None = None
     name_from: Literal["name", "uri"] | None = None
-    may_ask: bool = False
-    is_cacheable: bool = False
 
 
 METHODS: Final[Mapping[str, Method]] = {
-    "server/discover": Method(is_cacheable=True),
-    "tools/list": Method("tools", is_cacheable=True),
-    "tools/call": Method("tools", name_from="name", may_ask=True),
-    "prompts/list": Method("prompts", is_cacheable=True),
-    "prompts/get": Method("prompts", name_from="name", may_ask=True),
-    "resources/list": Method("resources", is_cacheable=True),
-    "resources/templates/list": Method("resources", is_cacheable=True),
-    "resources/read": Method(
-        "resources", name_from="uri", may_ask=True, is_cacheable=True
-    ),
+    "server/discover": Method(),
+    "tools/list": Method("tools"),
+    "tools/call": Method("tools", name_from="name"),
+    "prompts/list": Method("prompts"),
+    "prompts/get": Method("prompts", name_from="name"),
+    "resources/list": Method("resources"),
+    "resources/templates/list": Method("resources"),
+    "resources/read": Method("resources", name_from="uri"),
     "completion/complete": Method("completions"),
     "subscriptions/listen": Method(),
 }

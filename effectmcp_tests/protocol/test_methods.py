@@ -25,34 +25,11 @@ def test_methods_are_those_of_the_protocol() -> None:
     assert set(METHODS) == names
 
 
-def test_methods_that_may_ask_take_answers() -> None:
-    found = definitions()
-    for name, method in METHODS.items():
-        for one in found.values():
-            of = one.get("properties", {}).get("method", {}).get("const")
-            if of == name:
-                params = found[one["properties"]["params"]["$ref"].split("/")[-1]]
-                takes = "inputResponses" in params.get("properties", {})
-                assert takes == method.may_ask, name
-
-
 def test_methods_that_name_something() -> None:
     assert {name: one.name_from for name, one in METHODS.items() if one.name_from} == {
         "tools/call": "name",
         "prompts/get": "name",
         "resources/read": "uri",
-    }
-
-
-def test_methods_that_are_cacheable() -> None:
-    """Caching names five, templates, and discovery."""
-    assert {name for name, one in METHODS.items() if one.is_cacheable} == {
-        "server/discover",
-        "tools/list",
-        "prompts/list",
-        "resources/list",
-        "resources/templates/list",
-        "resources/read",
     }
 
 
