@@ -155,7 +155,7 @@ def advance(run: Run, stop: Stop, **options: Any) -> Asked | Returned | Raised:
         try:
             outcomes = {want.key: perform(want, **options) for want in stop.wants}
         except BaseException:
-            run.suspend()
+            run.close()
             raise
         stop = run.performed(outcomes)
     return stop

@@ -351,11 +351,15 @@ class Run:
         Returns:
             The journal to go on from.
         """
+        self.close()
+        return self.journal
+
+    def close(self) -> None:
+        """End the round as `suspend` does, where nobody wants the journal."""
         self._check("suspend")
         if self._state not in ("ended", "suspended"):
             self._tree.unwind()
             self._state = "suspended"
-        return self.journal
 
     @property
     def journal(self) -> Journal:

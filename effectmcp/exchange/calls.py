@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Generator, Mapping
-from contextlib import suppress
 from typing import Any
 
 import attrs
@@ -191,8 +190,7 @@ class _Flow:
             raise
         finally:
             # Whatever ended it, a client that is gone included: no generator is left.
-            with suppress(UsageError):  # its journal: past the limit, none may leave
-                round_.run.suspend()
+            round_.run.close()
             self._tell(
                 RoundEnded(
                     flow_id=flow_id,
@@ -247,6 +245,7 @@ class _Flow:
                     target=self._target,
                     flow_id=round_.flow_id.hex(),
                     trace=context.meta.trace,
+                    first_trace=round_.first_trace,
                     is_first=token is None,
                 )
             )

@@ -27,7 +27,7 @@ class Round:
     """One round: a `Run`, and what it takes to seal it.
 
     Attributes:
-        run: The run. Suspend it if the round ends without a token, as when the client
+        run: The run. Close it if the round ends without a token, as when the client
             is gone.
         stop: What it stopped with last.
     """
@@ -52,6 +52,11 @@ class Round:
     def flow_id(self) -> bytes:
         """The flow's id, the same in every round."""
         return self._claims.flow_id
+
+    @property
+    def first_trace(self) -> str | None:
+        """The trace context of the request that began the flow."""
+        return self._claims.trace
 
     def performed(self, outcomes: Mapping[str, Done | Failure]) -> Stop:
         """Go on with what performing the wants came to.

@@ -34,6 +34,8 @@ class RoundBegan:
         target: The tool, prompt or URI.
         flow_id: In hex; the same in every round.
         trace: The W3C trace context of the request.
+        first_trace: That of the request which began the flow: a link from each round's
+            trace to it shows them together.
         is_first: Whether the flow began with it.
     """
 
@@ -41,6 +43,7 @@ class RoundBegan:
     target: str
     flow_id: str
     trace: str | None
+    first_trace: str | None
     is_first: bool
 
 

@@ -310,6 +310,7 @@ def test_suspending_twice_is_no_error() -> None:
     """Whoever does it is tidying up, and cannot know."""
     one = in_state("asking")
     assert one.suspend() == one.suspend()
+    one.close()
 
 
 def test_journal_can_be_taken_at_any_stop() -> None:

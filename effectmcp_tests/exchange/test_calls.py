@@ -850,6 +850,7 @@ def test_events_of_two_rounds() -> None:
         target="tool",
         flow_id=flow_id,
         trace="00-4bf9-00f0-01",
+        first_trace="00-4bf9-00f0-01",
         is_first=True,
     )
     assert ended == RoundEnded(

@@ -451,7 +451,7 @@ def test_round_of_a_client_that_is_gone() -> None:
             yield from Step(large)
 
     round_ = start(handler)
-    round_.run.suspend()
+    round_.run.close()
     assert closed == [True]
 
 

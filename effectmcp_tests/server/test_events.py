@@ -8,7 +8,12 @@ from effectmcp.server.events import RoundBegan, RoundEnded, StepPerformed
 
 def test_events_are_values() -> None:
     began = RoundBegan(
-        method="tools/call", target="order", flow_id="00", trace=None, is_first=True
+        method="tools/call",
+        target="order",
+        flow_id="00",
+        trace=None,
+        first_trace=None,
+        is_first=True,
     )
     assert began == attrs.evolve(began)
     with pytest.raises(attrs.exceptions.FrozenInstanceError):
