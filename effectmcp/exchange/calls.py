@@ -170,7 +170,6 @@ class _Flow:
     ) -> Generator[Command, Any, Any]:
         """The round; see `call_feature`."""
         round_ = self._open(arguments, kwargs)
-        flow_id = round_.flow_id.hex()
         outcome: Any = "dropped"
         asked, size, error = 0, 0, None
         try:
@@ -191,15 +190,16 @@ class _Flow:
         finally:
             # Whatever ended it, a client that is gone included: no generator is left.
             round_.run.close()
-            self._tell(
-                RoundEnded(
-                    flow_id=flow_id,
-                    outcome=outcome,
-                    asked=asked,
-                    state_size=size,
-                    error=error,
+            if self._context.app.observers:
+                self._tell(
+                    RoundEnded(
+                        flow_id=round_.flow_id.hex(),
+                        outcome=outcome,
+                        asked=asked,
+                        state_size=size,
+                        error=error,
+                    )
                 )
-            )
 
     def _open(self, arguments: JSON, kwargs: Mapping[str, Any]) -> Round:
         context, feature = self._context, self._feature

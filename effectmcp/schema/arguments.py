@@ -62,7 +62,7 @@ class Arguments:
         if type(checked) is dict and not any(path == "" for path, _ in problems):
             bad = tuple(path for path, _ in problems)
             for name, build in self._builds.items():
-                if name in checked and not _is_bad(name, bad):
+                if name in checked and not (bad and _is_bad(name, bad)):
                     kwargs[name], more = build(checked[name])
                     problems += [
                         (path_step(name) + path, words) for path, words in more
