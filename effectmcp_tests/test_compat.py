@@ -26,8 +26,7 @@ from effectmcp import (
     Step,
 )
 from effectmcp.compat import Context, Elicited, awaits_effects
-from effectmcp.drivers.sync import handle
-from effectmcp.drivers.sync import play as play_here
+from effectmcp.drivers.sync import handle, run_flow
 from effectmcp.state import Keys, make_key
 
 JSON = Any
@@ -195,8 +194,8 @@ def test_it_may_be_played_here() -> None:
     def answer(question: object) -> Accepted[JSON]:
         return Accepted({"value": "Ann"})
 
-    assert play_here(greet, "Hi", answer=answer) == "Hi Ann"
-    assert play_here(greet, "Hi", ctx=Context(), answer=answer) == "Hi Ann"
+    assert run_flow(greet, "Hi", answer=answer) == "Hi Ann"
+    assert run_flow(greet, "Hi", ctx=Context(), answer=answer) == "Hi Ann"
 
 
 @pytest.mark.parametrize("function", [order, charge, len, Context])

@@ -1,9 +1,9 @@
 """Perform what a run wants, in this thread: no event loop, no other threads.
 
-perform(want)               one local effect → Done | Failure
-advance(run, stop)          perform until there is something to ask, or the end
-play(handler, *args, answer=…)   a whole flow, answered on the spot
-handle(app, message, peer)  one JSON-RPC message, answered
+perform(want)                      one local effect → Done | Failure
+advance(run, stop)                  perform until there is something to ask, or the end
+run_flow(handler, *args, answer=…)   a whole flow, answered on the spot
+handle(app, message, peer)         one JSON-RPC message, answered
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ from .local import (
     pause,
 )
 
-__all__ = ["advance", "handle", "perform", "play", "running"]
+__all__ = ["advance", "handle", "perform", "run_flow", "running"]
 
 RunAsync: TypeAlias = Callable[[Any], Any]
 Send: TypeAlias = Callable[[Mapping[str, JSON]], None]
@@ -161,7 +161,7 @@ def advance(run: Run, stop: Stop, **options: Any) -> Asked | Returned | Raised:
     return stop
 
 
-def play(
+def run_flow(
     handler: Callable[..., Any],
     *args: Any,
     answer: Callable[[Question], Answer],

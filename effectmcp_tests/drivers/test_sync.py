@@ -35,7 +35,7 @@ from effectmcp import (
     Within,
     step,
 )
-from effectmcp.drivers.sync import advance, perform, play
+from effectmcp.drivers.sync import advance, perform, run_flow
 from effectmcp.engine import (
     TASK,
     Answer,
@@ -311,57 +311,57 @@ def invite(*, hosts: int) -> Flow[list[str]]:
     return (yield from Gather.each(Elicit(f"Host {n}?", str) for n in range(hosts)))
 
 
-def test_play_returns_what_the_handler_returns() -> None:
+def test_run_flow_returns_what_the_handler_returns() -> None:
     def answer(question: Question) -> Answer:
         assert isinstance(question.effect, Elicit)
         return Accepted({"value": question.effect.message[:6]})
 
-    assert play(invite, hosts=2, answer=answer) == ["Host 0", "Host 1"]
+    assert run_flow(invite, hosts=2, answer=answer) == ["Host 0", "Host 1"]
 
 
-def test_play_raises_what_the_handler_raises() -> None:
+def test_run_flow_raises_what_the_handler_raises() -> None:
     def answer(question: Question) -> Answer:
         return Declined()
 
     with pytest.raises(Declined):
-        play(invite, hosts=1, answer=answer)
+        run_flow(invite, hosts=1, answer=answer)
 
 
-def test_play_of_a_plain_function() -> None:
-    assert play(max, 1, 2, answer=yes) == 2
+def test_run_flow_of_a_plain_function() -> None:
+    assert run_flow(max, 1, 2, answer=yes) == 2
 
 
-def test_play_asks_again_what_does_not_fit() -> None:
+def test_run_flow_asks_again_what_does_not_fit() -> None:
     asked: list[tuple[str, ...]] = []
 
     def answer(question: Question) -> Answer:
         asked.append(question.problems)
         return Accepted({"value": "Ann"} if question.problems else {})
 
-    assert play(invite, hosts=1, answer=answer) == ["Ann"]
+    assert run_flow(invite, hosts=1, answer=answer) == ["Ann"]
     assert asked == [(), ("value: is required",)]
 
 
-def test_play_takes_rules() -> None:
+def test_run_flow_takes_rules() -> None:
     def handler() -> Flow[None]:
         yield from Sleep(0)
 
-    assert play(handler, answer=yes, rules=TASK) is None
+    assert run_flow(handler, answer=yes, rules=TASK) is None
     with pytest.raises(UsageError, match="belongs after Detach"):
-        play(handler, answer=yes)
+        run_flow(handler, answer=yes)
 
 
-def test_play_draws_a_flow_id_each_time() -> None:
+def test_run_flow_draws_a_flow_id_each_time() -> None:
     """Two calls are two flows: their idempotency keys differ."""
     from effectmcp import IdempotencyKey
 
     def handler() -> Flow[str]:
         return (yield from IdempotencyKey("charge"))
 
-    assert play(handler, answer=yes) != play(handler, answer=yes)
+    assert run_flow(handler, answer=yes) != run_flow(handler, answer=yes)
 
 
-def test_play_of_a_failing_step() -> None:
+def test_run_flow_of_a_failing_step() -> None:
     class CardError(Exception):
         pass
 
@@ -375,4 +375,4 @@ def test_play_of_a_failing_step() -> None:
             return (exc.type, exc.message)
         return None
 
-    assert play(handler, answer=yes) == ("CardError", "expired")
+    assert run_flow(handler, answer=yes) == ("CardError", "expired")

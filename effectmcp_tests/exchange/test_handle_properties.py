@@ -433,7 +433,7 @@ def test_flow_that_is_served_ends_as_one_that_is_played(program: Program) -> Non
         return answer_of(question)
 
     try:
-        played = sync.play(handler, answer=answer, rules=SCRIPT)
+        played = sync.run_flow(handler, answer=answer, rules=SCRIPT)
     except Exception as exc:
         expected = tool_failure(exc, "tool", EVERYTHING)
         assert found["isError"] is True
