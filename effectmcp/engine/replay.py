@@ -345,6 +345,11 @@ class Run:
             node.drop()
         return self._guard(self._go)
 
+    def line_of(self, key: str) -> str | None:
+        """`file:line` of the yield that wants what `Perform` calls `key`."""
+        node = self._wants.get(key)
+        return None if node is None else node.where
+
     def suspend(self) -> Journal:
         """End the round: unwind every generator, performing nothing, and forget them.
 

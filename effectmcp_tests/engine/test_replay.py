@@ -318,6 +318,24 @@ def test_journal_can_be_taken_at_any_stop() -> None:
         assert isinstance(in_state(state).journal, Journal)
 
 
+def test_line_of_a_want_is_that_of_its_yield() -> None:
+    def branch() -> Flow[str]:
+        return (yield from Step(str, 1))
+
+    def handler() -> Flow[tuple[Any, Any]]:
+        return (yield from Gather(Now(), branch()))
+
+    run = Run(handler, flow_id=FLOW_ID)
+    stop = run.start()
+    assert isinstance(stop, Perform)
+    lines = [handler.__code__.co_firstlineno + 1, branch.__code__.co_firstlineno + 1]
+    assert [run.line_of(want.key) for want in stop.wants] == [
+        f"{__file__}:{line}" for line in lines
+    ]
+    assert run.line_of("another") is None
+    run.suspend()
+
+
 def test_where_is_the_line_of_the_flow() -> None:
     one = run(asking)
 
