@@ -19,12 +19,13 @@ import pytest
 
 import effectmcp
 import effectmcp.engine
+import effectmcp.testing
 from effectmcp import Effect, InputRequest, Outcome, effects
 from effectmcp.engine.kinds import KINDS
 
 ROOT = Path(effectmcp.__file__).parent
 TESTS = Path(__file__).parent
-FACADES = [effectmcp, effectmcp.engine]
+FACADES = [effectmcp, effectmcp.engine, effectmcp.testing]
 
 
 def modules() -> Iterator[str]:
@@ -112,7 +113,8 @@ def test_facade_names_are_documented(facade: ModuleType) -> None:
 
 def test_facades_share_no_name() -> None:
     """One way to import each thing."""
-    assert not set(effectmcp.__all__) & set(effectmcp.engine.__all__)
+    names = [name for facade in FACADES for name in facade.__all__]
+    assert len(set(names)) == len(names)
 
 
 def test_facade_names_come_from_one_module_each() -> None:
@@ -207,6 +209,11 @@ def test_importing_the_engine_loads_nothing_that_does_io() -> None:
 def test_importing_the_sync_driver_loads_no_event_loop() -> None:
     loops = HEAVY - {"cryptography"}
     assert loaded_by("import effectmcp.drivers.sync", of=loops) == set()
+
+
+def test_importing_the_test_kit_loads_no_test_tools() -> None:
+    """Who steps handlers by hand needs neither: strategies are a module of their own."""
+    assert loaded_by("import effectmcp.testing", of={"hypothesis", "pytest"}) == set()
 
 
 def test_importing_the_author_facade_does_not_load_the_engine() -> None:

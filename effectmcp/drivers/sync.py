@@ -1,9 +1,9 @@
 """Perform what a run wants, in this thread: no event loop, no other threads.
 
-perform(want)                      one local effect → Done | Failure
-advance(run, stop)                  perform until there is something to ask, or the end
-run_flow(handler, *args, answer=…)   a whole flow, answered on the spot
-handle(app, message, peer)         one JSON-RPC message, answered
+perform(want)                 one local effect → Done | Failure
+advance(run, stop)            perform until there is something to ask, or the end
+run_flow(handler, answer=…)   a whole flow, answered on the spot
+handle(app, message, peer)    one JSON-RPC message, answered
 """
 
 from __future__ import annotations

@@ -1,0 +1,605 @@
+"""Step a handler by hand: a test that reads like the conversation it is about.
+
+    with play(order, title="Dune") as dialogue:
+        dialogue.expect(Elicit("Who is it for?", str)).answer("Ann")
+        dialogue.expect(Elicit).answer(dt.date(2026, 12, 1))
+        dialogue.expect(Confirm).answer(True)
+        dialogue.expect(charge_card).returns("receipt 7")
+        assert dialogue.result == "Ordered: receipt 7"
+
+No step is performed unless the test says so. What is left to chance or to the clock
+(`Now`, `Uuid`, `Random`, `Caller`, `Detach`, `Sleep`) is answered alike in every test,
+unless it is expected by name. The engine answers the rest by itself, as it always does;
+of that, `Progress`, `Log` and `Status` are kept for the test to look at.
+
+There is no replay here: the generator is resumed. `drivers.sync.run_flow` replays.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+import reprlib
+import uuid
+import weakref
+from collections.abc import Awaitable, Callable, Iterable
+from types import TracebackType
+from typing import Any, Final, Generic, ParamSpec, TypeAlias, TypeVar, overload
+
+import attrs
+from attrs import frozen
+
+from .. import effects as fx
+from ..drivers.sync import perform
+from ..effects import Accepted, CallerInfo, Effect, Flow, InputRequest, StepFunction
+from ..engine import (
+    SCRIPT,
+    Answer,
+    Asked,
+    Done,
+    Failure,
+    Perform,
+    Raised,
+    Returned,
+    Run,
+    Stop,
+)
+from ..engine.askings import read_answer
+from ..engine.kinds import KINDS
+from ..errors import ClientFailed, Declined, Dismissed, UsageError
+from ..forms import Unfit
+from ..lowlevel import InputRequired, given_parameter
+from .values import content_of
+
+__all__ = ["Dialogue", "Expectation", "Mismatch", "Script", "play", "play_script"]
+
+T = TypeVar("T")
+P = ParamSpec("P")
+
+#: What a script says of one effect: what comes, and what it is answered with.
+Script: TypeAlias = Iterable[tuple[Any, Any]]
+
+_RULES: Final = attrs.evolve(SCRIPT, development=True)
+_FLOW_ID: Final = bytes(16)
+_EPOCH: Final = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+
+#: Nobody waits for these: the engine answers them, or takes them apart.
+_NEVER_WAITS: Final = (
+    *(fx.Outcome, fx.Gather, fx.Restart, fx.Checkpoint, fx.ClientSupports),
+    *(fx.IdempotencyKey, fx.Version, fx.Progress, fx.Log, fx.Status),
+)
+
+#: Lines of a transcript in an error: a handler that loops has ten thousand.
+_MOST_LINES: Final = 20
+
+
+class Mismatch(AssertionError):
+    """The handler did something else than a test expected.
+
+    Attributes:
+        transcript: What happened before, one line an effect.
+        expected: What the test expected.
+        came: What came instead, one text for each effect that waits.
+    """
+
+    def __init__(
+        self, transcript: Iterable[str], expected: str, came: Iterable[str]
+    ) -> None:
+        self.transcript = tuple(transcript)
+        self.expected = expected
+        self.came = tuple(came)
+        lines = [f"expected {expected}", f"but came {' and '.join(self.came)}"]
+        if self.transcript:
+            lines.append("after")
+        if more := len(self.transcript[:-_MOST_LINES]):
+            lines.append(f"    ... ({more:,} more)")
+        lines += [f"    {line}" for line in self.transcript[-_MOST_LINES:]]
+        super().__init__("\n".join(lines))
+
+
+@frozen
+class _Waiting:
+    key: str
+    effect: Effect[Any]
+    where: str | None
+    problems: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{_shown(self.effect)} at {self.where}"
+
+
+class Dialogue(Generic[T]):
+    """A handler that waits for a test to answer it. Made by `play`.
+
+    As a context manager, it ends the handler where it is; so does forgetting it.
+
+    Attributes:
+        transcript: What happened so far, one line an effect.
+        told: The `Progress`, `Log` and `Status` effects so far.
+    """
+
+    def __init__(
+        self, handler: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
+        self.transcript: list[str] = []
+        self.told: list[Effect[Any]] = []
+        self._unsupported: list[InputRequest[Any]] = []
+        self._chances = 0
+        self._answers: dict[str, Answer | None] = {}
+        self._outcomes: dict[str, Done | Failure] = {}
+        transcript, told, unsupported = self.transcript, self.told, self._unsupported
+
+        # The run knows these three lists and not the dialogue: it is to end when the
+        # dialogue is forgotten, and not whenever a cycle is found.
+        def hear(effect: Effect[Any]) -> None:
+            transcript.append(_shown(effect))
+            told.append(effect)
+
+        def supports(what: object) -> bool:
+            return not any(what is one for one in unsupported)
+
+        self._run = Run(
+            handler,
+            args,
+            kwargs,
+            flow_id=_FLOW_ID,
+            rules=_RULES,
+            emit=hear,
+            supports=supports,
+        )
+        self._name = getattr(handler, "__name__", repr(handler))
+        # Otherwise the generator would be closed when it is collected, and complain
+        # about the effects in its cleanup to nobody.
+        weakref.finalize(self, self._run.suspend)
+        self._stop: Stop = self._run.start()
+
+    def __enter__(self) -> Dialogue[T]:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the handler where it is, as a client does that never comes back."""
+        self._run.suspend()
+
+    # ---- what it waits for ----
+
+    @property
+    def pending(self) -> list[Effect[Any]]:
+        """The effects that wait to be answered; several of a `Gather`."""
+        return [one.effect for one in self._waiting()]
+
+    def _waiting(self) -> list[_Waiting]:
+        match self._stop:
+            case Perform(wants):
+                return [
+                    _Waiting(one.key, one.effect, self._run.line_of(one.key))
+                    for one in wants
+                    if one.key not in self._outcomes
+                ]
+            case Asked(questions):
+                return [
+                    _Waiting(one.key, one.effect, one.where, one.problems)
+                    for one in questions
+                    if one.key not in self._answers
+                ]
+            case _:
+                return []
+
+    def expect(self, what: Any) -> Expectation[T]:
+        """The effect that comes next, which must be `what`.
+
+        Of several that wait side by side, the first that is `what`.
+
+        Args:
+            what: An effect, equal in every field (`unittest.mock.ANY` is equal to
+                anything); a class of effects; or a step's function, whatever its
+                arguments.
+
+        Raises:
+            Mismatch: Something else came.
+            UsageError: Nobody could wait for `what`.
+        """
+        __tracebackhide__ = True
+        _check_expected(what)
+        while True:
+            waiting = self._waiting()
+            for one in waiting:
+                if _is(one.effect, what):
+                    return Expectation(self, one)
+            if not self._leave_to_chance(waiting):
+                raise self._mismatch(_shown(what), waiting)
+
+    def _leave_to_chance(self, waiting: list[_Waiting]) -> bool:
+        for one in waiting:
+            outcome = self._by_chance(one.effect)
+            if outcome is not None:
+                self._settle(one, outcome, repr(outcome.value))
+                return True
+        return False
+
+    def _by_chance(self, effect: Effect[Any]) -> Done | None:
+        match effect:
+            case fx.Now():
+                self._chances += 1
+                return Done(_EPOCH + dt.timedelta(seconds=self._chances - 1))
+            case fx.Uuid():
+                self._chances += 1
+                drawn = hashlib.sha256(str(self._chances).encode()).digest()
+                return Done(uuid.UUID(bytes=drawn[:16], version=4))
+            case fx.Random():
+                return Done(0.5)
+            case fx.Caller():
+                return Done(CallerInfo(flow_id=_FLOW_ID.hex()))
+            case fx.Detach():
+                return Done(False)
+            case fx.Sleep():
+                return Done(None)
+            case _:
+                return None
+
+    # ---- how it ends ----
+
+    @property
+    def result(self) -> T:
+        """What the handler returned.
+
+        Raises:
+            Mismatch: It waits for something.
+            Exception: whatever the handler raised.
+        """
+        __tracebackhide__ = True
+        self._finish()
+        if isinstance(self._stop, Raised):
+            raise self._stop.error
+        assert isinstance(self._stop, Returned)
+        result: T = self._stop.value
+        if isinstance(result, InputRequired):
+            raise UsageError(_keeps_its_state(self._name))
+        return result
+
+    @property
+    def error(self) -> BaseException:
+        """What the handler raised.
+
+        Raises:
+            Mismatch: It returned, or waits for something.
+        """
+        __tracebackhide__ = True
+        self._finish()
+        if not isinstance(self._stop, Raised):
+            raise self._mismatch("an exception", [])
+        return self._stop.error
+
+    def _finish(self) -> None:
+        __tracebackhide__ = True
+        while waiting := self._waiting():
+            if not self._leave_to_chance(waiting):
+                raise self._mismatch("the end", waiting)
+
+    def _mismatch(self, expected: str, waiting: list[_Waiting]) -> Mismatch:
+        if waiting:
+            return Mismatch(self.transcript, expected, map(str, waiting))
+        if isinstance(self._stop, Raised):
+            error = self._stop.error
+            came = f"the end, raising {error!r}"
+            mismatch = Mismatch(self.transcript, expected, [came])
+            mismatch.__cause__ = error  # it has the author's line in its traceback
+            return mismatch
+        assert isinstance(self._stop, Returned)
+        came = f"the end, returning {self._stop.value!r}"
+        return Mismatch(self.transcript, expected, [came])
+
+    # ---- for `Expectation` ----
+
+    def _settle(
+        self, one: _Waiting, outcome: Done | Failure | Answer | None, said: str
+    ) -> None:
+        """Answer `one`; with `None`, nothing comes back for it."""
+        if all(one.effect is not other.effect for other in self._waiting()):
+            raise UsageError(f"{one} was answered before")
+        self.transcript.append(f"{_shown(one.effect)} → {said}")
+        if isinstance(outcome, (Done, Failure)):
+            self._outcomes[one.key] = outcome
+        else:
+            self._answers[one.key] = outcome
+        if self._waiting():
+            return  # of a Gather: the others first
+        outcomes, self._outcomes = self._outcomes, {}
+        answers, self._answers = self._answers, {}
+        if isinstance(self._stop, Perform):
+            self._stop = self._run.performed(outcomes)
+        else:
+            given = {key: one for key, one in answers.items() if one is not None}
+            self._stop = self._run.answered(given)
+
+    def _perform(self, one: _Waiting, options: dict[str, Any]) -> Done | Failure:
+        assert isinstance(self._stop, Perform)
+        (want,) = [want for want in self._stop.wants if want.key == one.key]
+        return perform(want, **options)
+
+
+@frozen
+class Expectation(Generic[T]):
+    """An effect that came as expected, to be answered."""
+
+    _dialogue: Dialogue[T]
+    _waiting: _Waiting
+
+    @property
+    def effect(self) -> Effect[Any]:
+        """The effect itself, for looking at its parts."""
+        return self._waiting.effect
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """Why the last answer to this question did not fit, in words for the user."""
+        return self._waiting.problems
+
+    # ---- questions ----
+
+    def answer(self, value: Any = None) -> Dialogue[T]:
+        """The user accepts; or declines, which is how to say `False` to a `Confirm`.
+
+        Args:
+            value: As the handler gets it; or, for a form, the object that a client sends.
+
+        Raises:
+            UsageError: It does not fit the question, so no handler would ever get it.
+        """
+        question = self._question()
+        if isinstance(question, fx.Confirm) and value is False:
+            return self.decline()
+        answer = Accepted(content_of(question, value))
+        try:
+            read_answer(question, KINDS[type(question)], answer)
+        except Unfit as exc:
+            raise UsageError(
+                f"{value!r} does not fit {_shown(question)}: {exc}. To have the question"
+                " asked again, send() what a client would"
+            ) from None
+        return self._say(answer, repr(value))
+
+    def send(self, answer: Answer) -> Dialogue[T]:
+        """The client sends just this, fitting or not; what does not fit is asked again.
+
+        Args:
+            answer: `Accepted(content)`, say, with the JSON that crosses the wire.
+        """
+        self._question()
+        return self._say(answer, repr(answer))
+
+    def decline(self) -> Dialogue[T]:
+        """The user reads the question and says no."""
+        self._question()
+        return self._say(Declined(), "declined")
+
+    def dismiss(self) -> Dialogue[T]:
+        """The user closes the question."""
+        self._question()
+        return self._say(Dismissed(), "dismissed")
+
+    def refuse(self, code: int, message: str) -> Dialogue[T]:
+        """The client answers with an error, as one of an older era may."""
+        self._question()
+        return self._say(ClientFailed(code, message), f"failed: {message}")
+
+    def unsupported(self) -> Dialogue[T]:
+        """The client turns out to be one that cannot be asked this."""
+        self._dialogue._unsupported.append(self._question())
+        return self._say(None, "unsupported")
+
+    def _question(self) -> InputRequest[Any]:
+        effect = self._waiting.effect
+        if not isinstance(effect, InputRequest):
+            raise UsageError(
+                f"{_shown(effect)} is performed here and not answered by a client; use"
+                " returns(), fails() or performs()"
+            )
+        return effect
+
+    # ---- what is performed ----
+
+    def returns(self, value: Any = None) -> Dialogue[T]:
+        """It gives `value`, and nothing is performed.
+
+        Raises:
+            UsageError: It could not give that.
+        """
+        kind = self._local()
+        try:
+            kind.read(self.effect, kind.write(self.effect, value))
+        except Exception as exc:
+            raise UsageError(
+                f"{_shown(self.effect)} cannot return {value!r}: {exc}"
+            ) from exc
+        return self._say(Done(value), repr(value))
+
+    def fails(self, error: Exception) -> Dialogue[T]:
+        """It raises `error`, and nothing is performed.
+
+        Raises:
+            UsageError: It could not fail.
+        """
+        if self._local().tag != "done":
+            raise UsageError(f"{_shown(self.effect)} cannot fail; use returns()")
+        return self._say(Failure(error), f"raised {error!r}")
+
+    def performs(self, **options: Any) -> Dialogue[T]:
+        """Perform it really.
+
+        Args:
+            **options: As for `drivers.sync.perform`: `provided=`, `run_async=`.
+
+        Raises:
+            StepError: It cannot be performed without such an option.
+        """
+        self._local()
+        outcome = self._dialogue._perform(self._waiting, options)
+        if isinstance(outcome, Done):
+            return self._say(outcome, repr(outcome.value))
+        return self._say(outcome, f"raised {outcome.error!r}")
+
+    def _local(self) -> Any:
+        if isinstance(self.effect, InputRequest):
+            raise UsageError(
+                f"{_shown(self.effect)} is answered by a client; use answer(),"
+                " decline() or dismiss()"
+            )
+        return KINDS[type(self.effect)]
+
+    def _say(self, outcome: Done | Failure | Answer | None, said: str) -> Dialogue[T]:
+        self._dialogue._settle(self._waiting, outcome, said)
+        return self._dialogue
+
+
+# ---- what is expected ---------------------------------------------------------------
+
+
+def _check_expected(what: Any) -> None:
+    class_ = what if isinstance(what, type) else type(what)
+    if issubclass(class_, fx.Outcome):
+        raise UsageError("Outcome() asks what is inside it: expect the question")
+    if issubclass(class_, fx.Gather):
+        raise UsageError("Gather() waits for what is inside it: expect its effects")
+    if issubclass(class_, _NEVER_WAITS):
+        raise UsageError(
+            f"nothing waits at {class_.__name__}(): the engine answers it. What was told"
+            " to the user is in .told"
+        )
+    if not issubclass(class_, Effect) and not callable(what):
+        raise UsageError(
+            f"expect an effect, a class of effects or a step, not {what!r}"
+        )
+
+
+def _is(effect: Effect[Any], what: Any) -> bool:
+    if isinstance(what, type) and issubclass(what, Effect):
+        return isinstance(effect, what)
+    if isinstance(what, Effect):
+        return effect == what
+    function = what.fn if isinstance(what, StepFunction) else what
+    return isinstance(effect, fx.Step) and effect.fn == function
+
+
+# Python 3.12 would take these two as arguments.
+_short: Final = reprlib.Repr()
+_short.maxstring = _short.maxother = 40
+
+
+def _shown(what: Any) -> str:
+    if isinstance(what, fx.Step):
+        given = [_short.repr(value) for value in what.args]
+        given += [f"{name}={_short.repr(one)}" for name, one in what.kwargs.items()]
+        return f"{_shown(what.fn)}({', '.join(given)})"
+    if isinstance(what, Effect):
+        return repr(what)
+    function = what.fn if isinstance(what, StepFunction) else what
+    return getattr(function, "__name__", repr(function))
+
+
+# ---- the two ways in ----------------------------------------------------------------
+
+
+@overload
+def play(
+    handler: Callable[P, Flow[T]], /, *args: P.args, **kwargs: P.kwargs
+) -> Dialogue[T]: ...
+@overload
+def play(
+    handler: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs
+) -> Dialogue[T]: ...
+@overload
+def play(
+    handler: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
+) -> Dialogue[T]: ...
+def play(handler: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Dialogue[Any]:
+    """Begin a handler; what it yields is for the test to answer.
+
+    Args:
+        handler: The handler: a generator function, or an async one that awaits effects.
+        *args: Its arguments, as Python has them.
+        **kwargs: The same by name.
+
+    Raises:
+        UsageError: It is a function that keeps its own state and yields nothing.
+    """
+    given: object = handler
+    if callable(given) and given_parameter(given) is not None:
+        raise UsageError(_keeps_its_state(getattr(handler, "__name__", repr(handler))))
+    return Dialogue(handler, args, kwargs)
+
+
+def _keeps_its_state(name: str) -> str:
+    return (
+        f"{name} keeps its own state (InputRequired, Given), so there is nothing to step:"
+        f" call it, {name}(..., given=Given(answers, state)), and look at what it returns"
+    )
+
+
+@overload
+def play_script(
+    handler: Callable[P, Flow[T]], script: Script, /, *args: P.args, **kwargs: P.kwargs
+) -> T: ...
+@overload
+def play_script(
+    handler: Callable[P, Awaitable[T]],
+    script: Script,
+    /,
+    *args: P.args,
+    **kwargs: P.kwargs,
+) -> T: ...
+@overload
+def play_script(
+    handler: Callable[P, T], script: Script, /, *args: P.args, **kwargs: P.kwargs
+) -> T: ...
+def play_script(
+    handler: Callable[..., Any], script: Script, /, *args: Any, **kwargs: Any
+) -> Any:
+    """Play a whole conversation, and return what the handler returns.
+
+        said = play_script(order, [
+            (Elicit("Who is it for?", str), "Ann"),
+            (Elicit, Declined()),
+        ], title="Dune")
+
+    Args:
+        handler: The handler.
+        script: For each effect, what comes, as for `Dialogue.expect`, and what it is
+            answered with: a value; `Declined()`, `Dismissed()` or `ClientFailed(…)` from
+            the user or client; or the exception that a step raises.
+        *args: The handler's arguments, as Python has them.
+        **kwargs: The same by name.
+
+    Raises:
+        Mismatch: Something else came.
+        Exception: whatever the handler raised.
+    """
+    __tracebackhide__ = True
+    with play(handler, *args, **kwargs) as dialogue:
+        for what, value in script:
+            _follow(dialogue.expect(what), value)
+        return dialogue.result
+
+
+def _follow(expected: Expectation[Any], value: Any) -> None:
+    match value:
+        case _ if not isinstance(expected.effect, InputRequest):
+            if isinstance(value, Exception):
+                expected.fails(value)
+            else:
+                expected.returns(value)
+        case Declined():
+            expected.decline()
+        case Dismissed():
+            expected.dismiss()
+        case ClientFailed():
+            expected.refuse(value.code, value.message)
+        case _:
+            expected.answer(value)

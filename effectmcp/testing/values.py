@@ -1,0 +1,127 @@
+"""An author's value → what a client would send for it.
+
+A test says `answer("Ann")` or `answer(Guest("Ann", 30))`, as the handler will get it; the
+engine is given what crosses the wire, so that forms, checks and defaults are in play.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import enum
+from collections.abc import Mapping
+from typing import Any
+
+from ..canonical import JSON
+from ..effects import (
+    Confirm,
+    Elicit,
+    ElicitUrl,
+    InputRequest,
+    ListRoots,
+    Root,
+    Sample,
+    Sampled,
+)
+from ..errors import UsageError
+from ..forms import Form
+from ..forms.form import VALUE
+
+__all__ = ["content_of", "form_content"]
+
+
+def content_of(request: InputRequest[Any], value: Any) -> JSON:
+    """The wire content that answers `request` with `value`.
+
+    Raises:
+        UsageError: `value` is nothing that could answer it.
+    """
+    match request:
+        case Elicit():
+            return form_content(request.spec, value)
+        case Confirm():
+            if value is not None and value is not True:
+                raise UsageError("a Confirm is answered with True or False")
+            return {}
+        case ElicitUrl():
+            if value is not None:
+                raise UsageError("an ElicitUrl has no content; answer it with None")
+            return None
+        case Sample():
+            return _sampled(value)
+        case _:
+            assert isinstance(request, ListRoots), request
+            return _roots(value)
+
+
+def form_content(form: Form[Any], value: Any) -> dict[str, JSON]:
+    """The content of a form that was filled in with `value`.
+
+    Raises:
+        UsageError: `value` is neither an object nor of the form's class.
+    """
+    if isinstance(value, Mapping):
+        return {name: _plain(one) for name, one in value.items()}
+    found: dict[str, JSON] = {}
+    for field in form.fields:
+        if field.attribute is not None:
+            try:
+                one = getattr(value, field.attribute.name)
+            except AttributeError:
+                raise UsageError(
+                    f"{value!r} is no answer to the form: it has no"
+                    f" {field.attribute.name!r}"
+                ) from None
+        elif field.name == VALUE and len(form.fields) == 1:
+            one = value
+        else:
+            raise UsageError(
+                f"{value!r} is no answer to the form: give an object with"
+                f" {', '.join(one.name for one in form.fields)}"
+            )
+        # A field that was left empty is left out.
+        if one is not None:
+            found[field.name] = _plain(one)
+    return found
+
+
+def _plain(value: Any) -> JSON:
+    if isinstance(value, enum.Enum):
+        # As forms have it: by value where all of them are texts, otherwise by name.
+        is_text = all(type(member.value) is str for member in type(value))
+        return value.value if is_text else value.name
+    if isinstance(value, dt.date):  # datetimes are dates
+        return value.isoformat()
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    return value
+
+
+def _sampled(value: Any) -> JSON:
+    if isinstance(value, str):
+        value = Sampled([{"type": "text", "text": value}], "test-model", "endTurn")
+    if not isinstance(value, Sampled):
+        raise UsageError(
+            f"a Sample is answered with a text or a Sampled, not {value!r}"
+        )
+    content: dict[str, JSON] = {
+        "role": "assistant",
+        "content": value.content,
+        "model": value.model,
+    }
+    if value.stop_reason is not None:
+        content["stopReason"] = value.stop_reason
+    return content
+
+
+def _roots(value: Any) -> JSON:
+    if not isinstance(value, (list, tuple)):
+        raise UsageError(f"ListRoots is answered with a list of Roots, not {value!r}")
+    roots = [Root(one) if isinstance(one, str) else one for one in value]
+    if not all(isinstance(one, Root) for one in roots):
+        raise UsageError(f"ListRoots is answered with Roots or URIs, not {value!r}")
+    return {
+        "roots": [
+            {"uri": one.uri} if one.name is None else {"uri": one.uri, "name": one.name}
+            for one in roots
+        ]
+    }
