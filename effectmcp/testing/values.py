@@ -26,7 +26,7 @@ from ..errors import UsageError
 from ..forms import Form
 from ..forms.form import VALUE
 
-__all__ = ["content_of", "form_content"]
+__all__ = ["content_of", "form_content", "plain"]
 
 
 def content_of(request: InputRequest[Any], value: Any) -> JSON:
@@ -60,7 +60,7 @@ def form_content(form: Form[Any], value: Any) -> dict[str, JSON]:
         UsageError: `value` is neither an object nor of the form's class.
     """
     if isinstance(value, Mapping):
-        return {name: _plain(one) for name, one in value.items()}
+        return {name: plain(one) for name, one in value.items()}
     found: dict[str, JSON] = {}
     for field in form.fields:
         if field.attribute is not None:
@@ -80,11 +80,12 @@ def form_content(form: Form[Any], value: Any) -> dict[str, JSON]:
             )
         # A field that was left empty is left out.
         if one is not None:
-            found[field.name] = _plain(one)
+            found[field.name] = plain(one)
     return found
 
 
-def _plain(value: Any) -> JSON:
+def plain(value: Any) -> JSON:
+    """A value of one field, as a client sends it."""
     if isinstance(value, enum.Enum):
         # As forms have it: by value where all of them are texts, otherwise by name.
         is_text = all(type(member.value) is str for member in type(value))
@@ -92,7 +93,7 @@ def _plain(value: Any) -> JSON:
     if isinstance(value, dt.date):  # datetimes are dates
         return value.isoformat()
     if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
+        return [plain(item) for item in value]
     return value
 
 
