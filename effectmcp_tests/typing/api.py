@@ -43,6 +43,7 @@ from effectmcp import (
     form,
     step,
 )
+from effectmcp.testing import Dialogue, play, play_script
 
 
 @form
@@ -188,3 +189,13 @@ def wizard() -> Flow[str]:
     if not (yield from Confirm(f"Order for {name} on {day:%d %b}?")):
         return "Nothing ordered."
     return (yield from Step(charge, 10))
+
+
+def tested() -> None:
+    with play(again, title="Dune") as dialogue:
+        assert_type(dialogue, Dialogue[int])
+        assert_type(dialogue.expect(Step).returns(3).result, int)
+    assert_type(play(awaited).result, str)
+    assert_type(play(charge, 3).result, str)
+    assert_type(play_script(wizard, [(Elicit, "Ann"), (Confirm, False)]), str)
+    assert_type(play_script(awaited, []), str)
