@@ -10,7 +10,6 @@ import pytest
 from attrs import frozen
 
 from effectmcp import (
-    Accepted,
     Confirm,
     Elicit,
     Flow,
@@ -26,8 +25,9 @@ from effectmcp import (
     Step,
 )
 from effectmcp.compat import Context, Elicited, awaits_effects
-from effectmcp.drivers.sync import handle, run_flow
+from effectmcp.drivers.sync import handle
 from effectmcp.state import Keys, make_key
+from effectmcp.testing import play
 
 JSON = Any
 
@@ -191,11 +191,9 @@ def test_it_may_be_played_here() -> None:
     async def greet(greeting: str, ctx: Context) -> str:
         return f"{greeting} {(await ctx.elicit('Who?', str)).data}"
 
-    def answer(question: object) -> Accepted[JSON]:
-        return Accepted({"value": "Ann"})
-
-    assert run_flow(greet, "Hi", answer=answer) == "Hi Ann"
-    assert run_flow(greet, "Hi", ctx=Context(), answer=answer) == "Hi Ann"
+    for ctx in ({}, {"ctx": Context()}):
+        dialogue = play(greet, "Hi", **ctx).expect(Elicit("Who?", str))
+        assert dialogue.answer("Ann").result == "Hi Ann"
 
 
 @pytest.mark.parametrize("function", [order, charge, len, Context])

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import base64
+import datetime as dt
+import importlib.util
 import json
 import os
 import re
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
+from unittest.mock import ANY
+
+from hypothesis import given
+
+from effectmcp import Accepted, Confirm, Elicit
+from effectmcp.testing import play
+from effectmcp.testing.strategies import answers_for
 
 ROOT = Path(__file__).parent.parent
 
@@ -34,14 +44,14 @@ def process(
     )
 
 
-def play(file: Path, typed: str, keys: str | None = None) -> str:
+def typed_into(file: Path, typed: str, keys: str | None = None) -> str:
     done = process(file, typed, keys)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
 def test_engine_only_orders_a_book(tmp_path: Path) -> None:
-    said = play(tmp_path / "j.json", "Ann\n2026-12-01\ny\n")
+    said = typed_into(tmp_path / "j.json", "Ann\n2026-12-01\ny\n")
     assert "Ordered: receipt" in said
     assert "for 'Dune', to Ann" in said
     assert not (tmp_path / "j.json").exists()
@@ -49,22 +59,22 @@ def test_engine_only_orders_a_book(tmp_path: Path) -> None:
 
 def test_engine_only_goes_on_in_another_process(tmp_path: Path) -> None:
     journal = tmp_path / "j.json"
-    assert "stopped" in play(journal, "Ann\n")
+    assert "stopped" in typed_into(journal, "Ann\n")
     assert len(json.loads(journal.read_text())["journal"]["entries"]) == 1
-    said = play(journal, "2026-12-01\n")
+    said = typed_into(journal, "2026-12-01\n")
     assert "Who is it for?" not in said
     assert "Deliver to Ann on which day?" in said
-    assert "Ordered: receipt" in play(journal, "y\n")
+    assert "Ordered: receipt" in typed_into(journal, "y\n")
 
 
 def test_engine_only_asks_again_with_the_reason(tmp_path: Path) -> None:
-    said = play(tmp_path / "j.json", "Ann\n2026-02-30\n2026-12-01\nn\n")
+    said = typed_into(tmp_path / "j.json", "Ann\n2026-02-30\n2026-12-01\nn\n")
     assert "! value: must be a date that is in the calendar" in said
     assert "Nothing ordered." in said
 
 
 def test_engine_only_asks_again_for_what_is_neither_yes_nor_no(tmp_path: Path) -> None:
-    said = play(tmp_path / "j.json", "Ann\n2026-12-01\nmaybe\ny\n")
+    said = typed_into(tmp_path / "j.json", "Ann\n2026-12-01\nmaybe\ny\n")
     assert "! y or n, please" in said
     assert "Ordered: receipt" in said
 
@@ -96,18 +106,52 @@ def test_engine_only_says_what_a_refusal_means(tmp_path: Path) -> None:
 def test_engine_only_carries_a_token_between_processes(tmp_path: Path) -> None:
     """They share a key, and nothing else."""
     token = tmp_path / "token"
-    play(token, "Ann\n", KEY)
+    typed_into(token, "Ann\n", KEY)
     assert re.fullmatch(r"[A-Za-z0-9_.-]+", token.read_text())
     assert "Ann" not in token.read_text()
-    said = play(token, "2026-12-01\n", f"{KEY},{OTHER_KEY}")
+    said = typed_into(token, "2026-12-01\n", f"{KEY},{OTHER_KEY}")
     assert "Who is it for?" not in said
-    assert "Ordered: receipt" in play(token, "y\n", f"{KEY},{OTHER_KEY}")
+    assert "Ordered: receipt" in typed_into(token, "y\n", f"{KEY},{OTHER_KEY}")
     assert not token.exists()
 
 
 def test_engine_only_refuses_a_token_of_another_key(tmp_path: Path) -> None:
     token = tmp_path / "token"
-    play(token, "Ann\n", KEY)
+    typed_into(token, "Ann\n", KEY)
     done = process(token, "2026-12-01\n", OTHER_KEY)
     assert done.returncode == 1
     assert "Invalid or expired requestState (forged)" in done.stderr
+
+
+# ---- the bookshop, by hand ----
+
+
+def bookshop_module() -> ModuleType:
+    path = ROOT / "examples" / "bookshop.py"
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+bookshop = bookshop_module()
+
+
+def test_bookshop_charges_once_the_user_has_agreed() -> None:
+    with play(bookshop.order, "Dune") as dialogue:
+        dialogue.expect(Elicit("Who is it for?", str)).answer("Ann")
+        dialogue.expect(Elicit).answer(dt.date(2026, 12, 1))
+        dialogue.expect(Confirm("Order 'Dune' for Ann on 01 Dec?")).answer(True)
+        dialogue.expect(bookshop.charge_card("Dune", "Ann", ANY)).performs()
+        assert dialogue.result.startswith("Ordered: receipt ")
+
+
+@given(answers_for(str), answers_for(dt.date))
+def test_bookshop_charges_nobody_who_does_not_agree(
+    name: Accepted[str], day: Accepted[str]
+) -> None:
+    with play(bookshop.order, "Dune") as dialogue:
+        dialogue.expect(Elicit).send(name).expect(Elicit).send(day)
+        assert dialogue.expect(Confirm).answer(False).result == "Nothing ordered."
