@@ -268,6 +268,15 @@ def test_contents_of_a_field_that_is_converted() -> None:
     assert least(contents_for(class_)) == {"a": ""}
 
 
+@frozen
+class Pair:
+    of: int = field(validator=[ge(3), even])
+
+
+def test_arguments_by_validators_of_your_own() -> None:
+    assert least(arguments_for(function_of(Pair))) == {"value": {"of": 4}}
+
+
 def test_strategies_of_your_own() -> None:
     anns = contents_for(Guest, name=st.just("Ann"), size=st.sampled_from(["l"]))
     assert least(anns) == {"name": "Ann", "age": 18}
