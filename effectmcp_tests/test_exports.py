@@ -6,6 +6,7 @@ import ast
 import importlib
 import importlib.util
 import inspect
+import os
 import pkgutil
 import subprocess
 import sys
@@ -187,8 +188,14 @@ def test_every_effect_is_in_the_table_of_kinds() -> None:
 def loaded_by(statement: str, *, of: set[str]) -> set[str]:
     """Which of the packages `of` a fresh interpreter has loaded after `statement`."""
     code = f"import sys; {statement}; print(*{of!r} & sys.modules.keys())"
+    # Without coverage, which would be measured there, too, and loads what it needs.
+    env = {key: one for key, one in os.environ.items() if "COVERAGE" not in key}
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=env,
     )
     return set(done.stdout.split())
 

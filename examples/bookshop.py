@@ -1,6 +1,6 @@
 """The bookshop of the README: a tool that asks three questions and charges once.
 
-    effectmcp serve examples/bookshop.py:app
+effectmcp serve examples/bookshop.py:app
 """
 
 from __future__ import annotations
