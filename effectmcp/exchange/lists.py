@@ -37,7 +37,7 @@ def offers(app: Server, capability: Capability) -> bool:
             return bool(app.prompts)
         case "resources":
             return bool(app.resources or app.templates)
-        case "completions":
+        case _:  # what may be completed
             return bool(app.prompts or app.templates)
 
 
