@@ -110,7 +110,7 @@ class Block:
 
     def to_wire(self) -> dict[str, JSON]:
         """As JSON."""
-        raise NotImplementedError
+        raise NotImplementedError  # the base says only what a block is asked for
 
 
 @frozen

@@ -293,4 +293,4 @@ def _make_call(
         [own["answers"], own["state"], *wanted.values()]
     )
     made.__annotations__ = {name: hints[name] for name in wanted if name in hints}
-    return made  # type: ignore[no-any-return]
+    return made  # type: ignore[no-any-return]  # Any, to be given a signature

@@ -69,7 +69,7 @@ def failure_from(payload: bytes, options: StepOptions) -> Exception:
         return _OWN[failure["own"]](*failure["args"])
     if "builtin" in failure:
         class_ = getattr(builtins, failure["builtin"])
-        return class_(*map(_argument_from, failure["args"]))  # type: ignore[no-any-return]
+        return class_(*map(_argument_from, failure["args"]))  # type: ignore[no-any-return]  # by name
     if "class" in failure:
         for base in options.raises:
             if name_of(base) == failure["class"]:

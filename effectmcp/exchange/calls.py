@@ -13,7 +13,6 @@ import logging
 from collections.abc import Callable, Generator, Mapping
 from typing import Any
 
-import attrs
 from attrs import frozen
 
 from .. import effects as fx
@@ -215,11 +214,7 @@ class _Flow:
             "call": call,
             "now": context.clock(),
             "answers": read_answers(context.request.params),
-            "rules": (
-                app.rules
-                if isinstance(feature, Tool)
-                else attrs.evolve(app.rules, detach=False)
-            ),
+            "rules": app.rules if isinstance(feature, Tool) else app.inline_rules,
             "supports": supporter(context.meta.capabilities),
             "emit": self._heard.append,
             "name": feature.handler.name,

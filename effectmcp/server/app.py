@@ -110,6 +110,8 @@ class Server:
         self.rules: Rules = attrs.evolve(
             RETRY, rounds=rounds, early_answers=early_answers, shed=shed
         )
+        #: Of prompts and resources, which cannot become tasks.
+        self.inline_rules: Rules = attrs.evolve(self.rules, detach=False)
         self.info = {
             key: value
             for key, value in {
