@@ -20,7 +20,20 @@ __all__ = ["UnperformedEffectWarning", "Watch"]
 
 
 class UnperformedEffectWarning(UserWarning):
-    """A handler built an effect and returned without performing it."""
+    """A handler built an effect and returned without performing it.
+
+    Attributes:
+        effect: The effect.
+        where: `file:line` at which it was built.
+    """
+
+    def __init__(self, name: str, effect: Effect[Any], where: str) -> None:
+        self.effect = effect
+        self.where = where
+        super().__init__(
+            f"{where}: {name} built {effect!r} and never performed it: a forgotten"
+            " `yield from`?"
+        )
 
 
 class Watch:
@@ -63,10 +76,7 @@ class Watch:
         for effect, at in self._built.values():
             if id(effect) not in inside:
                 warnings.warn(
-                    f"{at}: {name} built {effect!r} and never performed it: a forgotten"
-                    " `yield from`?",
-                    UnperformedEffectWarning,
-                    stacklevel=2,
+                    UnperformedEffectWarning(name, effect, at), stacklevel=2
                 )
 
 

@@ -373,7 +373,7 @@ class Run:
         Raises:
             UsageError: This round passed the limit on rounds, so nothing may leave it.
         """
-        if self._limit is not None:
+        if self.is_over_limit:
             raise UsageError(
                 "this round passed the limit on rounds: it must end here, and no state"
                 " may leave it"
@@ -390,6 +390,11 @@ class Run:
             state_rounds=self._state_rounds,
             cancelled=self._cancelled,
         )
+
+    @property
+    def is_over_limit(self) -> bool:
+        """Whether this round passed the limit on rounds, so that no state may leave it."""
+        return self._limit is not None
 
     @property
     def where(self) -> str | None:

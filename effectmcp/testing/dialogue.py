@@ -17,10 +17,6 @@ There is no replay here: the generator is resumed. `drivers.sync.run_flow` repla
 
 from __future__ import annotations
 
-import datetime as dt
-import hashlib
-import reprlib
-import uuid
 import weakref
 from collections.abc import Awaitable, Callable, Iterable
 from types import TracebackType
@@ -31,7 +27,7 @@ from attrs import frozen
 
 from .. import effects as fx
 from ..drivers.sync import perform
-from ..effects import Accepted, CallerInfo, Effect, Flow, InputRequest, StepFunction
+from ..effects import Accepted, Effect, Flow, InputRequest, StepFunction
 from ..engine import (
     SCRIPT,
     Answer,
@@ -49,7 +45,9 @@ from ..engine.kinds import KINDS
 from ..errors import ClientFailed, Declined, Dismissed, UsageError
 from ..forms import Unfit
 from ..lowlevel import InputRequired, given_parameter
+from .chance import FLOW_ID, Chance
 from .values import content_of
+from .words import shown
 
 __all__ = ["Dialogue", "Expectation", "Mismatch", "Script", "play", "play_script"]
 
@@ -60,8 +58,6 @@ P = ParamSpec("P")
 Script: TypeAlias = Iterable[tuple[Any, Any]]
 
 _RULES: Final = attrs.evolve(SCRIPT, development=True)
-_FLOW_ID: Final = bytes(16)
-_EPOCH: Final = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 
 #: Nobody waits for these: the engine answers them, or takes them apart.
 _NEVER_WAITS: Final = (
@@ -105,7 +101,7 @@ class _Waiting:
     problems: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        return f"{_shown(self.effect)} at {self.where}"
+        return f"{shown(self.effect)} at {self.where}"
 
 
 class Dialogue(Generic[T]):
@@ -124,7 +120,7 @@ class Dialogue(Generic[T]):
         self.transcript: list[str] = []
         self.told: list[Effect[Any]] = []
         self._unsupported: list[InputRequest[Any]] = []
-        self._chances = 0
+        self._chance = Chance()
         self._answers: dict[str, Answer | None] = {}
         self._outcomes: dict[str, Done | Failure] = {}
         transcript, told, unsupported = self.transcript, self.told, self._unsupported
@@ -132,7 +128,7 @@ class Dialogue(Generic[T]):
         # The run knows these three lists and not the dialogue: it is to end when the
         # dialogue is forgotten, and not whenever a cycle is found.
         def hear(effect: Effect[Any]) -> None:
-            transcript.append(_shown(effect))
+            transcript.append(shown(effect))
             told.append(effect)
 
         def supports(what: object) -> bool:
@@ -142,7 +138,7 @@ class Dialogue(Generic[T]):
             handler,
             args,
             kwargs,
-            flow_id=_FLOW_ID,
+            flow_id=FLOW_ID,
             rules=_RULES,
             emit=hear,
             supports=supports,
@@ -214,35 +210,15 @@ class Dialogue(Generic[T]):
                 if _is(one.effect, what):
                     return Expectation(self, one)
             if not self._leave_to_chance(waiting):
-                raise self._mismatch(_shown(what), waiting)
+                raise self._mismatch(shown(what), waiting)
 
     def _leave_to_chance(self, waiting: list[_Waiting]) -> bool:
         for one in waiting:
-            outcome = self._by_chance(one.effect)
+            outcome = self._chance.outcome(one.effect)
             if outcome is not None:
                 self._settle(one, outcome, repr(outcome.value))
                 return True
         return False
-
-    def _by_chance(self, effect: Effect[Any]) -> Done | None:
-        match effect:
-            case fx.Now():
-                self._chances += 1
-                return Done(_EPOCH + dt.timedelta(seconds=self._chances - 1))
-            case fx.Uuid():
-                self._chances += 1
-                drawn = hashlib.sha256(str(self._chances).encode()).digest()
-                return Done(uuid.UUID(bytes=drawn[:16], version=4))
-            case fx.Random():
-                return Done(0.5)
-            case fx.Caller():
-                return Done(CallerInfo(flow_id=_FLOW_ID.hex()))
-            case fx.Detach():
-                return Done(False)
-            case fx.Sleep():
-                return Done(None)
-            case _:
-                return None
 
     # ---- how it ends ----
 
@@ -304,7 +280,7 @@ class Dialogue(Generic[T]):
         """Answer `one`; with `None`, nothing comes back for it."""
         if all(one.effect is not other.effect for other in self._waiting()):
             raise UsageError(f"{one} was answered before")
-        self.transcript.append(f"{_shown(one.effect)} → {said}")
+        self.transcript.append(f"{shown(one.effect)} → {said}")
         if isinstance(outcome, (Done, Failure)):
             self._outcomes[one.key] = outcome
         else:
@@ -361,7 +337,7 @@ class Expectation(Generic[T]):
             read_answer(question, KINDS[type(question)], answer)
         except Unfit as exc:
             raise UsageError(
-                f"{value!r} does not fit {_shown(question)}: {exc}. To have the question"
+                f"{value!r} does not fit {shown(question)}: {exc}. To have the question"
                 " asked again, send() what a client would"
             ) from None
         return self._say(answer, repr(value))
@@ -399,7 +375,7 @@ class Expectation(Generic[T]):
         effect = self._waiting.effect
         if not isinstance(effect, InputRequest):
             raise UsageError(
-                f"{_shown(effect)} is performed here and not answered by a client; use"
+                f"{shown(effect)} is performed here and not answered by a client; use"
                 " returns(), fails() or performs()"
             )
         return effect
@@ -417,7 +393,7 @@ class Expectation(Generic[T]):
             kind.read(self.effect, kind.write(self.effect, value))
         except Exception as exc:
             raise UsageError(
-                f"{_shown(self.effect)} cannot return {value!r}: {exc}"
+                f"{shown(self.effect)} cannot return {value!r}: {exc}"
             ) from exc
         return self._say(Done(value), repr(value))
 
@@ -428,7 +404,7 @@ class Expectation(Generic[T]):
             UsageError: It could not fail.
         """
         if self._local().tag != "done":
-            raise UsageError(f"{_shown(self.effect)} cannot fail; use returns()")
+            raise UsageError(f"{shown(self.effect)} cannot fail; use returns()")
         return self._say(Failure(error), f"raised {error!r}")
 
     def performs(self, **options: Any) -> Dialogue[T]:
@@ -449,7 +425,7 @@ class Expectation(Generic[T]):
     def _local(self) -> Any:
         if isinstance(self.effect, InputRequest):
             raise UsageError(
-                f"{_shown(self.effect)} is answered by a client; use answer(),"
+                f"{shown(self.effect)} is answered by a client; use answer(),"
                 " decline() or dismiss()"
             )
         return KINDS[type(self.effect)]
@@ -486,22 +462,6 @@ def _is(effect: Effect[Any], what: Any) -> bool:
         return effect == what
     function = what.fn if isinstance(what, StepFunction) else what
     return isinstance(effect, fx.Step) and effect.fn == function
-
-
-# Python 3.12 would take these two as arguments.
-_short: Final = reprlib.Repr()
-_short.maxstring = _short.maxother = 40
-
-
-def _shown(what: Any) -> str:
-    if isinstance(what, fx.Step):
-        given = [_short.repr(value) for value in what.args]
-        given += [f"{name}={_short.repr(one)}" for name, one in what.kwargs.items()]
-        return f"{_shown(what.fn)}({', '.join(given)})"
-    if isinstance(what, Effect):
-        return repr(what)
-    function = what.fn if isinstance(what, StepFunction) else what
-    return getattr(function, "__name__", repr(function))
 
 
 # ---- the two ways in ----------------------------------------------------------------

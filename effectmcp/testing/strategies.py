@@ -33,14 +33,16 @@ from ..errors import ArgumentsError, UsageError
 from ..forms import Form, Unfit, form_of
 from ..forms.fields import Field
 from ..forms.validators import known_name, leaves, options_of
-from ..schema import input_of
+from ..schema import Arguments, input_of
 from ..schema.checks import PATTERNS, equality_key
 from ..schema.written import written
+from ..server.handlers import RawArguments
 from .values import plain
 
 __all__ = [
     "answers_for",
     "arguments_for",
+    "arguments_of",
     "contents_for",
     "roots",
     "sampled",
@@ -50,6 +52,7 @@ __all__ = [
 Strategy: TypeAlias = st.SearchStrategy[Any]
 Schema: TypeAlias = Mapping[str, JSON]
 
+_NONE: Final[Mapping[str, Strategy]] = {}
 #: How deep classes that hold themselves are drawn, before they come to their end.
 _DEPTH: Final = 4
 #: How much longer than it has to be anything is drawn.
@@ -443,7 +446,13 @@ def arguments_for(
         **parameters: Strategies of your own for some of its parameters; of values as
             the function has them.
     """
-    takes = input_of(function)
+    return arguments_of(input_of(function), parameters)
+
+
+def arguments_of(
+    takes: Arguments | RawArguments, parameters: Mapping[str, Strategy] = _NONE
+) -> st.SearchStrategy[dict[str, JSON]]:
+    """Arguments that fit what a handler takes; see `arguments_for`."""
     schema = takes.schema
     properties = schema.get("properties", {})
     _check_names(parameters, properties)

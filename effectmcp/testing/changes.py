@@ -1,0 +1,133 @@
+"""Notice state that outlives a call: defaults that are filled, globals that are set.
+
+A generator that is run again from the top finds a default as its last run left it, and a
+global as whoever ran last left it, in this process and not in the next.
+"""
+
+from __future__ import annotations
+
+import ast
+import dis
+import inspect
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
+from types import CodeType, FunctionType
+from typing import Any, Final
+
+from attrs import frozen
+
+__all__ = ["Change", "Changes"]
+
+_CONTAINERS: Final = (list, dict, set, bytearray)
+_PLAIN: Final = (*_CONTAINERS, int, float, str, bytes, tuple, frozenset, type(None))
+#: What is larger is a table, and too much to look at in every round.
+_MOST: Final = 1_000
+
+
+@frozen
+class Change:
+    """Something that is not as it was.
+
+    Attributes:
+        what: What changed, in words.
+        where: `file:line`, of a default.
+        is_default: Whether it is a default, which no handler has a reason to change.
+    """
+
+    what: str
+    where: str | None
+    is_default: bool
+
+
+class Changes:
+    """The defaults and globals of the module in which a handler is.
+
+    Args:
+        function: The handler.
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        function = inspect.unwrap(function)
+        module = sys.modules.get(getattr(function, "__module__", ""))
+        self._globals: dict[str, Any] = getattr(function, "__globals__", vars(module))
+        self._functions = [
+            one
+            for one in {**self._globals, "": function}.values()
+            if isinstance(one, FunctionType) and one.__globals__ is self._globals
+        ]
+        self._set = {
+            name
+            for one in self._functions
+            for code in _codes(one.__code__)
+            for name in _set_globals(code)
+        }
+        self._before = self._first = self._look()
+
+    def take(self) -> list[Change]:
+        """What changed since the last look."""
+        before, self._before = self._before, self._look()
+        found = []
+        for key, (value, where) in self._before.items():
+            if key in before and before[key][0] != value:
+                kind, name = key
+                was, _ = self._first.get(key, before[key])
+                said = f"{name} was {_cut(was)} and is {_cut(value)} now"
+                found.append(Change(f"the {kind} {said}", where, kind == "default"))
+        return found
+
+    def _look(self) -> dict[tuple[str, str], tuple[str, str | None]]:
+        found: dict[tuple[str, str], tuple[str, str | None]] = {}
+        for function in self._functions:
+            for name, value in _defaults(function):
+                if isinstance(value, _CONTAINERS):
+                    where = _line_of(function, name)
+                    key = "default", f"{name} of {function.__name__}()"
+                    found[key] = repr(value), where
+        for name, value in self._globals.items():
+            is_looked_at = name in self._set or isinstance(value, _CONTAINERS)
+            if is_looked_at and not name.startswith("__") and _is_plain(value):
+                found["global", name] = repr(value), None
+        return found
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _is_plain(value: Any) -> bool:
+    return isinstance(value, _PLAIN) and getattr(value, "__len__", int)() <= _MOST
+
+
+def _defaults(function: FunctionType) -> Iterator[tuple[str, Any]]:
+    defaults = function.__defaults__ or ()
+    names = function.__code__.co_varnames[: function.__code__.co_argcount]
+    yield from zip(names[len(names) - len(defaults) :], defaults, strict=True)
+    yield from (function.__kwdefaults__ or {}).items()
+
+
+def _codes(code: CodeType) -> Iterator[CodeType]:
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _codes(constant)
+
+
+def _set_globals(code: CodeType) -> Iterator[str]:
+    for one in dis.get_instructions(code):
+        if one.opname == "STORE_GLOBAL":
+            yield one.argval
+
+
+def _line_of(function: FunctionType, parameter: str) -> str | None:
+    """`file:line` of a parameter."""
+    code = function.__code__
+    try:
+        lines, first = inspect.getsourcelines(function)
+        tree = ast.parse(textwrap.dedent("".join(lines)))
+    except (OSError, SyntaxError):
+        return f"{code.co_filename}:{code.co_firstlineno}"
+    for node in ast.walk(tree):
+        if isinstance(node, ast.arg) and node.arg == parameter:
+            return f"{code.co_filename}:{first + node.lineno - 1}"
+    return None

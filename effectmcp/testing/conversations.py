@@ -1,0 +1,363 @@
+"""Whole conversations, drawn: what clients say, and what becomes of their requests.
+
+    @given(conversation(order))
+    def test_order(transcript): ...
+
+Each round is a request of its own, whose state was sealed, as if any server could answer
+it. The user accepts, declines, dismisses; the client leaves answers out, sends what does
+not fit, adds what nobody asked for; a reply is lost and its request sent again; a state
+is used twice, with other answers. What a step gives is drawn from its annotation, or it
+fails. All of it shrinks towards an obliging user and a world without failures.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from functools import lru_cache
+from typing import Any, Final, TypeAlias
+
+import attrs
+from attrs import field, frozen
+from hypothesis import strategies as st
+from hypothesis.errors import HypothesisException
+
+from .. import effects as fx
+from ..effects import Accepted, Effect, InputRequest, StepFunction
+from ..engine import RETRY, Answer, Asked, Done, Failure, Journal, Question, Want
+from ..engine.kinds import KINDS, record_value
+from ..engine.steps import spec_of
+from ..errors import Declined, Dismissed, DivergenceError, SchemaError, UsageError
+from ..schema import input_of
+from .chance import FLOW_ID, Chance
+from .strategies import answers_for, arguments_of
+from .subjects import Subject, subject_of
+from .talks import WAYS, Around, Broken, Played, Talk, Way, answers_of, sealed
+from .transcripts import Asked as AskedQuestion
+from .transcripts import Ending, Round, Transcript
+
+__all__ = ["Options", "Unsteady", "conversation", "converse"]
+
+Draw: TypeAlias = Callable[[st.SearchStrategy[Any]], Any]
+Strategy: TypeAlias = st.SearchStrategy[Any]
+
+
+class Unsteady(Exception):
+    """The same request, with the same state and the same answers, came to two things.
+
+    Attributes:
+        first: What it came to.
+        second: What it came to when it was sent again.
+        where: `file:line` of the yield.
+    """
+
+    def __init__(self, first: str, second: str, where: str | None) -> None:
+        self.first = first
+        self.second = second
+        self.where = where
+        super().__init__(f"first {first}, and then {second}, at {where}")
+
+
+@frozen(kw_only=True)
+class Options:
+    """How conversations are drawn.
+
+    Attributes:
+        arguments: Strategies for some of the handler's parameters, by name.
+        steps: What steps give, by function: strategies of their results.
+        edited: The handler as it is after a deploy, somewhere in the middle.
+        trouble: Whether anything goes wrong at all.
+    """
+
+    arguments: Mapping[str, Strategy] = field(factory=dict)
+    steps: Mapping[Callable[..., Any], Strategy] = field(factory=dict)
+    edited: Subject | None = None
+    trouble: bool = True
+
+
+def conversation(
+    handler: Callable[..., Any],
+    *,
+    edited: Callable[..., Any] | None = None,
+    steps: Mapping[Any, Strategy] | None = None,
+    **arguments: Strategy,
+) -> st.SearchStrategy[Transcript]:
+    """Finished conversations with a handler.
+
+    Args:
+        handler: The handler. It must be one that a tool could have.
+        edited: The handler after a deploy: some conversations go on with it.
+        steps: What steps give, by function, where their annotation does not say it.
+        **arguments: Strategies of your own for some of its arguments; of values as the
+            function has them.
+
+    Raises:
+        UsageError: It yields no effects; or, when it is drawn, a step gives what cannot
+            be drawn.
+        DivergenceError: when it is drawn: the handler does not repeat itself.
+        Unsteady: The same.
+    """
+    subject = subject_of(handler)
+    options = Options(
+        arguments=arguments,
+        steps={_function(one): made for one, made in (steps or {}).items()},
+        edited=None if edited is None else subject_of(edited),
+    )
+
+    @st.composite
+    def drawn(draw: Draw) -> Transcript:
+        try:
+            return converse(draw, subject, options)
+        except Broken as broken:
+            error = broken.__cause__
+            assert error is not None
+            error.add_note(f"in the conversation\n{broken.transcript}")
+            raise error from None
+
+    return drawn()
+
+
+def _function(step: Any) -> Callable[..., Any]:
+    function: Callable[..., Any] = step.fn if isinstance(step, StepFunction) else step
+    return function
+
+
+# ---- who answers --------------------------------------------------------------------
+
+_ROLL: Final = st.integers(0, 19)
+_CODES: Final = st.sampled_from([-1, -32603])
+_ERRORS: Final = (OSError("it failed"), RuntimeError("it failed"))
+#: What a client cannot be asked, where it cannot be asked everything.
+_LACKING: Final = st.sampled_from(
+    [
+        frozenset({"Sample", "ListRoots", "ElicitUrl"}),
+        frozenset({"Elicit", "Confirm", "ElicitUrl", "Sample", "ListRoots"}),
+    ]
+)
+
+
+class Drawn:
+    """A client and a world that do as they like."""
+
+    def __init__(self, draw: Draw, subject: Subject, options: Options) -> None:
+        self.lacks: frozenset[str] = frozenset()
+        self._draw = draw
+        self._options = options
+        self._chance = Chance()
+        #: What was performed in this round: it comes to the same if that is had again.
+        self._done: dict[str, Done | Failure] = {}
+        if options.trouble and draw(_ROLL) == 19:
+            required = {one.__name__ for one in subject.feature.requires}
+            self.lacks = draw(_LACKING) - required
+
+    def forget(self) -> None:
+        """Another round begins."""
+        self._done = {}
+
+    def answer(self, question: Question) -> Answer | None:
+        """What comes back for a question."""
+        roll = self._draw(_ROLL) if self._options.trouble else 0
+        if roll < 13:
+            answer: Answer = self._draw(_accepting(question.effect))
+            return answer
+        if roll < 15:
+            return Declined()
+        if roll < 17:
+            return Dismissed()
+        # Nothing comes back, or what fits no question.
+        return None if roll < 18 else Accepted("nonsense")
+
+    def perform(self, key: str, want: Want) -> Done | Failure:
+        """What comes of performing something."""
+        if key not in self._done:
+            self._done[key] = self._outcome(want.effect)
+        return self._done[key]
+
+    def _outcome(self, effect: Effect[Any]) -> Done | Failure:
+        known = self._chance.outcome(effect)
+        if known is not None:
+            return known
+        match effect:
+            case fx.Within():
+                if self._options.trouble and self._draw(_ROLL) > 14:
+                    return Done(fx.TimedOut())
+                return self._outcome(effect.effect)
+            case fx.FirstOf():
+                place = self._draw(st.integers(0, len(effect.effects) - 1))
+                won = self._outcome(effect.effects[place])
+                return Done((place, won.value)) if isinstance(won, Done) else won
+            case fx.Step():
+                return self._step(effect)
+            case _:
+                raise UsageError(f"no test performs {effect!r}")
+
+    def _step(self, step: fx.Step[Any]) -> Done | Failure:
+        if self._options.trouble and self._draw(_ROLL) > 17:
+            error = self._draw(st.sampled_from([*_made(step), *_ERRORS]))
+            return Failure(error)
+        given = self._options.steps.get(step.fn)
+        if given is not None:
+            return Done(self._draw(given))
+        made = _results(spec_of(step).returns)
+        kind = KINDS[fx.Step]
+        return Done(
+            self._draw(
+                made.filter(lambda one: record_value(step, kind, one)[0] != "failed")
+            )
+        )
+
+
+def _made(step: fx.Step[Any]) -> list[Exception]:
+    """One of each class that a step says it raises."""
+    made: list[Exception] = []
+    for class_ in step.options.raises:
+        try:
+            made.append(class_("it failed"))
+        except Exception:
+            pass  # it wants other arguments, and whoever cares gives steps=
+    return made
+
+
+@lru_cache(maxsize=1024)
+def _results(annotation: Any) -> Strategy:
+    """Values of a step's return annotation; texts where it says nothing."""
+    if annotation in (inspect.Parameter.empty, Any, object):
+        return st.text(max_size=8)
+
+    def taking(value: Any) -> None: ...
+
+    taking.__annotations__ = {"value": annotation}
+    try:
+        takes = input_of(taking)
+        drawn = arguments_of(takes)
+    except (SchemaError, UsageError):
+        # Wider than what a client may send: Python's own values, then.
+        return st.from_type(annotation)
+    return drawn.map(lambda given: takes.read(given)["value"])
+
+
+_QUESTIONS: dict[tuple[type, bytes], Strategy] = {}
+
+
+def _accepting(question: InputRequest[Any]) -> Strategy:
+    # Forms are few and asked often, and a strategy takes long to make.
+    key = type(question), KINDS[type(question)].schema(question)
+    known = _QUESTIONS.get(key)
+    if known is None:
+        known = _QUESTIONS[key] = answers_for(question)
+    return known
+
+
+# ---- one conversation ---------------------------------------------------------------
+
+
+#: With an edited handler, the way in which a server goes on: what fits is salvaged.
+_AFTER_DEPLOY: Final = Way(
+    "after a deploy", attrs.evolve(RETRY, development=True), carry=sealed
+)
+
+
+def converse(
+    draw: Draw, subject: Subject, options: Options, *, around: Around = nullcontext
+) -> Transcript:
+    """Draw a conversation, and have it.
+
+    Raises:
+        Broken: It came to nothing, for the reason that is its cause: the handler does
+            not repeat itself (`DivergenceError`, `Unsteady`), or as `talk` has it.
+    """
+    arguments = draw(arguments_of(subject.feature.handler.takes, options.arguments))
+    if options.trouble and draw(_ROLL) < 4:
+        # Some go smoothly to the end, however many questions that takes.
+        options = attrs.evolve(options, trouble=False)
+    partner = Drawn(draw, subject, options)
+    talk = Talk(subject, arguments, partner, WAYS[0], flow_id=FLOW_ID, around=around)
+    deploy = None if options.edited is None else draw(st.integers(0, 9))
+    rounds: list[Round] = []
+    journal = Journal()
+    try:
+        asked = _early(draw, talk, options)
+        while True:
+            if options.edited is not None and len(rounds) == deploy:
+                talk = _deployed(talk, options.edited, around)
+            played, asked = _round(draw, talk, journal, asked, options)
+            rounds.append(Round(played.performed, asked, played.journal))
+            if not isinstance(played.stop, Asked):
+                return talk.transcript(rounds, talk.ending(played.stop))
+            assert played.journal is not None
+            journal = played.journal
+    except HypothesisException:
+        raise  # a draw that is given up
+    except Exception as exc:
+        if isinstance(exc, DivergenceError) and talk.way is _AFTER_DEPLOY:
+            return talk.transcript(rounds, Ending("stopped", str(exc)))
+        raise Broken(talk.so_far(rounds, exc)) from exc
+
+
+def _early(draw: Draw, talk: Talk, options: Options) -> tuple[AskedQuestion, ...]:
+    """Sometimes a client knows what it will be asked, and answers with its call."""
+    if not options.trouble or draw(_ROLL) < 19:
+        return ()
+    stop = talk.round(Journal(), {}).stop
+    if not isinstance(stop, Asked):
+        return ()
+    early = talk.ask(stop)
+    talk.begin_early(early)
+    return early
+
+
+def _deployed(talk: Talk, edited: Subject, around: Around) -> Talk:
+    return Talk(
+        edited,
+        talk.arguments,
+        talk.partner,
+        _AFTER_DEPLOY,
+        flow_id=talk.flow_id,
+        around=around,
+    )
+
+
+def _round(
+    draw: Draw,
+    talk: Talk,
+    journal: Journal,
+    asked: tuple[AskedQuestion, ...],
+    options: Options,
+) -> tuple[Played, tuple[AskedQuestion, ...]]:
+    """One request, and whatever else happens to it."""
+    partner = talk.partner
+    assert isinstance(partner, Drawn)
+    answers = answers_of(asked)
+    roll = draw(_ROLL) if options.trouble else 0
+    partner.forget()
+    if roll == 17:
+        answers["nobody-asked"] = Accepted({"value": "nonsense"})
+    played = talk.round(journal, answers)
+    if roll == 18:
+        # The reply was lost, and the client sends its request again.
+        again = talk.round(journal, answers)
+        if (again.journal, _came(again)) != (played.journal, _came(played)):
+            where = _where(played) or _where(again)
+            raise Unsteady(_came(played), _came(again), where)
+    if not isinstance(played.stop, Asked):
+        return played, ()
+    if roll == 19 and played.journal is not None:
+        # The user goes back, and answers otherwise.
+        partner.forget()
+        talk.round(played.journal, answers_of(talk.ask(played.stop)))
+    return played, talk.ask(played.stop)
+
+
+def _came(played: Played) -> str:
+    stop = played.stop
+    if isinstance(stop, Asked):
+        return f"asked {', '.join(repr(one.effect) for one in stop.questions)}"
+    return repr(getattr(stop, "error", None) or getattr(stop, "value", None))
+
+
+def _where(played: Played) -> str | None:
+    stop = played.stop
+    return (
+        stop.questions[0].where if isinstance(stop, Asked) and stop.questions else None
+    )

@@ -1,0 +1,143 @@
+"""Let one branch of each Gather come later, and see whether the others notice.
+
+The engine delivers in waves, so branches that look at each other's work replay alike.
+They are wrong all the same: what one of them asks then hangs on how many questions
+another has, and the next edit of that other one asks the user something else. A branch
+that waits for nobody asks the same however late it comes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from typing import Any
+
+import attrs
+from attrs import frozen
+
+from ..effects import Checkpoint, ClientSupports, Effect, Elicit, Gather
+from ..engine import Answer, Done, Failure, Question, Want
+from .subjects import Subject
+from .talks import WAYS, Broken, Recorded, talk
+from .transcripts import Asked, Performed, Transcript
+from .words import shown
+
+__all__ = ["Late", "late_branches"]
+
+#: As many as are let come later, one after the other.
+_MOST: int = 3
+
+
+@frozen
+class Late:
+    """A branch that asks something else where another one comes later.
+
+    Attributes:
+        first: What was wanted.
+        second: What was wanted when another branch came later.
+        where: `file:line` of the yield.
+    """
+
+    first: str
+    second: str
+    where: str | None
+
+
+class _Noting(Recorded):
+    """The partner of a transcript, who notes what is wanted."""
+
+    def __init__(self, transcript: Transcript) -> None:
+        super().__init__(transcript)
+        self.wanted: dict[str, str] = {}
+
+    def answer(self, question: Question) -> Answer | None:
+        self.wanted.setdefault(question.key, shown(question.effect))
+        return super().answer(question)
+
+    def perform(self, key: str, want: Want) -> Done | Failure:
+        self.wanted.setdefault(key, shown(want.effect))
+        return super().perform(key, want)
+
+
+def late_branches(subject: Subject, transcript: Transcript) -> Late | None:
+    """Have a conversation again, with delays; what a branch wants must be the same."""
+    before: dict[str, tuple[str, str | None]] = {}
+    for each in transcript.rounds:
+        wanted: list[Asked | Performed] = [*each.performed, *each.asked]
+        for one in wanted:
+            if "/" in one.key:
+                before.setdefault(one.key, (one.what, one.where))
+    branches = {key.split("/")[1] for key in before}
+    for late in range(min(len(branches), _MOST)):
+        partner = _Noting(transcript)
+        delayed = _delayed(subject, late)
+        try:
+            talk(
+                delayed,
+                transcript.arguments,
+                partner,
+                WAYS[1],
+                flow_id=transcript.flow_id,
+            )
+        except Broken:
+            pass  # another branch fails first now, say: what came before is compared
+        for key, what in partner.wanted.items():
+            if key in before and before[key][0] != what:
+                first, where = before[key]
+                return Late(first, what, where)
+    return None
+
+
+def _delayed(subject: Subject, late: int) -> Subject:
+    function = subject.function
+
+    def handler(**kwargs: Any) -> Any:
+        return _forwarded(function(**kwargs), late)
+
+    handler = _named(handler, function)
+    feature = attrs.evolve(
+        subject.feature, handler=attrs.evolve(subject.feature.handler, function=handler)
+    )
+    return attrs.evolve(subject, feature=feature)
+
+
+def _named(handler: Callable[..., Any], function: Any) -> Callable[..., Any]:
+    for name in ("__module__", "__qualname__"):
+        if hasattr(function, name):
+            setattr(handler, name, getattr(function, name))
+    return handler
+
+
+def _forwarded(flow: Any, late: int) -> Generator[Any, Any, Any]:
+    """`flow`, with every Gather in it changed on the way."""
+    value, error = None, None
+    while True:
+        try:
+            effect = flow.send(value) if error is None else flow.throw(error)
+        except StopIteration as stop:
+            return stop.value
+        value, error = None, None
+        if isinstance(effect, Gather):
+            effect = _with_delay(effect, late)
+        try:
+            value = yield effect
+        except BaseException as exc:
+            error = exc
+
+
+def _with_delay(gather: Gather[Any], late: int) -> Gather[Any]:
+    branches = [
+        _branch(one, late, is_late=place == late)
+        for place, one in enumerate(gather.branches)
+    ]
+    made: Gather[Any] = Gather.each(branches) if gather.as_list else Gather(*branches)
+    return made
+
+
+def _branch(branch: Any, late: int, *, is_late: bool) -> Generator[Any, Any, Any]:
+    if is_late:
+        # A wave of this process, and one of the client's.
+        yield ClientSupports(Elicit)
+        yield Checkpoint()
+    if isinstance(branch, Effect):
+        return (yield branch)
+    return (yield from _forwarded(branch, late))

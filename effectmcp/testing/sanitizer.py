@@ -1,0 +1,275 @@
+"""Notice what a handler's own code does that a replay cannot repeat.
+
+    a clock, chance, uuid, the environment        use Now, Random, Uuid; or a Step
+    files, directories, sockets, processes        use a Step
+    sleeping                                      use Sleep; or a Step
+
+A profile function (`sys.setprofile`) sees each call of a builtin by name, and which line
+called it. It is set only while a handler's generators run, so steps are free to do as
+they like. What a profile function cannot see, as it is a class that is called, a hook
+for audit events sees; such hooks cannot be removed again, so there is one for good, and
+it looks at a flag first.
+
+The line must be an author's. `logging` reads the clock for its own sake and a converter
+draws random names: what the standard library and installed packages do for themselves
+is theirs, and only where a module of the standard library hands the result on
+(`random.choice`, `uuid.uuid4`, `Path.read_text`) is the line that called it looked for.
+"""
+
+from __future__ import annotations
+
+import builtins
+import datetime as dt
+import os
+import random
+import socket
+import sys
+import sysconfig
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import lru_cache
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any, Final
+
+from attrs import frozen
+
+__all__ = ["Sanitizer", "Sight"]
+
+
+@frozen
+class Sight:
+    """Something that a replay cannot repeat.
+
+    Attributes:
+        what: What was called.
+        where: `file:line`, of the author's code.
+        instead: What to write.
+    """
+
+    what: str
+    where: str
+    instead: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.where}: {self.what} is not recorded: each replay does it again, and"
+            f" may come to something else. Use {self.instead}"
+        )
+
+
+_CLOCK: Final = "Now(), which is recorded; or a Step"
+_CHANCE: Final = "Random(), which is recorded; or a Step"
+_UNIQUE: Final = "Uuid() or IdempotencyKey(...), which stay the same; or a Step"
+_OUTSIDE: Final = "a Step, whose result is recorded"
+_ENVIRONMENT: Final = "a Step; or read it once, when the module is imported"
+_PAUSE: Final = "Sleep(...); or a Step"
+
+
+def _named(module: Any, names: str, instead: str) -> dict[Any, tuple[str, str]]:
+    # Not every platform has all of them.
+    prefix = "" if module is builtins else f"{module.__name__}."
+    return {
+        getattr(module, name): (prefix + name, instead)
+        for name in names.split()
+        if hasattr(module, name)
+    }
+
+
+#: Builtins, by themselves.
+_FUNCTIONS: Final[Mapping[Any, tuple[str, str]]] = {
+    **_named(
+        time,
+        "time time_ns monotonic monotonic_ns perf_counter perf_counter_ns process_time"
+        " process_time_ns thread_time thread_time_ns",
+        _CLOCK,
+    ),
+    **_named(time, "sleep", _PAUSE),
+    **_named(builtins, "open input", _OUTSIDE),
+    **_named(os, "urandom getrandom", _CHANCE),
+    **_named(
+        os,
+        "open listdir scandir stat lstat access getcwd readlink remove unlink rename"
+        " replace mkdir rmdir chdir system fork getpid getppid getlogin uname cpu_count"
+        " kill putenv unsetenv",
+        _OUTSIDE,
+    ),
+    **_named(socket, "gethostname", _OUTSIDE),
+}
+
+#: Functions in Python that are looked up by their code.
+_CODES: Final[Mapping[CodeType, tuple[str, str]]] = {
+    type(os.environ).__getitem__.__code__: ("os.environ", _ENVIRONMENT),
+    type(os.environ).__iter__.__code__: ("os.environ", _ENVIRONMENT),
+    uuid.uuid1.__code__: ("uuid.uuid1", _UNIQUE),
+}
+
+#: Audit events of what is no function.
+_EVENTS: Final[Mapping[str, str]] = {
+    "open": "open",
+    "socket.__new__": "socket.socket",
+    "socket.connect": "socket.connect",
+    "socket.getaddrinfo": "socket.getaddrinfo",
+    "subprocess.Popen": "subprocess.Popen",
+    "sqlite3.connect": "sqlite3.connect",
+    "urllib.Request": "urllib.request",
+}
+
+#: Modules of the standard library that hand on what they get.
+_HANDING: Final = frozenset(
+    {
+        *("random", "uuid", "secrets", "os", "pathlib", "tempfile", "glob", "shutil"),
+        *("posixpath", "ntpath", "genericpath", "_collections_abc", "socket", "ssl"),
+        *("subprocess", "sqlite3", "codecs", "fileinput", "linecache", "zipfile"),
+    }
+)
+#: Of these the name that an author wrote says more than the builtin inside.
+_TELLING: Final = {"random": _CHANCE, "uuid": _UNIQUE, "secrets": _CHANCE}
+
+_OURS: Final = str(Path(__file__).parent.parent) + os.sep
+
+
+def _theirs() -> tuple[str, ...]:
+    paths = sysconfig.get_paths()
+    names = ("stdlib", "platstdlib", "purelib", "platlib")
+    return tuple({paths[name] + os.sep for name in names if name in paths})
+
+
+_THEIRS: Final = _theirs()
+
+
+@lru_cache(4096)
+def _is_authors(file: str) -> bool:
+    """Whether a file is neither Python's, nor installed, nor ours, nor generated."""
+    return not file.startswith(("<", _OURS, *_THEIRS))
+
+
+class Sanitizer:
+    """Notes what the handlers do that run inside of it.
+
+    Args:
+        hear: Called with each new sight, in the middle of the handler.
+        returns_of: Of this function's code, note where it returned last.
+
+    Attributes:
+        seen: All of them.
+        returned_at: `file:line` at which it did.
+    """
+
+    def __init__(
+        self,
+        hear: Callable[[Sight], None] | None = None,
+        *,
+        returns_of: CodeType | None = None,
+    ) -> None:
+        self.seen: dict[Sight, None] = {}
+        self.returned_at: str | None = None
+        self._hear = hear
+        self._returns_of = returns_of
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Watch whatever this thread runs meanwhile."""
+        _add_hook()
+        before, outer = sys.getprofile(), _watching.sanitizer
+        _watching.sanitizer = self
+        sys.setprofile(self._profile)
+        try:
+            yield
+        finally:
+            sys.setprofile(before)
+            _watching.sanitizer = outer
+
+    def _profile(self, frame: FrameType, event: str, argument: Any) -> None:
+        if event == "c_call":
+            found = _FUNCTIONS.get(argument) if _is_hashable(argument) else None
+            found = found or _of_a_class(argument)
+            if found is not None:
+                self._note(frame, *found)
+        elif event == "call":
+            code = _CODES.get(frame.f_code)
+            if code is not None and frame.f_back is not None:
+                self._note(frame.f_back, *code)
+        elif event == "return" and frame.f_code is self._returns_of:
+            self.returned_at = f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+    def _note(self, frame: FrameType, what: str, instead: str) -> None:
+        authors, between = _authors_frame(frame)
+        if authors is None:
+            return
+        if between is not None:
+            module = between.f_globals.get("__name__", "")
+            if module in _TELLING:
+                what = f"{module}.{between.f_code.co_name}"
+                instead = _TELLING[module]
+        where = f"{authors.f_code.co_filename}:{authors.f_lineno}"
+        sight = Sight(f"{what}()" if what != "os.environ" else what, where, instead)
+        if sight not in self.seen:
+            self.seen[sight] = None
+            if self._hear is not None:
+                self._hear(sight)
+
+
+def _is_hashable(function: Any) -> bool:
+    # A bound builtin hashes what it is bound to.
+    bound = getattr(function, "__self__", None)
+    return bound is None or type(bound).__hash__ is not None
+
+
+def _of_a_class(function: Any) -> tuple[str, str] | None:
+    bound, name = getattr(function, "__self__", None), function.__name__
+    if isinstance(bound, type):
+        if issubclass(bound, dt.date) and name in ("now", "today", "utcnow"):
+            return f"{bound.__name__}.{name}", _CLOCK
+    elif bound is _DICE and name in ("random", "getrandbits"):
+        return f"random.{name}", _CHANCE
+    return None
+
+
+#: What `random.random` and the others share. Dice of an author's own with a seed of
+#: their own fall alike in each replay.
+_DICE: Final = getattr(random.random, "__self__", None)
+
+
+def _authors_frame(
+    frame: FrameType | None,
+) -> tuple[FrameType | None, FrameType | None]:
+    """The author's frame, and the last one before it that handed something on."""
+    between = None
+    while frame is not None and not _is_authors(frame.f_code.co_filename):
+        if frame.f_globals.get("__name__", "") not in _HANDING:
+            return None, None
+        between, frame = frame, frame.f_back
+    outer = frame
+    while outer is not None and not outer.f_code.co_filename.startswith(_OURS):
+        if outer.f_code.co_filename.startswith("<frozen importlib"):
+            return None, None  # it is a module that is imported, once a process
+        outer = outer.f_back
+    return frame, between
+
+
+# ---- audit events -------------------------------------------------------------------
+
+
+class _Watching(threading.local):
+    sanitizer: Sanitizer | None = None
+
+
+_watching: Final = _Watching()
+_hooks: Final[list[Callable[[str, tuple[Any, ...]], None]]] = []
+
+
+def _audit(event: str, arguments: tuple[Any, ...]) -> None:
+    sanitizer = _watching.sanitizer
+    if sanitizer is not None and event in _EVENTS:
+        # Seen by the profile function too, mostly; the same sight is noted once.
+        sanitizer._note(sys._getframe(1), _EVENTS[event], _OUTSIDE)
+
+
+def _add_hook() -> None:
+    if not _hooks:
+        _hooks.append(_audit)
+        sys.addaudithook(_audit)

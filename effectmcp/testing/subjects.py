@@ -1,0 +1,158 @@
+"""What is tested: a handler, what it takes, and where another process finds it."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from attrs import frozen
+
+from ..canonical import JSON
+from ..engine.turn import find, name_of
+from ..errors import UsageError
+from ..exchange.results import prompt_result, resource_result, tool_result
+from ..schema.written import written
+from ..server import Prompt, Server, Tool
+from ..server.features import Feature, Resource, make_tool
+
+__all__ = ["Origin", "Subject", "subject_of", "subjects_of"]
+
+
+@frozen
+class Origin:
+    """Where another process finds a handler.
+
+    Attributes:
+        module: The module's name.
+        file: Its file, for one that is not found by its name.
+        path: Where in the module: of a function, or of a server.
+        kind: Of a server, the registry: `tools`, say; otherwise empty.
+        key: The name in there.
+    """
+
+    module: str
+    file: str | None
+    path: str
+    kind: str = ""
+    key: str = ""
+
+
+@frozen(eq=False)
+class Subject:
+    """A handler that is tested.
+
+    Attributes:
+        feature: What a server offers, or would.
+        method: The method by which clients call it.
+        target: What they call.
+        origin: Where another process finds it; `None` where it cannot.
+    """
+
+    feature: Feature
+    method: str
+    target: str
+    origin: Origin | None
+
+    @property
+    def name(self) -> str:
+        """What reports call it."""
+        return self.target
+
+    @property
+    def function(self) -> Callable[..., Any]:
+        """What runs."""
+        return self.feature.handler.function
+
+    @property
+    def where(self) -> str | None:
+        """`file:line` of its first line."""
+        code = _code_of(self.function)
+        return None if code is None else f"{code.co_filename}:{code.co_firstlineno}"
+
+    def read(self, arguments: JSON) -> dict[str, Any]:
+        """The function's arguments, built afresh as in every round."""
+        return dict(self.feature.handler.takes.read(arguments))
+
+    def result(self, value: Any) -> JSON:
+        """What a client gets to see of what the handler returned.
+
+        Raises:
+            OutputError: It is not what was promised.
+        """
+        feature = self.feature
+        if isinstance(feature, Tool):
+            fields = tool_result(feature, value)
+        elif isinstance(feature, Prompt):
+            fields = prompt_result(feature, value)
+        else:
+            assert isinstance(feature, Resource), feature
+            fields = resource_result(feature, self.target, value)
+        return written(fields)[0]
+
+
+def _code_of(function: Any) -> Any:
+    while not hasattr(function, "__code__"):
+        inner = getattr(function, "func", None) or getattr(function, "__func__", None)
+        if inner is None:
+            return None
+        function = inner
+    return getattr(function, "__wrapped__", function).__code__
+
+
+_REGISTRIES = {
+    "tools": "tools/call",
+    "prompts": "prompts/get",
+    "resources": "resources/read",
+    "templates": "resources/read",
+}
+
+
+def subject_of(handler: Callable[..., Any]) -> Subject:
+    """A function as a tool would have it, whether or not it is one.
+
+    Raises:
+        SchemaError: It could not be one.
+        UsageError: It is run once a call and never replayed: there is nothing to test.
+    """
+    name = getattr(handler, "__name__", type(handler).__name__)
+    name = re.sub(r"[^A-Za-z0-9_.-]", "_", name)[:128]
+    tool = make_tool(handler, name=name)
+    if tool.handler.kind != "flow":
+        raise UsageError(
+            f"{name_of(handler)} yields no effects: it is called once a request, and a"
+            " plain test can call it"
+        )
+    where = name_of(handler)
+    module, _, path = where.partition(":")
+    origin = None
+    if find(where) is handler:
+        origin = _origin(module, path)
+    return Subject(tool, "tools/call", name, origin)
+
+
+def subjects_of(app: Server) -> Iterable[Subject]:
+    """Everything in a server that asks, or could: plain functions are left out."""
+    for kind, method in _REGISTRIES.items():
+        for key, feature in getattr(app, kind).items():
+            if feature.handler.kind == "flow":
+                origin = _origin_in(app, feature, kind, key)
+                yield Subject(feature, method, key, origin)
+
+
+def _origin(module: str, path: str, kind: str = "", key: str = "") -> Origin | None:
+    if module == "__main__":
+        return None  # to load it anew would be to run it anew
+    file = getattr(sys.modules[module], "__file__", None)
+    return Origin(module, file, path, kind, key)
+
+
+def _origin_in(app: Server, feature: Feature, kind: str, key: str) -> Origin | None:
+    module = name_of(feature.handler.function).partition(":")[0]
+    # Not far from its functions; of two modules, whichever has it.
+    for name in (module, *list(sys.modules)):
+        for attribute, value in list(vars(sys.modules.get(name) or object).items()):
+            if value is app:
+                return _origin(name, attribute, kind, key)
+    return None

@@ -1,0 +1,441 @@
+"""Carry a conversation through, in each of the ways in which answers can arrive.
+
+    retry        a new run each round; between them the journal is sealed in a token
+    live         the running generator is resumed, and nothing is replayed
+    task         a new run at each stop; between them the journal lies in a store
+    in process   a new run each round; the journal is handed on
+
+For one handler and one partner all four come to the same journal and the same end
+(REPLAY.md, What must be equal): `talk` gives a transcript, which is the partner that
+says the same in another way.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Final, Protocol
+
+import attrs
+from attrs import frozen
+
+from ..canonical import JSON, dumps, loads
+from ..engine import (
+    LIVE,
+    RETRY,
+    SCRIPT,
+    TASK,
+    Answer,
+    Done,
+    Entry,
+    Failure,
+    Journal,
+    Perform,
+    Question,
+    Raised,
+    Returned,
+    Rules,
+    Run,
+    Stop,
+    Want,
+)
+from ..engine import Asked as AskedStop
+from ..engine.failures import failure_from
+from ..engine.kinds import KINDS, options_of, record_error, record_value
+from ..engine.turn import GRAVEYARD
+from ..state import Call, Claims, Keys, Sealer, make_key
+from .subjects import Subject
+from .transcripts import Asked, Ending, Performed, Round, Transcript
+from .words import shown
+
+__all__ = [
+    "WAYS",
+    "Broken",
+    "Buried",
+    "Partner",
+    "Played",
+    "Recorded",
+    "Talk",
+    "Unscripted",
+    "Way",
+    "answers_of",
+    "talk",
+]
+
+#: A round, and whatever watches it.
+Around = Callable[[], AbstractContextManager[Any]]
+
+
+class Partner(Protocol):
+    """The client and the world, for one conversation."""
+
+    @property
+    def lacks(self) -> frozenset[str]:
+        """What the client cannot be asked, by the names of the effects."""
+
+    def answer(self, question: Question) -> Answer | None:
+        """What comes back for a question; `None` if nothing does."""
+
+    def perform(self, key: str, want: Want) -> Done | Failure:
+        """What comes of performing something. The key has the generation in front."""
+
+
+class Unscripted(Exception):
+    """A handler wants something that it did not want when this was recorded.
+
+    Attributes:
+        what: What it wants.
+        where: `file:line` of the yield.
+    """
+
+    def __init__(self, what: str, where: str | None) -> None:
+        self.what = what
+        self.where = where
+        super().__init__(f"{what} at {where}, which was not wanted before")
+
+
+class Buried(Exception):
+    """A handler swallowed what ends it.
+
+    Attributes:
+        where: `file:line` of the yield at which it was to end.
+    """
+
+    def __init__(self, where: str | None) -> None:
+        self.where = where
+        super().__init__(f"it goes on yielding while it is being ended, at {where}")
+
+
+class Broken(Exception):
+    """A conversation came to nothing; its cause says why.
+
+    Attributes:
+        transcript: What took place so far.
+    """
+
+    def __init__(self, transcript: Transcript) -> None:
+        self.transcript = transcript
+        super().__init__(str(transcript))
+
+
+class Recorded:
+    """The partner of a transcript: says what was said, does what was done."""
+
+    def __init__(self, transcript: Transcript) -> None:
+        self.lacks = transcript.lacks
+        self._answers: dict[str, deque[Answer | None]] = {}
+        self._outcomes: dict[str, deque[Performed]] = {}
+        for one in transcript.rounds:
+            for asked in one.asked:
+                self._answers.setdefault(asked.key, deque()).append(asked.answer)
+            for performed in one.performed:
+                self._outcomes.setdefault(performed.key, deque()).append(performed)
+
+    def answer(self, question: Question) -> Answer | None:
+        """What came back for this question."""
+        known = self._answers.get(question.key)
+        if not known:
+            raise Unscripted(shown(question.effect), question.where)
+        return known.popleft()
+
+    def perform(self, key: str, want: Want) -> Done | Failure:
+        """What came of this; the last of it again, where it is performed once more."""
+        known = self._outcomes.get(key)
+        if not known:
+            raise Unscripted(shown(want.effect), None)
+        one = known.popleft() if len(known) > 1 else known[0]
+        payload = dumps(one.payload)
+        if one.tag in ("failed", "refailed"):
+            return Failure(failure_from(payload, options_of(want.effect)))
+        return Done(KINDS[type(want.effect)].read(want.effect, payload))
+
+
+# ---- one round ----------------------------------------------------------------------
+
+
+@frozen
+class Played:
+    """What one round came to.
+
+    Attributes:
+        stop: What it stopped with.
+        journal: What is to be carried to the next one; `None` if nothing may be.
+        performed: What was performed.
+        salvaged: What a salvage said, where the handler was edited.
+    """
+
+    stop: AskedStop | Returned | Raised
+    journal: Journal | None
+    performed: tuple[Performed, ...]
+    salvaged: tuple[str, ...] = ()
+
+
+class Talk:
+    """A conversation that is going on.
+
+    Args:
+        subject: Whose.
+        arguments: What it was called with, as JSON.
+        partner: Who answers.
+        way: How answers arrive.
+        flow_id: The flow's.
+        around: What watches the handler run.
+    """
+
+    def __init__(
+        self,
+        subject: Subject,
+        arguments: JSON,
+        partner: Partner,
+        way: Way,
+        *,
+        flow_id: bytes,
+        around: Around = nullcontext,
+    ) -> None:
+        self.subject = subject
+        self.arguments = arguments
+        self.partner = partner
+        self.way = way
+        self.flow_id = flow_id
+        self._around = around
+        self._live: Run | None = None
+        self._early: tuple[Asked, ...] = ()
+        self._performed: list[Performed] = []
+
+    def round(self, journal: Journal, answers: Mapping[str, Answer]) -> Played:
+        """One request: what it brought is delivered, and the round taken to its end.
+
+        Of a way that carries journals, the same round can be had any number of times.
+
+        Raises:
+            DivergenceError: The handler does something else than it did.
+            StateSizeError: The state is larger than clients carry.
+            Buried: It cannot be ended.
+        """
+        self._performed = []
+        run = self._live or self._run(journal)
+        try:
+            with self._around():
+                stop = run.start(answers) if not self._live else run.answered(answers)
+            while isinstance(stop, Perform):
+                stop = self._perform(run, stop)
+                if self.way.stores and not isinstance(stop, (Returned, Raised)):
+                    # Another worker goes on from what was stored.
+                    stored = self.way.carry(_begun_nothing(self._end(run)), self)
+                    run = self._run(stored)
+                    with self._around():
+                        stop = run.start()
+            return self._played(run, stop)
+        except BaseException:
+            # A draw that is given up, too: no generator is left.
+            run.close()
+            raise
+
+    def _run(self, journal: Journal) -> Run:
+        feature = self.subject.feature
+        return Run(
+            self.subject.function,
+            (),
+            self.subject.read(self.arguments),
+            flow_id=self.flow_id,
+            journal=journal,
+            rules=self.way.rules,
+            supports=self._supports,
+            name=feature.handler.name,
+            version=feature.version,
+        )
+
+    def _supports(self, what: Any) -> bool:
+        class_ = what if isinstance(what, type) else type(what)
+        return class_.__name__ not in self.partner.lacks
+
+    def _perform(self, run: Run, stop: Perform) -> Stop:
+        generation = run.journal.generation
+        outcomes = {}
+        for want in stop.wants:
+            key = f"{generation}:{want.key}"
+            outcome = outcomes[want.key] = self.partner.perform(key, want)
+            tag, payload = _recorded(want, outcome)
+            where = run.line_of(want.key)
+            self._performed.append(
+                Performed(key, shown(want.effect), where, tag, loads(payload))
+            )
+        with self._around():
+            return run.performed(outcomes)
+
+    def _played(self, run: Run, stop: AskedStop | Returned | Raised) -> Played:
+        performed, salvaged = tuple(self._performed), tuple(map(str, run.salvaged))
+        if not isinstance(stop, AskedStop):
+            journal = None if run.is_over_limit else run.journal
+            return Played(stop, journal, performed, salvaged)
+        if self.way.resumes:
+            self._live = run
+            return Played(stop, run.journal, performed, salvaged)
+        return Played(stop, self.way.carry(self._end(run), self), performed, salvaged)
+
+    def _end(self, run: Run) -> Journal:
+        where, buried = run.where, GRAVEYARD.buried
+        journal = run.suspend()
+        if GRAVEYARD.buried > buried:
+            raise Buried(where)
+        return journal
+
+    def ask(self, stop: AskedStop) -> tuple[Asked, ...]:
+        """Ask the partner."""
+        return tuple(
+            Asked(one.key, shown(one.effect), one.where, self.partner.answer(one))
+            for one in stop.questions
+        )
+
+    def ending(self, stop: Returned | Raised) -> Ending:
+        """How it ended, as the client gets to know.
+
+        Raises:
+            OutputError: The result is not what was promised.
+        """
+        if isinstance(stop, Returned):
+            return Ending("returned", self.subject.result(stop.value))
+        error = stop.error
+        return Ending("raised", f"{type(error).__name__}: {error}", error)
+
+    def begin_early(self, asked: tuple[Asked, ...]) -> None:
+        """Have it begin with answers to what was not asked yet."""
+        self._early = asked
+
+    def so_far(self, rounds: Iterable[Round], error: Exception) -> Transcript:
+        """What took place until a round came to nothing."""
+        broken = Round(tuple(self._performed), (), None)
+        return self.transcript([*rounds, broken], Ending("broke off", str(error)))
+
+    def transcript(self, rounds: Iterable[Round], ending: Ending) -> Transcript:
+        """What took place."""
+        return Transcript(
+            method=self.subject.method,
+            target=self.subject.target,
+            arguments=self.arguments,
+            flow_id=self.flow_id,
+            lacks=self.partner.lacks,
+            early=self._early,
+            rounds=tuple(rounds),
+            ending=ending,
+        )
+
+
+def _begun_nothing(journal: Journal) -> Journal:
+    # What an at_most_once step writes before it is performed, and it is only wanted.
+    def clean(entries: tuple[Entry, ...]) -> tuple[Entry, ...]:
+        return tuple(
+            attrs.evolve(one, branches=tuple(map(clean, one.branches)))
+            for one in entries
+            if one.tag != "started"
+        )
+
+    return attrs.evolve(journal, entries=clean(journal.entries))
+
+
+def _recorded(want: Want, outcome: Done | Failure) -> tuple[str, bytes]:
+    kind = KINDS[type(want.effect)]
+    if isinstance(outcome, Done):
+        return record_value(want.effect, kind, outcome.value)
+    return record_error(want.effect, kind, outcome.error)
+
+
+def answers_of(asked: Iterable[Asked]) -> dict[str, Answer]:
+    """What came back, by wire key."""
+    return {one.key: one.answer for one in asked if one.answer is not None}
+
+
+# ---- the four ways ------------------------------------------------------------------
+
+
+@frozen
+class Way:
+    """A way in which answers arrive.
+
+    Attributes:
+        name: What messages call it.
+        rules: How the engine is to behave.
+        resumes: Whether the generator is kept from one round to the next.
+        carry: How a journal gets from one round to the next.
+        stores: Whether it is stored in between, too.
+    """
+
+    name: str
+    rules: Rules
+    resumes: bool = False
+    carry: Callable[[Journal, Talk], Journal] = lambda journal, talk: journal
+    stores: bool = False
+
+
+_SEALER: Final = Sealer(keys=Keys(make_key(os.urandom(32))), audience="testing")
+_NOW: Final = 1_800_000_000
+
+
+def sealed(journal: Journal, talk: Talk) -> Journal:
+    """A journal that went to the client and came back.
+
+    Raises:
+        StateSizeError: It is larger than clients carry.
+    """
+    subject = talk.subject
+    call = Call(method=subject.method, target=subject.target, arguments=talk.arguments)
+    claims = Claims(flow_id=talk.flow_id, started=_NOW, journal=journal)
+    token = _SEALER.seal(claims, call, now=_NOW)
+    return _SEALER.open(token, call, now=_NOW).journal
+
+
+def stored(journal: Journal, talk: Talk) -> Journal:
+    """A journal that lay in a store."""
+    return Journal.loads(journal.dumps())
+
+
+def _strict(rules: Rules) -> Rules:
+    return attrs.evolve(rules, policy="strict")
+
+
+#: The first is how conversations begin, so it also watches for forgotten effects; the
+#: others must agree with it.
+WAYS: Final = (
+    Way("by retry", attrs.evolve(_strict(RETRY), development=True), carry=sealed),
+    Way("live", _strict(LIVE), resumes=True),
+    Way("in a task", _strict(TASK), carry=stored, stores=True),
+    Way("in process", _strict(SCRIPT)),
+)
+
+
+def talk(
+    subject: Subject,
+    arguments: JSON,
+    partner: Partner,
+    way: Way = WAYS[0],
+    *,
+    flow_id: bytes,
+    early: tuple[Asked, ...] = (),
+    around: Around = nullcontext,
+) -> Transcript:
+    """Carry a whole conversation through.
+
+    Raises:
+        Broken: It came to nothing, for the reason that is its cause: the partner knows
+            no answer (`Unscripted`), the handler does something else in a replay
+            (`DivergenceError`), the state is larger than clients carry
+            (`StateSizeError`), the result is not what was promised (`OutputError`), or
+            the handler cannot be ended (`Buried`).
+    """
+    going = Talk(subject, arguments, partner, way, flow_id=flow_id, around=around)
+    going.begin_early(early)
+    rounds: list[Round] = []
+    journal, asked = Journal(), early
+    try:
+        while True:
+            played = going.round(journal, answers_of(asked))
+            if not isinstance(played.stop, AskedStop):
+                rounds.append(Round(played.performed, (), played.journal))
+                return going.transcript(rounds, going.ending(played.stop))
+            assert played.journal is not None
+            journal, asked = played.journal, going.ask(played.stop)
+            rounds.append(Round(played.performed, asked, journal))
+    except Exception as exc:
+        raise Broken(going.so_far(rounds, exc)) from exc

@@ -1,0 +1,321 @@
+"""A conversation that took place: readable, storable, and enough to have it again.
+
+A transcript has, for each round, what was performed and what came of it, what was asked
+and what came back, and the journal with which the round ended. With the answers the same
+conversation can be carried through once more, in this way of answering or in another.
+With the journals every place at which a client could have been can be replayed, by
+today's handler or by tomorrow's.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from attrs import field, frozen
+
+from ..canonical import JSON
+from ..effects import Accepted
+from ..engine import Answer, Journal, JournalError, Unread
+from ..errors import ClientFailed, Declined, Dismissed, EffectMCPError
+from ..forms import Unfit
+
+__all__ = [
+    "Asked",
+    "Ending",
+    "Performed",
+    "Round",
+    "Transcript",
+    "TranscriptError",
+    "read_transcripts",
+]
+
+FORMAT: Final = 1
+
+
+class TranscriptError(EffectMCPError):
+    """A file that holds no transcript of a format this version knows."""
+
+
+@frozen
+class Performed:
+    """Something that was performed in this process.
+
+    Attributes:
+        key: Its place in the flow, with the generation in front.
+        what: What was performed.
+        where: `file:line` of the yield.
+        tag: What became of it, as a journal says it.
+        payload: What came back, as a journal has it.
+    """
+
+    key: str
+    what: str
+    where: str | None
+    tag: str
+    payload: JSON
+
+    def __str__(self) -> str:
+        verb = "raised" if self.tag in ("failed", "refailed") else "gave"
+        return f"{self.what} {verb} {_said(self.payload)}"
+
+
+@frozen
+class Asked:
+    """A question that was asked.
+
+    Attributes:
+        key: Its wire key.
+        what: The question.
+        where: `file:line` of the yield.
+        answer: What the client sent; `None` if nothing came back for it.
+    """
+
+    key: str
+    what: str
+    where: str | None
+    answer: Answer | None
+
+    def __str__(self) -> str:
+        match self.answer:
+            case None:
+                said = "(no answer)"
+            case Accepted(content):
+                said = _said(content)
+            case Declined():
+                said = "declined"
+            case Dismissed():
+                said = "dismissed"
+            case other:
+                said = str(other)
+        return f"{self.what} → {said}"
+
+
+def _said(value: JSON) -> str:
+    text = json.dumps(value, ensure_ascii=False, default=repr)
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+@frozen
+class Round:
+    """One request, and what came of it.
+
+    Attributes:
+        performed: What was performed, in order.
+        asked: What was asked at its end, and what came back.
+        journal: What was recorded when it ended; `None` where nothing may leave.
+    """
+
+    performed: tuple[Performed, ...]
+    asked: tuple[Asked, ...]
+    journal: Journal | None
+
+
+@frozen
+class Ending:
+    """How a handler ended.
+
+    Attributes:
+        how: `returned` or `raised`; or `stopped`, where an edited handler could not go
+            on from what was recorded.
+        value: Of one that returned, what the client is shown; otherwise in words what
+            was raised.
+        error: What was raised, unless this was read from a file.
+    """
+
+    how: str
+    value: JSON
+    error: BaseException | None = field(default=None, eq=False, repr=False)
+
+    def __str__(self) -> str:
+        return f"{self.how} {_said(self.value)}"
+
+
+@frozen
+class Transcript:
+    """A finished conversation.
+
+    Attributes:
+        method: How the handler is called.
+        target: What is called.
+        arguments: With which arguments.
+        flow_id: The flow's id.
+        lacks: What the client could not be asked, by the names of the effects.
+        early: Questions that were answered before they were asked, with the first call.
+        rounds: One after the other.
+        ending: How it ended.
+    """
+
+    method: str
+    target: str
+    arguments: JSON
+    flow_id: bytes = field(repr=False)
+    lacks: frozenset[str]
+    early: tuple[Asked, ...]
+    rounds: tuple[Round, ...]
+    ending: Ending
+
+    @property
+    def journals(self) -> tuple[Journal, ...]:
+        """What each round left behind."""
+        return tuple(one.journal for one in self.rounds if one.journal is not None)
+
+    @property
+    def lines(self) -> list[str]:
+        """The conversation, for people to read."""
+        return list(self._lines())
+
+    def _lines(self) -> Iterator[str]:
+        yield f"{self.target}({_arguments(self.arguments)})"
+        if self.lacks:
+            yield f"by a client without {', '.join(sorted(self.lacks))}"
+        for one in self.early:
+            yield f"early: {one}"
+        for number, each in enumerate(self.rounds, 1):
+            yield f"round {number}"
+            for line in (*map(str, each.performed), *map(str, each.asked)):
+                yield f"    {line}"
+        yield str(self.ending)
+
+    def __str__(self) -> str:
+        return "\n".join(self._lines())
+
+    # ---- as a file ----
+
+    def dumps(self) -> str:
+        """This transcript as JSON."""
+        return json.dumps(
+            {
+                "format": FORMAT,
+                "method": self.method,
+                "target": self.target,
+                "arguments": self.arguments,
+                "flow": self.flow_id.hex(),
+                "lacks": sorted(self.lacks),
+                "early": [_asked_to(one) for one in self.early],
+                "rounds": [
+                    {
+                        "performed": [
+                            [one.key, one.what, one.where, one.tag, one.payload]
+                            for one in each.performed
+                        ],
+                        "asked": [_asked_to(one) for one in each.asked],
+                        "journal": None
+                        if each.journal is None
+                        else json.loads(each.journal.dumps()),
+                    }
+                    for each in self.rounds
+                ],
+                "ending": [self.ending.how, self.ending.value],
+            },
+            ensure_ascii=False,
+            indent=1,
+        )
+
+    @classmethod
+    def loads(cls, text: str) -> Transcript:
+        """The transcript that `dumps` wrote.
+
+        Raises:
+            TranscriptError: It is none.
+        """
+        try:
+            return _transcript(json.loads(text))
+        except (
+            *(LookupError, TypeError, ValueError, AttributeError),
+            *(JournalError, RecursionError),
+        ) as exc:
+            raise TranscriptError(f"not a transcript: {exc}") from None
+
+
+def _arguments(arguments: JSON) -> str:
+    if not isinstance(arguments, dict):
+        return _said(arguments)
+    return ", ".join(f"{name}={_said(value)}" for name, value in arguments.items())
+
+
+def _asked_to(one: Asked) -> JSON:
+    return [one.key, one.what, one.where, _written(one.answer)]
+
+
+def _asked_from(written: JSON) -> Asked:
+    key, what, where, answer = written
+    return Asked(key, what, where, _read(answer))
+
+
+def _written(answer: Answer | None) -> JSON:
+    match answer:
+        case None:
+            return None
+        case Accepted(content):
+            return ["accepted", content]
+        case Declined():
+            return ["declined"]
+        case Dismissed():
+            return ["dismissed"]
+        case ClientFailed():
+            return ["refused", answer.code, answer.message]
+        case Unfit():
+            return ["unfit", *answer.problems]
+        case Unread():
+            raise TypeError("an answer that was not read has no content")
+
+
+def _read(written: Any) -> Answer | None:
+    match written:
+        case None:
+            return None
+        case ["accepted", content]:
+            return Accepted(content)
+        case ["declined"]:
+            return Declined()
+        case ["dismissed"]:
+            return Dismissed()
+        case ["refused", int() as code, str() as message]:
+            return ClientFailed(code, message)
+        case ["unfit", *problems]:
+            return Unfit([str(one) for one in problems])
+        case _:
+            raise ValueError(f"the answer {written!r}")
+
+
+def _transcript(value: Any) -> Transcript:
+    if value["format"] != FORMAT:
+        raise ValueError(f"format {value['format']!r}")
+    return Transcript(
+        method=value["method"],
+        target=value["target"],
+        arguments=value["arguments"],
+        flow_id=bytes.fromhex(value["flow"]),
+        lacks=frozenset(value["lacks"]),
+        early=tuple(map(_asked_from, value["early"])),
+        rounds=tuple(
+            Round(
+                performed=tuple(Performed(*one) for one in each["performed"]),
+                asked=tuple(map(_asked_from, each["asked"])),
+                journal=None
+                if each["journal"] is None
+                else Journal.loads(json.dumps(each["journal"])),
+            )
+            for each in value["rounds"]
+        ),
+        ending=Ending(*value["ending"]),
+    )
+
+
+def read_transcripts(place: Path) -> Iterable[tuple[Path, Transcript]]:
+    """The transcripts in a file, or in all `.json` files of a folder and below.
+
+    Raises:
+        TranscriptError: One of them is none, or there is nothing there.
+    """
+    files = [place] if place.is_file() else sorted(place.rglob("*.json"))
+    if not files:
+        raise TranscriptError(f"there are no transcripts in {str(place)!r}")
+    for file in files:
+        try:
+            yield file, Transcript.loads(file.read_text(encoding="utf-8"))
+        except (TranscriptError, UnicodeDecodeError) as exc:
+            raise TranscriptError(f"{file}: {exc}") from None

@@ -1,0 +1,39 @@
+"""What a test's messages call things."""
+
+from __future__ import annotations
+
+import reprlib
+from typing import Any, Final
+
+from .. import effects as fx
+from ..effects import Effect, StepFunction
+
+__all__ = ["place_of", "shown"]
+
+#: Python 3.12 would take these two as arguments.
+_short: Final = reprlib.Repr()
+_short.maxstring = _short.maxother = 40
+
+
+def shown(what: Any) -> str:
+    """An effect, a class of effects or a step's function, in few words."""
+    if isinstance(what, fx.Step):
+        given = [_short.repr(value) for value in what.args]
+        given += [f"{name}={_short.repr(one)}" for name, one in what.kwargs.items()]
+        return f"{shown(what.fn)}({', '.join(given)})"
+    if isinstance(what, Effect):
+        return repr(what)
+    function = what.fn if isinstance(what, StepFunction) else what
+    return getattr(function, "__name__", repr(function))
+
+
+def place_of(error: BaseException) -> str | None:
+    """`file:line` of the innermost line that an exception passed outside effectmcp."""
+    found = None
+    trace = error.__traceback__
+    while trace is not None:
+        module = trace.tb_frame.f_globals.get("__name__", "")
+        if module.partition(".")[0] != "effectmcp":
+            found = f"{trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}"
+        trace = trace.tb_next
+    return found

@@ -1,0 +1,270 @@
+"""Other processes, in which a replay must come to the same place.
+
+Each has another seed for hashes, another time zone, locale, environment and clock: what
+may differ between two replicas, differs. They are started once and kept, as starting one
+takes longer than a hundred replays. A process speaks in lines of JSON over its pipes:
+
+    → [origin, path]                     load a handler
+    ← null, or why it could not
+    → [arguments, flow id, lacks, journals]
+    ← [arrivals]
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, Final
+
+import attrs
+
+from ..canonical import JSON
+from ..engine import Journal
+from ..server import Server
+from .cold import Arrival, arrive
+from .subjects import Origin, Subject, subject_of, subjects_of
+from .transcripts import Transcript
+
+__all__ = ["Elsewhere", "WorkerError", "Workers", "main"]
+
+#: What is another in another process. An hour and more, so that dates differ, too.
+_OTHERS: Final[tuple[Mapping[str, str], ...]] = (
+    {
+        "PYTHONHASHSEED": "1",
+        "TZ": "Asia/Tokyo",
+        "LC_ALL": "C",
+        "EFFECTMCP_LATER": "1e5",
+    },
+    {
+        "PYTHONHASHSEED": "2",
+        "TZ": "America/Lima",
+        "HOME": "/",
+        "EFFECTMCP_LATER": "2e7",
+    },
+    {"PYTHONHASHSEED": "3", "TZ": "UTC", "LANG": "C.UTF-8", "EFFECTMCP_LATER": "-3e8"},
+)
+
+
+class WorkerError(Exception):
+    """A process that cannot do what it is for."""
+
+
+@attrs.frozen
+class Elsewhere:
+    """Where a replay came to in another process.
+
+    Attributes:
+        arrival: The place.
+        differs: What was different in that process.
+    """
+
+    arrival: Arrival
+    differs: str
+
+
+class Workers:
+    """Processes that replay journals. As a context manager, they end with it.
+
+    Args:
+        count: How many; at most three, as there are three ways to differ.
+    """
+
+    def __init__(self, count: int = 3) -> None:
+        self._running = [_Worker(other) for other in _OTHERS[:count]]
+
+    def __enter__(self) -> Workers:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the processes."""
+        for one in self._running:
+            one.close()
+
+    def load(self, origin: Origin) -> None:
+        """Load the handler that `arrivals` is about.
+
+        Raises:
+            WorkerError: It cannot be had there.
+        """
+        for one in self._running:
+            one.send([*attrs.astuple(origin), list(sys.path)])
+        for problem in [one.receive() for one in self._running]:
+            if problem is not None:
+                raise WorkerError(problem)
+
+    def arrivals(self, transcript: Transcript) -> list[list[Elsewhere]]:
+        """For each of its journals, where its replay comes to in each process."""
+        question = [
+            transcript.arguments,
+            transcript.flow_id.hex(),
+            sorted(transcript.lacks),
+            [one.dumps().decode() for one in transcript.journals],
+        ]
+        for one in self._running:
+            one.send(question)
+        found = [
+            [
+                Elsewhere(Arrival.from_json(arrival), one.differs)
+                for arrival in one.receive()
+            ]
+            for one in self._running
+        ]
+        return [list(same) for same in zip(*found, strict=True)]
+
+
+class _Worker:
+    def __init__(self, other: Mapping[str, str]) -> None:
+        self.differs = ", ".join(
+            f"{name}={value}"
+            for name, value in other.items()
+            if name != "EFFECTMCP_LATER"
+        )
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "effectmcp.testing.workers"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**os.environ, **other, "PYTHONPATH": _python_path()},
+        )
+
+    @property
+    def _pipes(self) -> tuple[IO[bytes], IO[bytes]]:
+        stdin, stdout = self._process.stdin, self._process.stdout
+        assert stdin is not None
+        assert stdout is not None
+        return stdin, stdout
+
+    def send(self, message: JSON) -> None:
+        stdin, _ = self._pipes
+        with suppress(BrokenPipeError):  # `receive` says so
+            stdin.write(json.dumps(message).encode() + b"\n")
+            stdin.flush()
+
+    def receive(self) -> Any:
+        _, stdout = self._pipes
+        line = stdout.readline()
+        if not line:
+            raise WorkerError(
+                f"a process with {self.differs} ended with {self._process.wait()}"
+            )
+        return json.loads(line)
+
+    def close(self) -> None:
+        for pipe in self._pipes:
+            with suppress(BrokenPipeError):
+                pipe.close()
+        self._process.kill()
+        self._process.wait()
+
+
+def _python_path() -> str:
+    # It must find this very package, however this process found it.
+    root = str(Path(__file__).resolve().parent.parent.parent)
+    return os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
+
+
+# ---- in the other process -----------------------------------------------------------
+
+
+def main() -> None:
+    """Serve one parent, until it hangs up."""
+    _shift_clocks(float(os.environ.pop("EFFECTMCP_LATER", "0")))
+    stdin, stdout = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
+    # What a handler prints is not for the parent to read.
+    os.dup2(2, 1)
+    subject: Subject | None = None
+    for line in stdin:
+        message = json.loads(line)
+        answer: JSON
+        if len(message) == _LOADING:
+            try:
+                *origin, path = message
+                subject, answer = _load(Origin(*origin), path), None
+            except Exception as exc:
+                answer = f"{type(exc).__name__}: {exc}"
+        else:
+            assert subject is not None
+            answer = _arrivals(subject, *message)
+        stdout.write(json.dumps(answer).encode() + b"\n")
+        stdout.flush()
+
+
+#: The fields of an `Origin`, and a path.
+_LOADING: Final = len(attrs.fields(Origin)) + 1
+
+
+def _shift_clocks(seconds: float) -> None:
+    # `datetime` has a clock of its own, which nobody can reach; the sanitizer sees it.
+    real, real_ns = time.time, time.time_ns
+    time.time = lambda: real() + seconds
+    time.time_ns = lambda: real_ns() + int(seconds * 1e9)
+
+
+def _load(origin: Origin, path: Iterable[str]) -> Subject:
+    sys.path[:] = path
+    found: Any = _module(origin)
+    for part in origin.path.split("."):
+        found = getattr(found, part)
+    if not origin.kind:
+        return subject_of(found)
+    assert isinstance(found, Server)
+    feature = getattr(found, origin.kind)[origin.key]
+    return next(one for one in subjects_of(found) if one.feature is feature)
+
+
+def _module(origin: Origin) -> Any:
+    try:
+        module = importlib.import_module(origin.module)
+        if origin.file in (None, getattr(module, "__file__", None)):
+            return module
+    except ModuleNotFoundError as exc:
+        if exc.name != origin.module.partition(".")[0]:
+            raise
+    # A script, or a module that pytest or a command loaded from its file.
+    assert origin.file is not None
+    spec = importlib.util.spec_from_file_location(origin.module, origin.file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[origin.module] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def _arrivals(
+    subject: Subject,
+    arguments: JSON,
+    flow_id: str,
+    lacks: list[str],
+    journals: list[str],
+) -> JSON:
+    return [
+        arrive(
+            subject,
+            arguments,
+            Journal.loads(journal),
+            flow_id=bytes.fromhex(flow_id),
+            lacks=lacks,
+        ).to_json()
+        for journal in journals
+    ]
+
+
+if __name__ == "__main__":
+    main()
