@@ -18,9 +18,9 @@ from typing import Any
 
 import pytest
 
-from effectmcp.cli.target import load_app
 from effectmcp.drivers import sync
 from effectmcp.server import Server
+from effectmcp.server.target import load_app
 
 from .wire import KEYS, fits
 

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from ..errors import UsageError
-from .target import load_app
+from ..server.target import load_app
 
 if TYPE_CHECKING:
     from ssl import SSLContext
@@ -61,6 +61,18 @@ def add(parsers: Any) -> None:
         "--certificate", metavar="FILE", help="serve TLS with this chain"
     )
     parser.add_argument("--key", metavar="FILE", help="the certificate's private key")
+    parser.add_argument(
+        "--strict",
+        action="store_true",
+        help="for development: refuse what would be salvaged, and log what a handler does"
+        " that no replay can repeat",
+    )
+    parser.add_argument(
+        "--record",
+        metavar="FOLDER",
+        help="for development: write a transcript of each conversation there, with what"
+        " steps gave masked",
+    )
     parser.set_defaults(run=_run)
 
 
@@ -78,8 +90,21 @@ def _run(options: argparse.Namespace) -> int:
 
     # First of all: a module may print when it is imported.
     streams = stdio.set_aside()
-    trio.run(partial(stdio.serve, load_app(options.target), streams=streams))
+    trio.run(partial(stdio.serve, _load(options), streams=streams))
     return 0
+
+
+def _load(options: argparse.Namespace) -> Server:
+    app = load_app(options.target)
+    if options.strict:
+        from ..testing.sanitizer import make_strict
+
+        make_strict(app)
+    if options.record is not None:
+        from ..testing.recording import Recorder
+
+        Recorder(app, options.record)
+    return app
 
 
 def _serve_http(options: argparse.Namespace) -> None:
@@ -95,8 +120,10 @@ def _serve_http(options: argparse.Namespace) -> None:
     # Looked at before anything runs, and in the workers again.
     context = _context(options.certificate, options.key)
     workers = 1 if options.workers is None else options.workers
+    if workers != 1 and (options.strict or options.record):
+        raise UsageError("--strict and --record are for one process, without --workers")
     if workers == 1:
-        app = load_app(options.target)
+        app = _load(options)
         trio.run(partial(_serve_alone, app, host, port, site=site, ssl_context=context))
     else:
         of = options.target, workers, host, port

@@ -11,12 +11,17 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from .. import effects as fx
 from ..effects import Effect
 
 __all__ = ["UnperformedEffectWarning", "Watch"]
+
+#: Entered around whatever a run's generators do, in development mode: where the test
+#: kit's sanitizer looks in.
+observe: Callable[[], AbstractContextManager[object]] = nullcontext
 
 
 class UnperformedEffectWarning(UserWarning):
@@ -42,6 +47,7 @@ class Watch:
     def __init__(self) -> None:
         # Keyed by identity and kept alive: equal effects are different mistakes.
         self._outer: Callable[[Effect[Any]], None] | None = None
+        self._observer: AbstractContextManager[object] = nullcontext()
         self._built: dict[int, tuple[Effect[Any], str]] = {}
 
     def begin(self) -> None:
@@ -49,9 +55,12 @@ class Watch:
         # One run may run inside another: in a step, or replaying once more, cold.
         self._outer = fx._built
         fx._built = self._note
+        self._observer = observe()
+        self._observer.__enter__()
 
     def end(self) -> None:
         """Stop noting."""
+        self._observer.__exit__(None, None, None)
         fx._built = self._outer
 
     def _note(self, effect: Effect[Any]) -> None:
@@ -75,9 +84,7 @@ class Watch:
         inside = {id(i) for effect, _ in self._built.values() for i in _inside(effect)}
         for effect, at in self._built.values():
             if id(effect) not in inside:
-                warnings.warn(
-                    UnperformedEffectWarning(name, effect, at), stacklevel=2
-                )
+                warnings.warn(UnperformedEffectWarning(name, effect, at), stacklevel=2)
 
 
 def _inside(effect: Effect[Any]) -> list[Effect[Any]]:

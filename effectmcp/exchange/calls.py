@@ -197,6 +197,9 @@ class _Flow:
                         asked=asked,
                         state_size=size,
                         error=error,
+                        journal=None
+                        if outcome == "dropped" or round_.run.is_over_limit
+                        else round_.run.journal,
                     )
                 )
 
@@ -238,6 +241,8 @@ class _Flow:
                 RoundBegan(
                     method=context.request.method,
                     target=self._target,
+                    arguments=arguments,
+                    capabilities=context.meta.capabilities,
                     flow_id=round_.flow_id.hex(),
                     trace=context.meta.trace,
                     first_trace=round_.first_trace,

@@ -6,12 +6,13 @@ quick, and what it raises is logged and changes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Literal, TypeAlias
 
-from attrs import frozen
+from attrs import field, frozen
 
-from ..engine import Report
+from ..canonical import JSON
+from ..engine import Journal, Report
 from ..errors import DivergenceError, StateError
 
 __all__ = [
@@ -32,6 +33,8 @@ class RoundBegan:
     Attributes:
         method: `tools/call`, `prompts/get` or `resources/read`.
         target: The tool, prompt or URI.
+        arguments: With which arguments; `None` for a resource, whose URI has them.
+        capabilities: What the client can do.
         flow_id: In hex; the same in every round.
         trace: The W3C trace context of the request.
         first_trace: That of the request which began the flow: a link from each round's
@@ -41,6 +44,8 @@ class RoundBegan:
 
     method: str
     target: str
+    arguments: JSON
+    capabilities: Mapping[str, JSON]
     flow_id: str
     trace: str | None
     first_trace: str | None
@@ -57,6 +62,8 @@ class RoundEnded:
         asked: How many questions went out.
         state_size: Characters of the state that went out.
         error: What the handler raised, or what else went wrong.
+        journal: What was recorded so far, unless it was dropped. It holds what the user
+            said and what steps gave: not for logs.
     """
 
     flow_id: str
@@ -64,6 +71,7 @@ class RoundEnded:
     asked: int = 0
     state_size: int = 0
     error: BaseException | None = None
+    journal: Journal | None = field(default=None, repr=False)
 
 
 @frozen(kw_only=True)

@@ -169,11 +169,15 @@ def read_texts(handler: Handler, texts: Mapping[str, str]) -> dict[str, Any]:
     Raises:
         ArgumentsError: with every problem.
     """
+    return handler.takes.read(values_of_texts(handler, texts))
+
+
+def values_of_texts(handler: Handler, texts: Mapping[str, str]) -> dict[str, JSON]:
+    """The arguments that texts stand for, as JSON that was not looked at yet."""
     properties = handler.takes.schema.get("properties", {})
-    values = {
+    return {
         name: _from_text(text, properties.get(name, {})) for name, text in texts.items()
     }
-    return handler.takes.read(values)
 
 
 def _from_text(text: str, schema: Mapping[str, JSON]) -> JSON:

@@ -115,9 +115,15 @@ class Keys:
             that are not `public` are refused. States that were encrypted are no longer
             opened, as what is in them would come out.
 
+    Attributes:
+        protects: Whether a client can neither read nor write what is wrapped. Only the
+            test kit has a ring that does not.
+
     Raises:
         KeysError: A key is too short or no base64url, or there is none.
     """
+
+    protects = True
 
     def __init__(self, *keys: str, readable: bool = False) -> None:
         if not keys:

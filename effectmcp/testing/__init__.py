@@ -4,13 +4,17 @@
     strategies     what clients may answer and send, for Hypothesis
     conversations  whole conversations, for Hypothesis
     checking       `check(app)`: find what is wrong, in one line
+    plugin         the same for pytest: `pytest --effectmcp module:app`
     sanitizer      notice what no replay can repeat
     transcripts    conversations as files
-    cold           replay them, and see where that comes to
+    recording      write those of a running server
+    verdicts       what becomes of them under an edited handler
+    client         a client in memory
+    keys           states that a test can read
 
 Below these: `subjects`, what is tested; `talks`, a conversation in each of the ways in
-which answers can arrive; `workers`, other processes; `changes` and `delays`, two things
-that `check` looks for; `chance`, `values` and `words`.
+which answers can arrive; `cold`, a journal replayed alone; `workers`, other processes;
+`changes` and `delays`, two things that `check` looks for; `chance`, `values` and `words`.
 
 A name is imported when it is asked for: what needs hypothesis needs it only then.
 """
@@ -21,10 +25,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .checking import Checked, CheckError, Finding, check
+    from .client import MemoryClient
     from .conversations import conversation
     from .dialogue import Dialogue, Expectation, Mismatch, Script, play, play_script
+    from .keys import PlainKeys
+    from .recording import Recorder
     from .sanitizer import Sanitizer
-    from .transcripts import Transcript
+    from .transcripts import Transcript, read_transcripts
+    from .verdicts import Verdict, verdict_of
 else:
     _LATER = {
         "CheckError": "checking",
@@ -32,14 +40,20 @@ else:
         "Dialogue": "dialogue",
         "Expectation": "dialogue",
         "Finding": "checking",
+        "MemoryClient": "client",
         "Mismatch": "dialogue",
+        "PlainKeys": "keys",
+        "Recorder": "recording",
         "Sanitizer": "sanitizer",
         "Script": "dialogue",
         "Transcript": "transcripts",
+        "Verdict": "verdicts",
         "check": "checking",
         "conversation": "conversations",
         "play": "dialogue",
         "play_script": "dialogue",
+        "read_transcripts": "transcripts",
+        "verdict_of": "verdicts",
     }
 
     def __getattr__(name: str) -> Any:
@@ -58,12 +72,18 @@ __all__ = [
     "Dialogue",
     "Expectation",
     "Finding",
+    "MemoryClient",
     "Mismatch",
+    "PlainKeys",
+    "Recorder",
     "Sanitizer",
     "Script",
     "Transcript",
+    "Verdict",
     "check",
     "conversation",
     "play",
     "play_script",
+    "read_transcripts",
+    "verdict_of",
 ]

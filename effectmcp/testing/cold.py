@@ -9,7 +9,7 @@ be put to a handler in another process, or to one that was edited since.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from typing import Any, Final
 
 import attrs
@@ -21,7 +21,7 @@ from ..errors import DivergenceError, EffectMCPError
 from .subjects import Subject
 from .words import shown
 
-__all__ = ["Arrival", "arrive"]
+__all__ = ["Arrival", "arrive", "marks_of", "shown_result"]
 
 
 @frozen
@@ -114,7 +114,7 @@ def arrive(
                 arrival = Arrival(
                     "asks",
                     tuple(shown(one.effect) for one in questions) or ("nothing",),
-                    tuple(_marks(run.journal)),
+                    marks_of(run.journal),
                     questions[0].where if questions else where,
                 )
             case Perform(wants):
@@ -134,17 +134,24 @@ def arrive(
     return attrs.evolve(arrival, salvaged=tuple(map(str, run.salvaged)))
 
 
-def _marks(journal: Journal) -> list[str]:
+def marks_of(journal: Journal) -> tuple[str, ...]:
+    """What tells the questions that are out from all others."""
     # Sorted, as a journal that was stored has another order.
-    return sorted(
-        f"{key} {one.shape.hex()} {one.render.hex()}"
-        for key, one in journal.asked.items()
+    return tuple(
+        sorted(
+            f"{key} {one.shape.hex()} {one.render.hex()}"
+            for key, one in journal.asked.items()
+        )
     )
 
 
 def _result(subject: Subject, value: Any) -> str:
     try:
-        result: Mapping[str, JSON] | str = subject.result(value)
+        return shown_result(subject.result(value))
     except EffectMCPError as exc:
-        result = str(exc)
+        return str(exc)
+
+
+def shown_result(result: JSON) -> str:
+    """A result, alike however it came about."""
     return json.dumps(result, ensure_ascii=False, sort_keys=True, default=repr)

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import builtins
 import datetime as dt
+import logging
 import os
 import random
 import socket
@@ -35,9 +36,15 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any, Final
 
+import attrs
 from attrs import frozen
 
-__all__ = ["Sanitizer", "Sight"]
+from ..engine import development
+from ..server import Server
+
+__all__ = ["Sanitizer", "Sight", "make_strict"]
+
+logger = logging.getLogger("effectmcp.testing")
 
 
 @frozen
@@ -211,6 +218,18 @@ class Sanitizer:
             self.seen[sight] = None
             if self._hear is not None:
                 self._hear(sight)
+
+
+def make_strict(app: Server) -> None:
+    """Have a server refuse what it would salvage, and say what replays cannot repeat.
+
+    For development: watching makes a handler several times slower, and it watches every
+    server of this process that is strict.
+    """
+    app.rules = attrs.evolve(app.rules, policy="strict", development=True)
+    app.inline_rules = attrs.evolve(app.inline_rules, policy="strict", development=True)
+    sanitizer = Sanitizer(lambda sight: logger.warning("%s", sight))
+    development.observe = sanitizer.watching
 
 
 def _is_hashable(function: Any) -> bool:

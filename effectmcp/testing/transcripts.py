@@ -9,7 +9,9 @@ today's handler or by tomorrow's.
 
 from __future__ import annotations
 
+import hashlib
 import json
+import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -118,8 +120,9 @@ class Ending:
     """How a handler ended.
 
     Attributes:
-        how: `returned` or `raised`; or `stopped`, where an edited handler could not go
-            on from what was recorded.
+        how: `returned` or `raised`; `stopped`, where an edited handler could not go on
+            from what was recorded; `open`, where nobody answered; `broke off`, where
+            something is wrong with the handler.
         value: Of one that returned, what the client is shown; otherwise in words what
             was raised.
         error: What was raised, unless this was read from a file.
@@ -213,6 +216,25 @@ class Transcript:
             ensure_ascii=False,
             indent=1,
         )
+
+    def save(self, folder: Path, *, mark: str | None = None) -> Path:
+        """Write it to a file in `folder`, and return that.
+
+        Args:
+            folder: Where. It is made.
+            mark: What tells its name from those of others about the same; by default a
+                digest of it all.
+        """
+        text = self.dumps()
+        if mark is None:
+            # A lone surrogate becomes \\udc80, here as in the file: JSON for it.
+            data = text.encode("utf-8", "backslashreplace")
+            mark = hashlib.sha256(data).hexdigest()
+        name = re.sub(r"[^A-Za-z0-9_.-]+", "-", self.target).strip("-.") or "call"
+        folder.mkdir(parents=True, exist_ok=True)
+        file = folder / f"{name[:60]}-{mark[:12]}.json"
+        file.write_text(text, encoding="utf-8", errors="backslashreplace")
+        return file
 
     @classmethod
     def loads(cls, text: str) -> Transcript:

@@ -13,6 +13,7 @@ import os
 import secrets
 from typing import Final
 
+from ..errors import KeysError
 from ..server import Server
 from ..state import Keys, make_key
 
@@ -31,9 +32,15 @@ def ensure_keys(app: Server, *, is_alone: bool) -> None:
         is_alone: Whether no other process serves it: then a random key does.
 
     Raises:
-        KeysError: The variable holds something that is no key.
+        KeysError: The variable holds something that is no key; or the server has keys
+            that are for tests.
     """
     if app.keys is not None:
+        if not app.keys.protects:
+            raise KeysError(
+                f"{app.keys!r} is for tests: anybody could write a state of their own."
+                " Make a key with `effectmcp keygen`"
+            )
         return
     texts = [text.strip() for text in os.environ.get(VARIABLE, "").split(",")]
     if any(texts):

@@ -19,7 +19,6 @@ process in this way, and its successor takes them up.
 
 from __future__ import annotations
 
-import importlib
 import json
 import logging
 import socket
@@ -34,6 +33,7 @@ import trio
 
 from ..errors import KeysError, UsageError
 from ..server import Server
+from ..server.target import load_app
 from .http import Limits, run, until_signalled
 from .keys import VARIABLE, ensure_keys
 from .web import Site
@@ -130,20 +130,13 @@ def _check(target: str, n: int, site: Site | None) -> None:
             "authenticate= cannot be handed to another process; start processes of your"
             " own that call http.run(app, is_alone=False)"
         )
-    app = _load(target)
+    app = load_app(target)
     ensure_keys(app, is_alone=False)
     if app.keys is None:
         raise KeysError(
             f"{VARIABLE} is not set, and {target} has no keys: what one process seals, no"
             " other could open. Make a key with `effectmcp keygen`"
         )
-
-
-def _load(target: str) -> Server:
-    # By name, because the command line is built on this and not the other way round.
-    found = importlib.import_module("effectmcp.cli.target").load_app(target)
-    assert isinstance(found, Server)
-    return found
 
 
 def _plain(value: Any, but: str = "") -> dict[str, Any] | None:
@@ -316,7 +309,7 @@ def main(argv: Sequence[str]) -> None:
     logging.basicConfig(
         level=logging.INFO, format="%(levelname)s %(name)s[%(process)d]: %(message)s"
     )
-    trio.run(_work, _load(options["target"]), options)
+    trio.run(_work, load_app(options["target"]), options)
 
 
 async def _work(app: Server, options: Mapping[str, Any]) -> None:

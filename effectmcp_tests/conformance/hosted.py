@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from effectmcp.cli.target import load_app
+from effectmcp.server.target import load_app
 from effectmcp.transports.asgi import application
 
 __all__ = ["asgi"]

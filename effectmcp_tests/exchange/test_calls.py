@@ -848,19 +848,31 @@ def test_events_of_two_rounds() -> None:
     assert began == RoundBegan(
         method="tools/call",
         target="tool",
+        arguments={},
+        capabilities=began.capabilities,
         flow_id=flow_id,
         trace="00-4bf9-00f0-01",
         first_trace="00-4bf9-00f0-01",
         is_first=True,
     )
+    assert "elicitation" in began.capabilities
+    assert isinstance(ended, RoundEnded)
+    assert ended.journal is not None
+    assert [one.place for one in ended.journal.asked.values()] == ["user_name"]
     assert ended == RoundEnded(
         flow_id=flow_id,
         outcome="asked",
         asked=1,
         state_size=len(asked["requestState"]),
+        journal=ended.journal,
     )
     assert began_again == attrs.evolve(began, trace=None, is_first=False)
-    assert ended_again == RoundEnded(flow_id=flow_id, outcome="returned")
+    assert isinstance(ended_again, RoundEnded)
+    assert ended_again.journal is not None
+    assert [one.tag for one in ended_again.journal.entries] == ["accepted"]
+    assert ended_again == RoundEnded(
+        flow_id=flow_id, outcome="returned", journal=ended_again.journal
+    )
 
 
 def test_events_of_a_handler_that_raises() -> None:

@@ -10,6 +10,8 @@ def test_events_are_values() -> None:
     began = RoundBegan(
         method="tools/call",
         target="order",
+        arguments={"title": "Dune"},
+        capabilities={},
         flow_id="00",
         trace=None,
         first_trace=None,

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from effectmcp import SchemaError, UsageError
-from effectmcp.cli.target import load_app
+from effectmcp.server.target import load_app
 
 SHOP = """\
 from effectmcp import Server

@@ -11,7 +11,7 @@ from typing import Any
 
 from ..engine.misuse import traced
 from ..errors import UsageError
-from ..server import Server
+from .app import Server
 
 __all__ = ["load_app"]
 

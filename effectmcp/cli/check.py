@@ -1,0 +1,62 @@
+"""`effectmcp check module:app`: find what is wrong with its handlers."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from ..errors import UsageError
+from ..server.target import load_app
+
+__all__ = ["add"]
+
+
+def add(parsers: Any) -> None:
+    """Add the subcommand."""
+    parser = parsers.add_parser(
+        "check",
+        help="find what is wrong with handlers",
+        description="Have conversations with the handlers of a server, and find what is"
+        " wrong with them. No step is performed. Exits with 1 if something is found.",
+    )
+    parser.add_argument("target", help="module:app, or path/file.py:app")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="only these handlers")
+    parser.add_argument(
+        "--conversations",
+        type=int,
+        default=100,
+        metavar="N",
+        help="how many to have with each handler (100)",
+    )
+    parser.add_argument(
+        "--save",
+        type=Path,
+        metavar="FOLDER",
+        help="write the conversations that show something there, as transcripts",
+    )
+    parser.set_defaults(run=_run)
+
+
+def _run(options: argparse.Namespace) -> int:
+    try:
+        from ..testing.checking import examine
+    except ModuleNotFoundError as exc:
+        if exc.name != "hypothesis":
+            raise
+        raise UsageError(
+            "check draws conversations with hypothesis, which is not installed: pip"
+            " install 'effectmcp[testing]'"
+        ) from None
+    if options.conversations < 1:
+        raise UsageError("--conversations: give 1 or more")
+    app = load_app(options.target)
+    checked = examine(
+        app, conversations=options.conversations, only=options.names or None
+    )
+    print(checked)
+    if options.save is not None:
+        for finding in checked.findings:
+            if finding.transcript is not None:
+                print(f"saved as {finding.transcript.save(options.save)}")
+    return 1 if checked.findings else 0

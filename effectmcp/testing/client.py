@@ -1,0 +1,215 @@
+"""A client in memory: whole messages to a server in this process, and back.
+
+    client = MemoryClient(app, {"Who is it for?": "Ann", "Deliver": Declined()})
+    assert client.call_tool("order", title="Dune").is_error
+
+Everything that a request goes through on a server it goes through here, HTTP apart: what
+is refused is refused, and what is sealed is sealed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeAlias
+
+from attrs import frozen
+
+from ..canonical import JSON
+from ..drivers.sync import handle
+from ..errors import Declined, Dismissed, ProtocolError, UsageError
+from ..exchange.commands import Peer
+from ..protocol.meta import CLIENT_CAPABILITIES, CLIENT_INFO, PROTOCOL_VERSION, VERSIONS
+from ..server import Server
+from ..state import Keys, make_key
+from .values import plain
+
+__all__ = ["Answers", "MemoryClient", "Result"]
+
+#: What comes back for a question, by what its message begins with: the content of a
+#: form, or the value of its only field; `Declined()`, `Dismissed()`; `None` for nothing.
+#: Or a function that is given the whole request and returns the whole response.
+Answers: TypeAlias = (
+    Mapping[str, Any] | Callable[[Mapping[str, JSON]], Mapping[str, JSON] | None]
+)
+
+ALL_CAPABILITIES: Final[Mapping[str, JSON]] = {
+    "elicitation": {"form": {}, "url": {}},
+    "sampling": {"tools": {}},
+    "roots": {},
+}
+#: No conversation of a test is longer.
+_MOST_ROUNDS: Final = 100
+
+
+@frozen
+class Result:
+    """What a request came to.
+
+    Attributes:
+        fields: The result, as the protocol has it.
+        rounds: How many requests it took.
+        told: The notifications that came meanwhile.
+    """
+
+    fields: Mapping[str, JSON]
+    rounds: int
+    told: tuple[Mapping[str, JSON], ...] = ()
+
+    @property
+    def is_error(self) -> bool:
+        """Whether a tool says that it failed."""
+        return bool(self.fields.get("isError"))
+
+    @property
+    def structured(self) -> JSON:
+        """A tool's `structuredContent`."""
+        return self.fields.get("structuredContent")
+
+    @property
+    def text(self) -> str:
+        """All texts in it."""
+        blocks: list[Any] = [
+            *self.fields.get("content", ()),
+            *(one["content"] for one in self.fields.get("messages", ())),
+            *self.fields.get("contents", ()),
+        ]
+        return "\n".join(one["text"] for one in blocks if "text" in one)
+
+
+class MemoryClient:
+    """A client of a server in this process.
+
+    Args:
+        app: The server; give it a lifespan with `drivers.sync.running`. Without keys it
+            gets random ones.
+        answers: What comes back for its questions.
+        capabilities: What the client can be asked.
+        principal: Who asks.
+    """
+
+    def __init__(
+        self,
+        app: Server,
+        answers: Answers | None = None,
+        *,
+        capabilities: Mapping[str, JSON] = ALL_CAPABILITIES,
+        principal: str | None = None,
+    ) -> None:
+        if app.keys is None:
+            app.keys = Keys(make_key(secrets.token_bytes(32)))
+        self.app = app
+        self.answers: Answers = {} if answers is None else answers
+        self._peer = Peer(principal=principal)
+        self._meta = {
+            PROTOCOL_VERSION: VERSIONS[0],
+            CLIENT_INFO: {"name": "MemoryClient", "version": "1"},
+            CLIENT_CAPABILITIES: dict(capabilities),
+        }
+        self._id = 0
+
+    def call_tool(self, name: str, /, **arguments: JSON) -> Result:
+        """Call a tool, and answer what it asks.
+
+        Raises:
+            ProtocolError: The server answers with an error.
+        """
+        return self.ask("tools/call", name=name, arguments=arguments)
+
+    def get_prompt(self, name: str, /, **arguments: str) -> Result:
+        """Get a prompt, and answer what it asks; see `call_tool`."""
+        return self.ask("prompts/get", name=name, arguments=arguments)
+
+    def read_resource(self, uri: str) -> Result:
+        """Read a resource, and answer what it asks; see `call_tool`."""
+        return self.ask("resources/read", uri=uri)
+
+    def ask(self, method: str, **params: JSON) -> Result:
+        """Send a request of any method, and answer what is asked.
+
+        Raises:
+            ProtocolError: The server answers with an error.
+        """
+        told: list[Mapping[str, JSON]] = []
+        more: dict[str, JSON] = {}
+        for number in range(1, _MOST_ROUNDS + 1):
+            result = self.send(method, told.append, **params, **more)
+            if result["resultType"] != "input_required":
+                return Result(result, number, tuple(told))
+            more = {"inputResponses": self._answered(result)}
+            if "requestState" in result:
+                more["requestState"] = result["requestState"]
+        raise UsageError(f"{method} asks in more than {_MOST_ROUNDS} rounds")
+
+    def send(
+        self,
+        method: str,
+        hear: Callable[[Mapping[str, JSON]], None] = lambda message: None,
+        **params: JSON,
+    ) -> dict[str, JSON]:
+        """Send one request, and return its result, be it an interim one.
+
+        Args:
+            method: The method.
+            hear: Called with each notification.
+            **params: Its parameters; `_meta` is added.
+
+        Raises:
+            ProtocolError: The server answers with an error.
+        """
+        self._id += 1
+        meta = {"progressToken": self._id, **self._meta}
+        message = {
+            "jsonrpc": "2.0",
+            "id": self._id,
+            "method": method,
+            "params": {**params, "_meta": meta},
+        }
+        reply = handle(
+            self.app, message, self._peer, send=hear, run_async=asyncio.run
+        ).message
+        assert reply is not None
+        if "error" in reply:
+            error = reply["error"]
+            raise ProtocolError(error["code"], error["message"], error.get("data"))
+        result: dict[str, JSON] = reply["result"]
+        return result
+
+    def _answered(self, result: Mapping[str, JSON]) -> dict[str, JSON]:
+        found = {
+            key: self._answer(request)
+            for key, request in result["inputRequests"].items()
+        }
+        return {key: one for key, one in found.items() if one is not None}
+
+    def _answer(self, request: Mapping[str, Any]) -> Mapping[str, JSON] | None:
+        if not isinstance(self.answers, Mapping):
+            return self.answers(request)
+        params = request.get("params", {})
+        message = params.get("message", request["method"])
+        for begin, answer in self.answers.items():
+            if message.startswith(begin):
+                return _written(answer, params)
+        raise UsageError(f"no answer is given for {message!r}")
+
+
+def _written(answer: Any, params: Mapping[str, Any]) -> Mapping[str, JSON] | None:
+    match answer:
+        case None:
+            return None
+        case Declined():
+            return {"action": "decline"}
+        case Dismissed():
+            return {"action": "cancel"}
+        case Mapping():
+            if "action" in answer or "mode" not in params:
+                return answer  # a whole response
+            return {"action": "accept", "content": dict(answer)}
+        case _:
+            fields = params.get("requestedSchema", {}).get("properties", {})
+            if not fields:
+                # A Confirm has no field; False is how to say no.
+                return {"action": "accept" if answer else "decline", "content": {}}
+            (name,) = fields
+            return {"action": "accept", "content": {name: plain(answer)}}

@@ -1,0 +1,160 @@
+"""The pytest plugin: every handler of a server becomes a test.
+
+    pytest --effectmcp examples/bookshop.py:app
+
+A conversation that shows something wrong is saved, and had first in the next run. The
+fixture `effectmcp_client` makes clients in memory.
+
+pytest imports this wherever effectmcp is installed, so it imports nothing before it has
+something to do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from ..server import Server
+    from .client import MemoryClient
+    from .workers import Workers
+
+__all__: list[str] = []
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the options."""
+    group = parser.getgroup("effectmcp")
+    group.addoption(
+        "--effectmcp",
+        action="append",
+        default=[],
+        metavar="TARGET",
+        help="check every handler of this server: module:app, or path/file.py:app"
+        " (repeatable)",
+    )
+    group.addoption(
+        "--effectmcp-conversations",
+        type=int,
+        default=100,
+        metavar="N",
+        help="how many conversations to have with each handler (100)",
+    )
+    parser.addini(
+        "effectmcp_transcripts",
+        "the folder for conversations that showed something wrong (.effectmcp)",
+        default=".effectmcp",
+    )
+
+
+def pytest_collection_modifyitems(
+    session: pytest.Session, config: pytest.Config, items: list[pytest.Item]
+) -> None:
+    """Add a test for each handler."""
+    for target in config.getoption("effectmcp"):
+        from ..errors import EffectMCPError
+        from ..server.target import load_app
+        from .subjects import subjects_of
+
+        try:
+            app = load_app(target)
+        except EffectMCPError as exc:
+            raise pytest.UsageError(f"--effectmcp {target}: {exc}") from None
+        items += [
+            HandlerItem.from_parent(
+                session,
+                name=subject.name,
+                nodeid=f"{target}::{subject.name}",
+                app=app,
+            )
+            for subject in subjects_of(app)
+        ]
+
+
+class HandlerItem(pytest.Item):
+    """The test of one handler."""
+
+    def __init__(self, *, app: Server, **options: Any) -> None:
+        super().__init__(**options)
+        self._app = app
+
+    def runtest(self) -> None:
+        """Check it."""
+        from .checking import CheckError, check
+        from .transcripts import TranscriptError, read_transcripts
+
+        folder = self._folder
+        again = []
+        if folder.is_dir():
+            try:
+                again = [one for _, one in read_transcripts(folder)]
+            except TranscriptError as exc:
+                # Of another version, or somebody else's: not what is tested here.
+                self.warn(pytest.PytestWarning(str(exc)))
+        try:
+            check(
+                self._app,
+                conversations=self.config.getoption("effectmcp_conversations"),
+                only=[self.name],
+                again=again,
+                workers=_workers(self.config),
+            )
+        except CheckError as exc:
+            for finding in exc.checked.findings:
+                if finding.transcript is not None:
+                    saved = finding.transcript.save(folder)
+                    self.add_report_section("call", "transcript", str(saved))
+            raise
+
+    @property
+    def _folder(self) -> Path:
+        return self.config.rootpath / str(self.config.getini("effectmcp_transcripts"))
+
+    def repr_failure(
+        self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None
+    ) -> Any:
+        """What was found, and no traceback: it would be ours."""
+        from .checking import CheckError
+
+        if isinstance(excinfo.value, CheckError):
+            return str(excinfo.value)
+        return super().repr_failure(excinfo, style)
+
+    def reportinfo(self) -> tuple[Path, int | None, str]:
+        """Where it is, for reports."""
+        return self.config.rootpath, None, self.nodeid
+
+
+_RUNNING: pytest.StashKey[Workers] = pytest.StashKey()
+
+
+def _workers(config: pytest.Config) -> Workers:
+    """The processes that all handlers share."""
+    from .workers import Workers
+
+    running = config.stash.get(_RUNNING, None)
+    if running is None:
+        running = config.stash[_RUNNING] = Workers()
+        config.add_cleanup(running.close)
+    return running
+
+
+@pytest.fixture
+def effectmcp_client() -> Iterator[Callable[..., MemoryClient]]:
+    """Makes clients in memory: `effectmcp_client(app, {"Who?": "Ann"})`."""
+    from contextlib import ExitStack
+
+    from ..drivers.sync import running
+    from .client import MemoryClient
+
+    with ExitStack() as stack:
+
+        def make(app: Server, *args: Any, **options: Any) -> MemoryClient:
+            if not app.is_running:
+                stack.enter_context(running(app))
+            return MemoryClient(app, *args, **options)
+
+        yield make

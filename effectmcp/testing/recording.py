@@ -1,0 +1,245 @@
+"""Record the conversations of a running server, with their secrets masked.
+
+    Recorder(app, Path("transcripts"))
+
+Whatever a server learned from its steps is masked, by default; what users answered is
+not, and it is theirs: ask them, or mask that, too. A masked value may lead the handler
+elsewhere, so what is written is not the journal with some texts replaced: the handler is
+run again, with the masked values, and that conversation is written. Nothing is performed
+for it. Where the handler then wants something that it did not want before, there is
+nothing honest to write, and a line of the log says so.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+import attrs
+
+from .. import effects as fx
+from ..canonical import JSON, dumps
+from ..effects import Accepted, Effect, InputRequest
+from ..engine import RETRY, Answer, Done, Entry, Failure, Journal, Question, Want
+from ..engine import Asked as AskedStop
+from ..engine.failures import failure_from
+from ..engine.kinds import KINDS, options_of, steps_in
+from ..errors import ClientFailed, Declined, Dismissed
+from ..protocol.modern import supporter
+from ..server import Event, Prompt, RoundBegan, RoundEnded, Server
+from ..server.features import Template
+from ..server.handlers import values_of_texts
+from .subjects import Subject, subjects_of
+from .talks import Talk, Unscripted, Way, answers_of
+from .transcripts import Asked, Ending, Round, Transcript
+from .words import shown
+
+__all__ = ["Mask", "Recorder", "mask_private", "recorded"]
+
+logger = logging.getLogger("effectmcp.testing")
+
+#: Given an effect and what came of it, as a journal has it: what to write instead.
+Mask: TypeAlias = Callable[[Effect[Any], JSON], JSON]
+
+MASKED: Final = "***"
+
+
+def mask_private(effect: Effect[Any], value: JSON) -> JSON:
+    """Mask the texts in what steps gave, unless they are public, and who called."""
+    steps = steps_in(effect)
+    if isinstance(effect, fx.Caller) or not all(step.options.public for step in steps):
+        return _masked(value)
+    return value
+
+
+def _masked(value: JSON) -> JSON:
+    match value:
+        case str():
+            return MASKED
+        case list():
+            return [_masked(one) for one in value]
+        case dict():
+            return {key: _masked(one) for key, one in value.items()}
+        case _:
+            return value
+
+
+class Recorder:
+    """An observer that writes a transcript of each conversation into a folder.
+
+    It is written anew after each round, so a conversation that nobody finished is there
+    as well; and by whichever replica had the last round.
+
+    Args:
+        app: The server, which it observes from now on.
+        folder: Where to write.
+        mask: What to write instead of what came of an effect.
+    """
+
+    def __init__(
+        self, app: Server, folder: Path | str, *, mask: Mask = mask_private
+    ) -> None:
+        self._app = app
+        self._folder = Path(folder)
+        self._mask = mask
+        self._begun: dict[str, RoundBegan] = {}
+        app.observers = (*app.observers, self)
+
+    def __call__(self, event: Event) -> None:
+        """Hear of an event."""
+        match event:
+            case RoundBegan():
+                self._begun[event.flow_id] = event
+            case RoundEnded():
+                began = self._begun.pop(event.flow_id, None)
+                if began is not None and event.journal is not None:
+                    self._record(began, event.journal)
+            case _:
+                pass
+
+    def _record(self, began: RoundBegan, journal: Journal) -> None:
+        found = _found(self._app, began)
+        if found is None:
+            return  # it is not offered any more
+        subject, arguments = found
+        supports = supporter(began.capabilities)
+        try:
+            transcript = recorded(
+                subject,
+                arguments,
+                bytes.fromhex(began.flow_id),
+                journal,
+                lacks=frozenset(one.__name__ for one in _ASKING if not supports(one)),
+                mask=self._mask,
+            )
+        except Exception as exc:
+            logger.warning("%s is not recorded: %s", began.target, exc)
+        else:
+            transcript.save(self._folder, mark=began.flow_id)
+
+
+def _found(app: Server, began: RoundBegan) -> tuple[Subject, JSON] | None:
+    """What was called, and its arguments as JSON."""
+    for subject in subjects_of(app):
+        if subject.method != began.method:
+            continue
+        feature = subject.feature
+        if isinstance(feature, Template):
+            texts = feature.template.match(began.target)
+            if texts is not None:
+                return subject, values_of_texts(feature.handler, texts)
+        elif subject.target == began.target:
+            if isinstance(feature, Prompt):
+                return subject, values_of_texts(feature.handler, began.arguments)
+            return subject, began.arguments or {}
+    return None
+
+
+_ASKING: Final = (fx.Elicit, fx.Confirm, fx.ElicitUrl, fx.Sample, fx.ListRoots)
+
+
+#: Nothing is sealed, so nothing can be too large.
+_WAY: Final = Way(
+    "from a journal",
+    attrs.evolve(RETRY, policy="strict", rounds=None, state_rounds=None),
+)
+
+
+def recorded(
+    subject: Subject,
+    arguments: JSON,
+    flow_id: bytes,
+    journal: Journal,
+    *,
+    lacks: frozenset[str] = frozenset(),
+    mask: Mask = mask_private,
+) -> Transcript:
+    """The conversation that a journal tells of, masked.
+
+    Raises:
+        Unscripted: With masked values the handler wants something else.
+        DivergenceError: The same.
+    """
+    if journal.generation:
+        raise Unscripted("what was before a Restart, which is not in the journal", None)
+    partner = _Journaled(journal, lacks, mask)
+    going = Talk(subject, arguments, partner, _WAY, flow_id=flow_id)
+    rounds: list[Round] = []
+    carried = Journal()
+    asked: tuple[Asked, ...] = ()
+    while True:
+        played = going.round(carried, answers_of(asked))
+        if not isinstance(played.stop, AskedStop):
+            rounds.append(Round(played.performed, (), played.journal))
+            return going.transcript(rounds, going.ending(played.stop))
+        assert played.journal is not None
+        carried, asked = played.journal, going.ask(played.stop)
+        rounds.append(Round(played.performed, asked, carried))
+        if not answers_of(asked) and asked:
+            return going.transcript(rounds, Ending("open", None))
+
+
+class _Journaled:
+    """The partner whom a journal tells of."""
+
+    def __init__(self, journal: Journal, lacks: frozenset[str], mask: Mask) -> None:
+        self.lacks = lacks
+        self._entries = dict(_places(journal.entries, ""))
+        self._mask = mask
+
+    def answer(self, question: Question) -> Answer | None:
+        """What was answered, however often it was asked."""
+        place, _, _ = question.key.partition("~")
+        entry = self._entries.get(place)
+        if entry is None:
+            return None
+        match entry.tag:
+            case "accepted":
+                value = self._mask(question.effect, entry.value)
+                return Accepted(_sent(question.effect, value))
+            case "declined":
+                return Declined()
+            case "dismissed":
+                return Dismissed()
+            case "refused":
+                return ClientFailed(*entry.value)
+            case _:
+                return Accepted("nonsense")  # until it is given up
+
+    def perform(self, key: str, want: Want) -> Done | Failure:
+        """What came of it."""
+        entry = self._entries.get(key.partition(":")[2])
+        if entry is None:
+            raise Unscripted(shown(want.effect), None)
+        payload = dumps(self._mask(want.effect, entry.value))
+        if entry.tag in ("failed", "refailed"):
+            return Failure(failure_from(payload, options_of(want.effect)))
+        return Done(KINDS[type(want.effect)].read(want.effect, payload))
+
+
+def _places(entries: tuple[Entry, ...], path: str) -> Iterator[tuple[str, Entry]]:
+    for entry in entries:
+        yield path + entry.key, entry
+        for place, branch in enumerate(entry.branches):
+            yield from _places(branch, f"{path}{entry.key}/{place}/")
+
+
+def _sent(question: InputRequest[Any], value: Any) -> JSON:
+    """What a client sends, of what a journal keeps of it."""
+    match question:
+        case fx.Sample():
+            sent = {"role": "assistant", "content": value["content"]}
+            sent["model"] = value["model"]
+            if value["stop"] is not None:
+                sent["stopReason"] = value["stop"]
+            return sent
+        case fx.ListRoots():
+            return {"roots": [_root(*one) for one in value]}
+        case _:
+            return value
+
+
+def _root(uri: str, name: str | None) -> JSON:
+    return {"uri": uri} if name is None else {"uri": uri, "name": name}
