@@ -26,7 +26,14 @@ from ..lowlevel import InputRequired, given_parameter, make_flow, without
 from ..schema import Arguments, RawSchema, input_of
 from ..schema.functions import read_signature
 
-__all__ = ["Handler", "Kind", "RawArguments", "make_handler", "read_texts"]
+__all__ = [
+    "Handler",
+    "Kind",
+    "RawArguments",
+    "make_handler",
+    "read_texts",
+    "values_of_texts",
+]
 
 Kind: TypeAlias = Literal["flow", "plain", "async"]
 

@@ -32,7 +32,7 @@ from hypothesis import strategies as st
 from hypothesis.errors import HypothesisException
 
 from ..canonical import dumps
-from ..effects import DEFAULT_OPTIONS, StepFunction
+from ..effects import StepFunction, StepOptions
 from ..engine import UnperformedEffectWarning
 from ..engine.failures import failure_from
 from ..errors import (
@@ -60,7 +60,7 @@ from .transcripts import Transcript
 from .words import place_of, shown
 from .workers import WorkerError, Workers
 
-__all__ = ["CheckError", "Checked", "Finding", "check"]
+__all__ = ["CheckError", "Checked", "Finding", "check", "examine"]
 
 
 @frozen
@@ -693,7 +693,7 @@ def _is_of_a_step(error: BaseException, transcript: Transcript) -> bool:
     for each in transcript.rounds:
         for one in each.performed:
             if one.tag in ("failed", "refailed"):
-                raised = failure_from(dumps(one.payload), DEFAULT_OPTIONS)
+                raised = failure_from(dumps(one.payload), StepOptions())
                 if str(error) in (str(raised), getattr(raised, "message", None)):
                     return True
     return False

@@ -34,10 +34,9 @@ from .chance import FLOW_ID, Chance
 from .strategies import answers_for, arguments_of
 from .subjects import Subject, subject_of
 from .talks import WAYS, Around, Broken, Played, Talk, Way, answers_of, sealed
-from .transcripts import Asked as AskedQuestion
-from .transcripts import Ending, Round, Transcript
+from .transcripts import Ending, Round, Said, Transcript
 
-__all__ = ["Options", "Unsteady", "conversation", "converse"]
+__all__ = ["Drawn", "Options", "Unsteady", "conversation", "converse"]
 
 Draw: TypeAlias = Callable[[st.SearchStrategy[Any]], Any]
 Strategy: TypeAlias = st.SearchStrategy[Any]
@@ -295,7 +294,7 @@ def converse(
         raise Broken(talk.so_far(rounds, exc)) from exc
 
 
-def _early(draw: Draw, talk: Talk, options: Options) -> tuple[AskedQuestion, ...]:
+def _early(draw: Draw, talk: Talk, options: Options) -> tuple[Said, ...]:
     """Sometimes a client knows what it will be asked, and answers with its call."""
     if not options.trouble or draw(_ROLL) < 19:
         return ()
@@ -322,9 +321,9 @@ def _round(
     draw: Draw,
     talk: Talk,
     journal: Journal,
-    asked: tuple[AskedQuestion, ...],
+    asked: tuple[Said, ...],
     options: Options,
-) -> tuple[Played, tuple[AskedQuestion, ...]]:
+) -> tuple[Played, tuple[Said, ...]]:
     """One request, and whatever else happens to it."""
     partner = talk.partner
     assert isinstance(partner, Drawn)

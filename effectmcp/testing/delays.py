@@ -18,7 +18,7 @@ from ..effects import Checkpoint, ClientSupports, Effect, Elicit, Gather
 from ..engine import Answer, Done, Failure, Question, Want
 from .subjects import Subject
 from .talks import WAYS, Broken, Recorded, talk
-from .transcripts import Asked, Performed, Transcript
+from .transcripts import Performed, Said, Transcript
 from .words import shown
 
 __all__ = ["Late", "late_branches"]
@@ -62,7 +62,7 @@ def late_branches(subject: Subject, transcript: Transcript) -> Late | None:
     """Have a conversation again, with delays; what a branch wants must be the same."""
     before: dict[str, tuple[str, str | None]] = {}
     for each in transcript.rounds:
-        wanted: list[Asked | Performed] = [*each.performed, *each.asked]
+        wanted: list[Said | Performed] = [*each.performed, *each.asked]
         for one in wanted:
             if "/" in one.key:
                 before.setdefault(one.key, (one.what, one.where))

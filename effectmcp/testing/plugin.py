@@ -22,7 +22,12 @@ if TYPE_CHECKING:
     from .client import MemoryClient
     from .workers import Workers
 
-__all__: list[str] = []
+__all__ = [
+    "HandlerItem",
+    "effectmcp_client",
+    "pytest_addoption",
+    "pytest_collection_modifyitems",
+]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -22,8 +22,7 @@ import attrs
 from .. import effects as fx
 from ..canonical import JSON, dumps
 from ..effects import Accepted, Effect, InputRequest
-from ..engine import RETRY, Answer, Done, Entry, Failure, Journal, Question, Want
-from ..engine import Asked as AskedStop
+from ..engine import RETRY, Answer, Asked, Done, Entry, Failure, Journal, Question, Want
 from ..engine.failures import failure_from
 from ..engine.kinds import KINDS, options_of, steps_in
 from ..errors import ClientFailed, Declined, Dismissed
@@ -33,7 +32,7 @@ from ..server.features import Template
 from ..server.handlers import values_of_texts
 from .subjects import Subject, subjects_of
 from .talks import Talk, Unscripted, Way, answers_of
-from .transcripts import Asked, Ending, Round, Transcript
+from .transcripts import Ending, Round, Said, Transcript
 from .words import shown
 
 __all__ = ["Mask", "Recorder", "mask_private", "recorded"]
@@ -168,10 +167,10 @@ def recorded(
     going = Talk(subject, arguments, partner, _WAY, flow_id=flow_id)
     rounds: list[Round] = []
     carried = Journal()
-    asked: tuple[Asked, ...] = ()
+    asked: tuple[Said, ...] = ()
     while True:
         played = going.round(carried, answers_of(asked))
-        if not isinstance(played.stop, AskedStop):
+        if not isinstance(played.stop, Asked):
             rounds.append(Round(played.performed, (), played.journal))
             return going.transcript(rounds, going.ending(played.stop))
         assert played.journal is not None

@@ -28,6 +28,7 @@ from ..engine import (
     SCRIPT,
     TASK,
     Answer,
+    Asked,
     Done,
     Entry,
     Failure,
@@ -41,17 +42,17 @@ from ..engine import (
     Stop,
     Want,
 )
-from ..engine import Asked as AskedStop
 from ..engine.failures import failure_from
 from ..engine.kinds import KINDS, options_of, record_error, record_value
 from ..engine.turn import GRAVEYARD
 from ..state import Call, Claims, Keys, Sealer, make_key
 from .subjects import Subject
-from .transcripts import Asked, Ending, Performed, Round, Transcript
+from .transcripts import Ending, Performed, Round, Said, Transcript
 from .words import shown
 
 __all__ = [
     "WAYS",
+    "Around",
     "Broken",
     "Buried",
     "Partner",
@@ -61,6 +62,7 @@ __all__ = [
     "Unscripted",
     "Way",
     "answers_of",
+    "sealed",
     "talk",
 ]
 
@@ -166,7 +168,7 @@ class Played:
         salvaged: What a salvage said, where the handler was edited.
     """
 
-    stop: AskedStop | Returned | Raised
+    stop: Asked | Returned | Raised
     journal: Journal | None
     performed: tuple[Performed, ...]
     salvaged: tuple[str, ...] = ()
@@ -201,7 +203,7 @@ class Talk:
         self.flow_id = flow_id
         self._around = around
         self._live: Run | None = None
-        self._early: tuple[Asked, ...] = ()
+        self._early: tuple[Said, ...] = ()
         self._performed: list[Performed] = []
 
     def round(self, journal: Journal, answers: Mapping[str, Answer]) -> Played:
@@ -265,9 +267,9 @@ class Talk:
         with self._around():
             return run.performed(outcomes)
 
-    def _played(self, run: Run, stop: AskedStop | Returned | Raised) -> Played:
+    def _played(self, run: Run, stop: Asked | Returned | Raised) -> Played:
         performed, salvaged = tuple(self._performed), tuple(map(str, run.salvaged))
-        if not isinstance(stop, AskedStop):
+        if not isinstance(stop, Asked):
             journal = None if run.is_over_limit else run.journal
             return Played(stop, journal, performed, salvaged)
         if self.way.resumes:
@@ -282,10 +284,10 @@ class Talk:
             raise Buried(where)
         return journal
 
-    def ask(self, stop: AskedStop) -> tuple[Asked, ...]:
+    def ask(self, stop: Asked) -> tuple[Said, ...]:
         """Ask the partner."""
         return tuple(
-            Asked(one.key, shown(one.effect), one.where, self.partner.answer(one))
+            Said(one.key, shown(one.effect), one.where, self.partner.answer(one))
             for one in stop.questions
         )
 
@@ -300,7 +302,7 @@ class Talk:
         error = stop.error
         return Ending("raised", f"{type(error).__name__}: {error}", error)
 
-    def begin_early(self, asked: tuple[Asked, ...]) -> None:
+    def begin_early(self, asked: tuple[Said, ...]) -> None:
         """Have it begin with answers to what was not asked yet."""
         self._early = asked
 
@@ -342,7 +344,7 @@ def _recorded(want: Want, outcome: Done | Failure) -> tuple[str, bytes]:
     return record_error(want.effect, kind, outcome.error)
 
 
-def answers_of(asked: Iterable[Asked]) -> dict[str, Answer]:
+def answers_of(asked: Iterable[Said]) -> dict[str, Answer]:
     """What came back, by wire key."""
     return {one.key: one.answer for one in asked if one.answer is not None}
 
@@ -386,7 +388,7 @@ def sealed(journal: Journal, talk: Talk) -> Journal:
     return _SEALER.open(token, call, now=_NOW).journal
 
 
-def stored(journal: Journal, talk: Talk) -> Journal:
+def _stored(journal: Journal, talk: Talk) -> Journal:
     """A journal that lay in a store."""
     return Journal.loads(journal.dumps())
 
@@ -400,7 +402,7 @@ def _strict(rules: Rules) -> Rules:
 WAYS: Final = (
     Way("by retry", attrs.evolve(_strict(RETRY), development=True), carry=sealed),
     Way("live", _strict(LIVE), resumes=True),
-    Way("in a task", _strict(TASK), carry=stored, stores=True),
+    Way("in a task", _strict(TASK), carry=_stored, stores=True),
     Way("in process", _strict(SCRIPT)),
 )
 
@@ -412,7 +414,7 @@ def talk(
     way: Way = WAYS[0],
     *,
     flow_id: bytes,
-    early: tuple[Asked, ...] = (),
+    early: tuple[Said, ...] = (),
     around: Around = nullcontext,
 ) -> Transcript:
     """Carry a whole conversation through.
@@ -431,7 +433,7 @@ def talk(
     try:
         while True:
             played = going.round(journal, answers_of(asked))
-            if not isinstance(played.stop, AskedStop):
+            if not isinstance(played.stop, Asked):
                 rounds.append(Round(played.performed, (), played.journal))
                 return going.transcript(rounds, going.ending(played.stop))
             assert played.journal is not None

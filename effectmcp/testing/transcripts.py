@@ -25,10 +25,10 @@ from ..errors import ClientFailed, Declined, Dismissed, EffectMCPError
 from ..forms import Unfit
 
 __all__ = [
-    "Asked",
     "Ending",
     "Performed",
     "Round",
+    "Said",
     "Transcript",
     "TranscriptError",
     "read_transcripts",
@@ -65,8 +65,8 @@ class Performed:
 
 
 @frozen
-class Asked:
-    """A question that was asked.
+class Said:
+    """A question, and what was said to it.
 
     Attributes:
         key: Its wire key.
@@ -111,7 +111,7 @@ class Round:
     """
 
     performed: tuple[Performed, ...]
-    asked: tuple[Asked, ...]
+    asked: tuple[Said, ...]
     journal: Journal | None
 
 
@@ -156,7 +156,7 @@ class Transcript:
     arguments: JSON
     flow_id: bytes = field(repr=False)
     lacks: frozenset[str]
-    early: tuple[Asked, ...]
+    early: tuple[Said, ...]
     rounds: tuple[Round, ...]
     ending: Ending
 
@@ -258,13 +258,13 @@ def _arguments(arguments: JSON) -> str:
     return ", ".join(f"{name}={_said(value)}" for name, value in arguments.items())
 
 
-def _asked_to(one: Asked) -> JSON:
+def _asked_to(one: Said) -> JSON:
     return [one.key, one.what, one.where, _written(one.answer)]
 
 
-def _asked_from(written: JSON) -> Asked:
+def _asked_from(written: JSON) -> Said:
     key, what, where, answer = written
-    return Asked(key, what, where, _read(answer))
+    return Said(key, what, where, _read(answer))
 
 
 def _written(answer: Answer | None) -> JSON:
