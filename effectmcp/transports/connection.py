@@ -1,4 +1,4 @@
-"""One connection of Streamable HTTP, on trio and h11.
+"""One connection of Streamable HTTP, on trio.
 
 It is one task. It reads a head, asks `web.admit`, reads the body, begins the exchange,
 and most rounds end right there: the answer is one JSON object. Only when the exchange has
@@ -17,8 +17,9 @@ that a client could drag out. What the client was doing when it fires says what 
     sending a head or a body            408, close
     reading what it asked for           cut it off
 
-Memory is bounded by what h11 keeps of a head, by `Site.max_body`, and by writing no
-event before the one in front of it is with the kernel.
+What the bytes mean is known to `wires`, which has one for each request. Memory is
+bounded by what a wire keeps of a head, by `Site.max_body`, and by writing no event before
+the one in front of it is with the kernel.
 """
 
 from __future__ import annotations
@@ -26,12 +27,10 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from email.utils import formatdate
-from http import HTTPStatus
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal
 
-import h11
 import trio
 from attrs import field, frozen, validators
 
@@ -41,6 +40,7 @@ from ..errors import ProtocolError
 from ..exchange.commands import Reply
 from ..protocol.jsonrpc import INTERNAL_ERROR, encode, error_message
 from ..server import Server
+from .head import Fields, Request
 from .web import (
     JSON_TYPE,
     KEEP_ALIVE,
@@ -54,21 +54,13 @@ from .web import (
     sse,
     too_large,
 )
+from .wires import Malformed, Plain, Wire, open_wire
 
 __all__ = ["Connection", "Limits", "Shared"]
 
 logger = logging.getLogger("effectmcp.server")
 
 _RECEIVE: Final = 64 * 1024
-
-#: A body in more chunks than this, and of fewer bytes a chunk, is no honest one: each
-#: costs us a hundred times what it costs its sender.
-_FREE_CHUNKS: Final = 4_096
-_CHUNK_BYTES: Final = 256
-
-Fields: TypeAlias = Iterable[tuple[str, str]]
-
-_PHRASES: Final = {one.value: one.phrase.encode() for one in HTTPStatus}
 
 
 @frozen(kw_only=True)
@@ -134,13 +126,13 @@ class Connection:
         self.limits = shared.limits
         self._shared = shared
         self._stream = stream
-        self._http = h11.Connection(
-            h11.SERVER, max_incomplete_event_size=shared.limits.head
-        )
+        #: What the client sent of its next request already.
+        self._rest = bytearray()
+        self._wire: Wire = Plain(self._rest)
         self._scope = trio.CancelScope()
         self._sends: Literal["nothing", "head", "body", "all"] = "nothing"
         self._is_new = True
-        self._is_head = False
+        self._closes = False
         self._bound_to, self._peer = _addresses(stream)
 
     def leave(self) -> None:
@@ -175,7 +167,6 @@ class Connection:
 
     async def _talk(self) -> bool:
         """Returns whether the client may have something left to read."""
-        http = self._http
         try:
             while True:
                 asked = await self._head()
@@ -183,12 +174,13 @@ class Connection:
                     return False
                 if not await self._answer(asked):
                     return False
-                if not http.our_state is http.their_state is h11.DONE:
+                rest = self._wire.rest()
+                if rest is None or self._closes:
                     return True
-                http.start_next_cycle()
-        except h11.RemoteProtocolError as exc:
+                self._rest = rest
+        except Malformed as exc:
             logger.debug("%s sends no HTTP: %r", self._peer, str(exc))
-            return await self._refuse(_malformed(exc.error_status_hint))
+            return await self._refuse(_malformed(exc.status))
 
     async def _time_out(self) -> bool:
         if self._sends in ("head", "body"):
@@ -210,102 +202,79 @@ class Connection:
 
     # ---- in ----
 
-    async def _read(self) -> None:
+    async def _receive(self) -> bytes | bytearray:
         data = await self._stream.receive_some(_RECEIVE)
         if self._scope.cancel_called:
             # Too late by a hair. Nothing may begin whose answer could not be sent.
             await trio.lowlevel.checkpoint_if_cancelled()
-        self._http.receive_data(bytes(data))
+        return data
 
     async def _head(self) -> Head | None:
-        http, limits, idle = self._http, self.limits, self._shared.idle
+        limits, idle = self.limits, self._shared.idle
         self._sends = "nothing"
-        event = http.next_event()
-        if event is h11.NEED_DATA and not http.trailing_data[0]:
+        if not self._rest:
             if self._shared.is_closing:
                 return None
             seconds = limits.head_time if self._is_new else limits.idle
             self._scope.deadline = trio.current_time() + seconds
             idle[self] = None
-            await self._read()
+            self._rest = bytearray(await self._receive())
             idle.pop(self, None)
             self._is_new = False
-            event = http.next_event()
-        if event is h11.NEED_DATA:
+            if not self._rest:
+                return None
+        self._wire = wire = open_wire(
+            self._rest, max_head=limits.head, max_headers=limits.headers
+        )
+        request = wire.head()
+        if request is None:
             self._sends = "head"
             self._scope.deadline = trio.current_time() + limits.head_time
-            while event is h11.NEED_DATA:
-                await self._read()
-                event = http.next_event()
-        if isinstance(event, h11.ConnectionClosed):
-            return None
-        assert isinstance(event, h11.Request)
-        if len(event.headers) > limits.headers:
-            raise h11.RemoteProtocolError("too many headers", error_status_hint=431)
-        asked = _asked(event, self._bound_to, self._peer)
-        names = {name for name, _ in asked.headers}
-        if "content-length" in names and "transfer-encoding" in names:
-            # h11 believes the second. A proxy in front of us may believe the first, and
-            # take for a body what is a request here (RFC 9112, section 6.3).
-            raise h11.RemoteProtocolError("two lengths")
-        return asked
+            while request is None:
+                wire.receive(await self._receive())
+                request = wire.head()
+        return _asked(request, self._bound_to, self._peer)
 
     async def _body(self, headers: Mapping[str, str]) -> bytes:
-        http, limit = self._http, self._shared.site.max_body
+        wire, limit = self._wire, self._shared.site.max_body
         if int(headers.get("content-length", 0)) > limit:
             raise _TooLarge
         self._sends = "body"
-        if http.they_are_waiting_for_100_continue:
-            await self._write(
-                self._encode(h11.InformationalResponse(status_code=100, headers=[]))
-            )
+        invitation = wire.invitation()
+        if invitation:
+            await self._write(invitation)
         parts: list[bytes] = []
-        size = chunks = 0
+        size = 0
         is_waiting = False
         while True:
-            event = http.next_event()
-            if event is h11.NEED_DATA:
+            part = wire.part()
+            if part is None:
                 if not is_waiting:
                     is_waiting = True
                     self._scope.deadline = trio.current_time() + self.limits.body_time
-                await self._read()
-            elif isinstance(event, h11.Data):
-                parts.append(bytes(event.data))
-                size += len(event.data)
-                chunks += event.chunk_start
+                wire.receive(await self._receive())
+            elif part:
+                parts.append(part)
+                size += len(part)
                 if size > limit:
                     raise _TooLarge
-                if chunks > _FREE_CHUNKS + size // _CHUNK_BYTES:
-                    raise h11.RemoteProtocolError("the chunks are too small")
             else:
-                assert isinstance(event, h11.EndOfMessage)
                 self._sends = "all"
                 return parts[0] if len(parts) == 1 else b"".join(parts)
 
-    def _skim(self) -> None:
-        """Skip a body that nobody wants, as far as it is here already."""
-        while isinstance(self._http.next_event(), h11.Data):
-            pass
-
     # ---- out ----
-
-    def _encode(self, event: h11.Event) -> bytes:
-        return self._http.send(event) or b""
 
     async def _write(self, data: bytes) -> None:
         self._scope.deadline = trio.current_time() + self.limits.write
         await self._stream.send_all(data)
 
-    def _open(self, status: int, fields: Fields, *, closes: bool = False) -> bytes:
-        """The head of an answer."""
-        headers = [("Date", self._shared.date()), *fields]
+    def _fields(self, fields: Fields, *, closes: bool = False) -> Fields:
+        """The headers of an answer."""
+        all_fields = [("Date", self._shared.date()), *fields]
         if closes or self._shared.is_closing:
-            headers.append(("Connection", "close"))
-        return self._encode(
-            h11.Response(
-                status_code=status, headers=headers, reason=_PHRASES.get(status, b"")
-            )
-        )
+            self._closes = True
+            all_fields.append(("Connection", "close"))
+        return all_fields
 
     def _response(
         self, status: int, fields: Fields, body: bytes, *, closes: bool = False
@@ -313,14 +282,11 @@ class Connection:
         """A whole answer."""
         if status != 204:
             fields = (*fields, ("Content-Length", str(len(body))))
-        data = self._open(status, fields, closes=closes)
-        if body and not self._is_head:
-            data += self._encode(h11.Data(data=body))
-        return data + self._encode(h11.EndOfMessage())
+        return self._wire.answer(status, self._fields(fields, closes=closes), body)
 
     async def _refuse(self, answer: Response, *, closes: bool = True) -> bool:
         """Answer with an error, if there is still a place for it."""
-        if self._http.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
+        if not self._wire.may_answer:
             return False
         await self._write(
             self._response(answer.status, answer.headers, answer.body, closes=closes)
@@ -332,16 +298,13 @@ class Connection:
     async def _answer(self, asked: Head) -> bool:
         """Returns whether the client was still there."""
         shared = self._shared
-        self._is_head = asked.method == "HEAD"
         try:
             admitted = admit(shared.site, asked)
         except Exception:
             logger.exception("admitting a request failed")
             admitted = refusal(500, "it cannot be told whether you may ask")
         if isinstance(admitted, Response):
-            self._skim()
-            closes = self._http.their_state is not h11.DONE
-            return await self._refuse(admitted, closes=closes)
+            return await self._refuse(admitted, closes=not self._wire.skip())
         assert admitted.headers is not None
         fields = cors(admitted.headers.get("origin"))
         try:
@@ -390,7 +353,7 @@ class Connection:
                     data = await self._stream.receive_some(_RECEIVE)
                     if not data:
                         break
-                    self._http.receive_data(bytes(data))
+                    self._wire.receive(data)
                     ahead += len(data)
                 await events.break_silence()
         except (trio.BrokenResourceError, trio.ClosedResourceError):
@@ -402,8 +365,10 @@ class Connection:
 
     async def send_event(self, data: bytes, fields: Fields | None) -> None:
         """Send a part of a stream; with `fields`, the first one."""
-        head = b"" if fields is None else self._open(200, (*SSE_HEADERS, *fields))
-        await self._write(head + self._encode(h11.Data(data=data)))
+        head = b""
+        if fields is not None:
+            head = self._wire.open(200, self._fields((*SSE_HEADERS, *fields)))
+        await self._write(head + self._wire.chunk(data))
         self._scope.deadline = math.inf
 
     async def send_reply(self, reply: Reply, fields: Fields) -> None:
@@ -417,9 +382,7 @@ class Connection:
 
     async def send_last(self, data: bytes) -> None:
         """Send the last event of a stream."""
-        await self._write(
-            self._encode(h11.Data(data=data)) + self._encode(h11.EndOfMessage())
-        )
+        await self._write(self._wire.chunk(data) + self._wire.end())
 
 
 class _Events:
@@ -478,12 +441,8 @@ def _malformed(status: int) -> Response:
     return refusal(status, "this is no HTTP that is understood here")
 
 
-def _asked(request: h11.Request, bound_to: str | None, peer: str | None) -> Head:
-    target = request.target.decode("latin-1")
-    headers = [
-        (name.decode("latin-1"), value.decode("latin-1"))
-        for name, value in request.headers
-    ]
+def _asked(request: Request, bound_to: str | None, peer: str | None) -> Head:
+    method, target, headers = request
     if not target.startswith("/") and "://" in target:
         # As proxies are asked, and as servers must understand; its authority replaces
         # that of the header (RFC 9112, section 3.2.2).
@@ -493,7 +452,7 @@ def _asked(request: h11.Request, bound_to: str | None, peer: str | None) -> Head
             (name, authority if name == "host" else value) for name, value in headers
         ]
     path = target.partition("?")[0]
-    return Head(request.method.decode("latin-1"), path, headers, bound_to, peer)
+    return Head(method, path, headers, bound_to, peer)
 
 
 def _addresses(stream: trio.abc.Stream) -> tuple[str | None, str | None]:

@@ -558,7 +558,8 @@ async def test_any_bytes_give_answers_or_one_error(
             pass
         while client._buffer:
             got = await client.answer()
-            assert got.status in (100, 200, 202, 204) or 400 <= got.status < 500
+            # 501 is for a transfer coding that noise made of `chunked`.
+            assert got.status in (100, 200, 202, 204, 501) or 400 <= got.status < 500
             if "connection" in got.headers:
                 assert await client.is_closed()
 

@@ -1,0 +1,255 @@
+"""Heads read strictly, with h11 for their referee."""
+
+from __future__ import annotations
+
+import time
+
+import h11
+import pytest
+from hypothesis import event, example, given, settings
+from hypothesis import strategies as st
+
+from effectmcp.transports.head import Found, Request, read, write
+
+from .heads import GOOD, head_of, messages
+
+
+def found_in(data: bytes, *, size: int = 65536, count: int = 100) -> Found | None:
+    return read(data, size=size, count=count)
+
+
+# ---- reading ------------------------------------------------------------------------
+
+
+def test_head_that_clients_send() -> None:
+    data = (
+        b"POST /mcp?a=b HTTP/1.1\r\nHost: localhost:8000\r\nconnection: keep-alive\r\n"
+        b"Accept:application/json, text/event-stream\r\nMcp-Method: \t tools/call \t"
+        b"\r\nX-Empty:\r\nContent-Length: 0012\r\n\r\nthe body"
+    )
+    assert found_in(data) == Found(
+        Request(
+            "POST",
+            "/mcp?a=b",
+            [
+                ("host", "localhost:8000"),
+                ("connection", "keep-alive"),
+                ("accept", "application/json, text/event-stream"),
+                ("mcp-method", "tools/call"),
+                ("x-empty", ""),
+                ("content-length", "0012"),
+            ],
+        ),
+        data.index(b"the body"),
+        12,
+    )
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        b"GET /mcp HTTP/1.1",
+        b"post /mcp HTTP/1.1",
+        b"POST /mcp HTTP/1.0",
+        b"POST /mcp HTTP/1.10",
+        b"POST /mcp http/1.1",
+        b"POST  /mcp HTTP/1.1",
+        b"POST /mcp  HTTP/1.1",
+        b"POST\t/mcp HTTP/1.1",
+        b"POST /mcp HTTP/1.1 ",
+        b" POST /mcp HTTP/1.1",
+        b"\r\nPOST /mcp HTTP/1.1",
+        b"POST /m cp HTTP/1.1",
+        b"POST /m\x00cp HTTP/1.1",
+        b"POST /m\xe9cp HTTP/1.1",
+        b"POST http://a/mcp HTTP/1.1",
+        b"POST mcp HTTP/1.1",
+        b"POST * HTTP/1.1",
+        b"POST HTTP/1.1",
+        b"POST /mcp",
+        b"",
+    ],
+)
+def test_first_line_that_is_for_h11(first: bytes) -> None:
+    assert found_in(head_of(*GOOD))
+    assert found_in(head_of(first, *GOOD[1:])) is None
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"Host: b",  # a second one
+        b"host: a",
+        b"Content-Length: 5",
+        b"Content-Length: 6",
+        b"Accept: a\r\naccept: b",
+        b"Transfer-Encoding: chunked",
+        b"transfer-encoding:",
+        b"Expect: 100-continue",
+        b"Upgrade: websocket",
+        b"Connection: close",
+        b"Connection:",
+        b"Connection: keep-alive, upgrade",
+        b"A : b",
+        b" A: b",
+        b"\tfolded",
+        b"A: b\r\n folded",
+        b": b",
+        b"A",
+        b"A: b\x00",
+        b"A: b\x0b",
+        b"A: b\x7f",
+        b"A: b\xe9",
+        b"A: b\rC: d",
+        b"A: b\nC: d",
+        b"A: b\r",
+        b"A(b): c",
+        b"\xc3\xa9: b",
+    ],
+)
+def test_line_that_is_for_h11(line: bytes) -> None:
+    for at in range(1, len(GOOD) + 1):
+        assert found_in(head_of(*GOOD[:at], line, *GOOD[at:])) is None
+
+
+@pytest.mark.parametrize(
+    "length",
+    ["", "-1", "+5", "5,5", "5, 5", "5;", "0x5", "5 5", "5.0", "5_0", "12345678901"],
+)
+def test_length_that_is_for_h11(length: str) -> None:
+    line = f"Content-Length: {length}".encode()
+    assert found_in(head_of(GOOD[0], b"Host: a", line)) is None
+
+
+def test_head_that_lacks_something_is_for_h11() -> None:
+    first, host, length = GOOD
+    assert found_in(head_of(first, host)) is None
+    assert found_in(head_of(first, length)) is None
+    assert found_in(head_of(first)) is None
+
+
+def test_head_that_is_torn_is_for_h11() -> None:
+    data = head_of(*GOOD)
+    for at in range(len(data)):
+        assert found_in(data[:at]) is None
+    assert found_in(data)
+
+
+def test_line_ends_that_are_for_h11() -> None:
+    data = head_of(*GOOD)
+    assert found_in(data.replace(b"\r\n", b"\n")) is None
+    assert found_in(data.replace(b"\r\n", b"\r")) is None
+    for end in [b"\n\n", b"\r\n\n", b"\n\r\n", b"\r\r\n\r\n"]:
+        assert found_in(data.replace(b"\r\n\r\n", end)) is None
+
+
+def test_head_that_is_too_large_is_for_h11() -> None:
+    data = head_of(*GOOD)
+    assert found_in(data, size=len(data), count=2)
+    assert found_in(data, size=len(data) - 1) is None
+    assert found_in(data, count=1) is None
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"POST /" + b"a" * 10**6,
+        b"POST / HTTP/1.1\r\n" + b"a" * 10**6,
+        b"POST / HTTP/1.1\r\nA:" + b" \t" * 10**6 + b"\x00",
+        b"POST / HTTP/1.1\r\n" + b"A: b\r\n" * 10**5 + b"\x00",
+        b"POST / HTTP/1.1\r\n" + b"A: b b\r\n" * 10**5 + b" \r\n\r\n",
+    ],
+)
+def test_nothing_takes_more_than_one_pass(data: bytes) -> None:
+    began = time.process_time()
+    assert found_in(data, size=len(data)) is None
+    assert time.process_time() - began < 1
+
+
+@settings(max_examples=1500)
+@given(data=messages(), cuts=st.lists(st.integers(0, 400), max_size=4))
+@example(data=head_of(*GOOD), cuts=[])
+def test_head_that_is_read_is_read_by_h11_as_well(data: bytes, cuts: list[int]) -> None:
+    found = found_in(data)
+    event("for h11" if found is None else "read")
+    if found is None:
+        return
+    http = h11.Connection(h11.SERVER, max_incomplete_event_size=65536)
+    edges = [0, *sorted(cuts), len(data)]
+    seen: list[h11.Event] = []
+    for start, end in zip(edges, edges[1:], strict=False):
+        if data[start:end]:
+            http.receive_data(data[start:end])
+        while (one := http.next_event()) not in (h11.NEED_DATA, h11.PAUSED):
+            assert isinstance(one, h11.Event)
+            seen.append(one)
+    request, *parts = seen
+    assert isinstance(request, h11.Request)
+    assert request.http_version == b"1.1"
+    assert not http.they_are_waiting_for_100_continue
+    method, target, headers = found.request
+    assert (request.method.decode(), request.target.decode()) == (method, target)
+    assert [(k.decode(), v.decode()) for k, v in request.headers] == headers
+    body = data[found.end :][: found.length]
+    rest = data[found.end + len(body) :]
+    assert b"".join(one.data for one in parts if isinstance(one, h11.Data)) == body
+    assert http.trailing_data == (rest, False)
+    if len(body) < found.length:
+        assert http.their_state is h11.SEND_BODY
+    else:
+        # Not MUST_CLOSE, and not MIGHT_SWITCH_PROTOCOL.
+        assert http.their_state is h11.DONE
+
+
+# ---- writing ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        ("A", "b\r\nC: d"),
+        ("A", "b\n"),
+        ("A", "b\r"),
+        ("A", "\nb"),
+        ("A", "b\x00"),
+        ("A", "b\x85"),
+        ("A", "é"),
+        ("A", "\u2028"),
+        ("A", " b"),
+        ("A", "b\t"),
+        ("A\nB", "c"),
+        ("A: b\r\nC", "d"),
+        ("A:", "b"),
+        ("A ", "b"),
+        ("", "b"),
+    ],
+)
+def test_field_that_is_none_is_not_written(field: tuple[str, str]) -> None:
+    with pytest.raises(ValueError, match="is no header"):
+        write(200, [("Date", "now"), field])
+
+
+VALUES = st.text(st.sampled_from("ab:,\t \r\n\0\x0b\x7fé\u2028"), max_size=6)
+
+
+@settings(max_examples=500)
+@given(
+    status=st.integers(200, 599).filter(lambda status: status not in (204, 304)),
+    # `X-`: of some names h11 takes care itself.
+    fields=st.lists(st.tuples(VALUES.map("X-{}".format), VALUES), max_size=3),
+)
+def test_head_that_is_written_is_what_h11_writes(
+    status: int, fields: list[tuple[str, str]]
+) -> None:
+    fields = [*fields, ("Content-Length", "3")]
+    try:
+        data = write(status, fields)
+    except ValueError:
+        event("refused")
+        return
+    http = h11.Connection(h11.SERVER)
+    http.receive_data(head_of(*GOOD))
+    http.next_event()
+    phrase = data.partition(b"\r\n")[0][len("HTTP/1.1 200 ") :]
+    answer = h11.Response(status_code=status, headers=fields, reason=phrase)
+    assert http.send(answer) == data
