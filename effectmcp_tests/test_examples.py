@@ -10,15 +10,19 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from unittest.mock import ANY
 
+import pytest
 from hypothesis import given
 
 from effectmcp import Accepted, Confirm, Elicit
-from effectmcp.testing import play
+from effectmcp.testing import check, play
 from effectmcp.testing.strategies import answers_for
+from effectmcp.testing.workers import Workers
+from examples import bookshop, everything, search, weather, wizard
 
 ROOT = Path(__file__).parent.parent
 
@@ -48,6 +52,23 @@ def typed_into(file: Path, typed: str, keys: str | None = None) -> str:
     done = process(file, typed, keys)
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+SERVERS = [bookshop, everything, search, weather, wizard]
+
+
+@pytest.fixture(scope="module")
+def workers() -> Iterator[Workers]:
+    with Workers() as running:
+        yield running
+
+
+@pytest.mark.parametrize("module", SERVERS, ids=lambda module: str(module.__name__))
+def test_nothing_is_wrong_with_the_examples(
+    module: ModuleType, workers: Workers
+) -> None:
+    checked = check(module.app, conversations=25, workers=workers)
+    assert checked.subjects
 
 
 def test_engine_only_orders_a_book(tmp_path: Path) -> None:

@@ -220,7 +220,9 @@ def _shift_clocks(seconds: float) -> None:
         return real_ns() + int(seconds * 1e9)
 
     for shifted, known in ((later, real), (later_ns, real_ns)):
-        # As a step it has the same name, and so the same place in a journal.
+        # As a step it has the same name, and so the same place in a journal; and it
+        # promises as little.
+        shifted.__annotations__ = {}
         shifted.__module__ = known.__module__
         shifted.__qualname__ = shifted.__name__ = known.__name__
     time.time, time.time_ns = later, later_ns
