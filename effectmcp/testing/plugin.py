@@ -11,6 +11,7 @@ something to do.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -98,7 +99,7 @@ class HandlerItem(pytest.Item):
                 again = [one for _, one in read_transcripts(folder)]
             except TranscriptError as exc:
                 # Of another version, or somebody else's: not what is tested here.
-                self.warn(pytest.PytestWarning(str(exc)))
+                warnings.warn(pytest.PytestWarning(str(exc)), stacklevel=1)
         try:
             check(
                 self._app,

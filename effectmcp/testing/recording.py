@@ -25,6 +25,7 @@ from ..effects import Accepted, Effect, InputRequest
 from ..engine import RETRY, Answer, Asked, Done, Entry, Failure, Journal, Question, Want
 from ..engine.failures import failure_from
 from ..engine.kinds import KINDS, options_of, steps_in
+from ..engine.steps import step_name
 from ..errors import ClientFailed, Declined, Dismissed
 from ..protocol.modern import supporter
 from ..server import Event, Prompt, RoundBegan, RoundEnded, Server
@@ -47,8 +48,9 @@ MASKED: Final = "***"
 
 def mask_private(effect: Effect[Any], value: JSON) -> JSON:
     """Mask the texts in what steps gave, unless they are public, and who called."""
-    steps = steps_in(effect)
-    if isinstance(effect, fx.Caller) or not all(step.options.public for step in steps):
+    if isinstance(effect, fx.Caller):
+        return {**value, "principal": _masked(value["principal"])}
+    if not all(step.options.public for step in steps_in(effect)):
         return _masked(value)
     return value
 
@@ -163,35 +165,61 @@ def recorded(
     """
     if journal.generation:
         raise Unscripted("what was before a Restart, which is not in the journal", None)
-    partner = _Journaled(journal, lacks, mask)
-    going = Talk(subject, arguments, partner, _WAY, flow_id=flow_id)
+    known: dict[str, str] = {}
+
+    def had(mask: Mask) -> Transcript:
+        partner = _Journaled(journal, lacks, mask, known)
+        return _had(Talk(subject, arguments, partner, _WAY, flow_id=flow_id))
+
+    had(_unmasked)  # to learn what stood where
+    return had(mask)
+
+
+def _unmasked(effect: Effect[Any], value: JSON) -> JSON:
+    return value
+
+
+def _had(going: Talk) -> Transcript:
     rounds: list[Round] = []
-    carried = Journal()
+    journal = Journal()
     asked: tuple[Said, ...] = ()
     while True:
-        played = going.round(carried, answers_of(asked))
+        played = going.round(journal, answers_of(asked))
         if not isinstance(played.stop, Asked):
             rounds.append(Round(played.performed, (), played.journal))
             return going.transcript(rounds, going.ending(played.stop))
         assert played.journal is not None
-        carried, asked = played.journal, going.ask(played.stop)
-        rounds.append(Round(played.performed, asked, carried))
-        if not answers_of(asked) and asked:
+        journal, asked = played.journal, going.ask(played.stop)
+        rounds.append(Round(played.performed, asked, journal))
+        if asked and not answers_of(asked):
             return going.transcript(rounds, Ending("open", None))
 
 
 class _Journaled:
     """The partner whom a journal tells of."""
 
-    def __init__(self, journal: Journal, lacks: frozenset[str], mask: Mask) -> None:
+    def __init__(
+        self,
+        journal: Journal,
+        lacks: frozenset[str],
+        mask: Mask,
+        known: dict[str, str],
+    ) -> None:
         self.lacks = lacks
         self._entries = dict(_places(journal.entries, ""))
         self._mask = mask
+        self._known = known
+
+    def _entry(self, place: str, effect: Effect[Any]) -> Entry | None:
+        """What is recorded there, if the same kind of thing stood there before."""
+        name = " ".join(map(step_name, steps_in(effect))) or type(effect).__name__
+        if self._known.setdefault(place, name) != name:
+            raise Unscripted(shown(effect), None)
+        return self._entries.get(place)
 
     def answer(self, question: Question) -> Answer | None:
         """What was answered, however often it was asked."""
-        place, _, _ = question.key.partition("~")
-        entry = self._entries.get(place)
+        entry = self._entry(question.key.partition("~")[0], question.effect)
         if entry is None:
             return None
         match entry.tag:
@@ -209,13 +237,21 @@ class _Journaled:
 
     def perform(self, key: str, want: Want) -> Done | Failure:
         """What came of it."""
-        entry = self._entries.get(key.partition(":")[2])
+        entry = self._entry(key.partition(":")[2], want.effect)
         if entry is None:
             raise Unscripted(shown(want.effect), None)
-        payload = dumps(self._mask(want.effect, entry.value))
+        value = entry.value
         if entry.tag in ("failed", "refailed"):
-            return Failure(failure_from(payload, options_of(want.effect)))
+            # Of what class it is decides what becomes of it.
+            for part in _SAID & value.keys():
+                value[part] = self._mask(want.effect, value[part])
+            return Failure(failure_from(dumps(value), options_of(want.effect)))
+        payload = dumps(self._mask(want.effect, value))
         return Done(KINDS[type(want.effect)].read(want.effect, payload))
+
+
+#: What a failure says, beside of what class it is.
+_SAID: Final = frozenset({"args", "message", "data"})
 
 
 def _places(entries: tuple[Entry, ...], path: str) -> Iterator[tuple[str, Entry]]:

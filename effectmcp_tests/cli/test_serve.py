@@ -250,3 +250,58 @@ def test_http_processes_with_tls(certificate: tuple[str, str]) -> None:
         port = url.split(":")[2]
         url = f"https://localhost:{port}"
         assert "capabilities" in ask(url, DISCOVER, context)["result"]
+
+
+# ---- for development ----
+
+
+def test_strict_says_what_no_replay_can_repeat(tmp_path: Path) -> None:
+    """And a transcript is recorded, though nobody answers."""
+    message = {
+        "jsonrpc": "2.0",
+        "id": 1,
+        "method": "tools/call",
+        "params": {
+            "name": "tell_time",
+            "arguments": {},
+            "_meta": {
+                "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+                "io.modelcontextprotocol/clientCapabilities": {"elicitation": {}},
+            },
+        },
+    }
+    file = tmp_path / "strict_shop.py"
+    file.write_text(
+        "import time\n"
+        "from effectmcp import Confirm, Flow, Server\n"
+        "app = Server('shop')\n"
+        "@app.tool\n"
+        "def tell_time() -> Flow[str]:\n"
+        "    yield from Confirm(f'Is it {time.time()}?')\n"
+        "    return 'It is.'\n"
+    )
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "effectmcp", "serve", str(file), "--strict"),
+            *("--record", str(tmp_path / "transcripts")),
+        ],
+        input=json.dumps(message) + "\n",
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert json.loads(done.stdout)["result"]["resultType"] == "input_required"
+    assert f"WARNING effectmcp.testing: {file}:6: time.time() is not recorded" in (
+        done.stderr
+    )
+    (recorded,) = (tmp_path / "transcripts").iterdir()
+    assert recorded.name.startswith("tell_time-")
+
+
+@pytest.mark.parametrize("option", ["--strict", "--record=folder"])
+def test_development_is_for_one_process(
+    option: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    argv = ["serve", "shop:app", "--http", "127.0.0.1:0", "--workers", "2", option]
+    assert main(argv) == 2
+    assert "--strict and --record are for one process" in capsys.readouterr().err

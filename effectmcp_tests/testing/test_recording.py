@@ -1,0 +1,313 @@
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+from attrs import frozen
+
+from effectmcp import (
+    Caller,
+    ClientFailed,
+    Confirm,
+    Declined,
+    Dismissed,
+    Elicit,
+    Flow,
+    Gather,
+    ListRoots,
+    Outcome,
+    Restart,
+    Sample,
+    Server,
+    Unsupported,
+    step,
+)
+from effectmcp.engine import Entry, Journal
+from effectmcp.server import RoundBegan, RoundEnded
+from effectmcp.testing import (
+    MemoryClient,
+    Recorder,
+    Transcript,
+    read_transcripts,
+    verdict_of,
+)
+from effectmcp.testing.recording import mask_private, recorded
+from effectmcp.testing.subjects import subject_of
+from effectmcp.testing.talks import Unscripted
+from examples import bookshop
+
+FLOW = bytes(16)
+
+
+@frozen
+class Receipt:
+    number: str
+    total: int
+
+
+@step
+def charge(name: str) -> Receipt:
+    return Receipt(f"secret-{name}", 3)
+
+
+@step(public=True)
+def greet(name: str) -> str:
+    return f"Hello, {name}"
+
+
+@step(raises=(LookupError,))
+def look(name: str) -> str:
+    raise LookupError("no such secret")
+
+
+def recording(tmp_path: Path, function: Any, **options: Any) -> Server:
+    app = Server("shop")
+    app.tool(name="tool")(function)
+    Recorder(app, tmp_path, **options)
+    return app
+
+
+def only(tmp_path: Path) -> Transcript:
+    ((_, transcript),) = read_transcripts(tmp_path)
+    return transcript
+
+
+def tool() -> Flow[str]:
+    name = yield from Elicit("Who?", str)
+    receipt = yield from charge(name)
+    greeting = yield from greet(name)
+    caller = yield from Caller()
+    said = ""
+    try:
+        yield from look(name)
+    except LookupError as exc:
+        said = str(exc)
+    yield from Confirm(f"{receipt.number} for {caller.principal}?")
+    return f"{greeting}, {receipt.number}, {receipt.total}, {said}"
+
+
+def test_what_steps_gave_is_masked_wherever_it_comes_up(tmp_path: Path) -> None:
+    app = recording(tmp_path, tool)
+    client = MemoryClient(app, {"Who?": "Ann", "": True}, principal="the principal")
+    assert client.call_tool("tool").text.endswith("secret-Ann, 3, no such secret")
+    (file,) = tmp_path.iterdir()
+    text = file.read_text()
+    assert "secret" not in text
+    assert "the principal" not in text
+    transcript = only(tmp_path)
+    said: Any = transcript.ending.value
+    assert said["content"][0]["text"] == "Hello, Ann, ***, 3, ***"
+    assert verdict_of(app, transcript).word == "replays"
+
+
+def test_a_mask_of_ones_own_covers_what_users_said(tmp_path: Path) -> None:
+    def mask(effect: Any, value: Any) -> Any:
+        if isinstance(effect, Elicit):
+            return {"value": "X"}
+        return mask_private(effect, value if value != "Hello, Ann" else "Hello, X")
+
+    app = recording(tmp_path, tool, mask=mask)
+    MemoryClient(app, {"Who?": "Ann", "": True}).call_tool("tool")
+    transcript = only(tmp_path)
+    assert transcript.rounds[0].asked[0].what.startswith("Elicit")
+    assert "Ann" not in transcript.dumps()
+
+
+def test_a_conversation_that_nobody_finished_is_there(tmp_path: Path) -> None:
+    app = recording(tmp_path, tool)
+    MemoryClient(app).send("tools/call", name="tool", arguments={})
+    transcript = only(tmp_path)
+    assert transcript.ending.how == "open"
+    assert verdict_of(app, transcript).word == "replays"
+
+
+def test_a_conversation_is_one_file_however_many_rounds_it_has(tmp_path: Path) -> None:
+    app = recording(tmp_path, tool)
+    MemoryClient(app, {"Who?": "Ann", "": False}).call_tool("tool")
+    assert len(list(tmp_path.iterdir())) == 1
+    assert len(only(tmp_path).rounds) == 3
+
+
+def everything() -> Flow[str]:
+    """Whatever may come back for a question."""
+    found = []
+    for asked in (
+        Outcome(Confirm("declined?")),
+        Outcome(Confirm("dismissed?")),
+        Sample([{"role": "user", "content": {"type": "text", "text": "?"}}]),
+        ListRoots(),
+    ):
+        found.append(type((yield from asked)).__name__)
+    try:
+        yield from Elicit("unfit?", int)
+    except Exception as exc:
+        found.append(type(exc).__name__)
+    both = yield from Gather(Elicit("a?", str), Elicit("b?", str))
+    return f"{found} {both}"
+
+
+def test_every_kind_of_answer_is_said_again(tmp_path: Path) -> None:
+    def answer(request: Any) -> Any:
+        if request["method"] == "sampling/createMessage":
+            block = {"type": "text", "text": "!"}
+            return {
+                "role": "assistant",
+                "content": block,
+                "model": "m",
+                "stopReason": "s",
+            }
+        if request["method"] == "roots/list":
+            return {"roots": [{"uri": "file:///a"}, {"uri": "file:///b", "name": "B"}]}
+        message = request["params"]["message"]
+        return {
+            "d": {"action": "decline" if message.startswith("dec") else "cancel"},
+            "u": {"action": "accept", "content": {"value": "no number"}},
+            "a": {"action": "accept", "content": {"value": "A"}},
+            "b": {"action": "accept", "content": {"value": "B"}},
+        }[message[0]]
+
+    app = recording(tmp_path, everything)
+    got = MemoryClient(app, answer).call_tool("tool").text
+    assert got.startswith(
+        "['Declined', 'Dismissed', 'Sampled', 'list', 'InvalidAnswer']"
+    )
+    transcript = only(tmp_path)
+    value: Any = transcript.ending.value
+    assert value["content"][0]["text"] == got
+    assert verdict_of(app, transcript).word == "replays"
+
+
+def test_a_client_that_cannot_be_asked_is_recorded_as_one(tmp_path: Path) -> None:
+    def tool() -> Flow[str]:
+        try:
+            yield from ListRoots()
+        except Unsupported:
+            return "unsupported"
+        return "supported"
+
+    app = recording(tmp_path, tool)
+    client = MemoryClient(app, capabilities={"elicitation": {}})
+    assert client.call_tool("tool").text == "unsupported"
+    assert "ListRoots" in only(tmp_path).lacks
+    assert verdict_of(app, only(tmp_path)).word == "replays"
+
+
+def test_prompts_and_resources_are_recorded_with_their_arguments(
+    tmp_path: Path,
+) -> None:
+    app = Server("guests")
+
+    @app.prompt
+    def greet_all(count: int) -> Flow[str]:
+        name = yield from Elicit(f"Who of {count}?", str)
+        return f"Greet {name}."
+
+    @app.resource("guests://first")
+    def first() -> Flow[str]:
+        return (yield from Elicit("Who is first?", str))
+
+    @app.resource("guests://{number}")
+    def numbered(number: int) -> Flow[str]:
+        return (yield from Elicit(f"Who is number {number}?", str))
+
+    Recorder(app, tmp_path)
+    client = MemoryClient(app, {"Who": "Ann"})
+    assert client.get_prompt("greet_all", count="3").text == "Greet Ann."
+    assert client.read_resource("guests://first").text == "Ann"
+    assert client.read_resource("guests://7").text == "Ann"
+    found = [one for _, one in read_transcripts(tmp_path)]
+    assert sorted((one.target, json.dumps(one.arguments)) for one in found) == [
+        ("greet_all", '{"count": 3}'),
+        ("guests://first", "{}"),
+        ("guests://{number}", '{"number": 7}'),
+    ]
+    assert [verdict_of(app, one).word for one in found] == ["replays"] * 3
+
+
+def test_what_goes_another_way_when_masked_is_not_written(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def tool() -> Flow[str]:
+        receipt = yield from charge("Ann")
+        if receipt.number.startswith("secret"):
+            yield from greet("Ann")
+        else:
+            yield from look("Ann")
+        return "done"
+
+    app = recording(tmp_path, tool)
+    with caplog.at_level(logging.WARNING, "effectmcp.testing"):
+        assert MemoryClient(app).call_tool("tool").text == "done"
+    assert not list(tmp_path.iterdir())
+    assert "tool is not recorded" in caplog.text
+    assert "secret" not in caplog.text
+
+
+def test_what_was_before_a_restart_cannot_be_told() -> None:
+    def again() -> Flow[str]:
+        yield from Confirm("?")
+        return (yield from Restart(again))
+
+    with pytest.raises(Unscripted, match="Restart"):
+        recorded(subject_of(again), {}, FLOW, Journal(generation=1))
+
+
+def test_a_client_that_failed_fails_again() -> None:
+    def handler() -> Flow[str]:
+        try:
+            yield from Confirm("?")
+        except ClientFailed as exc:
+            return str(exc)
+        return "yes"
+
+    entry = Entry("confirm-1", bytes(4), bytes(8), "refused", b'[-32603,"oh"]')
+    transcript = recorded(subject_of(handler), {}, FLOW, Journal(entries=(entry,)))
+    assert "oh" in str(transcript.ending)
+
+
+def test_rounds_of_what_is_not_offered_any_more_are_let_go(tmp_path: Path) -> None:
+    app = Server("empty")
+    recorder = Recorder(app, tmp_path)
+    began = RoundBegan(
+        method="tools/call",
+        target="gone",
+        arguments={},
+        capabilities={},
+        flow_id="00" * 16,
+        trace=None,
+        first_trace=None,
+        is_first=True,
+    )
+    ended = RoundEnded(flow_id="00" * 16, outcome="asked", journal=Journal())
+    recorder(ended)  # of a round that began before there was a recorder
+    recorder(began)
+    recorder(attrs.evolve(ended, outcome="dropped", journal=None))
+    recorder(began)
+    recorder(ended)
+    assert not list(tmp_path.iterdir())
+
+
+def test_masks_keep_the_kind_of_everything() -> None:
+    effect: Any = charge("Ann")
+    masked = mask_private(effect, {"a": ["x", 1, None, True, 1.5]})
+    assert masked == {"a": ["***", 1, None, True, 1.5]}
+    assert mask_private(Elicit("Who?", str), "Ann") == "Ann"
+
+
+def test_the_bookshop_is_recorded(tmp_path: Path) -> None:
+    """By a server that has observers already, which go on hearing of it."""
+    heard: list[Any] = []
+    app = Server("bookshop", observers=[heard.append])
+    app.tool(bookshop.order)
+    Recorder(app, str(tmp_path))
+    client = MemoryClient(app, {"Who": Declined()})
+    assert client.call_tool("order", title="Dune").is_error
+    assert only(tmp_path).ending.how == "raised"
+    assert heard
+    client.answers = {"Who": Dismissed()}
+    client.call_tool("order", title="Dune")
+    assert len(list(tmp_path.iterdir())) == 2
