@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import datetime as dt
 import re
+import sys
 import uuid
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import attrs
@@ -52,6 +54,7 @@ from effectmcp.engine import (
     Want,
 )
 from effectmcp.engine.steps import spec_of
+from effectmcp.server.target import load_app
 
 FLOW_ID = b"a flow of a test"
 assert len(FLOW_ID) == 16
@@ -310,3 +313,12 @@ def flow_of(*effects: Effect[Any]) -> Callable[[], Any]:
         return answers
 
     return handler
+
+
+# ---- the examples -------------------------------------------------------------------
+
+
+def example(name: str) -> Any:
+    """An example that has a server, imported as `effectmcp serve` does it."""
+    load_app(str(Path(__file__).parent.parent / "examples" / f"{name}.py"))
+    return sys.modules[name]

@@ -22,7 +22,8 @@ from effectmcp import Accepted, Confirm, Elicit
 from effectmcp.testing import check, play
 from effectmcp.testing.strategies import answers_for
 from effectmcp.testing.workers import Workers
-from examples import bookshop, everything, search, weather, wizard
+
+from .helpers import example
 
 ROOT = Path(__file__).parent.parent
 
@@ -54,7 +55,7 @@ def typed_into(file: Path, typed: str, keys: str | None = None) -> str:
     return done.stdout
 
 
-SERVERS = [bookshop, everything, search, weather, wizard]
+SERVERS = ["bookshop", "everything", "search", "weather", "wizard"]
 
 
 @pytest.fixture(scope="module")
@@ -63,11 +64,9 @@ def workers() -> Iterator[Workers]:
         yield running
 
 
-@pytest.mark.parametrize("module", SERVERS, ids=lambda module: str(module.__name__))
-def test_nothing_is_wrong_with_the_examples(
-    module: ModuleType, workers: Workers
-) -> None:
-    checked = check(module.app, conversations=25, workers=workers)
+@pytest.mark.parametrize("name", SERVERS)
+def test_nothing_is_wrong_with_the_examples(name: str, workers: Workers) -> None:
+    checked = check(example(name).app, conversations=25, workers=workers)
     assert checked.subjects
 
 

@@ -14,9 +14,8 @@ import secrets
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias
 
-from attrs import frozen
-
 from ..canonical import JSON
+from ..client.results import Result
 from ..drivers.sync import handle
 from ..errors import Declined, Dismissed, ProtocolError, UsageError
 from ..exchange.commands import Peer
@@ -25,7 +24,7 @@ from ..server import Server
 from ..state import Keys, make_key
 from .values import plain
 
-__all__ = ["Answers", "MemoryClient", "Result"]
+__all__ = ["Answers", "MemoryClient"]
 
 #: What comes back for a question, by what its message begins with: the content of a
 #: form, or the value of its only field; `Declined()`, `Dismissed()`; `None` for nothing.
@@ -34,48 +33,13 @@ Answers: TypeAlias = (
     Mapping[str, Any] | Callable[[Mapping[str, JSON]], Mapping[str, JSON] | None]
 )
 
-ALL_CAPABILITIES: Final[Mapping[str, JSON]] = {
+_ALL: Final[Mapping[str, JSON]] = {
     "elicitation": {"form": {}, "url": {}},
     "sampling": {"tools": {}},
     "roots": {},
 }
 #: No conversation of a test is longer.
 _MOST_ROUNDS: Final = 100
-
-
-@frozen
-class Result:
-    """What a request came to.
-
-    Attributes:
-        fields: The result, as the protocol has it.
-        rounds: How many requests it took.
-        told: The notifications that came meanwhile.
-    """
-
-    fields: Mapping[str, JSON]
-    rounds: int
-    told: tuple[Mapping[str, JSON], ...] = ()
-
-    @property
-    def is_error(self) -> bool:
-        """Whether a tool says that it failed."""
-        return bool(self.fields.get("isError"))
-
-    @property
-    def structured(self) -> JSON:
-        """A tool's `structuredContent`."""
-        return self.fields.get("structuredContent")
-
-    @property
-    def text(self) -> str:
-        """All texts in it."""
-        blocks: list[Any] = [
-            *self.fields.get("content", ()),
-            *(one["content"] for one in self.fields.get("messages", ())),
-            *self.fields.get("contents", ()),
-        ]
-        return "\n".join(one["text"] for one in blocks if "text" in one)
 
 
 class MemoryClient:
@@ -94,7 +58,7 @@ class MemoryClient:
         app: Server,
         answers: Answers | None = None,
         *,
-        capabilities: Mapping[str, JSON] = ALL_CAPABILITIES,
+        capabilities: Mapping[str, JSON] = _ALL,
         principal: str | None = None,
     ) -> None:
         if app.keys is None:

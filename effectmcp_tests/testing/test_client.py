@@ -20,9 +20,12 @@ from effectmcp import (
     Server,
     UsageError,
 )
+from effectmcp.client import Result
 from effectmcp.testing import MemoryClient, PlainKeys
-from effectmcp.testing.client import Result
-from examples import bookshop
+
+from ..helpers import example
+
+bookshop = example("bookshop")
 
 
 def serving(function: Any, **options: Any) -> Server:

@@ -9,9 +9,11 @@ from hypothesis.stateful import run_state_machine_as_test
 from effectmcp import Elicit, Flow, Server, StateError, UsageError
 from effectmcp.state import seal
 from effectmcp.testing.machine import machine_for
-from examples import bookshop, everything
 
+from ..helpers import example
 from .healthy import dinner_party, support_ticket
+
+bookshop, everything = example("bookshop"), example("everything")
 
 QUICK = settings(max_examples=50, stateful_step_count=20, deadline=None)
 #: Where something is found, it need not be made short.

@@ -38,7 +38,10 @@ from effectmcp.testing import (
 from effectmcp.testing.recording import mask_private, recorded
 from effectmcp.testing.subjects import subject_of
 from effectmcp.testing.talks import Unscripted
-from examples import bookshop
+
+from ..helpers import example
+
+bookshop = example("bookshop")
 
 FLOW = bytes(16)
 

@@ -1,0 +1,80 @@
+"""A client: call a tool, answer what is asked, get the result.
+
+    client     Client: whole calls, and calls a round at a time
+    questions  what a server may ask, and who answers
+    rounds     a call in its rounds, as values that can be stored. Pure
+    messages   requests out, responses in. Pure
+    channels   how messages get there: memory, pipes, web
+
+It needs `pip install effectmcp[client]`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .channels import Channel, ChannelError
+    from .client import Client, Steps
+    from .memory import InMemory
+    from .messages import StateRejected
+    from .pipes import OverPipes
+    from .questions import Form, Link, Sampling
+    from .results import Result
+    from .rounds import Call, Pending, ReplyError, RoundsError
+    from .web import OverHttp
+else:
+    _LATER = {
+        "Call": "rounds",
+        "Channel": "channels",
+        "ChannelError": "channels",
+        "Client": "client",
+        "Form": "questions",
+        "InMemory": "memory",
+        "Link": "questions",
+        "OverHttp": "web",
+        "OverPipes": "pipes",
+        "Pending": "rounds",
+        "ReplyError": "rounds",
+        "Result": "results",
+        "RoundsError": "rounds",
+        "Sampling": "questions",
+        "StateRejected": "messages",
+        "Steps": "client",
+    }
+
+    def __getattr__(name: str) -> Any:
+        if name not in _LATER:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from importlib import import_module
+
+        try:
+            value = getattr(import_module(f".{_LATER[name]}", __name__), name)
+        except ModuleNotFoundError as exc:
+            if exc.name not in ("anyio", "httpx2", "sniffio"):
+                raise
+            raise ImportError(
+                f"{name} needs {exc.name}: pip install 'effectmcp[client]'"
+            ) from None
+        globals()[name] = value
+        return value
+
+
+__all__ = [
+    "Call",
+    "Channel",
+    "ChannelError",
+    "Client",
+    "Form",
+    "InMemory",
+    "Link",
+    "OverHttp",
+    "OverPipes",
+    "Pending",
+    "ReplyError",
+    "Result",
+    "RoundsError",
+    "Sampling",
+    "StateRejected",
+    "Steps",
+]

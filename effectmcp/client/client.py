@@ -1,0 +1,555 @@
+"""A client: call a tool, answer what is asked, get the result.
+
+    async with Client(OverHttp("http://127.0.0.1:8000/mcp"), elicit=ask_user) as client:
+        result = await client.call_tool("order", {"title": "Dune"})
+
+It runs on trio and on asyncio. All questions of a round are answered side by side.
+"""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import logging
+import math
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
+from types import TracebackType
+from typing import Any, Final, Self, TypeAlias
+
+import anyio
+from attrs import frozen
+
+from ..canonical import JSON
+from ..effects import Root
+from ..errors import ProtocolError, SchemaError, UsageError
+from ..protocol.headers import HeaderMismatch, ParamHeader, param_headers
+from .channels import Channel, Frame
+from .messages import (
+    INFO,
+    Profile,
+    StateRejected,
+    headers_for,
+    request,
+    result_of,
+    supported_version,
+)
+from .questions import (
+    Answering,
+    Form,
+    FormAnswer,
+    Link,
+    LinkAnswer,
+    SampleAnswer,
+    Sampling,
+)
+from .results import Result
+from .rounds import Call, Complete, Pending, ReplyError, RoundsError
+
+__all__ = ["Client", "Steps", "Told"]
+
+logger = logging.getLogger("effectmcp.client")
+
+#: Hears of a notification's parameters. May be async.
+Told: TypeAlias = Callable[[Mapping[str, Any]], object]
+
+#: Seconds before the next round where one only carried its state: twice as long each time.
+_FIRST_PAUSE: Final = 0.05
+_LONGEST_PAUSE: Final = 2.0
+
+#: Pages of a list, and so more entries than anybody reads.
+_MOST_PAGES: Final = 1_000
+
+
+class Client:
+    """A client of one server.
+
+    Args:
+        channel: How to reach it: `InMemory`, `OverPipes` or `OverHttp`.
+        elicit: Has the user fill in a form.
+        open_url: Has the user open a page.
+        sample: Has a model write something.
+        roots: Where the user works.
+        on_progress: Hears of progress; `progress`, `total` and `message`.
+        on_log: Hears of log messages: `level`, `logger` and `data`.
+        on_round: Hears of each interim result, before anything is answered.
+        log_level: From which level on log messages are wanted.
+        info: The client's `name` and `version`.
+        rounds: Interim results that one call may have.
+        timeout: Seconds that a call may take in all, answering included.
+        round_timeout: Seconds that one request may take.
+    """
+
+    def __init__(
+        self,
+        channel: Channel,
+        *,
+        elicit: Callable[[Form], FormAnswer | Awaitable[FormAnswer]] | None = None,
+        open_url: Callable[[Link], LinkAnswer | Awaitable[LinkAnswer]] | None = None,
+        sample: Callable[[Sampling], SampleAnswer | Awaitable[SampleAnswer]]
+        | None = None,
+        roots: Iterable[Root] | Callable[[], Any] | None = None,
+        on_progress: Told | None = None,
+        on_log: Told | None = None,
+        on_round: Callable[[Pending], object] | None = None,
+        log_level: str | None = None,
+        info: Mapping[str, JSON] = INFO,
+        rounds: int = 10,
+        timeout: float | None = None,
+        round_timeout: float | None = None,
+    ) -> None:
+        if rounds < 1:
+            raise UsageError(f"Client(rounds={rounds}): give 1 or more")
+        if on_log is not None and log_level is None:
+            log_level = "info"
+        self.answering = Answering(
+            elicit=elicit, open_url=open_url, sample=sample, roots=roots
+        )
+        self.profile = Profile(
+            capabilities=self.answering.capabilities, info=info, log_level=log_level
+        )
+        self._channel = channel
+        self._on_progress = on_progress
+        self._on_log = on_log
+        self._on_round = on_round
+        self._rounds = rounds
+        self._timeout = timeout
+        self._round_timeout = round_timeout
+        self._ids = itertools.count(1)
+        self._cache: dict[tuple[str, str], _Cached] = {}
+        self._rules: dict[str, tuple[ParamHeader, ...]] | None = None
+
+    async def __aenter__(self) -> Self:
+        await self._channel.__aenter__()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self._channel.__aexit__(kind, error, traceback)
+
+    # ---- whole calls ----
+
+    async def call_tool(
+        self,
+        name: str,
+        arguments: Mapping[str, JSON] | None = None,
+        *,
+        restart: bool = False,
+        on_progress: Told | None = None,
+    ) -> Result:
+        """Call a tool, and answer what it asks.
+
+        Args:
+            name: The tool.
+            arguments: What to call it with.
+            restart: Begin anew, once, where the server rejects its own state.
+            on_progress: Instead of the client's.
+
+        Raises:
+            ProtocolError: The server answers with an error.
+            StateRejected: It does not take the state that it gave.
+            RoundsError: It asks again and again.
+            TimeoutError: It took too long.
+            ChannelError: It cannot be reached.
+        """
+        params = {"name": name, "arguments": dict(arguments or {})}
+        return await self._ask("tools/call", params, restart, on_progress)
+
+    async def get_prompt(
+        self,
+        name: str,
+        arguments: Mapping[str, str] | None = None,
+        *,
+        restart: bool = False,
+        on_progress: Told | None = None,
+    ) -> Result:
+        """Get a prompt, and answer what it asks; see `call_tool`."""
+        params = {"name": name, "arguments": dict(arguments or {})}
+        return await self._ask("prompts/get", params, restart, on_progress)
+
+    async def read_resource(
+        self,
+        uri: str,
+        *,
+        restart: bool = False,
+        on_progress: Told | None = None,
+    ) -> Result:
+        """Read a resource, and answer what it asks; see `call_tool`."""
+        cached = self._fresh("resources/read", uri)
+        if cached is not None:
+            return Result(cached, 1)
+        result = await self._ask("resources/read", {"uri": uri}, restart, on_progress)
+        if result.rounds == 1:
+            # What came of answers is nobody's to see twice (Caching, Cache Key).
+            self._keep("resources/read", uri, result.fields)
+        return result
+
+    async def _ask(
+        self,
+        method: str,
+        params: Mapping[str, JSON],
+        restart: bool,
+        on_progress: Told | None,
+    ) -> Result:
+        with anyio.fail_after(self._timeout):
+            try:
+                return await self._finished(Call(method, params), on_progress)
+            except StateRejected:
+                if not restart:
+                    raise
+                return await self._finished(Call(method, params), on_progress)
+
+    async def _finished(self, call: Call, on_progress: Told | None) -> Result:
+        steps = Steps(self, call, on_progress)
+        pause = _FIRST_PAUSE
+        came = await steps.round()
+        while isinstance(came, Pending):
+            if came.call.rounds > self._rounds:
+                raise RoundsError(self._rounds)
+            if not came.questions:
+                await anyio.sleep(pause)
+                pause = min(2 * pause, _LONGEST_PAUSE)
+            came = await steps.round(await self.answers(came))
+        return came
+
+    async def answers(self, pending: Pending) -> dict[str, JSON]:
+        """What the registered functions answer to a round, all asked side by side."""
+        found: dict[str, JSON] = {}
+
+        async def answer(key: str, question: Mapping[str, Any]) -> None:
+            found[key] = await self.answering.answer(key, question)
+
+        try:
+            async with anyio.create_task_group() as group:
+                for key, question in pending.questions.items():
+                    group.start_soon(answer, key, question)
+        except BaseExceptionGroup as raised:
+            # One that fails is the caller's to see as it is.
+            raise _first(raised) from raised
+        return found
+
+    # ---- a round at a time ----
+
+    def start(
+        self,
+        method: str,
+        params: Mapping[str, JSON],
+        *,
+        on_progress: Told | None = None,
+    ) -> Steps:
+        """Begin a call that is taken a round at a time.
+
+        call = client.start("tools/call", {"name": "order", "arguments": {...}})
+        pending = await call.round()
+        """
+        return Steps(self, Call(method, params), on_progress)
+
+    def resume(self, pending: Pending, *, on_progress: Told | None = None) -> Steps:
+        """Go on with a call that was stored, in this process or another."""
+        return Steps(self, pending.call, on_progress, pending)
+
+    # ---- requests ----
+
+    async def request(
+        self,
+        method: str,
+        params: Mapping[str, JSON],
+        *,
+        on_progress: Told | None = None,
+    ) -> JSON:
+        """Send one request of any method, and return its result, be it an interim one.
+
+        Raises:
+            ProtocolError: The server answers with an error.
+            ReplyError: It answers with something that is no response.
+            TimeoutError: It took too long.
+            ChannelError: It cannot be reached.
+        """
+        try:
+            return await self._send(method, params, on_progress)
+        except ProtocolError as exc:
+            if supported_version(exc) is not None:
+                # One revision is spoken here, and it is among theirs after all.
+                return await self._send(method, params, on_progress)
+            if exc.code == HeaderMismatch.CODE and method == "tools/call":
+                # The tool's headers are not what they were when it was listed.
+                self.forget()
+                return await self._send(method, params, on_progress)
+            raise
+
+    async def _send(
+        self, method: str, params: Mapping[str, JSON], on_progress: Told | None
+    ) -> JSON:
+        rules: tuple[ParamHeader, ...] = ()
+        if self._channel.has_headers and method == "tools/call":
+            rules = await self._rules_of(str(params.get("name")))
+        id_ = next(self._ids)
+        on_progress = on_progress or self._on_progress
+        meta = self.profile.meta(id_ if on_progress is not None else None)
+        message = request(id_, method, params, meta)
+        headers: dict[str, str] = {}
+        if self._channel.has_headers:
+            try:
+                headers = headers_for(message, rules)
+            except ValueError as exc:
+                raise UsageError(f"{method}: an argument is {exc}") from None
+
+        async def hear(told: Frame) -> None:
+            await self._heard(told, on_progress)
+
+        with anyio.fail_after(self._round_timeout):
+            response = await self._channel.exchange(message, headers, hear)
+        if response.get("id", id_) != id_:
+            raise ReplyError("it belongs to another request")
+        return result_of(response, has_state="requestState" in params)
+
+    async def _heard(self, told: Frame, on_progress: Told | None) -> None:
+        method, params = told.get("method"), told.get("params") or {}
+        listener = {
+            "notifications/progress": on_progress,
+            "notifications/message": self._on_log,
+        }.get(str(method))
+        if listener is not None:
+            done = listener(params)
+            if inspect.isawaitable(done):
+                await done
+
+    # ---- what the server offers ----
+
+    async def discover(self) -> Mapping[str, JSON]:
+        """What the server says of itself."""
+        return await self._cached("server/discover", {})
+
+    async def list_tools(self) -> list[Mapping[str, Any]]:
+        """All tools that can be called from here.
+
+        Those are left out whose annotations for headers are illegal: they could not be
+        called over HTTP, and must not be (Streamable HTTP, Custom Headers).
+        """
+        found = []
+        rules = {}
+        for tool in await self._list("tools/list", "tools"):
+            try:
+                rules[tool["name"]] = param_headers(tool.get("inputSchema") or {})
+            except (SchemaError, KeyError, TypeError) as exc:
+                logger.warning("the tool %.80r is left out: %s", tool.get("name"), exc)
+            else:
+                found.append(tool)
+        self._rules = rules
+        return found
+
+    async def list_prompts(self) -> list[Mapping[str, Any]]:
+        """All prompts."""
+        return await self._list("prompts/list", "prompts")
+
+    async def list_resources(self) -> list[Mapping[str, Any]]:
+        """All resources."""
+        return await self._list("resources/list", "resources")
+
+    async def list_templates(self) -> list[Mapping[str, Any]]:
+        """All templates of resources."""
+        return await self._list("resources/templates/list", "resourceTemplates")
+
+    async def complete(
+        self,
+        of: Mapping[str, JSON],
+        argument: str,
+        text: str,
+        context: Mapping[str, str] | None = None,
+    ) -> list[str]:
+        """Suggestions for an argument.
+
+        Args:
+            of: `{"type": "ref/prompt", "name": …}` or `{"type": "ref/resource", "uri": …}`.
+            argument: Its name.
+            text: What is there so far.
+            context: What else was filled in already.
+        """
+        params: dict[str, JSON] = {
+            "ref": dict(of),
+            "argument": {"name": argument, "value": text},
+        }
+        if context is not None:
+            params["context"] = {"arguments": dict(context)}
+        result = await self._complete(await self.request("completion/complete", params))
+        values = result.get("completion", {}).get("values", [])
+        return [str(one) for one in values]
+
+    @asynccontextmanager
+    async def listen(
+        self,
+        *,
+        tools: bool = False,
+        prompts: bool = False,
+        resources: bool = False,
+        uris: Iterable[str] = (),
+    ) -> AsyncIterator[AsyncIterator[Frame]]:
+        """Hear of changes, while the block lasts.
+
+            async with client.listen(tools=True) as changes:
+                async for change in changes: ...
+
+        What is cached and changed is forgotten. The first to come is the server's
+        acknowledgement, which says what it will tell.
+        """
+        wanted: dict[str, JSON] = {}
+        for name, is_wanted in (
+            ("toolsListChanged", tools),
+            ("promptsListChanged", prompts),
+            ("resourcesListChanged", resources),
+        ):
+            if is_wanted:
+                wanted[name] = True
+        if uris:
+            wanted["resourceSubscriptions"] = list(uris)
+        send, receive = anyio.create_memory_object_stream[Frame](math.inf)
+
+        async def hear(told: Frame) -> None:
+            self.forget()
+            await send.send(told)
+
+        async def run() -> None:
+            id_ = next(self._ids)
+            params = {"notifications": wanted}
+            message = request(id_, "subscriptions/listen", params, self.profile.meta())
+            headers = headers_for(message) if self._channel.has_headers else {}
+            async with send:
+                response = await self._channel.exchange(message, headers, hear)
+                result_of(response, has_state=False)
+
+        async with anyio.create_task_group() as group, receive:
+            group.start_soon(run)
+            yield receive
+            group.cancel_scope.cancel()
+
+    # ---- lists ----
+
+    async def _list(self, method: str, name: str) -> list[Mapping[str, Any]]:
+        found: list[Mapping[str, Any]] = []
+        params: dict[str, JSON] = {}
+        seen: set[str] = set()
+        for _ in range(_MOST_PAGES):
+            page = await self._cached(method, params)
+            entries = page.get(name)
+            if not isinstance(entries, list):
+                raise ReplyError(f"{method} without a list of {name}")
+            found += [one for one in entries if isinstance(one, dict)]
+            cursor = page.get("nextCursor")
+            if not isinstance(cursor, str):
+                return found
+            if cursor in seen:
+                raise ReplyError(f"the pages of {method} lead back to where they were")
+            seen.add(cursor)
+            params = {"cursor": cursor}
+        raise ReplyError(f"{method} has more than {_MOST_PAGES:,} pages")
+
+    async def _cached(
+        self, method: str, params: Mapping[str, JSON]
+    ) -> Mapping[str, JSON]:
+        key = str(params.get("cursor", ""))
+        cached = self._fresh(method, key)
+        if cached is not None:
+            return cached
+        result = await self._complete(await self.request(method, params))
+        self._keep(method, key, result)
+        return result
+
+    async def _complete(self, result: JSON) -> Mapping[str, JSON]:
+        came = Call("", {}).received(result)
+        assert isinstance(came, Complete)  # nobody may ask here
+        return came.fields
+
+    def _fresh(self, method: str, key: str) -> Mapping[str, JSON] | None:
+        cached = self._cache.get((method, key))
+        if cached is None or time.monotonic() >= cached.until:
+            return None
+        return cached.result
+
+    def _keep(self, method: str, key: str, result: Mapping[str, JSON]) -> None:
+        ttl = result.get("ttlMs")
+        if isinstance(ttl, (int, float)) and ttl > 0:
+            until = time.monotonic() + ttl / 1000
+            self._cache[method, key] = _Cached(result, until)
+
+    def forget(self) -> None:
+        """Forget what the server offered: it is asked anew."""
+        self._cache.clear()
+        self._rules = None
+
+    async def _rules_of(self, tool: str) -> tuple[ParamHeader, ...]:
+        if self._rules is None or tool not in self._rules:
+            await self.list_tools()
+        assert self._rules is not None
+        return self._rules.get(tool, ())
+
+
+@frozen
+class _Cached:
+    result: Mapping[str, JSON]
+    until: float
+
+
+def _first(raised: BaseExceptionGroup[BaseException]) -> BaseException:
+    error: BaseException = raised
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+class Steps:
+    """A call, a round at a time.
+
+    Attributes:
+        pending: What is asked; `None` before the first round and after the last.
+        result: What the call came to, once it is over.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        call: Call,
+        on_progress: Told | None = None,
+        pending: Pending | None = None,
+    ) -> None:
+        self.pending = pending
+        self.result: Result | None = None
+        self._client = client
+        self._call = call
+        self._on_progress = on_progress
+
+    async def round(
+        self, responses: Mapping[str, JSON] | None = None
+    ) -> Pending | Result:
+        """Send the next request.
+
+        Args:
+            responses: The responses to what is asked, by key; by default those of the
+                client's own functions.
+
+        Returns:
+            What is asked next, which can be stored; or the result.
+        """
+        if self.result is not None:
+            raise UsageError("the call is over; its result is in .result")
+        if self.pending is not None:
+            if responses is None:
+                responses = await self._client.answers(self.pending)
+            self._call = self.pending.answered(responses)
+        result = await self._client.request(
+            self._call.method, self._call.params_now, on_progress=self._on_progress
+        )
+        came = self._call.received(result)
+        if isinstance(came, Pending):
+            self.pending = came
+            on_round = self._client._on_round
+            if on_round is not None:
+                on_round(came)
+            return came
+        self.pending = None
+        self.result = Result(came.fields, self._call.rounds + 1)
+        return self.result

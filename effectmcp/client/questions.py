@@ -1,0 +1,198 @@
+"""What a server may ask a client, and what is said to it.
+
+A client registers a function for each kind of question it can put to somebody. Which
+kinds those are is what it declares: a server may ask nothing else (MRTR, Server
+Requirements).
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any, TypeAlias
+
+from attrs import field, frozen
+
+from ..canonical import JSON
+from ..effects import Root
+from ..errors import Declined, Dismissed
+from .rounds import ReplyError
+
+__all__ = [
+    "Answering",
+    "Form",
+    "FormAnswer",
+    "Link",
+    "LinkAnswer",
+    "SampleAnswer",
+    "Sampling",
+]
+
+
+@frozen
+class Form:
+    """A form for the user to fill in.
+
+    Attributes:
+        message: What to say above it.
+        schema: Its fields, as the protocol's subset of JSON Schema.
+        key: The server's name for the question, within its round.
+    """
+
+    message: str
+    schema: Mapping[str, Any]
+    key: str = ""
+
+    @property
+    def fields(self) -> Mapping[str, Mapping[str, Any]]:
+        """The schemas of its fields, by name."""
+        fields: Mapping[str, Mapping[str, Any]] = self.schema.get("properties", {})
+        return fields
+
+    @property
+    def defaults(self) -> dict[str, JSON]:
+        """What is filled in already."""
+        return {
+            name: one["default"]
+            for name, one in self.fields.items()
+            if "default" in one
+        }
+
+
+@frozen
+class Link:
+    """A page for the user to open.
+
+    Attributes:
+        message: What to say about it.
+        url: The page. Show its host, and open it only if the user agrees.
+        key: The server's name for the question, within its round.
+    """
+
+    message: str
+    url: str
+    key: str = ""
+
+
+@frozen
+class Sampling:
+    """A text for the client's model to write.
+
+    Attributes:
+        params: The request, as the protocol has it.
+        key: The server's name for the question, within its round.
+    """
+
+    params: Mapping[str, Any] = field(repr=False)
+    key: str = ""
+
+    @property
+    def messages(self) -> list[Mapping[str, Any]]:
+        """What was said so far."""
+        return list(self.params["messages"])
+
+
+#: Content for the form; or how the user got out of it. May be awaited.
+FormAnswer: TypeAlias = Mapping[str, JSON] | Declined | Dismissed
+#: Whether the user agrees; or how they got out of it.
+LinkAnswer: TypeAlias = bool | Declined | Dismissed
+#: The model's text; or the whole result, as the protocol has it.
+SampleAnswer: TypeAlias = str | Mapping[str, JSON]
+
+
+@frozen(kw_only=True)
+class Answering:
+    """Who answers what. Functions may be async.
+
+    Attributes:
+        elicit: Has the user fill in a form.
+        open_url: Has the user open a page.
+        sample: Has a model write something.
+        roots: Where the user works, or a function that knows.
+    """
+
+    elicit: Callable[[Form], FormAnswer | Awaitable[FormAnswer]] | None = None
+    open_url: Callable[[Link], LinkAnswer | Awaitable[LinkAnswer]] | None = None
+    sample: Callable[[Sampling], SampleAnswer | Awaitable[SampleAnswer]] | None = None
+    roots: Iterable[Root] | Callable[[], Any] | None = None
+
+    @property
+    def capabilities(self) -> dict[str, JSON]:
+        """What to declare."""
+        declared: dict[str, JSON] = {}
+        modes: dict[str, JSON] = {}
+        if self.elicit is not None:
+            modes["form"] = {}
+        if self.open_url is not None:
+            modes["url"] = {}
+        if modes:
+            declared["elicitation"] = modes
+        if self.sample is not None:
+            declared["sampling"] = {}
+        if self.roots is not None:
+            declared["roots"] = {}
+        return declared
+
+    async def answer(self, key: str, question: Mapping[str, Any]) -> JSON:
+        """The response to one question.
+
+        Raises:
+            ReplyError: It asks what this client did not say it can be asked.
+        """
+        method, params = question["method"], question.get("params", {})
+        match method, params.get("mode", "form"):
+            case "elicitation/create", "form" if self.elicit is not None:
+                schema = params.get("requestedSchema")
+                if not isinstance(schema, dict):
+                    raise ReplyError(f"the form {key!r} has no schema")
+                form = Form(str(params.get("message", "")), schema, key)
+                return _elicited(await _awaited(self.elicit(form)))
+            case "elicitation/create", "url" if self.open_url is not None:
+                url = params.get("url")
+                if not isinstance(url, str):
+                    raise ReplyError(f"the link {key!r} has no url")
+                link = Link(str(params.get("message", "")), url, key)
+                return _consented(await _awaited(self.open_url(link)))
+            case "sampling/createMessage", _ if self.sample is not None:
+                return _sampled(await _awaited(self.sample(Sampling(params, key))))
+            case "roots/list", _ if self.roots is not None:
+                roots = self.roots() if callable(self.roots) else self.roots
+                return {"roots": [_root(one) for one in await _awaited(roots)]}
+            case _:
+                raise ReplyError(
+                    f"{method} was asked, which this client did not say it can answer"
+                )
+
+
+async def _awaited(value: Any) -> Any:
+    return await value if inspect.isawaitable(value) else value
+
+
+def _declined(answer: Declined | Dismissed) -> dict[str, JSON]:
+    """The response of a user who will not answer."""
+    return {"action": "decline" if isinstance(answer, Declined) else "cancel"}
+
+
+def _elicited(answer: FormAnswer) -> JSON:
+    if isinstance(answer, (Declined, Dismissed)):
+        return _declined(answer)
+    return {"action": "accept", "content": dict(answer)}
+
+
+def _consented(answer: LinkAnswer) -> JSON:
+    if isinstance(answer, (Declined, Dismissed)):
+        return _declined(answer)
+    return {"action": "accept" if answer else "decline"}
+
+
+def _sampled(answer: SampleAnswer) -> JSON:
+    if not isinstance(answer, str):
+        return dict(answer)
+    content = {"type": "text", "text": answer}
+    return {"role": "assistant", "content": content, "model": "unknown"}
+
+
+def _root(root: Root) -> JSON:
+    return (
+        {"uri": root.uri} if root.name is None else {"uri": root.uri, "name": root.name}
+    )
