@@ -10,7 +10,7 @@ from typing import Final
 
 from .. import __version__
 from ..errors import EffectMCPError
-from . import check, keygen, replay, serve
+from . import call, check, keygen, listing, replay, serve, token
 
 __all__ = ["main"]
 
@@ -30,7 +30,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--version", action="version", version=__version__)
     parsers = parser.add_subparsers(metavar="COMMAND", required=True)
-    for command in (serve, check, replay, keygen):
+    for command in (serve, call, listing, check, replay, token, keygen):
         command.add(parsers)
     options = parser.parse_args(argv)
     # To standard error: standard output is for messages, or for what was asked for.

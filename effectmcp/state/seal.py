@@ -139,10 +139,15 @@ class Sealer:
             logger.warning("a requestState that we signed cannot be read: %s", exc)
             raise StateError("malformed") from None
         _check_bindings(packed.bindings, call.bind(key.binding, self.audience))
-        self._check_times(packed, now)
+        self.check_times(packed, now)
         return packed.claims
 
-    def _check_times(self, packed: Packed, now: int) -> None:
+    def check_times(self, packed: Packed, now: int) -> None:
+        """Whether a state may be used now.
+
+        Raises:
+            StateError: `future`, `expired` or `lifetime`.
+        """
         if packed.issued > now + self.leeway:
             raise StateError("future")
         if packed.expires < now - self.leeway:

@@ -58,7 +58,7 @@ def test_a_server_that_takes_the_states_of_others_is_found(
 
 
 def test_a_server_without_a_clock_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(seal.Sealer, "_check_times", lambda self, packed, now: None)
+    monkeypatch.setattr(seal.Sealer, "check_times", lambda self, packed, now: None)
     with pytest.raises(AssertionError, match="a state was taken that should not be"):
         run_state_machine_as_test(machine_for(bookshop.app), settings=FOUND)
 

@@ -1,0 +1,345 @@
+"""`effectmcp call TARGET TOOL key=value …`: call a tool, and answer what it asks."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from ..canonical import JSON
+from ..effects import Root
+from ..errors import ArgumentsError, EffectMCPError, ProtocolError, UsageError
+from .reach import Raw, reach
+from .show import show
+from .terminal import Terminal
+from .token import journal_in
+
+if TYPE_CHECKING:
+    from ..client import Client, Pending, Result
+
+__all__ = ["DECLINED", "ERROR", "FAILED", "add"]
+
+#: The tool says that it failed.
+FAILED: Final = 1
+#: The server answered with an error, or not at all.
+ERROR: Final = 3
+#: The user declined or closed a question, and so nothing came of it.
+DECLINED: Final = 4
+
+
+def add(parsers: Any) -> None:
+    """Add the subcommand."""
+    parser = parsers.add_parser(
+        "call",
+        help="call a tool, and answer what it asks",
+        description="Call a tool of a server, ask the user what the server asks, and"
+        " print the result. Exits with 0 for a result, 1 for one that says it is an"
+        " error, 2 for a wrong command line, 3 for an error of the protocol or of the"
+        " connection, and 4 where the user declined and nothing came of it.",
+    )
+    parser.add_argument(
+        "target",
+        help="a URL; module:app or path/file.py:app, run in this process; or a command",
+    )
+    parser.add_argument("name", help="the tool")
+    parser.add_argument(
+        "arguments",
+        nargs="*",
+        metavar="KEY=VALUE",
+        help="its arguments: texts as they are, everything else as JSON",
+    )
+    kinds = parser.add_mutually_exclusive_group()
+    kinds.add_argument(
+        "--prompt", action="store_true", help="NAME is a prompt, to be got"
+    )
+    kinds.add_argument(
+        "--resource", action="store_true", help="NAME is a URI, to be read"
+    )
+    parser.add_argument(
+        "--answer",
+        action="append",
+        default=[],
+        metavar="KEY=JSON",
+        help="the answer to a question, by its key (repeatable)",
+    )
+    parser.add_argument(
+        "--answers", type=Path, metavar="FILE", help="a JSON object of such answers"
+    )
+    parser.add_argument(
+        "--header",
+        action="append",
+        default=[],
+        metavar="NAME: VALUE",
+        help="for a URL: a header of each request (repeatable)",
+    )
+    parser.add_argument(
+        "--root", action="append", type=Path, metavar="FOLDER", help="where you work"
+    )
+    parser.add_argument(
+        "--save-to",
+        type=Path,
+        default=Path(),
+        metavar="FOLDER",
+        help="where images and other files go (here)",
+    )
+    parser.add_argument("--timeout", type=float, metavar="SECONDS")
+    parser.add_argument(
+        "--trace", action="store_true", help="tell of each round as it happens"
+    )
+    parser.add_argument(
+        "--raw", action="store_true", help="print the messages as they are"
+    )
+    parser.set_defaults(run=_run)
+
+
+def _run(options: argparse.Namespace) -> int:
+    import trio
+
+    status: int = trio.run(_call, options)
+    return status
+
+
+async def _call(options: argparse.Namespace) -> int:
+    channel = reach(options.target, _headers(options.header))
+    answers = _answers(options)
+    try:
+        from ..client import Client
+    except ImportError as exc:
+        raise UsageError(str(exc)) from None
+    terminal = Terminal()
+    client = Client(
+        Raw(channel) if options.raw else channel,
+        # They say what can be asked; who answers is `_Answerer`, a round at a time.
+        elicit=lambda form: {},
+        open_url=lambda link: True,
+        sample=lambda sampling: "",
+        roots=[Root(one.resolve().as_uri(), one.name) for one in options.root or ()]
+        if options.root
+        else None,
+        on_progress=terminal.progress,
+        on_log=terminal.log,
+        round_timeout=options.timeout,
+    )
+    answerer = _Answerer(client, answers, terminal)
+    try:
+        async with client:
+            result = await _finished(client, options, answerer, terminal)
+    except UsageError:
+        raise
+    except ArgumentsError as exc:
+        raise UsageError(str(exc)) from None
+    except (EffectMCPError, TimeoutError) as exc:
+        terminal.clear()
+        words = str(exc) or "it took too long"
+        print(f"effectmcp: {words}", file=sys.stderr)
+        if isinstance(exc, ProtocolError) and exc.data is not None:
+            print(json.dumps(exc.data, ensure_ascii=False), file=sys.stderr)
+        return ERROR
+    terminal.clear()
+    show(result, options.save_to)
+    if not result.is_error:
+        return 0
+    return DECLINED if answerer.was_refused else FAILED
+
+
+async def _finished(
+    client: Client,
+    options: argparse.Namespace,
+    answerer: _Answerer,
+    terminal: Terminal,
+) -> Result:
+    from ..client import Pending
+
+    method, params = await _request(client, options)
+    call = client.start(method, params)
+    came = await call.round()
+    while isinstance(came, Pending):
+        if options.trace:
+            _trace_round(came, terminal)
+        if came.call.rounds > _MOST_ROUNDS:
+            raise UsageError(f"the server asked {_MOST_ROUNDS} times; that is enough")
+        responses = await answerer.answer(came)
+        if options.trace:
+            for key, response in responses.items():
+                terminal.say(f"  {key} → {json.dumps(response, ensure_ascii=False)}")
+        came = await call.round(responses)
+    if options.trace:
+        terminal.say(f"round {came.rounds}: done")
+    return came
+
+
+_MOST_ROUNDS: Final = 100
+
+
+def _trace_round(pending: Pending, terminal: Terminal) -> None:
+    state = pending.call.state
+    size = "no state" if state is None else f"a state of {len(state):,} characters"
+    journal = None if state is None else journal_in(state)
+    replayed = ""
+    if journal is not None:
+        replayed = f", which replays {len(journal.entries)} entries"
+    terminal.say(f"round {pending.call.rounds}: {size}{replayed}")
+    for key, question in pending.questions.items():
+        message = (question.get("params") or {}).get("message", question["method"])
+        terminal.say(f"  {key}: {message}")
+
+
+async def _request(
+    client: Client, options: argparse.Namespace
+) -> tuple[str, dict[str, JSON]]:
+    if options.resource:
+        if options.arguments:
+            raise UsageError("a resource takes no arguments; they are in its URI")
+        return "resources/read", {"uri": options.name}
+    if options.prompt:
+        texts = dict(_split(one, "=") for one in options.arguments)
+        return "prompts/get", {"name": options.name, "arguments": texts}
+    schema: Mapping[str, Any] = {}
+    if options.arguments:
+        tools = {one["name"]: one for one in await client.list_tools()}
+        if options.name not in tools:
+            known = ", ".join(tools) or "none"
+            raise UsageError(f"there is no tool {options.name!r}; there is {known}")
+        schema = tools[options.name].get("inputSchema") or {}
+    arguments = _arguments(options.arguments, schema)
+    return "tools/call", {"name": options.name, "arguments": arguments}
+
+
+def _split(text: str, mark: str) -> tuple[str, str]:
+    name, found, value = text.partition(mark)
+    if not found or not name:
+        raise UsageError(f"{text!r}: write NAME{mark}VALUE")
+    return name.strip(), value
+
+
+def _arguments(given: list[str], schema: Mapping[str, Any]) -> dict[str, JSON]:
+    """Arguments by the tool's schema: what may be a text is one."""
+    properties = schema.get("properties") or {}
+    found: dict[str, JSON] = {}
+    for one in given:
+        name, text = _split(one, "=")
+        property_ = properties.get(name)
+        if property_ is not None and _takes_text(property_):
+            found[name] = text
+            continue
+        try:
+            found[name] = json.loads(text)
+        except ValueError:
+            found[name] = text  # the server says what it wants instead
+    return found
+
+
+def _takes_text(schema: Any) -> bool:
+    if not isinstance(schema, dict):
+        return False
+    if any(map(_takes_text, schema.get("anyOf", ()))):
+        return True
+    return bool(schema.get("type") == "string" or "enum" in schema or "const" in schema)
+
+
+def _headers(given: list[str]) -> dict[str, str]:
+    pairs = (_split(one, ":") for one in given)
+    return {name: value.strip() for name, value in pairs}
+
+
+# ---- answers ------------------------------------------------------------------------
+
+
+def _answers(options: argparse.Namespace) -> dict[str, JSON]:
+    found: dict[str, JSON] = {}
+    if options.answers is not None:
+        try:
+            found = json.loads(options.answers.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as exc:
+            raise UsageError(f"--answers {options.answers}: {exc}") from None
+        if not isinstance(found, dict):
+            raise UsageError(f"--answers {options.answers}: it is no JSON object")
+    for one in options.answer:
+        key, text = _split(one, "=")
+        try:
+            found[key] = json.loads(text)
+        except ValueError:
+            raise UsageError(
+                f"--answer {one}: {text!r} is no JSON; a text needs quotes:"
+                f" {key}={json.dumps(text)!r}"
+            ) from None
+    return found
+
+
+class _Answerer:
+    """Answers a round: from the command line, otherwise from the terminal."""
+
+    def __init__(
+        self, client: Client, given: Mapping[str, JSON], terminal: Terminal
+    ) -> None:
+        self._client = client
+        self._given = dict(given)
+        self._terminal = terminal
+        self._refused = False
+
+    @property
+    def was_refused(self) -> bool:
+        """Whether something was declined or closed."""
+        return self._refused or self._terminal.was_refused
+
+    async def answer(self, pending: Pending) -> dict[str, JSON]:
+        """The responses to what is asked.
+
+        Raises:
+            UsageError: Nobody is there to ask, and no answer was given.
+        """
+        found: dict[str, JSON] = {}
+        asked: dict[str, Mapping[str, Any]] = {}
+        for key, question in pending.questions.items():
+            if question["method"] == "roots/list":
+                found[key] = await self._client.answering.answer(key, question)
+            elif key in self._given:
+                # Once: what is asked again did not fit.
+                found[key] = self._response(question, self._given.pop(key))
+            else:
+                asked[key] = question
+        if not asked:
+            return found
+        if not Terminal.is_there():
+            raise UsageError(_unanswered(asked))
+        return {**found, **self._terminal.ask(asked)}
+
+    def _response(self, question: Mapping[str, Any], given: JSON) -> JSON:
+        if isinstance(given, dict) and "action" in given:
+            self._refused = self._refused or given["action"] != "accept"
+            return given
+        if question["method"] == "sampling/createMessage":
+            content = {"type": "text", "text": str(given)}
+            return {"role": "assistant", "content": content, "model": "the user"}
+        if isinstance(given, dict):
+            return {"action": "accept", "content": given}
+        fields = _fields(question)
+        if len(fields) == 1:
+            return {"action": "accept", "content": {next(iter(fields)): given}}
+        if given is False:
+            self._refused = True
+            return {"action": "decline"}
+        return {"action": "accept", "content": {}}
+
+
+def _fields(question: Mapping[str, Any]) -> Mapping[str, Any]:
+    params = question.get("params") or {}
+    fields: Mapping[str, Any] = (params.get("requestedSchema") or {}).get(
+        "properties", {}
+    )
+    return fields
+
+
+def _unanswered(asked: Mapping[str, Mapping[str, Any]]) -> str:
+    lines = []
+    for key, question in asked.items():
+        message = (question.get("params") or {}).get("message", question["method"])
+        fields = ", ".join(_fields(question)) or "yes or no: true or false"
+        lines.append(f"{key} ({fields}): {message!r}")
+    return (
+        "the server asks, and there is no terminal. Give --answer KEY=JSON for "
+        + "; ".join(lines)
+    )

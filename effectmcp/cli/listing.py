@@ -1,0 +1,100 @@
+"""`effectmcp list TARGET`: what a server offers."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from ..errors import EffectMCPError, ProtocolError, UsageError
+from .call import ERROR
+from .reach import Raw, reach
+
+if TYPE_CHECKING:
+    pass
+
+__all__ = ["add"]
+
+
+def add(parsers: Any) -> None:
+    """Add the subcommand."""
+    parser = parsers.add_parser(
+        "list",
+        help="list what a server offers",
+        description="List the tools, prompts and resources of a server.",
+    )
+    parser.add_argument("target", help="as for `call`")
+    parser.add_argument("--json", action="store_true", help="print the lists as JSON")
+    parser.add_argument(
+        "--header", action="append", default=[], metavar="NAME: VALUE", help="for a URL"
+    )
+    parser.add_argument("--raw", action="store_true", help="print the messages, too")
+    parser.set_defaults(run=_run)
+
+
+def _run(options: argparse.Namespace) -> int:
+    import trio
+
+    status: int = trio.run(_list, options)
+    return status
+
+
+async def _list(options: argparse.Namespace) -> int:
+    from .call import _headers
+
+    channel = reach(options.target, _headers(options.header))
+    from ..client import Client
+
+    client = Client(Raw(channel) if options.raw else channel)
+    try:
+        async with client:
+            found = {
+                "tools": await _offered(client.list_tools),
+                "prompts": await _offered(client.list_prompts),
+                "resources": await _offered(client.list_resources),
+                "templates": await _offered(client.list_templates),
+            }
+    except UsageError:
+        raise
+    except EffectMCPError as exc:
+        print(f"effectmcp: {exc}", file=sys.stderr)
+        return ERROR
+    if options.json:
+        print(json.dumps(found, ensure_ascii=False, indent=2))
+        return 0
+    for kind, entries in found.items():
+        if entries:
+            print(kind)
+            for one in entries:
+                print("\n".join(f"  {line}" for line in _lines(one)))
+    return 0
+
+
+async def _offered(
+    ask: Callable[[], Awaitable[list[Mapping[str, Any]]]],
+) -> list[Mapping[str, Any]]:
+    try:
+        return await ask()
+    except ProtocolError as exc:
+        if exc.code == -32601:
+            return []  # it has none of these
+        raise
+
+
+def _lines(entry: Mapping[str, Any]) -> list[str]:
+    name = entry.get("uri") or entry.get("uriTemplate") or entry["name"]
+    schema = entry.get("inputSchema") or {}
+    required = schema.get("required") or ()
+    takes = [
+        f"{key}{'' if key in required else '?'}"
+        for key in schema.get("properties") or ()
+    ]
+    takes += [
+        f"{one['name']}{'' if one.get('required') else '?'}"
+        for one in entry.get("arguments") or ()
+    ]
+    head = f"{name} {' '.join(takes)}".strip()
+    about = str(entry.get("description") or entry.get("title") or "").splitlines()
+    return [head, *(f"    {line}" for line in about[:1])]

@@ -1,0 +1,99 @@
+"""A target → the channel to it: a URL, an app in this process, or a command."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import sys
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Final, Self
+
+from ..client.channels import Channel, Frame, Hear
+from ..errors import UsageError
+from ..server.target import load_app
+from ..transports.keys import ensure_keys
+
+__all__ = ["Raw", "reach"]
+
+_APP: Final = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*|.*\.py(:[A-Za-z_][\w.]*)?")
+
+
+def reach(target: str, headers: Mapping[str, str] | None = None) -> Channel:
+    """The channel to `target`.
+
+    Args:
+        target: A URL; `module:app` or `file.py:app`, which is run in this process; or a
+            command, which is started.
+        headers: For a URL: sent with each request.
+
+    Raises:
+        UsageError: There is no such app; or the client is not installed.
+    """
+    try:
+        if re.match(r"https?://", target):
+            from ..client import OverHttp
+
+            return OverHttp(target, headers=headers)
+        if headers:
+            raise UsageError("--header is for a URL")
+        if _APP.fullmatch(target):
+            from ..client import InMemory
+
+            app = load_app(target)
+            ensure_keys(app, is_alone=True)
+            return InMemory(app)
+        from ..client import OverPipes
+
+        try:
+            command = shlex.split(target)
+        except ValueError as exc:
+            raise UsageError(f"{target!r} is no command: {exc}") from None
+        if not command:
+            raise UsageError("give a URL, module:app, file.py:app or a command")
+        return OverPipes(command)
+    except ImportError as exc:
+        if "effectmcp[client]" not in str(exc):
+            raise
+        raise UsageError(str(exc)) from None
+
+
+class Raw:
+    """A channel that prints what crosses it, to standard error."""
+
+    def __init__(self, inner: Channel) -> None:
+        self.has_headers = inner.has_headers
+        self._inner = inner
+
+    async def __aenter__(self) -> Self:
+        await self._inner.__aenter__()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self._inner.__aexit__(kind, error, traceback)
+
+    async def exchange(
+        self, message: Frame, headers: Mapping[str, str], hear: Hear
+    ) -> Frame:
+        """Send a request, and return its response."""
+
+        async def heard(told: Frame) -> None:
+            _print("<", told)
+            await hear(told)
+
+        for name, value in headers.items():
+            print(f"> {name}: {value}", file=sys.stderr)
+        _print(">", message)
+        response = await self._inner.exchange(message, headers, heard)
+        _print("<", response)
+        return response
+
+
+def _print(mark: str, message: Mapping[str, Any]) -> None:
+    print(f"{mark} {json.dumps(message, ensure_ascii=False)}", file=sys.stderr)

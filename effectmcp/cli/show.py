@@ -1,0 +1,64 @@
+"""A result on standard output: texts, structured content as JSON, media as files."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import mimetypes
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ..client.results import Result
+
+__all__ = ["show"]
+
+
+def show(result: Result, folder: Path) -> None:
+    """Print a result.
+
+    Args:
+        result: The result.
+        folder: Where to save images, sounds and other files.
+    """
+    structured = result.structured
+    if structured is not None:
+        # Its text is the same again, for models.
+        print(json.dumps(structured, ensure_ascii=False, indent=2))
+    for block in result.blocks:
+        if structured is None or "text" not in block:
+            _show(block, folder)
+
+
+def _show(block: Mapping[str, Any], folder: Path) -> None:
+    block = block.get("resource", block)
+    if "text" in block:
+        sys.stdout.write(f"{block['text']}\n")
+        return
+    data = block.get("data") or block.get("blob")
+    if isinstance(data, str):
+        print(f"saved as {_saved(data, str(block.get('mimeType', '')), folder)}")
+    elif "uri" in block:
+        print(f"{block.get('name', 'resource')}: {block['uri']}")
+    else:
+        print(json.dumps(block, ensure_ascii=False))
+
+
+def _saved(data: str, type_: str, folder: Path) -> Path:
+    suffix = mimetypes.guess_extension(type_) or ".bin"
+    try:
+        content = base64.b64decode(data, validate=True)
+    except (ValueError, binascii.Error):
+        content, suffix = data.encode(), ".txt"
+    folder.mkdir(parents=True, exist_ok=True)
+    number = 1
+    while True:
+        file = folder / f"result-{number}{suffix}"
+        try:
+            with file.open("xb") as out:  # nothing of the user's is written over
+                out.write(content)
+            return file
+        except FileExistsError:
+            number += 1
