@@ -15,7 +15,7 @@ FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 #: What the README tells a newcomer to type. `.ci/run` types it too.
 COMMANDS = """\
-python3 -m venv .venv && .venv/bin/pip install -q . && .venv/bin/python examples/engine_only.py
+python3 -m venv .venv && .venv/bin/pip install -q '.[client]' && .venv/bin/effectmcp call examples/bookshop.py order title=Dune
 python3 -m venv .venv && .venv/bin/pip install -q -e '.[testing]' && .venv/bin/python -m pytest -n auto
 """
 

@@ -42,7 +42,9 @@ def reach(target: str, headers: Mapping[str, str] | None = None) -> Channel:
             from ..client import InMemory
 
             app = load_app(target)
-            ensure_keys(app, is_alone=True)
+            # Those of the environment, so that --trace can look into states. Without
+            # any it gets random ones, which nobody needs to be told of here.
+            ensure_keys(app, is_alone=False)
             return InMemory(app)
         from ..client import OverPipes
 

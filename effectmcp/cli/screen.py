@@ -255,6 +255,13 @@ def _question(key: str, request: Mapping[str, Any]) -> _Question:
         if "default" in one:
             made.fill(one["default"])
         fields.append(made)
+    if (
+        len(fields) == 1
+        and fields[0].name == "value"
+        and "title" not in fields[0].schema
+    ):
+        # What servers call the only field of a question that has no need of a name.
+        fields[0].schema = {**fields[0].schema, "title": "Answer"}
     return _Question(key, message, "form", fields)
 
 

@@ -1,0 +1,327 @@
+"""`effectmcp call` and `effectmcp list`, with and without somebody at a terminal."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from effectmcp.cli import main
+from effectmcp.cli.call import DECLINED, ERROR, FAILED
+from effectmcp.state import make_key
+
+ROOT = Path(__file__).parents[2]
+BOOKSHOP = str(ROOT / "examples" / "bookshop.py")
+EVERYTHING = str(ROOT / "examples" / "everything.py")
+ANSWERS = ("--answer", 'elicit-1="Ann"', "--answer", 'elicit-2="2026-12-01"')
+
+Output = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(autouse=True)
+def keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EFFECTMCP_STATE_KEYS", make_key(bytes(range(32))))
+    monkeypatch.setattr(sys, "path", list(sys.path))
+
+
+def order(*argv: str) -> int:
+    return main(["call", BOOKSHOP, "order", "title=Dune", *argv])
+
+
+# ---- without a terminal ----
+
+
+def test_answers_on_the_command_line(capsys: Output) -> None:
+    assert order(*ANSWERS, "--answer", "confirm-1=true") == 0
+    assert capsys.readouterr().out.startswith("Ordered: receipt ")
+
+
+def test_answers_in_a_file(tmp_path: Path, capsys: Output) -> None:
+    file = tmp_path / "answers.json"
+    answers = {
+        "elicit-1": {"value": "Ann"},
+        "elicit-2": "2026-12-01",
+        "confirm-1": True,
+    }
+    file.write_text(json.dumps(answers))
+    assert order("--answers", str(file)) == 0
+    assert "Ordered" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("answer", ['{"action": "decline"}', '{"action": "cancel"}'])
+def test_the_user_declines(answer: str, capsys: Output) -> None:
+    assert order("--answer", f"elicit-1={answer}") == DECLINED
+    assert capsys.readouterr().out.startswith("The user d")
+
+
+def test_a_user_who_declines_and_gets_a_result_all_the_same(capsys: Output) -> None:
+    assert order(*ANSWERS, "--answer", "confirm-1=false") == 0
+    assert capsys.readouterr().out == "Nothing ordered.\n"
+
+
+def test_what_is_asked_is_listed_where_nobody_can_answer(capsys: Output) -> None:
+    assert order() == 2
+    said = capsys.readouterr().err
+    assert "there is no terminal" in said
+    assert "elicit-1 (value): 'Who is it for?'" in said
+
+
+def test_an_answer_that_does_not_fit_is_not_given_twice(capsys: Output) -> None:
+    assert order(*ANSWERS[:2], "--answer", "elicit-2=5") == 2
+    assert "elicit-2~2 (value): 'Deliver to Ann" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (
+            ["call", BOOKSHOP, "ordr", "title=x"],
+            "there is no tool 'ordr'; there is order",
+        ),
+        (["call", BOOKSHOP, "order", "title"], "'title': write NAME=VALUE"),
+        (
+            ["call", BOOKSHOP, "order", "--answer", "a=Ann"],
+            "a text needs quotes: a='\"Ann\"'",
+        ),
+        (
+            ["call", BOOKSHOP, "order", "--answers", "/gone.json"],
+            "--answers /gone.json: ",
+        ),
+        (["call", BOOKSHOP, "order", "--header", "a: b"], "--header is for a URL"),
+        (["call", "gone.py", "order"], "there is no file 'gone.py'"),
+        (["call", "'", "order"], "is no command"),
+        (["call", " ", "order"], "give a URL"),
+        (
+            ["call", BOOKSHOP, "--resource", "a://b", "c=d"],
+            "a resource takes no arguments",
+        ),
+    ],
+)
+def test_mistakes(argv: list[str], message: str, capsys: Output) -> None:
+    assert main(argv) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_tool_that_fails(capsys: Output) -> None:
+    assert main(["call", EVERYTHING, "test_error_handling"]) == FAILED
+    assert capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "target",
+    ["no-such-command-anywhere", "http://127.0.0.1:1/mcp", f"{sys.executable} -c pass"],
+)
+def test_a_server_that_is_not_there(target: str, capsys: Output) -> None:
+    assert main(["call", target, "order"]) == ERROR
+    assert capsys.readouterr().err.startswith("effectmcp: ")
+
+
+def test_an_error_of_the_protocol(capsys: Output) -> None:
+    assert main(["call", EVERYTHING, "--resource", "gone://x"]) == ERROR
+    assert "Resource not found (-32602)" in capsys.readouterr().err
+
+
+def test_prompts_and_resources(capsys: Output) -> None:
+    argv = ["call", EVERYTHING, "--prompt", "test_prompt_with_arguments"]
+    assert main([*argv, "arg1=a", "arg2=b"]) == 0
+    assert main(["call", EVERYTHING, "--resource", "test://static-text"]) == 0
+    assert "a" in capsys.readouterr().out
+
+
+def test_media_are_saved_and_nothing_is_written_over(
+    tmp_path: Path, capsys: Output
+) -> None:
+    argv = [
+        "call",
+        EVERYTHING,
+        "test_image_content",
+        "--save-to",
+        str(tmp_path / "out"),
+    ]
+    assert main(argv) == main(argv) == 0
+    first, second = capsys.readouterr().out.splitlines()
+    assert first == f"saved as {tmp_path / 'out' / 'result-1.png'}"
+    assert (tmp_path / "out" / "result-1.png").read_bytes().startswith(b"\x89PNG")
+    assert second.endswith("result-2.png")
+
+
+def test_trace_tells_of_rounds_states_and_answers(capsys: Output) -> None:
+    assert order(*ANSWERS, "--answer", "confirm-1=true", "--trace") == 0
+    said = capsys.readouterr().err
+    assert "round 2: a state of " in said
+    assert ", which replays 1 entries" in said
+    assert '  elicit-1 → {"action": "accept", "content": {"value": "Ann"}}' in said
+    assert said.endswith("round 4: done\n")
+
+
+def test_raw_prints_the_messages(capsys: Output) -> None:
+    order(*ANSWERS, "--answer", "confirm-1=true", "--raw")
+    captured = capsys.readouterr()
+    sent = [
+        json.loads(line[2:]) for line in captured.err.splitlines() if line[0] == ">"
+    ]
+    assert [one["method"] for one in sent] == ["tools/list", *["tools/call"] * 4]
+    assert captured.out.startswith("Ordered")
+
+
+def test_progress_and_logs_go_to_standard_error(capsys: Output) -> None:
+    assert main(["call", EVERYTHING, "test_tool_with_progress"]) == 0
+    assert main(["call", EVERYTHING, "test_logging_tool"]) == 0
+    said = capsys.readouterr().err
+    assert "100%" in said
+    assert "info: " in said
+
+
+def test_list(capsys: Output) -> None:
+    assert main(["list", BOOKSHOP]) == 0
+    assert capsys.readouterr().out == "tools\n  order title\n      Order a book.\n"
+    assert main(["list", EVERYTHING, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert set(found) == {"tools", "prompts", "resources", "templates"}
+    assert main(["list", "no-such-command-anywhere"]) == ERROR
+
+
+# ---- at a terminal ----
+
+pexpect: Any = pytest.importorskip("pexpect", reason="there is no pexpect")
+
+
+def spawned(*argv: str, **environment: str) -> Any:
+    return pexpect.spawn(
+        sys.executable,
+        ["-m", "effectmcp", *argv],
+        cwd=str(ROOT),
+        env={**os.environ, **environment, "TERM": "xterm", "BROWSER": "true"},
+        encoding="utf-8",
+        timeout=20,
+        dimensions=(40, 100),
+    )
+
+
+def ended(child: Any) -> tuple[int, str]:
+    child.expect(pexpect.EOF)
+    text: str = child.before
+    child.close()
+    return child.exitstatus, text
+
+
+def test_a_conversation_in_the_terminal() -> None:
+    child = spawned("call", BOOKSHOP, "order", "title=Dune")
+    child.expect("Who is it for")
+    child.send("Ann\r")
+    child.expect("on which day")
+    child.send("2026-13-01\r")
+    child.expect("! Answer must be a date")
+    child.send("\x7f" * 10 + "2026-12-01\r")
+    child.expect("Order 'Dune' for Ann on 01 Dec")
+    child.send("y")
+    status, text = ended(child)
+    assert status == 0
+    assert "Ordered: receipt" in text
+
+
+@pytest.mark.parametrize(("key", "said"), [("\x04", "declined"), ("\x1b", "dismissed")])
+def test_keys_that_say_no(key: str, said: str) -> None:
+    child = spawned("call", BOOKSHOP, "order", "title=Dune")
+    child.expect("Who is it for")
+    child.send(key)
+    status, text = ended(child)
+    assert status == DECLINED
+    assert said in text
+
+
+def test_ctrl_c_ends_it_and_leaves_the_terminal_as_it_was() -> None:
+    child = spawned("call", BOOKSHOP, "order", "title=Dune")
+    child.expect("Esc close")
+    child.sendintr()
+    status, _ = ended(child)
+    assert status == 130
+
+
+def test_an_answer_that_the_server_refuses_is_asked_again_with_the_reason(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "guests_refused.py"
+    file.write_text(
+        "from attrs import field, frozen\n"
+        "from effectmcp import Elicit, Flow, Server\n"
+        "app = Server('guests')\n"
+        "def even(guest, attribute, value):\n"
+        "    if value % 2:\n"
+        "        raise ValueError('must be even')\n"
+        "@frozen\n"
+        "class Guest:\n"
+        "    age: int = field(validator=even)\n"
+        "@app.tool\n"
+        "def greet() -> Flow[str]:\n"
+        "    guest = yield from Elicit('How old?', Guest)\n"
+        "    return f'{guest.age} years'\n"
+    )
+    child = spawned("call", str(file), "greet")
+    child.expect("How old")
+    child.send("3\r")
+    child.expect("Your last answer did not fit:")
+    child.expect("age: must be even")
+    child.send("4\r")
+    status, text = ended(child)
+    assert (status, "4 years" in text) == (0, True)
+
+
+@pytest.fixture
+def port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as sock:
+        number: int = sock.getsockname()[1]
+    return number
+
+
+def served(port: int) -> subprocess.Popen[str]:
+    process = subprocess.Popen(
+        [
+            *(sys.executable, "-m", "effectmcp", "serve", BOOKSHOP),
+            *("--http", f"127.0.0.1:{port}"),
+        ],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr is not None
+    for line in process.stderr:
+        if f":{port}" in line:
+            break
+    return process
+
+
+@pytest.fixture
+def killing() -> Iterator[list[subprocess.Popen[str]]]:
+    running: list[subprocess.Popen[str]] = []
+    yield running
+    for process in running:
+        process.kill()
+        process.wait()
+        assert process.stderr is not None
+        process.stderr.close()
+
+
+def test_a_server_that_is_killed_between_rounds_is_missed_by_nobody(
+    port: int, killing: list[subprocess.Popen[str]]
+) -> None:
+    killing.append(served(port))
+    child = spawned("call", f"http://127.0.0.1:{port}/mcp", "order", "title=Dune")
+    child.expect("Who is it for")
+    killing[0].send_signal(signal.SIGKILL)
+    killing[0].wait()
+    killing.append(served(port))
+    child.send("Ann\r")
+    child.expect("on which day")
+    child.send("2026-12-01\r")
+    child.expect("Order 'Dune'")
+    child.send("y")
+    status, text = ended(child)
+    assert (status, "Ordered: receipt" in text) == (0, True)

@@ -1,0 +1,242 @@
+"""The screen of a round: keys in, lines out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from effectmcp.cli.screen import KEYS, Screen, one_line
+from effectmcp.forms import form_of
+
+FORM = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "title": "Name", "minLength": 2},
+        "age": {"type": "integer", "minimum": 18, "description": "In years."},
+        "share": {"type": "number"},
+        "size": {
+            "type": "string",
+            "enum": ["s", "m"],
+            "enumNames": ["small", "medium"],
+        },
+        "wine": {"type": "boolean", "default": True},
+        "with": {"type": "array", "items": {"type": "string", "enum": ["ham", "egg"]}},
+        "day": {"type": "string", "format": "date"},
+    },
+    "required": ["name", "age"],
+}
+
+
+def form(schema: Any = FORM, message: str = "Who?") -> dict[str, Any]:
+    params = {"mode": "form", "message": message, "requestedSchema": schema}
+    return {"method": "elicitation/create", "params": params}
+
+
+CONFIRM = form({"type": "object", "properties": {}}, "Sure?")
+LINK = {
+    "method": "elicitation/create",
+    "params": {
+        "mode": "url",
+        "message": "Sign in",
+        "url": "https://shop.example/in?a=1",
+    },
+}
+SAMPLE = {
+    "method": "sampling/createMessage",
+    "params": {
+        "messages": [
+            {"role": "user", "content": {"type": "text", "text": "A rhyme on"}},
+            {"role": "assistant", "content": [{"type": "text", "text": "orange?"}]},
+        ]
+    },
+}
+
+
+def after(keys: Iterable[str], *questions: Any) -> Screen:
+    screen = Screen({f"q{n}": one for n, one in enumerate(questions, 1)})
+    for key in keys:
+        screen.press(key)
+    return screen
+
+
+def typed(text: str) -> list[str]:
+    return [*text, "enter"]
+
+
+def test_a_form_is_filled_in_from_top_to_bottom() -> None:
+    keys = [
+        *typed("Ann"),
+        *typed("42"),
+        *typed("0.5"),
+        *("right", "right", "enter"),
+        *("n", "enter"),
+        *("right", " ", "enter"),
+        *typed("2026-12-01"),
+    ]
+    screen = after(keys, form())
+    assert screen.is_done
+    assert not screen.was_refused
+    content = {
+        "name": "Ann",
+        "age": 42,
+        "share": 0.5,
+        "size": "m",
+        "wine": False,
+        "with": ["egg"],
+        "day": "2026-12-01",
+    }
+    assert screen.responses == {"q1": {"action": "accept", "content": content}}
+    assert form_of(FORM).read(content) == content
+
+
+def test_what_is_optional_may_stay_empty_and_defaults_stand() -> None:
+    screen = after([*typed("Ann"), *typed("18"), *["enter"] * 5], form())
+    content: Any = screen.responses["q1"]
+    assert content["content"] == {"name": "Ann", "age": 18, "wine": True}
+
+
+@pytest.mark.parametrize(
+    ("keys", "problem"),
+    [
+        (typed("A"), "Name must have at least 2 characters"),
+        (["enter"], "Name must have at least 2 characters"),
+        ([*typed("Ann"), *typed("x")], "age must be a whole number"),
+        ([*typed("Ann"), *typed("17")], "age must be at least 18"),
+        ([*typed("Ann"), "enter"], "age is required"),
+        ([*typed("Ann"), *typed("18"), *typed("x")], "share must be a number"),
+    ],
+)
+def test_what_is_wrong_is_said_and_not_sent(keys: list[str], problem: str) -> None:
+    screen = after(keys, form())
+    assert screen.problem == problem
+    assert f"! {problem}" in screen.lines(200)
+    assert not screen.is_done
+
+
+def test_problems_are_shown_as_it_is_typed() -> None:
+    lines = after("A", form()).lines(80)
+    assert lines[1] == "  ▸ Name* A▏   (must have at least 2 characters)"
+    assert after("An", form()).lines(80)[1] == "  ▸ Name* An▏"
+
+
+def test_a_field_that_was_jumped_over_is_come_back_to() -> None:
+    screen = after([*["tab"] * 6, "enter"], form())
+    assert screen.problem == "Name must have at least 2 characters"
+    assert screen.lines(80)[1].startswith("  ▸ Name")
+
+
+def test_moving_goes_around_over_all_questions() -> None:
+    screen = after(["up"], form(), CONFIRM)
+    assert "  ▸ y / n" in screen.lines(80)
+    screen.press("down")
+    assert screen.lines(80)[1].startswith("  ▸ Name")
+
+
+def test_choices_are_picked_by_arrows_or_letters() -> None:
+    form_ = form({"type": "object", "properties": {"size": FORM["properties"]["size"]}})  # type: ignore[index]  # of a dict of anything
+    assert "size  small  ‹medium›" in after(["left"], form_).lines(80)[1]
+    assert "size  ‹small›  medium" in after(["s"], form_).lines(80)[1]
+    assert "size  ‹small›  medium" in after(["left", "right"], form_).lines(80)[1]
+    assert "size  small  medium" in after(["s", "backspace", "x"], form_).lines(80)[1]
+
+
+def test_several_choices_are_ticked() -> None:
+    schema = {
+        "type": "object",
+        "properties": {
+            "with": {
+                "type": "array",
+                "items": {
+                    "anyOf": [
+                        {"const": "ham", "title": "Ham"},
+                        {"const": "egg", "title": "Egg"},
+                    ]
+                },
+                "default": ["egg"],
+                "minItems": 1,
+            }
+        },
+        "required": ["with"],
+    }
+    screen = after([], form(schema))
+    assert screen.lines(80)[1] == "  ▸ with* ›[ ] Ham  [x] Egg"
+    screen = after([" ", "left", " ", "enter"], form(schema))
+    content: Any = screen.responses["q1"]
+    assert content["content"] == {"with": ["ham"]}
+
+
+@pytest.mark.parametrize(
+    ("key", "action"), [("y", "accept"), ("N", "decline"), ("cancel", "cancel")]
+)
+@pytest.mark.parametrize("question", [CONFIRM, LINK])
+def test_yes_and_no(question: Any, key: str, action: str) -> None:
+    screen = after([key], question)
+    response: Any = screen.responses["q1"]
+    assert response["action"] == action
+    assert screen.was_refused == (action != "accept")
+
+
+def test_a_key_that_says_neither() -> None:
+    assert after(["enter"], CONFIRM).problem == "press y or n"
+
+
+def test_a_link_shows_its_host_and_is_opened_when_agreed() -> None:
+    screen = after([], LINK)
+    note = "  opens shop.example: https://shop.example/in?a=1"
+    assert screen.lines(80)[:2] == ["Sign in", note]
+    assert screen.links == []
+    screen.press("y")
+    assert screen.links == ["https://shop.example/in?a=1"]
+
+
+def test_a_model_is_played_by_the_user() -> None:
+    screen = after(typed("door hinge"), SAMPLE)
+    assert screen.lines(80)[:2] == ["✓ user: A rhyme on", "assistant: orange?"]
+    response: Any = screen.responses["q1"]
+    assert response["content"] == {"type": "text", "text": "door hinge"}
+
+
+def test_several_questions_are_one_screen() -> None:
+    screen = after([*typed("Ann"), *typed("18")], form(), CONFIRM)
+    lines = screen.lines(100)
+    assert lines[0] == "Who?"
+    assert "Sure?" in lines
+    for key in ("decline", "y"):
+        screen.press(key)
+    assert screen.is_done
+    assert screen.lines(100)[0] == "✗ declined: Who?"
+    assert screen.responses["q1"] == {"action": "decline"}
+
+
+def test_an_answer_can_be_changed_while_others_are_open() -> None:
+    screen = after(["y", "up", "n"], CONFIRM, form())
+    assert screen.responses["q1"] == {"action": "decline"}
+
+
+def test_what_a_server_writes_moves_no_cursor() -> None:
+    evil = form({"type": "object", "properties": {}}, "\x1b[2J\x07gone\r\nagain\x9b")
+    assert all(line.isprintable() or not line for line in after([], evil).lines(80))
+    assert one_line("a\x1b[2Jb\u202ec") == "a [2Jb c"
+
+
+def test_schemas_beyond_the_protocol_are_left_to_the_server() -> None:
+    schema = {"type": "object", "properties": {"x": {"type": "string", "pattern": "a"}}}
+    content: Any = after(typed("b"), form(schema)).responses["q1"]
+    assert content["content"] == {"x": "b"}
+
+
+@given(st.lists(st.sampled_from([*KEYS, *"aA1 y-n."]), max_size=60))
+def test_no_keys_break_it_and_what_is_sent_fits(keys: list[str]) -> None:
+    screen = Screen({"a": form(), "b": CONFIRM, "c": LINK, "d": SAMPLE})
+    for key in keys:
+        screen.press(key)
+        lines = screen.lines(40)
+        assert all(len(line) < 40 for line in lines)
+    if screen.is_done:
+        response: Any = screen.responses["a"]
+        if response["action"] == "accept":
+            form_of(FORM).read(response["content"])
