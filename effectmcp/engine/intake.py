@@ -64,9 +64,9 @@ class Intake:
 
     __slots__ = (
         "_emit",
-        "_find",
-        "_is_past",
+        "_handler",
         "_prints",
+        "_resolve",
         "_rules",
         "detached",
         "generation",
@@ -81,8 +81,8 @@ class Intake:
         prints: Fingerprints,
         *,
         emit: Callable[[Effect[Any]], None],
-        is_past: Callable[[], bool],
-        find: Callable[[str], Callable[..., Any] | None],
+        handler: Callable[..., Any],
+        resolve: Callable[[str], Callable[..., Any] | None],
     ) -> None:
         self.generation = 0
         self.versions: dict[str, int | str] = {}
@@ -92,8 +92,13 @@ class Intake:
         self._rules = rules
         self._prints = prints
         self._emit = emit
-        self._is_past = is_past
-        self._find = find
+        self._handler = handler
+        self._resolve = resolve
+
+    def find(self, name: str) -> Callable[..., Any] | None:
+        """The handler that is called `name`, for `Restart`."""
+        handler = self._handler
+        return handler if name == name_of(handler) else self._resolve(name)
 
     def spend(self) -> None:
         """Count one yield that no journal entry feeds.
@@ -111,8 +116,13 @@ class Intake:
             self.muted = False
             self.spent = 0
 
-    def receive(self, node: Node, effect: object) -> Any:
+    def receive(self, node: Node, effect: object, is_past: Callable[[], bool]) -> Any:
         """The answer to `effect`, or `WAIT` when it is not this module's to answer.
+
+        Args:
+            node: Whose generator yielded it.
+            effect: What was yielded.
+            is_past: Whether anything was recorded or asked beyond this point.
 
         Raises:
             UsageError: `effect` may not stand here. To be thrown at the yield.
@@ -131,7 +141,7 @@ class Intake:
             self._check_position(node, subject)
         if kind.wave is INLINE:
             self.spend()
-            return self._answer(node, subject)
+            return self._answer(node, subject, is_past)
         if isinstance(subject, fx.Gather):
             self._identify_gather(node, subject)
         else:
@@ -191,7 +201,9 @@ class Intake:
 
     # ---- answered on the spot ----
 
-    def _answer(self, node: Node, effect: Effect[Any]) -> Any:
+    def _answer(
+        self, node: Node, effect: Effect[Any], is_past: Callable[[], bool]
+    ) -> Any:
         match effect:
             case fx.IdempotencyKey():
                 nth = node.next_ordinal(f"key:{effect.name}")
@@ -199,7 +211,7 @@ class Intake:
                     self.generation, node.path, effect.name, nth
                 )
             case fx.Version():
-                return self._version(effect)
+                return self._version(effect, is_past)
             case _:
                 if not self.muted:
                     self._say(effect)
@@ -212,14 +224,16 @@ class Intake:
             # The embedder's own mistake, which must not look like the handler's.
             raise RuntimeError(f"emit= raised {exc!r}") from exc
 
-    def _version(self, effect: fx.Version[Any]) -> int | str:
+    def _version(
+        self, effect: fx.Version[Any], is_past: Callable[[], bool]
+    ) -> int | str:
         """The version under which the flow *first* passed this point."""
         found = self.versions.get(effect.id)
         if found is None:
             # Whatever was recorded or asked beyond this point happened without it. Per
             # flow, not per sequence: a branch that had finished before the change must
             # not be told of it afterwards.
-            found = effect.default if self._is_past() else effect.latest
+            found = effect.default if is_past() else effect.latest
             self.versions[effect.id] = found
         return found
 
@@ -259,7 +273,7 @@ class Intake:
     def _check_restart(self, subject: fx.Restart[Any], payload: bytes) -> None:
         read_arguments(subject.handler, loads(payload)[1:])
         name = name_of(subject.handler)
-        if self._find(name) is not subject.handler:
+        if self.find(name) is not subject.handler:
             raise UsageError(
                 f"Restart({name}): a later round finds the handler by this name, and it"
                 " does not lead to it. Give a function that is defined at module level"

@@ -164,7 +164,6 @@ class Run:
         "_cancelled",
         "_flow_id",
         "_handler",
-        "_handler_name",
         "_intake",
         "_is_busy",
         "_is_cancelling",
@@ -222,11 +221,10 @@ class Run:
         self.rules = rules
         self.salvaged: list[Report] = []
         self._handler = handler
-        self._handler_name = name_of(handler)
         self._call = self._spare = (args, kwargs)
         self._supports = supports
         self._resolve = resolve
-        self._name = name or self._handler_name
+        self._name = name or name_of(handler)
         self._version = version
         self._flow_id = flow_id
 
@@ -234,8 +232,8 @@ class Run:
             rules,
             Fingerprints(flow_id),
             emit=emit,
-            is_past=self._is_past,
-            find=self._find,
+            handler=handler,
+            resolve=resolve,
         )
         self._intake.versions.update(journal.versions)
         self._intake.generation = journal.generation
@@ -365,6 +363,7 @@ class Run:
         if self._state not in ("ended", "suspended"):
             self._tree.unwind()
             self._state = "suspended"
+        self._tree.let_go()
 
     @property
     def journal(self) -> Journal:
@@ -455,19 +454,16 @@ class Run:
         return Tree(
             journal.entries,
             self._intake,
-            reached=self._askings.unreached.discard,
+            unreached=self._askings.unreached,
             diverge=self._diverge,
             watch=self._watch,
         )
-
-    def _find(self, name: str) -> Callable[..., Any] | None:
-        return self._handler if name == self._handler_name else self._resolve(name)
 
     def _find_restarted(
         self, payload: bytes
     ) -> tuple[Callable[..., Any], tuple[Any, Any]]:
         name, *written = loads(payload)
-        handler = self._find(name)
+        handler = self._intake.find(name)
         if handler is not None:
             try:
                 return handler, read_arguments(handler, written)
@@ -673,10 +669,6 @@ class Run:
             leaf.error = exc
         leaf.ready = True
         return True
-
-    def _is_past(self) -> bool:
-        """Whether anything was recorded or asked beyond what was delivered so far."""
-        return bool(self._askings.unreached) or self._tree.is_anything_ahead([])
 
     # ---- drop -----------------------------------------------------------------------
 
@@ -940,7 +932,7 @@ class Run:
     def _is_shed_checkpoint(self, wave: list[Node]) -> bool:
         """Whether the last round ended here, asking nothing: what follows is new."""
         return any(leaf.row.name == "checkpoint" for leaf in wave) and (
-            not self._is_past()
+            not self._tree.is_past()
         )
 
     # ---- the end --------------------------------------------------------------------

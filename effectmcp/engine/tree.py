@@ -55,7 +55,8 @@ class Tree:
     Args:
         entries: The root's journal.
         intake: Looks at what is yielded.
-        reached: Hears of each place at which a node waits.
+        unreached: Places that were out with the client, and that no node has come to
+            yet. Each is taken out as a node waits there.
         diverge: Drops what the journal holds beyond, or refuses.
         watch: Hears of each effect that is performed, in development mode.
 
@@ -63,21 +64,21 @@ class Tree:
         root: The handler's own sequence.
     """
 
-    __slots__ = ("_diverge", "_intake", "_reached", "_watch", "root")
+    __slots__ = ("_diverge", "_intake", "_unreached", "_watch", "root")
 
     def __init__(
         self,
         entries: tuple[Entry, ...],
         intake: Intake,
         *,
-        reached: Callable[[str], None],
+        unreached: set[str],
         diverge: _Diverge,
         watch: Watch | None,
     ) -> None:
         self.root = Node("", own_context(copy_context()), list(entries))
         self._intake = intake
-        self._reached = reached
-        self._diverge = diverge
+        self._unreached = unreached
+        self._diverge: _Diverge | None = diverge
         self._watch = watch
 
     def open(
@@ -119,12 +120,13 @@ class Tree:
             try:
                 if self._watch is not None and isinstance(out.effect, Effect):
                     self._watch.performed(out.effect)
-                value, error = self._intake.receive(node, out.effect), None
+                value = self._intake.receive(node, out.effect, self.is_past)
+                error = None
                 if value is WAIT:
                     if isinstance(node.subject, fx.Gather):
                         self._begin_gather(node, node.subject)
                     else:
-                        self._reached(node.place)
+                        self._unreached.discard(node.place)
                     return
             except BuriedError:
                 assert node.closing is not None
@@ -168,15 +170,24 @@ class Tree:
         entry = node.next_entry()
         if entry is not None:
             if (entry.key, entry.shape) != (node.key, node.shape):
-                self._diverge("differs", node, entry)
+                self._diverged("differs", node, entry)
             elif len(entry.branches) > count:
-                self._diverge("surplus", node, entry)
+                self._diverged("surplus", node, entry)
             else:
                 return entry.branches
         node.record("gather", b"null")
         node.is_new = False
         self._intake.spend()
         return ()
+
+    def _diverged(
+        self,
+        cause: Literal["differs", "left over", "surplus"],
+        node: Node,
+        entry: Entry | None = None,
+    ) -> None:
+        assert self._diverge is not None
+        self._diverge(cause, node, entry)
 
     def join(self) -> None:
         """Hand results and failures of Gathers upwards, until nothing moves."""
@@ -206,7 +217,7 @@ class Tree:
             return moved
         for child in children:
             if child.next_entry() is not None:
-                self._diverge("left over", child)
+                self._diverged("left over", child)
         assert node.gather is not None
         error = node.failing
         results = [child.result for child in children]
@@ -235,6 +246,18 @@ class Tree:
             running, node.running = node.running, None
             if running is not None:
                 suspend(running, node.context)
+
+    def let_go(self) -> None:
+        """Forget whose tree this is, once nothing will turn any more.
+
+        It is the way back to the run that holds this; in a cycle, each round would
+        wait for the garbage collector with all that it holds.
+        """
+        self._diverge = None
+
+    def is_past(self) -> bool:
+        """Whether anything was recorded or asked beyond what was delivered so far."""
+        return bool(self._unreached) or self.is_anything_ahead([])
 
     def is_anything_ahead(self, wave: list[Node]) -> bool:
         """Whether any sequence holds an entry beyond this wave."""

@@ -223,18 +223,20 @@ def suspend(running: Running, context: Context) -> None:
         # Nothing to unwind; and a coroutine that was never awaited would complain.
         running.close()
         return
-    out = throw(running, context, Suspended())
-    for _ in range(PATIENCE):
-        if not isinstance(out, Yielded):
-            break
-        out = throw(running, context, Suspended())
-    if isinstance(out, Yielded):
-        bury(running)
-    elif isinstance(out, Failed) and not isinstance(out.error, Signal):
-        # It changes nothing: the reply is already decided.
-        logger.error(
-            "an exception while a round was being suspended", exc_info=out.error
-        )
+    # Not by `throw`, which hands on what comes out: an exception that is kept keeps its
+    # frames, and those keep the whole round until the garbage collector comes.
+    for _ in range(PATIENCE + 1):
+        try:
+            context.run(running.throw, Suspended())
+        except (Signal, StopIteration):
+            return
+        except KeyboardInterrupt:
+            raise
+        except BaseException as exc:
+            # It changes nothing: the reply is already decided.
+            logger.error("an exception while a round was being suspended", exc_info=exc)
+            return
+    bury(running)
 
 
 def _has_begun(running: Running) -> bool | None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextvars
 import decimal
+import gc
 import logging
 import threading
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -1570,6 +1572,38 @@ def test_suspend_gives_the_journal_and_runs_plain_cleanup() -> None:
     again = resumed(handler, journal)
     assert advance(again, again.start({"confirm-1": YES})) == Returned(None)
     assert seen == ["plain", "plain", "performed"]
+
+
+def test_suspend_lets_the_operator_interrupt() -> None:
+    def handler() -> Flow[str]:
+        try:
+            return (yield from Elicit("Who?", str))
+        finally:
+            raise KeyboardInterrupt
+
+    one = run(handler)
+    one.start()
+    with pytest.raises(KeyboardInterrupt):
+        one.suspend()
+
+
+def test_suspended_run_is_freed_at_once() -> None:
+    """And with it the round: no cycle keeps them for the garbage collector."""
+
+    def handler() -> Flow[str]:
+        names = yield from Gather(Elicit("Who?", str), order("Dune"))
+        return str(names)
+
+    gc.disable()
+    try:
+        one = run(handler)
+        one.start()
+        one.suspend()
+        freed = weakref.ref(one)
+        del one
+        assert freed() is None
+    finally:
+        gc.enable()
 
 
 def test_suspend_before_the_start() -> None:
