@@ -21,7 +21,7 @@ import logging
 import sys
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
-from contextvars import Context
+from contextvars import Context, ContextVar
 from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import Any, Final, TypeAlias
 
@@ -148,18 +148,27 @@ def start(
     return Ended(value)
 
 
+def _decimal_variable() -> ContextVar[decimal.Context]:
+    # decimal does not say which one it is; and where it has none, nothing is ever in it.
+    context = Context()
+    context.run(decimal.getcontext)
+    return next(iter(context), ContextVar("none"))
+
+
+_DECIMAL: Final = _decimal_variable()
+
+
 def own_context(context: Context) -> Context:
     """`context`, with a decimal context of its own.
 
     Copying a context copies the variables. decimal keeps a mutable object in its, so
-    that `getcontext().prec = 5` in one flow would change every other one.
+    that `getcontext().prec = 5` in one flow would change every other one. Where there is
+    none yet, decimal makes a new one for whoever comes first.
     """
-    context.run(_copy_decimal)
+    shared = context.get(_DECIMAL)
+    if shared is not None:
+        context.run(_DECIMAL.set, shared.copy())
     return context
-
-
-def _copy_decimal() -> None:
-    decimal.setcontext(decimal.getcontext().copy())
 
 
 def name_of(function: Callable[..., Any]) -> str:

@@ -1149,6 +1149,22 @@ def test_decimal_settings_do_not_leak() -> None:
         decimal.getcontext().prec = mine
 
 
+def test_decimal_settings_of_a_fresh_context_do_not_leak() -> None:
+    """Nor where nobody has asked for a decimal context yet, so that there is none."""
+
+    def branch(digits: int) -> Flow[int]:
+        decimal.getcontext().prec = digits
+        yield from Confirm(f"{digits}?")
+        return decimal.getcontext().prec
+
+    def played() -> object:
+        return returns(live(flow_of(Gather(branch(5), branch(7)))))
+
+    fresh = contextvars.Context()
+    assert fresh.run(played) == [(5, 7)]
+    assert fresh.run(decimal.getcontext).prec == decimal.DefaultContext.prec
+
+
 def test_step_runs_in_the_flows_context() -> None:
     def handler() -> Flow[None]:
         color.set("red")
