@@ -12,27 +12,26 @@ from functools import lru_cache
 from hashlib import blake2b
 from typing import Any, Final
 
-from attrs import Attribute, define, field, frozen
+from attrs import Attribute, field, frozen
 
 from ..canonical import JSON, dumps
 from ..engine import Journal
-from ..errors import UsageError
+from ..errors import StateReason, UsageError
 
-__all__ = ["DIGEST_SIZE", "MAX_TIME", "Bindings", "Call", "Claims", "whole_seconds"]
+__all__ = ["BOUND", "DIGEST_SIZE", "MAX_TIME", "Call", "Claims", "whole_seconds"]
 
 #: 64 bits, keyed with the ring: whoever lacks the key cannot look for collisions but by
 #: asking the server, once a guess.
 DIGEST_SIZE = 8
 
-
-@define
-class Bindings:
-    """Digests of what the request must be, each on its own."""
-
-    audience: bytes
-    target: bytes
-    arguments: bytes
-    principal: bytes
+#: What has a digest of its own in a call's bindings, in their order: that in which they
+#: are checked, and named in logs.
+BOUND: Final[tuple[StateReason, ...]] = (
+    "audience",
+    "target",
+    "arguments",
+    "principal",
+)
 
 
 @frozen(kw_only=True)
@@ -56,6 +55,10 @@ class Call:
     # Written down at once: a handler may change the arguments that it was given, and
     # the client will send them again as they were.
     _texts: tuple[bytes, bytes, bytes] = field(init=False, repr=False, eq=False)
+    # A round binds twice: the state that it opens, and the one that it seals.
+    _bound: dict[tuple[bytes, str], bytes] = field(
+        init=False, repr=False, eq=False, factory=dict
+    )
 
     @_texts.default
     def _write(self) -> tuple[bytes, bytes, bytes]:
@@ -63,22 +66,17 @@ class Call:
         target = dumps(self.method) + dumps(self.target)
         return target, dumps(self.arguments), dumps(self.principal)
 
-    def bind(self, key: bytes, audience: str) -> Bindings:
-        """The digests of this call on the server `audience`."""
-        target, arguments, principal = self._texts
-        keyed = _keyed(key, audience)
-        return Bindings(
-            keyed[0],
-            _digest(keyed[1], target),
-            _digest(keyed[2], arguments),
-            _digest(keyed[3], principal),
-        )
-
-
-def _digest(keyed: blake2b, text: bytes) -> bytes:
-    hasher = keyed.copy()
-    hasher.update(text)
-    return hasher.digest()
+    def bind(self, key: bytes, audience: str) -> bytes:
+        """The digests of this call on the server `audience`, those of `BOUND` in a row."""
+        bound = self._bound.get((key, audience))
+        if bound is None:
+            bound, *hashers = _keyed(key, audience)
+            for keyed, text in zip(hashers, self._texts, strict=True):
+                hasher = keyed.copy()
+                hasher.update(text)
+                bound += hasher.digest()
+            self._bound[key, audience] = bound
+        return bound
 
 
 # Keys are few, and taking one in is half the work of digesting a short text.

@@ -38,7 +38,7 @@ from ..canonical import JSON, dumps, loads
 from ..engine import Asking, Entry, Journal, Pooled, Tally
 from ..engine.branches import MAX_NESTING
 from ..engine.journal import Tag, wire_key
-from .claims import DIGEST_SIZE, MAX_TIME, Bindings, Claims
+from .claims import BOUND, DIGEST_SIZE, MAX_TIME, Claims
 
 __all__ = [
     "INFLATED",
@@ -115,8 +115,8 @@ BLOCK: Final = 64
 _TAG_NUMBERS: Final = {tag: number for number, tag in enumerate(TAGS)}
 _ACCEPTED: Final = _TAG_NUMBERS["accepted"]
 _KIND_NUMBERS: Final = {kind: number for number, kind in enumerate(KINDS)}
-#: Times (when the flow started, and from there on), four bindings, four counts.
-_HEADER: Final = struct.Struct(f">QII{f'{DIGEST_SIZE}s' * 4}IIII")
+#: Times (when the flow started, and from there on), bindings, four counts.
+_HEADER: Final = struct.Struct(f">QII{DIGEST_SIZE * len(BOUND)}sIIII")
 #: An entry under a key of the engine's own: tag, kind, number, shape, render. No entry
 #: is shorter.
 _ENTRY: Final = struct.Struct(">BBB4s8s")
@@ -135,7 +135,7 @@ class Packed:
     """What a token holds: the claims, and what it was bound to when it was sealed."""
 
     claims: Claims
-    bindings: Bindings
+    bindings: bytes
     issued: int
     expires: int
 
@@ -215,17 +215,14 @@ def pack(packed: Packed) -> bytes:
     Raises:
         PackingError: More than could be read back.
     """
-    claims, bindings = packed.claims, packed.bindings
+    claims = packed.claims
     journal = claims.journal
     writer = _Writer()
     writer.structure += _HEADER.pack(
         claims.started,
         packed.issued - claims.started,
         packed.expires - packed.issued,
-        bindings.audience,
-        bindings.target,
-        bindings.arguments,
-        bindings.principal,
+        packed.bindings,
         journal.generation,
         journal.rounds,
         journal.state_rounds,
@@ -506,7 +503,7 @@ class _Unpacker:
     def packed(self) -> Packed:
         structure = self.structure
         times_and_counts = _HEADER.unpack(structure.raw(_HEADER.size))
-        started, since, ttl, *digests, generation, rounds, state_rounds, cancelled = (
+        started, since, ttl, bindings, generation, rounds, state_rounds, cancelled = (
             times_and_counts
         )
         if started > MAX_TIME:
@@ -540,7 +537,7 @@ class _Unpacker:
             trace=more.trace,
         )
         issued = started + since
-        return Packed(claims, Bindings(*digests), issued, issued + ttl)
+        return Packed(claims, bindings, issued, issued + ttl)
 
     def more(self) -> _More:
         structure = self.structure

@@ -146,7 +146,8 @@ class Keys:
         head = _READABLE if self.readable else _ENCRYPTED
         if not self.readable:
             data = key.cipher.encrypt(data, [head])
-        return key.signer.sign(head + _encode(data)).decode("ascii")
+        value = head + _encode(data)
+        return (value + b"." + key.signer.get_signature(value)).decode("ascii")
 
     def unwrap(self, token: str) -> tuple[bytes, Key]:
         """What `wrap` was given, and the key it was wrapped under.

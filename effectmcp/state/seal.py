@@ -19,23 +19,14 @@ from typing import Any, Final
 import attrs
 from attrs import field, frozen
 
-from ..errors import StateError, StateReason, StateSizeError, UsageError
-from .claims import Bindings, Call, Claims, whole_seconds
+from ..errors import StateError, StateSizeError, UsageError
+from .claims import BOUND, DIGEST_SIZE, Call, Claims, whole_seconds
 from .codec import INFLATED, Packed, PackingError, inflated_size, pack, sizes, unpack
 from .keys import Keys
 
 __all__ = ["Sealer"]
 
 logger = logging.getLogger("effectmcp.state")
-
-#: In the order in which they are checked, and named in logs.
-_BOUND: Final[tuple[StateReason, ...]] = (
-    "audience",
-    "target",
-    "arguments",
-    "principal",
-)
-
 
 #: What counts in tokens have room for, and then some.
 MAX_COUNT: Final = 2**30
@@ -156,15 +147,19 @@ class Sealer:
             raise StateError("lifetime")
 
 
-def _check_bindings(sealed: Bindings, now: Bindings) -> None:
-    pairs = zip(_BOUND, _digests(sealed), _digests(now), strict=True)
-    for name, theirs, ours in pairs:
-        if not hmac.compare_digest(theirs, ours):
-            raise StateError(name)
+def _check_bindings(sealed: bytes, now: bytes) -> None:
+    if hmac.compare_digest(sealed, now):
+        return
+    digests = zip(BOUND, _digests(sealed), _digests(now), strict=True)
+    differing = [
+        name for name, theirs, ours in digests if not hmac.compare_digest(theirs, ours)
+    ]
+    raise StateError(differing[0])
 
 
-def _digests(one: Bindings) -> tuple[bytes, bytes, bytes, bytes]:
-    return one.audience, one.target, one.arguments, one.principal
+def _digests(bindings: bytes) -> list[bytes]:
+    size = DIGEST_SIZE
+    return [bindings[at : at + size] for at in range(0, len(bindings), size)]
 
 
 def _largest(claims: Claims) -> list[tuple[str, int]]:
