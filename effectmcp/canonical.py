@@ -13,14 +13,22 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import accumulate
 from math import isinf
 from typing import Any, Final, TypeAlias
 
 from .errors import CanonicalError
 
-__all__ = ["JSON", "MAX_DEPTH", "MAX_SAFE_INTEGER", "dumps", "loads", "parse"]
+__all__ = [
+    "JSON",
+    "MAX_DEPTH",
+    "MAX_SAFE_INTEGER",
+    "chunks_by",
+    "dumps",
+    "loads",
+    "parse",
+]
 
 #: The one place where `Any` is honest: a decoded JSON value.
 JSON: TypeAlias = Any
@@ -42,24 +50,38 @@ _encoder: Final = json.JSONEncoder(
     check_circular=False,
 )
 
-# `encode` makes a C encoder for each value, which takes longer than to write a short
-# one: here is one for all. Where there is none in C, `iterencode` is called the same.
-_make: Final = getattr(json.encoder, "c_make_encoder", None)
-_chunks: Final[Any] = (
-    _encoder.iterencode
-    if _make is None
-    else _make(
-        None,  # no markers: nothing is circular
-        _encoder.default,
-        json.encoder.encode_basestring,
-        None,  # no indent
-        _encoder.key_separator,
-        _encoder.item_separator,
-        _encoder.sort_keys,
-        _encoder.skipkeys,
-        _encoder.allow_nan,
+
+def chunks_by(encoder: json.JSONEncoder) -> Callable[[JSON, int], Iterable[str]]:
+    """What writes values as `encoder` does: give it a value and 0, and join the parts.
+
+    `encode` makes a C encoder for each value, which takes longer than to write a short
+    one: this is one for all. Where there is none in C, `iterencode` is called the same.
+
+    Args:
+        encoder: One that leaves characters as they are, does not look for circles, and
+            does not indent.
+    """
+    make: Any = getattr(json.encoder, "c_make_encoder", None)
+    plain: Any = encoder.iterencode
+    made: Callable[[JSON, int], Iterable[str]] = (
+        plain
+        if make is None
+        else make(
+            None,  # no markers: nothing is circular
+            encoder.default,
+            json.encoder.encode_basestring,
+            None,  # no indent
+            encoder.key_separator,
+            encoder.item_separator,
+            encoder.sort_keys,
+            encoder.skipkeys,
+            encoder.allow_nan,
+        )
     )
-)
+    return made
+
+
+_chunks: Final = chunks_by(_encoder)
 
 # The C scanner itself: `json.loads` on bytes spends four fifths of its time on
 # guessing the encoding and on trailing blanks, and canonical text has neither doubt.
@@ -215,7 +237,7 @@ def parse(text: str | bytes, *, max_depth: int = MAX_DEPTH) -> JSON:
             value = _decode(text)
         except _Infinite:
             is_doubtful, value = True, _decode_any(text)
-        if is_doubtful or _SURROGATE.search(text):
+        if is_doubtful or ("\\" in text and _SURROGATE.search(text)):
             _encode(value)  # which notices, and says where
     except CanonicalError:
         raise
@@ -267,11 +289,24 @@ def _finite(text: str) -> float:
     return number
 
 
-_decode: Final = json.JSONDecoder(
+_decoder: Final = json.JSONDecoder(
     object_pairs_hook=_no_duplicates,
     parse_constant=_no_constant,
     parse_float=_finite,
-).decode
+)
+_scan_doubtful: Final = _decoder.scan_once  # type: ignore[attr-defined]
+
+
+def _decode(text: str) -> JSON:
+    # As for `_scan`; and what the scanner alone does not take has blanks around it, or
+    # is no JSON: the decoder knows, and has the words.
+    try:
+        value, end = _scan_doubtful(text, 0)
+    except StopIteration:
+        return _decoder.decode(text)
+    return value if end == len(text) else _decoder.decode(text)
+
+
 _decode_any: Final = json.JSONDecoder(
     object_pairs_hook=_no_duplicates, parse_constant=_no_constant
 ).decode

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from attrs import frozen
 
-from ..canonical import JSON, MAX_DEPTH, MAX_SAFE_INTEGER, dumps, parse
+from ..canonical import JSON, MAX_DEPTH, MAX_SAFE_INTEGER, chunks_by, dumps, parse
 from ..errors import CanonicalError, ProtocolError
 
 __all__ = [
@@ -165,9 +165,11 @@ def notification(method: str, params: Mapping[str, JSON]) -> dict[str, JSON]:
     return {"jsonrpc": "2.0", "method": method, "params": params}
 
 
-_encode: Final = json.JSONEncoder(
-    ensure_ascii=False, allow_nan=False, separators=(",", ":"), check_circular=False
-).encode
+_chunks: Final = chunks_by(
+    json.JSONEncoder(
+        ensure_ascii=False, allow_nan=False, separators=(",", ":"), check_circular=False
+    )
+)
 
 
 def encode(message: Mapping[str, Any]) -> bytes:
@@ -176,4 +178,4 @@ def encode(message: Mapping[str, Any]) -> bytes:
     Lines delimit messages over pipes and in event streams, and JSON escapes the line
     ends inside of texts; U+2028 and its like are no line ends in either.
     """
-    return _encode(message).encode("utf-8")
+    return "".join(_chunks(message, 0)).encode("utf-8")
