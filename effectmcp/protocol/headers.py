@@ -61,6 +61,12 @@ class HeaderMismatch(EffectMCPError):
 # tab (0x09)".
 _CHARACTERS: Final = frozenset("\t" + "".join(map(chr, range(0x20, 0x7F))))
 
+
+def _is_safe(text: str) -> bool:
+    # Text without tabs, as nearly all of it is, need not be looked at one by one.
+    return text.isascii() and text.isprintable() or _CHARACTERS.issuperset(text)
+
+
 # RFC 9110, section 5.6.3. Any reader of HTTP may take it off, and some leave it on.
 _WHITESPACE: Final = " \t"
 
@@ -83,11 +89,7 @@ def encode_value(value: str | int | bool) -> str:
                 "an integer beyond ±(2**53 - 1), which no header may carry"
             )
         return str(value)
-    if (
-        _CHARACTERS.issuperset(value)
-        and value == value.strip(_WHITESPACE)
-        and not _is_encoded(value)
-    ):
+    if _is_safe(value) and value == value.strip(_WHITESPACE) and not _is_encoded(value):
         return value
     return f"{_OPENING}{b64encode(value.encode('utf-8')).decode('ascii')}{_CLOSING}"
 
@@ -98,7 +100,7 @@ def decode_value(text: str) -> str:
     Raises:
         ValueError: in words that finish the sentence "the header's value …".
     """
-    if not _CHARACTERS.issuperset(text):
+    if not _is_safe(text):
         raise ValueError("has characters that no header may have")
     if not _is_encoded(text):
         return text
@@ -333,7 +335,7 @@ def _read(headers: Mapping[str, str], header: str) -> str | None:
     if text is None:
         return None
     text = text.strip(_WHITESPACE)
-    if not _CHARACTERS.issuperset(text):
+    if not _is_safe(text):
         raise _malformed(header, text, "has characters that no header may have")
     return text
 
@@ -372,6 +374,8 @@ _NUMBER: Final = re.compile(
 
 
 def _is_same(text: str, value: JSON) -> bool:
+    if isinstance(value, str):
+        return text == value
     if isinstance(value, bool):
         return text == ("true" if value else "false")
     if isinstance(value, (int, float)):
@@ -382,7 +386,7 @@ def _is_same(text: str, value: JSON) -> bool:
             and Decimal(text) == Decimal(str(value))
         )
     # Arrays and objects have no text that a header could have, so they never match.
-    return bool(text == value)
+    return False
 
 
 def _said(value: JSON) -> str:

@@ -15,7 +15,7 @@ from .build import Build, make_build
 from .checks import Check
 from .compiler import make_check
 from .functions import read_signature
-from .problems import path_step, rendered, unreadable
+from .problems import path_step, put_below, rendered, unreadable
 from .types import Schemas, add_default, object_of
 
 __all__ = ["Arguments", "input_of"]
@@ -59,14 +59,14 @@ class Arguments:
         if not problems:
             checked, problems = self._check.find(value)
         kwargs: dict[str, Any] = {}
-        if type(checked) is dict and not any(path == "" for path, _ in problems):
-            bad = tuple(path for path, _ in problems)
+        bad = [path for path, _ in problems]
+        if type(checked) is dict and "" not in bad:
             for name, build in self._builds.items():
                 if name in checked and not (bad and _is_bad(name, bad)):
                     kwargs[name], more = build(checked[name])
-                    problems += [
-                        (path_step(name) + path, words) for path, words in more
-                    ]
+                    before = len(problems)
+                    problems += more
+                    put_below(problems, before, name)
         if problems:
             raise ArgumentsError(rendered(problems, root="the arguments"))
         return kwargs

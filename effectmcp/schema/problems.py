@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Final, TypeAlias
 
 from ..canonical import JSON, MAX_DEPTH
@@ -71,43 +71,42 @@ def rendered(problems: Iterable[Problem], *, root: str) -> list[str]:
 def unreadable(value: JSON) -> list[Problem]:
     """What no JSON text could say, or no reader of one should be given."""
     found: list[Problem] = []
-    for problem in _unreadable(value, MAX_DEPTH):
-        found.append(problem)
-        if len(found) > MAX_PROBLEMS:
-            break
+    _look_at(value, MAX_DEPTH, found)
     return found
 
 
-def _unreadable(value: JSON, room: int) -> Iterator[Problem]:
+def _look_at(value: JSON, room: int, found: list[Problem]) -> None:
     type_ = type(value)
     if type_ is str:
         if not _is_text(value):
-            yield "", "must be readable text, without lone surrogates"
+            found.append(("", "must be readable text, without lone surrogates"))
     elif type_ is float:
         if not math.isfinite(value):
-            yield "", "must be a finite number"
+            found.append(("", "must be a finite number"))
     elif type_ is int:
         if value.bit_length() > _MAX_BITS:
-            yield "", "must be a number of at most 4,000 digits"
+            found.append(("", "must be a number of at most 4,000 digits"))
     elif type_ is dict or type_ is list:
         if room <= 0:
-            yield "", f"must not be nested deeper than {MAX_DEPTH} levels"
+            found.append(("", f"must not be nested deeper than {MAX_DEPTH} levels"))
             return
         for key, item in value.items() if type_ is dict else enumerate(value):
+            if len(found) > MAX_PROBLEMS:
+                return
             if type_ is list:
                 pass
             elif type(key) is not str:
-                yield "", f"has the key {key!r}, where JSON has only texts as keys"
+                words = f"has the key {key!r}, where JSON has only texts as keys"
+                found.append(("", words))
                 continue
             elif not _is_text(key):
-                yield (
-                    path_step(key),
-                    "must have a readable name, without lone surrogates",
-                )
-            for path, words in _unreadable(item, room - 1):
-                yield path_step(key) + path, words
+                words = "must have a readable name, without lone surrogates"
+                found.append((path_step(key), words))
+            before = len(found)
+            _look_at(item, room - 1, found)
+            put_below(found, before, key)
     elif type_ is not bool and value is not None:
-        yield "", f"is of type {type_.__qualname__}, which JSON does not know"
+        found.append(("", f"is of type {type_.__qualname__}, which JSON does not know"))
 
 
 def _is_text(text: str) -> bool:
