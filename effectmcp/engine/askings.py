@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import attrs
 
@@ -218,14 +218,16 @@ def _readable(text: object) -> str:
     return str(text).encode("utf-8", "replace").decode("utf-8")
 
 
+_KINDS: Final = (Accepted, Declined, Dismissed, ClientFailed, Unfit, Unread)
+
+
 def check_answer(answer: object) -> None:
     """Refuse what is no `Answer`.
 
     Raises:
         UsageError: saying what an answer is.
     """
-    known = (Accepted, Declined, Dismissed, ClientFailed, Unfit, Unread)
-    if not isinstance(answer, known):
+    if not isinstance(answer, _KINDS):
         raise UsageError(
             "an answer is Accepted(content), Declined(), Dismissed(),"
             f" ClientFailed(code, message) or Unfit([problem]), not {answer!r}"

@@ -267,8 +267,10 @@ class Intake:
             self._check_restart(subject, render)
         node.effect = node.subject = subject
         node.row = kind
-        node.shape = self._prints.shape(name, explicit, schema)
-        node.render = self._prints.render(render)
+        prints = self._prints
+        shape = prints.shapes.get((name, explicit, schema))
+        node.shape = shape or prints.shape(name, explicit, schema)
+        node.render = prints.render(render)
 
     def _check_restart(self, subject: fx.Restart[Any], payload: bytes) -> None:
         read_arguments(subject.handler, loads(payload)[1:])

@@ -197,7 +197,7 @@ class Journal:
     @property
     def is_empty(self) -> bool:
         """Whether this is the journal of a flow that has not begun."""
-        return self == _EMPTY
+        return not self.rounds and self == _EMPTY
 
     def dumps(self) -> bytes:
         """This journal as canonical JSON, for a file or a store. Not sealed."""
@@ -360,9 +360,12 @@ class Fingerprints:
 
     Shapes are few, so each is computed once; renders differ with every question, so
     each is one pass of a hasher that was keyed beforehand.
+
+    Attributes:
+        shapes: Those that were computed, by kind, explicit key and answer schema.
     """
 
-    __slots__ = ("_flow_id", "_hasher", "_shapes")
+    __slots__ = ("_flow_id", "_hasher", "shapes")
 
     def __init__(self, flow_id: bytes) -> None:
         given: object = flow_id
@@ -373,19 +376,16 @@ class Fingerprints:
             )
         self._flow_id = flow_id
         self._hasher = blake2b(key=flow_id, digest_size=8, person=b"render")
-        self._shapes: dict[Any, bytes] = {}
+        self.shapes: dict[tuple[str, str | None, bytes], bytes] = {}
 
     def shape(self, kind: str, key: str | None, schema: bytes) -> bytes:
         """The shape of a kind, explicit key and answer schema."""
-        memo = (kind, key, schema)
-        found = self._shapes.get(memo)
-        if found is None:
-            found = self._shapes[memo] = blake2b(
-                _shape_head(kind, key) + schema,
-                key=self._flow_id,
-                digest_size=4,
-                person=b"shape",
-            ).digest()
+        found = self.shapes[kind, key, schema] = blake2b(
+            _shape_head(kind, key) + schema,
+            key=self._flow_id,
+            digest_size=4,
+            person=b"shape",
+        ).digest()
         return found
 
     def render(self, text: bytes) -> bytes:

@@ -533,8 +533,7 @@ class Run:
             if self._tree.is_anything_ahead(wave):
                 self._diverge("left over", fresh[0])
                 fresh = wave
-            self._take(fresh)
-            fresh = [leaf for leaf in fresh if leaf.next_entry() is None]
+            fresh = self._take(fresh)
         if fresh:
             is_local = fresh[0].row.wave is LOCAL
             stop = self._perform(fresh) if is_local else self._ask(fresh)
@@ -744,7 +743,8 @@ class Run:
 
     # ---- take -----------------------------------------------------------------------
 
-    def _take(self, fresh: list[Node]) -> None:
+    def _take(self, fresh: list[Node]) -> list[Node]:
+        """The leaves for which nothing is at hand; the others are ready for delivery."""
         if self._pool:
             # Everyone's own first: a question elsewhere must not take the answer of one
             # that comes later in this very wave.
@@ -753,13 +753,15 @@ class Run:
                 entry = self._pool.take_elsewhere(leaf.shape, leaf.render)
                 if entry is not None:
                     self._record_pooled(leaf, entry)
+        missing = []
         for leaf in fresh:
             entry = leaf.next_entry()
             if entry is None or not self._prepare(leaf, entry):
                 self._take_known(leaf)
                 entry = leaf.next_entry()
-                if entry is not None:
-                    self._prepare(leaf, entry)
+                if entry is None or not self._prepare(leaf, entry):
+                    missing.append(leaf)
+        return missing
 
     def _take_pooled(self, leaf: Node) -> bool:
         """Whether the pool says, for this very path, what to do: take, or ask again."""
@@ -906,14 +908,17 @@ class Run:
 
     def _deliver(self, wave: list[Node]) -> None:
         # Every position first: what a delivery starts must see the whole wave as past.
-        unfed = {id(leaf) for leaf in wave if leaf.is_new or leaf.next_entry() is None}
+        is_news, fed = False, []
         for leaf in wave:
-            leaf.position += leaf.next_entry() is not None
+            has_entry = leaf.next_entry() is not None
+            leaf.position += has_entry
+            is_news = is_news or leaf.is_new
+            fed.append(has_entry and not leaf.is_new)
         self._waves += 1
-        if any(leaf.is_new for leaf in wave) or self._is_shed_checkpoint(wave):
+        if is_news or self._is_shed_checkpoint(wave):
             self._intake.unmute()
-        for leaf in wave:
-            if id(leaf) in unfed:
+        for leaf, is_fed in zip(wave, fed, strict=True):
+            if not is_fed:
                 self._intake.spend()
             value, error = leaf.value, leaf.error
             leaf.ready = leaf.is_new = False
