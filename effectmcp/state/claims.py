@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from functools import lru_cache
 from hashlib import blake2b
-from typing import Any, Final
+from types import NoneType
+from typing import Final
 
-from attrs import Attribute, field, frozen
+from attrs import field, frozen
 
 from ..canonical import JSON, dumps
 from ..engine import Journal
@@ -110,16 +111,7 @@ def whole_seconds(now: float) -> int:
     return int(now)
 
 
-def _check_time(claims: Claims, attribute: Attribute[Any], value: object) -> None:
-    if type(value) is not int or not 0 <= value <= MAX_TIME:
-        raise UsageError(
-            f"Claims({attribute.name}={value!r}): give whole seconds since 1970"
-        )
-
-
-def _check_text(claims: Claims, attribute: Attribute[Any], value: object) -> None:
-    if value is not None and type(value) is not str:
-        raise UsageError(f"Claims({attribute.name}={value!r}): give a text")
+_TEXTS: Final = (str, NoneType)
 
 
 @frozen(kw_only=True)
@@ -141,10 +133,22 @@ class Claims:
     """
 
     flow_id: bytes
-    started: int = field(validator=_check_time)
+    started: int
     journal: Journal
-    version: str | None = field(default=None, validator=_check_text)
-    trace: str | None = field(default=None, validator=_check_text)
+    version: str | None = None
+    trace: str | None = None
+
+    def __attrs_post_init__(self) -> None:
+        # In one call: two of these are made each round.
+        started: object = self.started
+        if type(started) is not int or not 0 <= started <= MAX_TIME:
+            raise UsageError(
+                f"Claims(started={started!r}): give whole seconds since 1970"
+            )
+        if type(self.version) not in _TEXTS:
+            raise UsageError(f"Claims(version={self.version!r}): give a text")
+        if type(self.trace) not in _TEXTS:
+            raise UsageError(f"Claims(trace={self.trace!r}): give a text")
 
     def after(self, journal: Journal) -> Claims:
         """The same flow, a round later."""

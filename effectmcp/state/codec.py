@@ -122,6 +122,9 @@ _HEADER: Final = struct.Struct(f">QII{DIGEST_SIZE * len(BOUND)}sIIII")
 _ENTRY: Final = struct.Struct(">BBB4s8s")
 # Only what comes back as it went: `int` would also read 01 and other scripts' digits.
 _OWN_KEY: Final = re.compile(r"([a-z]+)-([1-9][0-9]{0,8})\Z")
+#: A question that is out, at the root and under such a key: no step, kind, number,
+#: shape, render, unfit answers. None is shorter.
+_ASKING: Final = struct.Struct(">BBB4s8sB")
 _EXPLICIT: Final = 255
 _LONG_BIT: Final = 128
 
@@ -155,11 +158,6 @@ class _Writer:
 
     def json(self, value: JSON) -> None:
         _put_bytes(self.structure, dumps(value))
-
-    def place(self, place: str) -> None:
-        path, slash, key = place.rpartition("/")
-        self.structure += _path_to_bytes(path + slash)
-        self.structure += _key_to_bytes(key)
 
     def entries(self, entries: tuple[Entry, ...]) -> None:
         self.number(len(entries))
@@ -232,8 +230,8 @@ def pack(packed: Packed) -> bytes:
     writer.entries(journal.entries)
     writer.number(len(journal.asked))
     for asking in journal.asked.values():
-        writer.place(asking.place)
-        writer.structure += asking.shape + asking.render
+        place = _place_to_bytes(asking.place)
+        writer.structure += place + asking.shape + asking.render
         writer.number(asking.unfit)
     # Of what most flows never have, nothing is written but that it is missing.
     has_more = _has_more(claims)
@@ -260,7 +258,7 @@ def _pack_more(writer: _Writer, claims: Claims) -> None:
     writer.json([claims.version, claims.trace, dict(journal.versions)])
     writer.number(len(journal.tallies))
     for place, tally in journal.tallies.items():
-        writer.place(place)
+        writer.structure += _place_to_bytes(place)
         writer.number(tally.asked)
         writer.number(tally.stale)
     writer.number(len(journal.pool))
@@ -290,6 +288,12 @@ def _key_to_bytes(key: str) -> bytes:
         out.append(_EXPLICIT)
         _put_bytes(out, key.encode())
     return bytes(out)
+
+
+@lru_cache(maxsize=4096)
+def _place_to_bytes(place: str) -> bytes:
+    path, slash, key = place.rpartition("/")
+    return _path_to_bytes(path + slash) + _key_to_bytes(key)
 
 
 @lru_cache(maxsize=4096)
@@ -410,6 +414,9 @@ class _More:
     restart: bytes | None = None
 
 
+_NO_MORE: Final = _More()
+
+
 class _Unpacker:
     """The sections of a packed state, each read in step with the structure."""
 
@@ -490,6 +497,12 @@ class _Unpacker:
 
     def asking(self) -> Asking:
         structure = self.structure
+        steps, kind, ordinal, shape, render, unfit = _ASKING.unpack_from(
+            structure.data, structure.at
+        )
+        if not steps and kind != _EXPLICIT and ordinal < 128 and unfit < 128:
+            structure.at += _ASKING.size  # nearly every one, as with entries
+            return Asking(_own_key(kind, ordinal), shape, render, unfit)
         place = structure.place()
         return Asking(place, structure.raw(4), structure.raw(8), structure.number())
 
@@ -511,7 +524,7 @@ class _Unpacker:
         flow_id = structure.bytes()
         entries = self.entries()
         askings = structure.many(self.asking)
-        more = self.more() if structure.number() else _More()
+        more = self.more() if structure.number() else _NO_MORE
         for reader in (structure, self.private, self.answers, self.whole):
             reader.end()
         journal = Journal(
