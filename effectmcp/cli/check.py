@@ -30,6 +30,13 @@ def add(parsers: Any) -> None:
         help="how many to have with each handler (100)",
     )
     parser.add_argument(
+        "--with",
+        dest="options",
+        metavar="TARGET",
+        help="module:name of a dict with steps, answers and arguments, as check() takes"
+        " them",
+    )
+    parser.add_argument(
         "--save",
         type=Path,
         metavar="FOLDER",
@@ -40,7 +47,7 @@ def add(parsers: Any) -> None:
 
 def _run(options: argparse.Namespace) -> int:
     try:
-        from ..testing.checking import examine
+        from ..testing.checking import examine, options_at
     except ModuleNotFoundError as exc:
         if exc.name != "hypothesis":
             raise
@@ -52,7 +59,10 @@ def _run(options: argparse.Namespace) -> int:
         raise UsageError("--conversations: give 1 or more")
     app = load_app(options.target)
     checked = examine(
-        app, conversations=options.conversations, only=options.names or None
+        app,
+        conversations=options.conversations,
+        only=options.names or None,
+        **options_at(options.options),
     )
     print(checked)
     if options.save is not None:

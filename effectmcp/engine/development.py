@@ -24,6 +24,10 @@ __all__ = ["UnperformedEffectWarning", "Watch"]
 observe: Callable[[], AbstractContextManager[object]] = nullcontext
 
 
+#: Called with the line at which an effect was built that is performed now.
+on_performed: Callable[[str], None] = lambda where: None  # noqa: E731  # replaced by tests
+
+
 class UnperformedEffectWarning(UserWarning):
     """A handler built an effect and returned without performing it.
 
@@ -75,7 +79,9 @@ class Watch:
 
     def performed(self, effect: Effect[Any]) -> None:
         """Strike out `effect` and what is inside it."""
-        self._built.pop(id(effect), None)
+        _, where = self._built.pop(id(effect), (None, None))
+        if where is not None:
+            on_performed(where)
         for inner in _inside(effect):
             self.performed(inner)
 

@@ -13,7 +13,7 @@ from ..engine.misuse import traced
 from ..errors import UsageError
 from .app import Server
 
-__all__ = ["load_app"]
+__all__ = ["load", "load_app"]
 
 
 def load_app(target: str) -> Server:
@@ -23,11 +23,33 @@ def load_app(target: str) -> Server:
         UsageError: There is none.
         Exception: whatever importing its module raises.
     """
+    found, place, name, module = _found(target, "app")
+    if not isinstance(found, Server):
+        servers = [key for key, one in vars(module).items() if isinstance(one, Server)]
+        hint = f"; there is {', '.join(servers)}" if servers else ""
+        raise UsageError(f"{target!r}: {name!r} in {place} is no Server{hint}")
+    return found
+
+
+def load(target: str) -> Any:
+    """Whatever `module:name` or `path/file.py:name` names.
+
+    Raises:
+        UsageError: There is no such thing.
+        Exception: whatever importing its module raises.
+    """
+    found, place, name, _ = _found(target, "")
+    if found is None or not name:
+        raise UsageError(f"{target!r}: there is no {name!r} in {place}")
+    return found
+
+
+def _found(target: str, default: str) -> tuple[Any, str, str, ModuleType]:
     # Not at the first colon, which on Windows follows the drive's letter.
     place, colon, name = target.rpartition(":")
     if not colon or "/" in name or "\\" in name or name.endswith(".py"):
         place, name = target, ""
-    name = name or "app"
+    name = name or default
     try:
         module = _load_file(Path(place)) if place.endswith(".py") else _load(place)
     except UsageError as exc:
@@ -35,11 +57,7 @@ def load_app(target: str) -> Server:
     found: Any = module
     for part in name.split("."):
         found = getattr(found, part, None)
-    if not isinstance(found, Server):
-        servers = [key for key, one in vars(module).items() if isinstance(one, Server)]
-        hint = f"; there is {', '.join(servers)}" if servers else ""
-        raise UsageError(f"{target!r}: {name!r} in {place} is no Server{hint}")
-    return found
+    return found, place, name, module
 
 
 def _load(name: str) -> ModuleType:

@@ -30,11 +30,13 @@ class Change:
     """Something that is not as it was.
 
     Attributes:
-        what: What changed, in words.
+        name: What changed.
+        what: How, in words.
         where: `file:line`, of a default.
         is_default: Whether it is a default, which no handler has a reason to change.
     """
 
+    name: str
     what: str
     where: str | None
     is_default: bool
@@ -51,16 +53,27 @@ class Changes:
         function = inspect.unwrap(function)
         module = sys.modules.get(getattr(function, "__module__", ""))
         self._globals: dict[str, Any] = getattr(function, "__globals__", vars(module))
-        self._functions = [
+        functions = [
             one
             for one in {**self._globals, "": function}.values()
             if isinstance(one, FunctionType) and one.__globals__ is self._globals
         ]
-        self._set = {
+        # Looked at in every round, so only what may change is.
+        self._defaults = [
+            (f"{name} of {one.__name__}()", value, _line_of(one, name))
+            for one in functions
+            for name, value in _defaults(one)
+            if isinstance(value, _CONTAINERS)
+        ]
+        self._names = {
             name
-            for one in self._functions
+            for one in functions
             for code in _codes(one.__code__)
             for name in _set_globals(code)
+        } | {
+            name
+            for name, value in self._globals.items()
+            if isinstance(value, _CONTAINERS) and not name.startswith("__")
         }
         self._before = self._first = self._look()
 
@@ -73,20 +86,19 @@ class Changes:
                 kind, name = key
                 was, _ = self._first.get(key, before[key])
                 said = f"{name} was {_cut(was)} and is {_cut(value)} now"
-                found.append(Change(f"the {kind} {said}", where, kind == "default"))
+                is_default = kind == "default"
+                found.append(
+                    Change(f"{kind} {name}", f"the {kind} {said}", where, is_default)
+                )
         return found
 
     def _look(self) -> dict[tuple[str, str], tuple[str, str | None]]:
         found: dict[tuple[str, str], tuple[str, str | None]] = {}
-        for function in self._functions:
-            for name, value in _defaults(function):
-                if isinstance(value, _CONTAINERS):
-                    where = _line_of(function, name)
-                    key = "default", f"{name} of {function.__name__}()"
-                    found[key] = repr(value), where
-        for name, value in self._globals.items():
-            is_looked_at = name in self._set or isinstance(value, _CONTAINERS)
-            if is_looked_at and not name.startswith("__") and _is_plain(value):
+        for name, value, where in self._defaults:
+            found["default", name] = repr(value), where
+        for name in self._names & self._globals.keys():
+            value = self._globals[name]
+            if _is_plain(value):
                 found["global", name] = repr(value), None
         return found
 

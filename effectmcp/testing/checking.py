@@ -27,13 +27,13 @@ from typing import Any, Final
 
 import attrs
 from attrs import field, frozen
-from hypothesis import HealthCheck, Phase, Verbosity, given, settings
+from hypothesis import HealthCheck, Phase, Verbosity, given, reject, settings
 from hypothesis import strategies as st
-from hypothesis.errors import HypothesisException
+from hypothesis.errors import HypothesisException, Unsatisfiable
 
 from ..canonical import dumps
-from ..effects import StepFunction, StepOptions
-from ..engine import UnperformedEffectWarning
+from ..effects import Accepted, StepFunction, StepOptions
+from ..engine import UnperformedEffectWarning, development
 from ..engine.failures import failure_from
 from ..errors import (
     DivergenceError,
@@ -45,22 +45,25 @@ from ..errors import (
     StateSizeError,
     ToolError,
     TooManyRounds,
+    Unsupported,
     UsageError,
 )
 from ..server import Server
+from ..server.target import load
 from .chance import FLOW_ID
-from .changes import Changes
+from .changes import Change, Changes
 from .cold import arrive
-from .conversations import Options, Unsteady, converse
+from .conversations import Looping, Options, Unsteady, converse
 from .delays import late_branches
+from .forgotten import forgotten_flow
 from .sanitizer import Sanitizer
 from .subjects import Subject, subject_of, subjects_of
-from .talks import WAYS, Broken, Buried, Recorded, Unscripted, talk
+from .talks import WATCHED, WAYS, Broken, Buried, Recorded, Unscripted, talk
 from .transcripts import Transcript
 from .words import place_of, shown
-from .workers import WorkerError, Workers
+from .workers import Elsewhere, WorkerError, Workers
 
-__all__ = ["CheckError", "Checked", "Finding", "check", "examine"]
+__all__ = ["CheckError", "Checked", "Finding", "check", "examine", "options_at"]
 
 
 @frozen
@@ -138,7 +141,7 @@ class CheckError(AssertionError):
 
     def __init__(self, checked: Checked) -> None:
         self.checked = checked
-        super().__init__(f"\n{checked}")
+        super().__init__(str(checked))
 
 
 def check(
@@ -147,6 +150,7 @@ def check(
     conversations: int = 100,
     only: Iterable[str] | None = None,
     steps: Mapping[Any, st.SearchStrategy[Any]] | None = None,
+    answers: Mapping[Any, st.SearchStrategy[Any]] | None = None,
     arguments: Mapping[str, st.SearchStrategy[Any]] | None = None,
     workers: Workers | int = 3,
     again: Iterable[Transcript] = (),
@@ -162,6 +166,8 @@ def check(
         only: Of a server, the names or URIs of those to check.
         steps: Strategies for what steps give, by function, where their annotation does
             not say it or says too much.
+        answers: Strategies for what users fill in, by form as `Elicit` is given it,
+            where validators of yours want what chance hardly ever draws.
         arguments: Strategies for arguments, by name; of values as a handler has them.
         workers: Other processes that replay: how many, or those of earlier checks.
         again: Conversations to have first: those that failed before.
@@ -175,6 +181,7 @@ def check(
         conversations=conversations,
         only=only,
         steps=steps,
+        answers=answers,
         arguments=arguments,
         workers=workers,
         again=again,
@@ -190,6 +197,7 @@ def examine(
     conversations: int = 100,
     only: Iterable[str] | None = None,
     steps: Mapping[Any, st.SearchStrategy[Any]] | None = None,
+    answers: Mapping[Any, st.SearchStrategy[Any]] | None = None,
     arguments: Mapping[str, st.SearchStrategy[Any]] | None = None,
     workers: Workers | int = 3,
     again: Iterable[Transcript] = (),
@@ -201,7 +209,7 @@ def examine(
         step.fn if isinstance(step, StepFunction) else step: one
         for step, one in (steps or {}).items()
     }
-    options = Options(steps=made, arguments=arguments or {})
+    options = Options(steps=made, answers=answers or {}, arguments=arguments or {})
     running = Workers(workers) if isinstance(workers, int) else workers
     findings: list[Finding] = []
     notices: dict[str, None] = {}
@@ -219,6 +227,25 @@ def examine(
             running.close()
     names = tuple(subject.name for subject in subjects)
     return Checked(names, count, tuple(findings), tuple(notices))
+
+
+_OPTIONS: Final = frozenset({"steps", "answers", "arguments"})
+
+
+def options_at(target: str | None) -> dict[str, Any]:
+    """What `module:name` says of how to check: a dict of `steps`, `answers`, `arguments`.
+
+    Raises:
+        UsageError: It is something else.
+    """
+    if target is None:
+        return {}
+    found = load(target)
+    if not isinstance(found, Mapping) or not _OPTIONS.issuperset(found):
+        raise UsageError(
+            f"{target!r} is no dict with some of {', '.join(sorted(_OPTIONS))}"
+        )
+    return dict(found)
 
 
 def _subjects(
@@ -271,7 +298,13 @@ class _Check:
         self._best: Finding | None = None
         self._until = float("inf")
         self._workers: Workers | None = workers
-        self._code = getattr(subject.function, "__code__", None)
+        #: Where effects were built that were performed, and where others were not.
+        self._performed_at: set[str] = set()
+        self._noticed: set[str] = set()
+        self._unperformed: dict[str, Finding] = {}
+        #: Where was asked, and where an answer was accepted.
+        self._asked_at: set[str] = set()
+        self._accepted_at: set[str] = set()
         self._changes = Changes(subject.function)
 
     def run(self, conversations: int, again: Iterable[Transcript]) -> Finding | None:
@@ -283,7 +316,34 @@ class _Check:
                     self._have_again(transcript)
             if self._best is None:
                 self._explore(conversations)
+        if self._best is None:
+            forgotten = (
+                finding
+                for where, finding in self._unperformed.items()
+                # Of several that are built, the one that is needed may be picked.
+                if where not in self._performed_at
+            )
+            self._best = next(forgotten, None) or self._forgotten_flow()
+        for where in sorted(self._asked_at - self._accepted_at):
+            self.notices[
+                f"{self.subject.name}: nothing that was drawn fits what is asked at"
+                f" {where}, so what comes after it was not checked. Say what users fill"
+                " in with answers=, or what steps give with steps="
+            ] = None
         return self._best
+
+    def _forgotten_flow(self) -> Finding | None:
+        found = forgotten_flow(self.subject.function)
+        if found is None:
+            return None
+        what, where = found
+        return Finding(
+            self.subject.name,
+            "forgotten",
+            f"it makes the flow {what} and never runs it",
+            where,
+            _WRITE,
+        )
 
     def _load(self) -> None:
         assert self._workers is not None
@@ -324,12 +384,25 @@ class _Check:
 
         try:
             explore()
-        except (_Fault, HypothesisException):
+        except Unsatisfiable:
+            if self._best is None:
+                self._best = self._undrawn(
+                    "nothing that fits its arguments, or what its steps give, is drawn"
+                )
+        except UsageError as exc:
+            self._best = self._undrawn(str(exc))
+        except (_Fault, HypothesisException, BaseExceptionGroup):
             if self._best is None:
                 raise
-        except BaseExceptionGroup:
-            if self._best is None:
-                raise
+
+    def _undrawn(self, problem: str) -> Finding:
+        return Finding(
+            self.subject.name,
+            "undrawn",
+            f"it was not checked: {problem}",
+            self.subject.where,
+            "Say with arguments= and steps= what may come.",
+        )
 
     def _have_again(self, transcript: Transcript) -> None:
         def same(watch: Any) -> Transcript:
@@ -337,6 +410,7 @@ class _Check:
                 self.subject,
                 transcript.arguments,
                 Recorded(transcript),
+                WATCHED,
                 flow_id=transcript.flow_id,
                 early=transcript.early,
                 around=watch,
@@ -354,9 +428,9 @@ class _Check:
 
     def _have(self, having: Callable[[Any], Transcript]) -> None:
         """Have one conversation, and put it to the oracles."""
-        sanitizer = Sanitizer(returns_of=self._code)
+        sanitizer = Sanitizer(of=self.subject.function)
         changes = self._changes
-        changed: dict[str, str | None] = {}
+        changed: dict[str, Change] = {}
 
         @contextmanager
         def watch() -> Iterator[None]:
@@ -366,17 +440,25 @@ class _Check:
                     yield
             finally:
                 for one in changes.take():
-                    changed.setdefault(one.what, one.where if one.is_default else None)
+                    changed.setdefault(one.name, one)
 
         try:
-            with warnings.catch_warnings(record=True) as warned:
+            with warnings.catch_warnings(record=True) as warned, self._noting():
                 warnings.simplefilter("always", UnperformedEffectWarning)
+                warnings.simplefilter("always", RuntimeWarning)
                 try:
                     transcript = having(watch)
                     error: BaseException | None = None
                 except Broken as broken:
                     transcript, error = broken.transcript, broken.__cause__
+                except Looping as looping:
+                    self.notices[
+                        f"{self.subject.name}: {looping.what} is performed in a loop that"
+                        " what is drawn hardly ever ends. Say what it gives with steps="
+                    ] = None
+                    reject()
             self.count += 1
+            self._note_answers(transcript)
             self._judge(transcript, error, sanitizer, changed)
             self._judge_warnings(warned, transcript)
             if error is None:
@@ -386,6 +468,27 @@ class _Check:
         except _Fault as fault:
             self._keep(fault.finding)
             raise
+
+    @contextmanager
+    def _noting(self) -> Iterator[None]:
+        before, development.on_performed = (
+            development.on_performed,
+            self._performed_at.add,
+        )
+        try:
+            yield
+        finally:
+            development.on_performed = before
+
+    def _note_answers(self, transcript: Transcript) -> None:
+        for each in transcript.rounds:
+            for one in each.asked:
+                if one.where is not None:
+                    self._asked_at.add(one.where)
+                    if isinstance(one.answer, Accepted) and one.answer.value != (
+                        "nonsense"
+                    ):
+                        self._accepted_at.add(one.where)
 
     def _keep(self, finding: Finding) -> None:
         if self._best is None:
@@ -412,7 +515,7 @@ class _Check:
         transcript: Transcript,
         error: BaseException | None,
         sanitizer: Sanitizer,
-        changed: Mapping[str, str | None],
+        changed: Mapping[str, Change],
     ) -> None:
         """What was noticed while the handler ran: that explains all the rest."""
         for sight in sanitizer.seen:
@@ -424,12 +527,12 @@ class _Check:
                 f"Use {sight.instead}.",
                 transcript,
             )
-        for what, where in changed.items():
-            if where is not None:
+        for one in changed.values():
+            if one.is_default:
                 raise self._fault(
                     "default",
-                    f"{what}: a default belongs to the function, and not to one call",
-                    where,
+                    f"{one.what}: a default belongs to the function, and not to one call",
+                    one.where,
                     "Make None the default, and a new one inside.",
                     transcript,
                 )
@@ -441,7 +544,7 @@ class _Check:
         self,
         error: BaseException,
         transcript: Transcript,
-        changed: Mapping[str, str | None],
+        changed: Mapping[str, Change],
         returned_at: str | None,
     ) -> None:
         where = place_of(error)
@@ -481,7 +584,7 @@ class _Check:
                 raise self._fault(
                     "misuse",
                     error.problem,
-                    error.where or where,
+                    error.where or where or returned_at,
                     transcript=transcript,
                 )
             case TooManyRounds():
@@ -503,7 +606,7 @@ class _Check:
                     f"it raises {type(error).__name__}: {error}",
                     where or self.subject.where,
                     "Clients are told nothing but that it failed. Raise ToolError to"
-                    " tell them, or handle it.",
+                    f" tell them, or handle it.{_never(transcript)}",
                     transcript,
                 )
 
@@ -512,11 +615,11 @@ class _Check:
         problem: str,
         where: str | None,
         transcript: Transcript,
-        changed: Mapping[str, str | None],
+        changed: Mapping[str, Change],
     ) -> _Fault:
         advice = ""
         if changed:
-            advice = f"Meanwhile {'; '.join(changed)}."
+            advice = f"Meanwhile {_said(changed)}."
         return self._fault(
             "drifts",
             f"it does something else when it is replayed: {problem}",
@@ -530,46 +633,57 @@ class _Check:
     ) -> None:
         for one in warned:
             if isinstance(one.message, UnperformedEffectWarning):
+                what, where = shown(one.message.effect), one.message.where
+                finding = Finding(
+                    self.subject.name,
+                    "forgotten",
+                    f"it builds {what} and never performs it",
+                    where,
+                    _WRITE,
+                    transcript,
+                )
+                known = self._unperformed.get(where)
+                if known is None or _size(finding) < _size(known):
+                    self._unperformed[where] = finding
+            elif "was never awaited" in str(one.message):
                 raise self._fault(
                     "forgotten",
-                    f"it builds {shown(one.message.effect)} and never performs it",
-                    one.message.where,
-                    "Write `yield from` in front of it.",
+                    str(one.message),
+                    self.subject.where,
+                    _WRITE,
                     transcript,
                 )
 
     def _judge_ending(
-        self, transcript: Transcript, changed: Mapping[str, str | None]
+        self, transcript: Transcript, changed: Mapping[str, Change]
     ) -> None:
         if transcript.rounds[-1].journal is None and not _was_wasteful(transcript):
             self.notices[
                 f"{self.subject.name} can ask in more rounds than clients put up with,"
                 " and handles it"
             ] = None
-        for what in changed:
-            self.notices[
-                f"{self.subject.name}: {what}. Nothing came of it; in another process it"
-                " is as it was"
-            ] = None
+        for one in changed.values():
+            if one.name not in self._noticed:
+                self._noticed.add(one.name)
+                self.notices[
+                    f"{self.subject.name}: {one.what}. Nothing came of it; in another"
+                    " process it is as it was"
+                ] = None
 
     # ---- oracles ----
 
     def _ask_oracles(
-        self, transcript: Transcript, changed: Mapping[str, str | None]
+        self, transcript: Transcript, changed: Mapping[str, Change]
     ) -> None:
         self._ask_elsewhere(transcript, changed)
         self._ask_other_ways(transcript, changed)
         self._ask_late(transcript)
 
     def _ask_elsewhere(
-        self, transcript: Transcript, changed: Mapping[str, str | None]
+        self, transcript: Transcript, changed: Mapping[str, Change]
     ) -> None:
         journals = transcript.journals
-        elsewhere = (
-            [[] for _ in journals]
-            if self._workers is None
-            else self._workers.arrivals(transcript)
-        )
+        elsewhere = self._elsewhere(transcript)
         for journal, others in zip(journals, elsewhere, strict=True):
             here = arrive(
                 self.subject,
@@ -589,12 +703,26 @@ class _Check:
                         other.arrival.where or here.where or self.subject.where,
                         "What differs from process to process must not decide: sort sets,"
                         " and record the rest with Now, Random or a Step."
-                        + (f" Meanwhile {'; '.join(changed)}." if changed else ""),
+                        + (f" Meanwhile {_said(changed)}." if changed else ""),
                         transcript,
                     )
 
+    def _elsewhere(self, transcript: Transcript) -> list[list[Elsewhere]]:
+        if self._workers is None:
+            return [[] for _ in transcript.journals]
+        try:
+            return self._workers.arrivals(transcript)
+        except WorkerError as exc:
+            raise self._fault(
+                "elsewhere",
+                f"in another process {exc}",
+                self.subject.where,
+                "",
+                transcript,
+            ) from None
+
     def _ask_other_ways(
-        self, transcript: Transcript, changed: Mapping[str, str | None]
+        self, transcript: Transcript, changed: Mapping[str, Change]
     ) -> None:
         last = transcript.rounds[-1].journal
         if last is None or transcript.early:
@@ -620,8 +748,8 @@ class _Check:
             assert journal is not None
             if (other.ending, journal.entries) != (transcript.ending, last.entries):
                 raise self._drifts(
-                    f"by retry it {transcript.ending}, and {way.name} it"
-                    f" {other.ending}",
+                    f"it {transcript.ending}; and when the same was had {way.name} again,"
+                    f" it {other.ending}",
                     None,
                     transcript,
                     changed,
@@ -651,15 +779,43 @@ class _Check:
                     " before the first question. A client that sends its first request"
                     " again performs it again, and its IdempotencyKey is another one"
                 ] = None
-        if isinstance(transcript.ending.error, FlowError) and transcript.lacks:
-            done = [p for each in transcript.rounds for p in each.performed]
-            for one in done:
-                if one.tag in ("done", "failed"):
+        if isinstance(transcript.ending.error, Unsupported):
+            before = _before_unasked(transcript)
+            for one in (p for each in transcript.rounds for p in each.performed):
+                if (
+                    one.tag in ("done", "failed")
+                    and one.key.partition(":")[2] in before
+                ):
                     self.notices[
                         f"{name}: {one.what.partition('(')[0]}, at {one.where}, is"
                         " performed for clients that cannot be asked what comes after"
                         " it. Say requires=(...) to turn them away first"
                     ] = None
+
+
+#: What to write where something is built and not run.
+_WRITE: Final = "Write `yield from` in front of it (in an async handler, `await`)."
+
+
+def _said(changed: Mapping[str, Change]) -> str:
+    return "; ".join(one.what for one in changed.values())
+
+
+def _never(transcript: Transcript) -> str:
+    if any(each.performed for each in transcript.rounds):
+        return " If a step never gives that, say what it gives with steps=."
+    return ""
+
+
+def _before_unasked(transcript: Transcript) -> set[str]:
+    """The places before the first question that could not be asked."""
+    found: set[str] = set()
+    for journal in transcript.journals[-1:]:
+        for entry in journal.entries:
+            if entry.tag == "unasked":
+                return found
+            found.add(entry.key)
+    return set()
 
 
 def _size(finding: Finding) -> int:
@@ -669,13 +825,12 @@ def _size(finding: Finding) -> int:
 @contextmanager
 def _quiet() -> Iterator[None]:
     """A handler that is tried in every way logs a lot, and all of it is found."""
-    logger = logging.getLogger("effectmcp")
-    before = logger.level
-    logger.setLevel(logging.CRITICAL + 1)
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
     try:
         yield
     finally:
-        logger.setLevel(before)
+        logging.disable(before)
 
 
 def _last_asked(transcript: Transcript) -> str | None:

@@ -14,6 +14,8 @@ import secrets
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias
 
+import attrs
+
 from ..canonical import JSON
 from ..client.results import Result
 from ..drivers.sync import handle
@@ -162,6 +164,10 @@ def _written(answer: Any, params: Mapping[str, Any]) -> Mapping[str, JSON] | Non
     match answer:
         case None:
             return None
+        case Declined() | False if not _is_field(params):
+            return {"action": "decline"}  # False is how to say no to a Confirm
+        case True if not _is_field(params):
+            return {"action": "accept", "content": {}}
         case Declined():
             return {"action": "decline"}
         case Dismissed():
@@ -169,11 +175,27 @@ def _written(answer: Any, params: Mapping[str, Any]) -> Mapping[str, JSON] | Non
         case Mapping():
             if "action" in answer or "mode" not in params:
                 return answer  # a whole response
-            return {"action": "accept", "content": dict(answer)}
+            content = {name: plain(one) for name, one in answer.items()}
+            return {"action": "accept", "content": content}
+        case str() if "messages" in params:
+            block = {"type": "text", "text": answer}
+            return {"role": "assistant", "content": block, "model": "test-model"}
         case _:
-            fields = params.get("requestedSchema", {}).get("properties", {})
-            if not fields:
-                # A Confirm has no field; False is how to say no.
-                return {"action": "accept" if answer else "decline", "content": {}}
-            (name,) = fields
-            return {"action": "accept", "content": {name: plain(answer)}}
+            return {"action": "accept", "content": _content(answer, params)}
+
+
+def _is_field(params: Mapping[str, Any]) -> bool:
+    return bool(params.get("requestedSchema", {}).get("properties"))
+
+
+def _content(answer: Any, params: Mapping[str, Any]) -> dict[str, JSON]:
+    fields = params.get("requestedSchema", {}).get("properties", {})
+    if attrs.has(type(answer)):
+        found = {name: getattr(answer, name, None) for name in fields}
+        return {name: plain(one) for name, one in found.items() if one is not None}
+    if len(fields) != 1:
+        raise UsageError(
+            f"{answer!r} is no answer to {params.get('message')!r}, which wants"
+            f" {', '.join(fields) or 'True or False'}"
+        )
+    return {name: plain(answer) for name in fields}

@@ -12,6 +12,7 @@ fails. All of it shrinks towards an obliging user and a world without failures.
 
 from __future__ import annotations
 
+import datetime as dt
 import inspect
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
@@ -20,6 +21,7 @@ from typing import Any, Final, TypeAlias
 
 import attrs
 from attrs import field, frozen
+from hypothesis import reject
 from hypothesis import strategies as st
 from hypothesis.errors import HypothesisException
 
@@ -28,18 +30,46 @@ from ..effects import Accepted, Effect, InputRequest, StepFunction
 from ..engine import RETRY, Answer, Asked, Done, Failure, Journal, Question, Want
 from ..engine.kinds import KINDS, record_value
 from ..engine.steps import spec_of
-from ..errors import Declined, Dismissed, DivergenceError, SchemaError, UsageError
+from ..errors import (
+    ClientFailed,
+    Declined,
+    Dismissed,
+    DivergenceError,
+    SchemaError,
+    UsageError,
+)
 from ..schema import input_of
-from .chance import FLOW_ID, Chance
+from .chance import EPOCH, FLOW_ID, Chance
 from .strategies import answers_for, arguments_of
 from .subjects import Subject, subject_of
-from .talks import WAYS, Around, Broken, Played, Talk, Way, answers_of, sealed
+from .talks import WATCHED, Around, Broken, Played, Talk, Way, answers_of, sealed
 from .transcripts import Ending, Round, Said, Transcript
+from .values import content_of
+from .words import shown
 
-__all__ = ["Drawn", "Options", "Unsteady", "conversation", "converse"]
+__all__ = ["Drawn", "Looping", "Options", "Unsteady", "conversation", "converse"]
 
 Draw: TypeAlias = Callable[[st.SearchStrategy[Any]], Any]
 Strategy: TypeAlias = st.SearchStrategy[Any]
+
+
+class Looping(Exception):
+    """A handler performs so much that what is drawn for it hardly ends it.
+
+    Attributes:
+        what: What it performed last.
+    """
+
+    def __init__(self, what: str) -> None:
+        self.what = what
+        super().__init__(
+            f"more than {_MOST_PERFORMED} things were performed, {what} last"
+        )
+
+
+#: Things that are performed in one conversation: a loop that waits for a step to give
+#: what chance hardly ever draws would go on for minutes.
+_MOST_PERFORMED: Final = 60
 
 
 class Unsteady(Exception):
@@ -65,12 +95,15 @@ class Options:
     Attributes:
         arguments: Strategies for some of the handler's parameters, by name.
         steps: What steps give, by function: strategies of their results.
+        answers: What users fill in, by form as `Elicit` is given it: strategies of
+            values as the handler gets them.
         edited: The handler as it is after a deploy, somewhere in the middle.
         trouble: Whether anything goes wrong at all.
     """
 
     arguments: Mapping[str, Strategy] = field(factory=dict)
     steps: Mapping[Callable[..., Any], Strategy] = field(factory=dict)
+    answers: Mapping[Any, Strategy] = field(factory=dict)
     edited: Subject | None = None
     trouble: bool = True
 
@@ -80,6 +113,7 @@ def conversation(
     *,
     edited: Callable[..., Any] | None = None,
     steps: Mapping[Any, Strategy] | None = None,
+    answers: Mapping[Any, Strategy] | None = None,
     **arguments: Strategy,
 ) -> st.SearchStrategy[Transcript]:
     """Finished conversations with a handler.
@@ -88,6 +122,8 @@ def conversation(
         handler: The handler. It must be one that a tool could have.
         edited: The handler after a deploy: some conversations go on with it.
         steps: What steps give, by function, where their annotation does not say it.
+        answers: What users fill in, by form as `Elicit` is given it, where chance hardly
+            ever fits; of values as the handler gets them.
         **arguments: Strategies of your own for some of its arguments; of values as the
             function has them.
 
@@ -101,6 +137,7 @@ def conversation(
     options = Options(
         arguments=arguments,
         steps={_function(one): made for one, made in (steps or {}).items()},
+        answers=answers or {},
         edited=None if edited is None else subject_of(edited),
     )
 
@@ -108,6 +145,8 @@ def conversation(
     def drawn(draw: Draw) -> Transcript:
         try:
             return converse(draw, subject, options)
+        except Looping:
+            reject()
         except Broken as broken:
             error = broken.__cause__
             assert error is not None
@@ -125,7 +164,19 @@ def _function(step: Any) -> Callable[..., Any]:
 # ---- who answers --------------------------------------------------------------------
 
 _ROLL: Final = st.integers(0, 19)
-_CODES: Final = st.sampled_from([-1, -32603])
+_CODES: Final = st.sampled_from([-32603, -1])
+_FRACTIONS: Final = st.sampled_from([0.5, 0.0, 0.999]) | st.floats(
+    0, 1, exclude_max=True
+)
+#: Ends of days, months and years among them.
+_TIMES: Final = st.sampled_from(
+    [
+        EPOCH,
+        dt.datetime(2028, 2, 29, 23, 59, 59, tzinfo=dt.UTC),
+        dt.datetime(2027, 12, 31, 23, 59, 59, 999_999, tzinfo=dt.UTC),
+        dt.datetime(2026, 3, 29, 1, 30, tzinfo=dt.UTC),
+    ]
+)
 _ERRORS: Final = (OSError("it failed"), RuntimeError("it failed"))
 #: What a client cannot be asked, where it cannot be asked everything.
 _LACKING: Final = st.sampled_from(
@@ -144,6 +195,7 @@ class Drawn:
         self._draw = draw
         self._options = options
         self._chance = Chance()
+        self._performed = 0
         #: What was performed in this round: it comes to the same if that is had again.
         self._done: dict[str, Done | Failure] = {}
         if options.trouble and draw(_ROLL) == 19:
@@ -158,22 +210,38 @@ class Drawn:
         """What comes back for a question."""
         roll = self._draw(_ROLL) if self._options.trouble else 0
         if roll < 13:
-            answer: Answer = self._draw(_accepting(question.effect))
-            return answer
+            return self._accept(question.effect)
         if roll < 15:
             return Declined()
-        if roll < 17:
+        if roll == 15:
             return Dismissed()
+        if roll == 16:
+            return ClientFailed(self._draw(_CODES), "the client failed")
         # Nothing comes back, or what fits no question.
         return None if roll < 18 else Accepted("nonsense")
+
+    def _accept(self, effect: InputRequest[Any]) -> Answer:
+        form = getattr(effect, "form", None)
+        for known, values in self._options.answers.items():
+            if form is known or form == known:
+                return Accepted(content_of(effect, self._draw(values)))
+        answer: Answer = self._draw(_accepting(effect))
+        return answer
 
     def perform(self, key: str, want: Want) -> Done | Failure:
         """What comes of performing something."""
         if key not in self._done:
+            self._performed += 1
+            if self._performed > _MOST_PERFORMED:
+                raise Looping(shown(want.effect))
             self._done[key] = self._outcome(want.effect)
         return self._done[key]
 
     def _outcome(self, effect: Effect[Any]) -> Done | Failure:
+        if self._options.trouble and isinstance(effect, fx.Random):
+            return Done(self._draw(_FRACTIONS))
+        if self._options.trouble and isinstance(effect, fx.Now):
+            return Done(self._draw(_TIMES))
         known = self._chance.outcome(effect)
         if known is not None:
             return known
@@ -236,16 +304,19 @@ def _results(annotation: Any) -> Strategy:
     return drawn.map(lambda given: takes.read(given)["value"])
 
 
-_QUESTIONS: dict[tuple[type, bytes], Strategy] = {}
+_KNOWN: Final[dict[int, tuple[object, Strategy]]] = {}
 
 
 def _accepting(question: InputRequest[Any]) -> Strategy:
-    # Forms are few and asked often, and a strategy takes long to make.
-    key = type(question), KINDS[type(question)].schema(question)
-    known = _QUESTIONS.get(key)
+    # Forms are few and asked often, and a strategy takes long to make. By the form
+    # itself: two classes may have one schema, and validators of their own.
+    of: object = question.spec if isinstance(question, fx.Elicit) else type(question)
+    known = _KNOWN.get(id(of))
     if known is None:
-        known = _QUESTIONS[key] = answers_for(question)
-    return known
+        if len(_KNOWN) > 1_000:
+            _KNOWN.clear()
+        known = _KNOWN[id(of)] = of, answers_for(question)
+    return known[1]
 
 
 # ---- one conversation ---------------------------------------------------------------
@@ -271,7 +342,7 @@ def converse(
         # Some go smoothly to the end, however many questions that takes.
         options = attrs.evolve(options, trouble=False)
     partner = Drawn(draw, subject, options)
-    talk = Talk(subject, arguments, partner, WAYS[0], flow_id=FLOW_ID, around=around)
+    talk = Talk(subject, arguments, partner, WATCHED, flow_id=FLOW_ID, around=around)
     deploy = None if options.edited is None else draw(st.integers(0, 9))
     rounds: list[Round] = []
     journal = Journal()
@@ -286,7 +357,7 @@ def converse(
                 return talk.transcript(rounds, talk.ending(played.stop))
             assert played.journal is not None
             journal = played.journal
-    except HypothesisException:
+    except (HypothesisException, Looping):
         raise  # a draw that is given up
     except Exception as exc:
         if isinstance(exc, DivergenceError) and talk.way is _AFTER_DEPLOY:

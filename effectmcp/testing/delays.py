@@ -14,7 +14,7 @@ from typing import Any
 import attrs
 from attrs import frozen
 
-from ..effects import Checkpoint, ClientSupports, Effect, Elicit, Gather
+from ..effects import Accepted, Checkpoint, ClientSupports, Effect, Elicit, Gather
 from ..engine import Answer, Done, Failure, Question, Want
 from .subjects import Subject
 from .talks import WAYS, Broken, Recorded, talk
@@ -84,7 +84,19 @@ def late_branches(subject: Subject, transcript: Transcript) -> Late | None:
             if key in before and before[key][0] != what:
                 first, where = before[key]
                 return Late(first, what, where)
+            if "/" in key and key not in before and _is_smooth(transcript):
+                last, where = list(before.values())[-1]
+                return Late(f"no more than {last}", what, where)
     return None
+
+
+def _is_smooth(transcript: Transcript) -> bool:
+    """Whether nothing was refused and nothing failed, so that no branch is cut short."""
+    return transcript.ending.how == "returned" and all(
+        isinstance(asked.answer, Accepted) and "~" not in asked.key
+        for each in transcript.rounds
+        for asked in each.asked
+    )
 
 
 def _delayed(subject: Subject, late: int) -> Subject:

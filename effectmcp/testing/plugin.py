@@ -28,6 +28,7 @@ __all__ = [
     "effectmcp_client",
     "pytest_addoption",
     "pytest_collection_modifyitems",
+    "pytest_terminal_summary",
 ]
 
 
@@ -49,6 +50,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="N",
         help="how many conversations to have with each handler (100)",
     )
+    group.addoption(
+        "--effectmcp-with",
+        metavar="TARGET",
+        help="module:name of a dict with steps, answers and arguments, as check() takes"
+        " them",
+    )
     parser.addini(
         "effectmcp_transcripts",
         "the folder for conversations that showed something wrong (.effectmcp)",
@@ -60,6 +67,8 @@ def pytest_collection_modifyitems(
     session: pytest.Session, config: pytest.Config, items: list[pytest.Item]
 ) -> None:
     """Add a test for each handler."""
+    if config.getoption("effectmcp_conversations") < 1:
+        raise pytest.UsageError("--effectmcp-conversations: give 1 or more")
     for target in config.getoption("effectmcp"):
         from ..errors import EffectMCPError
         from ..server.target import load_app
@@ -89,24 +98,25 @@ class HandlerItem(pytest.Item):
 
     def runtest(self) -> None:
         """Check it."""
-        from .checking import CheckError, check
+        from .checking import CheckError, check, options_at
         from .transcripts import TranscriptError, read_transcripts
 
         folder = self._folder
         again = []
-        if folder.is_dir():
+        for file in sorted(folder.rglob("*.json")):
             try:
-                again = [one for _, one in read_transcripts(folder)]
+                again += [one for _, one in read_transcripts(file)]
             except TranscriptError as exc:
                 # Of another version, or somebody else's: not what is tested here.
                 warnings.warn(pytest.PytestWarning(str(exc)), stacklevel=1)
         try:
-            check(
+            checked = check(
                 self._app,
                 conversations=self.config.getoption("effectmcp_conversations"),
                 only=[self.name],
                 again=again,
                 workers=_workers(self.config),
+                **options_at(self.config.getoption("effectmcp_with")),
             )
         except CheckError as exc:
             for finding in exc.checked.findings:
@@ -114,6 +124,8 @@ class HandlerItem(pytest.Item):
                     saved = finding.transcript.save(folder)
                     self.add_report_section("call", "transcript", str(saved))
             raise
+        notices = self.config.stash.setdefault(_NOTICES, {})
+        notices.update(dict.fromkeys(checked.notices))
 
     @property
     def _folder(self) -> Path:
@@ -134,6 +146,7 @@ class HandlerItem(pytest.Item):
         return self.config.rootpath, None, self.nodeid
 
 
+_NOTICES: pytest.StashKey[dict[str, None]] = pytest.StashKey()
 _RUNNING: pytest.StashKey[Workers] = pytest.StashKey()
 
 
@@ -146,6 +159,17 @@ def _workers(config: pytest.Config) -> Workers:
         running = config.stash[_RUNNING] = Workers()
         config.add_cleanup(running.close)
     return running
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    """Tell what may be meant, and is worth knowing."""
+    notices = config.stash.get(_NOTICES, {})
+    if notices:
+        terminalreporter.section("effectmcp")
+        for one in notices:
+            terminalreporter.write_line(one)
 
 
 @pytest.fixture

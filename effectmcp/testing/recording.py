@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -47,22 +48,46 @@ MASKED: Final = "***"
 
 
 def mask_private(effect: Effect[Any], value: JSON) -> JSON:
-    """Mask the texts in what steps gave, unless they are public, and who called."""
+    """Mask the texts in what steps gave, unless they are public, and who called.
+
+    Texts that are something else by the step's annotation stay: dates, decimals, members
+    of an Enum or a Literal. So do numbers and the names in objects.
+    """
     if isinstance(effect, fx.Caller):
-        return {**value, "principal": _masked(value["principal"])}
-    if not all(step.options.public for step in steps_in(effect)):
-        return _masked(value)
-    return value
+        return {**value, "principal": value["principal"] and MASKED}
+    if all(step.options.public for step in steps_in(effect)):
+        return value
+
+    def fits(masked: JSON) -> bool:
+        try:
+            KINDS[type(effect)].read(effect, dumps(masked))
+        except Exception:
+            return False
+        return True
+
+    # What a failure says has no annotation.
+    return _masked(value, fits if fits(value) else lambda masked: True)
 
 
-def _masked(value: JSON) -> JSON:
+def _masked(value: JSON, fits: Callable[[JSON], bool]) -> JSON:
+    """`value` with each text masked whose mask fits where it stands."""
     match value:
         case str():
-            return MASKED
-        case list():
-            return [_masked(one) for one in value]
-        case dict():
-            return {key: _masked(one) for key, one in value.items()}
+            return MASKED if fits(MASKED) else value
+        case list() | dict():
+            keys = range(len(value)) if isinstance(value, list) else list(value)
+            made = value.copy()
+            for key in keys:
+
+                def fits_here(one: JSON, key: Any = key) -> bool:
+                    before, made[key] = made[key], one
+                    try:
+                        return fits(made)
+                    finally:
+                        made[key] = before
+
+                made[key] = _masked(made[key], fits_here)
+            return made
         case _:
             return value
 
@@ -77,14 +102,22 @@ class Recorder:
         app: The server, which it observes from now on.
         folder: Where to write.
         mask: What to write instead of what came of an effect.
+        mask_arguments: What to write instead of what was called with; it is given the
+            tool's or prompt's name, or the resource's URI, and the arguments.
     """
 
     def __init__(
-        self, app: Server, folder: Path | str, *, mask: Mask = mask_private
+        self,
+        app: Server,
+        folder: Path | str,
+        *,
+        mask: Mask = mask_private,
+        mask_arguments: Callable[[str, JSON], JSON] = lambda name, arguments: arguments,
     ) -> None:
         self._app = app
         self._folder = Path(folder)
         self._mask = mask
+        self._mask_arguments = mask_arguments
         self._begun: dict[str, RoundBegan] = {}
         app.observers = (*app.observers, self)
 
@@ -114,6 +147,7 @@ class Recorder:
                 journal,
                 lacks=frozenset(one.__name__ for one in _ASKING if not supports(one)),
                 mask=self._mask,
+                mask_arguments=self._mask_arguments,
             )
         except Exception as exc:
             logger.warning("%s is not recorded: %s", began.target, exc)
@@ -156,6 +190,7 @@ def recorded(
     *,
     lacks: frozenset[str] = frozenset(),
     mask: Mask = mask_private,
+    mask_arguments: Callable[[str, JSON], JSON] = lambda name, arguments: arguments,
 ) -> Transcript:
     """The conversation that a journal tells of, masked.
 
@@ -167,12 +202,14 @@ def recorded(
         raise Unscripted("what was before a Restart, which is not in the journal", None)
     known: dict[str, str] = {}
 
-    def had(mask: Mask) -> Transcript:
+    def had(mask: Mask, arguments: JSON, flow_id: bytes) -> Transcript:
         partner = _Journaled(journal, lacks, mask, known)
         return _had(Talk(subject, arguments, partner, _WAY, flow_id=flow_id))
 
-    had(_unmasked)  # to learn what stood where
-    return had(mask)
+    had(_unmasked, arguments, flow_id)  # to learn what stood where
+    # Under another id: of the real one, idempotency keys are made.
+    other = sha256(b"recorded" + flow_id).digest()[:16]
+    return had(mask, mask_arguments(subject.target, arguments), other)
 
 
 def _unmasked(effect: Effect[Any], value: JSON) -> JSON:
@@ -210,16 +247,20 @@ class _Journaled:
         self._mask = mask
         self._known = known
 
-    def _entry(self, place: str, effect: Effect[Any]) -> Entry | None:
+    def _entry(
+        self, place: str, effect: Effect[Any], where: str | None = None
+    ) -> Entry | None:
         """What is recorded there, if the same kind of thing stood there before."""
         name = " ".join(map(step_name, steps_in(effect))) or type(effect).__name__
+        name = f"{name} at {where}"
         if self._known.setdefault(place, name) != name:
             raise Unscripted(shown(effect), None)
         return self._entries.get(place)
 
     def answer(self, question: Question) -> Answer | None:
         """What was answered, however often it was asked."""
-        entry = self._entry(question.key.partition("~")[0], question.effect)
+        place, _, _ = question.key.partition("~")
+        entry = self._entry(place, question.effect, question.where)
         if entry is None:
             return None
         match entry.tag:

@@ -18,6 +18,7 @@ is theirs, and only where a module of the standard library hands the result on
 
 from __future__ import annotations
 
+import _thread
 import builtins
 import datetime as dt
 import logging
@@ -29,6 +30,7 @@ import sysconfig
 import threading
 import time
 import uuid
+import zoneinfo
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
@@ -105,6 +107,7 @@ _FUNCTIONS: Final[Mapping[Any, tuple[str, str]]] = {
         _OUTSIDE,
     ),
     **_named(socket, "gethostname", _OUTSIDE),
+    **_named(_thread, "start_new_thread start_joinable_thread", _OUTSIDE),
 }
 
 #: Functions in Python that are looked up by their code.
@@ -129,8 +132,9 @@ _EVENTS: Final[Mapping[str, str]] = {
 _HANDING: Final = frozenset(
     {
         *("random", "uuid", "secrets", "os", "pathlib", "tempfile", "glob", "shutil"),
-        *("posixpath", "ntpath", "genericpath", "_collections_abc", "socket", "ssl"),
+        *("posixpath", "ntpath", "genericpath", "collections.abc", "socket", "ssl"),
         *("subprocess", "sqlite3", "codecs", "fileinput", "linecache", "zipfile"),
+        *("getpass", "platform", "threading", "concurrent.futures.thread"),
     }
 )
 #: Of these the name that an author wrote says more than the builtin inside.
@@ -139,19 +143,34 @@ _TELLING: Final = {"random": _CHANCE, "uuid": _UNIQUE, "secrets": _CHANCE}
 _OURS: Final = str(Path(__file__).parent.parent) + os.sep
 
 
-def _theirs() -> tuple[str, ...]:
-    paths = sysconfig.get_paths()
-    names = ("stdlib", "platstdlib", "purelib", "platlib")
-    return tuple({paths[name] + os.sep for name in names if name in paths})
-
-
-_THEIRS: Final = _theirs()
+#: Python's own. What is installed may lie elsewhere, but its folder has one of two names.
+_STDLIB: Final = tuple(
+    {
+        sysconfig.get_paths()[name] + os.sep
+        for name in ("stdlib", "platstdlib")
+        if name in sysconfig.get_paths()
+    }
+)
+_INSTALLED: Final = frozenset({"site-packages", "dist-packages"})
 
 
 @lru_cache(4096)
 def _is_authors(file: str) -> bool:
     """Whether a file is neither Python's, nor installed, nor ours, nor generated."""
-    return not file.startswith(("<", _OURS, *_THEIRS))
+    return not file.startswith(("<", _OURS, *_STDLIB)) and (
+        _INSTALLED.isdisjoint(Path(file).parts)
+    )
+
+
+def _package_of(function: Callable[..., Any] | None) -> str:
+    """The folder of an author's package that is installed; or no folder at all."""
+    name = getattr(function, "__module__", None) or ""
+    module = sys.modules.get(name.partition(".")[0])
+    file = getattr(module, "__file__", None)
+    if file is None or file.startswith(_OURS):
+        return "\0"
+    path = Path(file)
+    return str(path.parent) + os.sep if path.name == "__init__.py" else file
 
 
 class Sanitizer:
@@ -159,7 +178,8 @@ class Sanitizer:
 
     Args:
         hear: Called with each new sight, in the middle of the handler.
-        returns_of: Of this function's code, note where it returned last.
+        of: The handler. Its package is its author's even if it is installed, and where
+            it returned last is noted.
 
     Attributes:
         seen: All of them.
@@ -170,24 +190,31 @@ class Sanitizer:
         self,
         hear: Callable[[Sight], None] | None = None,
         *,
-        returns_of: CodeType | None = None,
+        of: Callable[..., Any] | None = None,
     ) -> None:
         self.seen: dict[Sight, None] = {}
         self.returned_at: str | None = None
         self._hear = hear
-        self._returns_of = returns_of
+        self._returns_of = getattr(of, "__code__", None)
+        self._package = _package_of(of)
 
     @contextmanager
     def watching(self) -> Iterator[None]:
         """Watch whatever this thread runs meanwhile."""
         _add_hook()
-        before, outer = sys.getprofile(), _watching.sanitizer
-        _watching.sanitizer = self
+        before: Any = sys.getprofile()
+        outer, _watching.sanitizer = _watching.sanitizer, self
+        # A profiler in C is no function that could be set again.
+        is_function = before is None or callable(before)
+        if not is_function:
+            before.disable()
         sys.setprofile(self._profile)
         try:
             yield
         finally:
-            sys.setprofile(before)
+            sys.setprofile(before if is_function else None)
+            if not is_function:
+                before.enable()
             _watching.sanitizer = outer
 
     def _profile(self, frame: FrameType, event: str, argument: Any) -> None:
@@ -204,7 +231,7 @@ class Sanitizer:
             self.returned_at = f"{frame.f_code.co_filename}:{frame.f_lineno}"
 
     def _note(self, frame: FrameType, what: str, instead: str) -> None:
-        authors, between = _authors_frame(frame)
+        authors, between = self._authors_frame(frame)
         if authors is None:
             return
         if between is not None:
@@ -218,6 +245,28 @@ class Sanitizer:
             self.seen[sight] = None
             if self._hear is not None:
                 self._hear(sight)
+
+    def _authors_frame(
+        self, frame: FrameType | None
+    ) -> tuple[FrameType | None, FrameType | None]:
+        """The author's frame, and the last one before it that handed something on."""
+        between = None
+        while frame is not None:
+            file = frame.f_code.co_filename
+            if file.startswith(self._package) or _is_authors(file):
+                break
+            # Constructors that attrs and dataclasses write hand on, as well.
+            if not file.startswith(("<attrs", "<string")):
+                if frame.f_globals.get("__name__", "") not in _HANDING:
+                    return None, None
+                between = frame
+            frame = frame.f_back
+        outer = frame
+        while outer is not None and not outer.f_code.co_filename.startswith(_OURS):
+            if outer.f_code.co_filename.startswith("<frozen importlib"):
+                return None, None  # it is a module that is imported, once a process
+            outer = outer.f_back
+        return frame, between
 
 
 def make_strict(app: Server) -> None:
@@ -253,23 +302,6 @@ def _of_a_class(function: Any) -> tuple[str, str] | None:
 _DICE: Final = getattr(random.random, "__self__", None)
 
 
-def _authors_frame(
-    frame: FrameType | None,
-) -> tuple[FrameType | None, FrameType | None]:
-    """The author's frame, and the last one before it that handed something on."""
-    between = None
-    while frame is not None and not _is_authors(frame.f_code.co_filename):
-        if frame.f_globals.get("__name__", "") not in _HANDING:
-            return None, None
-        between, frame = frame, frame.f_back
-    outer = frame
-    while outer is not None and not outer.f_code.co_filename.startswith(_OURS):
-        if outer.f_code.co_filename.startswith("<frozen importlib"):
-            return None, None  # it is a module that is imported, once a process
-        outer = outer.f_back
-    return frame, between
-
-
 # ---- audit events -------------------------------------------------------------------
 
 
@@ -283,9 +315,17 @@ _hooks: Final[list[Callable[[str, tuple[Any, ...]], None]]] = []
 
 def _audit(event: str, arguments: tuple[Any, ...]) -> None:
     sanitizer = _watching.sanitizer
-    if sanitizer is not None and event in _EVENTS:
+    if sanitizer is not None and event in _EVENTS and not _is_data(event, arguments):
         # Seen by the profile function too, mostly; the same sight is noted once.
         sanitizer._note(sys._getframe(1), _EVENTS[event], _OUTSIDE)
+
+
+#: Files of Python and of packages, read once a process: time zones above all.
+_DATA: Final = (sys.prefix + os.sep, sys.base_prefix + os.sep, *zoneinfo.TZPATH)
+
+
+def _is_data(event: str, arguments: tuple[Any, ...]) -> bool:
+    return event == "open" and str(arguments[0]).startswith(_DATA)
 
 
 def _add_hook() -> None:

@@ -51,6 +51,7 @@ from .transcripts import Ending, Performed, Round, Said, Transcript
 from .words import shown
 
 __all__ = [
+    "WATCHED",
     "WAYS",
     "Around",
     "Broken",
@@ -397,13 +398,18 @@ def _strict(rules: Rules) -> Rules:
     return attrs.evolve(rules, policy="strict")
 
 
-#: The first is how conversations begin, so it also watches for forgotten effects; the
-#: others must agree with it.
+#: The first is how conversations begin; the others must agree with it.
 WAYS: Final = (
-    Way("by retry", attrs.evolve(_strict(RETRY), development=True), carry=sealed),
+    Way("by retry", _strict(RETRY), carry=sealed),
     Way("live", _strict(LIVE), resumes=True),
     Way("in a task", _strict(TASK), carry=_stored, stores=True),
     Way("in process", _strict(SCRIPT)),
+)
+
+
+#: The first, with forgotten effects warned about.
+WATCHED: Final = attrs.evolve(
+    WAYS[0], rules=attrs.evolve(WAYS[0].rules, development=True)
 )
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -233,7 +234,12 @@ class Transcript:
         name = re.sub(r"[^A-Za-z0-9_.-]+", "-", self.target).strip("-.") or "call"
         folder.mkdir(parents=True, exist_ok=True)
         file = folder / f"{name[:60]}-{mark[:12]}.json"
-        file.write_text(text, encoding="utf-8", errors="backslashreplace")
+        # For its owner only: it has in it what somebody said.
+        handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with open(
+            handle, "w", encoding="utf-8", errors="backslashreplace", newline="\n"
+        ) as out:
+            out.write(text)
         return file
 
     @classmethod

@@ -79,7 +79,12 @@ class Workers:
     """
 
     def __init__(self, count: int = 3) -> None:
-        self._running = [_Worker(other) for other in _OTHERS[:count]]
+        self._count = count
+        self._running: list[_Worker] = []
+        self._start()
+
+    def _start(self) -> None:
+        self._running = [_Worker(other) for other in _OTHERS[: self._count]]
 
     def __enter__(self) -> Workers:
         return self
@@ -96,6 +101,7 @@ class Workers:
         """End the processes."""
         for one in self._running:
             one.close()
+        self._running = []
 
     def load(self, origin: Origin) -> None:
         """Load the handler that `arrivals` is about.
@@ -103,28 +109,38 @@ class Workers:
         Raises:
             WorkerError: It cannot be had there.
         """
-        for one in self._running:
-            one.send([*attrs.astuple(origin), list(sys.path)])
-        for problem in [one.receive() for one in self._running]:
+        if not self._running:
+            self._start()  # they ended with whatever was loaded before
+        for problem in self._ask([*attrs.astuple(origin), list(sys.path)]):
             if problem is not None:
                 raise WorkerError(problem)
 
+    def _ask(self, question: JSON) -> list[Any]:
+        try:
+            for one in self._running:
+                one.send(question)
+            return [one.receive() for one in self._running]
+        except BaseException:
+            # An answer that nobody read would be taken for that to the next question.
+            self.close()
+            raise
+
     def arrivals(self, transcript: Transcript) -> list[list[Elsewhere]]:
-        """For each of its journals, where its replay comes to in each process."""
+        """For each of its journals, where its replay comes to in each process.
+
+        Raises:
+            WorkerError: The handler ended one of them.
+        """
         question = [
             transcript.arguments,
             transcript.flow_id.hex(),
             sorted(transcript.lacks),
             [one.dumps().decode() for one in transcript.journals],
         ]
-        for one in self._running:
-            one.send(question)
+        running = self._running
         found = [
-            [
-                Elsewhere(Arrival.from_json(arrival), one.differs)
-                for arrival in one.receive()
-            ]
-            for one in self._running
+            [Elsewhere(Arrival.from_json(arrival), one.differs) for arrival in answer]
+            for one, answer in zip(running, self._ask(question), strict=True)
         ]
         return [list(same) for same in zip(*found, strict=True)]
 
@@ -211,21 +227,29 @@ _LOADING: Final = len(attrs.fields(Origin)) + 1
 
 def _shift_clocks(seconds: float) -> None:
     # `datetime` has a clock of its own, which nobody can reach; the sanitizer sees it.
-    real, real_ns = time.time, time.time_ns
+    real = {name: getattr(time, name) for name in _CLOCKS}
 
-    def later() -> float:
-        return real() + seconds
+    def now(given: float | None = None) -> float:
+        return real["time"]() + seconds if given is None else given
 
-    def later_ns() -> int:
-        return real_ns() + int(seconds * 1e9)
+    shifted: dict[str, Any] = {
+        "time": lambda: now(),
+        "time_ns": lambda: real["time_ns"]() + int(seconds * 1e9),
+        "localtime": lambda given=None: real["localtime"](now(given)),
+        "gmtime": lambda given=None: real["gmtime"](now(given)),
+        "ctime": lambda given=None: real["ctime"](now(given)),
+        "strftime": lambda format_, given=None: real["strftime"](
+            format_, real["localtime"](now()) if given is None else given
+        ),
+    }
+    for name, one in shifted.items():
+        # As a step it has the same name, and so the same place in a journal.
+        one.__module__, one.__qualname__, one.__name__ = "time", name, name
+        setattr(time, name, one)
 
-    for shifted, known in ((later, real), (later_ns, real_ns)):
-        # As a step it has the same name, and so the same place in a journal; and it
-        # promises as little.
-        shifted.__annotations__ = {}
-        shifted.__module__ = known.__module__
-        shifted.__qualname__ = shifted.__name__ = known.__name__
-    time.time, time.time_ns = later, later_ns
+
+#: What reads the clock where it is not given a time.
+_CLOCKS: Final = ("time", "time_ns", "localtime", "gmtime", "ctime", "strftime")
 
 
 def _load(origin: Origin, path: Iterable[str]) -> Subject:

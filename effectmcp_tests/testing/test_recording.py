@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+import datetime as dt
 import json
 import logging
+import os
+from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import attrs
 import pytest
@@ -18,6 +21,7 @@ from effectmcp import (
     Elicit,
     Flow,
     Gather,
+    IdempotencyKey,
     ListRoots,
     Outcome,
     Restart,
@@ -299,6 +303,74 @@ def test_masks_keep_the_kind_of_everything() -> None:
     masked = mask_private(effect, {"a": ["x", 1, None, True, 1.5]})
     assert masked == {"a": ["***", 1, None, True, 1.5]}
     assert mask_private(Elicit("Who?", str), "Ann") == "Ann"
+
+
+@frozen
+class Booking:
+    name: str
+    day: dt.date
+    price: Decimal
+    kind: Literal["single", "double"]
+    notes: list[str]
+
+
+@step
+def reserve() -> Booking:
+    return Booking("secret", dt.date(2026, 12, 1), Decimal("7.5"), "single", ["secret"])
+
+
+def test_texts_that_are_something_else_stay_as_they_are(tmp_path: Path) -> None:
+    def tool() -> Flow[str]:
+        booking = yield from reserve()
+        return f"{booking.name} {booking.day} {booking.price} {booking.kind}"
+
+    app = recording(tmp_path, tool)
+    MemoryClient(app).call_tool("tool")
+    said: Any = only(tmp_path).ending.value
+    assert said["content"][0]["text"] == "*** 2026-12-01 7.5 single"
+    assert "secret" not in only(tmp_path).dumps()
+
+
+def test_arguments_are_masked_if_you_say_how(tmp_path: Path) -> None:
+    def tool(title: str) -> Flow[str]:
+        key = yield from IdempotencyKey("key")
+        return f"{title} {key}"
+
+    def mask(name: str, arguments: Any) -> Any:
+        assert name == "tool"
+        return {"title": "X"}
+
+    app = recording(tmp_path, tool, mask_arguments=mask)
+    text = MemoryClient(app).call_tool("tool", title="the secret").text
+    written = only(tmp_path).dumps()
+    assert "secret" not in written
+    # Nor is the key there, which a payment service may still know.
+    assert text.rpartition(" ")[2] not in written
+
+
+def test_files_are_for_their_owner(tmp_path: Path) -> None:
+    app = recording(tmp_path, tool)
+    MemoryClient(app).send("tools/call", name="tool", arguments={})
+    (file,) = tmp_path.iterdir()
+    assert os.name == "nt" or file.stat().st_mode & 0o077 == 0
+
+
+def test_an_answer_to_another_question_is_not_written(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Of the same kind, and on another line."""
+
+    def tool() -> Flow[str]:
+        receipt = yield from charge("Ann")
+        if len(receipt.number) > 5:
+            return (yield from Elicit("Long?", str))
+        return (yield from Elicit("Short?", str))
+
+    app = recording(tmp_path, tool)
+    with caplog.at_level(logging.WARNING, "effectmcp.testing"):
+        MemoryClient(app, {"Long?": "yes"}).call_tool("tool")
+    # It was there while nobody had answered, and is told no more.
+    assert "tool is not recorded" in caplog.text
 
 
 def test_the_bookshop_is_recorded(tmp_path: Path) -> None:
