@@ -18,7 +18,7 @@ that performs effects is in `effectmcp.drivers`, and what serves is in
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from .effects import (
     Accepted,
@@ -94,6 +94,7 @@ from .errors import (
     UsageError,
 )
 from .forms import Choices, Format, Title, form
+from .later import later
 
 if TYPE_CHECKING:
     from .content import (
@@ -132,14 +133,7 @@ else:
         "ToolResult": "content",
     }
 
-    def __getattr__(name: str) -> Any:
-        if name not in _LATER:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        from importlib import import_module
-
-        value = getattr(import_module(f".{_LATER[name]}", __name__), name)
-        globals()[name] = value
-        return value
+    __getattr__ = later(globals(), _LATER)
 
 
 __version__ = "0.1.0.dev0"

@@ -55,6 +55,7 @@ from effectmcp.engine import (
 )
 from effectmcp.engine.steps import spec_of
 from effectmcp.server.target import load_app
+from effectmcp.testing.talks import begun_nothing
 
 FLOW_ID = b"a flow of a test"
 assert len(FLOW_ID) == 16
@@ -243,19 +244,8 @@ def by_store(
             stored = run.suspend().dumps()
         else:
             # What is begun here is lost with this worker, so it is not in the store.
-            stored = _without_started(run.suspend()).dumps()
+            stored = begun_nothing(run.suspend()).dumps()
     raise AssertionError("ten thousand workers, and no end")
-
-
-def _without_started(journal: Journal) -> Journal:
-    def clean(entries: tuple[Entry, ...]) -> tuple[Entry, ...]:
-        return tuple(
-            attrs.evolve(entry, branches=tuple(map(clean, entry.branches)))
-            for entry in entries
-            if entry.tag != "started"
-        )
-
-    return attrs.evolve(journal, entries=clean(journal.entries))
 
 
 def by_script(

@@ -7,7 +7,6 @@ import re
 import shlex
 import sys
 from collections.abc import Mapping
-from types import TracebackType
 from typing import Any, Final, Self
 
 from ..client.channels import Channel, Frame, Hear
@@ -72,13 +71,8 @@ class Raw:
         await self._inner.__aenter__()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self._inner.__aexit__(kind, error, traceback)
+    async def __aexit__(self, *exc: Any) -> None:
+        await self._inner.__aexit__(*exc)
 
     async def exchange(
         self, message: Frame, headers: Mapping[str, str], hear: Hear

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ..later import later
+
 if TYPE_CHECKING:
     from .channels import Channel, ChannelError
     from .client import Client, Steps
@@ -43,21 +45,17 @@ else:
         "Steps": "client",
     }
 
-    def __getattr__(name: str) -> Any:
-        if name not in _LATER:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        from importlib import import_module
+    _get = later(globals(), _LATER)
 
+    def __getattr__(name: str) -> Any:
         try:
-            value = getattr(import_module(f".{_LATER[name]}", __name__), name)
+            return _get(name)
         except ModuleNotFoundError as exc:
             if exc.name not in ("anyio", "httpx2", "sniffio"):
                 raise
             raise ImportError(
                 f"{name} needs {exc.name}: pip install 'effectmcp[client]'"
             ) from None
-        globals()[name] = value
-        return value
 
 
 __all__ = [

@@ -12,7 +12,6 @@ Cancelling an exchange cancels the request at the server.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from types import TracebackType
 from typing import Any, Protocol, TypeAlias
 
 from ..canonical import JSON
@@ -47,12 +46,7 @@ class Channel(Protocol):
 
     async def __aenter__(self) -> Any: ...
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None: ...
+    async def __aexit__(self, *exc: Any) -> None: ...
 
     async def exchange(
         self, message: Frame, headers: Mapping[str, str], hear: Hear

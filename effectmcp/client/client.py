@@ -15,7 +15,6 @@ import math
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
-from types import TracebackType
 from typing import Any, Final, Self, TypeAlias
 
 import anyio
@@ -124,13 +123,8 @@ class Client:
         await self._channel.__aenter__()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self._channel.__aexit__(kind, error, traceback)
+    async def __aexit__(self, *exc: Any) -> None:
+        await self._channel.__aexit__(*exc)
 
     # ---- whole calls ----
 

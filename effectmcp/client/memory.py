@@ -6,7 +6,6 @@ import json
 import secrets
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
-from types import TracebackType
 from typing import Any, Self
 
 import sniffio
@@ -43,12 +42,7 @@ class InMemory:
             await self._stack.enter_async_context(_driver().running(self._app))
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *exc: Any) -> None:
         await self._stack.aclose()
 
     async def exchange(

@@ -9,7 +9,6 @@ import os
 import subprocess
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
-from types import TracebackType
 from typing import Any, Final, Self
 
 import anyio
@@ -80,12 +79,7 @@ class OverPipes:
         group.start_soon(self._listen)
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *exc: Any) -> None:
         await self._stack.aclose()
 
     async def exchange(

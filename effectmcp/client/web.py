@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Mapping
-from types import TracebackType
 from typing import Any, Final, Self
 
 import httpx2
@@ -52,12 +51,7 @@ class OverHttp:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *exc: Any) -> None:
         if self._is_own:
             await self._http.aclose()
 

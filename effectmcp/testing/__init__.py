@@ -21,7 +21,9 @@ A name is imported when it is asked for: what needs hypothesis needs it only the
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from ..later import later
 
 if TYPE_CHECKING:
     from .checking import Checked, CheckError, Finding, check
@@ -56,14 +58,7 @@ else:
         "verdict_of": "verdicts",
     }
 
-    def __getattr__(name: str) -> Any:
-        if name not in _LATER:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        from importlib import import_module
-
-        value = getattr(import_module(f".{_LATER[name]}", __name__), name)
-        globals()[name] = value
-        return value
+    __getattr__ = later(globals(), _LATER)
 
 
 __all__ = [

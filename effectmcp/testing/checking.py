@@ -450,7 +450,7 @@ class _Check:
                     transcript = having(watch)
                     error: BaseException | None = None
                 except Broken as broken:
-                    transcript, error = broken.transcript, broken.__cause__
+                    transcript, error = broken.transcript, broken.error
                 except Looping as looping:
                     self.notices[
                         f"{self.subject.name}: {looping.what} is performed in a loop that"
@@ -737,7 +737,7 @@ class _Check:
                     flow_id=FLOW_ID,
                 )
             except Broken as broken:
-                error: Any = broken.__cause__
+                error: Any = broken.error
                 raise self._drifts(
                     f"{way.name}: {error}",
                     getattr(error, "where", None),

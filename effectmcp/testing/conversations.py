@@ -148,8 +148,7 @@ def conversation(
         except Looping:
             reject()
         except Broken as broken:
-            error = broken.__cause__
-            assert error is not None
+            error = broken.error
             error.add_note(f"in the conversation\n{broken.transcript}")
             raise error from None
 
@@ -362,7 +361,7 @@ def converse(
     except Exception as exc:
         if isinstance(exc, DivergenceError) and talk.way is _AFTER_DEPLOY:
             return talk.transcript(rounds, Ending("stopped", str(exc)))
-        raise Broken(talk.so_far(rounds, exc)) from exc
+        raise Broken(talk.so_far(rounds, exc), exc) from exc
 
 
 def _early(draw: Draw, talk: Talk, options: Options) -> tuple[Said, ...]:

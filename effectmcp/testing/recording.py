@@ -23,7 +23,7 @@ import attrs
 from .. import effects as fx
 from ..canonical import JSON, dumps
 from ..effects import Accepted, Effect, InputRequest
-from ..engine import RETRY, Answer, Asked, Done, Entry, Failure, Journal, Question, Want
+from ..engine import RETRY, Answer, Done, Entry, Failure, Journal, Question, Want
 from ..engine.failures import failure_from
 from ..engine.kinds import KINDS, options_of, steps_in
 from ..engine.steps import step_name
@@ -33,8 +33,8 @@ from ..server import Event, Prompt, RoundBegan, RoundEnded, Server
 from ..server.features import Template
 from ..server.handlers import values_of_texts
 from .subjects import Subject, subjects_of
-from .talks import Talk, Unscripted, Way, answers_of
-from .transcripts import Ending, Round, Said, Transcript
+from .talks import Broken, Unscripted, Way, talk
+from .transcripts import Transcript
 from .words import shown
 
 __all__ = ["Mask", "Recorder", "mask_private", "recorded"]
@@ -179,6 +179,7 @@ _ASKING: Final = (fx.Elicit, fx.Confirm, fx.ElicitUrl, fx.Sample, fx.ListRoots)
 _WAY: Final = Way(
     "from a journal",
     attrs.evolve(RETRY, policy="strict", rounds=None, state_rounds=None),
+    may_stay_open=True,
 )
 
 
@@ -204,7 +205,10 @@ def recorded(
 
     def had(mask: Mask, arguments: JSON, flow_id: bytes) -> Transcript:
         partner = _Journaled(journal, lacks, mask, known)
-        return _had(Talk(subject, arguments, partner, _WAY, flow_id=flow_id))
+        try:
+            return talk(subject, arguments, partner, _WAY, flow_id=flow_id)
+        except Broken as broken:
+            raise broken.error from None
 
     had(_unmasked, arguments, flow_id)  # to learn what stood where
     # Under another id: of the real one, idempotency keys are made.
@@ -214,22 +218,6 @@ def recorded(
 
 def _unmasked(effect: Effect[Any], value: JSON) -> JSON:
     return value
-
-
-def _had(going: Talk) -> Transcript:
-    rounds: list[Round] = []
-    journal = Journal()
-    asked: tuple[Said, ...] = ()
-    while True:
-        played = going.round(journal, answers_of(asked))
-        if not isinstance(played.stop, Asked):
-            rounds.append(Round(played.performed, (), played.journal))
-            return going.transcript(rounds, going.ending(played.stop))
-        assert played.journal is not None
-        journal, asked = played.journal, going.ask(played.stop)
-        rounds.append(Round(played.performed, asked, journal))
-        if asked and not answers_of(asked):
-            return going.transcript(rounds, Ending("open", None))
 
 
 class _Journaled:

@@ -63,6 +63,7 @@ __all__ = [
     "Unscripted",
     "Way",
     "answers_of",
+    "begun_nothing",
     "sealed",
     "talk",
 ]
@@ -112,14 +113,16 @@ class Buried(Exception):
 
 
 class Broken(Exception):
-    """A conversation came to nothing; its cause says why.
+    """A conversation came to nothing.
 
     Attributes:
         transcript: What took place so far.
+        error: Why.
     """
 
-    def __init__(self, transcript: Transcript) -> None:
+    def __init__(self, transcript: Transcript, error: Exception) -> None:
         self.transcript = transcript
+        self.error = error
         super().__init__(str(transcript))
 
 
@@ -226,7 +229,7 @@ class Talk:
                 stop = self._perform(run, stop)
                 if self.way.stores and not isinstance(stop, (Returned, Raised)):
                     # Another worker goes on from what was stored.
-                    stored = self.way.carry(_begun_nothing(self._end(run)), self)
+                    stored = self.way.carry(begun_nothing(self._end(run)), self)
                     run = self._run(stored)
                     with self._around():
                         stop = run.start()
@@ -326,7 +329,9 @@ class Talk:
         )
 
 
-def _begun_nothing(journal: Journal) -> Journal:
+def begun_nothing(journal: Journal) -> Journal:
+    """A journal without what is only wanted: nothing is begun before the next run."""
+
     # What an at_most_once step writes before it is performed, and it is only wanted.
     def clean(entries: tuple[Entry, ...]) -> tuple[Entry, ...]:
         return tuple(
@@ -363,6 +368,7 @@ class Way:
         resumes: Whether the generator is kept from one round to the next.
         carry: How a journal gets from one round to the next.
         stores: Whether it is stored in between, too.
+        may_stay_open: Whether it ends where nobody answers.
     """
 
     name: str
@@ -370,6 +376,7 @@ class Way:
     resumes: bool = False
     carry: Callable[[Journal, Talk], Journal] = lambda journal, talk: journal
     stores: bool = False
+    may_stay_open: bool = False
 
 
 _SEALER: Final = Sealer(keys=Keys(make_key(os.urandom(32))), audience="testing")
@@ -445,5 +452,7 @@ def talk(
             assert played.journal is not None
             journal, asked = played.journal, going.ask(played.stop)
             rounds.append(Round(played.performed, asked, journal))
+            if asked and way.may_stay_open and not answers_of(asked):
+                return going.transcript(rounds, Ending("open", None))
     except Exception as exc:
-        raise Broken(going.so_far(rounds, exc)) from exc
+        raise Broken(going.so_far(rounds, exc), exc) from exc
