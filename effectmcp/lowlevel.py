@@ -47,6 +47,7 @@ from .effects import (
     Root,
     Sample,
     Sampled,
+    Step,
     step,
 )
 from .errors import Declined, Dismissed, SchemaError, UsageError
@@ -56,6 +57,7 @@ __all__ = [
     "GivenAnswer",
     "InputRequired",
     "given_parameter",
+    "is_call",
     "make_flow",
     "without",
 ]
@@ -92,6 +94,14 @@ class Given:
     state: JSON = None
 
 
+def _hints(function: Any) -> dict[str, Any]:
+    while isinstance(function, functools.partial):
+        function = function.func
+    if not inspect.isroutine(function):
+        function = type(function).__call__
+    return typing.get_type_hints(function)
+
+
 def given_parameter(function: Callable[..., Any]) -> str | None:
     """The parameter that takes a `Given`, if there is one.
 
@@ -99,7 +109,7 @@ def given_parameter(function: Callable[..., Any]) -> str | None:
         SchemaError: It has no `= Provided()`.
     """
     try:
-        hints = typing.get_type_hints(function)
+        hints = _hints(function)
         parameters = inspect.signature(function).parameters
     except (NameError, TypeError, ValueError):
         return None  # whoever looks closer says what is wrong
@@ -207,8 +217,15 @@ class _Call:
     error: Exception | None = None
 
 
+#: By this name in every journal: which function it is, the request tells.
+_NAME: Final = "InputRequired"
 #: A step runs in a copy of its flow's context, so this reaches it without being recorded.
 _CALL: Final[ContextVar[_Call]] = ContextVar("call")
+
+
+def is_call(effect: object) -> bool:
+    """Whether this is the step that calls a function once a round."""
+    return isinstance(effect, Step) and effect.options.name == _NAME
 
 
 def make_flow(
@@ -220,8 +237,7 @@ def make_flow(
         function: A plain or async function.
         parameter: Its parameter that takes a `Given`, if there is one.
     """
-    # By this name in every journal: which function it is, the request tells.
-    call = step(name="InputRequired", public=True)(_make_call(function, parameter))
+    call = step(name=_NAME, public=True)(_make_call(function, parameter))
 
     @functools.wraps(function)
     def flow(**kwargs: Any) -> Flow[Any]:
@@ -282,7 +298,7 @@ def _make_call(
 
     made: Any = acall if inspect.iscoroutinefunction(function) else call
     # What the lifespan provides to the function, it provides to the step.
-    hints = typing.get_type_hints(function)
+    hints = _hints(function)
     wanted = {
         name: one.replace(kind=inspect.Parameter.KEYWORD_ONLY)
         for name, one in inspect.signature(function).parameters.items()

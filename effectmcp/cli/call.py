@@ -19,6 +19,7 @@ from .token import journal_in
 
 if TYPE_CHECKING:
     from ..client import Client, Pending, Result
+    from ..state import Keys
 
 __all__ = ["DECLINED", "ERROR", "FAILED", "add"]
 
@@ -126,7 +127,9 @@ async def _call(options: argparse.Namespace) -> int:
     answerer = _Answerer(client, answers, terminal)
     try:
         async with client:
-            result = await _finished(client, options, answerer, terminal)
+            # Of an app in this process the keys are at hand.
+            keys = getattr(channel, "keys", None)
+            result = await _finished(client, options, answerer, terminal, keys)
     except UsageError:
         raise
     except ArgumentsError as exc:
@@ -150,6 +153,7 @@ async def _finished(
     options: argparse.Namespace,
     answerer: _Answerer,
     terminal: Terminal,
+    keys: Keys | None,
 ) -> Result:
     from ..client import Pending
 
@@ -158,7 +162,7 @@ async def _finished(
     came = await call.round()
     while isinstance(came, Pending):
         if options.trace:
-            _trace_round(came, terminal)
+            _trace_round(came, terminal, keys)
         if came.call.rounds > _MOST_ROUNDS:
             raise UsageError(f"the server asked {_MOST_ROUNDS} times; that is enough")
         responses = await answerer.answer(came)
@@ -174,10 +178,10 @@ async def _finished(
 _MOST_ROUNDS: Final = 100
 
 
-def _trace_round(pending: Pending, terminal: Terminal) -> None:
+def _trace_round(pending: Pending, terminal: Terminal, keys: Keys | None) -> None:
     state = pending.call.state
     size = "no state" if state is None else f"a state of {len(state):,} characters"
-    journal = None if state is None else journal_in(state)
+    journal = None if state is None else journal_in(state, keys)
     replayed = ""
     if journal is not None:
         replayed = f", which replays {len(journal.entries)} entries"

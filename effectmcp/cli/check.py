@@ -47,7 +47,7 @@ def add(parsers: Any) -> None:
 
 def _run(options: argparse.Namespace) -> int:
     try:
-        from ..testing.checking import examine, options_at
+        from ..testing.checking import check, options_at
     except ModuleNotFoundError as exc:
         if exc.name != "hypothesis":
             raise
@@ -58,8 +58,9 @@ def _run(options: argparse.Namespace) -> int:
     if options.conversations < 1:
         raise UsageError("--conversations: give 1 or more")
     app = load_app(options.target)
-    checked = examine(
+    checked = check(
         app,
+        raises=False,
         conversations=options.conversations,
         only=options.names or None,
         **options_at(options.options),

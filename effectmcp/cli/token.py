@@ -45,10 +45,10 @@ def _keys() -> Keys | None:
     return Keys(*filter(None, texts)) if any(texts) else None
 
 
-def journal_in(token: str) -> Journal | None:
-    """The journal in a token, if the keys in the environment open it."""
+def journal_in(token: str, keys: Keys | None = None) -> Journal | None:
+    """The journal in a token, if the keys, or those in the environment, open it."""
     try:
-        keys = _keys()
+        keys = keys or _keys()
         return None if keys is None else _unpacked(token, keys).claims.journal
     except (KeysError, StateError):
         return None

@@ -35,6 +35,11 @@ class InMemory:
         self._peer = Peer(principal=principal)
         self._stack = AsyncExitStack()
 
+    @property
+    def keys(self) -> Keys | None:
+        """The server's, which opens the states that cross this channel."""
+        return self._app.keys
+
     async def __aenter__(self) -> Self:
         if self._app.keys is None:
             self._app.keys = Keys(make_key(secrets.token_bytes(32)))

@@ -52,7 +52,8 @@ class Changes:
     def __init__(self, function: Callable[..., Any]) -> None:
         function = inspect.unwrap(function)
         module = sys.modules.get(getattr(function, "__module__", ""))
-        self._globals: dict[str, Any] = getattr(function, "__globals__", vars(module))
+        of_module = getattr(module, "__dict__", {})
+        self._globals: dict[str, Any] = getattr(function, "__globals__", of_module)
         functions = [
             one
             for one in {**self._globals, "": function}.values()
@@ -95,12 +96,19 @@ class Changes:
     def _look(self) -> dict[tuple[str, str], tuple[str, str | None]]:
         found: dict[tuple[str, str], tuple[str, str | None]] = {}
         for name, value, where in self._defaults:
-            found["default", name] = repr(value), where
-        for name in self._names & self._globals.keys():
+            found["default", name] = _said(value), where
+        for name in sorted(self._names & self._globals.keys()):
             value = self._globals[name]
             if _is_plain(value):
-                found["global", name] = repr(value), None
+                found["global", name] = _said(value), None
         return found
+
+
+def _said(value: Any) -> str:
+    try:
+        return repr(value)
+    except Exception as exc:  # an author's own, in a list say
+        return f"<{type(value).__name__} without a repr: {type(exc).__name__}>"
 
 
 def _cut(text: str) -> str:
@@ -131,15 +139,16 @@ def _set_globals(code: CodeType) -> Iterator[str]:
             yield one.argval
 
 
-def _line_of(function: FunctionType, parameter: str) -> str | None:
+def _line_of(function: FunctionType, parameter: str) -> str:
     """`file:line` of a parameter."""
     code = function.__code__
+    instead = f"{code.co_filename}:{code.co_firstlineno}"
     try:
         lines, first = inspect.getsourcelines(function)
         tree = ast.parse(textwrap.dedent("".join(lines)))
     except (OSError, SyntaxError):
-        return f"{code.co_filename}:{code.co_firstlineno}"
+        return instead
     for node in ast.walk(tree):
         if isinstance(node, ast.arg) and node.arg == parameter:
             return f"{code.co_filename}:{first + node.lineno - 1}"
-    return None
+    return instead

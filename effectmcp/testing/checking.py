@@ -50,7 +50,6 @@ from ..errors import (
 )
 from ..server import Server
 from ..server.target import load
-from .chance import FLOW_ID
 from .changes import Change, Changes
 from .cold import arrive
 from .conversations import Looping, Options, Unsteady, converse
@@ -63,7 +62,7 @@ from .transcripts import Transcript
 from .words import place_of, shown
 from .workers import Elsewhere, WorkerError, Workers
 
-__all__ = ["CheckError", "Checked", "Finding", "check", "examine", "options_at"]
+__all__ = ["CheckError", "Checked", "Finding", "check", "options_at"]
 
 
 @frozen
@@ -154,6 +153,7 @@ def check(
     arguments: Mapping[str, st.SearchStrategy[Any]] | None = None,
     workers: Workers | int = 3,
     again: Iterable[Transcript] = (),
+    raises: bool = True,
 ) -> Checked:
     """Look for everything that can be wrong with handlers, in drawn conversations.
 
@@ -171,38 +171,12 @@ def check(
         arguments: Strategies for arguments, by name; of values as a handler has them.
         workers: Other processes that replay: how many, or those of earlier checks.
         again: Conversations to have first: those that failed before.
+        raises: Whether to raise what is found; otherwise it is only returned.
 
     Raises:
         CheckError: Something is wrong.
         UsageError: There is nothing to check, or something cannot be drawn.
     """
-    checked = examine(
-        what,
-        conversations=conversations,
-        only=only,
-        steps=steps,
-        answers=answers,
-        arguments=arguments,
-        workers=workers,
-        again=again,
-    )
-    if checked.findings:
-        raise CheckError(checked)
-    return checked
-
-
-def examine(
-    what: Server | Callable[..., Any],
-    *,
-    conversations: int = 100,
-    only: Iterable[str] | None = None,
-    steps: Mapping[Any, st.SearchStrategy[Any]] | None = None,
-    answers: Mapping[Any, st.SearchStrategy[Any]] | None = None,
-    arguments: Mapping[str, st.SearchStrategy[Any]] | None = None,
-    workers: Workers | int = 3,
-    again: Iterable[Transcript] = (),
-) -> Checked:
-    """As `check`, but findings are returned."""
     subjects = _subjects(what, only)
     again = list(again)
     made = {
@@ -226,7 +200,10 @@ def examine(
         if running is not workers:
             running.close()
     names = tuple(subject.name for subject in subjects)
-    return Checked(names, count, tuple(findings), tuple(notices))
+    checked = Checked(names, count, tuple(findings), tuple(notices))
+    if findings and raises:
+        raise CheckError(checked)
+    return checked
 
 
 _OPTIONS: Final = frozenset({"steps", "answers", "arguments"})
@@ -355,6 +332,9 @@ class _Check:
                 return
             except WorkerError as exc:
                 problem = str(exc)
+        self._stay_here(problem)
+
+    def _stay_here(self, problem: str) -> None:
         self._workers = None
         self.notices[
             f"{self.subject.name} was replayed in this process only: {problem}"
@@ -406,6 +386,7 @@ class _Check:
 
     def _have_again(self, transcript: Transcript) -> None:
         def same(watch: Any) -> Transcript:
+            self.subject.read(transcript.arguments)  # which it may take no more
             return talk(
                 self.subject,
                 transcript.arguments,
@@ -734,7 +715,7 @@ class _Check:
                     transcript.arguments,
                     Recorded(transcript),
                     way,
-                    flow_id=FLOW_ID,
+                    flow_id=transcript.flow_id,
                 )
             except Broken as broken:
                 error: Any = broken.error

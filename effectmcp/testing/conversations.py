@@ -42,7 +42,17 @@ from ..schema import input_of
 from .chance import EPOCH, FLOW_ID, Chance
 from .strategies import answers_for, arguments_of
 from .subjects import Subject, subject_of
-from .talks import WATCHED, Around, Broken, Played, Talk, Way, answers_of, sealed
+from .talks import (
+    WATCHED,
+    Around,
+    Broken,
+    Played,
+    Talk,
+    Way,
+    answers_of,
+    in_earnest,
+    sealed,
+)
 from .transcripts import Ending, Round, Said, Transcript
 from .values import content_of
 from .words import shown
@@ -162,6 +172,8 @@ def _function(step: Any) -> Callable[..., Any]:
 
 # ---- who answers --------------------------------------------------------------------
 
+#: Tags of what raised.
+FAILED: Final = frozenset({"failed", "refailed"})
 _ROLL: Final = st.integers(0, 19)
 _CODES: Final = st.sampled_from([-32603, -1])
 _FRACTIONS: Final = st.sampled_from([0.5, 0.0, 0.999]) | st.floats(
@@ -229,6 +241,9 @@ class Drawn:
 
     def perform(self, key: str, want: Want) -> Done | Failure:
         """What comes of performing something."""
+        own = in_earnest(want)
+        if own is not None:
+            return own
         if key not in self._done:
             self._performed += 1
             if self._performed > _MOST_PERFORMED:
@@ -269,7 +284,7 @@ class Drawn:
         kind = KINDS[fx.Step]
         return Done(
             self._draw(
-                made.filter(lambda one: record_value(step, kind, one)[0] != "failed")
+                made.filter(lambda one: record_value(step, kind, one)[0] not in FAILED)
             )
         )
 
@@ -351,9 +366,11 @@ def converse(
             if options.edited is not None and len(rounds) == deploy:
                 talk = _deployed(talk, options.edited, around)
             played, asked = _round(draw, talk, journal, asked, options)
-            rounds.append(Round(played.performed, asked, played.journal))
             if not isinstance(played.stop, Asked):
-                return talk.transcript(rounds, talk.ending(played.stop))
+                ending = talk.ending(played.stop)
+                rounds.append(Round(played.performed, (), played.journal))
+                return talk.transcript(rounds, ending)
+            rounds.append(Round(played.performed, asked, played.journal))
             assert played.journal is not None
             journal = played.journal
     except (HypothesisException, Looping):
@@ -377,7 +394,7 @@ def _early(draw: Draw, talk: Talk, options: Options) -> tuple[Said, ...]:
 
 
 def _deployed(talk: Talk, edited: Subject, around: Around) -> Talk:
-    return Talk(
+    deployed = Talk(
         edited,
         talk.arguments,
         talk.partner,
@@ -385,6 +402,8 @@ def _deployed(talk: Talk, edited: Subject, around: Around) -> Talk:
         flow_id=talk.flow_id,
         around=around,
     )
+    deployed.begin_early(talk.early)
+    return deployed
 
 
 def _round(

@@ -8,7 +8,8 @@ that waits for nobody asks the same however late it comes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable, Iterator
+from itertools import islice
 from typing import Any
 
 import attrs
@@ -48,14 +49,29 @@ class _Noting(Recorded):
     def __init__(self, transcript: Transcript) -> None:
         super().__init__(transcript)
         self.wanted: dict[str, str] = {}
+        #: Set when a Gather failed: which of its branches fails first is a matter of
+        #: time, and what the handler makes of that is not compared.
+        self.has_failed = False
+
+    def _note(self, key: str, effect: Effect[Any]) -> None:
+        if not self.has_failed:
+            self.wanted.setdefault(key, shown(effect))
 
     def answer(self, question: Question) -> Answer | None:
-        self.wanted.setdefault(question.key, shown(question.effect))
+        self._note(question.key, question.effect)
         return super().answer(question)
 
     def perform(self, key: str, want: Want) -> Done | Failure:
-        self.wanted.setdefault(key, shown(want.effect))
+        self._note(key, want.effect)
         return super().perform(key, want)
+
+
+@frozen
+class _Delay:
+    """Which branch comes later, and who hears of it."""
+
+    path: str
+    partner: _Noting
 
 
 def late_branches(subject: Subject, transcript: Transcript) -> Late | None:
@@ -66,10 +82,9 @@ def late_branches(subject: Subject, transcript: Transcript) -> Late | None:
         for one in wanted:
             if "/" in one.key:
                 before.setdefault(one.key, (one.what, one.where))
-    branches = {key.split("/")[1] for key in before}
-    for late in range(min(len(branches), _MOST)):
+    for late in islice(_branches(before), _MOST):
         partner = _Noting(transcript)
-        delayed = _delayed(subject, late)
+        delayed = _delayed(subject, _Delay(late, partner))
         try:
             talk(
                 delayed,
@@ -84,7 +99,12 @@ def late_branches(subject: Subject, transcript: Transcript) -> Late | None:
             if key in before and before[key][0] != what:
                 first, where = before[key]
                 return Late(first, what, where)
-            if "/" in key and key not in before and _is_smooth(transcript):
+            if (
+                "/" in key
+                and key not in before
+                and not partner.has_failed
+                and _is_smooth(transcript)
+            ):
                 last, where = list(before.values())[-1]
                 return Late(f"no more than {last}", what, where)
     return None
@@ -99,7 +119,19 @@ def _is_smooth(transcript: Transcript) -> bool:
     )
 
 
-def _delayed(subject: Subject, late: int) -> Subject:
+def _branches(keys: Iterable[str]) -> Iterator[str]:
+    """The paths of all branches, the outer ones first: `gather-1/0/gather-1/1/`."""
+    found = {}
+    for key in keys:
+        parts = key.partition(":")[2].split("/") if ":" in key else key.split("/")
+        if not parts[0].startswith("gather-"):
+            continue  # of a later generation, whose handler nobody stands around
+        for depth in range(2, len(parts), 2):
+            found["/".join(parts[:depth]) + "/"] = depth
+    return iter(sorted(found, key=lambda path: (found[path], path)))
+
+
+def _delayed(subject: Subject, late: _Delay) -> Subject:
     function = subject.function
 
     def handler(**kwargs: Any) -> Any:
@@ -119,9 +151,10 @@ def _named(handler: Callable[..., Any], function: Any) -> Callable[..., Any]:
     return handler
 
 
-def _forwarded(flow: Any, late: int) -> Generator[Any, Any, Any]:
+def _forwarded(flow: Any, late: _Delay, here: str = "") -> Generator[Any, Any, Any]:
     """`flow`, with every Gather in it changed on the way."""
     value, error = None, None
+    gathers = 0
     while True:
         try:
             effect = flow.send(value) if error is None else flow.throw(error)
@@ -129,27 +162,30 @@ def _forwarded(flow: Any, late: int) -> Generator[Any, Any, Any]:
             return stop.value
         value, error = None, None
         if isinstance(effect, Gather):
-            effect = _with_delay(effect, late)
+            gathers += 1
+            effect = _with_delay(effect, late, f"{here}gather-{gathers}/")
         try:
             value = yield effect
         except BaseException as exc:
             error = exc
+            if isinstance(effect, Gather):
+                late.partner.has_failed = True
 
 
-def _with_delay(gather: Gather[Any], late: int) -> Gather[Any]:
+def _with_delay(gather: Gather[Any], late: _Delay, here: str) -> Gather[Any]:
     branches = [
-        _branch(one, late, is_late=place == late)
+        _branch(one, late, f"{here}{place}/")
         for place, one in enumerate(gather.branches)
     ]
     made: Gather[Any] = Gather.each(branches) if gather.as_list else Gather(*branches)
     return made
 
 
-def _branch(branch: Any, late: int, *, is_late: bool) -> Generator[Any, Any, Any]:
-    if is_late:
+def _branch(branch: Any, late: _Delay, here: str) -> Generator[Any, Any, Any]:
+    if here == late.path:
         # A wave of this process, and one of the client's.
         yield ClientSupports(Elicit)
         yield Checkpoint()
     if isinstance(branch, Effect):
         return (yield branch)
-    return (yield from _forwarded(branch, late))
+    return (yield from _forwarded(branch, late, here))

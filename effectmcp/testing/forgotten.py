@@ -25,7 +25,7 @@ def forgotten_flow(function: Callable[..., Any]) -> tuple[str, str] | None:
     todo, seen = [inspect.unwrap(function)], set()
     while todo:
         one: Any = todo.pop()
-        if one in seen or not inspect.isfunction(one):
+        if not inspect.isfunction(one) or one in seen:
             continue
         seen.add(one)
         for node, called in _calls(one):

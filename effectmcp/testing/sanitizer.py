@@ -88,12 +88,13 @@ def _named(module: Any, names: str, instead: str) -> dict[Any, tuple[str, str]]:
     }
 
 
-#: Builtins, by themselves.
+#: Builtins, by themselves. Not gmtime and its like, which read the clock only where they
+#: are given no time, and that cannot be seen: they differ in other processes (`workers`).
 _FUNCTIONS: Final[Mapping[Any, tuple[str, str]]] = {
     **_named(
         time,
         "time time_ns monotonic monotonic_ns perf_counter perf_counter_ns process_time"
-        " process_time_ns thread_time thread_time_ns",
+        " process_time_ns thread_time thread_time_ns clock_gettime clock_gettime_ns",
         _CLOCK,
     ),
     **_named(time, "sleep", _PAUSE),
@@ -132,9 +133,9 @@ _EVENTS: Final[Mapping[str, str]] = {
 _HANDING: Final = frozenset(
     {
         *("random", "uuid", "secrets", "os", "pathlib", "tempfile", "glob", "shutil"),
-        *("posixpath", "ntpath", "genericpath", "collections.abc", "socket", "ssl"),
+        *("posixpath", "ntpath", "genericpath", "collections", "socket", "ssl"),
         *("subprocess", "sqlite3", "codecs", "fileinput", "linecache", "zipfile"),
-        *("getpass", "platform", "threading", "concurrent.futures.thread"),
+        *("getpass", "platform", "threading", "concurrent", "urllib"),
     }
 )
 #: Of these the name that an author wrote says more than the builtin inside.
@@ -257,7 +258,7 @@ class Sanitizer:
                 break
             # Constructors that attrs and dataclasses write hand on, as well.
             if not file.startswith(("<attrs", "<string")):
-                if frame.f_globals.get("__name__", "") not in _HANDING:
+                if not _is_handing(frame):
                     return None, None
                 between = frame
             frame = frame.f_back
@@ -300,6 +301,12 @@ def _of_a_class(function: Any) -> tuple[str, str] | None:
 #: What `random.random` and the others share. Dice of an author's own with a seed of
 #: their own fall alike in each replay.
 _DICE: Final = getattr(random.random, "__self__", None)
+
+
+def _is_handing(frame: FrameType) -> bool:
+    # pathlib._local, urllib.request; and `collections.abc`, as its file calls itself.
+    module: str = frame.f_globals.get("__name__", "")
+    return module.partition(".")[0] in _HANDING
 
 
 # ---- audit events -------------------------------------------------------------------

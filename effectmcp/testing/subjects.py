@@ -93,12 +93,21 @@ class Subject:
 
 
 def _code_of(function: Any) -> Any:
-    while not hasattr(function, "__code__"):
-        inner = getattr(function, "func", None) or getattr(function, "__func__", None)
-        if inner is None:
-            return None
-        function = inner
-    return getattr(function, "__wrapped__", function).__code__
+    # Whatever stands around the author's own: decorators, partials, methods.
+    found = None
+    while function is not None:
+        found = getattr(function, "__code__", found)
+        function = next(
+            filter(
+                None,
+                (
+                    getattr(function, name, None)
+                    for name in ("__wrapped__", "func", "__func__")
+                ),
+            ),
+            None,
+        )
+    return found
 
 
 _REGISTRIES = {

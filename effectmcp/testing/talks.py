@@ -12,6 +12,8 @@ says the same in another way.
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
@@ -45,6 +47,7 @@ from ..engine import (
 from ..engine.failures import failure_from
 from ..engine.kinds import KINDS, options_of, record_error, record_value
 from ..engine.turn import GRAVEYARD
+from ..lowlevel import is_call
 from ..state import Call, Claims, Keys, Sealer, make_key
 from .subjects import Subject
 from .transcripts import Ending, Performed, Round, Said, Transcript
@@ -64,6 +67,7 @@ __all__ = [
     "Way",
     "answers_of",
     "begun_nothing",
+    "in_earnest",
     "sealed",
     "talk",
 ]
@@ -126,6 +130,24 @@ class Broken(Exception):
         super().__init__(str(transcript))
 
 
+def in_earnest(want: Want) -> Done | Failure | None:
+    """What comes of a function that keeps its own state, which is no step to replace.
+
+    Its last call gives the handler's result past the journal (`lowlevel`), so it is
+    called in each way; `None` of everything else.
+    """
+    effect: Any = want.effect
+    if not is_call(effect):
+        return None
+    try:
+        value = want.context.copy().run(effect.fn, *effect.args, **effect.kwargs)
+        if inspect.iscoroutine(value):
+            value = asyncio.run(value)
+    except Exception as exc:
+        return Failure(exc)
+    return Done(value)
+
+
 class Recorded:
     """The partner of a transcript: says what was said, does what was done."""
 
@@ -148,6 +170,9 @@ class Recorded:
 
     def perform(self, key: str, want: Want) -> Done | Failure:
         """What came of this; the last of it again, where it is performed once more."""
+        own = in_earnest(want)
+        if own is not None:
+            return own
         known = self._outcomes.get(key)
         if not known:
             raise Unscripted(shown(want.effect), None)
@@ -239,6 +264,11 @@ class Talk:
             run.close()
             raise
 
+    def close(self) -> None:
+        """End a generator that is kept for the next round."""
+        if self._live is not None:
+            self._live.close()
+
     def _run(self, journal: Journal) -> Run:
         feature = self.subject.feature
         return Run(
@@ -305,6 +335,11 @@ class Talk:
             return Ending("returned", self.subject.result(stop.value))
         error = stop.error
         return Ending("raised", f"{type(error).__name__}: {error}", error)
+
+    @property
+    def early(self) -> tuple[Said, ...]:
+        """What was answered before it was asked."""
+        return self._early
 
     def begin_early(self, asked: tuple[Said, ...]) -> None:
         """Have it begin with answers to what was not asked yet."""
@@ -447,8 +482,9 @@ def talk(
         while True:
             played = going.round(journal, answers_of(asked))
             if not isinstance(played.stop, Asked):
+                ending = going.ending(played.stop)
                 rounds.append(Round(played.performed, (), played.journal))
-                return going.transcript(rounds, going.ending(played.stop))
+                return going.transcript(rounds, ending)
             assert played.journal is not None
             journal, asked = played.journal, going.ask(played.stop)
             rounds.append(Round(played.performed, asked, journal))
@@ -456,3 +492,5 @@ def talk(
                 return going.transcript(rounds, Ending("open", None))
     except Exception as exc:
         raise Broken(going.so_far(rounds, exc), exc) from exc
+    finally:
+        going.close()

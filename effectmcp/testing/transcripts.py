@@ -15,7 +15,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, assert_never
 
 from attrs import field, frozen
 
@@ -284,11 +284,13 @@ def _written(answer: Answer | None) -> JSON:
         case Dismissed():
             return ["dismissed"]
         case ClientFailed():
-            return ["refused", answer.code, answer.message]
+            return ["refused", answer.code, answer.message, answer.data]
         case Unfit():
             return ["unfit", *answer.problems]
         case Unread():
             raise TypeError("an answer that was not read has no content")
+        case _:
+            assert_never(answer)
 
 
 def _read(written: Any) -> Answer | None:
@@ -301,8 +303,8 @@ def _read(written: Any) -> Answer | None:
             return Declined()
         case ["dismissed"]:
             return Dismissed()
-        case ["refused", int() as code, str() as message]:
-            return ClientFailed(code, message)
+        case ["refused", int() as code, str() as message, *data]:
+            return ClientFailed(code, message, *data)
         case ["unfit", *problems]:
             return Unfit([str(one) for one in problems])
         case _:
@@ -312,12 +314,13 @@ def _read(written: Any) -> Answer | None:
 def _transcript(value: Any) -> Transcript:
     if value["format"] != FORMAT:
         raise ValueError(f"format {value['format']!r}")
+    how, ended = value["ending"]
     return Transcript(
-        method=value["method"],
-        target=value["target"],
+        method=_text(value["method"]),
+        target=_text(value["target"]),
         arguments=value["arguments"],
         flow_id=bytes.fromhex(value["flow"]),
-        lacks=frozenset(value["lacks"]),
+        lacks=frozenset(map(_text, value["lacks"])),
         early=tuple(map(_asked_from, value["early"])),
         rounds=tuple(
             Round(
@@ -329,8 +332,14 @@ def _transcript(value: Any) -> Transcript:
             )
             for each in value["rounds"]
         ),
-        ending=Ending(*value["ending"]),
+        ending=Ending(_text(how), ended),
     )
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"{value!r} where a text belongs")
+    return value
 
 
 def read_transcripts(place: Path) -> Iterable[tuple[Path, Transcript]]:

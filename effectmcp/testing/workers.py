@@ -142,7 +142,7 @@ class Workers:
             [Elsewhere(Arrival.from_json(arrival), one.differs) for arrival in answer]
             for one, answer in zip(running, self._ask(question), strict=True)
         ]
-        return [list(same) for same in zip(*found, strict=True)]
+        return [[each[n] for each in found] for n in range(len(transcript.journals))]
 
 
 class _Worker:
@@ -270,7 +270,7 @@ def _module(origin: Origin) -> Any:
         if origin.file in (None, getattr(module, "__file__", None)):
             return module
     except ModuleNotFoundError as exc:
-        if exc.name != origin.module.partition(".")[0]:
+        if origin.file is None or exc.name != origin.module.partition(".")[0]:
             raise
     # A script, or a module that pytest or a command loaded from its file.
     assert origin.file is not None

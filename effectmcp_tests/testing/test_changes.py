@@ -218,7 +218,6 @@ def test_a_default_in_a_file_that_was_edited(module: Maker) -> None:
     assert change.is_default
 
 
-@pytest.mark.xfail(reason="BUG 11: without a line, a default is not judged to be one")
 def test_a_default_always_has_a_line(module: Maker) -> None:
     """`check` takes a change without a line for a global's, which is only a notice."""
     handler = moved(module(MOVED).handler)
@@ -415,7 +414,6 @@ def test_methods_partials_and_objects(module: Maker) -> None:
     assert Changes(made.Shop()).take() == []
 
 
-@pytest.mark.xfail(reason="BUG 12: a function with globals of its own needs no module")
 def test_a_function_whose_module_is_nowhere() -> None:
     """Made with exec, say, or in a module that is loaded and never registered."""
     namespace: dict[str, Any] = {"__name__": "in_no_such_module", "seen": []}
@@ -425,7 +423,6 @@ def test_a_function_whose_module_is_nowhere() -> None:
     assert taken(changes) == ["the global seen was [] and is [1] now"]
 
 
-@pytest.mark.xfail(reason="BUG 13: a repr that raises ends the whole check")
 def test_a_value_that_cannot_be_shown(module: Maker) -> None:
     made = module("""
         class Sulky:

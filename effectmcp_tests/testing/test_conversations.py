@@ -591,7 +591,6 @@ def test_what_could_not_be_recorded_is_drawn_again() -> None:
     only_recordable(gives(Shortened))
 
 
-@pytest.mark.xfail(reason="BUG 17: of a replayable step the tag is another one")
 def test_what_could_not_be_recorded_is_drawn_again_where_it_is_replayable() -> None:
     only_recordable(gives(Shortened, replayable=True))
 
@@ -660,7 +659,6 @@ def test_async_handlers() -> None:
     ]
 
 
-@pytest.mark.xfail(reason="BUG 16: a function with InputRequired is never called")
 def test_handlers_with_a_state_of_their_own() -> None:
     transcript = simplest(conversation(remembers))
     assert keys(transcript) == ["gather-1/0/who", "gather-2/0/sure"]
@@ -742,7 +740,6 @@ def test_before_the_deploy_a_handler_must_repeat_itself() -> None:
         converses()
 
 
-@pytest.mark.xfail(reason="BUG 18: a deploy forgets what was answered early")
 def test_early_answers_are_kept_over_a_deploy() -> None:
     """Without them the conversation could not be had again."""
 

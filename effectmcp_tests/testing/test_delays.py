@@ -187,7 +187,7 @@ def nested() -> Flow[Any]:
     "handler",
     [
         *(shares_a_list, without_branches, of_effects, of_each, of_tuples, of_nothing),
-        pytest.param(that_fail, marks=pytest.mark.xfail(reason="BUG 14")),
+        that_fail,
         *(that_pause, that_begins_again, that_is_plain, nested),
         *(OfAnObject(), functools.partial(of_tuples)),
     ],
@@ -213,7 +213,6 @@ def test_coroutines_are_branches_too() -> None:
         assert late(awaits_branches) is None
 
 
-@pytest.mark.xfail(reason="BUG 2: a live run is left open where the partner raises")
 def test_coroutines_of_which_one_is_refused() -> None:
     """The conversation breaks off, and leaves no coroutine that goes on."""
     refused: dict[str, Any] = {"gather-1/1/elicit-1": Declined()}
@@ -281,7 +280,6 @@ def test_in_branches_of_branches() -> None:
     assert found.where == line(looks, 4)
 
 
-@pytest.mark.xfail(reason="BUG 15: the branch inside is late together with the other")
 def test_across_branches_of_branches() -> None:
     def inner(shared: Shared) -> Flow[Any]:
         return (yield from Gather(looks(shared), asks("else", 1)))
@@ -349,7 +347,6 @@ def test_a_conversation_that_breaks_off_is_compared_so_far() -> None:
     assert found.second == "Elicit(message='And nobody?', form=str)"
 
 
-@pytest.mark.xfail(reason="BUG 14: which branch fails first is left to the delay")
 def test_questions_after_branches_that_failed() -> None:
     """Two branches are refused, each in its way; whoever comes later, is later."""
 

@@ -178,7 +178,6 @@ def test_where_is_the_line_of_the_authors_own_function() -> None:
     assert subject_of(Shop()).where is None
 
 
-@pytest.mark.xfail(reason="BUG 1: where() looks for a code in a decorated object")
 def test_where_of_a_decorated_object() -> None:
     """Decorators may stand around a partial, which has no code of its own."""
     made = decorated(functools.partial(asks_twice))
@@ -186,7 +185,6 @@ def test_where_of_a_decorated_object() -> None:
     assert subject_of(made).where == first_line(asks_twice)
 
 
-@pytest.mark.xfail(reason="BUG 25: low-level functions cannot be partial")
 def test_a_partial_that_keeps_its_own_state() -> None:
     partial = functools.partial(remembers)
     assert subject_of(partial).where == first_line(remembers)

@@ -567,7 +567,6 @@ def test_what_took_place_so_far_is_kept() -> None:
     assert transcript.ending.value == str(error)
 
 
-@pytest.mark.xfail(reason="BUG 3: a round with an impossible result is there twice")
 def test_what_was_performed_in_the_last_round_is_there_once() -> None:
     def breaks() -> Flow[int]:
         yield from release()
@@ -664,7 +663,6 @@ def test_a_draw_that_is_given_up_leaves_no_generator(way: Way) -> None:
         assert [one() for one in alive] == [None] * len(alive)
 
 
-@pytest.mark.xfail(reason="BUG 2: a live run is left open where the partner raises")
 def test_a_live_run_is_ended_where_the_partner_knows_no_answer() -> None:
     """It waits for an answer that never comes, with an effect in its `finally`."""
     transcript = had(cleans_up)

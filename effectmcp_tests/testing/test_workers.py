@@ -331,7 +331,6 @@ def test_a_script_is_loaded_from_its_file(one: Workers, tmp_path: Path) -> None:
         assert found.arrival.what == (f"Elicit(message='{text}', form=str)",)
 
 
-@pytest.mark.xfail(reason="BUG 19: an assertion fails that says nothing")
 def test_a_module_that_was_never_a_file(one: Workers) -> None:
     with pytest.raises(WorkerError, match="made_of_nothing"):
         one.load(Origin("made_of_nothing", None, "asks"))
@@ -369,7 +368,6 @@ def test_there_are_as_many_as_were_wanted() -> None:
         none.load(origin_of(subject_of(order)))
 
 
-@pytest.mark.xfail(reason="BUG 20: nobody's arrivals are none for every journal")
 def test_nobody_arrives_at_every_journal() -> None:
     """So that `check(app, workers=0)` looks in this process only."""
     with Workers(0) as none:
