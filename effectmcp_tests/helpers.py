@@ -41,7 +41,6 @@ from effectmcp.engine import (
     Answer,
     Asked,
     Done,
-    Entry,
     Failure,
     Journal,
     Perform,

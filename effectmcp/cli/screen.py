@@ -240,17 +240,20 @@ def _question(key: str, request: Mapping[str, Any]) -> _Question:
     params = request.get("params") or {}
     message = str(params.get("message", ""))
     if request["method"] == "sampling/createMessage":
-        said = [_text_of(one) for one in params.get("messages", ())]
+        messages = params.get("messages")
+        said = [_text_of(one) for one in messages] if isinstance(messages, list) else []
         prompt = _Field("text", {"type": "string", "title": "Answer"}, required=True)
         return _Question(key, "\n".join(said), "sample", [prompt])
     if params.get("mode") == "url":
         url = one_line(str(params.get("url", "")))
         host = urlsplit(url).hostname or "no host"
         return _Question(key, message, "link", [], note=f"opens {host}: {url}")
-    schema = params.get("requestedSchema") or {}
-    required = schema.get("required") or ()
+    schema = _dict(params.get("requestedSchema"))
+    required = schema.get("required")
+    required = required if isinstance(required, list) else []
     fields = []
-    for name, one in (schema.get("properties") or {}).items():
+    for name, one in _dict(schema.get("properties")).items():
+        one = _dict(one)
         made = _Field(name, one, required=name in required)
         if "default" in one:
             made.fill(one["default"])
@@ -265,7 +268,13 @@ def _question(key: str, request: Mapping[str, Any]) -> _Question:
     return _Question(key, message, "form", fields)
 
 
-def _text_of(message: Mapping[str, Any]) -> str:
+def _dict(value: Any) -> dict[str, Any]:
+    # Of a server that says something else, there is nothing to show.
+    return value if isinstance(value, dict) else {}
+
+
+def _text_of(message: Any) -> str:
+    message = _dict(message)
     blocks = message.get("content")
     blocks = blocks if isinstance(blocks, list) else [blocks]
     texts = [str(one.get("text", "…")) for one in blocks if isinstance(one, dict)]

@@ -41,8 +41,9 @@ class ChannelError(EffectMCPError):
 class Channel(Protocol):
     """What carries messages."""
 
-    #: Whether some arguments of a tool must be in headers, too.
-    has_headers: bool
+    @property
+    def has_headers(self) -> bool:
+        """Whether some arguments of a tool must be in headers, too."""
 
     async def __aenter__(self) -> Any: ...
 

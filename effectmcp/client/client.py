@@ -57,6 +57,9 @@ Told: TypeAlias = Callable[[Mapping[str, Any]], object]
 _FIRST_PAUSE: Final = 0.05
 _LONGEST_PAUSE: Final = 2.0
 
+#: Milliseconds, a year: whoever says more may say it in four hundred digits.
+_LONGEST_TTL: Final = 365 * 24 * 3600 * 1000
+
 #: Pages of a list, and so more entries than anybody reads.
 _MOST_PAGES: Final = 1_000
 
@@ -116,7 +119,9 @@ class Client:
         self._timeout = timeout
         self._round_timeout = round_timeout
         self._ids = itertools.count(1)
-        self._cache: dict[tuple[str, str], _Cached] = {}
+        self._cache: dict[tuple[str, str | None], _Cached] = {}
+        #: How often it was all forgotten.
+        self._changes = 0
         self._rules: dict[str, tuple[ParamHeader, ...]] | None = None
 
     async def __aenter__(self) -> Self:
@@ -177,10 +182,11 @@ class Client:
         cached = self._fresh("resources/read", uri)
         if cached is not None:
             return Result(cached, 1)
+        changes = self._changes
         result = await self._ask("resources/read", {"uri": uri}, restart, on_progress)
         if result.rounds == 1:
             # What came of answers is nobody's to see twice (Caching, Cache Key).
-            self._keep("resources/read", uri, result.fields)
+            self._keep("resources/read", uri, result.fields, changes)
         return result
 
     async def _ask(
@@ -218,13 +224,9 @@ class Client:
         async def answer(key: str, question: Mapping[str, Any]) -> None:
             found[key] = await self.answering.answer(key, question)
 
-        try:
-            async with anyio.create_task_group() as group:
-                for key, question in pending.questions.items():
-                    group.start_soon(answer, key, question)
-        except BaseExceptionGroup as raised:
-            # One that fails is the caller's to see as it is.
-            raise _first(raised) from raised
+        async with _bare_errors(), anyio.create_task_group() as group:
+            for key, question in pending.questions.items():
+                group.start_soon(answer, key, question)
         return found
 
     # ---- a round at a time ----
@@ -298,12 +300,15 @@ class Client:
 
         with anyio.fail_after(self._round_timeout):
             response = await self._channel.exchange(message, headers, hear)
-        if response.get("id", id_) != id_:
+        came = response.get("id", id_)
+        if type(came) is not int or came != id_:
             raise ReplyError("it belongs to another request")
         return result_of(response, has_state="requestState" in params)
 
     async def _heard(self, told: Frame, on_progress: Told | None) -> None:
-        method, params = told.get("method"), told.get("params") or {}
+        method, params = told.get("method"), told.get("params")
+        if not isinstance(params, dict):
+            params = {}
         listener = {
             "notifications/progress": on_progress,
             "notifications/message": self._on_log,
@@ -328,10 +333,13 @@ class Client:
         found = []
         rules = {}
         for tool in await self._list("tools/list", "tools"):
+            name = tool.get("name")
             try:
-                rules[tool["name"]] = param_headers(tool.get("inputSchema") or {})
-            except (SchemaError, KeyError, TypeError) as exc:
-                logger.warning("the tool %.80r is left out: %s", tool.get("name"), exc)
+                if not isinstance(name, str):
+                    raise SchemaError("its name is no text")
+                rules[name] = param_headers(tool.get("inputSchema") or {})
+            except SchemaError as exc:
+                logger.warning("the tool %.80r is left out: %s", name, exc)
             else:
                 found.append(tool)
         self._rules = rules
@@ -371,7 +379,10 @@ class Client:
         if context is not None:
             params["context"] = {"arguments": dict(context)}
         result = await self._complete(await self.request("completion/complete", params))
-        values = result.get("completion", {}).get("values", [])
+        completion = result.get("completion")
+        values = completion.get("values", []) if isinstance(completion, dict) else None
+        if not isinstance(values, list):
+            raise ReplyError("completion/complete without a list of values")
         return [str(one) for one in values]
 
     @asynccontextmanager
@@ -416,7 +427,7 @@ class Client:
                 response = await self._channel.exchange(message, headers, hear)
                 result_of(response, has_state=False)
 
-        async with anyio.create_task_group() as group, receive:
+        async with _bare_errors(), anyio.create_task_group() as group, receive:
             group.start_soon(run)
             yield receive
             group.cancel_scope.cancel()
@@ -445,12 +456,13 @@ class Client:
     async def _cached(
         self, method: str, params: Mapping[str, JSON]
     ) -> Mapping[str, JSON]:
-        key = str(params.get("cursor", ""))
+        key = params.get("cursor")
         cached = self._fresh(method, key)
         if cached is not None:
             return cached
+        changes = self._changes
         result = await self._complete(await self.request(method, params))
-        self._keep(method, key, result)
+        self._keep(method, key, result, changes)
         return result
 
     async def _complete(self, result: JSON) -> Mapping[str, JSON]:
@@ -458,20 +470,24 @@ class Client:
         assert isinstance(came, Complete)  # nobody may ask here
         return came.fields
 
-    def _fresh(self, method: str, key: str) -> Mapping[str, JSON] | None:
+    def _fresh(self, method: str, key: str | None) -> Mapping[str, JSON] | None:
         cached = self._cache.get((method, key))
         if cached is None or time.monotonic() >= cached.until:
             return None
         return cached.result
 
-    def _keep(self, method: str, key: str, result: Mapping[str, JSON]) -> None:
+    def _keep(
+        self, method: str, key: str | None, result: Mapping[str, JSON], changes: int
+    ) -> None:
         ttl = result.get("ttlMs")
-        if isinstance(ttl, (int, float)) and ttl > 0:
-            until = time.monotonic() + ttl / 1000
+        # What was asked for before something changed may be what it was before.
+        if isinstance(ttl, (int, float)) and ttl > 0 and changes == self._changes:
+            until = time.monotonic() + min(ttl, _LONGEST_TTL) / 1000
             self._cache[method, key] = _Cached(result, until)
 
     def forget(self) -> None:
         """Forget what the server offered: it is asked anew."""
+        self._changes += 1
         self._cache.clear()
         self._rules = None
 
@@ -488,11 +504,17 @@ class _Cached:
     until: float
 
 
-def _first(raised: BaseExceptionGroup[BaseException]) -> BaseException:
-    error: BaseException = raised
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error
+@asynccontextmanager
+async def _bare_errors() -> AsyncIterator[None]:
+    """One task that fails is the caller's to see as it is, and not as a group."""
+    error = None
+    try:
+        yield
+    except BaseExceptionGroup as raised:
+        failed = [one for one in raised.exceptions if isinstance(one, Exception)]
+        error = (failed or raised.exceptions)[0]
+    if error is not None:
+        raise error
 
 
 class Steps:

@@ -113,6 +113,8 @@ def headers_for(
         headers["Mcp-Name"] = encode_value(params[row.name_from])
     for rule in rules:
         value = rule.value_in(params.get("arguments") or {})
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)  # JSON has one kind of number, and 3.0 is an integer
         # Null and absent are no value, and have no header.
         if isinstance(value, (str, int)):
             headers[rule.header] = encode_value(value)

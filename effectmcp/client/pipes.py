@@ -8,14 +8,16 @@ import math
 import os
 import subprocess
 from collections.abc import Mapping, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from typing import Any, Final, Self
 
 import anyio
 from anyio.abc import Process, TaskGroup
-from attrs import define, field
+from anyio.streams.memory import MemoryObjectSendStream
+from attrs import frozen
 
 from ..protocol.jsonrpc import encode, notification
+from ..protocol.meta import SUBSCRIPTION_ID
 from .channels import ChannelError, Frame, Hear
 
 __all__ = ["OverPipes"]
@@ -28,11 +30,14 @@ _PATIENCE: Final = 2.0
 _LONGEST: Final = 64 * 1024 * 1024
 
 
-@define(eq=False)
+#: Notifications that may wait for a listener, before nobody hears anything any more.
+_MOST_TOLD: Final = 1_000
+
+
+@frozen
 class _Waiting:
-    hear: Hear
-    is_done: anyio.Event = field(factory=anyio.Event)
-    response: Frame | None = None
+    send: MemoryObjectSendStream[Frame]
+    is_subscription: bool
 
 
 class OverPipes:
@@ -87,22 +92,27 @@ class OverPipes:
     ) -> Frame:
         """Write a request, and wait for the line that answers it."""
         id_ = message["id"]
-        waiting = self._waiting[id_] = _Waiting(hear)
+        send, receive = anyio.create_memory_object_stream[Frame](_MOST_TOLD)
+        is_subscription = message["method"] == "subscriptions/listen"
+        self._waiting[id_] = _Waiting(send, is_subscription)
         try:
-            await self._write(message)
-            await waiting.is_done.wait()
+            with send, receive:
+                await self._write(message)
+                # Heard here and not by who reads: others do not wait for it.
+                async for came in receive:
+                    if "method" not in came:
+                        return came
+                    await hear(came)
         except BaseException:
-            if waiting.response is None and self._problem is None:
+            if id_ in self._waiting:
                 # It may still be under way (Cancellation).
-                with anyio.move_on_after(1, shield=True):
+                with anyio.move_on_after(1, shield=True), suppress(ChannelError):
                     params = {"requestId": id_}
                     await self._write(notification("notifications/cancelled", params))
             raise
         finally:
             self._waiting.pop(id_, None)
-        if waiting.response is None:
-            raise ChannelError(self._problem or "the server is gone")
-        return waiting.response
+        raise ChannelError(self._problem or "the server is gone")
 
     async def _write(self, message: Frame) -> None:
         if self._problem is not None:
@@ -121,20 +131,23 @@ class OverPipes:
         buffer = bytearray()
         try:
             async for data in self._process.stdout:
-                buffer += data
+                # Only what is new can hold the end of a line.
+                first, *lines = data.split(b"\n")
+                buffer += first
                 if len(buffer) > _LONGEST:
                     problem = f"the server sends a line of more than {_LONGEST:,} bytes"
                     break
-                *lines, rest = buffer.split(b"\n")
-                buffer = bytearray(rest)
-                for line in lines:
-                    await self._heard(bytes(line))
+                if lines:
+                    *lines, rest = [bytes(buffer), *lines]
+                    buffer = bytearray(rest)
+                    for line in lines:
+                        await self._heard(line)
         except (anyio.BrokenResourceError, anyio.ClosedResourceError):
             pass
         finally:
             self._problem = problem
             for waiting in self._waiting.values():
-                waiting.is_done.set()
+                waiting.send.close()
 
     async def _heard(self, line: bytes) -> None:
         if not line.strip():
@@ -148,30 +161,40 @@ class OverPipes:
             return
         if "method" in message:
             for waiting in _hearers(message, self._waiting):
-                await waiting.hear(message)
+                await _tell(waiting, message)
             return
-        found = self._waiting.get(message.get("id"))
+        id_ = message.get("id")
+        # `True` and `1.0` are keys like 1, and lists are none.
+        found = self._waiting.pop(id_, None) if type(id_) is int else None
         if found is None:
             logger.debug("a response to nothing: %.80r", line)
             return
-        found.response = message
-        found.is_done.set()
+        await _tell(found, message)
 
 
 def _hearers(
     message: Mapping[str, Any], waiting: Mapping[Any, _Waiting]
 ) -> list[_Waiting]:
-    """Whom a notification is for; all, where it does not say."""
-    params = message.get("params") or {}
-    meta = params.get("_meta") or {}
+    """Whom a notification is for; all calls, where it does not say."""
+    params = message.get("params")
+    params = params if isinstance(params, dict) else {}
+    meta = params.get("_meta")
+    meta = meta if isinstance(meta, dict) else {}
     for id_ in (
-        meta.get("io.modelcontextprotocol/subscriptionId"),
+        meta.get(SUBSCRIPTION_ID),
         params.get("progressToken"),
         params.get("requestId"),
     ):
-        if id_ in waiting:
-            return [waiting[id_]]
-    return list(waiting.values())
+        if id_ is not None:
+            is_here = type(id_) is int and id_ in waiting
+            return [waiting[id_]] if is_here else []
+    return [one for one in waiting.values() if not one.is_subscription]
+
+
+async def _tell(waiting: _Waiting, message: Frame) -> None:
+    # Who is told may have left meanwhile.
+    with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+        await waiting.send.send(message)
 
 
 class _ending:
@@ -187,16 +210,29 @@ class _ending:
         with anyio.CancelScope(shield=True):
             if process.stdin is not None:
                 await process.stdin.aclose()
-            for end in (None, process.terminate, process.kill):
-                if process.returncode is not None:
-                    break
-                if end is not None:
-                    end()
-                patience = math.inf if end == process.kill else _PATIENCE
-                with anyio.move_on_after(patience):
-                    await process.wait()
+            async with anyio.create_task_group() as group:
+                # One that is still writing could not end; and asyncio closes what it
+                # reads from only at its end.
+                group.start_soon(_drain, process)
+                for end in (None, process.terminate, process.kill):
+                    if process.returncode is not None:
+                        break
+                    if end is not None:
+                        end()
+                    patience = math.inf if end == process.kill else _PATIENCE
+                    with anyio.move_on_after(patience):
+                        await process.wait()
+                # Somebody else may have inherited its output.
+                group.cancel_scope.deadline = anyio.current_time() + _PATIENCE
             if process.stdout is not None:
                 await process.stdout.aclose()
+
+
+async def _drain(process: Process) -> None:
+    assert process.stdout is not None
+    with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+        async for _ in process.stdout:
+            pass
 
 
 class _cancelled_at_end:

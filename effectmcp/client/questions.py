@@ -100,6 +100,13 @@ LinkAnswer: TypeAlias = bool | Declined | Dismissed
 SampleAnswer: TypeAlias = str | Mapping[str, JSON]
 
 
+def _kept(
+    roots: Iterable[Root] | Callable[[], Any] | None,
+) -> Iterable[Root] | Callable[[], Any] | None:
+    """What can be used up is kept: it may be asked for again."""
+    return roots if roots is None or callable(roots) else tuple(roots)
+
+
 @frozen(kw_only=True)
 class Answering:
     """Who answers what. Functions may be async.
@@ -114,7 +121,9 @@ class Answering:
     elicit: Callable[[Form], FormAnswer | Awaitable[FormAnswer]] | None = None
     open_url: Callable[[Link], LinkAnswer | Awaitable[LinkAnswer]] | None = None
     sample: Callable[[Sampling], SampleAnswer | Awaitable[SampleAnswer]] | None = None
-    roots: Iterable[Root] | Callable[[], Any] | None = None
+    roots: Iterable[Root] | Callable[[], Any] | None = field(
+        default=None, converter=_kept
+    )
 
     @property
     def capabilities(self) -> dict[str, JSON]:
@@ -143,7 +152,7 @@ class Answering:
         match method, params.get("mode", "form"):
             case "elicitation/create", "form" if self.elicit is not None:
                 schema = params.get("requestedSchema")
-                if not isinstance(schema, dict):
+                if not _is_schema(schema):
                     raise ReplyError(f"the form {key!r} has no schema")
                 form = Form(str(params.get("message", "")), schema, key)
                 return _elicited(await _awaited(self.elicit(form)))
@@ -154,6 +163,8 @@ class Answering:
                 link = Link(str(params.get("message", "")), url, key)
                 return _consented(await _awaited(self.open_url(link)))
             case "sampling/createMessage", _ if self.sample is not None:
+                if not isinstance(params.get("messages"), list):
+                    raise ReplyError(f"the sampling {key!r} has no messages")
                 return _sampled(await _awaited(self.sample(Sampling(params, key))))
             case "roots/list", _ if self.roots is not None:
                 roots = self.roots() if callable(self.roots) else self.roots
@@ -162,6 +173,13 @@ class Answering:
                 raise ReplyError(
                     f"{method} was asked, which this client did not say it can answer"
                 )
+
+
+def _is_schema(schema: JSON) -> bool:
+    fields = schema.get("properties", {}) if isinstance(schema, dict) else None
+    return isinstance(fields, dict) and all(
+        isinstance(one, dict) for one in fields.values()
+    )
 
 
 async def _awaited(value: Any) -> Any:

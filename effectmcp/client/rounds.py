@@ -116,10 +116,11 @@ class Call:
             raise ReplyError("requestState is a text")
         if questions is None and state is None:
             raise ReplyError("input_required, and neither inputRequests nor a state")
-        if not _are_requests(questions or {}):
+        questions = {} if questions is None else questions
+        if not _are_requests(questions):
             raise ReplyError("inputRequests is a map of requests")
         again = evolve(self, state=state, responses=None, rounds=self.rounds + 1)
-        return Pending(again, questions or {})
+        return Pending(again, questions)
 
 
 _MAY_ASK = frozenset({"tools/call", "prompts/get", "resources/read"})
@@ -179,6 +180,12 @@ class Pending:
             questions = value["questions"]
         except (TypeError, LookupError) as exc:
             raise ReplyError(f"a stored call without {exc}") from None
-        if not _are_requests(questions) or not isinstance(call.params, dict):
+        if not (
+            _are_requests(questions)
+            and isinstance(value["method"], str)
+            and isinstance(value["params"], dict)
+            and isinstance(value["state"], str | None)
+            and type(value["rounds"]) is int
+        ):
             raise ReplyError("a stored call of another shape")
         return cls(call, questions)

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Mapping
-from typing import Any, Final, Self
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import aclosing, asynccontextmanager, suppress
+from typing import Any, Final, Self, TypeVar
 
+import anyio
 import httpx2
 
 from ..protocol.jsonrpc import encode
 from .channels import ChannelError, Frame, Hear
 
 __all__ = ["OverHttp", "events"]
+
+T = TypeVar("T")
+
+#: Seconds for a stream to end after the response that is its last.
+_LINGER: Final = 0.1
 
 #: Bytes that one message may have.
 _LONGEST: Final = 64 * 1024 * 1024
@@ -77,22 +84,25 @@ class OverHttp:
 
 async def _response(response: httpx2.Response, message: Frame, hear: Hear) -> Frame:
     type_ = response.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if type_ == "text/event-stream" and response.is_success:
-        async for text in events(response.aiter_bytes()):
-            told = _message(text)
-            if "method" not in told:
-                return told
-            await hear(told)
-        raise ChannelError("the server's stream ended before its response")
-    data = b""
-    async for part in response.aiter_bytes():
-        data += part
-        if len(data) > _LONGEST:
-            raise ChannelError(f"the response has more than {_LONGEST:,} bytes")
+    async with _to_its_end(response.aiter_bytes()) as parts:
+        if type_ == "text/event-stream" and response.is_success:
+            async with aclosing(events(parts)) as texts:
+                async for text in texts:
+                    told = _message(text)
+                    if "method" not in told:
+                        return told
+                    await hear(told)
+            raise ChannelError("the server's stream ended before its response")
+        data = bytearray()
+        async for part in parts:
+            data += part
+            if len(data) > _LONGEST:
+                raise ChannelError(f"the response has more than {_LONGEST:,} bytes")
     if type_ == "application/json":
-        found = _message(data)
-        if "result" in found or "error" in found:
-            return found
+        with suppress(ChannelError):
+            found = _message(bytes(data))
+            if "result" in found or "error" in found:
+                return found
     challenge = response.headers.get("www-authenticate")
     hint = (
         f"; it wants {challenge.partition(' ')[0]} authorization" if challenge else ""
@@ -100,6 +110,23 @@ async def _response(response: httpx2.Response, message: Frame, hear: Hear) -> Fr
     raise ChannelError(
         f"the server answered with the status {response.status_code} and no message{hint}"
     )
+
+
+@asynccontextmanager
+async def _to_its_end(
+    parts: AsyncGenerator[T, None],
+) -> AsyncIterator[AsyncIterator[T]]:
+    """Read on when all is said: only then can the connection be used again.
+
+    And on trio what is below complains of generators that are left in the middle, which
+    one that is cancelled is not.
+    """
+    try:
+        yield parts
+    finally:
+        with anyio.move_on_after(_LINGER), suppress(ChannelError, httpx2.HTTPError):
+            async for _ in parts:
+                pass
 
 
 def _message(text: str | bytes) -> dict[str, Any]:
@@ -112,20 +139,35 @@ def _message(text: str | bytes) -> dict[str, Any]:
     return message
 
 
-async def events(parts: AsyncIterator[bytes]) -> AsyncIterator[str]:
+async def events(parts: AsyncIterator[bytes]) -> AsyncGenerator[str, None]:
     """The data of the events in a stream; comments and empty events are left out."""
-    buffer = b""
     data: list[str] = []
+    torn: list[bytes] = []  # the beginning of a line, in the pieces in which it came
+    held = 0  # bytes of both
+    is_first, after_return = True, False
     async for part in parts:
-        buffer += part
-        if len(buffer) > _LONGEST:
-            raise ChannelError(f"an event has more than {_LONGEST:,} bytes")
         # Lines end with CR LF, LF or CR; the first may be torn.
-        *lines, buffer = buffer.replace(b"\r\n", b"\n").split(b"\n")
+        if after_return and part.startswith(b"\n"):
+            part = part[1:]
+            after_return = False
+        if not part:
+            continue
+        after_return = part.endswith(b"\r")
+        held += len(part)
+        *lines, rest = part.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
+        if lines:
+            lines[0] = b"".join([*torn, lines[0]])
+            torn = []
+        torn.append(rest)
         for line in lines:
+            if is_first:
+                line, is_first = line.removeprefix(b"\xef\xbb\xbf"), False
+            name, _, value = line.partition(b":")
             if not line:
                 if any(data):
                     yield "\n".join(data)
-                data = []
-            elif line.startswith(b"data:"):
-                data.append(line[5:].removeprefix(b" ").decode("utf-8", "replace"))
+                data, held = [], len(rest)
+            elif name == b"data":
+                data.append(value.removeprefix(b" ").decode("utf-8", "replace"))
+        if held > _LONGEST:
+            raise ChannelError(f"an event has more than {_LONGEST:,} bytes")

@@ -240,3 +240,19 @@ def test_no_keys_break_it_and_what_is_sent_fits(keys: list[str]) -> None:
         response: Any = screen.responses["a"]
         if response["action"] == "accept":
             form_of(FORM).read(response["content"])
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        {"mode": "form", "requestedSchema": []},
+        {"mode": "form", "requestedSchema": {"properties": [], "required": 3}},
+        {"mode": "form", "requestedSchema": {"properties": {"a": 1}}},
+        {"mode": "url"},
+        {},
+    ],
+)
+def test_nonsense_is_shown_as_nothing(params: Any) -> None:
+    question = {"method": "elicitation/create", "params": params}
+    sample = {"method": "sampling/createMessage", "params": {"messages": 3, **params}}
+    assert after("ynx", question, sample).lines(80)

@@ -1,4 +1,4 @@
-"""The official MCP conformance suite, against servers as people run them.
+"""The official MCP conformance suite: servers as people run them, and a client.
 
     pytest -m conformance
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NoReturn
@@ -11,6 +11,8 @@ from typing import NoReturn
 import pytest
 from attrs import frozen
 
+from .clients import SCENARIOS as CLIENT_SCENARIOS
+from .clients import play
 from .servers import SERVERS, Server, serving
 from .suite import SCENARIOS, Suite, Unavailable, Verdict, install
 
@@ -31,6 +33,7 @@ class Played:
 
 
 PLAYED = pytest.StashKey[dict[str, Played]]()
+CLIENT_PLAYED = pytest.StashKey[dict[str, Verdict]]()
 
 
 @pytest.fixture(scope="session")
@@ -63,6 +66,18 @@ def played(
     return found
 
 
+@pytest.fixture(scope="session")
+def client_played(
+    request: pytest.FixtureRequest,
+    suite: Suite,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> dict[str, Verdict]:
+    """The suite's servers, each played by the client of the examples."""
+    found = play(suite, tmp_path_factory.mktemp("client"))
+    request.config.stash[CLIENT_PLAYED] = found
+    return found
+
+
 def _do_without(reason: Unavailable) -> NoReturn:
     if os.environ.get("CI") == "true":
         pytest.fail(str(reason))
@@ -73,23 +88,33 @@ def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, config: pytest.Config
 ) -> None:
     """A line for each scenario, with a column for each server, and how many passed."""
-    columns = config.stash.get(PLAYED, {})
-    if not columns:
-        return
+    servers = {name: one.verdicts for name, one in config.stash.get(PLAYED, {}).items()}
+    clients = {"effectmcp": config.stash.get(CLIENT_PLAYED, {})}
+    if servers:
+        terminalreporter.section("conformance of servers")
+        _write_table(terminalreporter.write_line, servers, SCENARIOS)
+    if clients["effectmcp"]:
+        terminalreporter.section("conformance of clients")
+        _write_table(terminalreporter.write_line, clients, CLIENT_SCENARIOS)
+
+
+def _write_table(
+    write: Callable[[str], None],
+    columns: Mapping[str, Mapping[str, Verdict]],
+    scenarios: Sequence[str],
+) -> None:
     widths = [max(len(name), 4) + 2 for name in columns]
-    write = terminalreporter.write_line
 
     def row(cells: list[str], title: str) -> None:
         padded = (cell.ljust(width) for cell, width in zip(cells, widths, strict=True))
         write("".join(padded) + title)
 
-    terminalreporter.section("conformance")
     row([*columns], "")
-    for name in SCENARIOS:
-        passed = [one.verdicts[name].passed for one in columns.values()]
+    for name in scenarios:
+        passed = [verdicts[name].passed for verdicts in columns.values()]
         row(["ok" if is_ok else "FAIL" for is_ok in passed], name)
     counts = [
-        sum(verdict.passed for verdict in one.verdicts.values())
-        for one in columns.values()
+        sum(verdict.passed for verdict in verdicts.values())
+        for verdicts in columns.values()
     ]
-    row([f"{count}/{len(SCENARIOS)}" for count in counts], "scenarios passed")
+    row([f"{count}/{len(scenarios)}" for count in counts], "scenarios passed")

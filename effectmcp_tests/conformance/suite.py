@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 from attrs import frozen
 
@@ -198,13 +198,13 @@ def judge(checks: Sequence[Check]) -> Verdict:
     return Verdict(len(notes) == 1, "; ".join(notes))
 
 
-def required_by(suite: Suite) -> set[str]:
-    """The scenarios that the suite's list requires of a server.
+def required_by(suite: Suite, role: Literal["server", "client"] = "server") -> set[str]:
+    """The scenarios that the suite's list requires of a server, or of a client.
 
     Its file is YAML, of which it uses little enough to be read without a parser.
     """
     file = suite.folder / "requirements" / f"{REVISION}.yaml"
-    found = re.search(r"^server:\n((?:  - \S+\n)+)", file.read_text("utf-8"), re.M)
+    found = re.search(rf"^{role}:\n((?:  - \S+\n)+)", file.read_text("utf-8"), re.M)
     assert found is not None, file
     return set(re.findall(r"  - (\S+)\n", found[1]))
 

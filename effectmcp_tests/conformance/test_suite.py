@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from .suite import HERE, Check, judge
+from .clients import judge_client
+from .suite import HERE, Check, Verdict, judge
 
 
 def check(status: str, id: str = "sep-1-answers") -> Check:
@@ -41,6 +42,29 @@ def test_judge_fails(checks: list[Check], note: str) -> None:
     verdict = judge(checks)
     assert not verdict.passed
     assert note in verdict.note
+
+
+@pytest.mark.parametrize(
+    ("passed", "ended", "note"),
+    [
+        (False, {"status": 0, "said": ""}, "2 checks"),
+        (True, None, "was not run"),
+        (True, {"status": None, "said": ""}, "took more than"),
+        (True, {"status": 1, "said": "Traceback"}, "ended with 1; it said: Traceback"),
+        (True, {"status": 0, "said": "Traceback"}, "it said: Traceback"),
+    ],
+)
+def test_judge_client_fails(passed: bool, ended: Any, note: str) -> None:
+    """A client that crashed has failed, whatever was checked until then."""
+    text = None if ended is None else json.dumps(ended)
+    verdict = judge_client(Verdict(passed, "2 checks"), text)
+    assert not verdict.passed
+    assert note in verdict.note
+
+
+def test_judge_client_passes() -> None:
+    ended = json.dumps({"status": 0, "said": "a tool is left out"})
+    assert judge_client(Verdict(True, "2 checks"), ended) == Verdict(True, "2 checks")
 
 
 def test_the_lock_pins_everything_and_names_no_host() -> None:

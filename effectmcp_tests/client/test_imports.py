@@ -1,0 +1,65 @@
+"""`effectmcp.client` imports what is asked for, and says what is not installed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import effectmcp.client
+
+
+@pytest.mark.parametrize("name", effectmcp.client.__all__)
+def test_each_name_is_there(name: str) -> None:
+    assert getattr(effectmcp.client, name).__name__ == name
+
+
+def test_another_name_is_not() -> None:
+    with pytest.raises(AttributeError, match="has no attribute 'Nothing'"):
+        getattr(effectmcp.client, "Nothing")  # noqa: B009
+
+
+@pytest.mark.parametrize(
+    ("missing", "names"),
+    [
+        ("anyio", ["Client", "OverPipes"]),
+        ("httpx2", ["OverHttp"]),
+        ("sniffio", ["InMemory"]),
+    ],
+)
+def test_what_is_not_installed_is_named(missing: str, names: list[str]) -> None:
+    """And the values of rounds need none of it."""
+    script = f"""
+import sys
+sys.modules[{missing!r}] = None
+from effectmcp.client import Call, Pending, StateRejected, Form, Result
+import effectmcp.client
+for name in {names!r}:
+    try:
+        getattr(effectmcp.client, name)
+    except ImportError as exc:
+        print(exc)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False
+    )
+    assert done.stdout.splitlines() == [
+        f"{name} needs {missing}: pip install 'effectmcp[client]'" for name in names
+    ], done.stderr
+
+
+def test_what_else_is_missing_is_no_matter_of_ours() -> None:
+    script = """
+import sys
+sys.modules["anyio.abc"] = None
+import effectmcp.client
+try:
+    effectmcp.client.OverPipes
+except ModuleNotFoundError as exc:
+    print(exc.name)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False
+    )
+    assert done.stdout == "anyio.abc\n", done.stderr

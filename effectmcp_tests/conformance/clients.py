@@ -1,0 +1,114 @@
+"""A client as people run it, against the servers that the suite makes up for it.
+
+    play(suite, folder)      {scenario: Verdict}
+
+Stricter than the suite, as for servers: see `suite.judge`; and a client that does all
+that is wanted and then fails has failed.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from .suite import HERE, REVISION, SCENARIO_TIME, Suite, Verdict, judge
+
+__all__ = ["SCENARIOS", "UNSCORED", "judge_client", "play"]
+
+CLIENT: Final = HERE.parents[1] / "examples" / "everything_client.py"
+
+#: The suite runs this one without scoring it: it came after the release.
+UNSCORED: Final = ("json-schema-2020-12-preservation",)
+
+#: Those of a client that needs no authorization.
+SCENARIOS: Final = (
+    "tools_call",
+    "request-metadata",
+    "sep-2322-client-request-state",
+    "http-standard-headers",
+    "http-custom-headers",
+    "http-invalid-tool-headers",
+    "json-schema-ref-no-deref",
+    *UNSCORED,
+)
+
+
+def play(
+    suite: Suite,
+    folder: Path,
+    client: Path = CLIENT,
+    scenarios: Sequence[str] = SCENARIOS,
+) -> dict[str, Verdict]:
+    """Run scenarios, and judge each.
+
+    Args:
+        suite: The suite.
+        folder: An empty one, for what the suite and the client write.
+        client: The program, which is given the address of a server.
+        scenarios: Which; all of them.
+    """
+    return {name: _play(suite, folder, client, name) for name in scenarios}
+
+
+def _play(suite: Suite, folder: Path, client: Path, name: str) -> Verdict:
+    place = folder / name
+    place.mkdir()
+    runner = [sys.executable, str(HERE / "runner.py"), str(folder)]
+    # What the suite splits at spaces it gives to a shell joined by spaces.
+    command = shlex.join([*runner, str(SCENARIO_TIME), str(client)])
+    arguments = ["client", "--command", command, "--scenario", name]
+    arguments += ["--spec-version", REVISION, "--force", "-o", str(place)]
+    # For when the runner itself hangs, which only stops the shell.
+    arguments += ["--timeout", str(2 * SCENARIO_TIME * 1000)]
+    confined = ["--require", str(HERE / "loopback.cjs")]
+    log = folder / f"{name}.txt"
+    with log.open("wb") as out, suppress(subprocess.TimeoutExpired):
+        subprocess.run(
+            [
+                suite.node,
+                *confined,
+                str(suite.folder / "dist" / "index.js"),
+                *arguments,
+            ],
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            timeout=4 * SCENARIO_TIME,
+            check=False,
+        )
+    try:
+        (file,) = place.glob("*/checks.json")
+        checked = judge(json.loads(file.read_text("utf-8")))
+    except ValueError:
+        last = log.read_text("utf-8", "replace")[-400:]
+        checked = Verdict(False, f"it has no result; the suite said last: {last}")
+    ended = folder / f"{name}.json"
+    return judge_client(checked, ended.read_text("utf-8") if ended.exists() else None)
+
+
+def judge_client(checked: Verdict, ended: str | None) -> Verdict:
+    """What the checks say, and how the client ended.
+
+    Args:
+        checked: The verdict on the checks.
+        ended: What the runner wrote down, if it did.
+    """
+    notes = [checked.note]
+    if ended is None:
+        notes.append("the client was not run")
+    else:
+        found = json.loads(ended)
+        if found["status"] is None:
+            notes.append(f"the client took more than {SCENARIO_TIME} seconds")
+        elif found["status"] != 0:
+            notes.append(f"the client ended with {found['status']}")
+        # What it logs is no matter. Warnings come to it with a traceback, too.
+        if found["status"] != 0 or "Traceback" in found["said"]:
+            notes.append(f"it said: {found['said'][-2_000:]}")
+    return Verdict(checked.passed and len(notes) == 1, "; ".join(notes))
