@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import logging
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -39,8 +38,6 @@ def _run(options: argparse.Namespace) -> int:
     from ..testing.transcripts import read_transcripts
     from ..testing.verdicts import ORDER, verdict_of
 
-    # What a salvage logs is in the verdict.
-    logging.getLogger("effectmcp").setLevel(logging.ERROR)
     found = list(read_transcripts(options.transcripts))
     app = load_app(options.target)
     words: Counter[str] = Counter()

@@ -17,7 +17,6 @@ shortest conversation that shows it.
 from __future__ import annotations
 
 import ast
-import logging
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -56,6 +55,7 @@ from .conversations import Looping, Options, Unsteady, converse
 from .delays import late_branches
 from .forgotten import forgotten_flow
 from .sanitizer import Sanitizer
+from .silence import silent
 from .subjects import Subject, subject_of, subjects_of
 from .talks import WATCHED, WAYS, Broken, Buried, Recorded, Unscripted, talk
 from .transcripts import Transcript
@@ -287,7 +287,7 @@ class _Check:
     def run(self, conversations: int, again: Iterable[Transcript]) -> Finding | None:
         """The worst that there is, or nothing."""
         self._load()
-        with _quiet():
+        with silent():
             for transcript in again:
                 if transcript.target == self.subject.target:
                     self._have_again(transcript)
@@ -801,17 +801,6 @@ def _before_unasked(transcript: Transcript) -> set[str]:
 
 def _size(finding: Finding) -> int:
     return 0 if finding.transcript is None else len(str(finding.transcript))
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """A handler that is tried in every way logs a lot, and all of it is found."""
-    before = logging.root.manager.disable
-    logging.disable(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        logging.disable(before)
 
 
 def _last_asked(transcript: Transcript) -> str | None:

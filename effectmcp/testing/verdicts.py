@@ -21,6 +21,7 @@ from ..engine import Journal
 from ..errors import ArgumentsError
 from ..server import Server
 from .cold import Arrival, arrive, marks_of, shown_result
+from .silence import silent
 from .subjects import Subject, subjects_of
 from .transcripts import Transcript
 
@@ -62,11 +63,12 @@ def verdict_of(app: Server, transcript: Transcript) -> Verdict:
         subject.read(transcript.arguments)
     except ArgumentsError as exc:
         return Verdict("stops", why=str(exc), where=subject.where)
-    verdicts = [
-        _judged(subject, transcript, place, each.journal)
-        for place, each in enumerate(transcript.rounds, 1)
-        if each.journal is not None
-    ]
+    with silent():  # what a salvage logs is in the verdict
+        verdicts = [
+            _judged(subject, transcript, place, each.journal)
+            for place, each in enumerate(transcript.rounds, 1)
+            if each.journal is not None
+        ]
     return max(
         verdicts, key=lambda one: ORDER.index(one.word), default=Verdict("replays")
     )
