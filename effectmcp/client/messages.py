@@ -48,6 +48,12 @@ class StateRejected(ProtocolError):
     done.
     """
 
+    def __str__(self) -> str:
+        return (
+            f"{super().__str__()}: the state that this server gave has probably expired;"
+            " restart=True begins the call anew"
+        )
+
 
 @frozen(kw_only=True)
 class Profile:

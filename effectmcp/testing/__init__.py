@@ -14,7 +14,7 @@
 
 Below these: `subjects`, what is tested; `talks`, a conversation in each of the ways in
 which answers can arrive; `cold`, a journal replayed alone; `workers`, other processes;
-`changes` and `delays`, two things that `check` looks for; `forgotten`, a third; `chance`, `values`, `words`, `silence`.
+`changes` and `delays`, two things that `check` looks for; `forgotten` and `mutations`, two more; `chance`, `values`, `words`, `silence`.
 
 A name is imported when it is asked for: what needs hypothesis needs it only then.
 """

@@ -19,6 +19,7 @@ from __future__ import annotations
 import ast
 import time
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
@@ -54,6 +55,7 @@ from .cold import arrive
 from .conversations import Looping, Options, Unsteady, converse
 from .delays import late_branches
 from .forgotten import forgotten_flow
+from .mutations import changed_answers
 from .sanitizer import Sanitizer
 from .silence import silent
 from .subjects import Subject, subject_of, subjects_of
@@ -656,9 +658,23 @@ class _Check:
     def _ask_oracles(
         self, transcript: Transcript, changed: Mapping[str, Change]
     ) -> None:
+        self._ask_how_often(transcript)
         self._ask_elsewhere(transcript, changed)
         self._ask_other_ways(transcript, changed)
         self._ask_late(transcript)
+
+    def _ask_how_often(self, transcript: Transcript) -> None:
+        done = Counter(p.key for each in transcript.rounds for p in each.performed)
+        for each in transcript.rounds:
+            for one in each.performed:
+                if done[one.key] > 1:
+                    raise self._fault(
+                        "repeats",
+                        f"{one.what} is performed {done[one.key]} times in one call",
+                        one.where,
+                        "",
+                        transcript,
+                    )
 
     def _ask_elsewhere(
         self, transcript: Transcript, changed: Mapping[str, Change]
@@ -753,6 +769,11 @@ class _Check:
     def _take_notice(self, transcript: Transcript) -> None:
         first = transcript.rounds[0]
         name = self.subject.name
+        for where in changed_answers(self.subject, transcript):
+            self.notices[
+                f"{name}: what is answered at {where} is changed later. That is harmless,"
+                " and not kept: each round builds it afresh"
+            ] = None
         for one in first.performed:
             if first.asked and one.tag in ("done", "failed"):
                 self.notices[

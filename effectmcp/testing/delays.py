@@ -8,11 +8,10 @@ that waits for nobody asks the same however late it comes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from itertools import islice
 from typing import Any
 
-import attrs
 from attrs import frozen
 
 from ..effects import Accepted, Checkpoint, ClientSupports, Effect, Elicit, Gather
@@ -137,18 +136,7 @@ def _delayed(subject: Subject, late: _Delay) -> Subject:
     def handler(**kwargs: Any) -> Any:
         return _forwarded(function(**kwargs), late)
 
-    handler = _named(handler, function)
-    feature = attrs.evolve(
-        subject.feature, handler=attrs.evolve(subject.feature.handler, function=handler)
-    )
-    return attrs.evolve(subject, feature=feature)
-
-
-def _named(handler: Callable[..., Any], function: Any) -> Callable[..., Any]:
-    for name in ("__module__", "__qualname__"):
-        if hasattr(function, name):
-            setattr(handler, name, getattr(function, name))
-    return handler
+    return subject.standing_for(handler)
 
 
 def _forwarded(flow: Any, late: _Delay, here: str = "") -> Generator[Any, Any, Any]:

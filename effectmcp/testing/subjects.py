@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import attrs
 from attrs import frozen
 
 from ..canonical import JSON
@@ -70,6 +71,14 @@ class Subject:
         """`file:line` of its first line."""
         code = _code_of(self.function)
         return None if code is None else f"{code.co_filename}:{code.co_firstlineno}"
+
+    def standing_for(self, handler: Callable[..., Any]) -> Subject:
+        """The same with another function that stands around this one."""
+        for name in ("__module__", "__qualname__"):
+            if hasattr(self.function, name):
+                setattr(handler, name, getattr(self.function, name))
+        of = attrs.evolve(self.feature.handler, function=handler)
+        return attrs.evolve(self, feature=attrs.evolve(self.feature, handler=of))
 
     def read(self, arguments: JSON) -> dict[str, Any]:
         """The function's arguments, built afresh as in every round."""

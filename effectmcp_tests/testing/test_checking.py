@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from os import _exit
 from pathlib import Path
 from random import Random
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import attrs
 import pytest
@@ -1090,3 +1090,20 @@ def test_a_clock_that_cannot_be_told_by_its_call_differs_elsewhere(
 ) -> None:
     finding = found(one, asks_for_the_year)
     assert finding.kind == "elsewhere"
+
+
+# ---- answers that are changed ----
+
+
+def sorts_what_was_answered() -> Flow[str]:
+    toppings = yield from Elicit("With?", list[Literal["ham", "egg"]])
+    toppings.sort()
+    toppings.append("egg")
+    yield from Confirm(f"{toppings}?")
+    return "yes"
+
+
+def test_an_answer_that_is_changed_is_noticed(one: Workers) -> None:
+    notices = nothing(one, sorts_what_was_answered).notices
+    where = line(sorts_what_was_answered, 1)
+    assert [text for text in notices if f"what is answered at {where}" in text]
