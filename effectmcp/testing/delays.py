@@ -16,6 +16,7 @@ from attrs import frozen
 
 from ..effects import Accepted, Checkpoint, ClientSupports, Effect, Elicit, Gather
 from ..engine import Answer, Done, Failure, Question, Want
+from ..errors import Signal
 from .subjects import Subject
 from .talks import WAYS, Broken, Recorded, talk
 from .transcripts import Performed, Said, Transcript
@@ -82,40 +83,43 @@ def late_branches(subject: Subject, transcript: Transcript) -> Late | None:
             if "/" in one.key:
                 before.setdefault(one.key, (one.what, one.where))
     for late in islice(_branches(before), _MOST):
-        partner = _Noting(transcript)
-        delayed = _delayed(subject, _Delay(late, partner))
-        try:
-            talk(
-                delayed,
-                transcript.arguments,
-                partner,
-                WAYS[1],
-                flow_id=transcript.flow_id,
-            )
-        except Broken:
-            pass  # another branch fails first now, say: what came before is compared
+        partner = _had(subject, transcript, late)
         for key, what in partner.wanted.items():
             if key in before and before[key][0] != what:
                 first, where = before[key]
                 return Late(first, what, where)
-            if (
-                "/" in key
-                and key not in before
-                and not partner.has_failed
-                and _is_smooth(transcript)
-            ):
+            if "/" in key and key not in before and _is_smooth(subject, transcript):
                 last, where = list(before.values())[-1]
                 return Late(f"no more than {last}", what, where)
     return None
 
 
-def _is_smooth(transcript: Transcript) -> bool:
+def _had(subject: Subject, transcript: Transcript, late: str) -> _Noting:
+    """Have it again with one branch late, and tell what was wanted."""
+    partner = _Noting(transcript)
+    delayed = _delayed(subject, _Delay(late, partner))
+    try:
+        talk(
+            delayed,
+            transcript.arguments,
+            partner,
+            WAYS[1],
+            flow_id=transcript.flow_id,
+        )
+    except Broken:
+        pass  # another branch fails first now, say: what came before is compared
+    return partner
+
+
+def _is_smooth(subject: Subject, transcript: Transcript) -> bool:
     """Whether nothing was refused and nothing failed, so that no branch is cut short."""
-    return transcript.ending.how == "returned" and all(
+    # What was answered early was never asked.
+    is_accepted = not transcript.early and all(
         isinstance(asked.answer, Accepted) and "~" not in asked.key
         for each in transcript.rounds
         for asked in each.asked
     )
+    return is_accepted and not _had(subject, transcript, "").has_failed
 
 
 def _branches(keys: Iterable[str]) -> Iterator[str]:
@@ -156,7 +160,7 @@ def _forwarded(flow: Any, late: _Delay, here: str = "") -> Generator[Any, Any, A
             value = yield effect
         except BaseException as exc:
             error = exc
-            if isinstance(effect, Gather):
+            if isinstance(effect, Gather) and not isinstance(exc, Signal):
                 late.partner.has_failed = True
 
 

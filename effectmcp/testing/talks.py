@@ -140,9 +140,10 @@ def in_earnest(want: Want) -> Done | Failure | None:
     if not is_call(effect):
         return None
     try:
-        value = want.context.copy().run(effect.fn, *effect.args, **effect.kwargs)
+        context = want.context.copy()
+        value = context.run(effect.fn, *effect.args, **effect.kwargs)
         if inspect.iscoroutine(value):
-            value = asyncio.run(value)
+            value = context.run(asyncio.run, value)
     except Exception as exc:
         return Failure(exc)
     return Done(value)

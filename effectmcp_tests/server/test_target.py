@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from effectmcp import SchemaError, UsageError
-from effectmcp.server.target import load_app
+from effectmcp.server.target import load, load_app
 
 SHOP = """\
 from effectmcp import Server
@@ -166,3 +166,12 @@ def test_target_tool_that_cannot_be_offered(folder: Path, target: str) -> None:
     write(folder / "wrong_of_test.py", text)
     with pytest.raises(SchemaError, match=r"wrong_of_test\.py:1\d: the tool name"):
         load_app(target)
+
+
+def test_load_gives_whatever_is_named(tmp_path: Path) -> None:
+    file = tmp_path / f"options_{tmp_path.name}.py"
+    file.write_text("class of:\n    options = {'steps': {}}\n")
+    assert load(f"{file}:of.options") == {"steps": {}}
+    for target in (f"{file}:gone", str(file)):
+        with pytest.raises(UsageError, match="there is no"):
+            load(target)

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from effectmcp.canonical import dumps
-from effectmcp.engine import Asking, Entry, Pooled, Tally
+from effectmcp.engine import Asking, Entry, Journal, Pooled, Tally
 from effectmcp.engine.branches import MAX_NESTING
 from effectmcp.engine.journal import TAGS as ENGINE_TAGS
 from effectmcp.engine.kinds import KINDS as ENGINE_KINDS
@@ -541,3 +541,15 @@ def test_sizes_are_by_place_and_the_largest_first() -> None:
     ]
     assert [size for _, size in found] == sorted((s for _, s in found), reverse=True)
     assert inflated_size(journal) == 10_002
+
+
+def test_unpack_refuses_a_time_beyond_all_clocks() -> None:
+    """Nobody seals one, but what is signed is read with care all the same."""
+    packed = Packed(
+        Claims(flow_id=bytes(16), started=1, journal=Journal()), bytes(32), 1, 2
+    )
+    data = bytearray(pack(packed))
+    at = 1 if data[0] < 128 else 2  # behind the size of the first section
+    data[at : at + 8] = b"\xff" * 8
+    with pytest.raises(PackingError, match="a time beyond all clocks"):
+        unpack(bytes(data))

@@ -4,6 +4,7 @@ import datetime as dt
 from typing import Any
 
 import pytest
+from attrs import frozen
 
 from effectmcp import (
     Confirm,
@@ -149,3 +150,47 @@ def test_states_can_be_read_under_plain_keys() -> None:
     assert result["requestState"].startswith("1p")
     done = MemoryClient(app, {"Who": Declined()}).call_tool("order", title="Dune")
     assert done.is_error
+
+
+@frozen
+class Guest:
+    name: str
+    age: int = 18
+    note: str | None = None
+
+
+def test_objects_and_values_of_forms() -> None:
+    def tool() -> Flow[str]:
+        guest, day = yield from Gather(Elicit("Who?", Guest), Elicit("When?", dt.date))
+        return f"{guest.name} {guest.age} {day}"
+
+    app = serving(tool)
+    day = dt.date(2026, 12, 1)
+    client = MemoryClient(app, {"Who?": Guest("Ann", 20), "When?": day})
+    assert client.call_tool("tool").text == "Ann 20 2026-12-01"
+    client.answers = {"Who?": {"name": "Bob"}, "When?": {"value": day}}
+    assert client.call_tool("tool").text == "Bob 18 2026-12-01"
+    client.answers = {"Who?": "Ann"}
+    with pytest.raises(
+        UsageError, match="'Ann' is no answer to 'Who\\?', which wants name"
+    ):
+        client.call_tool("tool")
+
+
+def test_texts_for_a_model() -> None:
+    def tool() -> Flow[str]:
+        block = {"type": "text", "text": "?"}
+        return (yield from Sample([{"role": "user", "content": block}])).text
+
+    client = MemoryClient(serving(tool), {"sampling": "door hinge"})
+    assert client.call_tool("tool").text == "door hinge"
+
+
+def test_true_for_more_than_one_field_is_no_answer() -> None:
+    def tool() -> Flow[str]:
+        return (yield from Elicit("Who?", Guest)).name
+
+    client = MemoryClient(serving(tool), {"Who?": Declined()})
+    assert client.call_tool("tool").is_error
+    client.answers = {"Who?": None}
+    assert client.call_tool("tool").is_error

@@ -185,3 +185,11 @@ OURS = {
 @pytest.mark.parametrize("serve", OURS.values(), ids=OURS)
 def test_our_transports_keep_the_contract(serve: Any) -> None:
     check_transport(serve)
+
+
+def test_a_driver_that_answers_with_errors_breaks_it() -> None:
+    def refusing(app: Server, message: Any, hear: Hear) -> Reply:
+        return by_sync(app, {**message, "method": "gone"}, hear)
+
+    with pytest.raises(ContractError, match="an error: .*Method not found"):
+        check_driver(refusing)

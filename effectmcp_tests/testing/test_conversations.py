@@ -28,14 +28,18 @@ from effectmcp import (
     FirstOf,
     Flow,
     Gather,
+    Given,
     IdempotencyKey,
+    InputRequired,
     InvalidAnswer,
     ListRoots,
     Now,
+    Provided,
     Sample,
     Server,
     Sleep,
     TimedOut,
+    ToolError,
     Unsupported,
     UsageError,
     Within,
@@ -779,3 +783,15 @@ def wanted() -> Want:
     made: Any = attrs.make_class("_Want", ["effect"])(charge("a", "b"))
     want: Want = made
     return want
+
+
+def test_functions_with_a_state_of_their_own_are_called() -> None:
+    """Async ones on a loop of their own; what they raise is what they raise."""
+
+    async def asks(given: Given = Provided()) -> str | InputRequired:
+        if "who" not in given.answers:
+            return InputRequired({"who": Elicit("Who?", str)})
+        raise ToolError("not today")
+
+    transcript = simplest(conversation(asks))
+    assert transcript.ending.value == "ToolError: not today"

@@ -384,3 +384,24 @@ def test_the_function_keeps_its_name() -> None:
         late_branches(subject_of(handler), attrs.evolve(transcript, rounds=rounds))
         is None
     )
+
+
+def test_a_branch_that_asks_more_when_it_is_late() -> None:
+    def tells(shared: Any) -> Flow[None]:
+        shared["name"] = yield from Elicit("Name?", str)
+        shared["done"] = yield from Elicit("Done?", str)
+
+    def looks(shared: Any) -> Flow[None]:
+        yield from Elicit("First?", str)
+        if "done" in shared:
+            yield from Elicit("More?", str)
+
+    def handler() -> Flow[str]:
+        shared: dict[str, str] = {}
+        yield from Gather(tells(shared), looks(shared))
+        return "done"
+
+    late = late_branches(subject_of(handler), had(handler))
+    assert late is not None
+    assert late.first.startswith("no more than")
+    assert "More?" in late.second

@@ -386,3 +386,43 @@ def test_the_bookshop_is_recorded(tmp_path: Path) -> None:
     client.answers = {"Who": Dismissed()}
     client.call_tool("order", title="Dune")
     assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_a_step_more_when_masked_is_not_written(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def tool() -> Flow[str]:
+        receipt = yield from charge("Ann")
+        if not receipt.number.startswith("secret"):
+            yield from greet("Ann")
+        return "done"
+
+    app = recording(tmp_path, tool)
+    with caplog.at_level(logging.WARNING, "effectmcp.testing"):
+        MemoryClient(app).call_tool("tool")
+    assert not list(tmp_path.iterdir())
+    assert "greet" in caplog.text
+
+
+def test_a_model_that_does_not_say_why_it_stopped(tmp_path: Path) -> None:
+    def tool() -> Flow[str]:
+        block = {"type": "text", "text": "?"}
+        return (yield from Sample([{"role": "user", "content": block}])).text
+
+    app = recording(tmp_path, tool)
+    MemoryClient(app, {"sampling": "!"}).call_tool("tool")
+    said: Any = only(tmp_path).ending.value
+    assert said["content"][0]["text"] == "!"
+
+
+def test_templates_are_told_apart(tmp_path: Path) -> None:
+    app = Server("guests")
+    for kind in ("first", "second"):
+
+        def read(name: str) -> Flow[str]:
+            return (yield from Elicit(f"Who is {name}?", str))
+
+        app.resource(f"guests://{kind}/{{name}}", name=kind)(read)
+    Recorder(app, tmp_path)
+    MemoryClient(app, {"Who": "Ann"}).read_resource("guests://second/x")
+    assert only(tmp_path).target == "guests://second/{name}"
