@@ -13,6 +13,7 @@ from ..canonical import JSON
 from ..effects import Root
 from ..errors import ArgumentsError, EffectMCPError, ProtocolError, UsageError
 from .reach import Raw, reach
+from .screen import one_line
 from .show import show
 from .terminal import Terminal
 from .token import journal_in
@@ -137,9 +138,9 @@ async def _call(options: argparse.Namespace) -> int:
     except (EffectMCPError, TimeoutError) as exc:
         terminal.clear()
         words = str(exc) or "it took too long"
-        print(f"effectmcp: {words}", file=sys.stderr)
+        print(one_line(f"effectmcp: {words}"), file=sys.stderr)
         if isinstance(exc, ProtocolError) and exc.data is not None:
-            print(json.dumps(exc.data, ensure_ascii=False), file=sys.stderr)
+            print(json.dumps(exc.data), file=sys.stderr)
         return ERROR
     terminal.clear()
     show(result, options.save_to)
@@ -302,7 +303,7 @@ class _Answerer:
                 found[key] = await self._client.answering.answer(key, question)
             elif key in self._given:
                 # Once: what is asked again did not fit.
-                found[key] = self._response(question, self._given.pop(key))
+                found[key] = self._response(key, question, self._given.pop(key))
             else:
                 asked[key] = question
         if not asked:
@@ -311,30 +312,49 @@ class _Answerer:
             raise UsageError(_unanswered(asked))
         return {**found, **self._terminal.ask(asked)}
 
-    def _response(self, question: Mapping[str, Any], given: JSON) -> JSON:
-        if isinstance(given, dict) and "action" in given:
+    def _response(self, key: str, question: Mapping[str, Any], given: JSON) -> JSON:
+        if isinstance(given, dict) and given.get("action") in _ACTIONS:
             self._refused = self._refused or given["action"] != "accept"
             return given
         if question["method"] == "sampling/createMessage":
-            content = {"type": "text", "text": str(given)}
+            if isinstance(given, dict) and "role" in given:
+                return given
+            if not isinstance(given, str):
+                raise UsageError(
+                    f"--answer {key}: a text for the model, or its response"
+                )
+            content = {"type": "text", "text": given}
             return {"role": "assistant", "content": content, "model": "the user"}
-        if isinstance(given, dict):
-            return {"action": "accept", "content": given}
         fields = _fields(question)
+        if fields and isinstance(given, dict):
+            return {"action": "accept", "content": given}
         if len(fields) == 1:
             return {"action": "accept", "content": {next(iter(fields)): given}}
-        if given is False:
-            self._refused = True
+        # Consent is nothing that one says by mistake.
+        if fields or not isinstance(given, bool):
+            wanted = (
+                f"an object with {', '.join(fields)}" if fields else "true or false"
+            )
+            raise UsageError(f"--answer {key}: give {wanted}")
+        self._refused = self._refused or not given
+        if not given:
             return {"action": "decline"}
-        return {"action": "accept", "content": {}}
+        is_link = _params(question).get("mode") == "url"
+        return {"action": "accept"} if is_link else {"action": "accept", "content": {}}
+
+
+_ACTIONS: Final = ("accept", "decline", "cancel")
+
+
+def _params(question: Mapping[str, Any]) -> Mapping[str, Any]:
+    params = question.get("params")
+    return params if isinstance(params, dict) else {}
 
 
 def _fields(question: Mapping[str, Any]) -> Mapping[str, Any]:
-    params = question.get("params") or {}
-    fields: Mapping[str, Any] = (params.get("requestedSchema") or {}).get(
-        "properties", {}
-    )
-    return fields
+    schema = _params(question).get("requestedSchema")
+    fields = schema.get("properties") if isinstance(schema, dict) else None
+    return fields if isinstance(fields, dict) else {}
 
 
 def _unanswered(asked: Mapping[str, Mapping[str, Any]]) -> str:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import EffectMCPError, ProtocolError, UsageError
 from .call import ERROR
 from .reach import Raw, reach
+from .screen import one_line
 
 if TYPE_CHECKING:
     pass
@@ -68,7 +69,7 @@ async def _list(options: argparse.Namespace) -> int:
         if entries:
             print(kind)
             for one in entries:
-                print("\n".join(f"  {line}" for line in _lines(one)))
+                print("\n".join(f"  {one_line(line)}" for line in _lines(one)))
     return 0
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import logging
 import sys
 from collections.abc import Sequence
@@ -33,10 +34,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     for command in (serve, call, listing, check, replay, token, keygen):
         command.add(parsers)
     options = parser.parse_args(argv)
+    # Whatever a server says can be printed somehow.
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     # To standard error: standard output is for messages, or for what was asked for.
     logging.basicConfig(
         level=logging.INFO, format="%(levelname)s %(name)s: %(message)s"
     )
+    logging.getLogger("httpx2").setLevel(logging.WARNING)
     try:
         status: int = options.run(options)
     except EffectMCPError as exc:

@@ -16,7 +16,7 @@ from ..transports.keys import ensure_keys
 
 __all__ = ["Raw", "reach"]
 
-_APP: Final = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*|.*\.py(:[A-Za-z_][\w.]*)?")
+_APP: Final = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*|\S*\.py(:[A-Za-z_][\w.]*)?")
 
 
 def reach(target: str, headers: Mapping[str, str] | None = None) -> Channel:
@@ -31,7 +31,7 @@ def reach(target: str, headers: Mapping[str, str] | None = None) -> Channel:
         UsageError: There is no such app; or the client is not installed.
     """
     try:
-        if re.match(r"https?://", target):
+        if re.match(r"https?://", target, re.IGNORECASE):
             from ..client import OverHttp
 
             return OverHttp(target, headers=headers)

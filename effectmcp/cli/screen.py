@@ -13,8 +13,12 @@ it is typed, by the same rules as on the server (`forms`); the problem stands be
 from __future__ import annotations
 
 import json
+import math
+import re
+import textwrap
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal, TypeAlias
+from unicodedata import combining, east_asian_width
 from urllib.parse import urlsplit
 
 from attrs import define, field
@@ -23,7 +27,7 @@ from ..canonical import JSON
 from ..errors import FormError
 from ..forms.fields import make_check
 
-__all__ = ["KEYS", "Screen", "one_line"]
+__all__ = ["KEYS", "Screen", "columns", "host_of", "one_line"]
 
 KEYS: Final = (
     *("enter", "tab", "up", "down", "left", "right", "backspace"),
@@ -86,13 +90,16 @@ class _Field:
             return [(True, "yes"), (False, "no")]
         if schema.get("type") == "array":
             schema = schema.get("items") or {}
-        titled = schema.get("oneOf") or schema.get("anyOf")
+        schema = _dict(schema)
+        titled = _list(schema.get("oneOf")) or _list(schema.get("anyOf"))
         if titled:
+            consts = [one for one in map(_dict, titled) if "const" in one]
             return [
-                (one["const"], str(one.get("title", one["const"]))) for one in titled
+                (one["const"], str(one.get("title", one["const"]))) for one in consts
             ]
-        names = schema.get("enumNames") or schema.get("enum") or []
-        return list(zip(schema.get("enum") or [], map(str, names), strict=False))
+        values = _list(schema.get("enum"))
+        names = _list(schema.get("enumNames")) or values
+        return list(zip(values, map(str, names), strict=False))
 
     @property
     def value(self) -> JSON:
@@ -186,9 +193,12 @@ class _Field:
 
 def _number(text: str, read: Callable[[str], JSON], words: str) -> JSON:
     try:
-        return read(text)
+        number = read(text)
     except ValueError:
         raise ValueError(words) from None
+    if "_" in text or number != number or abs(number) == math.inf:
+        raise ValueError(words)  # Python's numbers, and not JSON's
+    return number
 
 
 def _check_of(schema: Mapping[str, Any]) -> Callable[[JSON], JSON]:
@@ -210,14 +220,16 @@ class _Question:
         fields: What is to be filled in.
         state: What became of it.
         note: What stands below the message.
+        url: The page of a link, byte for byte as it is shown.
     """
 
     key: str
     message: str
-    kind: Literal["form", "link", "sample"]
+    kind: Literal["form", "link", "sample", "nothing"]
     fields: list[_Field]
     state: State = "open"
     note: str = ""
+    url: str = ""
 
     @property
     def response(self) -> JSON:
@@ -244,10 +256,18 @@ def _question(key: str, request: Mapping[str, Any]) -> _Question:
         said = [_text_of(one) for one in messages] if isinstance(messages, list) else []
         prompt = _Field("text", {"type": "string", "title": "Answer"}, required=True)
         return _Question(key, "\n".join(said), "sample", [prompt])
+    if request["method"] != "elicitation/create":
+        return _Question(
+            key, message, "nothing", [], note="this cannot be answered here"
+        )
     if params.get("mode") == "url":
-        url = one_line(str(params.get("url", "")))
-        host = urlsplit(url).hostname or "no host"
-        return _Question(key, message, "link", [], note=f"opens {host}: {url}")
+        url = params.get("url")
+        host = host_of(url)
+        if host is None:
+            note = "this link cannot be opened safely; decline it"
+            return _Question(key, message, "nothing", [], note=note)
+        note = f"opens {host}: {url}"
+        return _Question(key, message, "link", [], note=note, url=str(url))
     schema = _dict(params.get("requestedSchema"))
     required = schema.get("required")
     required = required if isinstance(required, list) else []
@@ -268,9 +288,33 @@ def _question(key: str, request: Mapping[str, Any]) -> _Question:
     return _Question(key, message, "form", fields)
 
 
+_URL: Final = re.compile(r"https?://[!-~]+")
+
+
+def host_of(url: object) -> str | None:
+    """The host that a browser would go to; `None` where that is in doubt.
+
+    What is shown must be what is opened: no other scheme, nothing invisible, nobody who
+    poses as a host (`https://shop.example@evil.example`), no backslash, which browsers
+    take for a slash.
+    """
+    if not isinstance(url, str) or not _URL.fullmatch(url) or "\\" in url:
+        return None
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname, parts.port
+    except ValueError:
+        return None
+    return None if "@" in parts.netloc else host
+
+
 def _dict(value: Any) -> dict[str, Any]:
     # Of a server that says something else, there is nothing to show.
     return value if isinstance(value, dict) else {}
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
 
 
 def _text_of(message: Any) -> str:
@@ -298,9 +342,14 @@ class Screen:
         self.problem = ""
 
     @property
+    def open_count(self) -> int:
+        """How many questions have no answer."""
+        return sum(one.state == "open" for one in self._questions)
+
+    @property
     def is_done(self) -> bool:
         """Whether all questions have an answer."""
-        return all(one.state != "open" for one in self._questions)
+        return not self.open_count
 
     @property
     def responses(self) -> dict[str, JSON]:
@@ -316,7 +365,7 @@ class Screen:
     def links(self) -> list[str]:
         """The pages that the user agreed to open."""
         return [
-            one.note.rpartition(": ")[2]
+            one.url
             for one in self._questions
             if one.kind == "link" and one.state == "accepted"
         ]
@@ -344,12 +393,12 @@ class Screen:
                 self._enter(question)
             else:
                 question.fields[self._field].press(key)
-        elif key.lower() == "y":
+        elif key.lower() == "y" and question.kind != "nothing":
             self._settle("accepted")
         elif key.lower() == "n":
             self._settle("declined")
         else:
-            self.problem = "press y or n"
+            self.problem = "press n" if question.kind == "nothing" else "press y or n"
 
     def _enter(self, question: _Question) -> None:
         here = question.fields[self._field]
@@ -402,13 +451,35 @@ class Screen:
                 if here and about:
                     lines.append(f"      {one_line(str(about))}")
             if not question.fields and is_here:
-                lines.append("  ▸ y / n")
+                lines.append("  ▸ n" if question.kind == "nothing" else "  ▸ y / n")
         if not self.is_done:
             lines.append(self.problem and f"! {self.problem}")
             lines.append(
                 "Enter next · Tab ↑ ↓ move · ← → Space choose · Ctrl-D decline · Esc close"
             )
-        return [line[: width - 1] for line in lines]
+        # Whole, in as many lines as it takes: nobody agrees to what they cannot read.
+        return [part for line in lines for part in _wrapped(line, max(10, width - 1))]
+
+
+def _wrapped(line: str, width: int) -> list[str]:
+    if columns(line) <= width:
+        return [line]
+    indent = " " * min(6, len(line) - len(line.lstrip()))
+    return textwrap.wrap(
+        line,
+        # Wide characters take two columns each.
+        width if columns(line) <= len(line) else max(5, width // 2),
+        subsequent_indent=indent if len(indent) < width // 4 else "",
+        replace_whitespace=False,
+    )
+
+
+def columns(text: str) -> int:
+    """How many columns of a terminal a text takes."""
+    return sum(
+        0 if combining(one) else 2 if east_asian_width(one) in "WF" else 1
+        for one in text
+    )
 
 
 def _line(one: _Field, *, is_here: bool) -> str:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ..client.results import Result
+from .screen import one_line
 
 __all__ = ["show"]
 
@@ -33,15 +34,20 @@ def show(result: Result, folder: Path) -> None:
 
 
 def _show(block: Mapping[str, Any], folder: Path) -> None:
-    block = block.get("resource", block)
+    inner = block.get("resource")
+    block = inner if isinstance(inner, dict) else block
     if "text" in block:
-        sys.stdout.write(f"{block['text']}\n")
+        text = str(block["text"])
+        if sys.stdout.isatty():
+            # What would move the cursor or change the screen is for files, and pipes.
+            text = "\n".join(map(one_line, text.split("\n")))
+        print(text)
         return
     data = block.get("data") or block.get("blob")
     if isinstance(data, str):
         print(f"saved as {_saved(data, str(block.get('mimeType', '')), folder)}")
     elif "uri" in block:
-        print(f"{block.get('name', 'resource')}: {block['uri']}")
+        print(one_line(f"{block.get('name', 'resource')}: {block['uri']}"))
     else:
         print(json.dumps(block, ensure_ascii=False))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 import webbrowser
@@ -28,7 +29,19 @@ _NAMED: Final = {
     "\x1b[C": "right",
     "\x1b[D": "left",
     "\x1b[Z": "up",
+    "\x1bOA": "up",
+    "\x1bOB": "down",
+    "\x1bOC": "right",
+    "\x1bOD": "left",
 }
+
+
+#: Sequences of control, whole: those that are no key of ours do nothing. A lone escape
+#: is a key, and so is each character.
+_KEY: Final = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1bO.|\x1b[^\x1b\[]|.", re.DOTALL)
+
+#: Beyond what progress is, and what a float can carry.
+_FAR: Final = 10**15
 
 
 class Terminal:
@@ -62,10 +75,16 @@ class Terminal:
                 shown = self._draw(screen, shown)
                 if screen.is_done:
                     break
-                screen.press(next(keys))
+                opened = screen.open_count
+                for key in next(keys):
+                    screen.press(key)
+                    if screen.open_count != opened:
+                        # The rest of what was pasted is no answer to the next question.
+                        break
         self.was_refused = self.was_refused or screen.was_refused
         for url in screen.links:
-            webbrowser.open(url)
+            if not webbrowser.open(url):
+                self.say(f"open it yourself: {url}")
         return screen.responses
 
     def _draw(self, screen: Screen, shown: int) -> int:
@@ -80,16 +99,19 @@ class Terminal:
 
     def progress(self, params: Mapping[str, Any]) -> None:
         """Show progress, in one line that is drawn over."""
-        done, total = params.get("progress", 0), params.get("total")
+        done, total = _number(params.get("progress")), _number(params.get("total"))
         message = one_line(str(params.get("message") or ""))
-        if isinstance(total, (int, float)) and total > 0:
+        if done is None:
+            return
+        if total is not None and total > 0:
             part = max(0.0, min(1.0, done / total))
             full = round(part * 20)
             bar = f"[{'█' * full}{'░' * (20 - full)}] {part:4.0%}"
         else:
             bar = f"{done:g}"
         if self._out.isatty():
-            self._out.write(f"\r\x1b[K{bar} {message}")
+            width = shutil.get_terminal_size().columns - 1
+            self._out.write(f"\r\x1b[K{f'{bar} {message}'[:width]}")
             self._has_bar = True
         else:
             self._out.write(f"{bar} {message}\n")
@@ -99,12 +121,12 @@ class Terminal:
         """Show a log message."""
         data = params.get("data")
         text = data if isinstance(data, str) else repr(data)
-        self.say(f"{params.get('level', 'info')}: {one_line(text)}")
+        self.say(one_line(f"{params.get('level', 'info')}: {text}"))
 
     def say(self, text: str) -> None:
         """Write lines, besides the result."""
         self.clear()
-        self._out.write(f"{text}\n")
+        self._out.write("\n".join(map(one_line, text.split("\n"))) + "\n")
         self._out.flush()
 
     def clear(self) -> None:
@@ -114,9 +136,14 @@ class Terminal:
             self._has_bar = False
 
 
+def _number(value: Any) -> float | None:
+    is_number = isinstance(value, (int, float)) and abs(value) < _FAR
+    return value if is_number else None
+
+
 @contextmanager
-def _keys() -> Iterator[Iterator[str]]:
-    """The keys that are pressed, one by one, none of them shown by the terminal."""
+def _keys() -> Iterator[Iterator[list[str]]]:
+    """The keys that are pressed, those that come at once together, none of them shown by the terminal."""
     if os.name == "nt":  # pragma: no cover
         yield _windows_keys()
         return
@@ -133,7 +160,7 @@ def _keys() -> Iterator[Iterator[str]]:
         termios.tcsetattr(file, termios.TCSADRAIN, before)
 
 
-def _posix_keys(file: int) -> Iterator[str]:
+def _posix_keys(file: int) -> Iterator[list[str]]:
     torn = b""
     while True:
         data = os.read(file, 1024)
@@ -146,16 +173,12 @@ def _posix_keys(file: int) -> Iterator[str]:
             if exc.start < len(torn) - 3:
                 torn = b""  # no text at all, and not one that is under way
             continue
-        yield from _split(text)
+        yield list(_split(text))
 
 
 def _split(text: str) -> Iterator[str]:
     """Keys of what came at once: an escape sequence comes in one piece."""
-    at = 0
-    while at < len(text):
-        size = 3 if text[at : at + 2] == "\x1b[" else 1
-        key = text[at : at + size]
-        at += size
+    for key in _KEY.findall(text):
         named = _NAMED.get(key)
         if named is not None:
             yield named
@@ -163,7 +186,7 @@ def _split(text: str) -> Iterator[str]:
             yield key
 
 
-def _windows_keys() -> Iterator[str]:  # pragma: no cover
+def _windows_keys() -> Iterator[list[str]]:  # pragma: no cover
     import msvcrt
 
     arrows = {"H": "up", "P": "down", "K": "left", "M": "right"}
@@ -176,4 +199,4 @@ def _windows_keys() -> Iterator[str]:  # pragma: no cover
         else:
             named = _NAMED.get(key, key if key.isprintable() else None)
         if named is not None:
-            yield named
+            yield [named]

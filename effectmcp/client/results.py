@@ -39,13 +39,24 @@ class Result:
     @property
     def blocks(self) -> list[Mapping[str, Any]]:
         """The blocks of a tool's result, of a prompt's messages; a resource's contents."""
-        return [
-            *self.fields.get("content", ()),
-            *(one["content"] for one in self.fields.get("messages", ())),
-            *self.fields.get("contents", ()),
+        found = [
+            *_list(self.fields.get("content")),
+            *(
+                one.get("content")
+                for one in _list(self.fields.get("messages"))
+                if isinstance(one, dict)
+            ),
+            *_list(self.fields.get("contents")),
         ]
+        # Of a server that sends something else, it is left out.
+        return [one for one in found if isinstance(one, dict)]
 
     @property
     def text(self) -> str:
         """All texts in it, a line each."""
-        return "\n".join(one["text"] for one in self.blocks if "text" in one)
+        texts = (one.get("text") for one in self.blocks)
+        return "\n".join(one for one in texts if isinstance(one, str))
+
+
+def _list(value: JSON) -> list[Any]:
+    return value if isinstance(value, list) else []

@@ -189,6 +189,22 @@ def test_list(capsys: Output) -> None:
     assert main(["list", "no-such-command-anywhere"]) == ERROR
 
 
+@pytest.mark.parametrize("answer", ['"no"', "null", "[]", "1", '{"value": true}'])
+def test_consent_is_true_and_nothing_else(answer: str, capsys: Output) -> None:
+    assert order(*ANSWERS, "--answer", f"confirm-1={answer}") == 2
+    assert "--answer confirm-1: give true or false" in capsys.readouterr().err
+
+
+def test_a_command_may_end_with_py(tmp_path: Path, capsys: Output) -> None:
+    file = tmp_path / "server.py"
+    file.write_text(
+        f"import runpy, sys\nsys.argv = ['effectmcp', 'serve', {BOOKSHOP!r}]\n"
+        "runpy.run_module('effectmcp', run_name='__main__')\n"
+    )
+    argv = ["call", f"{sys.executable} {file}", "order", "title=Dune"]
+    assert main([*argv, "--answer", 'elicit-1={"action": "decline"}']) == DECLINED
+
+
 # ---- at a terminal ----
 
 pexpect: Any = pytest.importorskip("pexpect", reason="there is no pexpect")
@@ -325,3 +341,38 @@ def test_a_server_that_is_killed_between_rounds_is_missed_by_nobody(
     child.send("y")
     status, text = ended(child)
     assert (status, "Ordered: receipt" in text) == (0, True)
+
+
+@pytest.mark.parametrize(
+    "keys", ["\x1bOP", "\x1bb", "\x1b[3~", "\x1b[1;5C", "\x1b[200~"], ids=repr
+)
+def test_other_keys_do_nothing(keys: str) -> None:
+    child = spawned("call", BOOKSHOP, "order", "title=Dune")
+    child.expect("Esc close")
+    child.send(keys)
+    child.send("Ann\r")
+    child.expect("Deliver to Ann on which day")
+    child.sendintr()
+    assert ended(child)[0] == 130
+
+
+def test_what_is_pasted_is_no_answer_to_the_next_question(tmp_path: Path) -> None:
+    file = tmp_path / "pasted_twice.py"
+    file.write_text(
+        "from effectmcp import Confirm, Elicit, Flow, Gather, Server\n"
+        "app = Server('shop')\n"
+        "@app.tool\n"
+        "def both() -> Flow[str]:\n"
+        "    name, sure = yield from Gather(\n"
+        "        Elicit('Who?', str), Confirm('Delete all?')\n"
+        "    )\n"
+        "    return f'{name} {sure}'\n"
+    )
+    child = spawned("call", str(file), "both")
+    child.expect("Esc close")
+    child.send("Ann\nyes please\n")
+    child.expect("✓ Who")
+    child.expect("y / n")
+    child.send("n")
+    status, text = ended(child)
+    assert (status, "Ann False" in text) == (0, True)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from effectmcp.cli.screen import KEYS, Screen, one_line
+from effectmcp.cli.screen import KEYS, Screen, columns, one_line
 from effectmcp.forms import form_of
 
 FORM = {
@@ -256,3 +256,61 @@ def test_nonsense_is_shown_as_nothing(params: Any) -> None:
     question = {"method": "elicitation/create", "params": params}
     sample = {"method": "sampling/createMessage", "params": {"messages": 3, **params}}
     assert after("ynx", question, sample).lines(80)
+
+
+def link(url: Any) -> Any:
+    params = {"mode": "url", "message": "Sign in", "url": url}
+    return {"method": "elicitation/create", "params": params}
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        *(
+            "file:///etc/passwd",
+            "javascript:alert(1)",
+            "http://[",
+            "https://a b.example/",
+        ),
+        *("https://evil.example\\@good.example/", "https://good.example@evil.example/"),
+        *("https://good.example\u202e/", "https://", 3, None),
+    ],
+)
+def test_links_that_are_not_what_they_seem_cannot_be_agreed_to(url: Any) -> None:
+    screen = after("y", link(url))
+    assert not screen.is_done
+    assert screen.problem == "press n"
+    screen.press("n")
+    assert screen.responses == {"q1": {"action": "decline"}}
+    assert screen.links == []
+
+
+def test_the_page_that_is_opened_is_the_one_that_is_shown() -> None:
+    url = "https://good.example/a?:https://evil.example/"
+    assert after("y", link(url)).links == [url]
+
+
+def test_long_texts_are_shown_whole() -> None:
+    text = "Transfer 100 EUR to Ann, and also transfer 1,000,000 EUR to Mallory."
+    question = form({"type": "object", "properties": {}}, text)
+    lines = after([], question).lines(30)
+    assert " ".join(lines[:3]) == text
+    wide = form({"type": "object", "properties": {}}, "本" * 40)
+    assert all(columns(line) < 30 for line in after([], wide).lines(30))
+
+
+@pytest.mark.parametrize("text", ["nan", "inf", "1_000", "1e999"])
+def test_numbers_of_python_are_none(text: str) -> None:
+    schema = {"type": "object", "properties": {"share": {"type": "number"}}}
+    assert after(typed(text), form(schema)).problem == "share must be a number"
+
+
+def test_a_question_of_an_unknown_kind_can_only_be_declined() -> None:
+    screen = after("y", {"method": "foo/bar", "params": {}})
+    assert not screen.is_done
+
+
+def test_choices_that_are_none() -> None:
+    for one in ({"oneOf": [{"title": "x"}]}, {"enum": 5}, {"anyOf": "x"}):
+        schema = {"type": "object", "properties": {"a": {"type": "string", **one}}}
+        assert after(["right", "x"], form(schema)).lines(80)

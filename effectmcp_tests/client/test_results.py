@@ -48,3 +48,12 @@ def test_what_a_tool_says_of_its_result(
 
 def test_a_result_is_shown_without_its_content() -> None:
     assert repr(Result({"content": [TEXT]}, 3)) == "Result(rounds=3, told=())"
+
+
+def test_what_is_no_block_is_left_out() -> None:
+    fields = {
+        "content": [{"text": "a"}, 3, {"text": 4}],
+        "messages": [{"content": {"text": "b"}}, "x", {}],
+        "contents": None,
+    }
+    assert Result(fields, 1).text == "a\nb"
