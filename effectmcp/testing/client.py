@@ -103,9 +103,8 @@ class MemoryClient:
             result = self.send(method, told.append, **params, **more)
             if result["resultType"] != "input_required":
                 return Result(result, number, tuple(told))
-            more = {"inputResponses": self._answered(result)}
-            if "requestState" in result:
-                more["requestState"] = result["requestState"]
+            answers = self._answered(result)
+            more = {"inputResponses": answers, "requestState": result["requestState"]}
         raise UsageError(f"{method} asks in more than {_MOST_ROUNDS} rounds")
 
     def send(

@@ -130,22 +130,19 @@ class Broken(Exception):
         super().__init__(str(transcript))
 
 
-def in_earnest(want: Want) -> Done | Failure | None:
+def in_earnest(want: Want) -> Done | None:
     """What comes of a function that keeps its own state, which is no step to replace.
 
-    Its last call gives the handler's result past the journal (`lowlevel`), so it is
-    called in each way; `None` of everything else.
+    Its last call gives the handler's result past the journal (`lowlevel`), and so does
+    what it raises. So it is called in each way; `None` of everything else.
     """
     effect: Any = want.effect
     if not is_call(effect):
         return None
-    try:
-        context = want.context.copy()
-        value = context.run(effect.fn, *effect.args, **effect.kwargs)
-        if inspect.iscoroutine(value):
-            value = context.run(asyncio.run, value)
-    except Exception as exc:
-        return Failure(exc)
+    context = want.context.copy()
+    value = context.run(effect.fn, *effect.args, **effect.kwargs)
+    if inspect.iscoroutine(value):
+        value = context.run(asyncio.run, value)
     return Done(value)
 
 
