@@ -126,9 +126,9 @@ def test_engine_only_says_what_a_refusal_means(tmp_path: Path) -> None:
 def test_engine_only_carries_a_token_between_processes(tmp_path: Path) -> None:
     """They share a key, and nothing else."""
     token = tmp_path / "token"
-    typed_into(token, "Ann\n", KEY)
+    typed_into(token, "Ann of Green Gables\n", KEY)
     assert re.fullmatch(r"[A-Za-z0-9_.-]+", token.read_text())
-    assert "Ann" not in token.read_text()
+    assert "Green" not in token.read_text()
     said = typed_into(token, "2026-12-01\n", f"{KEY},{OTHER_KEY}")
     assert "Who is it for?" not in said
     assert "Ordered: receipt" in typed_into(token, "y\n", f"{KEY},{OTHER_KEY}")

@@ -163,7 +163,8 @@ def on_wire(question: Wire, answer: Answer) -> Wire:
 # ---- the referee --------------------------------------------------------------------
 
 ROOT = Path(__file__).parents[1]
-SCHEMA = ROOT.parent / "shared" / "spec" / VERSION / "schema.json"
+SPEC = ROOT.parent / "shared" / "spec"
+SCHEMA = SPEC / VERSION / "schema.json"
 
 #: What a request's result must be; the schema itself takes any result for any request.
 RESULTS = {
@@ -186,16 +187,17 @@ ERRORS = {
 
 
 @cache
-def _definitions() -> Wire | None:
-    if not SCHEMA.exists():
+def _definitions(version: str) -> Wire | None:
+    schema = SPEC / version / "schema.json"
+    if not schema.exists():
         return None
-    found: Wire = json.loads(SCHEMA.read_text())["$defs"]
+    found: Wire = json.loads(schema.read_text())["$defs"]
     return found
 
 
 @cache
-def _referee(name: str) -> Any:
-    definitions = _definitions()
+def _referee(name: str, version: str) -> Any:
+    definitions = _definitions(version)
     if definitions is None:
         return None  # `test_wire.py` says so; the tests go on without it
     jsonschema_rs = pytest.importorskip("jsonschema_rs")
@@ -204,9 +206,9 @@ def _referee(name: str) -> Any:
     )
 
 
-def fits(name: str, value: Any) -> None:
+def fits(name: str, value: Any, version: str = VERSION) -> None:
     """Hold `value` against a definition of the protocol's schema, if that is at hand."""
-    referee = _referee(name)
+    referee = _referee(name, version)
     problems = (
         [] if referee is None else [str(one) for one in referee.iter_errors(value)]
     )

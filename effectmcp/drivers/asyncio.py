@@ -22,7 +22,9 @@ from ..effects import TimedOut
 from ..engine import Done, Failure, Want
 from ..errors import StepError
 from ..exchange.commands import (
+    Ask,
     Command,
+    Incoming,
     Invoke,
     Listen,
     Notify,
@@ -32,12 +34,12 @@ from ..exchange.commands import (
     Reply,
 )
 from ..exchange.handle import handle as begin
+from ..exchange.sessions import Asking, News
 from ..exchange.subscriptions import Subscription
-from ..protocol.jsonrpc import Request
 from ..server import Server
 from .local import Job, Mailbox, at_once, job_of_invoke, job_of_step, pause, running
 
-__all__ = ["handle", "running"]
+__all__ = ["Bell", "handle", "listen", "running"]
 
 Send: TypeAlias = Callable[[Mapping[str, JSON]], Awaitable[None]]
 
@@ -48,7 +50,7 @@ async def _drop(message: Mapping[str, JSON]) -> None:
 
 async def handle(
     app: Server,
-    message: bytes | str | Mapping[str, JSON] | Request,
+    message: Incoming,
     peer: Peer | None = None,
     *,
     send: Send = _drop,
@@ -57,9 +59,10 @@ async def handle(
 
     Args:
         app: The server, inside of `running(app)`.
-        message: Its text, or what a JSON reader made of it.
+        message: Its text, what a JSON reader made of it, or what `read_message` did.
         peer: Who sent it.
-        send: Sends a notification on the stream of this request, at once.
+        send: Sends a notification, or a question for a client that shook hands, on the
+            stream of this request, at once.
     """
     exchange = begin(app, message, peer, clock=time.time, entropy=os.urandom)
     try:
@@ -68,7 +71,7 @@ async def handle(
             try:
                 outcome = await _obey(app, command, send)
             except Exception as exc:
-                if isinstance(command, (Notify, Listen)):
+                if isinstance(command, (Notify, Ask, Listen)):
                     raise  # the transport's own
                 command = exchange.throw(exc)
             else:
@@ -90,8 +93,10 @@ async def _obey(app: Server, command: Command, send: Send) -> Any:
                 return await _call(job_of_invoke(command, app.provided))
         case Notify(message):
             return await send(message)
+        case Ask(asking):
+            return await _ask(asking, send)
         case Listen(subscription):
-            return await _listen(app, subscription, send)
+            return await listen(app, subscription, send)
 
 
 @asynccontextmanager
@@ -216,42 +221,67 @@ def _is_cancel(exc: BaseException) -> bool:
     return isinstance(exc, asyncio.CancelledError) and task.cancelling() > 0
 
 
-# ---- listening ----------------------------------------------------------------------
+# ---- waiting for clients ------------------------------------------------------------
 
 
-async def _listen(app: Server, subscription: Subscription, send: Send) -> None:
-    loop = asyncio.get_running_loop()
-    news = asyncio.Event()
+class Bell:
+    """Wakes the task that waits for it, from whatever thread it is rung in."""
 
-    is_ringing = False
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._rung = asyncio.Event()
+        self._is_ringing = False
 
-    def ring() -> None:
-        nonlocal is_ringing
-        is_ringing = False
-        news.set()
-
-    def wake() -> None:
+    def ring(self) -> None:
+        """Wake who waits, or will wait next."""
         # A thousand changes in a row are one thing to wake up for.
-        nonlocal is_ringing
-        if is_ringing:
+        if self._is_ringing:
             return
-        is_ringing = True
+        self._is_ringing = True
         try:
-            loop.call_soon_threadsafe(ring)
+            self._loop.call_soon_threadsafe(self._ring)
         except RuntimeError:
-            pass  # the loop is gone, and so is whoever listened
+            pass  # the loop is gone, and so is whoever waited
 
-    mailbox = Mailbox(subscription, wake)
+    def _ring(self) -> None:
+        self._is_ringing = False
+        self._rung.set()
+
+    async def wait(self) -> None:
+        """Wait until it was rung since the last time. Look around afterwards."""
+        await self._rung.wait()
+        self._rung.clear()
+
+
+async def _ask(asking: Asking, send: Send) -> None:
+    bell = Bell()
+    asking.listen(bell.ring)
+    for message in asking.messages.values():
+        await send(message)
+    while not asking.is_over:
+        await bell.wait()
+
+
+async def listen(app: Server, subscription: Subscription | News, send: Send) -> None:
+    """Send what a subscription makes of every change, until the server shuts down.
+
+    Args:
+        app: The server.
+        subscription: What to tell of.
+        send: Sends a message.
+    """
+    bell = Bell()
+    mailbox = Mailbox(subscription, bell.ring)
     end = app.changes.listen(mailbox.hear)
     try:
-        await send(subscription.acknowledgement)
+        if subscription.acknowledgement is not None:
+            await send(subscription.acknowledgement)
         while True:
             is_over = mailbox.is_over  # before the last look, so that nothing is missed
             for message in mailbox.take():
                 await send(message)
             if is_over:
                 return
-            await news.wait()
-            news.clear()  # before the next look, so that nothing is missed
+            await bell.wait()
     finally:
         end()

@@ -25,6 +25,7 @@ from ..engine.steps import given_names, spec_of, step_name
 from ..engine.turn import name_of
 from ..errors import StepError
 from ..exchange.commands import Invoke
+from ..exchange.sessions import News
 from ..exchange.subscriptions import Subscription
 from ..server import Change, Server
 
@@ -231,7 +232,9 @@ class Mailbox:
         wake: Called, in whatever thread a change comes from, when there is news.
     """
 
-    def __init__(self, subscription: Subscription, wake: Callable[[], None]) -> None:
+    def __init__(
+        self, subscription: Subscription | News, wake: Callable[[], None]
+    ) -> None:
         self.subscription = subscription
         self.is_over = False
         self._lock = threading.Lock()

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -41,7 +42,9 @@ from ..engine.steps import step_name
 from ..engine.turn import name_of
 from ..errors import StepError, UsageError
 from ..exchange.commands import (
+    Ask,
     Command,
+    Incoming,
     Invoke,
     Listen,
     Notify,
@@ -51,7 +54,6 @@ from ..exchange.commands import (
     Reply,
 )
 from ..exchange.handle import handle as begin
-from ..protocol.jsonrpc import Request
 from ..server import Server
 from .local import (
     NOTHING,
@@ -67,6 +69,7 @@ __all__ = ["advance", "handle", "perform", "run_flow", "running"]
 
 RunAsync: TypeAlias = Callable[[Any], Any]
 Send: TypeAlias = Callable[[Mapping[str, JSON]], None]
+Wait: TypeAlias = Callable[[threading.Event], None]
 
 #: In process, with everything on that helps to write a handler.
 PLAYED: Final = attrs.evolve(SCRIPT, development=True)
@@ -212,13 +215,18 @@ def _drop(message: Mapping[str, JSON]) -> None:
     pass
 
 
+def _wait(over: threading.Event) -> None:
+    over.wait()
+
+
 def handle(
     app: Server,
-    message: bytes | str | Mapping[str, JSON] | Request,
+    message: Incoming,
     peer: Peer | None = None,
     *,
     send: Send = _drop,
     run_async: RunAsync | None = None,
+    wait: Wait = _wait,
 ) -> Reply:
     """Answer one JSON-RPC message.
 
@@ -229,17 +237,20 @@ def handle(
         app: The server, inside of `running(app)`.
         message: Its text, or what a JSON reader made of it.
         peer: Who sent it.
-        send: Sends a notification on the stream of this request, at once.
+        send: Sends a notification, or a question for a client that shook hands, on the
+            stream of this request, at once.
         run_async: As for `perform`.
+        wait: Waits until an event is set, which another thread does when it handles the
+            client's answers.
     """
     exchange = begin(app, message, peer, clock=time.time, entropy=os.urandom)
     try:
         command = next(exchange)
         while True:
             try:
-                outcome = _obey(app, command, send, run_async)
+                outcome = _obey(app, command, send, run_async, wait)
             except Exception as exc:
-                if isinstance(command, (Notify, Listen)):
+                if isinstance(command, (Notify, Ask, Listen)):
                     raise  # the transport's own
                 command = exchange.throw(exc)
             else:
@@ -251,7 +262,9 @@ def handle(
         exchange.close()
 
 
-def _obey(app: Server, command: Command, send: Send, run_async: RunAsync | None) -> Any:
+def _obey(
+    app: Server, command: Command, send: Send, run_async: RunAsync | None, wait: Wait
+) -> Any:
     match command:
         case PerformAll(wants, deadline):
             _check_time(deadline)
@@ -270,6 +283,12 @@ def _obey(app: Server, command: Command, send: Send, run_async: RunAsync | None)
             return _call(job, run_async)
         case Notify(message):
             return send(message)
+        case Ask(asking):
+            over = threading.Event()
+            asking.listen(over.set)
+            for message in asking.messages.values():
+                send(message)
+            return wait(over)
         case Listen(subscription):
             return send(subscription.acknowledgement)
 

@@ -29,8 +29,10 @@ from ..effects import TimedOut
 from ..engine import Done, Failure, Want
 from ..errors import StepError
 from ..exchange.commands import (
+    Ask,
     Command,
     Exchange,
+    Incoming,
     Invoke,
     Listen,
     Notify,
@@ -40,12 +42,12 @@ from ..exchange.commands import (
     Reply,
 )
 from ..exchange.handle import handle as open_exchange
+from ..exchange.sessions import Asking, News
 from ..exchange.subscriptions import Subscription
-from ..protocol.jsonrpc import Request
 from ..server import Server
 from .local import Job, Mailbox, at_once, job_of_invoke, job_of_step, pause, running
 
-__all__ = ["Begun", "Send", "begin", "handle", "running"]
+__all__ = ["Begun", "Bell", "Send", "begin", "handle", "listen", "running"]
 
 Send: TypeAlias = Callable[[Mapping[str, JSON]], Awaitable[None]]
 
@@ -56,7 +58,7 @@ async def _drop(message: Mapping[str, JSON]) -> None:
 
 async def handle(
     app: Server,
-    message: bytes | str | Mapping[str, JSON] | Request,
+    message: Incoming,
     peer: Peer | None = None,
     *,
     send: Send = _drop,
@@ -65,9 +67,10 @@ async def handle(
 
     Args:
         app: The server, inside of `running(app)`.
-        message: Its text, or what a JSON reader made of it.
+        message: Its text, what a JSON reader made of it, or what `read_message` did.
         peer: Who sent it.
-        send: Sends a notification on the stream of this request, at once.
+        send: Sends a notification, or a question for a client that shook hands, on the
+            stream of this request, at once.
     """
     begun = begin(app, message, peer)
     return begun if isinstance(begun, Reply) else await begun.finish(send)
@@ -75,14 +78,14 @@ async def handle(
 
 def begin(
     app: Server,
-    message: bytes | str | Mapping[str, JSON] | Request,
+    message: Incoming,
     peer: Peer | None = None,
 ) -> Reply | Begun:
     """Answer one JSON-RPC message, as far as that goes without waiting.
 
     Args:
         app: The server, inside of `running(app)`.
-        message: Its text, or what a JSON reader made of it.
+        message: Its text, what a JSON reader made of it, or what `read_message` did.
         peer: Who sent it.
 
     Returns:
@@ -122,7 +125,7 @@ class Begun:
                 try:
                     outcome = await _obey(self._app, command, send)
                 except Exception as exc:
-                    if isinstance(command, (Notify, Listen)):
+                    if isinstance(command, (Notify, Ask, Listen)):
                         raise  # the transport's own
                     command = exchange.throw(exc)
                 else:
@@ -144,8 +147,10 @@ async def _obey(app: Server, command: Command, send: Send) -> Any:
                 return await _call(job_of_invoke(command, app.provided))
         case Notify(message):
             return await send(message)
+        case Ask(asking):
+            return await _ask(asking, send)
         case Listen(subscription):
-            return await _listen(app, subscription, send)
+            return await listen(app, subscription, send)
 
 
 @contextmanager
@@ -284,33 +289,61 @@ def _is_cancel(exc: BaseException) -> bool:
     return isinstance(exc, trio.Cancelled)
 
 
-# ---- listening ----------------------------------------------------------------------
+# ---- waiting for clients ------------------------------------------------------------
 
 
-async def _listen(app: Server, subscription: Subscription, send: Send) -> None:
-    token = trio.lowlevel.current_trio_token()
-    news = trio.Event()
+class Bell:
+    """Wakes the task that waits for it, from whatever thread it is rung in."""
 
-    def ring() -> None:
-        news.set()
+    def __init__(self) -> None:
+        self._token = trio.lowlevel.current_trio_token()
+        self._rung = trio.Event()
 
-    def wake() -> None:
+    def ring(self) -> None:
+        """Wake who waits, or will wait next."""
         try:
-            token.run_sync_soon(ring, idempotent=True)
+            self._token.run_sync_soon(self._ring, idempotent=True)
         except trio.RunFinishedError:
-            pass  # the loop is gone, and so is whoever listened
+            pass  # the loop is gone, and so is whoever waited
 
-    mailbox = Mailbox(subscription, wake)
+    def _ring(self) -> None:
+        self._rung.set()
+
+    async def wait(self) -> None:
+        """Wait until it was rung since the last time. Look around afterwards."""
+        await self._rung.wait()
+        self._rung = trio.Event()
+
+
+async def _ask(asking: Asking, send: Send) -> None:
+    bell = Bell()
+    asking.listen(bell.ring)
+    for message in asking.messages.values():
+        await send(message)
+    while not asking.is_over:
+        await bell.wait()
+
+
+async def listen(app: Server, subscription: Subscription | News, send: Send) -> None:
+    """Send what a subscription makes of every change, until the server shuts down.
+
+    Args:
+        app: The server.
+        subscription: What to tell of.
+        send: Sends a message.
+    """
+    bell = Bell()
+    mailbox = Mailbox(subscription, bell.ring)
     end = app.changes.listen(mailbox.hear)
     try:
-        await send(subscription.acknowledgement)
+        if subscription.acknowledgement is not None:
+            await send(subscription.acknowledgement)
         while True:
             is_over = mailbox.is_over  # before the last look, so that nothing is missed
             for message in mailbox.take():
                 await send(message)
             if is_over:
                 return
-            await news.wait()
-            news = trio.Event()  # before the next look, so that nothing is missed
+            await bell.wait()
     finally:
         end()

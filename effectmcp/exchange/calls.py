@@ -1,8 +1,9 @@
 """tools/call, prompts/get, resources/read: a handler is run, and may ask.
 
     plain, async    one Invoke, and its value is the result
-    flow            begun, or resumed from the state that came along; performs what it
+    flow, by retry  begun, or resumed from the state that came along; performs what it
                     wants, until it asks (the round ends, with a token) or is done
+    flow, live      begun; asks while it runs, until it is done
 
 All three methods go the same way; they differ in how a value becomes a result.
 """
@@ -11,25 +12,21 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Generator, Mapping
-from typing import Any
+from typing import Any, Final
 
 from attrs import frozen
 
 from .. import effects as fx
 from ..canonical import JSON
 from ..effects import LOG_LEVELS, CallerInfo, Effect
-from ..engine import Asked, Done, Failure, Perform, Raised, Returned, Want
+from ..engine import Asked, Done, Failure, Perform, Question, Raised, Returned, Want
 from ..engine.steps import step_name
 from ..errors import DivergenceError, OutputError, StateError, UsageError
 from ..lowlevel import InputRequired
-from ..protocol.jsonrpc import Request, encode, notification
+from ..protocol.jsonrpc import Id, Request, encode, notification
+from ..protocol.legacy import question_message, read_reply
 from ..protocol.meta import Meta
-from ..protocol.modern import (
-    input_required,
-    missing_capability,
-    read_answers,
-    supporter,
-)
+from ..protocol.modern import read_answers
 from ..schema.written import written
 from ..server import (
     Event,
@@ -42,8 +39,10 @@ from ..server import (
 )
 from ..server.features import Feature, Tool
 from ..state import Call
-from .commands import Command, Invoke, Notify, Peer, PerformAll
+from .commands import Ask, Command, Invoke, Notify, Peer, PerformAll
+from .dialects import Dialect, Legacy
 from .rounds import Round, begin, resume
+from .sessions import Running
 
 __all__ = ["Context", "Interim", "call_feature"]
 
@@ -52,14 +51,27 @@ logger = logging.getLogger("effectmcp.server")
 
 @frozen(eq=False)
 class Context:
-    """What holds for one request."""
+    """What holds for one request.
+
+    Attributes:
+        app: The server.
+        peer: Who asks.
+        request: What for.
+        meta: What is known of the client.
+        dialect: How things are put to it.
+        clock: Seconds since 1970.
+        entropy: Random bytes, as many as asked for.
+        running: The request among those of its session, if it has one.
+    """
 
     app: Server
     peer: Peer
     request: Request
     meta: Meta
+    dialect: Dialect
     clock: Callable[[], float]
     entropy: Callable[[int], bytes]
+    running: Running | None = None
 
 
 @frozen(eq=False)
@@ -89,17 +101,16 @@ def call_feature(
         What it returned, or an `Interim`.
 
     Raises:
-        ProtocolError: The client lacks what the feature requires.
-        Exception: whatever the handler raised.
+        Exception: whatever the handler raised, or that the client lacks what the feature
+            requires.
     """
-    lacking = missing_capability(feature.requires, context.meta.capabilities)
+    lacking = context.dialect.lacking(feature.requires, context.meta)
     if lacking is not None:
         raise lacking
     seconds = context.app.timeout if feature.timeout is None else feature.timeout
-    deadline = None if seconds is None else context.clock() + seconds
     handler = feature.handler
     if handler.kind == "flow":
-        flow = _Flow(context, feature, target, deadline)
+        flow = _Flow(context, feature, target, seconds)
         return _checked((yield from flow.run(arguments, kwargs)), handler.name)
     if context.request.params.get("requestState") is not None:
         raise StateError("target")  # nothing that this function asked
@@ -108,7 +119,7 @@ def call_feature(
         kwargs,
         handler.provided,
         is_async=handler.kind == "async",
-        deadline=deadline,
+        deadline=None if seconds is None else context.clock() + seconds,
     )
     if isinstance(outcome, Failure):
         _explain(outcome.error, handler.name)
@@ -151,33 +162,45 @@ def _checked(value: Any, name: str) -> Any:
     return value
 
 
+#: Seconds that cleanup has in a call that nobody waits for any more.
+_CLEANUP: Final = 30.0
+
+
 class _Flow:
-    """One round of a flow."""
+    """A flow, for one request: a round of it, or all of them where questions go out live."""
 
     def __init__(
-        self, context: Context, feature: Feature, target: str, deadline: float | None
+        self, context: Context, feature: Feature, target: str, seconds: float | None
     ) -> None:
         self._context = context
         self._feature = feature
         self._target = target
-        self._deadline = deadline
+        self._seconds = seconds
+        self._deadline: float | None = None
         self._heard: list[Effect[Any]] = []
         self._progress = _Progress(context.meta)
+        self._is_cancelled = False
 
     def run(
         self, arguments: JSON, kwargs: Mapping[str, Any]
     ) -> Generator[Command, Any, Any]:
-        """The round; see `call_feature`."""
+        """The flow; see `call_feature`."""
+        if self._context.running is not None:
+            self._context.running.is_flow = self._context.dialect.is_live
         round_ = self._open(arguments, kwargs)
         outcome: Any = "dropped"
         asked, size, error = 0, 0, None
         try:
             stop = yield from self._advance(round_)
+            while isinstance(stop, Asked) and self._context.dialect.is_live:
+                asked += len(stop.questions)
+                yield from self._ask(round_, stop)
+                stop = yield from self._advance(round_)
             match stop:
                 case Asked(questions):
                     token = round_.token(now=self._context.clock())
                     outcome, asked, size = "asked", len(questions), len(token)
-                    return Interim(input_required(questions, token))
+                    return Interim(self._context.dialect.interim(questions, token))
                 case Returned(value):
                     outcome = "returned"
                     return value
@@ -212,13 +235,15 @@ class _Flow:
             arguments=arguments,
             principal=context.peer.principal,
         )
-        token = context.request.params.get("requestState")
+        is_live = context.dialect.is_live
+        params = {} if is_live else context.request.params
+        token = params.get("requestState")
         options: dict[str, Any] = {
             "call": call,
             "now": context.clock(),
-            "answers": read_answers(context.request.params),
-            "rules": app.rules if isinstance(feature, Tool) else app.inline_rules,
-            "supports": supporter(context.meta.capabilities),
+            "answers": read_answers(params),
+            "rules": app.rules_for(is_tool=isinstance(feature, Tool), is_live=is_live),
+            "supports": context.dialect.supporter(context.meta),
             "emit": self._heard.append,
             "name": feature.handler.name,
         }
@@ -228,7 +253,8 @@ class _Flow:
                 function,
                 (),
                 kwargs,
-                sealer=app.sealer,
+                # Nothing of a flow that is asked live is ever sealed.
+                sealer=None if is_live else app.sealer,
                 flow_id=context.entropy(16),
                 version=feature.version,
                 trace=context.meta.trace,
@@ -272,6 +298,8 @@ class _Flow:
         self, round_: Round
     ) -> Generator[Command, Any, Asked | Returned | Raised]:
         stop = round_.stop
+        if not self._is_cancelled and self._seconds is not None:
+            self._deadline = self._context.clock() + self._seconds
         while True:
             yield from self._flush()
             if not isinstance(stop, Perform):
@@ -287,11 +315,61 @@ class _Flow:
                 began = self._context.clock()
                 outcomes |= yield PerformAll(tuple(wants), self._deadline)
                 self._tell_steps(wants, outcomes, round_, began)
+            self._cancel(round_)
             stop = round_.performed(outcomes)
         for report in round_.run.salvaged:
             logger.warning("%s: %s", self._target, report)
             self._tell(Salvaged(flow_id=round_.flow_id.hex(), report=report))
         return stop
+
+    def _ask(self, round_: Round, asked: Asked) -> Generator[Command, Any, None]:
+        """Ask live: the questions go out side by side, and the run goes on with what came."""
+        context, dialect = self._context, self._context.dialect
+        session, running = context.peer.session, context.running
+        # Without a session, nothing can be asked, and so nothing was.
+        assert isinstance(dialect, Legacy)
+        assert session is not None
+        assert running is not None
+
+        def message_of(question: Question) -> Callable[[Id], Mapping[str, JSON]]:
+            known_by = f"{round_.flow_id.hex()}-{question.key}"
+            return lambda id_: question_message(
+                question, dialect.revision, id_, known_by
+            )
+
+        asking = session.ask(running, map(message_of, asked.questions))
+        try:
+            yield Ask(asking)
+        finally:
+            session.asked(running)
+        if self._cancel(round_):
+            for id_ in asking.messages.keys() - asking.replies.keys():
+                yield Notify(
+                    notification("notifications/cancelled", {"requestId": id_})
+                )
+            return
+        pairs = zip(asked.questions, asking.messages, strict=True)
+        round_.answered(
+            {
+                question.key: read_reply(question.effect, asking.replies[id_])
+                for question, id_ in pairs
+            }
+        )
+
+    def _cancel(self, round_: Round) -> bool:
+        """End the flow with `Cancelled`, if nobody waits for it any more.
+
+        Where answers come by retry, the client may still come back: then it is only
+        suspended, by whoever closes this generator (REPLAY, L4).
+        """
+        running = self._context.running
+        if running is None or not running.is_cancelled or self._is_cancelled:
+            return False
+        self._is_cancelled = True
+        self._deadline = self._context.clock() + _CLEANUP
+        logger.debug("%s was cancelled", self._target)
+        round_.cancel()
+        return True
 
     def _tell_steps(
         self,
@@ -320,7 +398,7 @@ class _Flow:
         return CallerInfo(
             principal=self._context.peer.principal,
             client=meta.client,
-            era="modern",
+            era=self._context.dialect.era,
             protocol_version=meta.version,
             progress_token=meta.progress_token,
             flow_id=round_.flow_id.hex(),

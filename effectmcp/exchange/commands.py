@@ -7,6 +7,7 @@
             case PerformAll(wants): come_of_it = {want.key: perform(want) for want in wants}
             case Invoke():       come_of_it = Done(command.function(**command.kwargs))
             case Notify():       come_of_it = send(command.message)
+            case Ask():          come_of_it = ...  # send asking.messages; until it is over
             case Listen():       come_of_it = ...  # until the server shuts down
         command = exchange.send(come_of_it)
 
@@ -24,12 +25,15 @@ from attrs import field, frozen
 
 from ..canonical import JSON
 from ..engine import Want
-from ..protocol.jsonrpc import encode
+from ..protocol.jsonrpc import Notification, Request, Response, encode
+from .sessions import Asking, Session
 from .subscriptions import Subscription
 
 __all__ = [
+    "Ask",
     "Command",
     "Exchange",
+    "Incoming",
     "Invoke",
     "Listen",
     "Notify",
@@ -54,11 +58,13 @@ class Peer:
         headers: The HTTP headers by lower-cased name; `None` where there are none, over
             a pipe say, and nothing is then checked against them.
         address: Where the request came from, for logs.
+        session: What was agreed on with this client by a handshake, if there was one.
     """
 
     principal: str | None = None
     headers: Mapping[str, str] | None = None
     address: str | None = None
+    session: Session | None = None
 
 
 @frozen(eq=False)
@@ -102,6 +108,14 @@ class Notify:
 
 
 @frozen(eq=False)
+class Ask:
+    """Send the messages of `asking` on the stream of this request, now, and wait until
+    it is over. The replies come in as messages of their own."""
+
+    asking: Asking
+
+
+@frozen(eq=False)
 class Listen:
     """Send what `subscription` makes of every change, until the server shuts down.
 
@@ -112,7 +126,12 @@ class Listen:
     subscription: Subscription
 
 
-Command: TypeAlias = PerformAll | Invoke | Notify | Listen
+#: What a client sends: its text, what a JSON reader made of it, or what `read_message` did.
+Incoming: TypeAlias = (
+    bytes | str | Mapping[str, JSON] | Request | Notification | Response
+)
+
+Command: TypeAlias = PerformAll | Invoke | Notify | Ask | Listen
 
 
 @frozen(eq=False)
@@ -122,6 +141,7 @@ class Reply:
     Attributes:
         message: The response; `None` for a notification, which has none.
         status: The HTTP status.
+        opened: The session that begins with it. Show it with all that follows.
         body: The response as a line of UTF-8, without its end; `None` if there is none.
 
     Raises:
@@ -130,6 +150,7 @@ class Reply:
 
     message: Mapping[str, JSON] | None
     status: int = 200
+    opened: Session | None = None
     body: bytes | None = field(init=False, repr=False)
 
     @body.default

@@ -1,65 +1,53 @@
-"""The envelope: limits, versions, headers, and where a message goes.
+"""Where a message goes: which era it speaks, and whether its envelope is right.
 
-The checks stand in the order in which the protocol needs them: what a message is, then
-its `_meta`, then whether the headers say the same, then whether there is such a method,
-and only then what it wants. Whatever goes wrong on the way is one `ProtocolError`, and
-this module is the one place that turns it into a response.
+    2026-07-28        by its `_meta`, or by its header; each request stands alone
+    handshakes        by `initialize`, the header of a legacy revision, or a session
+
+The checks of an envelope stand in the order in which the protocol needs them: what a
+message is, then its `_meta`, then whether the headers say the same, then whether there
+is such a method, and only then what it wants. Whatever goes wrong on the way is one
+`ProtocolError`, and this module is the one place that turns it into a response.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Generator, Mapping
-from typing import Any, Final, TypeAlias
+from collections.abc import Callable, Mapping
 
-from ..canonical import JSON
-from ..engine import Failure
-from ..errors import ArgumentsError, ProtocolError
-from ..protocol.headers import (
-    HeaderMismatch,
-    check_method,
-    check_name,
-    check_params,
-    check_version,
-)
+from ..errors import ProtocolError
+from ..protocol.drafts import DRAFT
+from ..protocol.headers import HeaderMismatch, check_method, check_name, check_version
 from ..protocol.jsonrpc import (
     INTERNAL_ERROR,
-    INVALID_PARAMS,
     METHOD_NOT_FOUND,
     Malformed,
     Notification,
     Request,
+    Response,
     error_message,
-    notification,
     read_message,
 )
-from ..protocol.meta import Meta, check_supported, read_meta
+from ..protocol.legacy import REVISIONS
+from ..protocol.meta import PROTOCOL_VERSION, Meta, check_supported, read_meta
 from ..protocol.methods import METHODS, Method
-from ..server import Completion, Resource, Server
-from ..server.handlers import read_texts
-from .calls import Context, Interim, call_feature
-from .commands import Command, Exchange, Invoke, Listen, Notify, Peer, Reply
-from .lists import discover, find_completion, list_page, offers, suggestions
-from .results import (
-    bad_arguments,
-    error_of,
-    prompt_result,
-    reply_of,
-    resource_result,
-    told_failure,
-    tool_failure,
-    tool_result,
-)
-from .subscriptions import open_subscription
+from ..server import Server
+from .answers import ANSWERS, Answering, mismatch
+from .calls import Context
+from .commands import Exchange, Incoming, Peer, Reply
+from .dialects import MODERN
+from .handshakes import answer_legacy, hear_notification, hear_response
+from .lists import offers
 
 __all__ = ["handle"]
 
 logger = logging.getLogger("effectmcp.server")
 
+_NOBODY = Peer()
+
 
 def handle(
     app: Server,
-    message: bytes | str | Mapping[str, JSON] | Request,
+    message: Incoming,
     peer: Peer | None = None,
     *,
     clock: Callable[[], float],
@@ -78,32 +66,69 @@ def handle(
     Returns:
         A generator of commands, which ends with the `Reply`.
     """
-    read = message if isinstance(message, Request) else read_message(message)
-    if isinstance(read, Malformed):
-        return Reply(error_message(read.id, read.error), read.error.status)
-    if isinstance(read, Notification):
-        # `notifications/cancelled` is for the transport, which knows what is running.
-        # Nothing else is sent by clients of this revision, and nothing is answered.
-        return Reply(None, 202)
+    peer = peer or _NOBODY
+    read = (
+        message
+        if isinstance(message, (Request, Notification, Response))
+        else read_message(message)
+    )
+    match read:
+        case Malformed(error, id_):
+            return Reply(error_message(id_, error), error.status)
+        case Notification():
+            return hear_notification(read, peer)
+        case Response():
+            return hear_response(read, peer)
+        case Request():
+            pass
+    is_legacy = app.legacy and _is_legacy(app, read, peer)
+    answering = answer_legacy if is_legacy else _answer_modern
     try:
-        context = Context(
-            app=app,
-            peer=peer or Peer(),
-            request=read,
-            meta=_admit(app, read, peer),
-            clock=clock,
-            entropy=entropy,
-        )
-        return (yield from _ANSWERS[read.method](context))
+        return (yield from answering(app, read, peer, clock, entropy))
     except ProtocolError as exc:
-        return Reply(error_message(read.id, exc), exc.status)
+        # The legacy revisions know the status of a message, and not of what it says.
+        status = 200 if is_legacy else exc.status
+        return Reply(error_message(read.id, exc), status)
     except Exception:
         logger.exception("%s failed", read.method)
         error = ProtocolError(INTERNAL_ERROR, "Internal error")
         return Reply(error_message(read.id, error), 500)
 
 
-def _admit(app: Server, request: Request, peer: Peer | None) -> Meta:
+def _is_legacy(app: Server, request: Request, peer: Peer) -> bool:
+    meta = request.params.get("_meta")
+    if isinstance(meta, dict) and PROTOCOL_VERSION in meta:
+        return False
+    if peer.headers is not None:
+        version = peer.headers.get("mcp-protocol-version")
+        if version is not None:
+            return version in REVISIONS or (app.drafts and version == DRAFT.version)
+        # 2025-03-26 had no header, and whoever sends none is taken to speak it
+        # (Streamable HTTP, Protocol Version Header).
+        return True
+    return peer.session is not None or request.method == "initialize"
+
+
+def _answer_modern(
+    app: Server,
+    request: Request,
+    peer: Peer,
+    clock: Callable[[], float],
+    entropy: Callable[[int], bytes],
+) -> Answering:
+    context = Context(
+        app=app,
+        peer=peer,
+        request=request,
+        meta=_admit(app, request, peer.headers),
+        dialect=MODERN,
+        clock=clock,
+        entropy=entropy,
+    )
+    return (yield from ANSWERS[request.method](context))
+
+
+def _admit(app: Server, request: Request, headers: Mapping[str, str] | None) -> Meta:
     """Check the envelope.
 
     Raises:
@@ -111,7 +136,6 @@ def _admit(app: Server, request: Request, peer: Peer | None) -> Meta:
     """
     method = METHODS.get(request.method)
     meta = read_meta(request.params)
-    headers = None if peer is None else peer.headers
     try:
         if headers is not None:
             check_version(headers, meta.version)
@@ -125,170 +149,9 @@ def _admit(app: Server, request: Request, peer: Peer | None) -> Meta:
             if isinstance(name, str):
                 check_name(headers, name)
     except HeaderMismatch as exc:
-        raise _mismatch(exc) from None
+        raise mismatch(exc) from None
     return meta
 
 
 def _offers(app: Server, method: Method) -> bool:
     return method.capability is None or offers(app, method.capability)
-
-
-def _mismatch(exc: HeaderMismatch) -> ProtocolError:
-    return ProtocolError(exc.CODE, str(exc), status=400)
-
-
-# ---- what each method wants ---------------------------------------------------------
-
-Answering: TypeAlias = Generator[Command, Any, Reply]
-
-
-def _reply(context: Context, fields: Mapping[str, JSON]) -> Reply:
-    return reply_of(context.app, context.request.id, fields)
-
-
-def _discover(context: Context) -> Answering:
-    yield from ()
-    return _reply(context, discover(context.app))
-
-
-def _list(context: Context) -> Answering:
-    yield from ()
-    app, request = context.app, context.request
-    return _reply(context, list_page(app, request.method, request.params))
-
-
-def _call_tool(context: Context) -> Answering:
-    params = context.request.params
-    name = _text(params, "name")
-    tool = context.app.tools.get(name)
-    if tool is None:
-        raise ProtocolError(INVALID_PARAMS, f"Unknown tool: {name}")
-    arguments = _arguments(params)
-    if tool.headers and context.peer.headers is not None:
-        try:
-            check_params(context.peer.headers, tool.headers, arguments)
-        except HeaderMismatch as exc:
-            raise _mismatch(exc) from None
-    try:
-        kwargs = tool.handler.takes.read(arguments)
-    except ArgumentsError as exc:
-        return _reply(context, told_failure(exc))
-    try:
-        value = yield from call_feature(context, tool, name, arguments, kwargs)
-        if isinstance(value, Interim):
-            return _reply(context, value.fields)
-        return _reply(context, tool_result(tool, value))
-    except Exception as exc:
-        return _reply(context, tool_failure(exc, name, context.meta.capabilities))
-
-
-def _get_prompt(context: Context) -> Answering:
-    params = context.request.params
-    name = _text(params, "name")
-    prompt = context.app.prompts.get(name)
-    if prompt is None:
-        raise ProtocolError(INVALID_PARAMS, f"Unknown prompt: {name}")
-    arguments = _arguments(params)
-    if not all(isinstance(one, str) for one in arguments.values()):
-        raise ProtocolError(INVALID_PARAMS, "Invalid params: arguments are texts")
-    try:
-        kwargs = read_texts(prompt.handler, arguments)
-    except ArgumentsError as exc:
-        raise bad_arguments(exc) from None
-    try:
-        value = yield from call_feature(context, prompt, name, arguments, kwargs)
-        if isinstance(value, Interim):
-            return _reply(context, value.fields)
-        return _reply(context, prompt_result(prompt, value))
-    except Exception as exc:
-        raise error_of(exc, name, context.meta.capabilities) from exc
-
-
-def _read_resource(context: Context) -> Answering:
-    uri = _text(context.request.params, "uri")
-    resource, kwargs = _find_resource(context.app, uri)
-    try:
-        value = yield from call_feature(context, resource, uri, None, kwargs)
-        if isinstance(value, Interim):
-            return _reply(context, value.fields)
-        return _reply(context, resource_result(resource, uri, value))
-    except Exception as exc:
-        raise error_of(exc, uri, context.meta.capabilities) from exc
-
-
-def _find_resource(app: Server, uri: str) -> tuple[Resource, Mapping[str, Any]]:
-    resource = app.resources.get(uri)
-    if resource is not None:
-        return resource, {}
-    for template in app.templates.values():
-        texts = template.template.match(uri)
-        if texts is None:
-            continue
-        try:
-            return template, read_texts(template.handler, texts)
-        except ArgumentsError:
-            pass  # of another shape than its function takes, so none of its own
-    raise ProtocolError(INVALID_PARAMS, "Resource not found", {"uri": uri})
-
-
-def _complete(context: Context) -> Answering:
-    found, text, filled = find_completion(context.app, context.request.params)
-    if isinstance(found, Completion):
-        args = (
-            {"text": text, "context": filled} if found.wants_context else {"text": text}
-        )
-        seconds = context.app.timeout
-        outcome = yield Invoke(
-            found.call,
-            args,
-            is_async=found.is_async,
-            deadline=None if seconds is None else context.clock() + seconds,
-        )
-        if isinstance(outcome, Failure):
-            raise outcome.error
-        # What the function suggests need not begin with the text: it may know better.
-        return _reply(context, suggestions(outcome.value, ""))
-    return _reply(context, suggestions(found, text))
-
-
-def _listen(context: Context) -> Answering:
-    subscription = open_subscription(context.request.id, context.request.params)
-    yield Listen(subscription)
-    # The server shuts down. It says so twice: that the stream is torn down
-    # (Cancellation), and that this is a graceful end (Subscriptions, Graceful Closure).
-    params = {"_meta": subscription.meta, "requestId": context.request.id}
-    yield Notify(notification("notifications/cancelled", params))
-    return _reply(context, {"_meta": subscription.meta})
-
-
-_ANSWERS: Final[Mapping[str, Callable[[Context], Answering]]] = {
-    "server/discover": _discover,
-    "tools/list": _list,
-    "tools/call": _call_tool,
-    "prompts/list": _list,
-    "prompts/get": _get_prompt,
-    "resources/list": _list,
-    "resources/templates/list": _list,
-    "resources/read": _read_resource,
-    "completion/complete": _complete,
-    "subscriptions/listen": _listen,
-}
-
-
-def _text(params: Mapping[str, JSON], name: str) -> str:
-    value = params.get(name)
-    if not isinstance(value, str):
-        raise ProtocolError(
-            INVALID_PARAMS, f"Invalid params: {name} is required, and is a text"
-        )
-    return value
-
-
-def _arguments(params: Mapping[str, JSON]) -> dict[str, JSON]:
-    # Absent and null are no arguments, which is what a client without any sends.
-    arguments = params.get("arguments")
-    if arguments is None:
-        return {}
-    if not isinstance(arguments, dict):
-        raise ProtocolError(INVALID_PARAMS, "Invalid params: arguments are an object")
-    return arguments

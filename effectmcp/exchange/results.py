@@ -30,7 +30,6 @@ from ..errors import (
     Refused,
     StateError,
     ToolError,
-    Unsupported,
 )
 from ..protocol.jsonrpc import (
     INTERNAL_ERROR,
@@ -40,11 +39,9 @@ from ..protocol.jsonrpc import (
     error_message,
     result_message,
 )
-from ..protocol.meta import SERVER_INFO
-from ..protocol.modern import missing_capability
 from ..schema.problems import rendered, unreadable
 from ..schema.written import written
-from ..server import Prompt, Resource, Server, Tool
+from ..server import Prompt, Resource, Tool
 from .commands import Overdue, Reply
 
 __all__ = [
@@ -63,7 +60,7 @@ logger = logging.getLogger("effectmcp.server")
 _OPAQUE: Final = "Internal error"
 
 
-def reply_of(app: Server, id_: Id, fields: Mapping[str, JSON]) -> Reply:
+def reply_of(id_: Id, result: Mapping[str, JSON]) -> Reply:
     """The response to a request that succeeded.
 
     It is encoded here and now, while something else can be said: blocks, texts and
@@ -72,10 +69,8 @@ def reply_of(app: Server, id_: Id, fields: Mapping[str, JSON]) -> Reply:
     Raises:
         OutputError: JSON cannot say it.
     """
-    meta = {SERVER_INFO: app.info, **fields.get("_meta", {})}
-    message = result_message(id_, {"resultType": "complete", **fields, "_meta": meta})
     try:
-        return Reply(message)
+        return Reply(result_message(id_, result))
     except (TypeError, ValueError, RecursionError) as exc:
         raise OutputError(
             [f"the result: is nothing that JSON can say: {exc}"]
@@ -180,9 +175,7 @@ def resource_result(resource: Resource, uri: str, value: Any) -> dict[str, JSON]
 # ---- failures -----------------------------------------------------------------------
 
 
-def tool_failure(
-    error: BaseException, of: str, capabilities: Mapping[str, JSON]
-) -> dict[str, JSON]:
+def tool_failure(error: BaseException, of: str) -> dict[str, JSON]:
     """The fields of a result that tells a model what went wrong.
 
     Raises:
@@ -194,8 +187,8 @@ def tool_failure(
         case DivergenceError():
             logger.error("%s: %s", of, error)
             text = error.public
-        case Unsupported() | StateError() | ProtocolError():
-            raise error_of(error, of, capabilities)
+        case StateError() | ProtocolError():
+            raise error_of(error, of)
         case ClientError():
             logger.warning("%s: %s", of, error)
             return told_failure(error)
@@ -221,24 +214,18 @@ def _failure(text: str) -> dict[str, JSON]:
     return {"content": [{"type": "text", "text": text}], "isError": True}
 
 
-def error_of(
-    error: BaseException, of: str, capabilities: Mapping[str, JSON]
-) -> ProtocolError:
+def error_of(error: BaseException, of: str) -> ProtocolError:
     """The JSON-RPC error for what a handler raised.
 
     Args:
         error: What it raised.
         of: What to call the handler in logs.
-        capabilities: The client's.
     """
     match error:
         case ProtocolError() if _is_sendable(error):
             return error
         case StateError():
             return ProtocolError(StateError.CODE, StateError.PUBLIC)
-        case Unsupported(kind):
-            missing = missing_capability([kind], capabilities)
-            return missing or ProtocolError(INTERNAL_ERROR, _text_of(error))
         case ToolError() | Refused() | ClientError():
             return ProtocolError(INTERNAL_ERROR, _text_of(error))
         case DivergenceError():

@@ -67,6 +67,20 @@ class Round:
         self.stop = self.run.performed(outcomes)
         return self.stop
 
+    def answered(self, answers: Mapping[str, Answer]) -> Stop:
+        """Go on with the client's answers, live.
+
+        Raises:
+            DivergenceError: The handler changed, and the flow may not go on.
+        """
+        self.stop = self.run.answered(answers)
+        return self.stop
+
+    def cancel(self) -> Stop:
+        """End the flow with `Cancelled`. What is being performed is waited for."""
+        self.stop = self.run.cancel()
+        return self.stop
+
     def token(self, *, now: float) -> str:
         """End the round, and seal what the next one needs.
 

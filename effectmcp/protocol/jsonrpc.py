@@ -1,7 +1,7 @@
-"""JSON-RPC 2.0, as MCP narrows it: one message, a request or a notification.
+"""JSON-RPC 2.0, as MCP narrows it: one message, and never a batch of them.
 
-Batches are gone since 2025-06-18, an id is a text or an integer and never null, and a
-client sends no responses in this revision (2026-07-28, Overview, Messages).
+An id is a text or an integer and never null. Responses are sent by clients that were
+asked live, which those of 2026-07-28 are not (Overview, Messages).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-from attrs import frozen
+from attrs import field, frozen
 
 from ..canonical import JSON, MAX_DEPTH, MAX_SAFE_INTEGER, chunks_by, dumps, parse
 from ..errors import CanonicalError, ProtocolError
@@ -25,6 +25,7 @@ __all__ = [
     "Malformed",
     "Notification",
     "Request",
+    "Response",
     "encode",
     "error_message",
     "id_of",
@@ -52,11 +53,19 @@ _NO_PARAMS: Final[Mapping[str, JSON]] = {}
 
 @frozen
 class Request:
-    """A request, which gets one response."""
+    """A request, which gets one response.
+
+    Attributes:
+        id: Its id.
+        method: What is asked for.
+        params: With what.
+        envelope: All of it: some drafts put parameters beside the others.
+    """
 
     id: Id
     method: str
     params: Mapping[str, JSON]
+    envelope: Mapping[str, JSON] = field(default=_NO_PARAMS, eq=False, repr=False)
 
 
 @frozen
@@ -65,6 +74,19 @@ class Notification:
 
     method: str
     params: Mapping[str, JSON]
+
+
+@frozen
+class Response:
+    """A response, to a request of ours.
+
+    Attributes:
+        id: The request's.
+        message: All of it.
+    """
+
+    id: Id
+    message: Mapping[str, JSON]
 
 
 @frozen
@@ -82,7 +104,7 @@ class Malformed:
 
 def read_message(
     message: bytes | str | Mapping[str, JSON],
-) -> Request | Notification | Malformed:
+) -> Request | Notification | Response | Malformed:
     """One message of a client.
 
     Args:
@@ -103,7 +125,7 @@ def read_message(
         return Malformed(exc, id_of(value))
 
 
-def _read(value: JSON) -> Request | Notification:
+def _read(value: JSON) -> Request | Notification | Response:
     if isinstance(value, list):
         raise _invalid("batches are not part of MCP; send one message at a time")
     if not isinstance(value, dict):
@@ -113,7 +135,10 @@ def _read(value: JSON) -> Request | Notification:
     method = value.get("method")
     if not isinstance(method, str):
         if "result" in value or "error" in value:
-            raise _invalid("a client sends no responses")
+            id_ = id_of(value)
+            if id_ is None:
+                raise _invalid("a response has the id of what it answers")
+            return Response(id_, value)
         raise _invalid("a message has a method, which is a text")
     params = value.get("params", _NO_PARAMS)
     if not isinstance(params, dict) and params is not _NO_PARAMS:
@@ -123,7 +148,7 @@ def _read(value: JSON) -> Request | Notification:
     id_ = id_of(value)
     if id_ is None:
         raise _invalid("an id is a text or an integer, and of a sane size")
-    return Request(id_, method, params)
+    return Request(id_, method, params, value)
 
 
 def id_of(value: JSON) -> Id | None:

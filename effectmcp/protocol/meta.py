@@ -27,6 +27,7 @@ __all__ = [
     "VERSIONS",
     "Meta",
     "check_supported",
+    "read_call_meta",
     "read_meta",
 ]
 
@@ -85,21 +86,32 @@ def read_meta(params: Mapping[str, JSON]) -> Meta:
             f"params._meta[{CLIENT_CAPABILITIES!r}] is required, and is an object of"
             " objects"
         )
-    token = meta.get("progressToken")
-    if token is not None and type(token) not in (str, int):
-        raise _invalid("params._meta.progressToken is a text or an integer")
+    token, trace = read_call_meta(meta)
     level = meta.get(LOG_LEVEL)
     if level is not None and level not in LOG_LEVELS:
         raise _invalid(f"params._meta[{LOG_LEVEL!r}] is one of {', '.join(LOG_LEVELS)}")
-    trace = meta.get("traceparent")
     return Meta(
         version=version,
         capabilities=capabilities,
         client=_client(meta.get(CLIENT_INFO)),
         log_level=level,
         progress_token=token,
-        trace=trace if isinstance(trace, str) and len(trace) <= 64 else None,
+        trace=trace,
     )
+
+
+def read_call_meta(meta: Mapping[str, JSON]) -> tuple[str | int | None, str | None]:
+    """What a `_meta` of any era says of one call: the progress token and the trace.
+
+    Raises:
+        ProtocolError: The token is none.
+    """
+    token = meta.get("progressToken")
+    if token is not None and type(token) not in (str, int):
+        raise _invalid("params._meta.progressToken is a text or an integer")
+    trace = meta.get("traceparent")
+    fits = isinstance(trace, str) and len(trace) <= 64
+    return token, trace if fits else None
 
 
 def _client(info: JSON) -> str | None:

@@ -2,7 +2,7 @@
 
 A method that is not in it is answered with -32601, and so is one whose capability the
 server does not have; `initialize`, `ping`, `logging/setLevel` and `resources/subscribe`
-are gone in this revision (2026-07-28, Changelog).
+are gone in this revision (2026-07-28, Changelog), and known to `exchange.handshakes`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final, Literal
 
 from attrs import frozen
 
-__all__ = ["METHODS", "Capability", "Method"]
+__all__ = ["LEGACY_METHODS", "METHODS", "Capability", "Method"]
 
 Capability = Literal["tools", "prompts", "resources", "completions"]
 
@@ -41,4 +41,11 @@ METHODS: Final[Mapping[str, Method]] = {
     "resources/read": Method("resources", name_from="uri"),
     "completion/complete": Method("completions"),
     "subscriptions/listen": Method(),
+}
+
+#: Those that the legacy revisions have as well, with what a server must have for them.
+LEGACY_METHODS: Final[Mapping[str, Capability | None]] = {
+    name: method.capability
+    for name, method in METHODS.items()
+    if name not in ("server/discover", "subscriptions/listen")
 }

@@ -23,8 +23,11 @@ from .jsonrpc import INVALID_PARAMS
 __all__ = [
     "MISSING_CAPABILITY",
     "input_required",
+    "lacking_of",
     "missing_capability",
     "read_answers",
+    "reader_of",
+    "request_of",
     "supporter",
 ]
 
@@ -37,16 +40,22 @@ def supporter(capabilities: Mapping[str, JSON]) -> Callable[[Any], bool]:
     """Whether a client with `capabilities` can be asked an effect, or a class of them."""
 
     def supports(what: Any) -> bool:
-        return not _missing(what, capabilities)
+        return not lacking_of(what, capabilities)
 
     return supports
 
 
-def _missing(what: Any, capabilities: Mapping[str, JSON]) -> dict[str, JSON]:
+def lacking_of(what: Any, capabilities: Mapping[str, JSON]) -> dict[str, JSON]:
+    """The capabilities that a client lacks to be asked `what`.
+
+    Args:
+        what: An effect, a class of them, or the name of what it could not be asked.
+        capabilities: The client's.
+    """
     if not isinstance(what, str):
         return _lacking(_needed(what), capabilities)
     class_ = _BY_NAME.get(what)
-    missing = {} if class_ is None else _missing(class_, capabilities)
+    missing = {} if class_ is None else lacking_of(class_, capabilities)
     if class_ is fx.Sample and not missing:
         # It can be asked to sample, and could not be: so it was with tools.
         return _lacking({"sampling": {"tools": {}}}, capabilities)
@@ -101,7 +110,7 @@ def missing_capability(
     """
     missing: dict[str, JSON] = {}
     for one in what:
-        for name, parts in _missing(one, capabilities).items():
+        for name, parts in lacking_of(one, capabilities).items():
             missing[name] = {**missing.get(name, {}), **parts}
     if not missing:
         return None
@@ -124,12 +133,13 @@ def input_required(questions: Iterable[Question], state: str) -> dict[str, JSON]
     """
     return {
         "resultType": "input_required",
-        "inputRequests": {one.key: _request(one) for one in questions},
+        "inputRequests": {one.key: request_of(one) for one in questions},
         "requestState": state,
     }
 
 
-def _request(question: Question) -> dict[str, JSON]:
+def request_of(question: Question) -> dict[str, JSON]:
+    """The request that a question is: its method and parameters."""
     match question.effect:
         case fx.Elicit() as effect:
             params = {
@@ -199,10 +209,12 @@ def read_answers(params: Mapping[str, JSON]) -> dict[str, Answer]:
         raise ProtocolError(
             INVALID_PARAMS, "Invalid params: inputResponses is a map of results"
         )
-    return {key: Unread(_reader(value)) for key, value in responses.items()}
+    return {key: Unread(reader_of(value)) for key, value in responses.items()}
 
 
-def _reader(value: JSON) -> Callable[[InputRequest[Any]], Answer]:
+def reader_of(value: JSON) -> Callable[[InputRequest[Any]], Answer]:
+    """Given the question, the answer that a client's result is."""
+
     def read(effect: InputRequest[Any]) -> Answer:
         if not isinstance(value, dict):
             return Unfit(["the answer must be an object"])

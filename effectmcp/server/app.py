@@ -13,7 +13,7 @@ import attrs
 from ..canonical import JSON, dumps
 from ..content import Annotations, Icon
 from ..effects import InputRequest
-from ..engine import RETRY, Rules
+from ..engine import LIVE, RETRY, Rules
 from ..errors import CanonicalError, SchemaError, UsageError
 from ..state import Keys, Sealer
 from .changes import Change, Changes
@@ -67,6 +67,10 @@ class Server:
         rounds: Interim results that a call may have.
         early_answers: Whether answers may come with the first request of a call.
         shed: Whether `Checkpoint` hands the state to the client.
+        legacy: Whether clients are served that shake hands: revisions 2025-03-26,
+            2025-06-18 and 2025-11-25.
+        drafts: Whether clients are, too, that speak the drafts of this revision,
+            `2026-06-XX`.
         state_ttl: Seconds until a state expires; each round gets a new one.
         state_life: Seconds that a flow may take in all.
 
@@ -94,6 +98,8 @@ class Server:
         rounds: int = 9,
         early_answers: bool = True,
         shed: bool = True,
+        legacy: bool = True,
+        drafts: bool = False,
         state_ttl: int = 3600,
         state_life: int = 24 * 3600,
     ) -> None:
@@ -107,11 +113,17 @@ class Server:
         self.timeout = timeout
         self.ttl = ttl
         self.page_size = page_size
-        self.rules: Rules = attrs.evolve(
+        self.legacy = legacy
+        self.drafts = drafts
+        retry: Rules = attrs.evolve(
             RETRY, rounds=rounds, early_answers=early_answers, shed=shed
         )
-        #: Of prompts and resources, which cannot become tasks.
-        self.inline_rules: Rules = attrs.evolve(self.rules, detach=False)
+        # Prompts and resources cannot become tasks.
+        self._rules = {
+            (is_tool, is_live): attrs.evolve(LIVE if is_live else retry, detach=is_tool)
+            for is_tool in (True, False)
+            for is_live in (True, False)
+        }
         self.info = {
             key: value
             for key, value in {
@@ -164,6 +176,16 @@ class Server:
                 life=self._state_life,
             )
         )
+
+    def rules_for(self, *, is_tool: bool, is_live: bool) -> Rules:
+        """The rules of a flow: whether it is a tool's, and whether it is asked live."""
+        return self._rules[is_tool, is_live]
+
+    def change_rules(self, **changes: Any) -> None:
+        """Change something in the rules of all flows, for tests say."""
+        self._rules = {
+            key: attrs.evolve(one, **changes) for key, one in self._rules.items()
+        }
 
     # ---- tools ----
 

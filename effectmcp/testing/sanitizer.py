@@ -38,7 +38,6 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any, Final
 
-import attrs
 from attrs import frozen
 
 from ..engine import development
@@ -276,8 +275,7 @@ def make_strict(app: Server) -> None:
     For development: watching makes a handler several times slower, and it watches every
     server of this process that is strict.
     """
-    app.rules = attrs.evolve(app.rules, policy="strict", development=True)
-    app.inline_rules = attrs.evolve(app.inline_rules, policy="strict", development=True)
+    app.change_rules(policy="strict", development=True)
     sanitizer = Sanitizer(lambda sight: logger.warning("%s", sight))
     development.observe = sanitizer.watching
 

@@ -2,7 +2,8 @@
 
 All messages share the channel, so what HTTP tells by its streams is told by ids here:
 `notifications/cancelled` names the request that the client gave up on, and nothing is
-sent for it afterwards (2026-07-28, stdio, Cancellation).
+sent for it afterwards (2026-07-28, stdio, Cancellation). A client that shakes hands has
+one session, which lasts as long as the channel or until it shakes hands again.
 
 One task reads, one writes, and each request has one of its own. The reader hears of
 cancellations and of the end however much is running; and a line that is being written is
@@ -16,12 +17,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Final, TypeAlias
 
 import trio
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 from ..canonical import JSON
-from ..drivers.trio import handle
+from ..drivers.trio import begin, handle, listen
 from ..errors import ProtocolError
-from ..exchange.commands import Peer
+from ..exchange.commands import Peer, Reply
+from ..exchange.sessions import Session
 from ..protocol.jsonrpc import (
     INTERNAL_ERROR,
     INVALID_REQUEST,
@@ -29,6 +31,7 @@ from ..protocol.jsonrpc import (
     Malformed,
     Notification,
     Request,
+    Response,
     encode,
     error_message,
     id_of,
@@ -138,6 +141,7 @@ class _Channel:
         self._running: dict[tuple[type, Id], _Running] = {}
         self._ended = trio.Event()
         self._is_stuck = False
+        self._news = trio.CancelScope()
 
     async def take(self, line: bytes | TooLong, nursery: trio.Nursery) -> None:
         """Begin what a line asks for; returns before it is done."""
@@ -152,9 +156,17 @@ class _Channel:
             case Notification("notifications/cancelled", params):
                 self._cancel(params)
             case Notification():
-                pass  # clients of this revision send no others
+                pass  # nothing that has to be known
+            case Response() as response:
+                await self._hear(response)
             case request:
                 await self._begin(_Running(request), nursery)
+
+    async def _hear(self, response: Response) -> None:
+        reply = begin(self.app, response, self.peer)
+        assert isinstance(reply, Reply)  # nothing has to be done for it
+        if reply.message is not None:
+            await self._send(reply.message)
 
     async def _begin(self, running: _Running, nursery: trio.Nursery) -> None:
         if running.key in self._running:
@@ -164,7 +176,7 @@ class _Channel:
         else:
             # Before the task runs: the next line may cancel it.
             self._running[running.key] = running
-            nursery.start_soon(self._answer, running)
+            nursery.start_soon(self._answer, running, nursery)
 
     @property
     def _is_full(self) -> bool:
@@ -180,12 +192,12 @@ class _Channel:
         self._is_stuck = self._is_full
         return not self._is_full
 
-    async def _answer(self, running: _Running) -> None:
+    async def _answer(self, running: _Running, nursery: trio.Nursery) -> None:
         line = None
         try:
             with running.scope:
                 async with self._room:
-                    line = await self._line_for(running.request)
+                    line = await self._line_for(running.request, nursery)
         finally:
             # Whatever cancels it from here on comes too late.
             del self._running[running.key]
@@ -194,27 +206,47 @@ class _Channel:
         if line is not None and not running.scope.cancel_called:
             await self._out.send(line)
 
-    async def _line_for(self, request: Request) -> bytes:
+    async def _line_for(self, request: Request, nursery: trio.Nursery) -> bytes | None:
         try:
             reply = await handle(self.app, request, self.peer, send=self._send)
-            assert reply.body is not None  # a request has a response
-            return reply.body + b"\n"
+            if reply.opened is not None:
+                self._open(reply.opened, nursery)
+            # A request has a response, unless it was cancelled meanwhile.
+            return None if reply.body is None else reply.body + b"\n"
         except Exception:
             # A bug of ours; but whoever else is served here has no part in it.
             logger.exception("%s failed", request.method)
             error = ProtocolError(INTERNAL_ERROR, "Internal error")
             return encode(error_message(request.id, error)) + b"\n"
 
+    def _open(self, session: Session, nursery: trio.Nursery) -> None:
+        self._close()
+        self.peer = evolve(self.peer, session=session)
+        self._news = trio.CancelScope()
+        nursery.start_soon(self._tell, session, self._news)
+
+    async def _tell(self, session: Session, scope: trio.CancelScope) -> None:
+        with scope:
+            await listen(self.app, session.news, self._send)
+
+    def _close(self) -> None:
+        self._news.cancel()
+        if self.peer.session is not None:
+            self.peer.session.close()
+
     def _cancel(self, params: Mapping[str, JSON]) -> None:
         id_ = id_of({"id": params.get("requestId")})
         running = None if id_ is None else self._running.get((type(id_), id_))
-        if running is None:
+        if id_ is None or running is None:
             return  # unknown or over: both are to be ignored
         logger.info("request %r was cancelled: %r", id_, params.get("reason"))
-        running.scope.cancel()
+        session = self.peer.session
+        if session is None or not session.cancel(id_):
+            running.scope.cancel()
 
     def end_subscriptions(self, *, is_alone: bool) -> None:
         """End what would never end by itself."""
+        self._close()
         if is_alone:
             self.app.changes.publish(Change("end"))
             return

@@ -7,7 +7,6 @@ import json
 import time
 from typing import Annotated, Any, Literal
 
-import attrs
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -37,7 +36,6 @@ from effectmcp.server import Server
 
 from ..engine.programs import Program, Stmt, answer_of, handler_of, programs
 from ..wire import (
-    EVERYTHING,
     KEYS,
     PREFIX,
     Wire,
@@ -425,7 +423,7 @@ def test_flow_that_is_served_ends_as_one_that_is_played(program: Program) -> Non
     handler = handler_of(program)
     app = Server("shop", keys=KEYS)
     # Caps are for clients that give up, which this one does not.
-    app.rules = attrs.evolve(app.rules, rounds=None, state_rounds=None)
+    app.change_rules(rounds=None, state_rounds=None)
     app.tool(name="tool")(handler)
     found = served(app)
 
@@ -435,7 +433,7 @@ def test_flow_that_is_served_ends_as_one_that_is_played(program: Program) -> Non
     try:
         played = sync.run_flow(handler, answer=answer, rules=SCRIPT)
     except Exception as exc:
-        expected = tool_failure(exc, "tool", EVERYTHING)
+        expected = tool_failure(exc, "tool")
         assert found["isError"] is True
         assert text_of(found) == text_of(expected)
     else:

@@ -18,7 +18,6 @@ from effectmcp import (
     StateError,
     ToolError,
     TooManyRounds,
-    Unsupported,
 )
 from effectmcp.content import (
     Annotations,
@@ -30,6 +29,7 @@ from effectmcp.content import (
     ToolResult,
 )
 from effectmcp.exchange.commands import Overdue
+from effectmcp.exchange.dialects import MODERN
 from effectmcp.exchange.results import (
     bad_arguments,
     error_of,
@@ -156,7 +156,7 @@ def test_result_that_was_promised() -> None:
 )
 def test_result_that_cannot_be_sent(tool: Tool, value: Any, words: str) -> None:
     with pytest.raises(OutputError, match=words):
-        reply_of(APP, 1, tool_result(tool, value))
+        reply_of(1, tool_result(tool, value))
 
 
 def test_result_that_holds_itself() -> None:
@@ -199,7 +199,7 @@ def test_result_of_a_prompt() -> None:
     assert "description" not in prompt_result(make_prompt(plain), "hi")
     for value in (5, "\ud800"):
         with pytest.raises(OutputError):
-            reply_of(APP, 1, prompt_result(prompt, value))
+            reply_of(1, prompt_result(prompt, value))
 
 
 @pytest.mark.parametrize(
@@ -238,7 +238,7 @@ def test_result_of_a_resource_without_a_type() -> None:
 def test_result_of_a_resource_that_cannot_be_sent(value: Any) -> None:
     resource = make_resource(plain, "shop://x")
     with pytest.raises(OutputError):
-        reply_of(APP, 1, resource_result(resource, "shop://x", value))
+        reply_of(1, resource_result(resource, "shop://x", value))
 
 
 # ---- responses ----
@@ -248,7 +248,7 @@ def test_response_to_a_request_that_succeeded() -> None:
     """It says who answers, unless an author says something else there."""
     info = {"name": "shop", "version": "2"}
     key = "io.modelcontextprotocol/serverInfo"
-    reply = reply_of(APP, "a", {"content": [], "_meta": {"x/y": 1}})
+    reply = reply_of("a", MODERN.result(APP, {"content": [], "_meta": {"x/y": 1}}))
     assert reply.status == 200
     assert reply.message == {
         "jsonrpc": "2.0",
@@ -260,7 +260,7 @@ def test_response_to_a_request_that_succeeded() -> None:
         },
     }
     assert reply.body == encode(reply.message)
-    interim = reply_of(APP, 1, {"resultType": "input_required"}).message
+    interim = reply_of(1, MODERN.result(APP, {"resultType": "input_required"})).message
     assert interim == {
         "jsonrpc": "2.0",
         "id": 1,
@@ -321,8 +321,6 @@ FAILURES: list[tuple[Exception, str | int, int, str]] = [
         -32603,
         "Internal error",
     ),
-    (Unsupported("Sample"), -32021, -32021, "Missing required client capability"),
-    (Unsupported("Telepathy"), -32603, -32603, "does not support Telepathy"),
     (StateError("forged"), -32602, -32602, "Invalid or expired requestState"),
     (ProtocolError(-1, "mine", {"a": 1}), -1, -1, "mine"),
     (ProtocolError(-1, "mine", {1}), -32603, -32603, "Internal error"),
@@ -339,13 +337,13 @@ def test_failure(
 ) -> None:
     if isinstance(text_or_code, int):
         with pytest.raises(ProtocolError) as caught:
-            tool_failure(raised, "order", {})
+            tool_failure(raised, "order")
         assert caught.value.code == text_or_code
     else:
-        result = tool_failure(raised, "order", {})
+        result = tool_failure(raised, "order")
         assert result == {"content": [text(text_or_code)], "isError": True}
         encode(result)
-    refusal = error_of(raised, "order", {})
+    refusal = error_of(raised, "order")
     assert refusal.code == code
     assert message in refusal.message
     encode({"message": refusal.message, "data": refusal.data})
@@ -373,7 +371,7 @@ def test_failure_is_for_the_log(
     raised: Exception, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.ERROR):
-        told = str(tool_failure(raised, "order", {}))
-        told += str(error_of(raised, "order", {}))
+        told = str(tool_failure(raised, "order"))
+        told += str(error_of(raised, "order"))
     assert str(raised) in caplog.text
     assert str(raised) not in told

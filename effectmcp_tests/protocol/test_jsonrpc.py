@@ -15,6 +15,7 @@ from effectmcp.protocol.jsonrpc import (
     Malformed,
     Notification,
     Request,
+    Response,
     encode,
     error_message,
     id_of,
@@ -52,6 +53,12 @@ def test_read_a_request(message: Any) -> None:
 def test_read_a_notification() -> None:
     message = {"jsonrpc": "2.0", "method": "m"}
     assert read_message(message) == Notification("m", {})
+
+
+@pytest.mark.parametrize("said", [{"result": {}}, {"error": {"code": -1}}])
+def test_response(said: Any) -> None:
+    message = {"jsonrpc": "2.0", "id": "a", **said}
+    assert read_message(message) == Response("a", message)
 
 
 @pytest.mark.parametrize("id_", ["", "x" * 256, 0, -1, 2**53 - 1, -(2**53) + 1])
@@ -97,8 +104,8 @@ def test_read_what_is_no_json(text: bytes) -> None:
         ({**CALL, "jsonrpc": 2.0}, '"jsonrpc": "2.0"'),
         ({**CALL, "method": 5}, "has a method"),
         ({"jsonrpc": "2.0", "id": 1}, "has a method"),
-        ({"jsonrpc": "2.0", "id": 1, "result": {}}, "sends no responses"),
-        ({"jsonrpc": "2.0", "id": 1, "error": {}}, "sends no responses"),
+        ({"jsonrpc": "2.0", "result": {}}, "the id of what it answers"),
+        ({"jsonrpc": "2.0", "id": None, "error": {}}, "the id of what it answers"),
         ({**CALL, "params": [1]}, "params are an object"),
         ({**CALL, "params": None}, "params are an object"),
         ({**CALL, "params": {"a": {1}}}, "at /params/a: a set"),
@@ -176,6 +183,8 @@ def _message_or_error(message: Any) -> None:
             encode(result_message(id_, {}))
         case Notification():
             pass
+        case Response(id_):
+            assert id_of({"id": id_}) == id_
 
 
 # ---- writing ----

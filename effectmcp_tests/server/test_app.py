@@ -47,8 +47,13 @@ def test_server_says_who_it_is() -> None:
 
 
 def test_server_makes_rules_of_its_options() -> None:
-    rules = Server("shop", rounds=3, early_answers=False, shed=False).rules
+    app = Server("shop", rounds=3, early_answers=False, shed=False)
+    rules = app.rules_for(is_tool=True, is_live=False)
     assert (rules.rounds, rules.early_answers, rules.shed) == (3, False, False)
+    assert rules.detach
+    assert not app.rules_for(is_tool=False, is_live=False).detach
+    live = app.rules_for(is_tool=True, is_live=True)
+    assert (live.rounds, live.shed, live.detach) == (None, False, True)
 
 
 def test_server_with_pages_of_nothing() -> None:

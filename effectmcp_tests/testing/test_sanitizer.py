@@ -8,6 +8,7 @@ import fileinput
 import glob
 import hashlib
 import io
+import itertools
 import json
 import logging
 import os
@@ -636,7 +637,8 @@ def test_a_strict_server_tells_what_it_sees(
     monkeypatch.setattr(development, "observe", development.observe)
     app = Server("strict", version="1.0")
     make_strict(app)
-    for rules in (app.rules, app.inline_rules):
+    for is_tool, is_live in itertools.product((True, False), repeat=2):
+        rules = app.rules_for(is_tool=is_tool, is_live=is_live)
         assert (rules.policy, rules.development) == ("strict", True)
     with development.observe():
         time.time()

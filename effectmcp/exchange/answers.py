@@ -1,0 +1,197 @@
+"""What each method wants, in every era: `Context` knows how things are put in one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping
+from typing import Any, Final, TypeAlias
+
+from ..canonical import JSON
+from ..engine import Failure
+from ..errors import ArgumentsError, ProtocolError, Unsupported
+from ..protocol.headers import HeaderMismatch, check_params
+from ..protocol.jsonrpc import INVALID_PARAMS, notification
+from ..server import Completion, Resource, Server
+from ..server.handlers import read_texts
+from .calls import Context, Interim, call_feature
+from .commands import Command, Invoke, Listen, Notify, Reply
+from .lists import discover, find_completion, list_page, suggestions
+from .results import (
+    bad_arguments,
+    error_of,
+    prompt_result,
+    reply_of,
+    resource_result,
+    told_failure,
+    tool_failure,
+    tool_result,
+)
+from .subscriptions import open_subscription
+
+__all__ = ["ANSWERS", "Answering", "mismatch"]
+
+Answering: TypeAlias = Generator[Command, Any, Reply]
+
+
+def mismatch(exc: HeaderMismatch) -> ProtocolError:
+    """The refusal of a request whose headers say something else than its body."""
+    return ProtocolError(exc.CODE, str(exc), status=400)
+
+
+def _reply(context: Context, fields: Mapping[str, JSON]) -> Reply:
+    return reply_of(context.request.id, context.dialect.result(context.app, fields))
+
+
+def _told(context: Context, error: Exception) -> Exception:
+    """What an error is in this era."""
+    if isinstance(error, Unsupported):
+        return context.dialect.unsupported(error, context.meta)
+    return error
+
+
+def _discover(context: Context) -> Answering:
+    yield from ()
+    return _reply(context, discover(context.app))
+
+
+def _list(context: Context) -> Answering:
+    yield from ()
+    app, request = context.app, context.request
+    return _reply(context, list_page(app, request.method, request.params))
+
+
+def _call_tool(context: Context) -> Answering:
+    params = context.request.params
+    name = _text(params, "name")
+    tool = context.app.tools.get(name)
+    if tool is None:
+        raise ProtocolError(INVALID_PARAMS, f"Unknown tool: {name}")
+    arguments = _arguments(params)
+    if tool.headers and context.peer.headers is not None:
+        try:
+            check_params(context.peer.headers, tool.headers, arguments)
+        except HeaderMismatch as exc:
+            raise mismatch(exc) from None
+    try:
+        kwargs = tool.handler.takes.read(arguments)
+    except ArgumentsError as exc:
+        return _reply(context, told_failure(exc))
+    try:
+        value = yield from call_feature(context, tool, name, arguments, kwargs)
+        if isinstance(value, Interim):
+            return _reply(context, value.fields)
+        return _reply(context, tool_result(tool, value))
+    except Exception as exc:
+        return _reply(context, tool_failure(_told(context, exc), name))
+
+
+def _get_prompt(context: Context) -> Answering:
+    params = context.request.params
+    name = _text(params, "name")
+    prompt = context.app.prompts.get(name)
+    if prompt is None:
+        raise ProtocolError(INVALID_PARAMS, f"Unknown prompt: {name}")
+    arguments = _arguments(params)
+    if not all(isinstance(one, str) for one in arguments.values()):
+        raise ProtocolError(INVALID_PARAMS, "Invalid params: arguments are texts")
+    try:
+        kwargs = read_texts(prompt.handler, arguments)
+    except ArgumentsError as exc:
+        raise bad_arguments(exc) from None
+    try:
+        value = yield from call_feature(context, prompt, name, arguments, kwargs)
+        if isinstance(value, Interim):
+            return _reply(context, value.fields)
+        return _reply(context, prompt_result(prompt, value))
+    except Exception as exc:
+        raise error_of(_told(context, exc), name) from exc
+
+
+def _read_resource(context: Context) -> Answering:
+    uri = _text(context.request.params, "uri")
+    resource, kwargs = _find_resource(context.app, uri)
+    try:
+        value = yield from call_feature(context, resource, uri, None, kwargs)
+        if isinstance(value, Interim):
+            return _reply(context, value.fields)
+        return _reply(context, resource_result(resource, uri, value))
+    except Exception as exc:
+        raise error_of(_told(context, exc), uri) from exc
+
+
+def _find_resource(app: Server, uri: str) -> tuple[Resource, Mapping[str, Any]]:
+    resource = app.resources.get(uri)
+    if resource is not None:
+        return resource, {}
+    for template in app.templates.values():
+        texts = template.template.match(uri)
+        if texts is None:
+            continue
+        try:
+            return template, read_texts(template.handler, texts)
+        except ArgumentsError:
+            pass  # of another shape than its function takes, so none of its own
+    raise ProtocolError(INVALID_PARAMS, "Resource not found", {"uri": uri})
+
+
+def _complete(context: Context) -> Answering:
+    found, text, filled = find_completion(context.app, context.request.params)
+    if isinstance(found, Completion):
+        args = (
+            {"text": text, "context": filled} if found.wants_context else {"text": text}
+        )
+        seconds = context.app.timeout
+        outcome = yield Invoke(
+            found.call,
+            args,
+            is_async=found.is_async,
+            deadline=None if seconds is None else context.clock() + seconds,
+        )
+        if isinstance(outcome, Failure):
+            raise outcome.error
+        # What the function suggests need not begin with the text: it may know better.
+        return _reply(context, suggestions(outcome.value, ""))
+    return _reply(context, suggestions(found, text))
+
+
+def _listen(context: Context) -> Answering:
+    subscription = open_subscription(context.request.id, context.request.params)
+    yield Listen(subscription)
+    # The server shuts down. It says so twice: that the stream is torn down
+    # (Cancellation), and that this is a graceful end (Subscriptions, Graceful Closure).
+    params = {"_meta": subscription.meta, "requestId": context.request.id}
+    yield Notify(notification("notifications/cancelled", params))
+    return _reply(context, {"_meta": subscription.meta})
+
+
+#: By method.
+ANSWERS: Final[Mapping[str, Callable[[Context], Answering]]] = {
+    "server/discover": _discover,
+    "tools/list": _list,
+    "tools/call": _call_tool,
+    "prompts/list": _list,
+    "prompts/get": _get_prompt,
+    "resources/list": _list,
+    "resources/templates/list": _list,
+    "resources/read": _read_resource,
+    "completion/complete": _complete,
+    "subscriptions/listen": _listen,
+}
+
+
+def _text(params: Mapping[str, JSON], name: str) -> str:
+    value = params.get(name)
+    if not isinstance(value, str):
+        raise ProtocolError(
+            INVALID_PARAMS, f"Invalid params: {name} is required, and is a text"
+        )
+    return value
+
+
+def _arguments(params: Mapping[str, JSON]) -> dict[str, JSON]:
+    # Absent and null are no arguments, which is what a client without any sends.
+    arguments = params.get("arguments")
+    if arguments is None:
+        return {}
+    if not isinstance(arguments, dict):
+        raise ProtocolError(INVALID_PARAMS, "Invalid params: arguments are an object")
+    return arguments

@@ -1,0 +1,147 @@
+"""What differs between the eras once a message has found its way, and nothing else.
+
+           asks          a client that cannot be asked    results
+Modern     by retry      -32021                           say their type and server
+Legacy     live          is told in words                 as its revision has them
+Draft      by retry      is told in words                 `result_type`, if interim
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Literal, Protocol
+
+from ..canonical import JSON
+from ..engine import Question
+from ..errors import ProtocolError, ToolError, Unsupported
+from ..protocol import legacy
+from ..protocol.drafts import incomplete
+from ..protocol.jsonrpc import INTERNAL_ERROR
+from ..protocol.legacy import Revision
+from ..protocol.meta import SERVER_INFO, Meta
+from ..protocol.modern import input_required, missing_capability, supporter
+from ..server import Server
+
+__all__ = ["MODERN", "Dialect", "Draft", "Legacy", "Modern"]
+
+
+class Dialect(Protocol):
+    """How things are put in one era."""
+
+    @property
+    def era(self) -> Literal["modern", "legacy"]:
+        """As `Caller()` has it."""
+
+    @property
+    def is_live(self) -> bool:
+        """Whether questions go out while the request runs."""
+
+    def supporter(self, meta: Meta) -> Callable[[Any], bool]:
+        """Whether the client can be asked an effect, or a class of them."""
+
+    def lacking(self, what: Iterable[Any], meta: Meta) -> Exception | None:
+        """What to say of a client that cannot be asked all of `what`."""
+
+    def unsupported(self, error: Unsupported, meta: Meta) -> Exception:
+        """What a handler's having asked too much comes to."""
+
+    def interim(self, questions: Iterable[Question], state: str) -> dict[str, JSON]:
+        """The fields of a result that asks."""
+
+    def result(self, app: Server, fields: Mapping[str, JSON]) -> dict[str, JSON]:
+        """A whole result."""
+
+
+class Modern:
+    """2026-07-28."""
+
+    era: Literal["modern", "legacy"] = "modern"
+    is_live = False
+
+    def supporter(self, meta: Meta) -> Callable[[Any], bool]:
+        return supporter(meta.capabilities)
+
+    def lacking(self, what: Iterable[Any], meta: Meta) -> Exception | None:
+        return missing_capability(what, meta.capabilities)
+
+    def unsupported(self, error: Unsupported, meta: Meta) -> Exception:
+        missing = missing_capability([error.kind], meta.capabilities)
+        return missing or ProtocolError(INTERNAL_ERROR, str(error))
+
+    def interim(self, questions: Iterable[Question], state: str) -> dict[str, JSON]:
+        return input_required(questions, state)
+
+    def result(self, app: Server, fields: Mapping[str, JSON]) -> dict[str, JSON]:
+        meta = {SERVER_INFO: app.info, **fields.get("_meta", {})}
+        return {"resultType": "complete", **fields, "_meta": meta}
+
+
+MODERN = Modern()
+
+
+class Legacy:
+    """A revision that shakes hands, with one client.
+
+    Args:
+        revision: The revision.
+        can_ask: Whether there is a session over which to ask.
+    """
+
+    era: Literal["modern", "legacy"] = "legacy"
+    is_live = True
+
+    def __init__(self, revision: Revision, *, can_ask: bool) -> None:
+        self.revision = revision
+        self._can_ask = can_ask
+        #: Why something was not asked last, by what it was.
+        self._reasons: dict[str, str] = {}
+
+    def supporter(self, meta: Meta) -> Callable[[Any], bool]:
+        def supports(what: Any) -> bool:
+            reason = self._missing(what, meta)
+            if reason is not None:
+                self._reasons[type(what).__name__] = reason
+            return reason is None
+
+        return supports
+
+    def lacking(self, what: Iterable[Any], meta: Meta) -> Exception | None:
+        for one in what:
+            reason = self._missing(one, meta)
+            if reason is not None:
+                return _told(one.__name__, reason)
+        return None
+
+    def unsupported(self, error: Unsupported, meta: Meta) -> Exception:
+        reason = self._reasons.get(error.kind) or self._missing(error.kind, meta)
+        return _told(error.kind, reason or "it cannot show this")
+
+    def interim(self, questions: Iterable[Question], state: str) -> dict[str, JSON]:
+        raise NotImplementedError  # it asks live
+
+    def result(self, app: Server, fields: Mapping[str, JSON]) -> dict[str, JSON]:
+        return legacy.fitted(fields, self.revision)
+
+    def _missing(self, what: Any, meta: Meta) -> str | None:
+        if not self._can_ask:
+            return "it has no session, which questions would need"
+        return legacy.missing(what, meta.capabilities, self.revision)
+
+
+class Draft(Legacy):
+    """The drafts: a handshake, and questions by retry."""
+
+    is_live = False
+
+    def interim(self, questions: Iterable[Question], state: str) -> dict[str, JSON]:
+        return incomplete(questions, state)
+
+
+def _told(kind: str, reason: str) -> ToolError:
+    asks = {
+        "Sample": "a model of the client's",
+        "ListRoots": "the client for the user's folders",
+    }.get(kind, "the user")
+    return ToolError(
+        f"This needs to ask {asks}, and the connected client cannot be asked: {reason}."
+    )

@@ -1,0 +1,209 @@
+"""The legacy era: `initialize`, what exists only in a session, and the rest as ever.
+
+initialize              opens a session: `Reply.opened`, for whoever carries it
+what all eras have      answered as ever, in the words of the session's revision
+replies of the client   wake the request that asked
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from ..canonical import JSON
+from ..effects import LOG_LEVELS
+from ..errors import ProtocolError
+from ..protocol.drafts import DRAFT, retry_params
+from ..protocol.jsonrpc import (
+    INVALID_PARAMS,
+    INVALID_REQUEST,
+    METHOD_NOT_FOUND,
+    Notification,
+    Request,
+    Response,
+    error_message,
+    id_of,
+    result_message,
+)
+from ..protocol.legacy import REVISIONS, Hello, Revision, negotiate, read_hello
+from ..protocol.meta import CLIENT_CAPABILITIES, Meta, read_call_meta
+from ..protocol.methods import LEGACY_METHODS
+from ..server import Server
+from .answers import ANSWERS, Answering
+from .calls import Context
+from .commands import Peer, Reply
+from .dialects import Draft, Legacy
+from .lists import capabilities_of, offers
+from .sessions import Session
+
+__all__ = ["answer_legacy", "hear_notification", "hear_response"]
+
+#: Of a client that sends no header and shook no hands.
+_OLDEST: Final = REVISIONS["2025-03-26"]
+
+
+def answer_legacy(
+    app: Server,
+    request: Request,
+    peer: Peer,
+    clock: Callable[[], float],
+    entropy: Callable[[int], bytes],
+) -> Answering:
+    """Answer a request of a legacy revision.
+
+    Raises:
+        ProtocolError: It cannot be answered.
+    """
+    own = _OWN.get(request.method)
+    if own is not None:
+        return own(app, request, peer)
+    capability = LEGACY_METHODS.get(request.method)
+    if request.method not in LEGACY_METHODS or (
+        capability is not None and not offers(app, capability)
+    ):
+        raise ProtocolError(METHOD_NOT_FOUND, "Method not found")
+    session = peer.session
+    revision = _revision(app, peer)
+    dialect: Legacy
+    if revision is DRAFT:
+        dialect = Draft(revision, can_ask=session is not None)
+        request = Request(request.id, request.method, retry_params(request))
+    else:
+        dialect = Legacy(revision, can_ask=session is not None)
+    running = None if session is None else session.begin(request.id)
+    try:
+        context = Context(
+            app=app,
+            peer=peer,
+            request=request,
+            meta=_meta(request, session, revision),
+            dialect=dialect,
+            clock=clock,
+            entropy=entropy,
+            running=running,
+        )
+        reply = yield from ANSWERS[request.method](context)
+    finally:
+        if session is not None and running is not None:
+            session.ended(running)
+    if running is not None and running.is_cancelled:
+        return Reply(None, 202)  # nobody wants to hear of it any more
+    return reply
+
+
+def _revision(app: Server, peer: Peer) -> Revision:
+    if peer.session is not None:
+        return peer.session.revision
+    version = (peer.headers or {}).get("mcp-protocol-version")
+    if app.drafts and version == DRAFT.version:
+        return DRAFT
+    return REVISIONS.get(version or "", _OLDEST)
+
+
+_STRANGER: Final = Hello("", {}, None)
+
+
+def _meta(request: Request, session: Session | None, revision: Revision) -> Meta:
+    hello = _STRANGER if session is None else session.hello
+    meta = request.params.get("_meta")
+    meta = meta if isinstance(meta, dict) else {}
+    declared = meta.get(CLIENT_CAPABILITIES)
+    token, trace = read_call_meta(meta)
+    return Meta(
+        version=revision.version,
+        # A client between the eras may say more of itself with each request.
+        capabilities=declared if isinstance(declared, dict) else hello.capabilities,
+        client=hello.client,
+        log_level=None if session is None else session.log_level,
+        progress_token=token,
+        trace=trace,
+    )
+
+
+# ---- what only this era has ---------------------------------------------------------
+
+
+def _initialize(app: Server, request: Request, peer: Peer) -> Reply:
+    hello = read_hello(request.params)
+    is_draft = app.drafts and hello.version == DRAFT.version
+    revision = DRAFT if is_draft else REVISIONS[negotiate(hello.version)]
+    session = Session(revision, hello, peer.principal)
+    info = {
+        key: value
+        for key, value in app.info.items()
+        if key in ("name", "version")
+        or (key == "title" and revision.titles)
+        or (key in ("icons", "websiteUrl", "description") and revision.icons)
+    }
+    result: dict[str, JSON] = {
+        "protocolVersion": revision.version,
+        "capabilities": capabilities_of(app),
+        "serverInfo": info,
+    }
+    if app.instructions is not None:
+        result["instructions"] = app.instructions
+    return Reply(result_message(request.id, result), opened=session)
+
+
+def _ping(app: Server, request: Request, peer: Peer) -> Reply:
+    return Reply(result_message(request.id, {}))
+
+
+def _set_level(app: Server, request: Request, peer: Peer) -> Reply:
+    level = request.params.get("level")
+    if level not in LOG_LEVELS:
+        words = f"Invalid params: level is one of {', '.join(LOG_LEVELS)}"
+        raise ProtocolError(INVALID_PARAMS, words)
+    if peer.session is not None:
+        peer.session.log_level = level
+    return Reply(result_message(request.id, {}))
+
+
+def _subscribe(app: Server, request: Request, peer: Peer) -> Reply:
+    uri = request.params.get("uri")
+    if not isinstance(uri, str):
+        raise ProtocolError(INVALID_PARAMS, "Invalid params: uri is required")
+    if not offers(app, "resources"):
+        raise ProtocolError(METHOD_NOT_FOUND, "Method not found")
+    session = peer.session
+    if session is None:
+        words = "Invalid request: without a session there is nowhere to tell of changes"
+        raise ProtocolError(INVALID_REQUEST, words)
+    if request.method == "resources/subscribe":
+        session.news.subscribe(uri)
+    else:
+        session.news.unsubscribe(uri)
+    return Reply(result_message(request.id, {}))
+
+
+_OWN: Final[Mapping[str, Callable[[Server, Request, Peer], Reply]]] = {
+    "initialize": _initialize,
+    "ping": _ping,
+    "logging/setLevel": _set_level,
+    "resources/subscribe": _subscribe,
+    "resources/unsubscribe": _subscribe,
+}
+
+
+# ---- what is answered with nothing --------------------------------------------------
+
+
+def hear_notification(told: Notification, peer: Peer) -> Reply:
+    """A client tells something. Whoever carries its messages hears of it, too: a pipe
+    cancels what is running, and stateless clients send nothing that has to be known."""
+    if told.method == "notifications/cancelled" and peer.session is not None:
+        id_ = id_of({"id": told.params.get("requestId")})
+        if id_ is not None:
+            peer.session.cancel(id_)
+    return Reply(None, 202)
+
+
+def hear_response(came: Response, peer: Peer) -> Reply:
+    """A client answers a question."""
+    if peer.session is None:
+        words = "Invalid request: a client without a session is asked nothing"
+        error = ProtocolError(INVALID_REQUEST, words)
+        return Reply(error_message(None, error), 400)
+    # Late, or twice: the question may just have been given up.
+    peer.session.reply(came)
+    return Reply(None, 202)

@@ -1,0 +1,310 @@
+"""Revisions 2025-03-26 to 2025-11-25: a handshake, a session, questions asked live.
+
+What a client is and can do is said once, by `initialize`; from then on the server may
+send it requests of its own. The revisions differ in what can be asked and in what a
+result may hold, and all of that is one table here: `REVISIONS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from attrs import frozen
+
+from .. import effects as fx
+from ..canonical import JSON
+from ..effects import InputRequest, Outcome
+from ..engine import Answer, Question
+from ..errors import ClientFailed, Declined, ProtocolError
+from .jsonrpc import INVALID_PARAMS, Id
+from .modern import lacking_of, reader_of, request_of
+
+__all__ = [
+    "DECLINED",
+    "REVISIONS",
+    "Hello",
+    "Revision",
+    "fitted",
+    "missing",
+    "negotiate",
+    "question_message",
+    "read_hello",
+    "read_reply",
+    "supporter",
+]
+
+#: What a user's refusal is, where it comes as an error.
+DECLINED: Final = -1
+
+
+@frozen(kw_only=True)
+class Revision:
+    """What one revision has.
+
+    Attributes:
+        version: Its name.
+        elicits: Whether a user can be asked at all.
+        links: Whether a user can be sent to a page; modes came with that.
+        multiple: Whether a form may have fields of several choices, and defaults.
+        tools: Whether a model that is asked may use tools.
+        icons: Whether features have icons.
+        titles: Whether they have titles and `_meta`, results structured content, and
+            content links to resources.
+        primes: Whether a stream begins with an event to go on from, and may be left.
+    """
+
+    version: str
+    elicits: bool = True
+    links: bool = True
+    multiple: bool = True
+    tools: bool = True
+    icons: bool = True
+    titles: bool = True
+    primes: bool = True
+
+
+#: The newest first.
+REVISIONS: Final[Mapping[str, Revision]] = {
+    one.version: one
+    for one in (
+        Revision(version="2025-11-25"),
+        Revision(
+            version="2025-06-18",
+            links=False,
+            multiple=False,
+            tools=False,
+            icons=False,
+            primes=False,
+        ),
+        Revision(
+            version="2025-03-26",
+            elicits=False,
+            links=False,
+            multiple=False,
+            tools=False,
+            icons=False,
+            titles=False,
+            primes=False,
+        ),
+    )
+}
+
+
+# ---- the handshake ------------------------------------------------------------------
+
+
+@frozen
+class Hello:
+    """What `initialize` says.
+
+    Attributes:
+        version: The revision that the client would like.
+        capabilities: What it can do.
+        client: Its name and version, for logs and `Caller()`.
+    """
+
+    version: str
+    capabilities: Mapping[str, JSON]
+    client: str | None
+
+
+def read_hello(params: Mapping[str, JSON]) -> Hello:
+    """What the parameters of `initialize` say.
+
+    Raises:
+        ProtocolError: One is missing, or not what it must be.
+    """
+    version = params.get("protocolVersion")
+    if not isinstance(version, str):
+        raise _invalid("protocolVersion is required, and is a text")
+    capabilities = params.get("capabilities", {})
+    if not isinstance(capabilities, dict):
+        raise _invalid("capabilities are an object")
+    info = params.get("clientInfo")
+    info = info if isinstance(info, dict) else {}
+    words = [info[key] for key in ("name", "version") if isinstance(info.get(key), str)]
+    # Recorded by Caller(), and logged.
+    return Hello(version, capabilities, " ".join(words)[:200] or None)
+
+
+def negotiate(version: str) -> str:
+    """The revision to speak with a client that would like `version`."""
+    return version if version in REVISIONS else next(iter(REVISIONS))
+
+
+# ---- what a client can be asked -----------------------------------------------------
+
+
+def supporter(
+    capabilities: Mapping[str, JSON], revision: Revision
+) -> Callable[[Any], bool]:
+    """Whether a client with `capabilities` can be asked an effect, or a class of them."""
+
+    def supports(what: Any) -> bool:
+        return missing(what, capabilities, revision) is None
+
+    return supports
+
+
+def missing(
+    what: Any, capabilities: Mapping[str, JSON], revision: Revision
+) -> str | None:
+    """What keeps a client from being asked `what`, in words; `None` if nothing does.
+
+    Args:
+        what: An effect, a class of them, or the name of one.
+        capabilities: The client's.
+        revision: What it speaks.
+    """
+    need = _beyond(what, revision)
+    if need is not None:
+        return (
+            f"the protocol revision that it speaks, {revision.version}, has no {need}"
+        )
+    lacking = lacking_of(what, capabilities)
+    if not lacking:
+        return None
+    parts = [
+        f"{name}.{part}" if name in capabilities else name
+        for name, inner in lacking.items()
+        for part in (inner or {"": None})
+    ]
+    return f"it does not declare the capability {', '.join(dict.fromkeys(parts))}"
+
+
+def _beyond(what: Any, revision: Revision) -> str | None:
+    """What it would take that `revision` does not have."""
+    if isinstance(what, Outcome):
+        what = what.request
+    names = {what} if isinstance(what, str) else {_class_of(what).__name__}
+    if names & {"Elicit", "Confirm", "ElicitUrl"} and not revision.elicits:
+        return "elicitation"
+    if "ElicitUrl" in names and not revision.links:
+        return "pages to open"
+    if isinstance(what, fx.Elicit) and not revision.multiple:
+        if any("items" in field for field in _fields(what.spec.schema).values()):
+            return "fields of several choices"
+    if isinstance(what, fx.Sample) and not revision.tools:
+        if what.tools or what.tool_choice:
+            return "tools for sampling"
+    return None
+
+
+def _class_of(what: Any) -> type:
+    return what if isinstance(what, type) else type(what)
+
+
+def _fields(schema: Mapping[str, JSON]) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = schema.get("properties", {})
+    return found
+
+
+# ---- questions ----------------------------------------------------------------------
+
+
+def question_message(
+    question: Question, revision: Revision, id_: Id, elicitation_id: str
+) -> dict[str, JSON]:
+    """The request that asks a question.
+
+    Args:
+        question: The question.
+        revision: What the client speaks.
+        id_: The request's id.
+        elicitation_id: What a page to open is known by.
+    """
+    asked = request_of(question)
+    params = dict(asked.get("params", {}))
+    if "requestedSchema" in params and not revision.multiple:
+        params["requestedSchema"] = _older_form(params["requestedSchema"])
+    if params.get("mode") == "url":
+        params["elicitationId"] = elicitation_id
+    elif not revision.links:
+        params.pop("mode", None)
+    message: dict[str, JSON] = {"jsonrpc": "2.0", "id": id_, "method": asked["method"]}
+    return {**message, "params": params} if params else message
+
+
+def _older_form(schema: Mapping[str, JSON]) -> dict[str, JSON]:
+    """Choices with their titles as `enumNames`, and defaults for booleans only."""
+    fields: dict[str, JSON] = {}
+    for name, field in _fields(schema).items():
+        written = dict(field)
+        choices = written.pop("oneOf", None)
+        if choices is not None:
+            written["enum"] = [one["const"] for one in choices]
+            written["enumNames"] = [one["title"] for one in choices]
+        if written.get("type") != "boolean":
+            written.pop("default", None)
+        fields[name] = written
+    return {**schema, "properties": fields}
+
+
+def read_reply(effect: InputRequest[Any], message: Mapping[str, JSON]) -> Answer:
+    """The answer in a client's response; an error of its is an answer, too."""
+    error = message.get("error")
+    if error is None:
+        return reader_of(message.get("result"))(effect)
+    error = error if isinstance(error, dict) else {}
+    code, text = error.get("code"), error.get("message")
+    if code == DECLINED:
+        return Declined()
+    return ClientFailed(
+        code if type(code) is int else 0,
+        text if isinstance(text, str) else "it did not say why",
+        error.get("data"),
+    )
+
+
+# ---- results ------------------------------------------------------------------------
+
+
+def fitted(fields: Mapping[str, JSON], revision: Revision) -> dict[str, JSON]:
+    """A result's fields, less what `revision` does not have."""
+    result = {
+        key: one
+        for key, one in fields.items()
+        if key not in ("resultType", "ttlMs", "cacheScope")
+    }
+    for list_ in ("tools", "prompts", "resources", "resourceTemplates"):
+        if list_ in result:
+            result[list_] = [_feature(one, revision) for one in result[list_]]
+    if not revision.titles:
+        result.pop("structuredContent", None)
+    if "content" in result:
+        result["content"] = [_block(one, revision) for one in result["content"]]
+    if "messages" in result:
+        result["messages"] = [
+            {**one, "content": _block(one["content"], revision)}
+            for one in result["messages"]
+        ]
+    return result
+
+
+def _feature(listing: Mapping[str, Any], revision: Revision) -> dict[str, Any]:
+    without = _dropped(revision)
+    kept = {key: one for key, one in listing.items() if key not in without}
+    if "arguments" in kept:
+        kept["arguments"] = [
+            {key: value for key, value in one.items() if key not in without}
+            for one in kept["arguments"]
+        ]
+    return kept
+
+
+def _dropped(revision: Revision) -> frozenset[str]:
+    if not revision.titles:
+        return frozenset({"icons", "title", "outputSchema", "_meta"})
+    return frozenset() if revision.icons else frozenset({"icons"})
+
+
+def _block(block: Mapping[str, Any], revision: Revision) -> dict[str, Any]:
+    if block.get("type") == "resource_link" and not revision.titles:
+        return {"type": "text", "text": f"{block['name']}: {block['uri']}"}
+    without = _dropped(revision) - {"title"}
+    return {key: one for key, one in block.items() if key not in without}
+
+
+def _invalid(problem: str) -> ProtocolError:
+    return ProtocolError(INVALID_PARAMS, f"Invalid params: {problem}")
