@@ -21,7 +21,7 @@ from ..canonical import JSON
 from ..effects import LOG_LEVELS, CallerInfo, Effect
 from ..engine import Asked, Done, Failure, Perform, Question, Raised, Returned, Want
 from ..engine.steps import step_name
-from ..errors import DivergenceError, OutputError, StateError, UsageError
+from ..errors import Cancelled, DivergenceError, OutputError, StateError, UsageError
 from ..lowlevel import InputRequired
 from ..protocol.jsonrpc import Id, Request, encode, notification
 from ..protocol.legacy import question_message, read_reply
@@ -44,7 +44,7 @@ from .dialects import Dialect, Legacy
 from .rounds import Round, begin, resume
 from .sessions import Running
 
-__all__ = ["Context", "Interim", "call_feature"]
+__all__ = ["Context", "Dropped", "Interim", "call_feature"]
 
 logger = logging.getLogger("effectmcp.server")
 
@@ -74,6 +74,10 @@ class Context:
     running: Running | None = None
 
 
+class Dropped(BaseException):
+    """A flow has ended because nobody waits for it any more. There is nothing to say."""
+
+
 @frozen(eq=False)
 class Interim:
     """A handler asks: the fields of an `input_required` result."""
@@ -101,6 +105,7 @@ def call_feature(
         What it returned, or an `Interim`.
 
     Raises:
+        Dropped: Nobody waits for it any more.
         Exception: whatever the handler raised, or that the client lacks what the feature
             requires.
     """
@@ -204,6 +209,8 @@ class _Flow:
                 case Returned(value):
                     outcome = "returned"
                     return value
+                case Raised(Cancelled()) if self._is_cancelled:
+                    raise Dropped
                 case _:
                     raise _contained(stop.error, self._feature.handler.name)
         except Exception as exc:

@@ -30,7 +30,7 @@ from ..protocol.meta import CLIENT_CAPABILITIES, Meta, read_call_meta
 from ..protocol.methods import LEGACY_METHODS
 from ..server import Server
 from .answers import ANSWERS, Answering
-from .calls import Context
+from .calls import Context, Dropped
 from .commands import Peer, Reply
 from .dialects import Draft, Legacy
 from .lists import capabilities_of, offers
@@ -83,12 +83,18 @@ def answer_legacy(
             running=running,
         )
         reply = yield from ANSWERS[request.method](context)
+    except Dropped:
+        return _UNSAID
     finally:
         if session is not None and running is not None:
             session.ended(running)
     if running is not None and running.is_cancelled:
-        return Reply(None, 202)  # nobody wants to hear of it any more
+        return _UNSAID
     return reply
+
+
+#: Nobody wants to hear of it any more.
+_UNSAID: Final = Reply(None, 202)
 
 
 def _revision(app: Server, peer: Peer) -> Revision:
