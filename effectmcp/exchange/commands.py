@@ -25,7 +25,7 @@ from attrs import field, frozen
 
 from ..canonical import JSON
 from ..engine import Want
-from ..protocol.jsonrpc import Notification, Request, Response, encode
+from ..protocol.jsonrpc import Malformed, Notification, Request, Response, encode
 from .sessions import Asking, Session
 from .subscriptions import Subscription
 
@@ -128,7 +128,7 @@ class Listen:
 
 #: What a client sends: its text, what a JSON reader made of it, or what `read_message` did.
 Incoming: TypeAlias = (
-    bytes | str | Mapping[str, JSON] | Request | Notification | Response
+    bytes | str | Mapping[str, JSON] | Request | Notification | Response | Malformed
 )
 
 Command: TypeAlias = PerformAll | Invoke | Notify | Ask | Listen

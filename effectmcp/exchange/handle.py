@@ -69,7 +69,7 @@ def handle(
     peer = peer or _NOBODY
     read = (
         message
-        if isinstance(message, (Request, Notification, Response))
+        if isinstance(message, (Request, Notification, Response, Malformed))
         else read_message(message)
     )
     match read:

@@ -21,7 +21,8 @@ import logging
 import sys
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Protocol, TypeAlias
+from functools import partial
+from typing import Any, Final, Protocol, TypeAlias
 
 import attrs
 
@@ -29,9 +30,11 @@ from ..canonical import JSON
 from ..drivers.local import running
 from ..errors import UsageError
 from ..exchange.commands import Peer, Reply
-from ..protocol.jsonrpc import encode
+from ..protocol.jsonrpc import Request, encode, read_message
 from ..server import Change, Server
 from .mounted import EVERY_PATH, check_open, prepare
+from .reading import Loop, pump, run_call, settle
+from .sessions import SESSION_ID, SessionLimits, Sessions
 from .web import (
     JSON_TYPE,
     KEEP_ALIVE,
@@ -41,6 +44,7 @@ from .web import (
     Site,
     admit,
     cors,
+    refusal,
     sse,
     too_large,
 )
@@ -48,6 +52,8 @@ from .web import (
 __all__ = ["ASGIApplication", "application"]
 
 logger = logging.getLogger("effectmcp.server")
+
+_SESSIONS: Final = SessionLimits()
 
 Scope: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -61,6 +67,7 @@ def application(
     site: Site = EVERY_PATH,
     principal: Principal | None = None,
     keep_alive: float = 15,
+    sessions: SessionLimits | None = _SESSIONS,
 ) -> ASGIApplication:
     """An ASGI application that serves `app`.
 
@@ -71,9 +78,13 @@ def application(
         principal: The user whom the host's own middleware found, by the scope; used
             instead of what `site.authenticate` says.
         keep_alive: Seconds that a call may be quiet.
+        sessions: What the sessions of clients may take up that shake hands; `None` to
+            keep none, as where the host runs several processes and the next request may
+            reach another. Nobody can be asked then who does not speak 2026-07-28.
     """
     prepare(app)
-    return ASGIApplication(app, site, principal, keep_alive)
+    kept = Sessions(app, sessions) if sessions is not None and app.legacy else None
+    return ASGIApplication(app, site, principal, keep_alive, kept)
 
 
 @attrs.frozen(eq=False)
@@ -84,6 +95,7 @@ class ASGIApplication:
     site: Site
     principal: Principal | None
     keep_alive: float
+    sessions: Sessions | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection, as ASGI 3 has it."""
@@ -105,11 +117,13 @@ class ASGIApplication:
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         asked = _asked(scope)
-        peer = admit(self.site, asked)
+        peer = admit(self.site, asked, has_sessions=self.sessions is not None)
+        if isinstance(peer, Peer) and self.principal is not None:
+            peer = attrs.evolve(peer, principal=self.principal(scope))
+        if isinstance(peer, Peer) and self.sessions is not None:
+            peer = self.sessions.admit(peer)
         if isinstance(peer, Response):
             return await _answer(send, peer)
-        if self.principal is not None:
-            peer = attrs.evolve(peer, principal=self.principal(scope))
         assert peer.headers is not None
         shared = cors(peer.headers.get("origin"))
         body = await _read(receive, peer.headers, self.site.max_body)
@@ -118,7 +132,11 @@ class ASGIApplication:
             return await _answer(
                 send, attrs.evolve(refused, headers=(*refused.headers, *shared))
             )
-        await self._handle(body, peer, shared, receive, send)
+        if peer.session is not None:
+            response = _Response(send, shared, _running_loop().Lock())
+            await self._in_session(asked.method, body, peer, response, receive)
+        else:
+            await self._handle(body, peer, shared, receive, send)
 
     async def _handle(
         self,
@@ -132,10 +150,11 @@ class ASGIApplication:
         response = _Response(send, shared, loop.Lock())
         begun = loop.begin(self.app, body, peer)
         if isinstance(begun, Reply):
-            return await response.end(begun)
+            return await response.end(self._kept(begun, response))
 
         async def work() -> None:
-            await response.end(await begun.finish(response.notify))
+            reply = await begun.finish(response.notify)
+            await response.end(self._kept(reply, response))
 
         async def gone() -> None:
             while (await receive())["type"] != "http.disconnect":
@@ -152,6 +171,71 @@ class ASGIApplication:
 
         await loop.unless(gone, work, comment)
 
+    def _kept(self, reply: Reply, response: _Response) -> Reply:
+        """The reply, whose headers name the session that it opens."""
+        if reply.opened is not None and self.sessions is not None:
+            response.add_header(SESSION_ID, self.sessions.keep(reply.opened))
+        return reply
+
+    async def _in_session(
+        self,
+        method: str,
+        body: bytes,
+        peer: Peer,
+        response: _Response,
+        receive: Receive,
+    ) -> None:
+        """Answer a client that shook hands; see `sessions`."""
+        loop, session, sessions = _running_loop(), peer.session, self.sessions
+        assert session is not None
+        assert sessions is not None
+        assert peer.headers is not None
+        if method == "DELETE":
+            sessions.close(session)
+            return await response.end(Reply(None, 204))
+        if method == "GET":
+            found = sessions.find_stream(session, peer.headers)
+            if found is None:
+                return await response.refuse(
+                    refusal(404, "there is no such stream any more")
+                )
+            stream, after = found
+        else:
+            read = read_message(body)
+            begun = loop.begin(self.app, read, peer)
+            if not isinstance(read, Request) and not isinstance(begun, Reply):
+                begun = await begun.finish(response.notify)  # waits for nothing
+            if isinstance(begun, Reply):
+                return await response.end(begun)
+            assert isinstance(read, Request)
+            stream, after = sessions.open_stream(session), 0
+            loop.spawn(partial(run_call, begun, read, stream))
+            only = await settle(loop, stream)
+            if only is not None:
+                return await response.whole(only)
+
+        async def work() -> None:
+            await pump(
+                loop,
+                sessions,
+                session,
+                stream,
+                after,
+                response.write,
+                quiet=self.keep_alive,
+            )
+            await response.close()
+
+        async def gone() -> None:
+            while (await receive())["type"] != "http.disconnect":
+                pass
+
+        async def sweep() -> None:
+            while True:
+                await loop.sleep(sessions.sweep())
+
+        await loop.unless(gone, work, sweep)
+
     # ---- the lifespan ----
 
     async def _live(self, receive: Receive, send: Send) -> None:
@@ -163,6 +247,8 @@ class ASGIApplication:
                 phase = "shutdown"
                 await receive()
                 # First, so that streams end with a word while what they use is there.
+                if self.sessions is not None:
+                    self.sessions.close_all()
                 self.app.changes.publish(Change("end"))
         except Exception as exc:
             logger.exception("the lifespan of %r failed", self.app)
@@ -194,6 +280,9 @@ class _Response:
         self._is_over = False
         self._is_quiet = False
 
+    def add_header(self, name: str, value: str) -> None:
+        self._shared = (*self._shared, (name, value))
+
     async def notify(self, message: Mapping[str, JSON]) -> None:
         async with self._lock:
             await self._write(sse(encode(message)))
@@ -206,6 +295,27 @@ class _Response:
         async with self._lock:
             if not self._is_over:
                 await self._write(KEEP_ALIVE)
+
+    async def write(self, data: bytes) -> None:
+        """Send events."""
+        async with self._lock:
+            await self._write(data)
+
+    async def close(self) -> None:
+        """Send nothing more."""
+        async with self._lock:
+            self._is_over = True
+            await self._write(b"", is_last=True)
+
+    async def refuse(self, answer: Response) -> None:
+        """Send a whole response of another kind."""
+        headers = (*answer.headers, *self._shared)
+        await _answer(self._send, attrs.evolve(answer, headers=headers))
+
+    async def whole(self, message: bytes) -> None:
+        """Send a response that is one JSON object."""
+        headers = (("Content-Type", JSON_TYPE), *self._shared)
+        await _answer(self._send, Response(200, headers, message))
 
     async def end(self, reply: Reply) -> None:
         # Waits for a comment that is on its way: half of one would spoil the stream.
@@ -302,7 +412,7 @@ async def _emit(send: Send, message: MutableMapping[str, Any]) -> None:
 # ---- the loop -----------------------------------------------------------------------
 
 
-class _Loop(Protocol):
+class _Loop(Loop, Protocol):
     """`asgi_asyncio` or `asgi_trio`."""
 
     @property
@@ -313,6 +423,9 @@ class _Loop(Protocol):
 
     @property
     def sleep(self) -> Callable[[float], Awaitable[Any]]: ...
+
+    @property
+    def spawn(self) -> Callable[..., None]: ...
 
     @property
     def unless(self) -> Callable[..., Awaitable[None]]: ...

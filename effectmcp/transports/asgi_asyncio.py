@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from asyncio import Lock, sleep
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any, TypeAlias
@@ -10,11 +11,21 @@ from typing import Any, TypeAlias
 from attrs import frozen
 
 from ..canonical import JSON
-from ..drivers.asyncio import handle
-from ..exchange.commands import Peer, Reply
+from ..drivers.asyncio import Bell, handle
+from ..exchange.commands import Incoming, Peer, Reply
 from ..server import Server
 
-__all__ = ["Begun", "Lock", "begin", "sleep", "unless"]
+__all__ = [
+    "Begun",
+    "Bell",
+    "Lock",
+    "begin",
+    "now",
+    "sleep",
+    "spawn",
+    "unless",
+    "within",
+]
 
 Send: TypeAlias = Callable[[Mapping[str, JSON]], Awaitable[None]]
 Doing: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
@@ -25,7 +36,7 @@ class Begun:
     """A message that has to be answered."""
 
     _app: Server
-    _message: bytes
+    _message: Incoming
     _peer: Peer
 
     async def finish(self, send: Send) -> Reply:
@@ -33,9 +44,35 @@ class Begun:
         return await handle(self._app, self._message, self._peer, send=send)
 
 
-def begin(app: Server, message: bytes, peer: Peer) -> Reply | Begun:
+def begin(app: Server, message: Incoming, peer: Peer) -> Reply | Begun:
     """As on trio. Nothing is gained by beginning here, since `unless` costs nothing."""
     return Begun(app, message, peer)
+
+
+def now() -> float:
+    """Seconds, from anywhere on."""
+    return asyncio.get_running_loop().time()
+
+
+#: A loop knows its tasks by weak references.
+_spawned: set[asyncio.Task[None]] = set()
+
+
+def spawn(work: Doing) -> None:
+    """Do it on the side. It raises nothing, and ends with the loop at the latest."""
+    task = asyncio.get_running_loop().create_task(work())
+    _spawned.add(task)
+    task.add_done_callback(_spawned.discard)
+
+
+async def within(seconds: float, work: Callable[[], Awaitable[None]]) -> bool:
+    """Do it, for so long. Returns whether it was done."""
+    try:
+        async with asyncio.timeout(None if seconds == math.inf else seconds):
+            await work()
+    except TimeoutError:
+        return False
+    return True
 
 
 async def unless(gone: Doing, work: Doing, beside: Doing) -> None:

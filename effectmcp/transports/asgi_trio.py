@@ -2,17 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeAlias
 
 import trio
 from trio import Lock, sleep
 
-from ..drivers.trio import begin
+from ..drivers.trio import Bell, begin
 
-__all__ = ["Lock", "begin", "sleep", "unless"]
+__all__ = ["Bell", "Lock", "begin", "now", "sleep", "spawn", "unless", "within"]
 
 Doing: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
+
+
+def now() -> float:
+    """Seconds, from anywhere on."""
+    return trio.current_time()
+
+
+def spawn(work: Doing) -> None:
+    """Do it on the side. It raises nothing, and ends with the loop at the latest."""
+    trio.lowlevel.spawn_system_task(work)
+
+
+async def within(seconds: float, work: Callable[[], Awaitable[None]]) -> bool:
+    """Do it, for so long. Returns whether it was done."""
+    with trio.move_on_after(seconds):
+        await work()
+        return True
+    return False
 
 
 async def unless(gone: Doing, work: Doing, beside: Doing) -> None:

@@ -17,6 +17,9 @@ that a client could drag out. What the client was doing when it fires says what 
     sending a head or a body            408, close
     reading what it asked for           cut it off
 
+A client that shook hands has a session, and what it asks for does not end with the
+connection (`sessions`): it is begun on the side, and the connection reads its stream.
+
 What the bytes mean is known to `wires`, which has one for each request. Memory is
 bounded by what a wire keeps of a head, by `Site.max_body`, and by writing no event before
 the one in front of it is with the kernel.
@@ -27,7 +30,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from email.utils import formatdate
 from typing import Final, Literal
 
@@ -37,10 +40,15 @@ from attrs import field, frozen, validators
 from ..canonical import JSON
 from ..drivers.trio import Begun, begin
 from ..errors import ProtocolError
-from ..exchange.commands import Reply
-from ..protocol.jsonrpc import INTERNAL_ERROR, encode, error_message
+from ..exchange.commands import Peer, Reply
+from ..exchange.sessions import Session
+from ..protocol import jsonrpc
+from ..protocol.jsonrpc import INTERNAL_ERROR, encode, error_message, read_message
 from ..server import Server
+from . import asgi_trio
 from .head import Fields, Request
+from .reading import pump, run_call
+from .sessions import SESSION_ID, Sessions, Stream
 from .web import (
     JSON_TYPE,
     KEEP_ALIVE,
@@ -96,12 +104,29 @@ class Limits:
 
 
 class Shared:
-    """What the connections of a server share."""
+    """What the connections of a server share.
 
-    def __init__(self, app: Server, site: Site, limits: Limits) -> None:
+    Args:
+        app: The server.
+        site: Where it answers, and whom.
+        limits: What clients may take up.
+        sessions: Those of clients that shook hands; `None` where none are kept.
+        nursery: For what outlives a connection.
+    """
+
+    def __init__(
+        self,
+        app: Server,
+        site: Site,
+        limits: Limits,
+        sessions: Sessions | None = None,
+        nursery: trio.Nursery | None = None,
+    ) -> None:
         self.app = app
         self.site = site
         self.limits = limits
+        self.sessions = sessions
+        self.nursery = nursery
         self.is_closing = False
         #: Those that wait for a request, the one that has waited longest first.
         self.idle: dict[Connection, None] = {}
@@ -299,7 +324,11 @@ class Connection:
         """Returns whether the client was still there."""
         shared = self._shared
         try:
-            admitted = admit(shared.site, asked)
+            admitted = admit(
+                shared.site, asked, has_sessions=shared.sessions is not None
+            )
+            if shared.sessions is not None and isinstance(admitted, Peer):
+                admitted = shared.sessions.admit(admitted)
         except Exception:
             logger.exception("admitting a request failed")
             admitted = refusal(500, "it cannot be told whether you may ask")
@@ -315,9 +344,14 @@ class Connection:
                 Response(answer.status, (*answer.headers, *fields), answer.body)
             )
         try:
+            if admitted.session is not None:
+                return await self._in_session(asked.method, body, admitted, fields)
             begun = begin(shared.app, body, admitted)
             if isinstance(begun, Begun):
                 return await self._finish(begun, fields)
+            if begun.opened is not None and shared.sessions is not None:
+                id_ = shared.sessions.keep(begun.opened)
+                fields = (*fields, (SESSION_ID, id_))
             await self.send_reply(begun, fields)
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             return False
@@ -328,13 +362,64 @@ class Connection:
         return True
 
     async def _finish(self, begun: Begun, fields: Fields) -> bool:
+        events = _Events(self, fields)
+
+        async def work() -> None:
+            await events.end(await begun.finish(events.send))
+
+        return await self._while_there(work, events)
+
+    async def _in_session(
+        self, method: str, body: bytes, peer: Peer, fields: Fields
+    ) -> bool:
+        """Answer a client that shook hands."""
+        shared, session, sessions = self._shared, peer.session, self._shared.sessions
+        assert session is not None
+        assert sessions is not None
+        assert peer.headers is not None
+        if method == "DELETE":
+            sessions.close(session)
+            await self.send_reply(Reply(None, 204), fields)
+            return True
+        if method == "GET":
+            found = sessions.find_stream(session, peer.headers)
+            if found is None:
+                answer = refusal(404, "there is no such stream any more")
+                return await self._refuse(answer, closes=False)
+            return await self._read(session, *found, fields)
+        read = read_message(body)
+        begun = begin(shared.app, read, peer)
+        if isinstance(begun, Reply):
+            await self.send_reply(begun, fields)
+            return True
+        assert isinstance(read, jsonrpc.Request)
+        assert shared.nursery is not None
+        stream = sessions.open_stream(session)
+        shared.nursery.start_soon(run_call, begun, read, stream)
+        return await self._read(session, stream, 0, fields)
+
+    async def _read(
+        self, session: Session, stream: Stream, after: int, fields: Fields
+    ) -> bool:
+        sessions, events = self._shared.sessions, _Events(self, fields)
+        assert sessions is not None
+
+        async def work() -> None:
+            await pump(asgi_trio, sessions, session, stream, after, events.write)
+            await events.close()
+
+        return await self._while_there(work, events)
+
+    async def _while_there(
+        self, work: Callable[[], Awaitable[None]], events: _Events
+    ) -> bool:
+        """Do `work`, and leave it when the client leaves."""
         self._scope.deadline = math.inf
         is_answered = False
-        events = _Events(self, fields)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._watch, events, nursery.cancel_scope)
             try:
-                await events.end(await begun.finish(events.send))
+                await work()
                 is_answered = True
             except (trio.BrokenResourceError, trio.ClosedResourceError):
                 pass  # it left while it was being told something
@@ -381,8 +466,9 @@ class Connection:
         await self._write(data)
 
     async def send_last(self, data: bytes) -> None:
-        """Send the last event of a stream."""
-        await self._write(self._wire.chunk(data) + self._wire.end())
+        """Send the last event of a stream, or nothing, and end it."""
+        last = self._wire.chunk(data) if data else b""
+        await self._write(last + self._wire.end())
 
 
 class _Events:
@@ -398,7 +484,7 @@ class _Events:
 
     async def send(self, message: Mapping[str, JSON]) -> None:
         """Send a notification."""
-        await self._send(sse(encode(message)))
+        await self.write(sse(encode(message)))
 
     async def break_silence(self) -> None:
         """Send a comment, if there was nothing else for a while.
@@ -411,9 +497,10 @@ class _Events:
         if self._lock.locked():  # the client is slow, but it is not quiet
             self.quiet_until = trio.current_time() + self._quiet
         else:
-            await self._send(KEEP_ALIVE)
+            await self.write(KEEP_ALIVE)
 
-    async def _send(self, data: bytes) -> None:
+    async def write(self, data: bytes) -> None:
+        """Send events."""
         async with self._lock:
             fields, self._fields = self._fields, None
             await self._connection.send_event(data, fields)
@@ -427,6 +514,14 @@ class _Events:
             else:
                 assert reply.body is not None
                 await self._connection.send_last(sse(reply.body))
+
+    async def close(self) -> None:
+        """Send nothing more; of a stream that had nothing, its head at least."""
+        async with self._lock:
+            if self._fields is not None:
+                await self._connection.send_event(KEEP_ALIVE, self._fields)
+                self._fields = None
+            await self._connection.send_last(b"")
 
 
 def _failed(fields: Fields) -> Response:

@@ -23,6 +23,7 @@ from ..drivers.trio import running
 from ..server import Change, Server
 from .connection import Connection, Limits, Shared
 from .keys import ensure_keys
+from .sessions import SessionLimits, Sessions
 from .web import Site
 
 __all__ = ["Limits", "open_listeners", "run", "serve", "until_signalled"]
@@ -32,6 +33,7 @@ logger = logging.getLogger("effectmcp.server")
 Listener: TypeAlias = trio.abc.Listener[Any]
 
 _LIMITS: Final = Limits()
+_SESSIONS: Final = SessionLimits()
 
 #: So many clients are told at once that there is no room; others find a closed door.
 _TURNED_AWAY: Final = 64
@@ -44,6 +46,7 @@ async def serve(
     *,
     site: Site | None = None,
     limits: Limits = _LIMITS,
+    sessions: SessionLimits | None = _SESSIONS,
     ssl_context: ssl.SSLContext | None = None,
     listeners: Sequence[Listener] | None = None,
     shutdown: trio.Event | None = None,
@@ -61,6 +64,9 @@ async def serve(
         port: The port; 0 for any.
         site: Where it answers, and whom.
         limits: What clients may take up.
+        sessions: What the sessions of clients may take up that shake hands; `None` to
+            keep none, as where another process may get the next request. Nobody can be
+            asked then who does not speak 2026-07-28.
         ssl_context: To serve TLS.
         listeners: Instead of `host` and `port`.
         shutdown: To be set when the server is to stop.
@@ -79,8 +85,12 @@ async def serve(
         listeners = [trio.SSLListener(one, ssl_context) for one in listeners]
     shutdown = trio.Event() if shutdown is None else shutdown
     site = Site() if site is None else site
-    serving = _Serving(Shared(app, site, limits))
     async with running(app), trio.open_nursery() as connections:
+        kept = None
+        if sessions is not None and app.legacy:
+            kept = Sessions(app, sessions)
+            connections.start_soon(_sweep, kept, shutdown)
+        serving = _Serving(Shared(app, site, limits, kept, connections))
         async with trio.open_nursery() as accepting:
             await accepting.start(
                 partial(
@@ -100,6 +110,12 @@ async def serve(
             accepting.cancel_scope.cancel()
         connections.cancel_scope.deadline = trio.current_time() + limits.grace
         serving.close()
+
+
+async def _sweep(sessions: Sessions, shutdown: trio.Event) -> None:
+    while not shutdown.is_set():
+        with trio.move_on_after(sessions.sweep()):
+            await shutdown.wait()
 
 
 async def open_listeners(host: str, port: int) -> Sequence[Listener]:
@@ -218,6 +234,8 @@ class _Serving:
     def close(self) -> None:
         """Begin no more than what has begun."""
         self._shared.is_closing = True
+        if self._shared.sessions is not None:
+            self._shared.sessions.close_all()
         self._shared.app.changes.publish(Change("end"))
         for connection in tuple(self._shared.idle):
             connection.leave()

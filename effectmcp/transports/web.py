@@ -133,8 +133,13 @@ class Response:
     body: bytes = field(default=b"", repr=False)
 
 
-def admit(site: Site, asked: Head) -> Peer | Response:
+def admit(site: Site, asked: Head, *, has_sessions: bool = False) -> Peer | Response:
     """Whether `asked` may be asked here; its body is read only then.
+
+    Args:
+        site: Where it came.
+        asked: The head of the request.
+        has_sessions: Whether GET and DELETE mean something here, too.
 
     Returns:
         Who asks, or the answer that it may not. That one is whole; to the answer that a
@@ -151,7 +156,7 @@ def admit(site: Site, asked: Head) -> Peer | Response:
     problem = _check_origin(site, asked, headers)
     if problem is not None:
         return refusal(403, problem)
-    admitted = _admit(site, asked, headers)
+    admitted = _admit(site, asked, headers, has_sessions=has_sessions)
     if isinstance(admitted, Peer):
         return admitted
     # Pages read refusals, too: they sign in where they are told 401.
@@ -165,17 +170,22 @@ _SINGLE: Final = frozenset(
 )
 
 
-def _admit(site: Site, asked: Head, headers: Mapping[str, str]) -> Peer | Response:
+def _admit(
+    site: Site, asked: Head, headers: Mapping[str, str], *, has_sessions: bool
+) -> Peer | Response:
     if site.path is not None and asked.path.rstrip("/") != site.path.rstrip("/"):
         return refusal(404, f"there is nothing at this path; ask {site.path}")
     if asked.method == "OPTIONS" and "origin" in headers:
         return Response(204, _PREFLIGHT)
-    if asked.method != "POST":
-        # GET streams and DELETE are of earlier revisions (Earlier Revisions).
+    # GET streams and DELETE are of earlier revisions (Earlier Revisions).
+    if asked.method in ("GET", "DELETE") and has_sessions and _SESSION in headers:
+        if asked.method == "GET" and not _reads(headers.get("accept", "*/*")):
+            return refusal(406, "accept text/event-stream")
+    elif asked.method != "POST":
         return refusal(405, "ask with POST", ("Allow", "POST"))
-    if _media_type(headers.get("content-type", "")) != JSON_TYPE:
+    elif _media_type(headers.get("content-type", "")) != JSON_TYPE:
         return refusal(415, f"send Content-Type: {JSON_TYPE}")
-    if not _accepts(headers.get("accept", "*/*")):
+    elif not _accepts(headers.get("accept", "*/*")):
         return refusal(406, "accept application/json and text/event-stream")
     principal = None
     if site.authenticate is not None:
@@ -185,6 +195,10 @@ def _admit(site: Site, asked: Head, headers: Mapping[str, str]) -> Peer | Respon
             challenge = ("WWW-Authenticate", "Bearer")
             return refusal(401, str(exc) or "who are you?", challenge)
     return Peer(principal=principal, headers=headers, address=asked.peer)
+
+
+#: What a session is called by. Who has none has nothing to read or to end.
+_SESSION: Final = "mcp-session-id"
 
 
 def _check_origin(site: Site, asked: Head, headers: Mapping[str, str]) -> str | None:
@@ -252,7 +266,7 @@ def _is_loopback(host: str) -> bool:
 
 
 _PREFLIGHT: Final = (
-    ("Access-Control-Allow-Methods", "POST"),
+    ("Access-Control-Allow-Methods", "POST, GET, DELETE"),
     ("Access-Control-Allow-Headers", "*, Authorization"),
     ("Access-Control-Max-Age", "600"),
 )
@@ -264,7 +278,7 @@ def cors(origin: str | None) -> tuple[tuple[str, str], ...]:
         return ()
     return (
         ("Access-Control-Allow-Origin", origin),
-        ("Access-Control-Expose-Headers", "WWW-Authenticate"),
+        ("Access-Control-Expose-Headers", "WWW-Authenticate, Mcp-Session-Id"),
         ("Vary", "Origin"),
     )
 
@@ -280,6 +294,11 @@ def _accepts(header: str) -> bool:
     return {"application/json", "application/*"} & types != set() and (
         {"text/event-stream", "text/*"} & types != set()
     )
+
+
+def _reads(header: str) -> bool:
+    types = {_media_type(one) for one in header.split(",")}
+    return bool({"*/*", "text/*", "text/event-stream"} & types)
 
 
 def refusal(status: int, problem: str, *headers: tuple[str, str]) -> Response:

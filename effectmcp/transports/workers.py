@@ -327,6 +327,7 @@ async def _work(app: Server, options: Mapping[str, Any]) -> None:
         await run(
             app,
             site=None if options["site"] is None else Site(**options["site"]),
+            sessions=None,  # the next request may reach another process
             limits=Limits(**options["limits"]),
             ssl_context=context,
             listeners=listeners,

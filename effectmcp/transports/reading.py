@@ -1,0 +1,125 @@
+"""Reading streams of the legacy era, and filling them, on whichever loop this runs."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final, Protocol
+
+from ..canonical import JSON
+from ..errors import ProtocolError
+from ..exchange.commands import Reply
+from ..exchange.sessions import Session
+from ..protocol.jsonrpc import INTERNAL_ERROR, Request, encode, error_message
+from .sessions import Sessions, Stream
+from .web import KEEP_ALIVE
+
+__all__ = ["Loop", "pump", "run_call", "settle"]
+
+logger = logging.getLogger("effectmcp.server")
+
+#: Seconds in which an answer may come as one JSON object, before it is a stream.
+_MOMENT: Final = 0.05
+
+
+class Ringing(Protocol):
+    """A driver's `Bell`."""
+
+    def ring(self) -> None: ...
+
+    async def wait(self) -> None: ...
+
+
+class Loop(Protocol):
+    """`asgi_asyncio` or `asgi_trio`."""
+
+    @property
+    def Bell(self) -> Callable[[], Ringing]: ...
+
+    @property
+    def within(self) -> Callable[[float, Callable[[], Awaitable[None]]], Any]: ...
+
+    @property
+    def now(self) -> Callable[[], float]: ...
+
+
+class Finishing(Protocol):
+    """A driver's `Begun`."""
+
+    async def finish(
+        self, send: Callable[[Mapping[str, JSON]], Awaitable[None]]
+    ) -> Reply: ...
+
+
+async def run_call(begun: Finishing, request: Request, stream: Stream) -> None:
+    """Finish what a request began, whoever reads of it. Raises nothing."""
+
+    async def send(message: Mapping[str, JSON]) -> None:
+        stream.add(encode(message))
+
+    try:
+        reply = await begun.finish(send)
+        if reply.body is not None:
+            stream.add(reply.body)
+    except Exception:
+        logger.exception("answering %s failed", request.method)
+        error = ProtocolError(INTERNAL_ERROR, "Internal error")
+        stream.add(encode(error_message(request.id, error)))
+    finally:
+        stream.end()
+
+
+async def settle(loop: Loop, stream: Stream) -> bytes | None:
+    """The response of a request, if it comes in a moment and nothing before it."""
+    bell = loop.Bell()
+    reader = stream.read(0, bell.ring)
+    if not stream.is_over:
+        await loop.within(_MOMENT, bell.wait)
+    reader.leave()
+    return stream.only
+
+
+async def pump(
+    loop: Loop,
+    sessions: Sessions,
+    session: Session,
+    stream: Stream,
+    after: int,
+    write: Callable[[bytes], Awaitable[None]],
+    *,
+    quiet: float = math.inf,
+) -> None:
+    """Write what is in a stream and what comes, until it is over or long enough was read.
+
+    Args:
+        loop: Which one this runs on.
+        sessions: Where the session is kept.
+        session: Whose stream it is.
+        stream: What to read.
+        after: The event to read on from.
+        write: Writes events.
+        quiet: Seconds after which to write something, if there is nothing.
+    """
+    bell = loop.Bell()
+    reader = stream.read(after, bell.ring)
+    leave = math.inf
+    sessions.reading(session, +1)
+    try:
+        if session.revision.primes:
+            await write(reader.first(sessions.limits.retry))
+            if sessions.limits.leave is not None:
+                leave = loop.now() + sessions.limits.leave
+        while True:
+            sessions.collect(session)
+            is_over = reader.is_over  # before the last look, so that nothing is missed
+            for event in reader.take():
+                await write(event)
+            left = leave - loop.now()
+            if is_over or left <= 0:
+                return
+            if not await loop.within(min(quiet, left), bell.wait) and quiet < left:
+                await write(KEEP_ALIVE)
+    finally:
+        reader.leave()
+        sessions.reading(session, -1)
