@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import base64
 import time
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from attrs import frozen
 
@@ -296,6 +296,104 @@ def test_input_required_result_capabilities() -> Flow[str]:
     return f"{sampled and sampled.text}, {who and who.name}"
 
 
+# ---- questions of earlier revisions, too --------------------------------------------
+
+
+@app.tool
+def test_sampling(prompt: str) -> Flow[str]:
+    """Ask the client's model."""
+    sampled = yield from Sample(prompt, max_tokens=100)
+    return f"LLM response: {sampled.text}"
+
+
+@frozen
+class Account:
+    """Whom to write to."""
+
+    username: str
+    email: str
+
+
+@app.tool
+def test_elicitation(message: str) -> Flow[str]:
+    """Ask the user."""
+    account = yield from Elicit(message, Account)
+    return f"User response: {account.username}, {account.email}"
+
+
+@frozen
+class Defaults:
+    """What a user need not fill in."""
+
+    name: str = "John Doe"
+    age: int = 30
+    score: float = 95.5
+    status: Literal["active", "inactive", "pending"] = "active"
+    verified: bool = True
+
+
+@app.tool
+def test_elicitation_sep1034_defaults() -> Flow[str]:
+    """Ask with defaults of every type."""
+    return str((yield from Elicit("Please check what is filled in.", Defaults)))
+
+
+def titled(*values: str) -> list[dict[str, str]]:
+    """Choices with titles."""
+    return [{"const": one, "title": one.capitalize()} for one in values]
+
+
+#: By hand, as all ways to write choices are wanted, the old one included.
+CHOICES = {
+    "type": "object",
+    "properties": {
+        "untitledSingle": {
+            "type": "string",
+            "enum": ["option1", "option2", "option3"],
+        },
+        "titledSingle": {
+            "type": "string",
+            "oneOf": titled("value1", "value2", "value3"),
+        },
+        "legacyEnum": {
+            "type": "string",
+            "enum": ["opt1", "opt2", "opt3"],
+            "enumNames": ["Option One", "Option Two", "Option Three"],
+        },
+        "untitledMulti": {
+            "type": "array",
+            "items": {"type": "string", "enum": ["option1", "option2", "option3"]},
+        },
+        "titledMulti": {
+            "type": "array",
+            "items": {"anyOf": titled("value1", "value2", "value3")},
+        },
+    },
+}
+
+
+@app.tool
+def test_elicitation_sep1330_enums() -> Flow[str]:
+    """Ask for choices."""
+    return str((yield from Elicit("Please choose.", CHOICES)))
+
+
+@app.tool
+def test_tool_with_logging() -> Flow[str]:
+    """Tell what it is doing."""
+    for line in ("started", "processing data", "completed"):
+        yield from Log("info", f"Tool execution {line}")
+        yield from Step(time.sleep, 0.05)
+    return "Done."
+
+
+@app.tool
+def test_reconnection() -> Flow[str]:
+    """Take longer than a connection lasts, where the server leaves those (`--leave`)."""
+    yield from Step(time.sleep, 2)
+    return "Done after all."
+
+
 @app.tool
 def test_checkpoint() -> Flow[str]:
     """Hand the state to the client before going on."""
@@ -317,6 +415,12 @@ def static_text() -> str:
 def static_binary() -> bytes:
     """A picture."""
     return PIXEL
+
+
+@app.resource("test://watched-resource", mime_type="text/plain")
+def watched() -> str:
+    """One to subscribe to."""
+    return "Nothing has changed."
 
 
 @app.resource("test://template/{id}/data", mime_type="application/json")

@@ -21,6 +21,7 @@ _OF_HTTP: Final = (
     "workers",
     "allow_host",
     "allow_origin",
+    "leave",
     "certificate",
     "key",
 )
@@ -56,6 +57,13 @@ def add(parsers: Any) -> None:
         action="append",
         metavar="ORIGIN",
         help="an origin whose pages may call it (repeatable)",
+    )
+    parser.add_argument(
+        "--leave",
+        type=float,
+        metavar="SECONDS",
+        help="close streams of clients of 2025-11-25 after so long, for them to come back"
+        " and read on",
     )
     parser.add_argument(
         "--certificate", metavar="FILE", help="serve TLS with this chain"
@@ -110,6 +118,7 @@ def _load(options: argparse.Namespace) -> Server:
 def _serve_http(options: argparse.Namespace) -> None:
     import trio
 
+    from ..transports.sessions import SessionLimits
     from ..transports.web import Site, parse_address
 
     host, port = parse_address(options.http)
@@ -122,9 +131,16 @@ def _serve_http(options: argparse.Namespace) -> None:
     workers = 1 if options.workers is None else options.workers
     if workers != 1 and (options.strict or options.record):
         raise UsageError("--strict and --record are for one process, without --workers")
+    if workers != 1 and options.leave is not None:
+        raise UsageError("--leave is for one process: several keep no sessions")
     if workers == 1:
         app = _load(options)
-        trio.run(partial(_serve_alone, app, host, port, site=site, ssl_context=context))
+        try:
+            sessions = SessionLimits(leave=options.leave)
+        except ValueError:
+            raise UsageError(f"--leave {options.leave:g}: give some seconds") from None
+        more = {"site": site, "ssl_context": context, "sessions": sessions}
+        trio.run(partial(_serve_alone, app, host, port, **more))
     else:
         of = options.target, workers, host, port
         files = {"certificate": options.certificate, "key": options.key}

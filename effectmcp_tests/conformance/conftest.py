@@ -14,7 +14,16 @@ from attrs import frozen
 from .clients import SCENARIOS as CLIENT_SCENARIOS
 from .clients import play
 from .servers import SERVERS, Server, serving
-from .suite import SCENARIOS, Suite, Unavailable, Verdict, install
+from .suite import (
+    LEGACY,
+    LEGACY_SCENARIOS,
+    REVISION,
+    SCENARIOS,
+    Suite,
+    Unavailable,
+    Verdict,
+    install,
+)
 
 
 @frozen
@@ -23,11 +32,13 @@ class Played:
 
     Attributes:
         verdicts: By scenario.
+        legacy: The same, of the legacy revision.
         was_running: Whether the server was still there at the end.
         log: What it had logged until then.
     """
 
     verdicts: dict[str, Verdict]
+    legacy: dict[str, Verdict]
     was_running: bool
     log: str
 
@@ -54,12 +65,15 @@ def played(
     suite: Suite,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Played:
-    """The whole suite, played against one server."""
+    """The whole suite at both revisions, played against one server."""
     server: Server = request.param
     try:
         with serving(server) as served:
-            verdicts = suite.run(served.url, tmp_path_factory.mktemp(server.name))
-            found = Played(verdicts, served.is_running(), "".join(served.log))
+            modern, legacy = (
+                suite.run(served.url, tmp_path_factory.mktemp(server.name), revision)
+                for revision in (REVISION, LEGACY)
+            )
+            found = Played(modern, legacy, served.is_running(), "".join(served.log))
     except Unavailable as exc:
         _do_without(exc)
     request.config.stash.setdefault(PLAYED, {})[server.name] = found
@@ -88,11 +102,15 @@ def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, config: pytest.Config
 ) -> None:
     """A line for each scenario, with a column for each server, and how many passed."""
-    servers = {name: one.verdicts for name, one in config.stash.get(PLAYED, {}).items()}
+    played = config.stash.get(PLAYED, {})
+    servers = {name: one.verdicts for name, one in played.items()}
+    legacy = {name: one.legacy for name, one in played.items()}
     clients = {"effectmcp": config.stash.get(CLIENT_PLAYED, {})}
     if servers:
-        terminalreporter.section("conformance of servers")
+        terminalreporter.section(f"conformance of servers, {REVISION}")
         _write_table(terminalreporter.write_line, servers, SCENARIOS)
+        terminalreporter.section(f"conformance of servers, {LEGACY}")
+        _write_table(terminalreporter.write_line, legacy, LEGACY_SCENARIOS)
     if clients["effectmcp"]:
         terminalreporter.section("conformance of clients")
         _write_table(terminalreporter.write_line, clients, CLIENT_SCENARIOS)

@@ -44,7 +44,14 @@ class Server:
 SERVERS: Final = (
     Server(
         "effectmcp",
-        ("effectmcp", "serve", "examples/everything.py:app", "--http=127.0.0.1:0"),
+        (
+            "effectmcp",
+            "serve",
+            "examples/everything.py:app",
+            "--http=127.0.0.1:0",
+            # Before the slowest tool ends, and after all others.
+            "--leave=1",
+        ),
     ),
     Server(
         "uvicorn-asyncio",

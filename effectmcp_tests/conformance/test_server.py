@@ -1,11 +1,19 @@
-"""Every scenario that 2026-07-28 requires of a server, in three servers."""
+"""Every scenario that 2026-07-28 and 2025-11-25 require of a server, in three servers."""
 
 from __future__ import annotations
 
 import pytest
 
 from .conftest import Played
-from .suite import SCENARIOS, UNSCORED, Suite, required_by
+from .suite import (
+    LEGACY,
+    LEGACY_SCENARIOS,
+    LEGACY_UNSCORED,
+    SCENARIOS,
+    UNSCORED,
+    Suite,
+    required_by,
+)
 
 pytestmark = pytest.mark.conformance
 
@@ -13,6 +21,12 @@ pytestmark = pytest.mark.conformance
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_scenario(played: Played, scenario: str) -> None:
     verdict = played.verdicts[scenario]
+    assert verdict.passed, verdict.note
+
+
+@pytest.mark.parametrize("scenario", LEGACY_SCENARIOS)
+def test_legacy_scenario(played: Played, scenario: str) -> None:
+    verdict = played.legacy[scenario]
     assert verdict.passed, verdict.note
 
 
@@ -24,3 +38,5 @@ def test_the_server_outlives_the_suite(played: Played) -> None:
 
 def test_these_are_all_scenarios(suite: Suite) -> None:
     assert {*SCENARIOS} == {*required_by(suite), *UNSCORED}
+    required = required_by(suite, revision=LEGACY)
+    assert {*LEGACY_SCENARIOS} == {*required, *LEGACY_UNSCORED}

@@ -331,7 +331,7 @@ def test_preflight() -> None:
     headers = dict(found.headers)
     assert len(headers) == len(found.headers)
     assert headers["Access-Control-Allow-Origin"] == page
-    assert headers["Access-Control-Allow-Methods"] == "POST"
+    assert headers["Access-Control-Allow-Methods"] == "POST, GET, DELETE"
     # `*` does not stand for this one.
     assert "Authorization" in headers["Access-Control-Allow-Headers"]
     assert "Access-Control-Allow-Credentials" not in headers
