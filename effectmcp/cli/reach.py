@@ -6,7 +6,7 @@ import json
 import re
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final, Self
 
 from ..client.channels import Channel, Frame, Hear
@@ -65,6 +65,8 @@ class Raw:
 
     def __init__(self, inner: Channel) -> None:
         self.has_headers = inner.has_headers
+        self.probes = inner.probes
+        self.origin = inner.origin
         self._inner = inner
 
     async def __aenter__(self) -> Self:
@@ -89,6 +91,22 @@ class Raw:
         response = await self._inner.exchange(message, headers, heard)
         _print("<", response)
         return response
+
+    async def tell(self, message: Frame, headers: Mapping[str, str]) -> None:
+        """Send a notification or a response."""
+        _print(">", message)
+        await self._inner.tell(message, headers)
+
+    async def attend(
+        self, hear: Hear, headers: Mapping[str, str], ready: Callable[[], None]
+    ) -> None:
+        """Hear what belongs to no request."""
+
+        async def heard(told: Frame) -> None:
+            _print("<", told)
+            await hear(told)
+
+        await self._inner.attend(heard, headers, ready)
 
 
 def _print(mark: str, message: Mapping[str, Any]) -> None:

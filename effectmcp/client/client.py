@@ -14,7 +14,7 @@ import logging
 import math
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any, Final, Self, TypeAlias
 
 import anyio
@@ -23,8 +23,14 @@ from attrs import frozen
 from ..canonical import JSON
 from ..effects import Root
 from ..errors import ProtocolError, SchemaError, UsageError
+from ..protocol.drafts import DRAFT
 from ..protocol.headers import HeaderMismatch, ParamHeader, param_headers
-from .channels import Channel, Frame
+from ..protocol.legacy import REVISIONS
+from ..protocol.meta import UNSUPPORTED_VERSION, VERSIONS
+from ..protocol.modern import MISSING_CAPABILITY
+from .channels import Channel, ChannelError, Frame, Hear, Line, Refusal
+from .groups import cancelled_at_end
+from .handshakes import Shaken
 from .messages import (
     INFO,
     Profile,
@@ -60,6 +66,17 @@ _LONGEST_PAUSE: Final = 2.0
 #: Milliseconds, a year: whoever says more may say it in four hundred digits.
 _LONGEST_TTL: Final = 365 * 24 * 3600 * 1000
 
+#: Seconds in which a server of this revision says that it is one.
+_PROBE: Final = 10.0
+
+#: Errors that only a server of this revision has.
+_MODERN: Final = frozenset(
+    {UNSUPPORTED_VERSION, MISSING_CAPABILITY, HeaderMismatch.CODE}
+)
+
+#: The servers that shook hands with this process before, by their addresses.
+_SHAKING: Final[set[str | None]] = set()
+
 #: Pages of a list, and so more entries than anybody reads.
 _MOST_PAGES: Final = 1_000
 
@@ -81,6 +98,11 @@ class Client:
         rounds: Interim results that one call may have.
         timeout: Seconds that a call may take in all, answering included.
         round_timeout: Seconds that one request may take.
+        version: The revision to speak. By default 2026-07-28, or an earlier one with a
+            server that does not know it.
+        drafts: Whether to offer the drafts of this revision, `2026-06-XX`, to a server
+            that shakes hands. One that answers with a released revision is spoken to in
+            that.
     """
 
     def __init__(
@@ -100,7 +122,12 @@ class Client:
         rounds: int = 10,
         timeout: float | None = None,
         round_timeout: float | None = None,
+        version: str | None = None,
+        drafts: bool = False,
     ) -> None:
+        if version not in (None, *VERSIONS, *REVISIONS):
+            known = ", ".join((*VERSIONS, *REVISIONS))
+            raise UsageError(f"Client(version={version!r}): it is one of {known}")
         if rounds < 1:
             raise UsageError(f"Client(rounds={rounds}): give 1 or more")
         if on_log is not None and log_level is None:
@@ -112,6 +139,13 @@ class Client:
             capabilities=self.answering.capabilities, info=info, log_level=log_level
         )
         self._channel = channel
+        #: What requests go through: the channel, or what shook hands over it.
+        self._line: Line = channel
+        self._version = version
+        #: What is offered to a server that shakes hands.
+        self._offered = DRAFT.version if drafts else version or next(iter(REVISIONS))
+        self._is_known = version in VERSIONS and not drafts
+        self._shaking = anyio.Lock()
         self._on_progress = on_progress
         self._on_log = on_log
         self._on_round = on_round
@@ -125,11 +159,89 @@ class Client:
         self._rules: dict[str, tuple[ParamHeader, ...]] | None = None
 
     async def __aenter__(self) -> Self:
-        await self._channel.__aenter__()
+        self._stack = AsyncExitStack()
+        async with self._stack:
+            await self._stack.enter_async_context(self._channel)
+            self._group = anyio.create_task_group()
+            await self._stack.enter_async_context(cancelled_at_end(self._group))
+            await self._find_era()
+            self._stack = self._stack.pop_all()
         return self
 
     async def __aexit__(self, *exc: Any) -> None:
-        await self._channel.__aexit__(*exc)
+        await self._stack.aclose()
+
+    # ---- which era the server is of ----
+
+    async def _find_era(self) -> None:
+        """Find out, as far as a server does not say so itself."""
+        if self._is_known:
+            return
+        origin = self._channel.origin
+        if self._version is not None or self._offered == DRAFT.version:
+            await self._shake()
+        elif origin in _SHAKING:
+            with suppress(ProtocolError, ChannelError):
+                await self._shake()
+        elif self._channel.probes:
+            await self._probe()
+
+    async def _probe(self) -> None:
+        # A server of this revision answers; one of another with whatever it pleases, or
+        # not at all (stdio, Backward Compatibility).
+        self._is_known = True
+        try:
+            with anyio.fail_after(_PROBE):
+                found = await self.request("server/discover", {})
+            if isinstance(found, dict) and "supportedVersions" in found:
+                return
+        except (TimeoutError, ReplyError):
+            pass
+        except ProtocolError as exc:
+            if exc.code in _MODERN:
+                return
+        await self._shake()
+
+    async def _shake(self) -> None:
+        """Shake hands, and speak through that from now on.
+
+        Raises:
+            ProtocolError: The server refuses.
+            ChannelError: It cannot be reached, or talks nonsense.
+        """
+        shaken = Shaken(
+            self._channel,
+            self.profile,
+            self.answering,
+            self._group,
+            lambda: next(self._ids),
+            self._offered,
+        )
+        await shaken.shake()
+        self._line, self._is_known = shaken, True
+        if self._channel.origin is not None:
+            _SHAKING.add(self._channel.origin)
+
+    async def _exchange(
+        self, message: Frame, headers: Mapping[str, str], hear: Hear
+    ) -> Frame:
+        line = self._line
+        try:
+            response = await line.exchange(message, headers, hear)
+        except Refusal as exc:
+            refusal = exc
+            if self._is_known:
+                return _said_by(refusal)
+        else:
+            self._is_known = True
+            return response
+        async with self._shaking:  # of requests side by side, one
+            if self._line is line:
+                try:
+                    await self._shake()
+                except (ProtocolError, ChannelError):
+                    return _said_by(refusal)
+        return await self._line.exchange(message, {}, hear)
 
     # ---- whole calls ----
 
@@ -282,14 +394,14 @@ class Client:
         self, method: str, params: Mapping[str, JSON], on_progress: Told | None
     ) -> JSON:
         rules: tuple[ParamHeader, ...] = ()
-        if self._channel.has_headers and method == "tools/call":
+        if self._line.has_headers and method == "tools/call":
             rules = await self._rules_of(str(params.get("name")))
         id_ = next(self._ids)
         on_progress = on_progress or self._on_progress
         meta = self.profile.meta(id_ if on_progress is not None else None)
         message = request(id_, method, params, meta)
         headers: dict[str, str] = {}
-        if self._channel.has_headers:
+        if self._line.has_headers:
             try:
                 headers = headers_for(message, rules)
             except ValueError as exc:
@@ -299,7 +411,7 @@ class Client:
             await self._heard(told, on_progress)
 
         with anyio.fail_after(self._round_timeout):
-            response = await self._channel.exchange(message, headers, hear)
+            response = await self._exchange(message, headers, hear)
         came = response.get("id", id_)
         if type(came) is not int or came != id_:
             raise ReplyError("it belongs to another request")
@@ -422,9 +534,9 @@ class Client:
             id_ = next(self._ids)
             params = {"notifications": wanted}
             message = request(id_, "subscriptions/listen", params, self.profile.meta())
-            headers = headers_for(message) if self._channel.has_headers else {}
+            headers = headers_for(message) if self._line.has_headers else {}
             async with send:
-                response = await self._channel.exchange(message, headers, hear)
+                response = await self._exchange(message, headers, hear)
                 result_of(response, has_state=False)
 
         async with _bare_errors(), anyio.create_task_group() as group, receive:
@@ -496,6 +608,12 @@ class Client:
             await self.list_tools()
         assert self._rules is not None
         return self._rules.get(tool, ())
+
+
+def _said_by(refusal: Refusal) -> Frame:
+    if refusal.frame is None:
+        raise refusal
+    return refusal.frame
 
 
 @frozen

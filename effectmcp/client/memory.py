@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from typing import Any, Self
 
+import attrs
 import sniffio
 
 from ..exchange.commands import Peer
@@ -29,6 +30,8 @@ class InMemory:
     """
 
     has_headers = False
+    probes = False
+    origin = None
 
     def __init__(self, app: Server, *, principal: str | None = None) -> None:
         self._app = app
@@ -48,6 +51,8 @@ class InMemory:
         return self
 
     async def __aexit__(self, *exc: Any) -> None:
+        if self._peer.session is not None:
+            self._peer.session.close()
         await self._stack.aclose()
 
     async def exchange(
@@ -58,13 +63,37 @@ class InMemory:
         async def send(told: Frame) -> None:
             await hear(json.loads(encode(told)))
 
-        reply = await _driver().handle(
-            self._app, encode(message), self._peer, send=send
-        )
+        try:
+            reply = await _driver().handle(
+                self._app, encode(message), self._peer, send=send
+            )
+        except BaseException:
+            if self._peer.session is not None:
+                self._peer.session.cancel(message["id"])
+            raise
         if reply.body is None:
             raise ChannelError("the server answered a request with nothing")
+        if reply.opened is not None:
+            self._peer = attrs.evolve(self._peer, session=reply.opened)
         response: Frame = json.loads(reply.body)
         return response
+
+    async def tell(self, message: Frame, headers: Mapping[str, str]) -> None:
+        """Have the app hear of something."""
+        await _driver().handle(self._app, encode(message), self._peer)
+
+    async def attend(
+        self, hear: Hear, headers: Mapping[str, str], ready: Callable[[], None]
+    ) -> None:
+        """Hear of changes."""
+        session = self._peer.session
+        assert session is not None  # it shook hands
+
+        async def send(told: Frame) -> None:
+            await hear(json.loads(encode(told)))
+
+        ready()
+        await _driver().listen(self._app, session.news, send)
 
 
 def _driver() -> Any:

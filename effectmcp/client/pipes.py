@@ -7,18 +7,19 @@ import logging
 import math
 import os
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from typing import Any, Final, Self
 
 import anyio
-from anyio.abc import Process, TaskGroup
+from anyio.abc import Process
 from anyio.streams.memory import MemoryObjectSendStream
 from attrs import frozen
 
 from ..protocol.jsonrpc import encode, notification
 from ..protocol.meta import SUBSCRIPTION_ID
 from .channels import ChannelError, Frame, Hear
+from .groups import cancelled_at_end
 
 __all__ = ["OverPipes"]
 
@@ -50,6 +51,8 @@ class OverPipes:
     """
 
     has_headers = False
+    probes = True
+    origin = None
 
     def __init__(
         self,
@@ -65,6 +68,7 @@ class OverPipes:
         self._waiting: dict[Any, _Waiting] = {}
         self._lock = anyio.Lock()
         self._problem: str | None = None
+        self._attending: Hear | None = None
 
     async def __aenter__(self) -> Self:
         try:
@@ -80,7 +84,7 @@ class OverPipes:
             raise ChannelError(f"{self._command[0]} cannot be started: {exc}") from None
         await self._stack.enter_async_context(_ending(self._process))
         group = anyio.create_task_group()
-        await self._stack.enter_async_context(_cancelled_at_end(group))
+        await self._stack.enter_async_context(cancelled_at_end(group))
         group.start_soon(self._listen)
         return self
 
@@ -113,6 +117,18 @@ class OverPipes:
         finally:
             self._waiting.pop(id_, None)
         raise ChannelError(self._problem or "the server is gone")
+
+    async def tell(self, message: Frame, headers: Mapping[str, str]) -> None:
+        """Write a line to which nothing is answered."""
+        await self._write(message)
+
+    async def attend(
+        self, hear: Hear, headers: Mapping[str, str], ready: Callable[[], None]
+    ) -> None:
+        """Hear what does not say which request it is for."""
+        self._attending = hear
+        ready()
+        await anyio.sleep_forever()
 
     async def _write(self, message: Frame) -> None:
         if self._problem is not None:
@@ -160,7 +176,10 @@ class OverPipes:
             logger.warning("the server wrote a line that is no message: %.80r", line)
             return
         if "method" in message:
-            for waiting in _hearers(message, self._waiting):
+            hearers = _hearers(message, self._waiting)
+            if self._attending is not None and ("id" in message or len(hearers) != 1):
+                return await self._attending(message)
+            for waiting in hearers:
                 await _tell(waiting, message)
             return
         id_ = message.get("id")
@@ -233,17 +252,3 @@ async def _drain(process: Process) -> None:
     with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
         async for _ in process.stdout:
             pass
-
-
-class _cancelled_at_end:
-    """A task group whose tasks need not end by themselves."""
-
-    def __init__(self, group: TaskGroup) -> None:
-        self._group = group
-
-    async def __aenter__(self) -> TaskGroup:
-        return await self._group.__aenter__()
-
-    async def __aexit__(self, *exc: Any) -> bool | None:
-        self._group.cancel_scope.cancel()
-        return await self._group.__aexit__(*exc)

@@ -3,22 +3,35 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager, suppress
 from typing import Any, Final, Self, TypeVar
 
 import anyio
 import httpx2
+from attrs import define, frozen
 
-from ..protocol.jsonrpc import encode
-from .channels import ChannelError, Frame, Hear
+from ..protocol.headers import HeaderMismatch
+from ..protocol.jsonrpc import (
+    INVALID_PARAMS,
+    METHOD_NOT_FOUND,
+    PARSE_ERROR,
+    encode,
+    notification,
+)
+from ..protocol.meta import UNSUPPORTED_VERSION
+from ..protocol.modern import MISSING_CAPABILITY
+from .channels import ChannelError, Frame, Hear, Refusal, SessionEnded
 
-__all__ = ["OverHttp", "events"]
+__all__ = ["Event", "OverHttp", "events"]
 
 T = TypeVar("T")
 
 #: Seconds for a stream to end after the response that is its last.
 _LINGER: Final = 0.1
+
+#: Seconds that a server may have us wait before we go back to a stream.
+_LONGEST_RETRY: Final = 60.0
 
 #: Bytes that one message may have.
 _LONGEST: Final = 64 * 1024 * 1024
@@ -34,6 +47,7 @@ class OverHttp:
     """
 
     has_headers = True
+    probes = False
 
     def __init__(
         self,
@@ -48,6 +62,9 @@ class OverHttp:
             "Content-Type": "application/json",
             "Accept": "application/json, text/event-stream",
         }
+        #: Whether the server shook hands, and what it calls the session.
+        self._shook = False
+        self._session: str | None = None
         self._is_own = http is None
         self._http = http or httpx2.AsyncClient(
             # How long a tool takes is for the caller to say.
@@ -59,57 +76,188 @@ class OverHttp:
         return self
 
     async def __aexit__(self, *exc: Any) -> None:
+        if self._session is not None:
+            # It need not wait until nobody comes any more.
+            with anyio.move_on_after(_LINGER * 10, shield=True), suppress(ChannelError):
+                async with self._stream("DELETE", None, {}):
+                    pass
+            self._session = None
         if self._is_own:
             await self._http.aclose()
+
+    @property
+    def origin(self) -> str:
+        """The server's address."""
+        return self._url
 
     async def exchange(
         self, message: Frame, headers: Mapping[str, str], hear: Hear
     ) -> Frame:
         """Post a request; its response is the body, or the last event of it.
 
-        Leaving closes the stream, which is how a request is cancelled here.
+        Leaving closes the stream, which is how a request is cancelled here. A server that
+        shook hands is told so, as there a stream that breaks off means nothing, and is
+        gone back to (2025-11-25, Resumability).
         """
+        shakes = message["method"] == "initialize"
+        if shakes:
+            self._shook, self._session = True, None
+        place = _Place()
+        try:
+            async with self._stream("POST", message, headers) as response:
+                if shakes:
+                    self._session = response.headers.get("mcp-session-id")
+                self._check(response)
+                found = await _response(response, place, hear)
+            while found is None and self._shook and place.id is not None:
+                await anyio.sleep(place.retry)
+                again = {**headers, "Last-Event-ID": place.id}
+                async with self._stream("GET", None, again) as response:
+                    self._check(response)
+                    found = await _response(response, place, hear)
+        except anyio.get_cancelled_exc_class():
+            if self._shook and not shakes:
+                with anyio.move_on_after(1, shield=True), suppress(ChannelError):
+                    params = {"requestId": message["id"]}
+                    told = notification("notifications/cancelled", params)
+                    await self.tell(told, headers)
+            raise
+        if found is None:
+            raise ChannelError("the server's stream ended before its response")
+        return found
+
+    def _check(self, response: httpx2.Response) -> None:
+        if response.status_code == 404 and self._session is not None:
+            self._session = None
+            raise SessionEnded("the server does not know the session any more")
+
+    @asynccontextmanager
+    async def _stream(
+        self, method: str, message: Frame | None, headers: Mapping[str, str]
+    ) -> AsyncIterator[httpx2.Response]:
+        headers = {**self._headers, **headers}
+        if self._session is not None:
+            headers["Mcp-Session-Id"] = self._session
+        content = b""
+        if message is None:
+            del headers["Content-Type"]
+            headers["Accept"] = "text/event-stream"
+        else:
+            content = encode(message)
         try:
             async with self._http.stream(
-                "POST",
-                self._url,
-                content=encode(message),
-                headers={**self._headers, **headers},
+                method, self._url, content=content, headers=headers
             ) as response:
-                return await _response(response, message, hear)
+                yield response
         except httpx2.HTTPError as exc:
             words = str(exc) or type(exc).__name__
             raise ChannelError(f"{self._url} cannot be reached: {words}") from exc
 
+    async def tell(self, message: Frame, headers: Mapping[str, str]) -> None:
+        """Post a notification or a response."""
+        async with self._stream("POST", message, headers) as response:
+            self._check(response)
+            if not response.is_success:
+                raise ChannelError(
+                    f"the server answered with the status {response.status_code}"
+                )
 
-async def _response(response: httpx2.Response, message: Frame, hear: Hear) -> Frame:
-    type_ = response.headers.get("content-type", "").partition(";")[0].strip().lower()
+    async def attend(
+        self, hear: Hear, headers: Mapping[str, str], ready: Callable[[], None]
+    ) -> None:
+        """Hear what the server sends on a stream of its own, if it has one."""
+        place = _Place()
+        last: dict[str, str] = {}
+        while True:
+            with suppress(ChannelError):
+                async with self._stream("GET", None, {**headers, **last}) as response:
+                    ready()
+                    if _type_of(response) != _EVENTS or not response.is_success:
+                        return  # it has none
+                    await _response(response, place, hear)
+            await anyio.sleep(place.retry)
+            if place.id is not None:
+                last = {"Last-Event-ID": place.id}
+
+
+@define
+class _Place:
+    """How far a stream was read, and how long to wait before going back to it."""
+
+    id: str | None = None
+    retry: float = 1.0
+
+
+_EVENTS: Final = "text/event-stream"
+
+
+def _type_of(response: httpx2.Response) -> str:
+    type_: str = response.headers.get("content-type", "")
+    return type_.partition(";")[0].strip().lower()
+
+
+async def _response(
+    response: httpx2.Response, place: _Place, hear: Hear
+) -> Frame | None:
+    """The response in a body; `None` if it is a stream that ended without one."""
+    type_ = _type_of(response)
     async with _to_its_end(response.aiter_bytes()) as parts:
-        if type_ == "text/event-stream" and response.is_success:
-            async with aclosing(events(parts)) as texts:
-                async for text in texts:
-                    told = _message(text)
+        if type_ == _EVENTS and response.is_success:
+            async with aclosing(events(parts)) as found:
+                async for event in found:
+                    place.id = event.id if event.id is not None else place.id
+                    if event.retry is not None:
+                        place.retry = min(event.retry, _LONGEST_RETRY)
+                    if not event.data:
+                        continue
+                    told = _message(event.data)
                     if "method" not in told:
                         return told
                     await hear(told)
-            raise ChannelError("the server's stream ended before its response")
+            return None
         data = bytearray()
         async for part in parts:
             data += part
             if len(data) > _LONGEST:
                 raise ChannelError(f"the response has more than {_LONGEST:,} bytes")
+    frame = None
     if type_ == "application/json":
         with suppress(ChannelError):
-            found = _message(bytes(data))
-            if "result" in found or "error" in found:
-                return found
+            found_ = _message(bytes(data))
+            if "result" in found_ or "error" in found_:
+                frame = found_
+    if response.status_code in _OF_OTHER_ERAS and not _is_modern(frame):
+        raise Refusal(_words(response), frame)
+    if frame is None:
+        raise ChannelError(_words(response))
+    return frame
+
+
+def _words(response: httpx2.Response) -> str:
     challenge = response.headers.get("www-authenticate")
     hint = (
         f"; it wants {challenge.partition(' ')[0]} authorization" if challenge else ""
     )
-    raise ChannelError(
-        f"the server answered with the status {response.status_code} and no message{hint}"
+    return (
+        f"the server answered with the status {response.status_code} and no message"
+        f"{hint}"
     )
+
+
+#: What servers of earlier revisions answer to a request that they do not understand.
+_OF_OTHER_ERAS: Final = frozenset({400, 404, 405})
+
+#: Errors that only servers of this revision have (Streamable HTTP, Backward
+#: Compatibility).
+_MODERN: Final = frozenset(
+    {METHOD_NOT_FOUND, INVALID_PARAMS, PARSE_ERROR, HeaderMismatch.CODE}
+    | {MISSING_CAPABILITY, UNSUPPORTED_VERSION}
+)
+
+
+def _is_modern(frame: Frame | None) -> bool:
+    error = None if frame is None else frame.get("error")
+    return isinstance(error, dict) and error.get("code") in _MODERN
 
 
 @asynccontextmanager
@@ -139,9 +287,26 @@ def _message(text: str | bytes) -> dict[str, Any]:
     return message
 
 
-async def events(parts: AsyncIterator[bytes]) -> AsyncGenerator[str, None]:
-    """The data of the events in a stream; comments and empty events are left out."""
+@frozen
+class Event:
+    """An event of a stream.
+
+    Attributes:
+        data: What it says; may be empty.
+        id: Where to go on from afterwards.
+        retry: Seconds to wait before that.
+    """
+
+    data: str
+    id: str | None = None
+    retry: float | None = None
+
+
+async def events(parts: AsyncIterator[bytes]) -> AsyncGenerator[Event, None]:
+    """The events in a stream; comments and what says nothing are left out."""
     data: list[str] = []
+    id_: str | None = None
+    retry: float | None = None
     torn: list[bytes] = []  # the beginning of a line, in the pieces in which it came
     held = 0  # bytes of both
     is_first, after_return = True, False
@@ -163,11 +328,18 @@ async def events(parts: AsyncIterator[bytes]) -> AsyncGenerator[str, None]:
             if is_first:
                 line, is_first = line.removeprefix(b"\xef\xbb\xbf"), False
             name, _, value = line.partition(b":")
+            value = value.removeprefix(b" ")
             if not line:
-                if any(data):
-                    yield "\n".join(data)
-                data, held = [], len(rest)
+                text = "\n".join(data) if any(data) else ""
+                if text or id_ is not None or retry is not None:
+                    yield Event(text, id_, retry)
+                data, id_, retry, held = [], None, None, len(rest)
             elif name == b"data":
-                data.append(value.removeprefix(b" ").decode("utf-8", "replace"))
+                data.append(value.decode("utf-8", "replace"))
+            elif name == b"id" and value.isascii() and value.decode().isprintable():
+                # It comes back in a header.
+                id_ = value.decode()
+            elif name == b"retry" and value.isdigit():
+                retry = int(value[:9]) / 1000
         if held > _LONGEST:
             raise ChannelError(f"an event has more than {_LONGEST:,} bytes")

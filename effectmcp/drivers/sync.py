@@ -54,6 +54,7 @@ from ..exchange.commands import (
     Reply,
 )
 from ..exchange.handle import handle as begin
+from ..exchange.sessions import Asking
 from ..server import Server
 from .local import (
     NOTHING,
@@ -65,11 +66,11 @@ from .local import (
     pause,
 )
 
-__all__ = ["advance", "handle", "perform", "run_flow", "running"]
+__all__ = ["advance", "handle", "perform", "run_flow", "running", "wait_for"]
 
 RunAsync: TypeAlias = Callable[[Any], Any]
 Send: TypeAlias = Callable[[Mapping[str, JSON]], None]
-Wait: TypeAlias = Callable[[threading.Event], None]
+Wait: TypeAlias = Callable[[Asking], None]
 
 #: In process, with everything on that helps to write a handler.
 PLAYED: Final = attrs.evolve(SCRIPT, development=True)
@@ -215,7 +216,10 @@ def _drop(message: Mapping[str, JSON]) -> None:
     pass
 
 
-def _wait(over: threading.Event) -> None:
+def wait_for(asking: Asking) -> None:
+    """Wait until questions are answered, in messages that another thread handles."""
+    over = threading.Event()
+    asking.listen(over.set)
     over.wait()
 
 
@@ -226,7 +230,7 @@ def handle(
     *,
     send: Send = _drop,
     run_async: RunAsync | None = None,
-    wait: Wait = _wait,
+    wait: Wait = wait_for,
 ) -> Reply:
     """Answer one JSON-RPC message.
 
@@ -240,8 +244,8 @@ def handle(
         send: Sends a notification, or a question for a client that shook hands, on the
             stream of this request, at once.
         run_async: As for `perform`.
-        wait: Waits until an event is set, which another thread does when it handles the
-            client's answers.
+        wait: Waits until what is asked `is_over`, which is when other threads have handled
+            the client's answers.
     """
     exchange = begin(app, message, peer, clock=time.time, entropy=os.urandom)
     try:
@@ -284,11 +288,9 @@ def _obey(
         case Notify(message):
             return send(message)
         case Ask(asking):
-            over = threading.Event()
-            asking.listen(over.set)
             for message in asking.messages.values():
                 send(message)
-            return wait(over)
+            return wait(asking)
         case Listen(subscription):
             return send(subscription.acknowledgement)
 

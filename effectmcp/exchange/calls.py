@@ -349,6 +349,7 @@ class _Flow:
             yield Ask(asking)
         finally:
             session.asked(running)
+        running.is_cancelled |= asking.is_gone
         if self._cancel(round_):
             for id_ in asking.messages.keys() - asking.replies.keys():
                 yield Notify(

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import logging
 import secrets
+import threading
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping
@@ -215,6 +216,8 @@ class Sessions:
         #: The one that was quiet for longest first.
         self._kept: OrderedDict[str, _Kept] = OrderedDict()
         self._by_session: dict[Session, _Kept] = {}
+        # A WSGI host has threads.
+        self._lock = threading.RLock()
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -222,20 +225,15 @@ class Sessions:
     def keep(self, session: Session) -> str:
         """Keep a session that was opened, and return what it is called."""
         self.sweep()
-        while len(self._kept) >= self.limits.sessions:
-            self._close(next(iter(self._kept.values())), "there are too many")
         id_ = secrets.token_urlsafe(24)
         news = Stream("news", self.limits.kept)
         mailbox = Mailbox(session.news, news.wake)
-        kept = _Kept(
-            id_,
-            session,
-            mailbox,
-            self._app.changes.listen(mailbox.hear),
-            news,
-            self._clock(),
-        )
-        self._kept[id_] = self._by_session[session] = kept
+        unlisten = self._app.changes.listen(mailbox.hear)
+        kept = _Kept(id_, session, mailbox, unlisten, news, self._clock())
+        with self._lock:
+            while len(self._kept) >= self.limits.sessions:
+                self._close(next(iter(self._kept.values())), "there are too many")
+            self._kept[id_] = self._by_session[session] = kept
         return id_
 
     def admit(self, peer: Peer) -> Peer | Response:
@@ -250,22 +248,25 @@ class Sessions:
         if id_ is None or not (version in REVISIONS or version == DRAFT.version):
             return peer  # one of this revision, in which the header means nothing
         self.sweep()
-        kept = self._kept.get(id_)
-        if kept is None or kept.session.principal != peer.principal:
-            return refusal(404, "there is no such session; initialize again")
-        self._touch(kept)
+        with self._lock:
+            kept = self._kept.get(id_)
+            if kept is None or kept.session.principal != peer.principal:
+                return refusal(404, "there is no such session; initialize again")
+            self._touch(kept)
         return attrs.evolve(peer, session=kept.session)
 
     def close(self, session: Session) -> None:
         """Its client ends it."""
-        kept = self._by_session.get(session)
-        if kept is not None:
-            self._close(kept, "its client ended it")
+        with self._lock:
+            kept = self._by_session.get(session)
+            if kept is not None:
+                self._close(kept, "its client ended it")
 
     def close_all(self) -> None:
         """The server stops."""
-        for kept in tuple(self._kept.values()):
-            self._close(kept, "the server stops")
+        with self._lock:
+            for kept in tuple(self._kept.values()):
+                self._close(kept, "the server stops")
 
     def sweep(self) -> float:
         """End what was quiet for too long.
@@ -274,14 +275,16 @@ class Sessions:
             When there may be more to end, in seconds from now.
         """
         now = self._clock()
-        for kept in tuple(self._kept.values()):
-            left = kept.seen + self.limits.idle - now
-            if left > 0:
-                return left
-            if kept.open:
-                self._touch(kept)  # whoever reads a stream is there
-            else:
-                self._close(kept, "it was quiet for too long")
+        with self._lock:
+            while self._kept:
+                kept = next(iter(self._kept.values()))
+                left = kept.seen + self.limits.idle - now
+                if left > 0:
+                    return left
+                if kept.open:
+                    self._touch(kept)  # whoever reads a stream is there
+                else:
+                    self._close(kept, "it was quiet for too long")
         return self.limits.idle
 
     def _touch(self, kept: _Kept) -> None:

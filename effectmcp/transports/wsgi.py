@@ -9,6 +9,10 @@ only with `run_async=asyncio.run`. The response is one JSON object, or a stream 
 if there are notifications. They are written at once where the host lets applications
 write; where it does not, they come in order with the response, in one body.
 
+Clients of the legacy revisions are asked while their request runs: its thread waits for
+threads that handle the answers. So they have sessions where the host has threads, one
+process, and lets applications write; streams to come back to they have not.
+
 A host says neither when it begins nor when it ends, and many fork in between. So the
 server's lifespan, which is a `contextlib.contextmanager` here, is opened by the first
 request, in the process that has it, and closed when that process exits, or by `close()`.
@@ -20,18 +24,24 @@ import atexit
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
+from functools import partial
 from http import HTTPStatus
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import attrs
 
 from ..canonical import JSON
 from ..drivers.sync import handle, running
+from ..errors import UsageError
+from ..exchange.commands import Peer
+from ..exchange.sessions import Asking
 from ..protocol.jsonrpc import encode
 from ..server import Change, Server
 from .mounted import EVERY_PATH, prepare
+from .sessions import SESSION_ID, SessionLimits, Sessions
 from .web import (
     JSON_TYPE,
+    KEEP_ALIVE,
     SSE_HEADERS,
     Head,
     Response,
@@ -45,6 +55,11 @@ from .web import (
 
 __all__ = ["WSGIApplication", "application"]
 
+_SESSIONS: Final = SessionLimits()
+
+#: Seconds in which a client that thinks about a question hears nothing.
+_QUIET: Final = 15
+
 Environ: TypeAlias = dict[str, Any]
 StartResponse: TypeAlias = Callable[..., Any]
 Headers: TypeAlias = tuple[tuple[str, str], ...]
@@ -57,6 +72,7 @@ def application(
     site: Site = EVERY_PATH,
     principal: Principal | None = None,
     run_async: Callable[[Any], Any] | None = None,
+    sessions: SessionLimits | None = _SESSIONS,
 ) -> WSGIApplication:
     """A WSGI application that serves `app`.
 
@@ -68,9 +84,13 @@ def application(
             instead of what `site.authenticate` says.
         run_async: Runs the coroutine of an async step or function, such as
             `asyncio.run`.
+        sessions: What the sessions of clients may take up that shake hands. `None` to
+            keep none; so it is anyway where the host says that it has several processes,
+            or no threads. Nobody can be asked then who does not speak 2026-07-28.
     """
     prepare(app)
-    return WSGIApplication(app, site, principal, run_async)
+    kept = Sessions(app, sessions) if sessions is not None and app.legacy else None
+    return WSGIApplication(app, site, principal, run_async, kept)
 
 
 class WSGIApplication:
@@ -82,11 +102,13 @@ class WSGIApplication:
         site: Site,
         principal: Principal | None,
         run_async: Callable[[Any], Any] | None,
+        sessions: Sessions | None = None,
     ) -> None:
         self.app = app
         self._site = site
         self._principal = principal
         self._run_async = run_async
+        self._sessions = sessions
         self._lock = threading.Lock()
         self._opened = ExitStack()
 
@@ -94,13 +116,19 @@ class WSGIApplication:
         self, environ: Environ, start_response: StartResponse
     ) -> Iterable[bytes]:
         """Serve one request, as PEP 3333 has it."""
-        peer = admit(self._site, _asked(environ))
+        sessions = self._sessions_for(environ)
+        asked = _asked(environ)
+        peer = admit(self._site, asked, has_sessions=sessions is not None)
+        if isinstance(peer, Peer) and self._principal is not None:
+            peer = attrs.evolve(peer, principal=self._principal(environ))
+        if isinstance(peer, Peer) and sessions is not None:
+            peer = sessions.admit(peer)
         if isinstance(peer, Response):
             return _answer(start_response, peer)
-        if self._principal is not None:
-            peer = attrs.evolve(peer, principal=self._principal(environ))
         assert peer.headers is not None
         shared = cors(peer.headers.get("origin"))
+        if asked.method != "POST":
+            return _answer(start_response, self._without_body(asked, peer, shared))
         body = _read(environ, self._site)
         if isinstance(body, Response):
             headers = (*body.headers, *shared)
@@ -108,10 +136,16 @@ class WSGIApplication:
         self._open()
         stream = _Stream(start_response, shared)
         reply = handle(
-            self.app, body, peer, send=stream.notify, run_async=self._run_async
+            self.app,
+            body,
+            peer,
+            send=stream.notify,
+            run_async=self._run_async,
+            wait=partial(stream.wait, sessions=sessions),
         )
+        if reply.opened is not None and sessions is not None:
+            shared = (*shared, (SESSION_ID, sessions.keep(reply.opened)))
         if stream.is_begun:
-            assert reply.body is not None  # only requests have notifications
             return stream.end(reply.body)
         if reply.body is None:
             return _answer(start_response, Response(reply.status, shared))
@@ -119,9 +153,26 @@ class WSGIApplication:
         answer = Response(reply.status, headers, reply.body)
         return _answer(start_response, answer)
 
+    def _sessions_for(self, environ: Environ) -> Sessions | None:
+        # The next request must reach this process, and another thread of it.
+        reaches = environ.get("wsgi.multithread") and not environ.get(
+            "wsgi.multiprocess"
+        )
+        return self._sessions if reaches else None
+
+    def _without_body(self, asked: Head, peer: Peer, shared: Headers) -> Response:
+        if peer.session is None or asked.method == "GET":
+            refused = refusal(405, "there are no streams here", ("Allow", "POST"))
+            return attrs.evolve(refused, headers=(*refused.headers, *shared))
+        assert self._sessions is not None
+        self._sessions.close(peer.session)
+        return Response(204, shared)
+
     def close(self) -> None:
         """Close the server's lifespan, if a request opened it."""
         with self._lock:
+            if self._sessions is not None:
+                self._sessions.close_all()
             self.app.changes.publish(Change("end"))
             self._opened.close()
             atexit.unregister(self.close)
@@ -144,18 +195,38 @@ class _Stream:
         self._kept: list[bytes] = []
 
     def notify(self, message: Mapping[str, JSON]) -> None:
+        self._send(sse(encode(message)))
+        if self._write is None and "id" in message:
+            raise UsageError(
+                "this WSGI host does not let applications write before they are done, so"
+                " clients that shake hands cannot be asked; give sessions=None"
+            )
+
+    def wait(self, asking: Asking, sessions: Sessions | None) -> None:
+        """Wait for answers, and end with the client if it is gone."""
+        over = threading.Event()
+        asking.listen(over.set)
+        while not over.wait(_QUIET):
+            if sessions is not None:
+                sessions.sweep()
+            try:
+                self._send(KEEP_ALIVE)
+            except OSError:
+                asking.end()
+
+    def _send(self, data: bytes) -> None:
         if not self.is_begun:
             self.is_begun = True
             write = _start(self._start_response, 200, (*SSE_HEADERS, *self._shared))
             # PEP 3333 has every host return it, and not every host does.
             self._write = write if callable(write) else None
         if self._write is None:
-            self._kept.append(sse(encode(message)))
+            self._kept.append(data)
         else:
-            self._write(sse(encode(message)))
+            self._write(data)
 
-    def end(self, body: bytes) -> list[bytes]:
-        return [*self._kept, sse(body)]
+    def end(self, body: bytes | None) -> list[bytes]:
+        return self._kept if body is None else [*self._kept, sse(body)]
 
 
 def _asked(environ: Environ) -> Head:

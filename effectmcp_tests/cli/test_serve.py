@@ -19,6 +19,7 @@ import pytest
 
 from effectmcp.cli import main
 from effectmcp.transports import http, stdio, workers
+from effectmcp.transports.sessions import SessionLimits
 from effectmcp.transports.web import Site
 
 from ..transports.shop import request
@@ -70,7 +71,24 @@ def test_http(calls: Calls) -> None:
     assert main(["serve", EVERYTHING, "--http", "127.0.0.1:0"]) == 0
     [(name, (app,), options)] = calls
     assert (name, app.name) == ("http", "everything")
-    assert options == {"site": Site(), "ssl_context": None}
+    assert options == {
+        "site": Site(),
+        "ssl_context": None,
+        "sessions": SessionLimits(),
+    }
+
+
+def test_http_streams_that_are_left(
+    calls: Calls, capsys: pytest.CaptureFixture[str]
+) -> None:
+    http = ["serve", EVERYTHING, "--http", "127.0.0.1:0"]
+    assert main([*http, "--leave", "1.5"]) == 0
+    assert calls[0][2]["sessions"] == SessionLimits(leave=1.5)
+    for more in (["--leave", "0"], ["--leave", "nan"]):
+        assert main([*http, *more]) == 2
+        assert "--leave" in capsys.readouterr().err
+    assert main([*http, "--leave", "1", "--workers", "2"]) == 2
+    assert main(["serve", EVERYTHING, "--leave", "1"]) == 2
 
 
 def test_http_options(calls: Calls) -> None:

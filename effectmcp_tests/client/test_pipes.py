@@ -370,7 +370,7 @@ print(json.dumps({"jsonrpc": "2.0", "id": id_, "result": result}), flush=True)
 sys.stdin.read()
 """
     channel = OverPipes([sys.executable, "-c", script], env={"A": "b"}, cwd="/")
-    async with Client(channel) as client:
+    async with Client(channel, version="2026-07-28") as client:
         assert (await client.call_tool("tool")).structured == ["b", "/"]
 
 

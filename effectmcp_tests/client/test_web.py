@@ -35,7 +35,7 @@ def read(parts: list[bytes]) -> list[str]:
             for part in parts:
                 yield part
 
-        return [text async for text in events(source())]
+        return [one.data async for one in events(source()) if one.data]
 
     found: list[str] = finish(collect())
     return found

@@ -84,6 +84,9 @@ class Watched:
     sent: list[Sent] = field(factory=list)
     is_shared: bool = False
     has_headers: bool = field(init=False)
+    #: These servers are known to be of this revision.
+    probes: bool = False
+    origin: str | None = None
 
     def __attrs_post_init__(self) -> None:
         self.has_headers = self.channel.has_headers
@@ -101,6 +104,16 @@ class Watched:
     ) -> None:
         if not self.is_shared:
             await self.channel.__aexit__(kind, error, traceback)
+
+    async def tell(self, message: Frame, headers: Mapping[str, str]) -> None:
+        """Pass it on."""
+        await self.channel.tell(message, headers)
+
+    async def attend(
+        self, hear: Hear, headers: Mapping[str, str], ready: Callable[[], None]
+    ) -> None:
+        """Pass it on."""
+        await self.channel.attend(hear, headers, ready)
 
     async def exchange(
         self, message: Frame, headers: Mapping[str, str], hear: Hear
@@ -132,6 +145,19 @@ class Scripted:
     answers: list[Any]
     sent: list[Sent] = field(factory=list)
     has_headers: bool = False
+    probes: bool = False
+    origin: str | None = None
+    told: list[Frame] = field(factory=list)
+
+    async def tell(self, message: Frame, headers: Mapping[str, str]) -> None:
+        """Keep it."""
+        self.told.append(message)
+
+    async def attend(
+        self, hear: Hear, headers: Mapping[str, str], ready: Callable[[], None]
+    ) -> None:
+        """Hear nothing."""
+        ready()
 
     async def __aenter__(self) -> Any:
         return self
