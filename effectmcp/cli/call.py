@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 from ..canonical import JSON
 from ..effects import Root
 from ..errors import ArgumentsError, EffectMCPError, ProtocolError, UsageError
+from .layout import one_line
 from .reach import Raw, reach
-from .screen import one_line
 from .show import show
 from .terminal import Terminal
 from .token import journal_in

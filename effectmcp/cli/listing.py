@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import EffectMCPError, ProtocolError, UsageError
 from .call import ERROR
+from .layout import one_line
 from .reach import Raw, reach
-from .screen import one_line
 
 if TYPE_CHECKING:
     pass

@@ -3,7 +3,7 @@
     screen = Screen(questions)
     for key in keys:
         screen.press(key)
-    screen.lines(80)           what to show
+    screen.lines(80, 24)       what to show
     screen.responses           once `is_done`
 
 Keys are texts: a character, or one of the names in `KEYS`. What is typed is checked as
@@ -15,10 +15,8 @@ from __future__ import annotations
 import json
 import math
 import re
-import textwrap
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal, TypeAlias
-from unicodedata import combining, east_asian_width
 from urllib.parse import urlsplit
 
 from attrs import define, field
@@ -26,12 +24,13 @@ from attrs import define, field
 from ..canonical import JSON
 from ..errors import FormError
 from ..forms.fields import make_check
+from .layout import Spot, one_line, window, wrapped
 
-__all__ = ["KEYS", "Screen", "columns", "host_of", "one_line"]
+__all__ = ["KEYS", "Screen", "host_of"]
 
 KEYS: Final = (
     *("enter", "tab", "up", "down", "left", "right", "backspace"),
-    *("decline", "cancel"),
+    *("page up", "page down", "decline", "cancel"),
 )
 
 Kind: TypeAlias = Literal["text", "choice", "several", "yes"]
@@ -43,11 +42,6 @@ _SAID: Final[Mapping[State, str]] = {
     "declined": "✗ declined: ",
     "cancelled": "✗ closed: ",
 }
-
-
-def one_line(text: str) -> str:
-    """A server's text without what would move the cursor or change the screen."""
-    return "".join(one if one.isprintable() else " " for one in text)
 
 
 @define
@@ -339,6 +333,7 @@ class Screen:
         self._questions = [_question(key, one) for key, one in questions.items()]
         self._question = 0
         self._field = 0
+        self._pages = 0
         self.problem = ""
 
     @property
@@ -375,6 +370,10 @@ class Screen:
     def press(self, key: str) -> None:
         """A key was pressed: a character, or one of `KEYS`."""
         self.problem = ""
+        if key in ("page up", "page down"):
+            self._pages += 1 if key == "page down" else -1
+            return
+        self._pages = 0  # back to the cursor
         question = self._questions[self._question]
         if key in ("decline", "cancel"):
             self._settle("declined" if key == "decline" else "cancelled")
@@ -433,53 +432,61 @@ class Screen:
 
     # ---- what to show ----
 
-    def lines(self, width: int) -> list[str]:
-        """The screen, as lines of at most `width` characters."""
+    def lines(self, width: int, height: int | None = None) -> list[str]:
+        """The screen, as lines of less than `width` columns.
+
+        Args:
+            width: The terminal's.
+            height: How many lines there may be: those around the cursor. Any number by
+                default.
+        """
+        width = max(10, width - 1)
+        body, spot = self._body(width)
+        foot = [part for line in self._foot() for part in wrapped(line, width)]
+        if height is None:
+            return body + foot
+        # Somebody with three lines knows the keys.
+        foot = foot[: max(0, height - 3)]
+        room = height - len(foot)
+        shown, self._pages = window(body, spot, room=room, pages=self._pages)
+        return shown + foot
+
+    def _body(self, width: int) -> tuple[list[str], Spot]:
         lines: list[str] = []
+        spot = Spot()
         for number, question in enumerate(self._questions):
+            first = len(lines)
             is_here = number == self._question and not self.is_done
-            mark = _SAID[question.state]
-            first, *rest = question.message.splitlines() or [""]
-            lines.append(f"{mark}{one_line(first)}")
-            lines += [one_line(one) for one in rest]
-            if question.note:
-                lines.append(f"  {question.note}")
-            for place, one in enumerate(question.fields):
+            lines += [part for one in _head(question) for part in wrapped(one, width)]
+            for place, field_ in enumerate(question.fields):
                 here = is_here and place == self._field
-                lines.append(_line(one, is_here=here))
-                about = one.schema.get("description")
+                lines += wrapped(_line(field_, is_here=here), width)
+                cursor = len(lines) - 1
+                about = field_.schema.get("description")
                 if here and about:
-                    lines.append(f"      {one_line(str(about))}")
+                    lines += wrapped(f"      {one_line(str(about))}", width)
+                if here:
+                    spot = Spot(first, cursor, len(lines) - 1)
             if not question.fields and is_here:
                 lines.append("  ▸ n" if question.kind == "nothing" else "  ▸ y / n")
-        if not self.is_done:
-            lines.append(self.problem and f"! {self.problem}")
-            lines.append(
-                "Enter next · Tab ↑ ↓ move · ← → Space choose · Ctrl-D decline · Esc close"
-            )
-        # Whole, in as many lines as it takes: nobody agrees to what they cannot read.
-        return [part for line in lines for part in _wrapped(line, max(10, width - 1))]
+                spot = Spot(first, len(lines) - 1, len(lines) - 1)
+        return lines, spot
+
+    def _foot(self) -> list[str]:
+        if self.is_done:
+            return []
+        return [self.problem and f"! {self.problem}", _HELP]
 
 
-def _wrapped(line: str, width: int) -> list[str]:
-    if columns(line) <= width:
-        return [line]
-    indent = " " * min(6, len(line) - len(line.lstrip()))
-    return textwrap.wrap(
-        line,
-        # Wide characters take two columns each.
-        width if columns(line) <= len(line) else max(5, width // 2),
-        subsequent_indent=indent if len(indent) < width // 4 else "",
-        replace_whitespace=False,
-    )
+_HELP: Final = (
+    "Enter next · Tab ↑ ↓ move · ← → Space choose · Ctrl-D decline · Esc close"
+)
 
 
-def columns(text: str) -> int:
-    """How many columns of a terminal a text takes."""
-    return sum(
-        0 if combining(one) else 2 if east_asian_width(one) in "WF" else 1
-        for one in text
-    )
+def _head(question: _Question) -> list[str]:
+    lines = [one_line(one) for one in question.message.splitlines() or [""]]
+    lines[0] = f"{_SAID[question.state]}{lines[0]}"
+    return [*lines, f"  {question.note}"] if question.note else lines
 
 
 def _line(one: _Field, *, is_here: bool) -> str:

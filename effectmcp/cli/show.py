@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ..client.results import Result
-from .screen import one_line
+from .layout import one_line
 
 __all__ = ["show"]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import re
+import select
 import shutil
 import sys
 import webbrowser
@@ -12,33 +12,15 @@ from contextlib import contextmanager
 from typing import Any, Final, TextIO
 
 from ..canonical import JSON
-from .screen import Screen, one_line
+from .keys import NAMED, Decoder
+from .layout import one_line, rows
+from .screen import Screen
 
 __all__ = ["Terminal"]
 
-_NAMED: Final = {
-    "\r": "enter",
-    "\n": "enter",
-    "\t": "tab",
-    "\x7f": "backspace",
-    "\x08": "backspace",
-    "\x04": "decline",
-    "\x1b": "cancel",
-    "\x1b[A": "up",
-    "\x1b[B": "down",
-    "\x1b[C": "right",
-    "\x1b[D": "left",
-    "\x1b[Z": "up",
-    "\x1bOA": "up",
-    "\x1bOB": "down",
-    "\x1bOC": "right",
-    "\x1bOD": "left",
-}
-
-
-#: Sequences of control, whole: those that are no key of ours do nothing. A lone escape
-#: is a key, and so is each character.
-_KEY: Final = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1bO.|\x1b[^\x1b\[]|.", re.DOTALL)
+#: Seconds in which the rest of a sequence follows its escape, over a slow connection
+#: too. Whoever pressed the key does not notice them.
+_PATIENCE: Final = 0.05
 
 #: Beyond what progress is, and what a float can carry.
 _FAR: Final = 10**15
@@ -69,7 +51,7 @@ class Terminal:
         """
         self.clear()
         screen = Screen(questions)
-        shown = 0
+        shown: list[str] = []
         with _keys() as keys:
             while True:
                 shown = self._draw(screen, shown)
@@ -87,13 +69,27 @@ class Terminal:
                 self.say(f"open it yourself: {url}")
         return screen.responses
 
-    def _draw(self, screen: Screen, shown: int) -> int:
-        lines = screen.lines(shutil.get_terminal_size().columns)
+    def _draw(self, screen: Screen, shown: list[str]) -> list[str]:
+        size = self._size()
+        # The cursor stands below the last line. Once it is answered all of it stays,
+        # and may scroll.
+        height = None if screen.is_done else max(1, size.lines - 1)
+        lines = screen.lines(size.columns, height)
         # Up to where it began, and away with what was there.
-        up = f"\x1b[{shown}A" if shown else ""
-        self._out.write(f"{up}\r\x1b[J" + "".join(f"{line}\r\n" for line in lines))
+        up = rows(shown, size.columns)
+        move = f"\x1b[{up}A" if up else ""
+        self._out.write(f"{move}\r\x1b[J" + "".join(f"{line}\r\n" for line in lines))
         self._out.flush()
-        return len(lines)
+        return lines
+
+    def _size(self) -> os.terminal_size:
+        # Of what is drawn on: standard output may lead elsewhere.
+        try:
+            size = os.get_terminal_size(self._out.fileno())
+        except (OSError, ValueError):
+            size = os.terminal_size((0, 0))
+        # A serial line does not know.
+        return size if all(size) else shutil.get_terminal_size()
 
     # ---- what is told meanwhile ----
 
@@ -110,7 +106,7 @@ class Terminal:
         else:
             bar = f"{done:g}"
         if self._out.isatty():
-            width = shutil.get_terminal_size().columns - 1
+            width = self._size().columns - 1
             self._out.write(f"\r\x1b[K{f'{bar} {message}'[:width]}")
             self._has_bar = True
         else:
@@ -161,29 +157,19 @@ def _keys() -> Iterator[Iterator[list[str]]]:
 
 
 def _posix_keys(file: int) -> Iterator[list[str]]:
-    torn = b""
+    decoder = Decoder()
     while True:
-        data = os.read(file, 1024)
-        if not data:
-            raise KeyboardInterrupt  # the terminal is gone
-        torn += data
-        try:
-            text, torn = torn.decode("utf-8"), b""
-        except UnicodeDecodeError as exc:
-            if exc.start < len(torn) - 3:
-                torn = b""  # no text at all, and not one that is under way
-            continue
-        yield list(_split(text))
-
-
-def _split(text: str) -> Iterator[str]:
-    """Keys of what came at once: an escape sequence comes in one piece."""
-    for key in _KEY.findall(text):
-        named = _NAMED.get(key)
-        if named is not None:
-            yield named
-        elif len(key) == 1 and key.isprintable():
-            yield key
+        patience = _PATIENCE if decoder.is_torn else None
+        ready, _, _ = select.select([file], [], [], patience)
+        if ready:
+            data = os.read(file, 1024)
+            if not data:
+                raise KeyboardInterrupt  # the terminal is gone
+            keys = decoder.feed(data)
+        else:
+            keys = decoder.end()
+        if keys:
+            yield keys
 
 
 def _windows_keys() -> Iterator[list[str]]:  # pragma: no cover
@@ -197,6 +183,6 @@ def _windows_keys() -> Iterator[list[str]]:  # pragma: no cover
         if key in ("\x00", "\xe0"):
             named = arrows.get(msvcrt.getwch())  # type: ignore[attr-defined]  # the same
         else:
-            named = _NAMED.get(key, key if key.isprintable() else None)
+            named = NAMED.get(key, key if key.isprintable() else None)
         if named is not None:
             yield [named]

@@ -210,7 +210,7 @@ def test_a_command_may_end_with_py(tmp_path: Path, capsys: Output) -> None:
 pexpect: Any = pytest.importorskip("pexpect", reason="there is no pexpect")
 
 
-def spawned(*argv: str, **environment: str) -> Any:
+def spawned(*argv: str, rows: int = 40, **environment: str) -> Any:
     return pexpect.spawn(
         sys.executable,
         ["-m", "effectmcp", *argv],
@@ -218,7 +218,7 @@ def spawned(*argv: str, **environment: str) -> Any:
         env={**os.environ, **environment, "TERM": "xterm", "BROWSER": "true"},
         encoding="utf-8",
         timeout=20,
-        dimensions=(40, 100),
+        dimensions=(rows, 100),
     )
 
 
@@ -289,6 +289,34 @@ def test_an_answer_that_the_server_refuses_is_asked_again_with_the_reason(
     child.send("4\r")
     status, text = ended(child)
     assert (status, "4 years" in text) == (0, True)
+
+
+def test_a_form_that_is_taller_than_the_terminal(tmp_path: Path) -> None:
+    file = tmp_path / "tall_form.py"
+    fields = "".join(f"    field_{n}: str = ''\n" for n in range(30))
+    file.write_text(
+        "from attrs import frozen\n"
+        "from effectmcp import Elicit, Flow, Server\n"
+        "app = Server('tall')\n"
+        "@frozen\n"
+        f"class Tall:\n{fields}"
+        "@app.tool\n"
+        "def fill() -> Flow[str]:\n"
+        "    tall = yield from Elicit('Fill in', Tall)\n"
+        "    return f'last: {tall.field_29}'\n"
+    )
+    child = spawned("call", str(file), "fill", rows=10)
+    child.expect("Fill in")
+    child.expect("more below")
+    child.expect("Esc close")
+    child.send("\x1b[A")  # around, to the last
+    # Up by what was drawn and no more: all of that is on the screen.
+    child.expect(r"\x1b\[9A\r\x1b\[J")
+    child.expect("more above")
+    child.expect(r"field_29[^\n]*▏")
+    child.send("end\r")
+    status, text = ended(child)
+    assert (status, "last: end" in text) == (0, True)
 
 
 @pytest.fixture

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from effectmcp.cli.screen import KEYS, Screen, columns, one_line
+from effectmcp.cli.layout import columns, one_line
+from effectmcp.cli.screen import KEYS, Screen
 from effectmcp.forms import form_of
 
 FORM = {
@@ -229,13 +230,17 @@ def test_schemas_beyond_the_protocol_are_left_to_the_server() -> None:
     assert content["content"] == {"x": "b"}
 
 
-@given(st.lists(st.sampled_from([*KEYS, *"aA1 y-n."]), max_size=60))
-def test_no_keys_break_it_and_what_is_sent_fits(keys: list[str]) -> None:
+@given(st.lists(st.sampled_from([*KEYS, *"aA1 y-n."]), max_size=60), st.integers(1, 30))
+def test_no_keys_break_it_and_what_is_sent_fits(keys: list[str], height: int) -> None:
     screen = Screen({"a": form(), "b": CONFIRM, "c": LINK, "d": SAMPLE})
     for key in keys:
         screen.press(key)
         lines = screen.lines(40)
         assert all(len(line) < 40 for line in lines)
+        few = screen.lines(40, height)
+        assert len(few) <= height
+        is_seen = any("▸" in line for line in few)
+        assert is_seen or screen.is_done or "page" in key or height < 12
     if screen.is_done:
         response: Any = screen.responses["a"]
         if response["action"] == "accept":
@@ -314,3 +319,45 @@ def test_choices_that_are_none() -> None:
     for one in ({"oneOf": [{"title": "x"}]}, {"enum": 5}, {"anyOf": "x"}):
         schema = {"type": "object", "properties": {"a": {"type": "string", **one}}}
         assert after(["right", "x"], form(schema)).lines(80)
+
+
+LONG = form(
+    {
+        "type": "object",
+        "properties": {
+            f"field-{n}": {"type": "string", "description": f"About {n}."}
+            for n in range(30)
+        },
+    },
+    "Fill in",
+)
+
+
+def test_a_form_that_is_taller_than_the_window_follows_the_cursor() -> None:
+    lines = after(["tab"] * 20, LONG).lines(80, 10)
+    assert lines[:-2] == [
+        "↑ 17 more above (PgUp)",
+        *(f"    field-{n}  " for n in range(16, 20)),
+        "  ▸ field-20  ▏",
+        "      About 20.",
+        "↓ 9 more below (PgDn)",
+    ]
+
+
+def test_the_window_is_paged_and_comes_back_with_any_other_key() -> None:
+    screen = after(["page up"], LONG)
+    assert screen.lines(80, 10)[1] == "Fill in"
+    screen.press("page down")
+    assert "▸" not in "".join(screen.lines(80, 10))
+    screen.press("a")
+    assert "  ▸ field-0  a▏" in screen.lines(80, 10)
+
+
+def test_a_text_above_the_window_can_be_read_before_it_is_agreed_to() -> None:
+    question = form({"type": "object", "properties": {}}, "\n".join("abcdefghij"))
+    screen = after([], question)
+    assert screen.lines(80, 8)[0] == "↑ 7 more above (PgUp)"
+    for _ in range(2):
+        screen.press("page up")
+        screen.lines(80, 8)
+    assert screen.lines(80, 8)[1] == "a"

@@ -1,0 +1,28 @@
+"""The driver of a terminal, without one: pipes, and what is written."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from effectmcp.cli.terminal import _posix_keys
+
+pytestmark = pytest.mark.skipif(os.name == "nt", reason="pipes cannot be selected")
+
+
+def test_a_sequence_that_comes_in_pieces_is_a_key(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ours, theirs = os.pipe()
+    read = os.read
+    monkeypatch.setattr(os, "read", lambda file, size: read(file, 1))
+    try:
+        os.write(theirs, b"\x1b[Aa\x1b")
+        keys = _posix_keys(ours)
+        assert [next(keys) for _ in range(3)] == [["up"], ["a"], ["cancel"]]
+        os.close(theirs)
+        with pytest.raises(KeyboardInterrupt):
+            next(keys)
+    finally:
+        os.close(ours)
