@@ -15,6 +15,7 @@ from ..errors import ArgumentsError, EffectMCPError, ProtocolError, UsageError
 from .layout import one_line
 from .reach import Raw, reach
 from .show import show
+from .signals import ending
 from .terminal import Terminal
 from .token import journal_in
 
@@ -100,7 +101,8 @@ def add(parsers: Any) -> None:
 def _run(options: argparse.Namespace) -> int:
     import trio
 
-    status: int = trio.run(_call, options)
+    with ending():
+        status: int = trio.run(_call, options)
     return status
 
 

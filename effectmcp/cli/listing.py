@@ -12,6 +12,7 @@ from ..errors import EffectMCPError, ProtocolError, UsageError
 from .call import ERROR
 from .layout import one_line
 from .reach import Raw, reach
+from .signals import ending
 
 if TYPE_CHECKING:
     pass
@@ -38,7 +39,8 @@ def add(parsers: Any) -> None:
 def _run(options: argparse.Namespace) -> int:
     import trio
 
-    status: int = trio.run(_list, options)
+    with ending():
+        status: int = trio.run(_list, options)
     return status
 
 

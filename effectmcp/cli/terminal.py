@@ -7,14 +7,15 @@ import select
 import shutil
 import sys
 import webbrowser
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import Any, Final, TextIO
 
 from ..canonical import JSON
 from .keys import NAMED, Decoder
 from .layout import one_line, rows
 from .screen import Screen
+from .signals import stopping
 
 __all__ = ["Terminal"]
 
@@ -37,6 +38,7 @@ class Terminal:
         self.was_refused = False
         self._out: TextIO = sys.stderr
         self._has_bar = False
+        self._shown: list[str] = []
 
     @staticmethod
     def is_there() -> bool:
@@ -51,10 +53,10 @@ class Terminal:
         """
         self.clear()
         screen = Screen(questions)
-        shown: list[str] = []
-        with _keys() as keys:
+        self._shown = []
+        with _keys(on_taken=self._shown.clear) as keys:
             while True:
-                shown = self._draw(screen, shown)
+                self._draw(screen)
                 if screen.is_done:
                     break
                 opened = screen.open_count
@@ -69,18 +71,18 @@ class Terminal:
                 self.say(f"open it yourself: {url}")
         return screen.responses
 
-    def _draw(self, screen: Screen, shown: list[str]) -> list[str]:
+    def _draw(self, screen: Screen) -> None:
         size = self._size()
         # The cursor stands below the last line. Once it is answered all of it stays,
         # and may scroll.
         height = None if screen.is_done else max(1, size.lines - 1)
         lines = screen.lines(size.columns, height)
         # Up to where it began, and away with what was there.
-        up = rows(shown, size.columns)
+        up = rows(self._shown, size.columns)
         move = f"\x1b[{up}A" if up else ""
         self._out.write(f"{move}\r\x1b[J" + "".join(f"{line}\r\n" for line in lines))
         self._out.flush()
-        return lines
+        self._shown[:] = lines
 
     def _size(self) -> os.terminal_size:
         # Of what is drawn on: standard output may lead elsewhere.
@@ -138,8 +140,14 @@ def _number(value: Any) -> float | None:
 
 
 @contextmanager
-def _keys() -> Iterator[Iterator[list[str]]]:
-    """The keys that are pressed, those that come at once together, none of them shown by the terminal."""
+def _keys(*, on_taken: Callable[[], None]) -> Iterator[Iterator[list[str]]]:
+    """The keys that are pressed, none of them shown by the terminal.
+
+    Those that come at once come together, and none where the screen must be drawn again.
+
+    Args:
+        on_taken: Called where the terminal was somebody else's, who wrote on it.
+    """
     if os.name == "nt":  # pragma: no cover
         yield _windows_keys()
         return
@@ -148,19 +156,33 @@ def _keys() -> Iterator[Iterator[list[str]]]:
 
     file = sys.stdin.fileno()
     before = termios.tcgetattr(file)
-    try:
+
+    def take() -> None:
         # What was typed ahead is kept.
         tty.setcbreak(file, termios.TCSADRAIN)
-        yield _posix_keys(file)
-    finally:
-        termios.tcsetattr(file, termios.TCSADRAIN, before)
+        on_taken()
+
+    def give_back() -> None:
+        with suppress(termios.error):  # it is gone
+            termios.tcsetattr(file, termios.TCSADRAIN, before)
+
+    with stopping(give_back=give_back, take=take) as woken:
+        try:
+            take()
+            yield _posix_keys(file, woken)
+        finally:
+            give_back()
 
 
-def _posix_keys(file: int) -> Iterator[list[str]]:
+def _posix_keys(file: int, woken: int) -> Iterator[list[str]]:
     decoder = Decoder()
     while True:
         patience = _PATIENCE if decoder.is_torn else None
-        ready, _, _ = select.select([file], [], [], patience)
+        ready, _, _ = select.select([file, woken], [], [], patience)
+        if woken in ready:
+            os.read(woken, 1024)
+            yield []
+            continue
         if ready:
             data = os.read(file, 1024)
             if not data:

@@ -262,6 +262,80 @@ def test_ctrl_c_ends_it_and_leaves_the_terminal_as_it_was() -> None:
     assert status == 130
 
 
+#: A shell that says how it found its terminal, and what became of what it ran.
+WATCHED = """
+import os, signal, subprocess, sys, termios
+def has_echo():
+    return bool(termios.tcgetattr(0)[3] & termios.ECHO)
+signal.signal(signal.SIGTTOU, signal.SIG_IGN)
+child = subprocess.Popen(sys.argv[1:], process_group=0)
+os.tcsetpgrp(0, child.pid)
+while True:
+    _, status = os.waitpid(child.pid, os.WUNTRACED)
+    os.tcsetpgrp(0, os.getpgrp())
+    if not os.WIFSTOPPED(status):
+        break
+    print("stopped, echo", has_echo())
+    sys.stdin.readline()
+    os.tcsetpgrp(0, child.pid)
+    os.kill(child.pid, signal.SIGCONT)
+print("ended", os.waitstatus_to_exitcode(status), "echo", has_echo())
+"""
+
+
+def watched() -> tuple[Any, int]:
+    """A call at its first question, under such a shell; and its process's number."""
+    code = "import os; print('number', os.getpid(), flush=True);"
+    code += "from effectmcp.cli import main; import sys; sys.exit(main())"
+    called = [sys.executable, "-c", code, "call", BOOKSHOP, "order", "title=Dune"]
+    child = pexpect.spawn(
+        sys.executable,
+        ["-c", WATCHED, *called],
+        encoding="utf-8",
+        timeout=20,
+        dimensions=(40, 100),
+    )
+    child.expect(r"number (\d+)")
+    number = int(child.match.group(1))
+    child.expect("Esc close")
+    return child, number
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP", "SIGQUIT", "SIGINT"])
+def test_a_signal_that_ends_it_leaves_the_terminal_as_it_was(name: str) -> None:
+    child, number = watched()
+    end = getattr(signal, name)
+    os.kill(number, end)
+    child.expect(r"ended (\S+) echo True")
+    assert int(child.match.group(1)) == (130 if end == signal.SIGINT else -end)
+    ended(child)
+
+
+def test_ctrl_z_gives_the_terminal_back_and_asks_again_when_it_goes_on() -> None:
+    child, _ = watched()
+    child.send("An")
+    child.expect("An▏")
+    child.send("\x1a")
+    child.expect("stopped, echo True")
+    child.send("\n")
+    # From where the shell left the cursor, and not up into what it wrote.
+    child.expect(r"\n\r\x1b\[JWho is it for")
+    child.expect("An▏")
+    child.expect("Esc close")
+    child.send("n\r")
+    child.expect("Deliver to Ann")
+    child.sendintr()
+    ended(child)
+
+
+def test_a_window_of_another_size_is_drawn_anew() -> None:
+    child, _ = watched()
+    child.setwinsize(40, 50)
+    child.expect("choose ·\r\r\nCtrl-D")
+    child.sendintr()
+    ended(child)
+
+
 def test_an_answer_that_the_server_refuses_is_asked_again_with_the_reason(
     tmp_path: Path,
 ) -> None:

@@ -15,14 +15,18 @@ def test_a_sequence_that_comes_in_pieces_is_a_key(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     ours, theirs = os.pipe()
+    woken, wake = os.pipe()
     read = os.read
     monkeypatch.setattr(os, "read", lambda file, size: read(file, 1))
     try:
         os.write(theirs, b"\x1b[Aa\x1b")
-        keys = _posix_keys(ours)
+        keys = _posix_keys(ours, woken)
         assert [next(keys) for _ in range(3)] == [["up"], ["a"], ["cancel"]]
+        os.write(wake, b"\0")
+        assert next(keys) == []
         os.close(theirs)
         with pytest.raises(KeyboardInterrupt):
             next(keys)
     finally:
-        os.close(ours)
+        for file in (ours, woken, wake):
+            os.close(file)
