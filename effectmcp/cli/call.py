@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from ..canonical import JSON
+from ..canonical import JSON, parse
 from ..effects import Root
-from ..errors import ArgumentsError, EffectMCPError, ProtocolError, UsageError
+from ..errors import (
+    ArgumentsError,
+    CanonicalError,
+    EffectMCPError,
+    ProtocolError,
+    UsageError,
+)
 from .layout import one_line
 from .reach import Raw, reach
 from .show import show
@@ -23,7 +30,7 @@ if TYPE_CHECKING:
     from ..client import Client, Pending, Result
     from ..state import Keys
 
-__all__ = ["DECLINED", "ERROR", "FAILED", "add"]
+__all__ = ["DECLINED", "ERROR", "FAILED", "UNWRITTEN", "add"]
 
 #: The tool says that it failed.
 FAILED: Final = 1
@@ -31,6 +38,8 @@ FAILED: Final = 1
 ERROR: Final = 3
 #: The user declined or closed a question, and so nothing came of it.
 DECLINED: Final = 4
+#: A result came, and part of it could not be written.
+UNWRITTEN: Final = 5
 
 
 def add(parsers: Any) -> None:
@@ -41,7 +50,8 @@ def add(parsers: Any) -> None:
         description="Call a tool of a server, ask the user what the server asks, and"
         " print the result. Exits with 0 for a result, 1 for one that says it is an"
         " error, 2 for a wrong command line, 3 for an error of the protocol or of the"
-        " connection, and 4 where the user declined and nothing came of it.",
+        " connection, 4 where the user declined and nothing came of it, and 5 where the"
+        " result could not be written.",
     )
     parser.add_argument(
         "target",
@@ -95,7 +105,7 @@ def add(parsers: Any) -> None:
     parser.add_argument(
         "--raw", action="store_true", help="print the messages as they are"
     )
-    parser.set_defaults(run=_run)
+    parser.set_defaults(run=_run, list="arguments")
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -107,7 +117,8 @@ def _run(options: argparse.Namespace) -> int:
 
 
 async def _call(options: argparse.Namespace) -> int:
-    channel = reach(options.target, _headers(options.header))
+    channel = reach(options.target, headers_of(options.header))
+    check_timeout(options.timeout)
     answers = _answers(options)
     try:
         from ..client import Client
@@ -145,9 +156,9 @@ async def _call(options: argparse.Namespace) -> int:
             print(json.dumps(exc.data), file=sys.stderr)
         return ERROR
     terminal.clear()
-    show(result, options.save_to)
+    is_written = show(result, options.save_to)
     if not result.is_error:
-        return 0
+        return 0 if is_written else UNWRITTEN
     return DECLINED if answerer.was_refused else FAILED
 
 
@@ -202,7 +213,7 @@ async def _request(
             raise UsageError("a resource takes no arguments; they are in its URI")
         return "resources/read", {"uri": options.name}
     if options.prompt:
-        texts = dict(_split(one, "=") for one in options.arguments)
+        texts = dict(_split(one) for one in options.arguments)
         return "prompts/get", {"name": options.name, "arguments": texts}
     schema: Mapping[str, Any] = {}
     if options.arguments:
@@ -215,10 +226,10 @@ async def _request(
     return "tools/call", {"name": options.name, "arguments": arguments}
 
 
-def _split(text: str, mark: str) -> tuple[str, str]:
-    name, found, value = text.partition(mark)
+def _split(text: str) -> tuple[str, str]:
+    name, found, value = text.partition("=")
     if not found or not name:
-        raise UsageError(f"{text!r}: write NAME{mark}VALUE")
+        raise UsageError(f"{text!r}: write NAME=VALUE")
     return name.strip(), value
 
 
@@ -227,14 +238,14 @@ def _arguments(given: list[str], schema: Mapping[str, Any]) -> dict[str, JSON]:
     properties = schema.get("properties") or {}
     found: dict[str, JSON] = {}
     for one in given:
-        name, text = _split(one, "=")
+        name, text = _split(one)
         property_ = properties.get(name)
         if property_ is not None and _takes_text(property_):
             found[name] = text
             continue
         try:
-            found[name] = json.loads(text)
-        except ValueError:
+            found[name] = parse(text)
+        except CanonicalError:
             found[name] = text  # the server says what it wants instead
     return found
 
@@ -247,9 +258,25 @@ def _takes_text(schema: Any) -> bool:
     return bool(schema.get("type") == "string" or "enum" in schema or "const" in schema)
 
 
-def _headers(given: list[str]) -> dict[str, str]:
-    pairs = (_split(one, ":") for one in given)
-    return {name: value.strip() for name, value in pairs}
+#: RFC 9110, 5.1 and 5.5; what stands beyond ASCII there is read in many ways.
+_HEADER: Final = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+):([\t -~]*)")
+
+
+def headers_of(given: list[str]) -> dict[str, str]:
+    """Headers as they are given on the command line."""
+    found = {}
+    for one in given:
+        match = _HEADER.fullmatch(one)
+        if match is None:
+            raise UsageError(f"--header {one!r}: write NAME: VALUE, in plain ASCII")
+        found[match[1]] = match[2].strip()
+    return found
+
+
+def check_timeout(seconds: float | None) -> None:
+    """Refuse what is no time to wait."""
+    if seconds is not None and not seconds > 0:  # NaN is neither
+        raise UsageError(f"--timeout {seconds:g}: give seconds, more than 0")
 
 
 # ---- answers ------------------------------------------------------------------------
@@ -259,16 +286,16 @@ def _answers(options: argparse.Namespace) -> dict[str, JSON]:
     found: dict[str, JSON] = {}
     if options.answers is not None:
         try:
-            found = json.loads(options.answers.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as exc:
+            found = parse(options.answers.read_bytes())
+        except (OSError, CanonicalError) as exc:
             raise UsageError(f"--answers {options.answers}: {exc}") from None
         if not isinstance(found, dict):
             raise UsageError(f"--answers {options.answers}: it is no JSON object")
     for one in options.answer:
-        key, text = _split(one, "=")
+        key, text = _split(one)
         try:
-            found[key] = json.loads(text)
-        except ValueError:
+            found[key] = parse(text)
+        except CanonicalError:
             raise UsageError(
                 f"--answer {one}: {text!r} is no JSON; a text needs quotes:"
                 f" {key}={json.dumps(text)!r}"

@@ -6,16 +6,13 @@ import argparse
 import json
 import sys
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..errors import EffectMCPError, ProtocolError, UsageError
-from .call import ERROR
+from .call import ERROR, headers_of
 from .layout import one_line
 from .reach import Raw, reach
 from .signals import ending
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["add"]
 
@@ -45,9 +42,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 async def _list(options: argparse.Namespace) -> int:
-    from .call import _headers
-
-    channel = reach(options.target, _headers(options.header))
+    channel = reach(options.target, headers_of(options.header))
     from ..client import Client
 
     client = Client(Raw(channel) if options.raw else channel)

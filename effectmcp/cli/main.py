@@ -33,7 +33,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     parsers = parser.add_subparsers(metavar="COMMAND", required=True)
     for command in (serve, call, listing, check, replay, token, keygen):
         command.add(parsers)
-    options = parser.parse_args(argv)
+    options, more = parser.parse_known_args(argv)
+    # argparse ends a list at the first option, and does not go on with it.
+    of: str = getattr(options, "list", "")
+    if more and (not of or any(one.startswith("-") for one in more)):
+        parser.error(f"unrecognized arguments: {' '.join(more)}")
+    if of:
+        getattr(options, of).extend(more)
     # Whatever a server says can be printed somehow.
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):

@@ -28,12 +28,17 @@ def reach(target: str, headers: Mapping[str, str] | None = None) -> Channel:
         headers: For a URL: sent with each request.
 
     Raises:
-        UsageError: There is no such app; or the client is not installed.
+        UsageError: There is no such app; it is no URL and no command; or the client is not
+            installed.
     """
     try:
         if re.match(r"https?://", target, re.IGNORECASE):
             from ..client import OverHttp
 
+            try:
+                target.encode()
+            except UnicodeEncodeError:
+                raise UsageError(f"{target!r} is no URL: write it in UTF-8") from None
             return OverHttp(target, headers=headers)
         if headers:
             raise UsageError("--header is for a URL")

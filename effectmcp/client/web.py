@@ -77,7 +77,7 @@ class OverHttp:
                 headers={**self._headers, **headers},
             ) as response:
                 return await _response(response, message, hear)
-        except httpx2.HTTPError as exc:
+        except (httpx2.HTTPError, httpx2.InvalidURL) as exc:
             words = str(exc) or type(exc).__name__
             raise ChannelError(f"{self._url} cannot be reached: {words}") from exc
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from effectmcp.cli import main
-from effectmcp.cli.call import DECLINED, ERROR, FAILED
+from effectmcp.cli.call import DECLINED, ERROR, FAILED, UNWRITTEN
 from effectmcp.state import make_key
 
 ROOT = Path(__file__).parents[2]
@@ -42,6 +42,25 @@ def order(*argv: str) -> int:
 def test_answers_on_the_command_line(capsys: Output) -> None:
     assert order(*ANSWERS, "--answer", "confirm-1=true") == 0
     assert capsys.readouterr().out.startswith("Ordered: receipt ")
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ("--trace", "order", "title=Dune"),
+        ("order", "--trace", "title=Dune"),
+        ("order", "--answer", "a=1", "title=Dune", "--trace"),
+    ],
+)
+def test_options_stand_where_they_like(argv: tuple[str, ...], capsys: Output) -> None:
+    decline = ("--answer", 'elicit-1={"action": "decline"}')
+    assert main(["call", BOOKSHOP, *argv, *decline]) == DECLINED
+
+
+def test_an_option_that_is_none(capsys: Output) -> None:
+    with pytest.raises(SystemExit):
+        order("--trice", "a=b")
+    assert "unrecognized arguments: --trice" in capsys.readouterr().err
 
 
 def test_answers_in_a_file(tmp_path: Path, capsys: Output) -> None:
@@ -96,8 +115,34 @@ def test_an_answer_that_does_not_fit_is_not_given_twice(capsys: Output) -> None:
             "--answers /gone.json: ",
         ),
         (["call", BOOKSHOP, "order", "--header", "a: b"], "--header is for a URL"),
+        *(
+            (
+                ["call", "http://127.0.0.1:1", "order", "--header", header],
+                "write NAME: VALUE, in plain ASCII",
+            )
+            for header in ("a", "a b: c", ": c", "a: é", "a: b\nc", "a: \udcff")
+        ),
+        *(
+            (
+                ["call", BOOKSHOP, "order", "--timeout", seconds],
+                f"--timeout {seconds}: give seconds, more than 0",
+            )
+            for seconds in ("nan", "-1", "0")
+        ),
+        (["call", BOOKSHOP, "order", "title=\udcff"], "at /arguments/title: a lone"),
+        (["call", BOOKSHOP, "order", "\udcff=1"], "at /arguments: a lone surrogate"),
+        (["call", BOOKSHOP, "\udcff"], "at /name: a lone surrogate"),
+        (
+            ["call", BOOKSHOP, "order", "--answer", "a=NaN"],
+            "--answer a=NaN: 'NaN' is no JSON",
+        ),
+        (
+            ["call", BOOKSHOP, "order", "--answer", f"a={'[' * 100_000}"],
+            "is no JSON",
+        ),
         (["call", "gone.py", "order"], "there is no file 'gone.py'"),
         (["call", "'", "order"], "is no command"),
+        (["call", "http://a/\udcff", "order"], "is no URL: write it in UTF-8"),
         (["call", " ", "order"], "give a URL"),
         (
             ["call", BOOKSHOP, "--resource", "a://b", "c=d"],
@@ -108,6 +153,33 @@ def test_an_answer_that_does_not_fit_is_not_given_twice(capsys: Output) -> None:
 def test_mistakes(argv: list[str], message: str, capsys: Output) -> None:
     assert main(argv) == 2
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("answers", [b"{", b"\xff", b"[]", b"[" * 100_000])
+def test_a_file_of_answers_that_is_none(
+    answers: bytes, tmp_path: Path, capsys: Output
+) -> None:
+    file = tmp_path / "answers.json"
+    file.write_bytes(answers)
+    assert order("--answers", str(file)) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"effectmcp: --answers {file}: ")
+    assert said.count("\n") == 1
+
+
+def test_what_json_cannot_carry_is_a_text(tmp_path: Path, capsys: Output) -> None:
+    """The server says what it wants instead."""
+    file = tmp_path / "numbers_wanted.py"
+    file.write_text(
+        "from effectmcp import Server\n"
+        "app = Server('numbers')\n"
+        "@app.tool\n"
+        "def double(x: float) -> float:\n"
+        "    return 2 * x\n"
+    )
+    for text in ("NaN", "Infinity", "1e999", '"\\ud800"', "[" * 100_000):
+        assert main(["call", str(file), "double", f"x={text}"]) == FAILED
+        assert "x: must be a number" in capsys.readouterr().out
 
 
 def test_a_tool_that_fails(capsys: Output) -> None:
@@ -151,6 +223,16 @@ def test_media_are_saved_and_nothing_is_written_over(
     assert first == f"saved as {tmp_path / 'out' / 'result-1.png'}"
     assert (tmp_path / "out" / "result-1.png").read_bytes().startswith(b"\x89PNG")
     assert second.endswith("result-2.png")
+
+
+def test_media_that_cannot_be_saved_are_printed(tmp_path: Path, capsys: Output) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    argv = ["call", EVERYTHING, "test_image_content", "--save-to", str(file)]
+    assert main(argv) == UNWRITTEN
+    printed = capsys.readouterr()
+    assert printed.err.startswith(f"effectmcp: --save-to {file}: ")
+    assert json.loads(printed.out)["type"] == "image"
 
 
 def test_trace_tells_of_rounds_states_and_answers(capsys: Output) -> None:
