@@ -250,10 +250,6 @@ def _question(key: str, request: Mapping[str, Any]) -> _Question:
         said = [_text_of(one) for one in messages] if isinstance(messages, list) else []
         prompt = _Field("text", {"type": "string", "title": "Answer"}, required=True)
         return _Question(key, "\n".join(said), "sample", [prompt])
-    if request["method"] != "elicitation/create":
-        return _Question(
-            key, message, "nothing", [], note="this cannot be answered here"
-        )
     if params.get("mode") == "url":
         url = params.get("url")
         host = host_of(url)
@@ -350,11 +346,6 @@ class Screen:
     def responses(self) -> dict[str, JSON]:
         """What to send, by key."""
         return {one.key: one.response for one in self._questions}
-
-    @property
-    def was_refused(self) -> bool:
-        """Whether one was declined or closed."""
-        return any(one.state in ("declined", "cancelled") for one in self._questions)
 
     @property
     def links(self) -> list[str]:

@@ -28,14 +28,9 @@ _FAR: Final = 10**15
 
 
 class Terminal:
-    """Asks whoever sits at the terminal.
-
-    Attributes:
-        was_refused: Whether something was declined or closed so far.
-    """
+    """Asks whoever sits at the terminal."""
 
     def __init__(self) -> None:
-        self.was_refused = False
         self._out: TextIO = sys.stderr
         self._has_bar = False
         self._shown: list[str] = []
@@ -65,7 +60,6 @@ class Terminal:
                     if screen.open_count != opened:
                         # The rest of what was pasted is no answer to the next question.
                         break
-        self.was_refused = self.was_refused or screen.was_refused
         for url in screen.links:
             if not webbrowser.open(url):
                 self.say(f"open it yourself: {url}")

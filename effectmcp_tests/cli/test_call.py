@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import signal
@@ -13,10 +14,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
+from trio.testing import MockClock
 
 from effectmcp.cli import main
 from effectmcp.cli.call import DECLINED, ERROR, FAILED, UNWRITTEN
 from effectmcp.state import make_key
+
+from ..client.ways import Scripted, asking
 
 ROOT = Path(__file__).parents[2]
 BOOKSHOP = str(ROOT / "examples" / "bookshop.py")
@@ -131,7 +136,10 @@ def test_an_answer_that_does_not_fit_is_not_given_twice(capsys: Output) -> None:
         ),
         (["call", BOOKSHOP, "order", "title=\udcff"], "at /arguments/title: a lone"),
         (["call", BOOKSHOP, "order", "\udcff=1"], "at /arguments: a lone surrogate"),
-        (["call", BOOKSHOP, "\udcff"], "at /name: a lone surrogate"),
+        (["call", BOOKSHOP, "\udcff"], "there is no tool '\\udcff'"),
+        (["call", BOOKSHOP, "--prompt", "\udcff"], "at /name: a lone surrogate"),
+        (["call", BOOKSHOP, "--resource", "\udcff"], "at /uri: a lone surrogate"),
+        (["call", BOOKSHOP, "ordr"], "there is no tool 'ordr'; there is order"),
         (
             ["call", BOOKSHOP, "order", "--answer", "a=NaN"],
             "--answer a=NaN: 'NaN' is no JSON",
@@ -235,13 +243,39 @@ def test_media_that_cannot_be_saved_are_printed(tmp_path: Path, capsys: Output) 
     assert json.loads(printed.out)["type"] == "image"
 
 
-def test_trace_tells_of_rounds_states_and_answers(capsys: Output) -> None:
+def test_trace_tells_of_rounds_and_states_and_of_answers_only_what_they_are(
+    capsys: Output,
+) -> None:
     assert order(*ANSWERS, "--answer", "confirm-1=true", "--trace") == 0
     said = capsys.readouterr().err
     assert "round 2: a state of " in said
     assert ", which replays 1 entries" in said
-    assert '  elicit-1 → {"action": "accept", "content": {"value": "Ann"}}' in said
+    assert '  elicit-1 → {"action": "accept", "content": {"value": "<text>"}}' in said
     assert said.endswith("round 4: done\n")
+    assert order("--answer", 'elicit-1={"action": "decline"}', "--trace") == DECLINED
+    assert '  elicit-1 → {"action": "decline"}' in capsys.readouterr().err
+
+
+def test_trace_opens_the_states_of_an_app_without_keys(
+    monkeypatch: pytest.MonkeyPatch, capsys: Output
+) -> None:
+    monkeypatch.delenv("EFFECTMCP_STATE_KEYS")
+    order(*ANSWERS, "--answer", "confirm-1=true", "--trace")
+    assert ", which replays 1 entries" in capsys.readouterr().err
+
+
+def test_trace_shows_answers_when_it_is_told_to(capsys: Output) -> None:
+    order(*ANSWERS, "--answer", "confirm-1=true", "--trace", "--show-answers")
+    said = capsys.readouterr().err
+    assert '  elicit-1 → {"action": "accept", "content": {"value": "Ann"}}' in said
+
+
+def test_answers_that_nobody_asked_for_are_told(capsys: Output) -> None:
+    argv = ("--answer", 'elicit-1={"action": "decline"}', "--answer", "elicit_2=1")
+    assert order(*argv) == DECLINED
+    assert capsys.readouterr().err == (
+        "effectmcp: no question had the key 'elicit_2'\n"
+    )
 
 
 def test_raw_prints_the_messages(capsys: Output) -> None:
@@ -285,6 +319,88 @@ def test_a_command_may_end_with_py(tmp_path: Path, capsys: Output) -> None:
     )
     argv = ["call", f"{sys.executable} {file}", "order", "title=Dune"]
     assert main([*argv, "--answer", 'elicit-1={"action": "decline"}']) == DECLINED
+
+
+# ---- servers that do what they like ----
+
+
+TOOLS = {
+    "resultType": "complete",
+    "tools": [{"name": "tool", "inputSchema": {"type": "object"}}],
+}
+
+
+def called(
+    monkeypatch: pytest.MonkeyPatch, *answers: Any, argv: tuple[str, ...] = ()
+) -> tuple[int, Scripted]:
+    """A call of the tool of a server that answers like this."""
+    channel = Scripted([TOOLS, *answers])
+    monkeypatch.setattr("effectmcp.cli.call.reach", lambda *of: channel)
+    return main(["call", "server", "tool", *argv]), channel
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        {"method": "elicitation/steal"},
+        {"method": "elicitation/create", "params": {"mode": []}},
+        {"method": "roots/list"},
+    ],
+)
+def test_a_question_that_nobody_declared(
+    question: Any, monkeypatch: pytest.MonkeyPatch, capsys: Output
+) -> None:
+    argv = ("--answer", 'a={"action": "accept"}')
+    assert called(monkeypatch, asking({"a": question}), argv=argv)[0] == ERROR
+    assert capsys.readouterr().err == (
+        "effectmcp: the server's answer cannot be used:"
+        f" {question['method']} was asked, which this client did not say it can answer\n"
+    )
+
+
+def test_a_server_that_only_gives_its_state_is_given_time(
+    monkeypatch: pytest.MonkeyPatch, capsys: Output
+) -> None:
+    clock = MockClock(autojump_threshold=0)
+    monkeypatch.setattr(trio, "run", functools.partial(trio.run, clock=clock))
+    began = clock.current_time()
+    states = [asking(None, requestState=str(n)) for n in range(200)]
+    status, channel = called(monkeypatch, *states)
+    assert status == ERROR
+    assert capsys.readouterr().err == (
+        "effectmcp: the server asked 100 times and is not done\n"
+    )
+    assert len(channel.sent) == 1 + 101
+    assert clock.current_time() - began > 100
+
+
+def test_a_state_that_is_rejected(
+    monkeypatch: pytest.MonkeyPatch, capsys: Output
+) -> None:
+    def rejected(message: Any) -> Any:
+        error = {"code": -32602, "message": "Invalid requestState"}
+        return {"jsonrpc": "2.0", "id": message["id"], "error": error}
+
+    status, _ = called(monkeypatch, asking({}, requestState="a"), rejected)
+    assert status == ERROR
+    assert capsys.readouterr().err.endswith("expired; call again to begin anew\n")
+
+
+def test_folders_have_the_names_that_they_have(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    asked = asking({"a": {"method": "roots/list"}})
+    status, channel = called(
+        monkeypatch, asked, {"content": []}, argv=("--root", ".", "--root", "/")
+    )
+    assert status == 0
+    assert channel.sent[-1].message["params"]["inputResponses"]["a"] == {
+        "roots": [
+            {"uri": tmp_path.as_uri(), "name": tmp_path.name},
+            {"uri": "file:///"},
+        ]
+    }
 
 
 # ---- at a terminal ----

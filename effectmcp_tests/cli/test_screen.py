@@ -80,7 +80,6 @@ def test_a_form_is_filled_in_from_top_to_bottom() -> None:
     ]
     screen = after(keys, form())
     assert screen.is_done
-    assert not screen.was_refused
     content = {
         "name": "Ann",
         "age": 42,
@@ -178,7 +177,6 @@ def test_yes_and_no(question: Any, key: str, action: str) -> None:
     screen = after([key], question)
     response: Any = screen.responses["q1"]
     assert response["action"] == action
-    assert screen.was_refused == (action != "accept")
 
 
 def test_a_key_that_says_neither() -> None:
@@ -308,11 +306,6 @@ def test_long_texts_are_shown_whole() -> None:
 def test_numbers_of_python_are_none(text: str) -> None:
     schema = {"type": "object", "properties": {"share": {"type": "number"}}}
     assert after(typed(text), form(schema)).problem == "share must be a number"
-
-
-def test_a_question_of_an_unknown_kind_can_only_be_declined() -> None:
-    screen = after("y", {"method": "foo/bar", "params": {}})
-    assert not screen.is_done
 
 
 def test_choices_that_are_none() -> None:
