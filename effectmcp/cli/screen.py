@@ -12,19 +12,17 @@ it is typed, by the same rules as on the server (`forms`); the problem stands be
 
 from __future__ import annotations
 
-import json
-import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final, Literal, TypeAlias
 from urllib.parse import urlsplit
 
-from attrs import define, field
+from attrs import define
 
 from ..canonical import JSON
-from ..errors import FormError
-from ..forms.fields import make_check
+from .fields import Field
 from .layout import Spot, one_line, window, wrapped
+from .offers import dict_in
 
 __all__ = ["KEYS", "Screen", "host_of"]
 
@@ -33,7 +31,6 @@ KEYS: Final = (
     *("page up", "page down", "decline", "cancel"),
 )
 
-Kind: TypeAlias = Literal["text", "choice", "several", "yes"]
 State: TypeAlias = Literal["open", "accepted", "declined", "cancelled"]
 
 _SAID: Final[Mapping[State, str]] = {
@@ -42,165 +39,6 @@ _SAID: Final[Mapping[State, str]] = {
     "declined": "✗ declined: ",
     "cancelled": "✗ closed: ",
 }
-
-
-@define
-class _Field:
-    """One field of a form.
-
-    Attributes:
-        name: Its property.
-        schema: Its schema.
-        required: Whether it must be filled in.
-        text: What was typed.
-        picked: Of choices, which: by place.
-        at: Of several choices, the one that the next key is about.
-    """
-
-    name: str
-    schema: Mapping[str, Any]
-    required: bool
-    text: str = ""
-    picked: set[int] = field(factory=set)
-    at: int = 0
-
-    @property
-    def title(self) -> str:
-        return one_line(str(self.schema.get("title") or self.name))
-
-    @property
-    def kind(self) -> Kind:
-        if self.schema.get("type") == "array":
-            return "several"
-        if self.schema.get("type") == "boolean" or self.choices:
-            return "choice"
-        return "text"
-
-    @property
-    def choices(self) -> list[tuple[JSON, str]]:
-        """Values and what to call them."""
-        schema = self.schema
-        if schema.get("type") == "boolean":
-            return [(True, "yes"), (False, "no")]
-        if schema.get("type") == "array":
-            schema = schema.get("items") or {}
-        schema = _dict(schema)
-        titled = _list(schema.get("oneOf")) or _list(schema.get("anyOf"))
-        if titled:
-            consts = [one for one in map(_dict, titled) if "const" in one]
-            return [
-                (one["const"], str(one.get("title", one["const"]))) for one in consts
-            ]
-        values = _list(schema.get("enum"))
-        names = _list(schema.get("enumNames")) or values
-        return list(zip(values, map(str, names), strict=False))
-
-    @property
-    def value(self) -> JSON:
-        """What is filled in; `None` if nothing is.
-
-        Raises:
-            ValueError: in words that finish the sentence "age …".
-        """
-        if self.kind == "several":
-            if not self.picked and not self.required:
-                return None
-            return [self.choices[place][0] for place in sorted(self.picked)]
-        if self.kind == "choice":
-            return self.choices[min(self.picked)][0] if self.picked else None
-        if not self.text and not (self.required and self._takes_empty):
-            return None
-        match self.schema.get("type"):
-            case "integer":
-                return _number(self.text, int, "must be a whole number")
-            case "number":
-                return _number(self.text, float, "must be a number")
-            case _:
-                return self.text
-
-    @property
-    def _takes_empty(self) -> bool:
-        return self.schema.get("type") == "string" and "format" not in self.schema
-
-    @property
-    def problem(self) -> str | None:
-        """What is wrong with it."""
-        try:
-            value = self.value
-            if value is None:
-                return "is required" if self.required else None
-            _check_of(self.schema)(value)
-        except ValueError as exc:
-            return str(exc)
-        return None
-
-    def fill(self, value: JSON) -> None:
-        """Fill in a default."""
-        values = [one for one, _ in self.choices]
-        if self.kind == "text":
-            self.text = value if isinstance(value, str) else json.dumps(value)
-        elif self.kind == "several" and isinstance(value, list):
-            self.picked = {values.index(one) for one in value if one in values}
-        elif value in values:
-            self.picked = {values.index(value)}
-
-    def press(self, key: str) -> None:
-        count = len(self.choices)
-        match self.kind, key:
-            case "text", "backspace":
-                self.text = self.text[:-1]
-            case "text", _ if len(key) == 1 and key.isprintable():
-                self.text += key
-            case "choice", "left" | "right" if count:
-                step = 1 if key == "right" else -1
-                start = -1 if key == "right" else 0
-                self.picked = {(min(self.picked, default=start) + step) % count}
-            case "choice", "backspace":
-                self.picked = set()
-            case "several", "left" | "right" if count:
-                self.at = (self.at + (1 if key == "right" else -1)) % count
-            case "several", " " if count:
-                self.picked ^= {self.at}
-            case "choice", _ if len(key) == 1:
-                for place, (_, title) in enumerate(self.choices):
-                    if title.lower().startswith(key.lower()):
-                        self.picked = {place}
-                        break
-            case _:
-                pass
-
-    def shown(self, *, is_here: bool) -> str:
-        """What stands behind the title."""
-        if self.kind == "text":
-            return f"{one_line(self.text)}{'▏' if is_here else ''}"
-        if self.kind == "choice":
-            return "  ".join(
-                f"‹{title}›" if place in self.picked else title
-                for place, title in enumerate(one_line(t) for _, t in self.choices)
-            )
-        return "  ".join(
-            f"{'›' if is_here and place == self.at else ''}"
-            f"[{'x' if place in self.picked else ' '}] {one_line(title)}"
-            for place, (_, title) in enumerate(self.choices)
-        )
-
-
-def _number(text: str, read: Callable[[str], JSON], words: str) -> JSON:
-    try:
-        number = read(text)
-    except ValueError:
-        raise ValueError(words) from None
-    if "_" in text or number != number or abs(number) == math.inf:
-        raise ValueError(words)  # Python's numbers, and not JSON's
-    return number
-
-
-def _check_of(schema: Mapping[str, Any]) -> Callable[[JSON], JSON]:
-    try:
-        return make_check(dict(schema), of="a field")
-    except FormError:
-        # A server that allows itself more than the protocol does will judge for itself.
-        return lambda value: value
 
 
 @define
@@ -220,7 +58,7 @@ class _Question:
     key: str
     message: str
     kind: Literal["form", "link", "sample", "nothing"]
-    fields: list[_Field]
+    fields: list[Field]
     state: State = "open"
     note: str = ""
     url: str = ""
@@ -248,7 +86,7 @@ def _question(key: str, request: Mapping[str, Any]) -> _Question:
     if request["method"] == "sampling/createMessage":
         messages = params.get("messages")
         said = [_text_of(one) for one in messages] if isinstance(messages, list) else []
-        prompt = _Field("text", {"type": "string", "title": "Answer"}, required=True)
+        prompt = Field("text", {"type": "string", "title": "Answer"}, required=True)
         return _Question(key, "\n".join(said), "sample", [prompt])
     if params.get("mode") == "url":
         url = params.get("url")
@@ -258,13 +96,13 @@ def _question(key: str, request: Mapping[str, Any]) -> _Question:
             return _Question(key, message, "nothing", [], note=note)
         note = f"opens {host}: {url}"
         return _Question(key, message, "link", [], note=note, url=str(url))
-    schema = _dict(params.get("requestedSchema"))
+    schema = dict_in(params.get("requestedSchema"))
     required = schema.get("required")
     required = required if isinstance(required, list) else []
     fields = []
-    for name, one in _dict(schema.get("properties")).items():
-        one = _dict(one)
-        made = _Field(name, one, required=name in required)
+    for name, one in dict_in(schema.get("properties")).items():
+        one = dict_in(one)
+        made = Field(name, one, required=name in required)
         if "default" in one:
             made.fill(one["default"])
         fields.append(made)
@@ -298,17 +136,8 @@ def host_of(url: object) -> str | None:
     return None if "@" in parts.netloc else host
 
 
-def _dict(value: Any) -> dict[str, Any]:
-    # Of a server that says something else, there is nothing to show.
-    return value if isinstance(value, dict) else {}
-
-
-def _list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
-
-
 def _text_of(message: Any) -> str:
-    message = _dict(message)
+    message = dict_in(message)
     blocks = message.get("content")
     blocks = blocks if isinstance(blocks, list) else [blocks]
     texts = [str(one.get("text", "…")) for one in blocks if isinstance(one, dict)]
@@ -451,7 +280,7 @@ class Screen:
             lines += [part for one in _head(question) for part in wrapped(one, width)]
             for place, field_ in enumerate(question.fields):
                 here = is_here and place == self._field
-                lines += wrapped(_line(field_, is_here=here), width)
+                lines += wrapped(field_.line(is_here=here), width)
                 cursor = len(lines) - 1
                 about = field_.schema.get("description")
                 if here and about:
@@ -478,11 +307,3 @@ def _head(question: _Question) -> list[str]:
     lines = [one_line(one) for one in question.message.splitlines() or [""]]
     lines[0] = f"{_SAID[question.state]}{lines[0]}"
     return [*lines, f"  {question.note}"] if question.note else lines
-
-
-def _line(one: _Field, *, is_here: bool) -> str:
-    star = "*" if one.required else " "
-    problem = one.problem if one.text or one.picked else None
-    said = f"   ({problem})" if problem else ""
-    mark = "▸" if is_here else " "
-    return f"  {mark} {one.title}{star} {one.shown(is_here=is_here)}{said}"
