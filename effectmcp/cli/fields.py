@@ -34,6 +34,7 @@ class Field:
         text: What was typed.
         picked: Of choices, which: by place.
         at: Of several choices, the one that the next key is about.
+        was_filled: Whether it came filled in.
     """
 
     name: str
@@ -42,6 +43,7 @@ class Field:
     text: str = ""
     picked: set[int] = field(factory=set)
     at: int = 0
+    was_filled: bool = False
 
     @property
     def title(self) -> str:
@@ -81,14 +83,12 @@ class Field:
         Raises:
             ValueError: in words that finish the sentence "age …".
         """
+        if not self.text and not self.picked:
+            return self._empty
         if self.kind == "several":
-            if not self.picked and not self.required:
-                return None
             return [self.choices[place][0] for place in sorted(self.picked)]
         if self.kind == "choice":
-            return self.choices[min(self.picked)][0] if self.picked else None
-        if not self.text and not (self.required and self._takes_empty):
-            return None
+            return self.choices[min(self.picked)][0]
         match self.schema.get("type"):
             case "integer":
                 return _number(self.text, int, "must be a whole number")
@@ -98,8 +98,21 @@ class Field:
                 return self.text
 
     @property
-    def _takes_empty(self) -> bool:
-        return self.schema.get("type") == "string" and "format" not in self.schema
+    def _empty(self) -> JSON:
+        # What is sent where nothing is filled in; `None` leaves it out.
+        is_text = self.schema.get("type") == "string" and "format" not in self.schema
+        empty: JSON = {"text": "" if is_text else None, "several": []}.get(self.kind)
+        if self.required or empty is None:
+            return empty
+        # Left out, what came filled in would be filled in again.
+        return empty if self.was_filled and self._fits(empty) else None
+
+    def _fits(self, value: JSON) -> bool:
+        try:
+            _check_of(self.schema)(value)
+        except ValueError:
+            return False
+        return True
 
     @property
     def problem(self) -> str | None:
@@ -115,6 +128,8 @@ class Field:
 
     def fill(self, value: JSON) -> None:
         """Fill in a default."""
+        if value is None:
+            return
         values = [one for one, _ in self.choices]
         if self.kind == "text":
             self.text = value if isinstance(value, str) else json.dumps(value)
@@ -122,6 +137,7 @@ class Field:
             self.picked = {values.index(one) for one in value if one in values}
         elif value in values:
             self.picked = {values.index(value)}
+        self.was_filled = bool(self.text or self.picked)
 
     def press(self, key: str) -> None:
         count = len(self.choices)
@@ -130,30 +146,43 @@ class Field:
                 self.text = self.text[:-1]
             case "text", _ if len(key) == 1 and key.isprintable():
                 self.text += key
-            case "choice", "left" | "right" if count:
-                step = 1 if key == "right" else -1
-                start = -1 if key == "right" else 0
+            case "choice", "left" | "right" | " " if count:
+                step, start = (-1, 0) if key == "left" else (1, -1)
                 self.picked = {(min(self.picked, default=start) + step) % count}
-            case "choice", "backspace":
+            case "choice" | "several", "backspace":
                 self.picked = set()
             case "several", "left" | "right" if count:
                 self.at = (self.at + (1 if key == "right" else -1)) % count
             case "several", " " if count:
                 self.picked ^= {self.at}
-            case "choice", _ if len(key) == 1:
-                for place, (_, title) in enumerate(self.choices):
-                    if title.lower().startswith(key.lower()):
-                        self.picked = {place}
-                        break
+            case "choice" | "several", _ if len(key) == 1:
+                self._go_to(key)
             case _:
                 pass
 
+    def _go_to(self, letter: str) -> None:
+        """To the next choice that begins with it, around the end."""
+        is_one = self.kind == "choice"
+        here = min(self.picked, default=-1) if is_one else self.at
+        titles = [title.lower() for _, title in self.choices]
+        for step in range(1, len(titles) + 1):
+            place = (here + step) % len(titles)
+            if titles[place].startswith(letter.lower()):
+                if is_one:
+                    self.picked = {place}
+                else:
+                    self.at = place
+                return
+
     def line(self, *, is_here: bool) -> str:
         """The field, with what is filled in and what is wrong with it."""
-        star = "*" if self.required else " "
-        problem = self.problem if self.text or self.picked else None
-        said = f"   ({problem})" if problem else ""
-        mark = "▸" if is_here else " "
+        words = None
+        if self.text or self.picked:
+            words = self.problem
+        elif not self.required and self._empty is not None:
+            words = "sent empty"
+        star, mark = "*" if self.required else " ", "▸" if is_here else " "
+        said = f"   ({words})" if words else ""
         return f"  {mark} {self.title}{star} {self._shown(is_here=is_here)}{said}"
 
     def _shown(self, *, is_here: bool) -> str:

@@ -144,6 +144,54 @@ def test_choices_are_picked_by_arrows_or_letters() -> None:
     assert "size  small  medium" in after(["s", "backspace", "x"], form_).lines(80)[1]
 
 
+def test_letters_go_on_to_the_next_choice_that_begins_with_them() -> None:
+    values = ["ham", "egg", "eel"]
+    one = {"type": "string", "enum": values}
+    several = {"type": "array", "items": one}
+    schema = {"type": "object", "properties": {"one": one, "all": several}}
+    screen = after("ee ", form(schema))
+    assert "‹ham›  egg  eel" in screen.lines(80)[1]  # space is the next one, too
+    screen = after("eee", form(schema))
+    assert "ham  ‹egg›  eel" in screen.lines(80)[1]
+    screen = after(["tab", *"ee E x "], form(schema))
+    assert "[ ] ham  ›[ ] egg  [x] eel" in screen.lines(80)[2]
+
+
+FILLED: dict[str, tuple[dict[str, Any], Any]] = {
+    "text": ({"type": "string", "default": "a"}, ""),
+    "several": ({"type": "array", "items": {"enum": ["a"]}, "default": ["a"]}, []),
+    "of two": ({"type": "string", "default": "a", "minLength": 1}, None),
+    "number": ({"type": "integer", "default": 1}, None),
+    "choice": ({"enum": ["a"], "default": "a"}, None),
+}
+
+
+@pytest.mark.parametrize("name", FILLED)
+def test_what_came_filled_in_and_is_emptied_is_sent_empty(name: str) -> None:
+    """Left out, the server would fill it in again."""
+    field, empty = FILLED[name]
+    question = form({"type": "object", "properties": {"f": field}})
+    screen = after(["backspace"], question)
+    assert ("(sent empty)" in screen.lines(80)[1]) == (empty is not None)
+    screen.press("enter")
+    content: Any = screen.responses["q1"]
+    assert content["content"] == ({} if empty is None else {"f": empty})
+
+
+def test_what_came_empty_is_left_out() -> None:
+    fields = {name: {**field, "default": None} for name, (field, _) in FILLED.items()}
+    question = form({"type": "object", "properties": fields})
+    content: Any = after(["enter"] * len(fields), question).responses["q1"]
+    assert content["content"] == {}
+
+
+@pytest.mark.parametrize("type_", ["string", "integer", "array", "boolean"])
+def test_a_default_of_null_fills_in_nothing(type_: str) -> None:
+    field = {"type": type_, "default": None}
+    question = form({"type": "object", "properties": {"f": field}})
+    assert "null" not in after([], question).lines(80)[1]
+
+
 def test_several_choices_are_ticked() -> None:
     schema = {
         "type": "object",
