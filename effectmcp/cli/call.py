@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import re
 import sys
 from pathlib import Path
@@ -15,14 +14,13 @@ from ..errors import (
     ArgumentsError,
     CanonicalError,
     EffectMCPError,
-    ProtocolError,
     UsageError,
 )
 from .answers import answers_in, split
 from .layout import one_line
 from .offers import properties_of, takes_text
 from .reach import Raw, reach
-from .show import show
+from .show import show, show_error
 from .signals import ending
 from .terminal import Terminal
 from .trace import Trace
@@ -160,9 +158,7 @@ async def _call(options: argparse.Namespace) -> int:
         raise UsageError(str(exc)) from None
     except (EffectMCPError, TimeoutError) as exc:
         terminal.clear()
-        print(one_line(f"effectmcp: {_words(exc)}"), file=sys.stderr)
-        if isinstance(exc, ProtocolError) and exc.data is not None:
-            print(json.dumps(exc.data), file=sys.stderr)
+        show_error(exc)
         return ERROR
     terminal.clear()
     if trace is not None:
@@ -181,24 +177,6 @@ _MOST_ROUNDS: Final = 100
 def _root(folder: Path) -> Root:
     folder = folder.resolve()
     return Root(folder.as_uri(), folder.name or None)
-
-
-def _words(exc: Exception) -> str:
-    """What to say of an error; not what to do about it in Python."""
-    from ..client import RoundsError, StateRejected
-
-    match exc:
-        case TimeoutError():
-            return "it took too long"
-        case RoundsError():
-            return f"the server asked {exc.rounds} times and is not done"
-        case StateRejected():
-            return (
-                f"{ProtocolError.__str__(exc)}: the state that this server gave has"
-                " probably expired; call again to begin anew"
-            )
-        case _:
-            return str(exc)
 
 
 async def _result(client: Client, options: argparse.Namespace) -> Result:

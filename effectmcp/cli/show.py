@@ -1,4 +1,5 @@
-"""A result on standard output: texts, structured content as JSON, media as files."""
+"""A result on standard output: texts, structured content as JSON, media as files; and an
+error on standard error."""
 
 from __future__ import annotations
 
@@ -11,10 +12,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ..client.messages import StateRejected
 from ..client.results import Result
+from ..client.rounds import RoundsError
+from ..errors import ProtocolError
 from .layout import one_line
 
-__all__ = ["show"]
+__all__ = ["show", "show_error"]
 
 
 def show(result: Result, folder: Path) -> bool:
@@ -41,6 +45,29 @@ def show(result: Result, folder: Path) -> bool:
                 print(f"effectmcp: {exc}", file=sys.stderr)
                 print(json.dumps(block, ensure_ascii=False))
     return is_saved
+
+
+def show_error(exc: Exception) -> None:
+    """Print why there is no result."""
+    print(one_line(f"effectmcp: {_words(exc)}"), file=sys.stderr)
+    if isinstance(exc, ProtocolError) and exc.data is not None:
+        print(json.dumps(exc.data), file=sys.stderr)
+
+
+def _words(exc: Exception) -> str:
+    # Not what to do about it in Python.
+    match exc:
+        case TimeoutError():
+            return "it took too long"
+        case RoundsError():
+            return f"the server asked {exc.rounds} times and is not done"
+        case StateRejected():
+            return (
+                f"{ProtocolError.__str__(exc)}: the state that this server gave has"
+                " probably expired; call again to begin anew"
+            )
+        case _:
+            return str(exc)
 
 
 class _UnsavedError(Exception):

@@ -386,6 +386,77 @@ def test_a_state_that_is_rejected(
     assert capsys.readouterr().err.endswith("expired; call again to begin anew\n")
 
 
+EMPTY: dict[str, Any] = {"prompts": [], "resources": [], "resourceTemplates": []}
+
+
+@pytest.mark.parametrize(
+    ("entry", "line"),
+    [
+        ({"inputSchema": []}, "a"),
+        ({"inputSchema": {"properties": 3, "required": {}}}, "a"),
+        ({"inputSchema": {"properties": {"x": 1}, "required": "x"}}, "a x?"),
+        ({"inputSchema": {"properties": {"x": None}, "required": [[], "x"]}}, "a x"),
+        ({"arguments": 3, "description": ["b"]}, "a\n      ['b']"),
+        ({"arguments": [3, {"required": 1}]}, "a ?? ?"),
+    ],
+)
+def test_what_makes_no_sense_is_listed_as_far_as_it_does(
+    entry: Any, line: str, monkeypatch: pytest.MonkeyPatch, capsys: Output
+) -> None:
+    channel = Scripted([{**EMPTY, "tools": [{"name": "a", **entry}]}] * 4)
+    monkeypatch.setattr("effectmcp.cli.listing.reach", lambda *of: channel)
+    assert main(["list", "server"]) == 0
+    assert capsys.readouterr().out == f"tools\n  {line}\n"
+
+
+def test_an_entry_without_a_name_is_listed(
+    monkeypatch: pytest.MonkeyPatch, capsys: Output
+) -> None:
+    channel = Scripted([{**EMPTY, "tools": [], "prompts": [{}]}] * 4)
+    monkeypatch.setattr("effectmcp.cli.listing.reach", lambda *of: channel)
+    assert main(["list", "server"]) == 0
+    assert capsys.readouterr().out == "prompts\n  ?\n"
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        [],
+        {"properties": []},
+        {"properties": {"x": 1}},
+        {"properties": {"x": {"anyOf": None}}},
+        {"properties": {"x": {"type": {}, "anyOf": [[], {"type": ["null"]}]}}},
+    ],
+)
+def test_a_tool_whose_schema_makes_no_sense_can_be_called(
+    schema: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tools = {"tools": [{"name": "tool", "inputSchema": schema}]}
+    channel = Scripted([tools, {"content": []}])
+    monkeypatch.setattr("effectmcp.cli.call.reach", lambda *of: channel)
+    assert main(["call", "server", "tool", "x=1"]) == 0
+    assert channel.sent[-1].message["params"]["arguments"] == {"x": 1}
+
+
+def test_a_server_that_offers_nothing(
+    monkeypatch: pytest.MonkeyPatch, capsys: Output
+) -> None:
+    channel = Scripted([{**EMPTY, "tools": []}] * 4)
+    monkeypatch.setattr("effectmcp.cli.listing.reach", lambda *of: channel)
+    assert main(["list", "server"]) == 0
+    assert capsys.readouterr() == ("", "effectmcp: the server offers nothing\n")
+
+
+def test_a_list_that_takes_too_long(
+    monkeypatch: pytest.MonkeyPatch, capsys: Output
+) -> None:
+    channel = Scripted([TimeoutError()])
+    monkeypatch.setattr("effectmcp.cli.listing.reach", lambda *of: channel)
+    assert main(["list", "server", "--timeout", "5"]) == ERROR
+    assert capsys.readouterr().err == "effectmcp: it took too long\n"
+    assert main(["list", "server", "--timeout", "nan"]) == 2
+
+
 def test_folders_have_the_names_that_they_have(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
