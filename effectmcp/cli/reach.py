@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import sys
@@ -12,7 +13,7 @@ from typing import Any, Final, Self
 from ..client.channels import Channel, Frame, Hear
 from ..errors import UsageError
 from ..server.target import load_app
-from ..transports.keys import ensure_keys
+from ..transports.keys import VARIABLE, ensure_keys
 
 __all__ = ["Raw", "reach"]
 
@@ -58,7 +59,9 @@ def reach(target: str, headers: Mapping[str, str] | None = None) -> Channel:
             raise UsageError(f"{target!r} is no command: {exc}") from None
         if not command:
             raise UsageError("give a URL, module:app, file.py:app or a command")
-        return OverPipes(command)
+        # Whoever has the keys can write states: they are no command's business.
+        env = {name: text for name, text in os.environ.items() if name != VARIABLE}
+        return OverPipes(command, env=env)
     except ImportError as exc:
         if "effectmcp[client]" not in str(exc):
             raise

@@ -61,7 +61,7 @@ class Terminal:
                         # The rest of what was pasted is no answer to the next question.
                         break
         for url in screen.links:
-            if not webbrowser.open(url):
+            if not _open(url):
                 self.say(f"open it yourself: {url}")
         return screen.responses
 
@@ -126,6 +126,18 @@ class Terminal:
         if self._has_bar:
             self._out.write("\r\x1b[K")
             self._has_bar = False
+
+
+def _open(url: str) -> bool:
+    """Have a browser open a page; what it says is no part of the result."""
+    sys.stdout.flush()
+    ours = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        return webbrowser.open(url)
+    finally:
+        os.dup2(ours, 1)
+        os.close(ours)
 
 
 def _number(value: Any) -> float | None:

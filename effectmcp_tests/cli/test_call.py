@@ -321,6 +321,21 @@ def test_a_command_may_end_with_py(tmp_path: Path, capsys: Output) -> None:
     assert main([*argv, "--answer", 'elicit-1={"action": "decline"}']) == DECLINED
 
 
+def test_a_command_is_not_given_the_keys(tmp_path: Path, capsys: Output) -> None:
+    file = tmp_path / "keys_wanted.py"
+    file.write_text(
+        "import os\n"
+        "from effectmcp import Server\n"
+        "app = Server('keys')\n"
+        "@app.tool\n"
+        "def has_keys() -> str:\n"
+        "    return str('EFFECTMCP_STATE_KEYS' in os.environ)\n"
+    )
+    command = f"{sys.executable} -m effectmcp serve {file}"
+    assert main(["call", command, "has_keys"]) == 0
+    assert capsys.readouterr().out == "False\n"
+
+
 # ---- servers that do what they like ----
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import webbrowser
 
 import pytest
 
-from effectmcp.cli.terminal import _posix_keys
+from effectmcp.cli.terminal import _open, _posix_keys
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="pipes cannot be selected")
 
@@ -30,3 +32,15 @@ def test_a_sequence_that_comes_in_pieces_is_a_key(
     finally:
         for file in (ours, woken, wake):
             os.close(file)
+
+
+def test_what_a_browser_says_is_no_part_of_the_result(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def run(url: str) -> bool:
+        return subprocess.run(["echo", url]).returncode == 0
+
+    monkeypatch.setattr(webbrowser, "open", run)
+    assert _open("https://shop.example/")
+    print("the result", flush=True)
+    assert capfd.readouterr() == ("the result\n", "https://shop.example/\n")
