@@ -472,6 +472,25 @@ def test_a_list_that_takes_too_long(
     assert main(["list", "server", "--timeout", "nan"]) == 2
 
 
+@pytest.mark.parametrize(
+    ("type_", "suffix"),
+    [
+        ("image/png; quality=1", ".png"),
+        ("IMAGE/PNG", ".png"),
+        ("../../evil.sh", ".bin"),
+        ("", ".bin"),
+        (None, ".bin"),
+    ],
+)
+def test_what_is_saved_is_named_by_us(
+    type_: Any, suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = [{"type": "image", "data": "aGk=", "mimeType": type_}]
+    argv = ("--save-to", str(tmp_path))
+    assert called(monkeypatch, {"content": content}, argv=argv)[0] == 0
+    assert [one.name for one in tmp_path.iterdir()] == [f"result-1{suffix}"]
+
+
 def test_folders_have_the_names_that_they_have(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -118,6 +118,8 @@ BOOKSHOP = str(ROOT / "examples" / "bookshop.py")
 def piped(*argv: str, to: int, errors: int) -> Any:
     return subprocess.run(
         [sys.executable, "-m", "effectmcp", *argv],
+        # What is kept back until the end cannot be written either.
+        env={**os.environ, "PYTHONUNBUFFERED": ""},
         stdout=to,
         stderr=errors,
         text=True,
