@@ -1,4 +1,4 @@
-"""Answers that are given on the command line, and what they are answers to. Pure but for a file."""
+"""Answers that are given on the command line. Pure, but for the file of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A client whose user sits at the terminal, or has written the answers down beforehand."""
+"""A client whose user sits at the terminal, or gave the answers beforehand."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from .offers import dict_in
 from .terminal import Terminal
 from .trace import Trace
 
-__all__ = ["Asking"]
+__all__ = ["UserClient"]
 
 
-class Asking(Client):
+class UserClient(Client):
     """A client that answers a round at once: all its questions are one screen.
 
     Args:
@@ -87,7 +87,7 @@ class Asking(Client):
 
 
 def _is_of_users(question: Mapping[str, Any]) -> bool:
-    """Whether it is for a user; what is not, the client answers, or says that it cannot."""
+    """Whether it is for a user: what is not, the client answers, or refuses."""
     if question["method"] == "elicitation/create":
         mode = dict_in(question.get("params")).get("mode", "form")
         return mode in ("form", "url")

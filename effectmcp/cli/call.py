@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -19,7 +18,7 @@ from ..errors import (
 from .answers import answers_in, split
 from .layout import one_line
 from .offers import properties_of, takes_text
-from .reach import Raw, reach
+from .reach import Raw, check_timeout, headers_of, reach
 from .show import show, show_error
 from .signals import ending
 from .terminal import Terminal
@@ -126,7 +125,7 @@ async def _call(options: argparse.Namespace) -> int:
     check_timeout(options.timeout)
     given = answers_in(options.answer, options.answers)
     try:
-        from .asking import Asking
+        from .asking import UserClient
     except ImportError as exc:
         raise UsageError(str(exc)) from None
     terminal = Terminal()
@@ -138,7 +137,7 @@ async def _call(options: argparse.Namespace) -> int:
             keys=lambda: getattr(channel, "keys", None),
             shows_answers=options.show_answers,
         )
-    client = Asking(
+    client = UserClient(
         Raw(channel) if options.raw else channel,
         given=given,
         terminal=terminal,
@@ -208,24 +207,3 @@ def _arguments(given: list[str], schema: JSON) -> dict[str, JSON]:
         except CanonicalError:
             found[name] = text  # the server says what it wants instead
     return found
-
-
-#: RFC 9110, 5.1 and 5.5; what stands beyond ASCII there is read in many ways.
-_HEADER: Final = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+):([\t -~]*)")
-
-
-def headers_of(given: list[str]) -> dict[str, str]:
-    """Headers as they are given on the command line."""
-    found = {}
-    for one in given:
-        match = _HEADER.fullmatch(one)
-        if match is None:
-            raise UsageError(f"--header {one!r}: write NAME: VALUE, in plain ASCII")
-        found[match[1]] = match[2].strip()
-    return found
-
-
-def check_timeout(seconds: float | None) -> None:
-    """Refuse what is no time to wait."""
-    if seconds is not None and not seconds > 0:  # NaN is neither
-        raise UsageError(f"--timeout {seconds:g}: give seconds, more than 0")

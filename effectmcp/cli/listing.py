@@ -9,10 +9,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from ..errors import EffectMCPError, ProtocolError, UsageError
-from .call import ERROR, check_timeout, headers_of
+from .call import ERROR
 from .layout import one_line
 from .offers import dict_in, list_in, properties_of
-from .reach import Raw, reach
+from .reach import Raw, check_timeout, headers_of, reach
 from .show import show_error
 from .signals import ending
 

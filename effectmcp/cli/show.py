@@ -1,5 +1,7 @@
-"""A result on standard output: texts, structured content as JSON, media as files; and an
-error on standard error."""
+"""A result on standard output, an error on standard error.
+
+Texts are printed as they are, structured content as JSON, media are saved as files.
+"""
 
 from __future__ import annotations
 

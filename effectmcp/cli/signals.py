@@ -1,4 +1,4 @@
-"""Signals that end or stop the process, while it holds a terminal or has started a server."""
+"""Signals, while the process holds a terminal or has started a server."""
 
 from __future__ import annotations
 

@@ -149,7 +149,8 @@ def _number(value: Any) -> float | None:
 def _keys(*, on_taken: Callable[[], None]) -> Iterator[Iterator[list[str]]]:
     """The keys that are pressed, none of them shown by the terminal.
 
-    Those that come at once come together, and none where the screen must be drawn again.
+    Those that come at once come together, and none where the screen must be drawn
+    again.
 
     Args:
         on_taken: Called where the terminal was somebody else's, who wrote on it.
