@@ -42,7 +42,7 @@ def add(parsers: Any) -> None:
         metavar="FOLDER",
         help="write the conversations that show something there, as transcripts",
     )
-    parser.set_defaults(run=_run)
+    parser.set_defaults(run=_run, list="names")
 
 
 def _run(options: argparse.Namespace) -> int:

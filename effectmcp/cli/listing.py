@@ -6,15 +6,15 @@ import argparse
 import json
 import sys
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..errors import EffectMCPError, ProtocolError, UsageError
 from .call import ERROR
-from .reach import Raw, reach
-from .screen import one_line
-
-if TYPE_CHECKING:
-    pass
+from .layout import one_line
+from .offers import dict_in, list_in, properties_of
+from .reach import Raw, check_timeout, headers_of, reach
+from .show import show_error
+from .signals import ending
 
 __all__ = ["add"]
 
@@ -31,6 +31,7 @@ def add(parsers: Any) -> None:
     parser.add_argument(
         "--header", action="append", default=[], metavar="NAME: VALUE", help="for a URL"
     )
+    parser.add_argument("--timeout", type=float, metavar="SECONDS")
     parser.add_argument("--raw", action="store_true", help="print the messages, too")
     parser.set_defaults(run=_run)
 
@@ -38,17 +39,19 @@ def add(parsers: Any) -> None:
 def _run(options: argparse.Namespace) -> int:
     import trio
 
-    status: int = trio.run(_list, options)
+    with ending():
+        status: int = trio.run(_list, options)
     return status
 
 
 async def _list(options: argparse.Namespace) -> int:
-    from .call import _headers
-
-    channel = reach(options.target, _headers(options.header))
+    channel = reach(options.target, headers_of(options.header))
+    check_timeout(options.timeout)
     from ..client import Client
 
-    client = Client(Raw(channel) if options.raw else channel)
+    client = Client(
+        Raw(channel) if options.raw else channel, round_timeout=options.timeout
+    )
     try:
         async with client:
             found = {
@@ -59,12 +62,14 @@ async def _list(options: argparse.Namespace) -> int:
             }
     except UsageError:
         raise
-    except EffectMCPError as exc:
-        print(f"effectmcp: {exc}", file=sys.stderr)
+    except (EffectMCPError, TimeoutError) as exc:
+        show_error(exc)
         return ERROR
     if options.json:
         print(json.dumps(found, ensure_ascii=False, indent=2))
         return 0
+    if not any(found.values()):
+        print("effectmcp: the server offers nothing", file=sys.stderr)
     for kind, entries in found.items():
         if entries:
             print(kind)
@@ -85,16 +90,15 @@ async def _offered(
 
 
 def _lines(entry: Mapping[str, Any]) -> list[str]:
-    name = entry.get("uri") or entry.get("uriTemplate") or entry["name"]
-    schema = entry.get("inputSchema") or {}
-    required = schema.get("required") or ()
+    name = entry.get("uri") or entry.get("uriTemplate") or entry.get("name", "?")
+    required = list_in(dict_in(entry.get("inputSchema")).get("required"))
     takes = [
         f"{key}{'' if key in required else '?'}"
-        for key in schema.get("properties") or ()
+        for key in properties_of(entry.get("inputSchema"))
     ]
     takes += [
-        f"{one['name']}{'' if one.get('required') else '?'}"
-        for one in entry.get("arguments") or ()
+        f"{one.get('name', '?')}{'' if one.get('required') else '?'}"
+        for one in map(dict_in, list_in(entry.get("arguments")))
     ]
     head = f"{name} {' '.join(takes)}".strip()
     about = str(entry.get("description") or entry.get("title") or "").splitlines()

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import io
 import logging
+import os
 import sys
 from collections.abc import Sequence
 from typing import Final
@@ -12,11 +14,14 @@ from typing import Final
 from .. import __version__
 from ..errors import EffectMCPError
 from . import call, check, keygen, listing, replay, serve, token
+from .call import UNWRITTEN
 
 __all__ = ["main"]
 
 #: As shells have it: 128, and the number of SIGINT.
 _INTERRUPTED: Final = 130
+#: The same of SIGPIPE: whoever read the output has read enough.
+_UNREAD: Final = 141
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -33,7 +38,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     parsers = parser.add_subparsers(metavar="COMMAND", required=True)
     for command in (serve, call, listing, check, replay, token, keygen):
         command.add(parsers)
-    options = parser.parse_args(argv)
+    options, more = parser.parse_known_args(argv)
+    # argparse ends a list at the first option, and does not go on with it.
+    of: str = getattr(options, "list", "")
+    if more and (not of or any(one.startswith("-") for one in more)):
+        parser.error(f"unrecognized arguments: {' '.join(more)}")
+    if of:
+        getattr(options, of).extend(more)
     # Whatever a server says can be printed somehow.
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -45,13 +56,42 @@ def main(argv: Sequence[str] | None = None) -> int:
     logging.getLogger("httpx2").setLevel(logging.WARNING)
     try:
         status: int = options.run(options)
+        # Here and not when the process ends: then nobody could say what went wrong.
+        sys.stdout.flush()
     except EffectMCPError as exc:
         print("effectmcp:", " ".join(str(exc).split()), file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
-        return _INTERRUPTED
-    except BaseExceptionGroup as group:
-        if group.subgroup(KeyboardInterrupt) is None:
-            raise
-        return _INTERRUPTED
+    except (KeyboardInterrupt, OSError, BaseExceptionGroup) as exc:
+        return _status_of(exc)
     return status
+
+
+def _status_of(exc: BaseException) -> int:
+    """The status for what ended the command from outside; what did not, is raised."""
+    if _is_in(exc, KeyboardInterrupt):
+        return _INTERRUPTED
+    if _is_in(exc, BrokenPipeError):
+        _drop_output()
+        return _UNREAD
+    if isinstance(exc, OSError) and exc.errno == errno.ENOSPC:
+        _drop_output()
+        print(
+            f"effectmcp: the output cannot be written: {exc.strerror}", file=sys.stderr
+        )
+        return UNWRITTEN
+    raise exc
+
+
+def _is_in(exc: BaseException, kind: type[BaseException]) -> bool:
+    if isinstance(exc, BaseExceptionGroup):
+        return exc.subgroup(kind) is not None
+    return isinstance(exc, kind)
+
+
+def _drop_output() -> None:
+    # Python writes what is left when the process ends, and would fail again.
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

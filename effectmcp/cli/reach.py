@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import sys
@@ -12,9 +13,9 @@ from typing import Any, Final, Self
 from ..client.channels import Channel, Frame, Hear
 from ..errors import UsageError
 from ..server.target import load_app
-from ..transports.keys import ensure_keys
+from ..transports.keys import VARIABLE, ensure_keys
 
-__all__ = ["Raw", "reach"]
+__all__ = ["Raw", "check_timeout", "headers_of", "reach"]
 
 _APP: Final = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*|\S*\.py(:[A-Za-z_][\w.]*)?")
 
@@ -28,12 +29,17 @@ def reach(target: str, headers: Mapping[str, str] | None = None) -> Channel:
         headers: For a URL: sent with each request.
 
     Raises:
-        UsageError: There is no such app; or the client is not installed.
+        UsageError: There is no such app; it is no URL and no command; or the client is
+            not installed.
     """
     try:
         if re.match(r"https?://", target, re.IGNORECASE):
             from ..client import OverHttp
 
+            try:
+                target.encode()
+            except UnicodeEncodeError:
+                raise UsageError(f"{target!r} is no URL: write it in UTF-8") from None
             return OverHttp(target, headers=headers)
         if headers:
             raise UsageError("--header is for a URL")
@@ -53,11 +59,34 @@ def reach(target: str, headers: Mapping[str, str] | None = None) -> Channel:
             raise UsageError(f"{target!r} is no command: {exc}") from None
         if not command:
             raise UsageError("give a URL, module:app, file.py:app or a command")
-        return OverPipes(command)
+        # Whoever has the keys can write states: they are no command's business.
+        env = {name: text for name, text in os.environ.items() if name != VARIABLE}
+        return OverPipes(command, env=env)
     except ImportError as exc:
         if "effectmcp[client]" not in str(exc):
             raise
         raise UsageError(str(exc)) from None
+
+
+#: RFC 9110, 5.1 and 5.5; what stands beyond ASCII there is read in many ways.
+_HEADER: Final = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+):([\t -~]*)")
+
+
+def headers_of(given: list[str]) -> dict[str, str]:
+    """Headers as they are given on the command line."""
+    found = {}
+    for one in given:
+        match = _HEADER.fullmatch(one)
+        if match is None:
+            raise UsageError(f"--header {one!r}: write NAME: VALUE, in plain ASCII")
+        found[match[1]] = match[2].strip()
+    return found
+
+
+def check_timeout(seconds: float | None) -> None:
+    """Refuse what is no time to wait."""
+    if seconds is not None and not seconds > 0:  # NaN is neither
+        raise UsageError(f"--timeout {seconds:g}: give seconds, more than 0")
 
 
 class Raw:

@@ -3,7 +3,7 @@
     screen = Screen(questions)
     for key in keys:
         screen.press(key)
-    screen.lines(80)           what to show
+    screen.lines(80, 24)       what to show
     screen.responses           once `is_done`
 
 Keys are texts: a character, or one of the names in `KEYS`. What is typed is checked as
@@ -12,29 +12,25 @@ it is typed, by the same rules as on the server (`forms`); the problem stands be
 
 from __future__ import annotations
 
-import json
-import math
 import re
-import textwrap
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final, Literal, TypeAlias
-from unicodedata import combining, east_asian_width
 from urllib.parse import urlsplit
 
-from attrs import define, field
+from attrs import define
 
 from ..canonical import JSON
-from ..errors import FormError
-from ..forms.fields import make_check
+from .fields import Field
+from .layout import Spot, one_line, window, wrapped
+from .offers import dict_in
 
-__all__ = ["KEYS", "Screen", "columns", "host_of", "one_line"]
+__all__ = ["KEYS", "Screen", "host_of"]
 
 KEYS: Final = (
     *("enter", "tab", "up", "down", "left", "right", "backspace"),
-    *("decline", "cancel"),
+    *("page up", "page down", "decline", "cancel"),
 )
 
-Kind: TypeAlias = Literal["text", "choice", "several", "yes"]
 State: TypeAlias = Literal["open", "accepted", "declined", "cancelled"]
 
 _SAID: Final[Mapping[State, str]] = {
@@ -43,170 +39,6 @@ _SAID: Final[Mapping[State, str]] = {
     "declined": "✗ declined: ",
     "cancelled": "✗ closed: ",
 }
-
-
-def one_line(text: str) -> str:
-    """A server's text without what would move the cursor or change the screen."""
-    return "".join(one if one.isprintable() else " " for one in text)
-
-
-@define
-class _Field:
-    """One field of a form.
-
-    Attributes:
-        name: Its property.
-        schema: Its schema.
-        required: Whether it must be filled in.
-        text: What was typed.
-        picked: Of choices, which: by place.
-        at: Of several choices, the one that the next key is about.
-    """
-
-    name: str
-    schema: Mapping[str, Any]
-    required: bool
-    text: str = ""
-    picked: set[int] = field(factory=set)
-    at: int = 0
-
-    @property
-    def title(self) -> str:
-        return one_line(str(self.schema.get("title") or self.name))
-
-    @property
-    def kind(self) -> Kind:
-        if self.schema.get("type") == "array":
-            return "several"
-        if self.schema.get("type") == "boolean" or self.choices:
-            return "choice"
-        return "text"
-
-    @property
-    def choices(self) -> list[tuple[JSON, str]]:
-        """Values and what to call them."""
-        schema = self.schema
-        if schema.get("type") == "boolean":
-            return [(True, "yes"), (False, "no")]
-        if schema.get("type") == "array":
-            schema = schema.get("items") or {}
-        schema = _dict(schema)
-        titled = _list(schema.get("oneOf")) or _list(schema.get("anyOf"))
-        if titled:
-            consts = [one for one in map(_dict, titled) if "const" in one]
-            return [
-                (one["const"], str(one.get("title", one["const"]))) for one in consts
-            ]
-        values = _list(schema.get("enum"))
-        names = _list(schema.get("enumNames")) or values
-        return list(zip(values, map(str, names), strict=False))
-
-    @property
-    def value(self) -> JSON:
-        """What is filled in; `None` if nothing is.
-
-        Raises:
-            ValueError: in words that finish the sentence "age …".
-        """
-        if self.kind == "several":
-            if not self.picked and not self.required:
-                return None
-            return [self.choices[place][0] for place in sorted(self.picked)]
-        if self.kind == "choice":
-            return self.choices[min(self.picked)][0] if self.picked else None
-        if not self.text and not (self.required and self._takes_empty):
-            return None
-        match self.schema.get("type"):
-            case "integer":
-                return _number(self.text, int, "must be a whole number")
-            case "number":
-                return _number(self.text, float, "must be a number")
-            case _:
-                return self.text
-
-    @property
-    def _takes_empty(self) -> bool:
-        return self.schema.get("type") == "string" and "format" not in self.schema
-
-    @property
-    def problem(self) -> str | None:
-        """What is wrong with it."""
-        try:
-            value = self.value
-            if value is None:
-                return "is required" if self.required else None
-            _check_of(self.schema)(value)
-        except ValueError as exc:
-            return str(exc)
-        return None
-
-    def fill(self, value: JSON) -> None:
-        """Fill in a default."""
-        values = [one for one, _ in self.choices]
-        if self.kind == "text":
-            self.text = value if isinstance(value, str) else json.dumps(value)
-        elif self.kind == "several" and isinstance(value, list):
-            self.picked = {values.index(one) for one in value if one in values}
-        elif value in values:
-            self.picked = {values.index(value)}
-
-    def press(self, key: str) -> None:
-        count = len(self.choices)
-        match self.kind, key:
-            case "text", "backspace":
-                self.text = self.text[:-1]
-            case "text", _ if len(key) == 1 and key.isprintable():
-                self.text += key
-            case "choice", "left" | "right" if count:
-                step = 1 if key == "right" else -1
-                start = -1 if key == "right" else 0
-                self.picked = {(min(self.picked, default=start) + step) % count}
-            case "choice", "backspace":
-                self.picked = set()
-            case "several", "left" | "right" if count:
-                self.at = (self.at + (1 if key == "right" else -1)) % count
-            case "several", " " if count:
-                self.picked ^= {self.at}
-            case "choice", _ if len(key) == 1:
-                for place, (_, title) in enumerate(self.choices):
-                    if title.lower().startswith(key.lower()):
-                        self.picked = {place}
-                        break
-            case _:
-                pass
-
-    def shown(self, *, is_here: bool) -> str:
-        """What stands behind the title."""
-        if self.kind == "text":
-            return f"{one_line(self.text)}{'▏' if is_here else ''}"
-        if self.kind == "choice":
-            return "  ".join(
-                f"‹{title}›" if place in self.picked else title
-                for place, title in enumerate(one_line(t) for _, t in self.choices)
-            )
-        return "  ".join(
-            f"{'›' if is_here and place == self.at else ''}"
-            f"[{'x' if place in self.picked else ' '}] {one_line(title)}"
-            for place, (_, title) in enumerate(self.choices)
-        )
-
-
-def _number(text: str, read: Callable[[str], JSON], words: str) -> JSON:
-    try:
-        number = read(text)
-    except ValueError:
-        raise ValueError(words) from None
-    if "_" in text or number != number or abs(number) == math.inf:
-        raise ValueError(words)  # Python's numbers, and not JSON's
-    return number
-
-
-def _check_of(schema: Mapping[str, Any]) -> Callable[[JSON], JSON]:
-    try:
-        return make_check(dict(schema), of="a field")
-    except FormError:
-        # A server that allows itself more than the protocol does will judge for itself.
-        return lambda value: value
 
 
 @define
@@ -226,7 +58,7 @@ class _Question:
     key: str
     message: str
     kind: Literal["form", "link", "sample", "nothing"]
-    fields: list[_Field]
+    fields: list[Field]
     state: State = "open"
     note: str = ""
     url: str = ""
@@ -254,12 +86,8 @@ def _question(key: str, request: Mapping[str, Any]) -> _Question:
     if request["method"] == "sampling/createMessage":
         messages = params.get("messages")
         said = [_text_of(one) for one in messages] if isinstance(messages, list) else []
-        prompt = _Field("text", {"type": "string", "title": "Answer"}, required=True)
+        prompt = Field("text", {"type": "string", "title": "Answer"}, required=True)
         return _Question(key, "\n".join(said), "sample", [prompt])
-    if request["method"] != "elicitation/create":
-        return _Question(
-            key, message, "nothing", [], note="this cannot be answered here"
-        )
     if params.get("mode") == "url":
         url = params.get("url")
         host = host_of(url)
@@ -268,13 +96,13 @@ def _question(key: str, request: Mapping[str, Any]) -> _Question:
             return _Question(key, message, "nothing", [], note=note)
         note = f"opens {host}: {url}"
         return _Question(key, message, "link", [], note=note, url=str(url))
-    schema = _dict(params.get("requestedSchema"))
+    schema = dict_in(params.get("requestedSchema"))
     required = schema.get("required")
     required = required if isinstance(required, list) else []
     fields = []
-    for name, one in _dict(schema.get("properties")).items():
-        one = _dict(one)
-        made = _Field(name, one, required=name in required)
+    for name, one in dict_in(schema.get("properties")).items():
+        one = dict_in(one)
+        made = Field(name, one, required=name in required)
         if "default" in one:
             made.fill(one["default"])
         fields.append(made)
@@ -308,17 +136,8 @@ def host_of(url: object) -> str | None:
     return None if "@" in parts.netloc else host
 
 
-def _dict(value: Any) -> dict[str, Any]:
-    # Of a server that says something else, there is nothing to show.
-    return value if isinstance(value, dict) else {}
-
-
-def _list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
-
-
 def _text_of(message: Any) -> str:
-    message = _dict(message)
+    message = dict_in(message)
     blocks = message.get("content")
     blocks = blocks if isinstance(blocks, list) else [blocks]
     texts = [str(one.get("text", "…")) for one in blocks if isinstance(one, dict)]
@@ -339,6 +158,7 @@ class Screen:
         self._questions = [_question(key, one) for key, one in questions.items()]
         self._question = 0
         self._field = 0
+        self._pages = 0
         self.problem = ""
 
     @property
@@ -357,11 +177,6 @@ class Screen:
         return {one.key: one.response for one in self._questions}
 
     @property
-    def was_refused(self) -> bool:
-        """Whether one was declined or closed."""
-        return any(one.state in ("declined", "cancelled") for one in self._questions)
-
-    @property
     def links(self) -> list[str]:
         """The pages that the user agreed to open."""
         return [
@@ -375,6 +190,10 @@ class Screen:
     def press(self, key: str) -> None:
         """A key was pressed: a character, or one of `KEYS`."""
         self.problem = ""
+        if key in ("page up", "page down"):
+            self._pages += 1 if key == "page down" else -1
+            return
+        self._pages = 0  # back to the cursor
         question = self._questions[self._question]
         if key in ("decline", "cancel"):
             self._settle("declined" if key == "decline" else "cancelled")
@@ -433,58 +252,58 @@ class Screen:
 
     # ---- what to show ----
 
-    def lines(self, width: int) -> list[str]:
-        """The screen, as lines of at most `width` characters."""
+    def lines(self, width: int, height: int | None = None) -> list[str]:
+        """The screen, as lines of less than `width` columns.
+
+        Args:
+            width: The terminal's.
+            height: How many lines there may be: those around the cursor. Any number by
+                default.
+        """
+        width = max(10, width - 1)
+        body, spot = self._body(width)
+        foot = [part for line in self._foot() for part in wrapped(line, width)]
+        if height is None:
+            return body + foot
+        # Somebody with three lines knows the keys.
+        foot = foot[: max(0, height - 3)]
+        room = height - len(foot)
+        shown, self._pages = window(body, spot, room=room, pages=self._pages)
+        return shown + foot
+
+    def _body(self, width: int) -> tuple[list[str], Spot]:
         lines: list[str] = []
+        spot = Spot()
         for number, question in enumerate(self._questions):
+            first = len(lines)
             is_here = number == self._question and not self.is_done
-            mark = _SAID[question.state]
-            first, *rest = question.message.splitlines() or [""]
-            lines.append(f"{mark}{one_line(first)}")
-            lines += [one_line(one) for one in rest]
-            if question.note:
-                lines.append(f"  {question.note}")
-            for place, one in enumerate(question.fields):
+            lines += [part for one in _head(question) for part in wrapped(one, width)]
+            for place, field_ in enumerate(question.fields):
                 here = is_here and place == self._field
-                lines.append(_line(one, is_here=here))
-                about = one.schema.get("description")
+                lines += wrapped(field_.line(is_here=here), width)
+                cursor = len(lines) - 1
+                about = field_.schema.get("description")
                 if here and about:
-                    lines.append(f"      {one_line(str(about))}")
+                    lines += wrapped(f"      {one_line(str(about))}", width)
+                if here:
+                    spot = Spot(first, cursor, len(lines) - 1)
             if not question.fields and is_here:
                 lines.append("  ▸ n" if question.kind == "nothing" else "  ▸ y / n")
-        if not self.is_done:
-            lines.append(self.problem and f"! {self.problem}")
-            lines.append(
-                "Enter next · Tab ↑ ↓ move · ← → Space choose · Ctrl-D decline · Esc close"
-            )
-        # Whole, in as many lines as it takes: nobody agrees to what they cannot read.
-        return [part for line in lines for part in _wrapped(line, max(10, width - 1))]
+                spot = Spot(first, len(lines) - 1, len(lines) - 1)
+        return lines, spot
+
+    def _foot(self) -> list[str]:
+        if self.is_done:
+            return []
+        return [self.problem and f"! {self.problem}", _HELP]
 
 
-def _wrapped(line: str, width: int) -> list[str]:
-    if columns(line) <= width:
-        return [line]
-    indent = " " * min(6, len(line) - len(line.lstrip()))
-    return textwrap.wrap(
-        line,
-        # Wide characters take two columns each.
-        width if columns(line) <= len(line) else max(5, width // 2),
-        subsequent_indent=indent if len(indent) < width // 4 else "",
-        replace_whitespace=False,
-    )
+_HELP: Final = (
+    "Enter next · Tab ↑ ↓ move · ← → Space choose · Ctrl-D decline · Esc close"
+)
 
 
-def columns(text: str) -> int:
-    """How many columns of a terminal a text takes."""
-    return sum(
-        0 if combining(one) else 2 if east_asian_width(one) in "WF" else 1
-        for one in text
-    )
-
-
-def _line(one: _Field, *, is_here: bool) -> str:
-    star = "*" if one.required else " "
-    problem = one.problem if one.text or one.picked else None
-    said = f"   ({problem})" if problem else ""
-    mark = "▸" if is_here else " "
-    return f"  {mark} {one.title}{star} {one.shown(is_here=is_here)}{said}"
+def _head(question: _Question) -> list[str]:
+    lines = [one_line(one) for one in question.message.splitlines() or [""]]
+    lines[0] = f"{_SAID[question.state]}{lines[0]}"
+    return [*lines, f"  {question.note}"] if question.note else lines

@@ -1,4 +1,7 @@
-"""A result on standard output: texts, structured content as JSON, media as files."""
+"""A result on standard output, an error on standard error.
+
+Texts are printed as they are, structured content as JSON, media are saved as files.
+"""
 
 from __future__ import annotations
 
@@ -11,26 +14,66 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ..client.messages import StateRejected
 from ..client.results import Result
-from .screen import one_line
+from ..client.rounds import RoundsError
+from ..errors import ProtocolError
+from .layout import one_line
 
-__all__ = ["show"]
+__all__ = ["show", "show_error"]
 
 
-def show(result: Result, folder: Path) -> None:
+def show(result: Result, folder: Path) -> bool:
     """Print a result.
 
     Args:
         result: The result.
         folder: Where to save images, sounds and other files.
+
+    Returns:
+        Whether all of them could be saved. Those that could not are printed.
     """
     structured = result.structured
     if structured is not None:
         # Its text is the same again, for models.
         print(json.dumps(structured, ensure_ascii=False, indent=2))
+    is_saved = True
     for block in result.blocks:
         if structured is None or "text" not in block:
-            _show(block, folder)
+            try:
+                _show(block, folder)
+            except _UnsavedError as exc:
+                is_saved = False
+                print(f"effectmcp: {exc}", file=sys.stderr)
+                print(json.dumps(block, ensure_ascii=False))
+    return is_saved
+
+
+def show_error(exc: Exception) -> None:
+    """Print why there is no result."""
+    print(one_line(f"effectmcp: {_words(exc)}"), file=sys.stderr)
+    if isinstance(exc, ProtocolError) and exc.data is not None:
+        print(json.dumps(exc.data), file=sys.stderr)
+
+
+def _words(exc: Exception) -> str:
+    # Not what to do about it in Python.
+    match exc:
+        case TimeoutError():
+            return "it took too long"
+        case RoundsError():
+            return f"the server asked {exc.rounds} times and is not done"
+        case StateRejected():
+            return (
+                f"{ProtocolError.__str__(exc)}: the state that this server gave has"
+                " probably expired; call again to begin anew"
+            )
+        case _:
+            return str(exc)
+
+
+class _UnsavedError(Exception):
+    """A file could not be saved."""
 
 
 def _show(block: Mapping[str, Any], folder: Path) -> None:
@@ -45,7 +88,11 @@ def _show(block: Mapping[str, Any], folder: Path) -> None:
         return
     data = block.get("data") or block.get("blob")
     if isinstance(data, str):
-        print(f"saved as {_saved(data, str(block.get('mimeType', '')), folder)}")
+        try:
+            file = _saved(data, str(block.get("mimeType", "")), folder)
+        except OSError as exc:
+            raise _UnsavedError(f"--save-to {folder}: {exc}") from None
+        print(f"saved as {file}")
     elif "uri" in block:
         print(one_line(f"{block.get('name', 'resource')}: {block['uri']}"))
     else:
@@ -53,7 +100,7 @@ def _show(block: Mapping[str, Any], folder: Path) -> None:
 
 
 def _saved(data: str, type_: str, folder: Path) -> Path:
-    suffix = mimetypes.guess_extension(type_) or ".bin"
+    suffix = mimetypes.guess_extension(type_.partition(";")[0].strip()) or ".bin"
     try:
         content = base64.b64decode(data, validate=True)
     except (ValueError, binascii.Error):

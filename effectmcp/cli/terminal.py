@@ -3,58 +3,37 @@
 from __future__ import annotations
 
 import os
-import re
+import select
 import shutil
 import sys
 import webbrowser
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import Any, Final, TextIO
 
 from ..canonical import JSON
-from .screen import Screen, one_line
+from .keys import NAMED, Decoder
+from .layout import one_line, rows
+from .screen import Screen
+from .signals import stopping
 
 __all__ = ["Terminal"]
 
-_NAMED: Final = {
-    "\r": "enter",
-    "\n": "enter",
-    "\t": "tab",
-    "\x7f": "backspace",
-    "\x08": "backspace",
-    "\x04": "decline",
-    "\x1b": "cancel",
-    "\x1b[A": "up",
-    "\x1b[B": "down",
-    "\x1b[C": "right",
-    "\x1b[D": "left",
-    "\x1b[Z": "up",
-    "\x1bOA": "up",
-    "\x1bOB": "down",
-    "\x1bOC": "right",
-    "\x1bOD": "left",
-}
-
-
-#: Sequences of control, whole: those that are no key of ours do nothing. A lone escape
-#: is a key, and so is each character.
-_KEY: Final = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1bO.|\x1b[^\x1b\[]|.", re.DOTALL)
+#: Seconds in which the rest of a sequence follows its escape, over a slow connection
+#: too. Whoever pressed the key does not notice them.
+_PATIENCE: Final = 0.05
 
 #: Beyond what progress is, and what a float can carry.
 _FAR: Final = 10**15
 
 
 class Terminal:
-    """Asks whoever sits at the terminal.
-
-    Attributes:
-        was_refused: Whether something was declined or closed so far.
-    """
+    """Asks whoever sits at the terminal."""
 
     def __init__(self) -> None:
-        self.was_refused = False
         self._out: TextIO = sys.stderr
         self._has_bar = False
+        self._shown: list[str] = []
 
     @staticmethod
     def is_there() -> bool:
@@ -69,10 +48,10 @@ class Terminal:
         """
         self.clear()
         screen = Screen(questions)
-        shown = 0
-        with _keys() as keys:
+        self._shown = []
+        with _keys(on_taken=self._shown.clear) as keys:
             while True:
-                shown = self._draw(screen, shown)
+                self._draw(screen)
                 if screen.is_done:
                     break
                 opened = screen.open_count
@@ -81,19 +60,32 @@ class Terminal:
                     if screen.open_count != opened:
                         # The rest of what was pasted is no answer to the next question.
                         break
-        self.was_refused = self.was_refused or screen.was_refused
         for url in screen.links:
-            if not webbrowser.open(url):
+            if not _open(url):
                 self.say(f"open it yourself: {url}")
         return screen.responses
 
-    def _draw(self, screen: Screen, shown: int) -> int:
-        lines = screen.lines(shutil.get_terminal_size().columns)
+    def _draw(self, screen: Screen) -> None:
+        size = self._size()
+        # The cursor stands below the last line. Once it is answered all of it stays,
+        # and may scroll.
+        height = None if screen.is_done else max(1, size.lines - 1)
+        lines = screen.lines(size.columns, height)
         # Up to where it began, and away with what was there.
-        up = f"\x1b[{shown}A" if shown else ""
-        self._out.write(f"{up}\r\x1b[J" + "".join(f"{line}\r\n" for line in lines))
+        up = rows(self._shown, size.columns)
+        move = f"\x1b[{up}A" if up else ""
+        self._out.write(f"{move}\r\x1b[J" + "".join(f"{line}\r\n" for line in lines))
         self._out.flush()
-        return len(lines)
+        self._shown[:] = lines
+
+    def _size(self) -> os.terminal_size:
+        # Of what is drawn on: standard output may lead elsewhere.
+        try:
+            size = os.get_terminal_size(self._out.fileno())
+        except (OSError, ValueError):
+            size = os.terminal_size((0, 0))
+        # A serial line does not know.
+        return size if all(size) else shutil.get_terminal_size()
 
     # ---- what is told meanwhile ----
 
@@ -110,7 +102,7 @@ class Terminal:
         else:
             bar = f"{done:g}"
         if self._out.isatty():
-            width = shutil.get_terminal_size().columns - 1
+            width = self._size().columns - 1
             self._out.write(f"\r\x1b[K{f'{bar} {message}'[:width]}")
             self._has_bar = True
         else:
@@ -136,14 +128,33 @@ class Terminal:
             self._has_bar = False
 
 
+def _open(url: str) -> bool:
+    """Have a browser open a page; what it says is no part of the result."""
+    sys.stdout.flush()
+    ours = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        return webbrowser.open(url)
+    finally:
+        os.dup2(ours, 1)
+        os.close(ours)
+
+
 def _number(value: Any) -> float | None:
     is_number = isinstance(value, (int, float)) and abs(value) < _FAR
     return value if is_number else None
 
 
 @contextmanager
-def _keys() -> Iterator[Iterator[list[str]]]:
-    """The keys that are pressed, those that come at once together, none of them shown by the terminal."""
+def _keys(*, on_taken: Callable[[], None]) -> Iterator[Iterator[list[str]]]:
+    """The keys that are pressed, none of them shown by the terminal.
+
+    Those that come at once come together, and none where the screen must be drawn
+    again.
+
+    Args:
+        on_taken: Called where the terminal was somebody else's, who wrote on it.
+    """
     if os.name == "nt":  # pragma: no cover
         yield _windows_keys()
         return
@@ -152,38 +163,42 @@ def _keys() -> Iterator[Iterator[list[str]]]:
 
     file = sys.stdin.fileno()
     before = termios.tcgetattr(file)
-    try:
+
+    def take() -> None:
         # What was typed ahead is kept.
         tty.setcbreak(file, termios.TCSADRAIN)
-        yield _posix_keys(file)
-    finally:
-        termios.tcsetattr(file, termios.TCSADRAIN, before)
+        on_taken()
 
+    def give_back() -> None:
+        with suppress(termios.error):  # it is gone
+            termios.tcsetattr(file, termios.TCSADRAIN, before)
 
-def _posix_keys(file: int) -> Iterator[list[str]]:
-    torn = b""
-    while True:
-        data = os.read(file, 1024)
-        if not data:
-            raise KeyboardInterrupt  # the terminal is gone
-        torn += data
+    with stopping(give_back=give_back, take=take) as woken:
         try:
-            text, torn = torn.decode("utf-8"), b""
-        except UnicodeDecodeError as exc:
-            if exc.start < len(torn) - 3:
-                torn = b""  # no text at all, and not one that is under way
+            take()
+            yield _posix_keys(file, woken)
+        finally:
+            give_back()
+
+
+def _posix_keys(file: int, woken: int) -> Iterator[list[str]]:
+    decoder = Decoder()
+    while True:
+        patience = _PATIENCE if decoder.is_torn else None
+        ready, _, _ = select.select([file, woken], [], [], patience)
+        if woken in ready:
+            os.read(woken, 1024)
+            yield []
             continue
-        yield list(_split(text))
-
-
-def _split(text: str) -> Iterator[str]:
-    """Keys of what came at once: an escape sequence comes in one piece."""
-    for key in _KEY.findall(text):
-        named = _NAMED.get(key)
-        if named is not None:
-            yield named
-        elif len(key) == 1 and key.isprintable():
-            yield key
+        if ready:
+            data = os.read(file, 1024)
+            if not data:
+                raise KeyboardInterrupt  # the terminal is gone
+            keys = decoder.feed(data)
+        else:
+            keys = decoder.end()
+        if keys:
+            yield keys
 
 
 def _windows_keys() -> Iterator[list[str]]:  # pragma: no cover
@@ -197,6 +212,6 @@ def _windows_keys() -> Iterator[list[str]]:  # pragma: no cover
         if key in ("\x00", "\xe0"):
             named = arrows.get(msvcrt.getwch())  # type: ignore[attr-defined]  # the same
         else:
-            named = _NAMED.get(key, key if key.isprintable() else None)
+            named = NAMED.get(key, key if key.isprintable() else None)
         if named is not None:
             yield [named]

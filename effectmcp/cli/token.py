@@ -11,8 +11,9 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+from ..canonical import parse
 from ..engine import Entry, Journal
-from ..errors import KeysError, StateError, UsageError
+from ..errors import CanonicalError, KeysError, StateError, UsageError
 from ..state import Call, Keys, Sealer
 from ..state.codec import Packed, PackingError, sizes, unpack
 from ..transports.keys import VARIABLE
@@ -42,7 +43,10 @@ def add(parsers: Any) -> None:
 
 def _keys() -> Keys | None:
     texts = [text.strip() for text in os.environ.get(VARIABLE, "").split(",")]
-    return Keys(*filter(None, texts)) if any(texts) else None
+    try:
+        return Keys(*filter(None, texts)) if any(texts) else None
+    except KeysError as exc:
+        raise KeysError(exc.problem, where=VARIABLE) from None
 
 
 def journal_in(token: str, keys: Keys | None = None) -> Journal | None:
@@ -63,7 +67,7 @@ def _unpacked(token: str, keys: Keys) -> Packed:
 
 
 def _run(options: argparse.Namespace) -> int:
-    token = sys.stdin.read().strip() if options.token == "-" else options.token
+    token = _token(options.token)
     keys = _keys()
     if keys is None:
         raise KeysError(f"{VARIABLE} is not set: nobody else can read a state")
@@ -79,6 +83,16 @@ def _run(options: argparse.Namespace) -> int:
         return 0
     print(f"refused: {_WHY[reason]}")
     return 1
+
+
+def _token(given: str) -> str:
+    try:
+        token = sys.stdin.read() if given == "-" else given
+    except UnicodeDecodeError:
+        raise UsageError("what stands on standard input is no text") from None
+    if not token.strip():
+        raise UsageError("give a token, or - and the token on standard input")
+    return token.strip()
 
 
 _WHY = {
@@ -110,9 +124,11 @@ def _refused(
     if options.tool is None:
         raise UsageError("--server wants --tool, too")
     try:
-        arguments = json.loads(options.arguments)
-    except ValueError as exc:
+        arguments = parse(options.arguments)
+    except CanonicalError as exc:
         raise UsageError(f"--arguments: {exc}") from None
+    if not isinstance(arguments, dict):
+        raise UsageError("--arguments: it is no JSON object")
     call = Call(
         method="tools/call",
         target=options.tool,

@@ -373,6 +373,7 @@ class Client:
         """Send one request of any method, and return its result, be it an interim one.
 
         Raises:
+            UsageError: The parameters are none that could be sent.
             ProtocolError: The server answers with an error.
             ReplyError: It answers with something that is no response.
             TimeoutError: It took too long.
@@ -394,8 +395,8 @@ class Client:
         self, method: str, params: Mapping[str, JSON], on_progress: Told | None
     ) -> JSON:
         rules: tuple[ParamHeader, ...] = ()
-        if self._line.has_headers and method == "tools/call":
-            rules = await self._rules_of(str(params.get("name")))
+        if self._line.has_headers and method == "tools/call" and "name" in params:
+            rules = await self._rules_of(str(params["name"]))
         id_ = next(self._ids)
         on_progress = on_progress or self._on_progress
         meta = self.profile.meta(id_ if on_progress is not None else None)

@@ -13,9 +13,10 @@ from typing import Any, Final
 from attrs import frozen
 
 from .. import __version__
-from ..canonical import JSON
-from ..errors import ProtocolError, StateError
+from ..canonical import JSON, dumps
+from ..errors import CanonicalError, ProtocolError, StateError, UsageError
 from ..protocol.headers import ParamHeader, encode_value
+from ..protocol.jsonrpc import encode
 from ..protocol.meta import (
     CLIENT_CAPABILITIES,
     CLIENT_INFO,
@@ -88,13 +89,31 @@ class Profile:
 def request(
     id_: int, method: str, params: Mapping[str, JSON], meta: Mapping[str, JSON]
 ) -> dict[str, JSON]:
-    """A request."""
-    return {
+    """A request.
+
+    Raises:
+        UsageError: JSON cannot carry its parameters.
+    """
+    message = {
         "jsonrpc": "2.0",
         "id": id_,
         "method": method,
         "params": {**params, "_meta": dict(meta)},
     }
+    try:
+        encode(message)
+    except (ValueError, TypeError, RecursionError) as exc:
+        raise UsageError(_unfit(params) or str(exc), where=method) from None
+    return message
+
+
+def _unfit(params: Mapping[str, JSON]) -> str | None:
+    """What JSON cannot carry, and where it is."""
+    try:
+        dumps(dict(params))
+    except CanonicalError as exc:
+        return exc.problem
+    return None
 
 
 def headers_for(
@@ -107,6 +126,7 @@ def headers_for(
         rules: Which arguments of the tool are mirrored.
 
     Raises:
+        UsageError: The parameter is missing by which the server routes it.
         ValueError: An argument is nothing that a header could carry.
     """
     method, params = message["method"], message["params"]
@@ -116,7 +136,10 @@ def headers_for(
     }
     row = METHODS.get(method)
     if row is not None and row.name_from is not None:
-        headers["Mcp-Name"] = encode_value(params[row.name_from])
+        name = params.get(row.name_from)
+        if not isinstance(name, str):
+            raise UsageError(f"its params want a text, {row.name_from!r}", where=method)
+        headers["Mcp-Name"] = encode_value(name)
     for rule in rules:
         value = rule.value_in(params.get("arguments") or {})
         if isinstance(value, float) and value.is_integer():

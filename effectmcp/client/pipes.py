@@ -79,6 +79,9 @@ class OverPipes:
                 stderr=None,  # what it logs is for whoever looks at ours
                 env=self._env,
                 cwd=self._cwd,
+                # Ctrl-C in a terminal is for us: the server hears from us what is
+                # cancelled, and ends when we do.
+                start_new_session=True,
             )
         except OSError as exc:
             raise ChannelError(f"{self._command[0]} cannot be started: {exc}") from None

@@ -149,7 +149,7 @@ class OverHttp:
                 method, self._url, content=content, headers=headers
             ) as response:
                 yield response
-        except httpx2.HTTPError as exc:
+        except (httpx2.HTTPError, httpx2.InvalidURL) as exc:
             words = str(exc) or type(exc).__name__
             raise ChannelError(f"{self._url} cannot be reached: {words}") from exc
 

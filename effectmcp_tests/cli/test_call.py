@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import signal
@@ -13,10 +14,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
+from trio.testing import MockClock
 
 from effectmcp.cli import main
-from effectmcp.cli.call import DECLINED, ERROR, FAILED
+from effectmcp.cli.call import DECLINED, ERROR, FAILED, UNWRITTEN
 from effectmcp.state import make_key
+
+from ..client.ways import Scripted, asking
 
 ROOT = Path(__file__).parents[2]
 BOOKSHOP = str(ROOT / "examples" / "bookshop.py")
@@ -42,6 +47,25 @@ def order(*argv: str) -> int:
 def test_answers_on_the_command_line(capsys: Output) -> None:
     assert order(*ANSWERS, "--answer", "confirm-1=true") == 0
     assert capsys.readouterr().out.startswith("Ordered: receipt ")
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ("--trace", "order", "title=Dune"),
+        ("order", "--trace", "title=Dune"),
+        ("order", "--answer", "a=1", "title=Dune", "--trace"),
+    ],
+)
+def test_options_stand_where_they_like(argv: tuple[str, ...], capsys: Output) -> None:
+    decline = ("--answer", 'elicit-1={"action": "decline"}')
+    assert main(["call", BOOKSHOP, *argv, *decline]) == DECLINED
+
+
+def test_an_option_that_is_none(capsys: Output) -> None:
+    with pytest.raises(SystemExit):
+        order("--trice", "a=b")
+    assert "unrecognized arguments: --trice" in capsys.readouterr().err
 
 
 def test_answers_in_a_file(tmp_path: Path, capsys: Output) -> None:
@@ -96,8 +120,37 @@ def test_an_answer_that_does_not_fit_is_not_given_twice(capsys: Output) -> None:
             "--answers /gone.json: ",
         ),
         (["call", BOOKSHOP, "order", "--header", "a: b"], "--header is for a URL"),
+        *(
+            (
+                ["call", "http://127.0.0.1:1", "order", "--header", header],
+                "write NAME: VALUE, in plain ASCII",
+            )
+            for header in ("a", "a b: c", ": c", "a: é", "a: b\nc", "a: \udcff")
+        ),
+        *(
+            (
+                ["call", BOOKSHOP, "order", "--timeout", seconds],
+                f"--timeout {seconds}: give seconds, more than 0",
+            )
+            for seconds in ("nan", "-1", "0")
+        ),
+        (["call", BOOKSHOP, "order", "title=\udcff"], "at /arguments/title: a lone"),
+        (["call", BOOKSHOP, "order", "\udcff=1"], "at /arguments: a lone surrogate"),
+        (["call", BOOKSHOP, "\udcff"], "there is no tool '\\udcff'"),
+        (["call", BOOKSHOP, "--prompt", "\udcff"], "at /name: a lone surrogate"),
+        (["call", BOOKSHOP, "--resource", "\udcff"], "at /uri: a lone surrogate"),
+        (["call", BOOKSHOP, "ordr"], "there is no tool 'ordr'; there is order"),
+        (
+            ["call", BOOKSHOP, "order", "--answer", "a=NaN"],
+            "--answer a=NaN: 'NaN' is no JSON",
+        ),
+        (
+            ["call", BOOKSHOP, "order", "--answer", f"a={'[' * 100_000}"],
+            "is no JSON",
+        ),
         (["call", "gone.py", "order"], "there is no file 'gone.py'"),
         (["call", "'", "order"], "is no command"),
+        (["call", "http://a/\udcff", "order"], "is no URL: write it in UTF-8"),
         (["call", " ", "order"], "give a URL"),
         (
             ["call", BOOKSHOP, "--resource", "a://b", "c=d"],
@@ -108,6 +161,33 @@ def test_an_answer_that_does_not_fit_is_not_given_twice(capsys: Output) -> None:
 def test_mistakes(argv: list[str], message: str, capsys: Output) -> None:
     assert main(argv) == 2
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("answers", [b"{", b"\xff", b"[]", b"[" * 100_000])
+def test_a_file_of_answers_that_is_none(
+    answers: bytes, tmp_path: Path, capsys: Output
+) -> None:
+    file = tmp_path / "answers.json"
+    file.write_bytes(answers)
+    assert order("--answers", str(file)) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"effectmcp: --answers {file}: ")
+    assert said.count("\n") == 1
+
+
+def test_what_json_cannot_carry_is_a_text(tmp_path: Path, capsys: Output) -> None:
+    """The server says what it wants instead."""
+    file = tmp_path / "numbers_wanted.py"
+    file.write_text(
+        "from effectmcp import Server\n"
+        "app = Server('numbers')\n"
+        "@app.tool\n"
+        "def double(x: float) -> float:\n"
+        "    return 2 * x\n"
+    )
+    for text in ("NaN", "Infinity", "1e999", '"\\ud800"', "[" * 100_000):
+        assert main(["call", str(file), "double", f"x={text}"]) == FAILED
+        assert "x: must be a number" in capsys.readouterr().out
 
 
 def test_a_tool_that_fails(capsys: Output) -> None:
@@ -153,13 +233,49 @@ def test_media_are_saved_and_nothing_is_written_over(
     assert second.endswith("result-2.png")
 
 
-def test_trace_tells_of_rounds_states_and_answers(capsys: Output) -> None:
+def test_media_that_cannot_be_saved_are_printed(tmp_path: Path, capsys: Output) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    argv = ["call", EVERYTHING, "test_image_content", "--save-to", str(file)]
+    assert main(argv) == UNWRITTEN
+    printed = capsys.readouterr()
+    assert printed.err.startswith(f"effectmcp: --save-to {file}: ")
+    assert json.loads(printed.out)["type"] == "image"
+
+
+def test_trace_tells_of_rounds_and_states_and_of_answers_only_what_they_are(
+    capsys: Output,
+) -> None:
     assert order(*ANSWERS, "--answer", "confirm-1=true", "--trace") == 0
     said = capsys.readouterr().err
     assert "round 2: a state of " in said
     assert ", which replays 1 entries" in said
-    assert '  elicit-1 → {"action": "accept", "content": {"value": "Ann"}}' in said
+    assert '  elicit-1 → {"action": "accept", "content": {"value": "<text>"}}' in said
     assert said.endswith("round 4: done\n")
+    assert order("--answer", 'elicit-1={"action": "decline"}', "--trace") == DECLINED
+    assert '  elicit-1 → {"action": "decline"}' in capsys.readouterr().err
+
+
+def test_trace_opens_the_states_of_an_app_without_keys(
+    monkeypatch: pytest.MonkeyPatch, capsys: Output
+) -> None:
+    monkeypatch.delenv("EFFECTMCP_STATE_KEYS")
+    order(*ANSWERS, "--answer", "confirm-1=true", "--trace")
+    assert ", which replays 1 entries" in capsys.readouterr().err
+
+
+def test_trace_shows_answers_when_it_is_told_to(capsys: Output) -> None:
+    order(*ANSWERS, "--answer", "confirm-1=true", "--trace", "--show-answers")
+    said = capsys.readouterr().err
+    assert '  elicit-1 → {"action": "accept", "content": {"value": "Ann"}}' in said
+
+
+def test_answers_that_nobody_asked_for_are_told(capsys: Output) -> None:
+    argv = ("--answer", 'elicit-1={"action": "decline"}', "--answer", "elicit_2=1")
+    assert order(*argv) == DECLINED
+    assert capsys.readouterr().err == (
+        "effectmcp: no question had the key 'elicit_2'\n"
+    )
 
 
 def test_raw_prints_the_messages(capsys: Output) -> None:
@@ -205,12 +321,199 @@ def test_a_command_may_end_with_py(tmp_path: Path, capsys: Output) -> None:
     assert main([*argv, "--answer", 'elicit-1={"action": "decline"}']) == DECLINED
 
 
+def test_a_command_is_not_given_the_keys(tmp_path: Path, capsys: Output) -> None:
+    file = tmp_path / "keys_wanted.py"
+    file.write_text(
+        "import os\n"
+        "from effectmcp import Server\n"
+        "app = Server('keys')\n"
+        "@app.tool\n"
+        "def has_keys() -> str:\n"
+        "    return str('EFFECTMCP_STATE_KEYS' in os.environ)\n"
+    )
+    command = f"{sys.executable} -m effectmcp serve {file}"
+    assert main(["call", command, "has_keys"]) == 0
+    assert capsys.readouterr().out == "False\n"
+
+
+# ---- servers that do what they like ----
+
+
+TOOLS = {
+    "resultType": "complete",
+    "tools": [{"name": "tool", "inputSchema": {"type": "object"}}],
+}
+
+
+def called(
+    monkeypatch: pytest.MonkeyPatch, *answers: Any, argv: tuple[str, ...] = ()
+) -> tuple[int, Scripted]:
+    """A call of the tool of a server that answers like this."""
+    channel = Scripted([TOOLS, *answers])
+    monkeypatch.setattr("effectmcp.cli.call.reach", lambda *of: channel)
+    return main(["call", "server", "tool", *argv]), channel
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        {"method": "elicitation/steal"},
+        {"method": "elicitation/create", "params": {"mode": []}},
+        {"method": "roots/list"},
+    ],
+)
+def test_a_question_that_nobody_declared(
+    question: Any, monkeypatch: pytest.MonkeyPatch, capsys: Output
+) -> None:
+    argv = ("--answer", 'a={"action": "accept"}')
+    assert called(monkeypatch, asking({"a": question}), argv=argv)[0] == ERROR
+    assert capsys.readouterr().err == (
+        "effectmcp: the server's answer cannot be used:"
+        f" {question['method']} was asked, which this client did not say it can answer\n"
+    )
+
+
+def test_a_server_that_only_gives_its_state_is_given_time(
+    monkeypatch: pytest.MonkeyPatch, capsys: Output
+) -> None:
+    clock = MockClock(autojump_threshold=0)
+    monkeypatch.setattr(trio, "run", functools.partial(trio.run, clock=clock))
+    began = clock.current_time()
+    states = [asking(None, requestState=str(n)) for n in range(200)]
+    status, channel = called(monkeypatch, *states)
+    assert status == ERROR
+    assert capsys.readouterr().err == (
+        "effectmcp: the server asked 100 times and is not done\n"
+    )
+    assert len(channel.sent) == 1 + 101
+    assert clock.current_time() - began > 100
+
+
+def test_a_state_that_is_rejected(
+    monkeypatch: pytest.MonkeyPatch, capsys: Output
+) -> None:
+    def rejected(message: Any) -> Any:
+        error = {"code": -32602, "message": "Invalid requestState"}
+        return {"jsonrpc": "2.0", "id": message["id"], "error": error}
+
+    status, _ = called(monkeypatch, asking({}, requestState="a"), rejected)
+    assert status == ERROR
+    assert capsys.readouterr().err.endswith("expired; call again to begin anew\n")
+
+
+EMPTY: dict[str, Any] = {"prompts": [], "resources": [], "resourceTemplates": []}
+
+
+@pytest.mark.parametrize(
+    ("entry", "line"),
+    [
+        ({"inputSchema": []}, "a"),
+        ({"inputSchema": {"properties": 3, "required": {}}}, "a"),
+        ({"inputSchema": {"properties": {"x": 1}, "required": "x"}}, "a x?"),
+        ({"inputSchema": {"properties": {"x": None}, "required": [[], "x"]}}, "a x"),
+        ({"arguments": 3, "description": ["b"]}, "a\n      ['b']"),
+        ({"arguments": [3, {"required": 1}]}, "a ?? ?"),
+    ],
+)
+def test_what_makes_no_sense_is_listed_as_far_as_it_does(
+    entry: Any, line: str, monkeypatch: pytest.MonkeyPatch, capsys: Output
+) -> None:
+    channel = Scripted([{**EMPTY, "tools": [{"name": "a", **entry}]}] * 4)
+    monkeypatch.setattr("effectmcp.cli.listing.reach", lambda *of: channel)
+    assert main(["list", "server"]) == 0
+    assert capsys.readouterr().out == f"tools\n  {line}\n"
+
+
+def test_an_entry_without_a_name_is_listed(
+    monkeypatch: pytest.MonkeyPatch, capsys: Output
+) -> None:
+    channel = Scripted([{**EMPTY, "tools": [], "prompts": [{}]}] * 4)
+    monkeypatch.setattr("effectmcp.cli.listing.reach", lambda *of: channel)
+    assert main(["list", "server"]) == 0
+    assert capsys.readouterr().out == "prompts\n  ?\n"
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        [],
+        {"properties": []},
+        {"properties": {"x": 1}},
+        {"properties": {"x": {"anyOf": None}}},
+        {"properties": {"x": {"type": {}, "anyOf": [[], {"type": ["null"]}]}}},
+    ],
+)
+def test_a_tool_whose_schema_makes_no_sense_can_be_called(
+    schema: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tools = {"tools": [{"name": "tool", "inputSchema": schema}]}
+    channel = Scripted([tools, {"content": []}])
+    monkeypatch.setattr("effectmcp.cli.call.reach", lambda *of: channel)
+    assert main(["call", "server", "tool", "x=1"]) == 0
+    assert channel.sent[-1].message["params"]["arguments"] == {"x": 1}
+
+
+def test_a_server_that_offers_nothing(
+    monkeypatch: pytest.MonkeyPatch, capsys: Output
+) -> None:
+    channel = Scripted([{**EMPTY, "tools": []}] * 4)
+    monkeypatch.setattr("effectmcp.cli.listing.reach", lambda *of: channel)
+    assert main(["list", "server"]) == 0
+    assert capsys.readouterr() == ("", "effectmcp: the server offers nothing\n")
+
+
+def test_a_list_that_takes_too_long(
+    monkeypatch: pytest.MonkeyPatch, capsys: Output
+) -> None:
+    channel = Scripted([TimeoutError()])
+    monkeypatch.setattr("effectmcp.cli.listing.reach", lambda *of: channel)
+    assert main(["list", "server", "--timeout", "5"]) == ERROR
+    assert capsys.readouterr().err == "effectmcp: it took too long\n"
+    assert main(["list", "server", "--timeout", "nan"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("type_", "suffix"),
+    [
+        ("image/png; quality=1", ".png"),
+        ("IMAGE/PNG", ".png"),
+        ("../../evil.sh", ".bin"),
+        ("", ".bin"),
+        (None, ".bin"),
+    ],
+)
+def test_what_is_saved_is_named_by_us(
+    type_: Any, suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = [{"type": "image", "data": "aGk=", "mimeType": type_}]
+    argv = ("--save-to", str(tmp_path))
+    assert called(monkeypatch, {"content": content}, argv=argv)[0] == 0
+    assert [one.name for one in tmp_path.iterdir()] == [f"result-1{suffix}"]
+
+
+def test_folders_have_the_names_that_they_have(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    asked = asking({"a": {"method": "roots/list"}})
+    status, channel = called(
+        monkeypatch, asked, {"content": []}, argv=("--root", ".", "--root", "/")
+    )
+    assert status == 0
+    assert channel.sent[-1].message["params"]["inputResponses"]["a"] == {
+        "roots": [
+            {"uri": tmp_path.as_uri(), "name": tmp_path.name},
+            {"uri": "file:///"},
+        ]
+    }
+
+
 # ---- at a terminal ----
 
 pexpect: Any = pytest.importorskip("pexpect", reason="there is no pexpect")
 
 
-def spawned(*argv: str, **environment: str) -> Any:
+def spawned(*argv: str, rows: int = 40, **environment: str) -> Any:
     return pexpect.spawn(
         sys.executable,
         ["-m", "effectmcp", *argv],
@@ -218,7 +521,7 @@ def spawned(*argv: str, **environment: str) -> Any:
         env={**os.environ, **environment, "TERM": "xterm", "BROWSER": "true"},
         encoding="utf-8",
         timeout=20,
-        dimensions=(40, 100),
+        dimensions=(rows, 100),
     )
 
 
@@ -262,6 +565,80 @@ def test_ctrl_c_ends_it_and_leaves_the_terminal_as_it_was() -> None:
     assert status == 130
 
 
+#: A shell that says how it found its terminal, and what became of what it ran.
+WATCHED = """
+import os, signal, subprocess, sys, termios
+def has_echo():
+    return bool(termios.tcgetattr(0)[3] & termios.ECHO)
+signal.signal(signal.SIGTTOU, signal.SIG_IGN)
+child = subprocess.Popen(sys.argv[1:], process_group=0)
+os.tcsetpgrp(0, child.pid)
+while True:
+    _, status = os.waitpid(child.pid, os.WUNTRACED)
+    os.tcsetpgrp(0, os.getpgrp())
+    if not os.WIFSTOPPED(status):
+        break
+    print("stopped, echo", has_echo())
+    sys.stdin.readline()
+    os.tcsetpgrp(0, child.pid)
+    os.kill(child.pid, signal.SIGCONT)
+print("ended", os.waitstatus_to_exitcode(status), "echo", has_echo())
+"""
+
+
+def watched() -> tuple[Any, int]:
+    """A call at its first question, under such a shell; and its process's number."""
+    code = "import os; print('number', os.getpid(), flush=True);"
+    code += "from effectmcp.cli import main; import sys; sys.exit(main())"
+    called = [sys.executable, "-c", code, "call", BOOKSHOP, "order", "title=Dune"]
+    child = pexpect.spawn(
+        sys.executable,
+        ["-c", WATCHED, *called],
+        encoding="utf-8",
+        timeout=20,
+        dimensions=(40, 100),
+    )
+    child.expect(r"number (\d+)")
+    number = int(child.match.group(1))
+    child.expect("Esc close")
+    return child, number
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP", "SIGQUIT", "SIGINT"])
+def test_a_signal_that_ends_it_leaves_the_terminal_as_it_was(name: str) -> None:
+    child, number = watched()
+    end = getattr(signal, name)
+    os.kill(number, end)
+    child.expect(r"ended (\S+) echo True")
+    assert int(child.match.group(1)) == (130 if end == signal.SIGINT else -end)
+    ended(child)
+
+
+def test_ctrl_z_gives_the_terminal_back_and_asks_again_when_it_goes_on() -> None:
+    child, _ = watched()
+    child.send("An")
+    child.expect("An▏")
+    child.send("\x1a")
+    child.expect("stopped, echo True")
+    child.send("\n")
+    # From where the shell left the cursor, and not up into what it wrote.
+    child.expect(r"\n\r\x1b\[JWho is it for")
+    child.expect("An▏")
+    child.expect("Esc close")
+    child.send("n\r")
+    child.expect("Deliver to Ann")
+    child.sendintr()
+    ended(child)
+
+
+def test_a_window_of_another_size_is_drawn_anew() -> None:
+    child, _ = watched()
+    child.setwinsize(40, 50)
+    child.expect("choose ·\r\r\nCtrl-D")
+    child.sendintr()
+    ended(child)
+
+
 def test_an_answer_that_the_server_refuses_is_asked_again_with_the_reason(
     tmp_path: Path,
 ) -> None:
@@ -289,6 +666,34 @@ def test_an_answer_that_the_server_refuses_is_asked_again_with_the_reason(
     child.send("4\r")
     status, text = ended(child)
     assert (status, "4 years" in text) == (0, True)
+
+
+def test_a_form_that_is_taller_than_the_terminal(tmp_path: Path) -> None:
+    file = tmp_path / "tall_form.py"
+    fields = "".join(f"    field_{n}: str = ''\n" for n in range(30))
+    file.write_text(
+        "from attrs import frozen\n"
+        "from effectmcp import Elicit, Flow, Server\n"
+        "app = Server('tall')\n"
+        "@frozen\n"
+        f"class Tall:\n{fields}"
+        "@app.tool\n"
+        "def fill() -> Flow[str]:\n"
+        "    tall = yield from Elicit('Fill in', Tall)\n"
+        "    return f'last: {tall.field_29}'\n"
+    )
+    child = spawned("call", str(file), "fill", rows=10)
+    child.expect("Fill in")
+    child.expect("more below")
+    child.expect("Esc close")
+    child.send("\x1b[A")  # around, to the last
+    # Up by what was drawn and no more: all of that is on the screen.
+    child.expect(r"\x1b\[9A\r\x1b\[J")
+    child.expect("more above")
+    child.expect(r"field_29[^\n]*▏")
+    child.send("end\r")
+    status, text = ended(child)
+    assert (status, "last: end" in text) == (0, True)
 
 
 @pytest.fixture

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +14,10 @@ import pytest
 import effectmcp
 from effectmcp import UsageError
 from effectmcp.cli import keygen, main
+from effectmcp.cli.call import UNWRITTEN
 from effectmcp.state import Keys
+
+ROOT = Path(__file__).parents[2]
 
 
 def raising(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
@@ -104,6 +109,44 @@ def test_python_dash_m() -> None:
         "effectmcp: there is no module 'no_such_module'; write module:app\n"
     )
     assert "usage: effectmcp " in run("--help").stdout
+
+
+SERVED = f"{sys.executable} -m effectmcp serve {ROOT / 'examples' / 'bookshop.py'}"
+BOOKSHOP = str(ROOT / "examples" / "bookshop.py")
+
+
+def piped(*argv: str, to: int, errors: int) -> Any:
+    return subprocess.run(
+        [sys.executable, "-m", "effectmcp", *argv],
+        # What is kept back until the end cannot be written either.
+        env={**os.environ, "PYTHONUNBUFFERED": ""},
+        stdout=to,
+        stderr=errors,
+        text=True,
+        timeout=60,
+    )
+
+
+@pytest.mark.parametrize("argv", [["keygen"], ["list", BOOKSHOP, "--json"]])
+def test_whoever_reads_may_have_read_enough(argv: list[str]) -> None:
+    ours, theirs = os.pipe()
+    os.close(ours)
+    done = piped(*argv, to=theirs, errors=subprocess.PIPE)
+    assert (done.returncode, done.stderr) == (141, "")
+    # What is raised in the middle of a call comes in a group, and leaves through it.
+    done = piped("list", SERVED, "--raw", to=subprocess.PIPE, errors=theirs)
+    assert (done.returncode, done.stdout) == (141, "")
+    os.close(theirs)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no full disk")
+def test_a_full_disk_is_told() -> None:
+    with open("/dev/full", "w") as full:
+        done = piped("list", BOOKSHOP, to=full.fileno(), errors=subprocess.PIPE)
+    assert done.returncode == UNWRITTEN
+    assert done.stderr == (
+        "effectmcp: the output cannot be written: No space left on device\n"
+    )
 
 
 def test_keygen_loads_no_event_loop() -> None:

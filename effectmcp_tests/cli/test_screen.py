@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from effectmcp.cli.screen import KEYS, Screen, columns, one_line
+from effectmcp.cli.layout import columns, one_line
+from effectmcp.cli.screen import KEYS, Screen
 from effectmcp.forms import form_of
 
 FORM = {
@@ -79,7 +80,6 @@ def test_a_form_is_filled_in_from_top_to_bottom() -> None:
     ]
     screen = after(keys, form())
     assert screen.is_done
-    assert not screen.was_refused
     content = {
         "name": "Ann",
         "age": 42,
@@ -144,6 +144,54 @@ def test_choices_are_picked_by_arrows_or_letters() -> None:
     assert "size  small  medium" in after(["s", "backspace", "x"], form_).lines(80)[1]
 
 
+def test_letters_go_on_to_the_next_choice_that_begins_with_them() -> None:
+    values = ["ham", "egg", "eel"]
+    one = {"type": "string", "enum": values}
+    several = {"type": "array", "items": one}
+    schema = {"type": "object", "properties": {"one": one, "all": several}}
+    screen = after("ee ", form(schema))
+    assert "‹ham›  egg  eel" in screen.lines(80)[1]  # space is the next one, too
+    screen = after("eee", form(schema))
+    assert "ham  ‹egg›  eel" in screen.lines(80)[1]
+    screen = after(["tab", *"ee E x "], form(schema))
+    assert "[ ] ham  ›[ ] egg  [x] eel" in screen.lines(80)[2]
+
+
+FILLED: dict[str, tuple[dict[str, Any], Any]] = {
+    "text": ({"type": "string", "default": "a"}, ""),
+    "several": ({"type": "array", "items": {"enum": ["a"]}, "default": ["a"]}, []),
+    "of two": ({"type": "string", "default": "a", "minLength": 1}, None),
+    "number": ({"type": "integer", "default": 1}, None),
+    "choice": ({"enum": ["a"], "default": "a"}, None),
+}
+
+
+@pytest.mark.parametrize("name", FILLED)
+def test_what_came_filled_in_and_is_emptied_is_sent_empty(name: str) -> None:
+    """Left out, the server would fill it in again."""
+    field, empty = FILLED[name]
+    question = form({"type": "object", "properties": {"f": field}})
+    screen = after(["backspace"], question)
+    assert ("(sent empty)" in screen.lines(80)[1]) == (empty is not None)
+    screen.press("enter")
+    content: Any = screen.responses["q1"]
+    assert content["content"] == ({} if empty is None else {"f": empty})
+
+
+def test_what_came_empty_is_left_out() -> None:
+    fields = {name: {**field, "default": None} for name, (field, _) in FILLED.items()}
+    question = form({"type": "object", "properties": fields})
+    content: Any = after(["enter"] * len(fields), question).responses["q1"]
+    assert content["content"] == {}
+
+
+@pytest.mark.parametrize("type_", ["string", "integer", "array", "boolean"])
+def test_a_default_of_null_fills_in_nothing(type_: str) -> None:
+    field = {"type": type_, "default": None}
+    question = form({"type": "object", "properties": {"f": field}})
+    assert "null" not in after([], question).lines(80)[1]
+
+
 def test_several_choices_are_ticked() -> None:
     schema = {
         "type": "object",
@@ -177,7 +225,6 @@ def test_yes_and_no(question: Any, key: str, action: str) -> None:
     screen = after([key], question)
     response: Any = screen.responses["q1"]
     assert response["action"] == action
-    assert screen.was_refused == (action != "accept")
 
 
 def test_a_key_that_says_neither() -> None:
@@ -229,13 +276,17 @@ def test_schemas_beyond_the_protocol_are_left_to_the_server() -> None:
     assert content["content"] == {"x": "b"}
 
 
-@given(st.lists(st.sampled_from([*KEYS, *"aA1 y-n."]), max_size=60))
-def test_no_keys_break_it_and_what_is_sent_fits(keys: list[str]) -> None:
+@given(st.lists(st.sampled_from([*KEYS, *"aA1 y-n."]), max_size=60), st.integers(1, 30))
+def test_no_keys_break_it_and_what_is_sent_fits(keys: list[str], height: int) -> None:
     screen = Screen({"a": form(), "b": CONFIRM, "c": LINK, "d": SAMPLE})
     for key in keys:
         screen.press(key)
         lines = screen.lines(40)
         assert all(len(line) < 40 for line in lines)
+        few = screen.lines(40, height)
+        assert len(few) <= height
+        is_seen = any("▸" in line for line in few)
+        assert is_seen or screen.is_done or "page" in key or height < 12
     if screen.is_done:
         response: Any = screen.responses["a"]
         if response["action"] == "accept":
@@ -305,12 +356,49 @@ def test_numbers_of_python_are_none(text: str) -> None:
     assert after(typed(text), form(schema)).problem == "share must be a number"
 
 
-def test_a_question_of_an_unknown_kind_can_only_be_declined() -> None:
-    screen = after("y", {"method": "foo/bar", "params": {}})
-    assert not screen.is_done
-
-
 def test_choices_that_are_none() -> None:
     for one in ({"oneOf": [{"title": "x"}]}, {"enum": 5}, {"anyOf": "x"}):
         schema = {"type": "object", "properties": {"a": {"type": "string", **one}}}
         assert after(["right", "x"], form(schema)).lines(80)
+
+
+LONG = form(
+    {
+        "type": "object",
+        "properties": {
+            f"field-{n}": {"type": "string", "description": f"About {n}."}
+            for n in range(30)
+        },
+    },
+    "Fill in",
+)
+
+
+def test_a_form_that_is_taller_than_the_window_follows_the_cursor() -> None:
+    lines = after(["tab"] * 20, LONG).lines(80, 10)
+    assert lines[:-2] == [
+        "↑ 17 more above (PgUp)",
+        *(f"    field-{n}  " for n in range(16, 20)),
+        "  ▸ field-20  ▏",
+        "      About 20.",
+        "↓ 9 more below (PgDn)",
+    ]
+
+
+def test_the_window_is_paged_and_comes_back_with_any_other_key() -> None:
+    screen = after(["page up"], LONG)
+    assert screen.lines(80, 10)[1] == "Fill in"
+    screen.press("page down")
+    assert "▸" not in "".join(screen.lines(80, 10))
+    screen.press("a")
+    assert "  ▸ field-0  a▏" in screen.lines(80, 10)
+
+
+def test_a_text_above_the_window_can_be_read_before_it_is_agreed_to() -> None:
+    question = form({"type": "object", "properties": {}}, "\n".join("abcdefghij"))
+    screen = after([], question)
+    assert screen.lines(80, 8)[0] == "↑ 7 more above (PgUp)"
+    for _ in range(2):
+        screen.press("page up")
+        screen.lines(80, 8)
+    assert screen.lines(80, 8)[1] == "a"

@@ -111,6 +111,9 @@ def test_an_expired_state(
     [
         (("--server", "x"), "--server wants --tool"),
         ((*OF, "--arguments", "{"), "--arguments: "),
+        ((*OF, "--arguments", '{"a": NaN}'), "--arguments: "),
+        ((*OF, "--arguments", "[" * 100_000), "--arguments: nested deeper"),
+        ((*OF, "--arguments", "[]"), "--arguments: it is no JSON object"),
     ],
 )
 def test_mistakes(
@@ -118,3 +121,25 @@ def test_mistakes(
 ) -> None:
     assert main(["token", token, *argv]) == 2
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("given", ["", " "])
+def test_no_token(given: str, monkeypatch: pytest.MonkeyPatch, capsys: Output) -> None:
+    monkeypatch.setenv("EFFECTMCP_STATE_KEYS", KEY)
+    monkeypatch.setattr(sys, "stdin", io.StringIO(given))
+    assert main(["token", given]) == main(["token", "-"]) == 2
+    assert "effectmcp: give a token, or - and" in capsys.readouterr().err
+    monkeypatch.setattr(
+        sys, "stdin", io.TextIOWrapper(io.BytesIO(b"\xff"), encoding="utf-8")
+    )
+    assert main(["token", "-"]) == 2
+    assert "effectmcp: what stands on standard input is" in capsys.readouterr().err
+
+
+def test_keys_that_are_none(
+    token: str, monkeypatch: pytest.MonkeyPatch, capsys: Output
+) -> None:
+    monkeypatch.setenv("EFFECTMCP_STATE_KEYS", "abc")
+    assert main(["token", token]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("effectmcp: EFFECTMCP_STATE_KEYS: a key of 2 bytes")

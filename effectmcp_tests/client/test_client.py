@@ -591,3 +591,37 @@ async def test_on_round_may_give_up() -> None:
     with pytest.raises(LookupError, match="enough"):
         await client.call_tool("tool")
     assert len(channel.sent) == 1
+
+
+# ---- what cannot be sent ------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [
+        (float("nan"), "at /arguments/a/0: a number that JSON cannot carry"),
+        ("\udcff", "at /arguments/a/0: a lone surrogate"),
+        ({1, 2}, "at /arguments/a/0: a set"),
+    ],
+)
+async def test_arguments_that_json_cannot_carry(value: Any, problem: str) -> None:
+    client, channel = scripted()
+    with pytest.raises(UsageError, match=f"^tools/call: {problem}"):
+        await client.call_tool("tool", {"a": [value]})
+    assert not channel.sent
+
+
+async def test_arguments_that_are_nested_too_deep() -> None:
+    value: Any = []
+    for _ in range(100_000):
+        value = [value]
+    client, _ = scripted()
+    with pytest.raises(UsageError, match="^tools/call: at .*nested deeper"):
+        await client.call_tool("tool", {"a": value})
+
+
+@pytest.mark.parametrize("params", [{}, {"name": None}, {"name": 3}])
+async def test_a_call_over_http_says_of_what(params: Any) -> None:
+    client, _ = scripted(listing(), has_headers=True)
+    with pytest.raises(UsageError, match="^tools/call: its params want a text, 'name'"):
+        await client.request("tools/call", params)

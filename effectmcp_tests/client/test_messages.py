@@ -153,11 +153,10 @@ def test_headers_of_no_value(arguments: Any) -> None:
     assert not any(one.startswith("Mcp-Param") for one in headers_for(message, RULES))
 
 
-@pytest.mark.parametrize("arguments", [{"number": 2**53}, {"text": "\ud800"}])
-def test_headers_of_what_no_header_may_carry(arguments: Any) -> None:
-    params = {"name": "n", "arguments": arguments}
+def test_headers_of_what_no_header_may_carry() -> None:
+    params = {"name": "n", "arguments": {"number": 2**53}}
     message = request(1, "tools/call", params, PROFILE.meta())
-    with pytest.raises(ValueError, match=r"beyond|surrogates"):
+    with pytest.raises(ValueError, match="beyond"):
         headers_for(message, RULES)
 
 

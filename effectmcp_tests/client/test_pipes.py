@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Mapping
@@ -388,3 +389,15 @@ write(b"x" * 1_000_000)
         await client.call_tool("tool")
         process = channel._process
     assert process.returncode == 0
+
+
+@pytest.mark.skipif(os.name == "nt", reason="there are no sessions")
+@on_both
+async def test_what_is_typed_into_our_terminal_is_not_for_the_server() -> None:
+    script = """
+for message in lines():
+    is_alone = os.getsid(0) == os.getpid()
+    done(message, content=[{"type": "text", "text": str(is_alone)}])
+"""
+    async with Client(command(script)) as client:
+        assert (await client.call_tool("tool")).text == "True"

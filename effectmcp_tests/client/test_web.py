@@ -332,7 +332,11 @@ async def test_a_server_that_is_not_there() -> None:
 
 
 @pytest.mark.parametrize(
-    "url", ["", "nowhere", "ftp://127.0.0.1/", "http://[", "http://a b/", "http://"]
+    "url",
+    [
+        *("", "nowhere", "ftp://127.0.0.1/", "http://[", "http://a b/", "http://"),
+        "http://\udcff/",
+    ],
 )
 def test_a_url_that_is_none(loop: Loop, url: str) -> None:
     async def main() -> None:

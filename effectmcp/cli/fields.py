@@ -1,0 +1,218 @@
+"""One field of a form: keys in, a line and a value out. Pure.
+
+What is typed is checked by the same rules as on the server (`forms`).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, TypeAlias
+
+from attrs import define, field
+
+from ..canonical import JSON
+from ..errors import FormError
+from ..forms.fields import make_check
+from .layout import one_line
+from .offers import dict_in, list_in
+
+__all__ = ["Field"]
+
+Kind: TypeAlias = Literal["text", "choice", "several"]
+
+
+@define
+class Field:
+    """One field of a form.
+
+    Attributes:
+        name: Its property.
+        schema: Its schema.
+        required: Whether it must be filled in.
+        text: What was typed.
+        picked: Of choices, which: by place.
+        at: Of several choices, the one that the next key is about.
+        was_filled: Whether it came filled in.
+    """
+
+    name: str
+    schema: Mapping[str, Any]
+    required: bool
+    text: str = ""
+    picked: set[int] = field(factory=set)
+    at: int = 0
+    was_filled: bool = False
+
+    @property
+    def title(self) -> str:
+        return one_line(str(self.schema.get("title") or self.name))
+
+    @property
+    def kind(self) -> Kind:
+        if self.schema.get("type") == "array":
+            return "several"
+        if self.schema.get("type") == "boolean" or self.choices:
+            return "choice"
+        return "text"
+
+    @property
+    def choices(self) -> list[tuple[JSON, str]]:
+        """Values and what to call them."""
+        schema = self.schema
+        if schema.get("type") == "boolean":
+            return [(True, "yes"), (False, "no")]
+        if schema.get("type") == "array":
+            schema = schema.get("items") or {}
+        schema = dict_in(schema)
+        titled = list_in(schema.get("oneOf")) or list_in(schema.get("anyOf"))
+        if titled:
+            consts = [one for one in map(dict_in, titled) if "const" in one]
+            return [
+                (one["const"], str(one.get("title", one["const"]))) for one in consts
+            ]
+        values = list_in(schema.get("enum"))
+        names = list_in(schema.get("enumNames")) or values
+        return list(zip(values, map(str, names), strict=False))
+
+    @property
+    def value(self) -> JSON:
+        """What is filled in; `None` if nothing is.
+
+        Raises:
+            ValueError: in words that finish the sentence "age …".
+        """
+        if not self.text and not self.picked:
+            return self._empty
+        if self.kind == "several":
+            return [self.choices[place][0] for place in sorted(self.picked)]
+        if self.kind == "choice":
+            return self.choices[min(self.picked)][0]
+        match self.schema.get("type"):
+            case "integer":
+                return _number(self.text, int, "must be a whole number")
+            case "number":
+                return _number(self.text, float, "must be a number")
+            case _:
+                return self.text
+
+    @property
+    def _empty(self) -> JSON:
+        # What is sent where nothing is filled in; `None` leaves it out.
+        is_text = self.schema.get("type") == "string" and "format" not in self.schema
+        empty: JSON = {"text": "" if is_text else None, "several": []}.get(self.kind)
+        if self.required or empty is None:
+            return empty
+        # Left out, what came filled in would be filled in again.
+        return empty if self.was_filled and self._fits(empty) else None
+
+    def _fits(self, value: JSON) -> bool:
+        try:
+            _check_of(self.schema)(value)
+        except ValueError:
+            return False
+        return True
+
+    @property
+    def problem(self) -> str | None:
+        """What is wrong with it."""
+        try:
+            value = self.value
+            if value is None:
+                return "is required" if self.required else None
+            _check_of(self.schema)(value)
+        except ValueError as exc:
+            return str(exc)
+        return None
+
+    def fill(self, value: JSON) -> None:
+        """Fill in a default."""
+        if value is None:
+            return
+        values = [one for one, _ in self.choices]
+        if self.kind == "text":
+            self.text = value if isinstance(value, str) else json.dumps(value)
+        elif self.kind == "several" and isinstance(value, list):
+            self.picked = {values.index(one) for one in value if one in values}
+        elif value in values:
+            self.picked = {values.index(value)}
+        self.was_filled = bool(self.text or self.picked)
+
+    def press(self, key: str) -> None:
+        count = len(self.choices)
+        match self.kind, key:
+            case "text", "backspace":
+                self.text = self.text[:-1]
+            case "text", _ if len(key) == 1 and key.isprintable():
+                self.text += key
+            case "choice", "left" | "right" | " " if count:
+                step, start = (-1, 0) if key == "left" else (1, -1)
+                self.picked = {(min(self.picked, default=start) + step) % count}
+            case "choice" | "several", "backspace":
+                self.picked = set()
+            case "several", "left" | "right" if count:
+                self.at = (self.at + (1 if key == "right" else -1)) % count
+            case "several", " " if count:
+                self.picked ^= {self.at}
+            case "choice" | "several", _ if len(key) == 1:
+                self._go_to(key)
+            case _:
+                pass
+
+    def _go_to(self, letter: str) -> None:
+        """To the next choice that begins with it, around the end."""
+        is_one = self.kind == "choice"
+        here = min(self.picked, default=-1) if is_one else self.at
+        titles = [title.lower() for _, title in self.choices]
+        for step in range(1, len(titles) + 1):
+            place = (here + step) % len(titles)
+            if titles[place].startswith(letter.lower()):
+                if is_one:
+                    self.picked = {place}
+                else:
+                    self.at = place
+                return
+
+    def line(self, *, is_here: bool) -> str:
+        """The field, with what is filled in and what is wrong with it."""
+        words = None
+        if self.text or self.picked:
+            words = self.problem
+        elif not self.required and self._empty is not None:
+            words = "sent empty"
+        star, mark = "*" if self.required else " ", "▸" if is_here else " "
+        said = f"   ({words})" if words else ""
+        return f"  {mark} {self.title}{star} {self._shown(is_here=is_here)}{said}"
+
+    def _shown(self, *, is_here: bool) -> str:
+        if self.kind == "text":
+            return f"{one_line(self.text)}{'▏' if is_here else ''}"
+        if self.kind == "choice":
+            return "  ".join(
+                f"‹{title}›" if place in self.picked else title
+                for place, title in enumerate(one_line(t) for _, t in self.choices)
+            )
+        return "  ".join(
+            f"{'›' if is_here and place == self.at else ''}"
+            f"[{'x' if place in self.picked else ' '}] {one_line(title)}"
+            for place, (_, title) in enumerate(self.choices)
+        )
+
+
+def _number(text: str, read: Callable[[str], JSON], words: str) -> JSON:
+    try:
+        number = read(text)
+    except ValueError:
+        raise ValueError(words) from None
+    if "_" in text or number != number or abs(number) == math.inf:
+        raise ValueError(words)  # Python's numbers, and not JSON's
+    return number
+
+
+def _check_of(schema: Mapping[str, Any]) -> Callable[[JSON], JSON]:
+    try:
+        return make_check(dict(schema), of="a field")
+    except FormError:
+        # A server that allows itself more than the protocol does will judge for itself.
+        return lambda value: value

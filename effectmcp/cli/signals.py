@@ -1,0 +1,89 @@
+"""Signals, while the process holds a terminal or has started a server."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from types import FrameType
+from typing import Final
+
+__all__ = ["ending", "stopping"]
+
+_ENDS: Final = ("SIGTERM", "SIGHUP", "SIGQUIT")
+
+
+@contextmanager
+def ending() -> Iterator[None]:
+    """Have signals that end the process end the block first, as Ctrl-C does.
+
+    They end the process after that: whoever waits for it learns of the signal.
+    """
+    came: list[int] = []
+
+    def end(number: int, frame: FrameType | None) -> None:
+        came.append(number)
+        # trio raises it where it can be raised.
+        signal.raise_signal(signal.SIGINT)
+
+    # What is ignored stays so (nohup).
+    numbers = [
+        number
+        for number in (getattr(signal, name, None) for name in _ENDS)
+        if number is not None and signal.getsignal(number) == signal.SIG_DFL
+    ]
+    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        numbers = []  # it would end nothing
+    for number in numbers:
+        signal.signal(number, end)
+    try:
+        yield
+    finally:
+        for number in numbers:
+            signal.signal(number, signal.SIG_DFL)
+        if came:
+            signal.raise_signal(came[0])
+
+
+@contextmanager
+def stopping(
+    *, give_back: Callable[[], None], take: Callable[[], None]
+) -> Iterator[int]:
+    """Give the terminal back while the process is stopped.
+
+    Args:
+        give_back: Makes the terminal what the shell wants.
+        take: Makes it ours again.
+
+    Yields:
+        A file that can be read where the screen must be drawn again.
+    """
+    woken, wake = os.pipe()
+    os.set_blocking(wake, False)
+
+    def draw(*_: object) -> None:
+        with suppress(BlockingIOError):  # it knows
+            os.write(wake, b"\0")
+
+    def stop(*_: object) -> None:
+        give_back()
+        signal.signal(signal.SIGTSTP, signal.SIG_DFL)
+        signal.raise_signal(signal.SIGTSTP)
+        # Here it was continued; or nobody is there who could, and it was not stopped.
+        signal.signal(signal.SIGTSTP, stop)
+        go_on()
+
+    def go_on(*_: object) -> None:
+        take()
+        draw()
+
+    handlers = {signal.SIGTSTP: stop, signal.SIGCONT: go_on, signal.SIGWINCH: draw}
+    before = {number: signal.signal(number, one) for number, one in handlers.items()}
+    try:
+        yield woken
+    finally:
+        for number, one in before.items():
+            signal.signal(number, one)
+        os.close(wake)
+        os.close(woken)

@@ -1,0 +1,78 @@
+"""What `--trace` tells of each round."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from ..canonical import JSON
+from .offers import dict_in
+from .token import journal_in
+
+if TYPE_CHECKING:
+    from ..client import Pending
+    from ..state import Keys
+
+__all__ = ["Trace"]
+
+
+class Trace:
+    """Tells of rounds.
+
+    Args:
+        say: Where to.
+        keys: Gives those of the server, if they are known; otherwise the environment's
+            are tried.
+        shows_answers: Whether answers are shown: somebody may look over the shoulder,
+            and logs are read by many.
+    """
+
+    def __init__(
+        self,
+        say: Callable[[str], None],
+        *,
+        keys: Callable[[], Keys | None],
+        shows_answers: bool = False,
+    ) -> None:
+        self._say = say
+        self._keys = keys
+        self._shows_answers = shows_answers
+
+    def began(self, pending: Pending) -> None:
+        """Tell what is asked in a round, and what its state holds."""
+        state = pending.call.state
+        size = "no state" if state is None else f"a state of {len(state):,} characters"
+        journal = None if state is None else journal_in(state, self._keys())
+        replayed = ""
+        if journal is not None:
+            replayed = f", which replays {len(journal.entries)} entries"
+        self._say(f"round {pending.call.rounds}: {size}{replayed}")
+        for key, question in pending.questions.items():
+            message = dict_in(question.get("params")).get("message", question["method"])
+            self._say(f"  {key}: {message}")
+
+    def answered(self, responses: Mapping[str, JSON]) -> None:
+        """Tell what is answered."""
+        for key, response in responses.items():
+            if not self._shows_answers:
+                action = {name: response[name] for name in response if name == "action"}
+                response = {**_masked(response), **action}
+            self._say(f"  {key} → {json.dumps(response, ensure_ascii=False)}")
+
+
+def _masked(value: JSON) -> JSON:
+    """What a value looks like, without what it says."""
+    match value:
+        case dict():
+            return {name: _masked(one) for name, one in value.items()}
+        case list():
+            return [_masked(one) for one in value]
+        case str():
+            return "<text>"
+        case bool():
+            return "<yes or no>"
+        case None:
+            return None
+        case _:
+            return "<number>"
