@@ -2,7 +2,8 @@
 
     python examples/everything_client.py http://localhost:3000/mcp
 
-The scenario's name is in MCP_CONFORMANCE_SCENARIO, its data in MCP_CONFORMANCE_CONTEXT.
+The scenario's name is in MCP_CONFORMANCE_SCENARIO, its data in MCP_CONFORMANCE_CONTEXT;
+the revision to speak, if it is an earlier one, in MCP_CONFORMANCE_PROTOCOL_VERSION.
 """
 
 from __future__ import annotations
@@ -89,8 +90,20 @@ async def echo_schema(client: Client, context: Mapping[str, Any]) -> None:
     await client.call_tool("json_schema_echo", {"schema": schema})
 
 
+async def call_what_asks(client: Client, context: Mapping[str, Any]) -> None:
+    """Call a tool that asks for what is filled in already."""
+    await client.call_tool("test_client_elicitation_defaults")
+
+
+async def call_what_breaks_off(client: Client, context: Mapping[str, Any]) -> None:
+    """Call a tool whose stream ends before its answer."""
+    await client.call_tool("test_reconnection")
+
+
 SCENARIOS: dict[str, Scenario] = {
     "tools_call": call_add_numbers,
+    "elicitation-sep1034-client-defaults": call_what_asks,
+    "sse-retry": call_what_breaks_off,
     "sep-2322-client-request-state": call_in_rounds,
     "http-standard-headers": use_everything,
     "http-custom-headers": call_as_told,
@@ -109,6 +122,7 @@ async def main(url: str) -> None:
         open_url=lambda link: True,
         sample=write,
         roots=[Root("file:///home/user/project", "project")],
+        version=os.environ.get("MCP_CONFORMANCE_PROTOCOL_VERSION"),
     ) as client:
         await scenario(client, context)
 

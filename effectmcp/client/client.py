@@ -218,6 +218,7 @@ class Client:
             self._offered,
         )
         await shaken.shake()
+        self._stack.callback(shaken.close)
         self._line, self._is_known = shaken, True
         if self._channel.origin is not None:
             _SHAKING.add(self._channel.origin)

@@ -242,10 +242,10 @@ class Shaken:
         call = _Call(anyio.CancelScope(), send, came)
         state = f"live-{next(self._names)}"
         self._calls[state] = call
-        self._group.start_soon(self._run, _older(message), state, call)
+        self._group.start_soon(self._run, _older(message), call)
         return state, call
 
-    async def _run(self, message: Frame, state: str, call: _Call) -> None:
+    async def _run(self, message: Frame, call: _Call) -> None:
         """One request below, from its beginning to its end. Raises nothing."""
 
         async def hear(told: Frame) -> None:
@@ -260,7 +260,6 @@ class Shaken:
                 found = exc
             with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
                 await call.send.send(found)
-        self._calls.pop(state, None)
 
     async def _sent(self, message: Frame, hear: Hear) -> Frame:
         while True:
@@ -308,6 +307,7 @@ class Shaken:
                 if isinstance(came, Exception):
                     raise came
                 if "method" not in came:
+                    self._end(state, call)
                     return self._answered(message, came)
                 if "id" not in came:
                     await hear(came)
@@ -318,10 +318,22 @@ class Shaken:
                 request = {"method": came["method"], "params": params}
                 call.asked[key] = _Question(came["id"], request)
         except anyio.EndOfStream:
-            raise ChannelError("the call has ended") from None
+            self._end(state, call)
+            raise ChannelError("the client was closed") from None
         except BaseException:
-            call.scope.cancel()
+            self._end(state, call)
             raise
+
+    def _end(self, state: str, call: _Call) -> None:
+        """Wait for it no more."""
+        self._calls.pop(state, None)
+        call.scope.cancel()
+        call.came.close()
+
+    def close(self) -> None:
+        """Wait for nothing any more."""
+        for state, call in tuple(self._calls.items()):
+            self._end(state, call)
 
     def _answered(self, message: Frame, response: Frame) -> Frame:
         response = {**response, "id": message["id"]}

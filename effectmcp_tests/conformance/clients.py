@@ -19,7 +19,7 @@ from typing import Final
 
 from .suite import HERE, REVISION, SCENARIO_TIME, Suite, Verdict, judge
 
-__all__ = ["SCENARIOS", "UNSCORED", "judge_client", "play"]
+__all__ = ["LEGACY_SCENARIOS", "SCENARIOS", "UNSCORED", "judge_client", "play"]
 
 CLIENT: Final = HERE.parents[1] / "examples" / "everything_client.py"
 
@@ -38,12 +38,22 @@ SCENARIOS: Final = (
     *UNSCORED,
 )
 
+#: The same, of the legacy revision.
+LEGACY_SCENARIOS: Final = (
+    "initialize",
+    "tools_call",
+    "elicitation-sep1034-client-defaults",
+    "sse-retry",
+    *UNSCORED,
+)
+
 
 def play(
     suite: Suite,
     folder: Path,
     client: Path = CLIENT,
     scenarios: Sequence[str] = SCENARIOS,
+    revision: str = REVISION,
 ) -> dict[str, Verdict]:
     """Run scenarios, and judge each.
 
@@ -52,18 +62,21 @@ def play(
         folder: An empty one, for what the suite and the client write.
         client: The program, which is given the address of a server.
         scenarios: Which; all of them.
+        revision: Which one the servers speak.
     """
-    return {name: _play(suite, folder, client, name) for name in scenarios}
+    return {name: _play(suite, folder, client, name, revision) for name in scenarios}
 
 
-def _play(suite: Suite, folder: Path, client: Path, name: str) -> Verdict:
+def _play(
+    suite: Suite, folder: Path, client: Path, name: str, revision: str
+) -> Verdict:
     place = folder / name
     place.mkdir()
     runner = [sys.executable, str(HERE / "runner.py"), str(folder)]
     # What the suite splits at spaces it gives to a shell joined by spaces.
     command = shlex.join([*runner, str(SCENARIO_TIME), str(client)])
     arguments = ["client", "--command", command, "--scenario", name]
-    arguments += ["--spec-version", REVISION, "--force", "-o", str(place)]
+    arguments += ["--spec-version", revision, "--force", "-o", str(place)]
     # For when the runner itself hangs, which only stops the shell.
     arguments += ["--timeout", str(2 * SCENARIO_TIME * 1000)]
     confined = ["--require", str(HERE / "loopback.cjs")]

@@ -11,6 +11,7 @@ from typing import NoReturn
 import pytest
 from attrs import frozen
 
+from .clients import LEGACY_SCENARIOS as LEGACY_CLIENT_SCENARIOS
 from .clients import SCENARIOS as CLIENT_SCENARIOS
 from .clients import play
 from .servers import SERVERS, Server, serving
@@ -44,7 +45,7 @@ class Played:
 
 
 PLAYED = pytest.StashKey[dict[str, Played]]()
-CLIENT_PLAYED = pytest.StashKey[dict[str, Verdict]]()
+CLIENT_PLAYED = pytest.StashKey[dict[str, dict[str, Verdict]]]()
 
 
 @pytest.fixture(scope="session")
@@ -88,7 +89,24 @@ def client_played(
 ) -> dict[str, Verdict]:
     """The suite's servers, each played by the client of the examples."""
     found = play(suite, tmp_path_factory.mktemp("client"))
-    request.config.stash[CLIENT_PLAYED] = found
+    request.config.stash.setdefault(CLIENT_PLAYED, {})[REVISION] = found
+    return found
+
+
+@pytest.fixture(scope="session")
+def legacy_client_played(
+    request: pytest.FixtureRequest,
+    suite: Suite,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> dict[str, Verdict]:
+    """The suite's servers of the legacy revision, played by the same client."""
+    found = play(
+        suite,
+        tmp_path_factory.mktemp("client"),
+        scenarios=LEGACY_CLIENT_SCENARIOS,
+        revision=LEGACY,
+    )
+    request.config.stash.setdefault(CLIENT_PLAYED, {})[LEGACY] = found
     return found
 
 
@@ -105,15 +123,20 @@ def pytest_terminal_summary(
     played = config.stash.get(PLAYED, {})
     servers = {name: one.verdicts for name, one in played.items()}
     legacy = {name: one.legacy for name, one in played.items()}
-    clients = {"effectmcp": config.stash.get(CLIENT_PLAYED, {})}
+    clients = config.stash.get(CLIENT_PLAYED, {})
     if servers:
         terminalreporter.section(f"conformance of servers, {REVISION}")
         _write_table(terminalreporter.write_line, servers, SCENARIOS)
         terminalreporter.section(f"conformance of servers, {LEGACY}")
         _write_table(terminalreporter.write_line, legacy, LEGACY_SCENARIOS)
-    if clients["effectmcp"]:
-        terminalreporter.section("conformance of clients")
-        _write_table(terminalreporter.write_line, clients, CLIENT_SCENARIOS)
+    for revision, scenarios in (
+        (REVISION, CLIENT_SCENARIOS),
+        (LEGACY, LEGACY_CLIENT_SCENARIOS),
+    ):
+        if revision in clients:
+            terminalreporter.section(f"conformance of clients, {revision}")
+            column = {"effectmcp": clients[revision]}
+            _write_table(terminalreporter.write_line, column, scenarios)
 
 
 def _write_table(

@@ -1,4 +1,4 @@
-"""Every scenario that 2026-07-28 requires of a client without authorization."""
+"""Every scenario that 2026-07-28 and 2025-11-25 require of a client without authorization."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from .clients import SCENARIOS, UNSCORED, play
-from .suite import Suite, Verdict, required_by
+from .clients import LEGACY_SCENARIOS, SCENARIOS, UNSCORED, play
+from .suite import LEGACY, REVISION, Suite, Verdict, required_by
 
 pytestmark = pytest.mark.conformance
 
@@ -18,10 +18,23 @@ def test_client_scenario(client_played: dict[str, Verdict], scenario: str) -> No
     assert verdict.passed, verdict.note
 
 
-def test_these_are_all_scenarios_of_clients(suite: Suite) -> None:
-    required = required_by(suite, "client")
+@pytest.mark.parametrize("scenario", LEGACY_SCENARIOS)
+def test_legacy_client_scenario(
+    legacy_client_played: dict[str, Verdict], scenario: str
+) -> None:
+    verdict = legacy_client_played[scenario]
+    assert verdict.passed, verdict.note
+
+
+@pytest.mark.parametrize(
+    ("revision", "scenarios"), [(REVISION, SCENARIOS), (LEGACY, LEGACY_SCENARIOS)]
+)
+def test_these_are_all_scenarios_of_clients(
+    suite: Suite, revision: str, scenarios: tuple[str, ...]
+) -> None:
+    required = required_by(suite, "client", revision)
     assert {one for one in required if not one.startswith("auth/")} == (
-        {*SCENARIOS} - {*UNSCORED}
+        {*scenarios} - {*UNSCORED}
     )
 
 
