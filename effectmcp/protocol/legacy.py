@@ -270,7 +270,9 @@ def fitted(fields: Mapping[str, JSON], revision: Revision) -> dict[str, JSON]:
     for list_ in ("tools", "prompts", "resources", "resourceTemplates"):
         if list_ in result:
             result[list_] = [_feature(one, revision) for one in result[list_]]
-    if not revision.titles:
+    structured = result.get("structuredContent")
+    if not revision.titles or not isinstance(structured, dict):
+        # An object, as far as there was such a thing. Its text is in the content.
         result.pop("structuredContent", None)
     if "content" in result:
         result["content"] = [_block(one, revision) for one in result["content"]]
@@ -285,6 +287,8 @@ def fitted(fields: Mapping[str, JSON], revision: Revision) -> dict[str, JSON]:
 def _feature(listing: Mapping[str, Any], revision: Revision) -> dict[str, Any]:
     without = _dropped(revision)
     kept = {key: one for key, one in listing.items() if key not in without}
+    if "outputSchema" in kept and kept["outputSchema"].get("type") != "object":
+        del kept["outputSchema"]
     if "arguments" in kept:
         kept["arguments"] = [
             {key: value for key, value in one.items() if key not in without}

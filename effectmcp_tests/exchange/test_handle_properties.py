@@ -26,30 +26,24 @@ from effectmcp import (
 )
 from effectmcp.content import Audio, EmbeddedResource, Image, ResourceContents
 from effectmcp.drivers import sync
-from effectmcp.engine import SCRIPT, Answer, Question
-from effectmcp.exchange.commands import Peer, Reply
-from effectmcp.exchange.results import tool_failure
+from effectmcp.exchange.commands import Peer
 from effectmcp.protocol.jsonrpc import Notification, Request, encode, read_message
 from effectmcp.protocol.methods import METHODS
 from effectmcp.schema import Header
 from effectmcp.server import Server
 
-from ..engine.programs import Program, Stmt, answer_of, handler_of, programs
 from ..wire import (
     KEYS,
     PREFIX,
     Wire,
-    call_params,
     fits,
     fits_reply,
     headers_of,
     meta,
-    on_wire,
     refused,
     request,
     result,
     send,
-    text_of,
 )
 
 #: Seconds that one reply may take, and none here comes near.
@@ -372,69 +366,3 @@ def test_headers_that_say_something_else(message: Wire, data: st.DataObject) -> 
     else:
         headers[name] = wrong
     assert refused(sync.handle(APP, message, Peer(headers=headers))) == (400, -32020)
-
-
-# ---- flows --------------------------------------------------------------------------
-
-
-def settled(program: Program) -> Program:
-    """`program` without what differs from one call to the next."""
-    drawn = {"now": "share", "random": "share", "idempotency": "share"}
-    return tuple(
-        Stmt(
-            drawn.get(stmt.kind, stmt.kind),
-            stmt.label,
-            tuple(map(settled, stmt.blocks)),
-        )
-        for stmt in program
-    )
-
-
-def answer_on_wire(question: Wire) -> Wire:
-    """What `answer_of` says, to a question of which only the wire's form is known."""
-    if question["method"] == "sampling/createMessage":
-        effect: Any = Sample("?")
-    elif question["params"]["requestedSchema"]["properties"]:
-        effect = Elicit(question["params"]["message"], str)
-    else:
-        effect = Confirm(question["params"]["message"])
-    return on_wire(question, answer_of(Question("k", effect, ())))
-
-
-def served(app: Server) -> Wire:
-    """The end of a call of `tool`, round by round."""
-    said: Any = None
-    state: Any = None
-    for number in range(500):
-        params = call_params("tool", answers=said, state=state)
-        message = json.dumps(request("tools/call", params, id=number))
-        reply: Reply = sync.handle(app, message)
-        fits_reply("tools/call", reply)
-        found = result(reply)
-        if found["resultType"] == "complete":
-            return found
-        said = {key: answer_on_wire(one) for key, one in found["inputRequests"].items()}
-        state = found["requestState"]
-    raise AssertionError("five hundred rounds, and no end")
-
-
-@given(programs.map(settled))
-def test_flow_that_is_served_ends_as_one_that_is_played(program: Program) -> None:
-    handler = handler_of(program)
-    app = Server("shop", keys=KEYS)
-    # Caps are for clients that give up, which this one does not.
-    app.change_rules(rounds=None, state_rounds=None)
-    app.tool(name="tool")(handler)
-    found = served(app)
-
-    def answer(question: Question) -> Answer:
-        return answer_of(question)
-
-    try:
-        played = sync.run_flow(handler, answer=answer, rules=SCRIPT)
-    except Exception as exc:
-        expected = tool_failure(exc, "tool")
-        assert found["isError"] is True
-        assert text_of(found) == text_of(expected)
-    else:
-        assert found.get("structuredContent") == json.loads(json.dumps(played))

@@ -1,0 +1,217 @@
+"""By retry, live, by the drafts' retry and in process: one handler, one outcome.
+
+For every handler and every script of answers: the same effects with the same values, the
+same steps performed, the same told meanwhile, the same result (REPLAY, What must be
+equal). Excluded by name are caps and what differs from one call to the next.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from attrs import define, evolve, field
+from hypothesis import given
+from hypothesis import strategies as st
+
+from effectmcp import Confirm, Elicit, Sample
+from effectmcp.drivers import sync
+from effectmcp.engine import SCRIPT, Answer, Question
+from effectmcp.exchange.commands import Reply
+from effectmcp.exchange.results import tool_failure
+from effectmcp.server import Server
+
+from ..engine import programs as drawn
+from ..engine.programs import Program, Stmt, answer_of, handler_of, programs
+from ..shaken import NEWEST, Shaken
+from ..wire import (
+    KEYS,
+    Wire,
+    call_params,
+    fits_reply,
+    meta,
+    on_wire,
+    request,
+    result,
+    text_of,
+)
+
+
+def settled(program: Program) -> Program:
+    """`program` without what differs from one call to the next."""
+    kinds = {"now": "share", "random": "share", "idempotency": "share"}
+    return tuple(
+        Stmt(
+            kinds.get(stmt.kind, stmt.kind),
+            stmt.label,
+            tuple(map(settled, stmt.blocks)),
+        )
+        for stmt in program
+    )
+
+
+@define
+class User:
+    """Answers each text in one way; some answers do not fit when first given."""
+
+    seed: int
+    _asked: Counter[str] = field(factory=Counter)
+
+    def says(self, effect: Any) -> Answer | None:
+        """The answer; `None` for one that does not fit."""
+        text = getattr(effect, "message", "sampled")
+        self._asked[text] += 1
+        mood = drawn._crc(f"{text} {self.seed}") % 4
+        if isinstance(effect, Elicit) and mood == 0 and self._asked[text] == 1:
+            return None
+        return answer_of(Question("k", effect, ()))
+
+    def writes(self, question: Wire) -> Wire:
+        """The same, to a question of which only the wire's form is known."""
+        if question["method"] == "sampling/createMessage":
+            return on_wire(question, answer_of(Question("k", Sample("?"), ())))
+        message = question["params"]["message"].partition("\n\nYour last")[0]
+        is_form = question["params"]["requestedSchema"]["properties"]
+        effect: Any = Elicit(message, str) if is_form else Confirm(message)
+        said = self.says(effect)
+        if said is None:
+            return {"action": "accept", "content": {"value": 5}}
+        return on_wire(question, said)
+
+
+@define
+class Outcome:
+    """What came of a call.
+
+    Attributes:
+        result: The fields of its result.
+        events: What each statement gave, in the order in which that happened.
+        performed: The steps, and how often each was.
+        told: The log messages.
+    """
+
+    result: Mapping[str, Any]
+    events: list[Any]
+    performed: Counter[Any]
+    told: list[Any]
+
+
+def observed(
+    program: Program, call: Callable[[Server, list[Any]], Mapping[str, Any]]
+) -> Outcome:
+    app = Server("shop", keys=KEYS, drafts=True)
+    # Caps are for clients that give up, which these do not.
+    app.change_rules(rounds=None, state_rounds=None)
+    app.tool(name="tool")(handler_of(program))
+    drawn.performed.clear()
+    told: list[Any] = []
+    found = call(app, told)
+    kept = {
+        key: one for key, one in found.items() if key not in ("resultType", "_meta")
+    }
+    return Outcome(kept, drawn.newest[0].events, drawn.performed.copy(), told)
+
+
+def data_of(messages: list[Wire]) -> list[Any]:
+    return [
+        one["params"]["data"]
+        for one in messages
+        if one["method"] == "notifications/message"
+    ]
+
+
+def by_retry(program: Program, user: User) -> Outcome:
+    def call(app: Server, told: list[Any]) -> Mapping[str, Any]:
+        heard: list[Any] = []
+        said: Any = None
+        state: Any = None
+        for number in range(500):
+            params = call_params("tool", answers=said, state=state)
+            params["_meta"] = meta(log_level="debug")
+            message = json.dumps(request("tools/call", params, id=number))
+            reply: Reply = sync.handle(app, message, send=heard.append)
+            fits_reply("tools/call", reply)
+            found = result(reply)
+            if found["resultType"] == "complete":
+                told += data_of(heard)
+                return found
+            asked = found["inputRequests"]
+            said = {key: user.writes(one) for key, one in asked.items()}
+            state = found["requestState"]
+        raise AssertionError("five hundred rounds, and no end")
+
+    return observed(program, call)
+
+
+def live(program: Program, user: User) -> Outcome:
+    def call(app: Server, told: list[Any]) -> Mapping[str, Any]:
+        client = Shaken(app, NEWEST)
+        found = client.call(
+            "tool", answer=lambda question: {"result": user.writes(question)}
+        )
+        told += data_of(client.told)
+        return found
+
+    return observed(program, call)
+
+
+def by_drafts(program: Program, user: User) -> Outcome:
+    def call(app: Server, told: list[Any]) -> Mapping[str, Any]:
+        client = Shaken(app, "2026-06-XX")
+        params: Wire = {"name": "tool"}
+        while "result_type" in (found := client.result("tools/call", params)):
+            assert client.asked == []
+            asked = found.get("inputRequests", {})
+            params = {
+                "name": "tool",
+                "inputResponses": {key: user.writes(one) for key, one in asked.items()},
+                "requestState": found["requestState"],
+            }
+        told += data_of(client.told)
+        return found
+
+    return observed(program, call)
+
+
+def in_process(program: Program, user: User) -> Outcome:
+    def call(app: Server, told: list[Any]) -> Mapping[str, Any]:
+        def answer(question: Question) -> Answer:
+            said = user.says(question.effect)
+            while said is None:  # nobody is asked again here
+                said = user.says(question.effect)
+            return said
+
+        try:
+            handler = app.tools["tool"].handler.function
+            value = sync.run_flow(handler, answer=answer, rules=SCRIPT)
+        except Exception as exc:
+            return tool_failure(exc, "tool")
+        written = json.loads(json.dumps(value))
+        text = json.dumps(written, ensure_ascii=False)
+        content = [{"type": "text", "text": text}]
+        return {"content": content, "structuredContent": written}
+
+    return observed(program, call)
+
+
+def without_structure(found: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Structured content that is no object is known to the newest revision only."""
+    return {key: one for key, one in found.items() if key != "structuredContent"}
+
+
+@given(programs.map(settled), st.integers(0, 50))
+def test_every_way_comes_to_the_same(program: Program, seed: int) -> None:
+    expected = by_retry(program, User(seed))
+    older = evolve(expected, result=without_structure(expected.result))
+    assert live(program, User(seed)) == older
+    assert by_drafts(program, User(seed)) == older
+    played = in_process(program, User(seed))
+    assert played.events == expected.events
+    assert played.performed == expected.performed
+    assert played.result.get("isError") == expected.result.get("isError")
+    if played.result.get("isError"):
+        assert text_of(dict(played.result)) == text_of(dict(expected.result))
+    else:
+        assert played.result == expected.result
