@@ -16,12 +16,11 @@ from .. import effects as fx
 from ..canonical import JSON
 from ..effects import InputRequest, Outcome
 from ..engine import Answer, Question
-from ..errors import ClientFailed, Declined, ProtocolError
+from ..errors import ClientFailed, ProtocolError
 from .jsonrpc import INVALID_PARAMS, Id
 from .modern import lacking_of, reader_of, request_of
 
 __all__ = [
-    "DECLINED",
     "REVISIONS",
     "Hello",
     "Revision",
@@ -33,9 +32,6 @@ __all__ = [
     "read_reply",
     "supporter",
 ]
-
-#: What a user's refusal is, where it comes as an error.
-DECLINED: Final = -1
 
 
 @frozen(kw_only=True)
@@ -242,14 +238,15 @@ def _older_form(schema: Mapping[str, JSON]) -> dict[str, JSON]:
 
 
 def read_reply(effect: InputRequest[Any], message: Mapping[str, JSON]) -> Answer:
-    """The answer in a client's response; an error of its is an answer, too."""
+    """The answer in a client's response; an error of its is an answer, too.
+
+    By -1 a user declines (Sampling, Error Handling), which the engine knows.
+    """
     error = message.get("error")
     if error is None:
         return reader_of(message.get("result"))(effect)
     error = error if isinstance(error, dict) else {}
     code, text = error.get("code"), error.get("message")
-    if code == DECLINED:
-        return Declined()
     return ClientFailed(
         code if type(code) is int else 0,
         text if isinstance(text, str) else "it did not say why",
