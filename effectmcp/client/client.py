@@ -220,8 +220,6 @@ class Client:
         await shaken.shake()
         self._stack.callback(shaken.close)
         self._line, self._is_known = shaken, True
-        if self._channel.origin is not None:
-            _SHAKING.add(self._channel.origin)
 
     async def _exchange(
         self, message: Frame, headers: Mapping[str, str], hear: Hear
@@ -242,6 +240,7 @@ class Client:
                     await self._shake()
                 except (ProtocolError, ChannelError):
                     return _said_by(refusal)
+                _SHAKING.add(self._channel.origin)
         return await self._line.exchange(message, {}, hear)
 
     # ---- whole calls ----
