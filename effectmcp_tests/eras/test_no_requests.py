@@ -42,6 +42,8 @@ def filled(schema: Mapping[str, Any]) -> Any:
         case "object":
             wanted = schema.get("properties", {})
             return {name: filled(one) for name, one in wanted.items()}
+        case _:
+            pass
     formats = {"email": "ann@x.example", "date": "2027-01-02", "uri": "https://x"}
     return formats.get(schema.get("format", ""), "abc")
 
