@@ -39,7 +39,7 @@ from ..server import (
 )
 from ..server.features import Feature, Tool
 from ..state import Call
-from .commands import Ask, Command, Invoke, Notify, Peer, PerformAll
+from .commands import Ask, Command, Invoke, Notify, Overdue, Peer, PerformAll
 from .dialects import Dialect, Legacy
 from .rounds import Round, begin, resume
 from .sessions import Running
@@ -184,7 +184,8 @@ class _Flow:
         self._deadline: float | None = None
         self._heard: list[Effect[Any]] = []
         self._progress = _Progress(context.meta)
-        self._is_cancelled = False
+        #: What to say of a flow that was ended before its time.
+        self._end: Overdue | Dropped | None = None
 
     def run(
         self, arguments: JSON, kwargs: Mapping[str, Any]
@@ -198,9 +199,15 @@ class _Flow:
         try:
             stop = yield from self._advance(round_)
             while isinstance(stop, Asked) and self._context.dialect.is_live:
-                asked += len(stop.questions)
-                yield from self._ask(round_, stop)
+                if self._end is None:
+                    asked += len(stop.questions)
+                    yield from self._ask(round_, stop)
+                else:
+                    round_.cancel()  # there is no time to ask
                 stop = yield from self._advance(round_)
+            if self._end is not None:
+                self._check_cleanup(stop)
+                raise self._end
             match stop:
                 case Asked(questions):
                     token = round_.token(now=self._context.clock())
@@ -209,8 +216,6 @@ class _Flow:
                 case Returned(value):
                     outcome = "returned"
                     return value
-                case Raised(Cancelled()) if self._is_cancelled:
-                    raise Dropped
                 case _:
                     raise _contained(stop.error, self._feature.handler.name)
         except Exception as exc:
@@ -305,7 +310,7 @@ class _Flow:
         self, round_: Round
     ) -> Generator[Command, Any, Asked | Returned | Raised]:
         stop = round_.stop
-        if not self._is_cancelled and self._seconds is not None:
+        if self._end is None and self._seconds is not None:
             self._deadline = self._context.clock() + self._seconds
         while True:
             yield from self._flush()
@@ -320,9 +325,9 @@ class _Flow:
                     wants.append(want)
             if wants:
                 began = self._context.clock()
-                outcomes |= yield PerformAll(tuple(wants), self._deadline)
+                outcomes |= yield from self._perform(round_, wants)
                 self._tell_steps(wants, outcomes, round_, began)
-            self._cancel(round_)
+            self._look(round_)
             stop = round_.performed(outcomes)
         for report in round_.run.salvaged:
             logger.warning("%s: %s", self._target, report)
@@ -350,7 +355,7 @@ class _Flow:
         finally:
             session.asked(running)
         running.is_cancelled |= asking.is_gone
-        if self._cancel(round_):
+        if self._look(round_):
             for id_ in asking.messages.keys() - asking.replies.keys():
                 yield Notify(
                     notification("notifications/cancelled", {"requestId": id_})
@@ -364,20 +369,47 @@ class _Flow:
             }
         )
 
-    def _cancel(self, round_: Round) -> bool:
-        """End the flow with `Cancelled`, if nobody waits for it any more.
+    def _perform(
+        self, round_: Round, wants: list[Want]
+    ) -> Generator[Command, Any, dict[str, Done | Failure]]:
+        try:
+            outcomes: dict[str, Done | Failure]
+            outcomes = yield PerformAll(tuple(wants), self._deadline)
+        except Overdue as exc:
+            if not self._context.dialect.is_live or self._end is not None:
+                raise
+            # Nobody comes back to it, so this is its end: it may perform its cleanup.
+            self._ends(exc)
+            error = TimeoutError(f"{self._target} took too long")
+            outcomes = {want.key: Failure(error) for want in wants}
+        return outcomes
+
+    def _look(self, round_: Round) -> bool:
+        """End the flow, if nobody waits for it any more. Returns whether that is so.
 
         Where answers come by retry, the client may still come back: then it is only
         suspended, by whoever closes this generator (REPLAY, L4).
         """
         running = self._context.running
-        if running is None or not running.is_cancelled or self._is_cancelled:
+        is_wanted = running is None or not running.is_cancelled
+        if is_wanted or not self._context.dialect.is_live or self._end is not None:
             return False
-        self._is_cancelled = True
-        self._deadline = self._context.clock() + _CLEANUP
         logger.debug("%s was cancelled", self._target)
+        self._ends(Dropped())
         round_.cancel()
         return True
+
+    def _check_cleanup(self, stop: Asked | Returned | Raised) -> None:
+        """Log what went wrong with it: nobody else will hear of that."""
+        if not isinstance(stop, Raised) or isinstance(
+            stop.error, (Cancelled, TimeoutError)
+        ):
+            return
+        logger.error("%s failed as it was ended", self._target, exc_info=stop.error)
+
+    def _ends(self, end: Overdue | Dropped) -> None:
+        self._end = end
+        self._deadline = self._context.clock() + _CLEANUP
 
     def _tell_steps(
         self,

@@ -35,7 +35,14 @@ from effectmcp import (
 )
 from effectmcp.drivers import sync
 from effectmcp.engine import Done
-from effectmcp.exchange.commands import Ask, Notify, Peer, PerformAll, Reply
+from effectmcp.exchange.commands import (
+    Ask,
+    Notify,
+    Overdue,
+    Peer,
+    PerformAll,
+    Reply,
+)
 from effectmcp.exchange.handle import handle
 
 from ..shaken import NEWEST, VERSIONS, Shaken, accepts, hello
@@ -747,6 +754,23 @@ def test_cancelled_at_a_question(end: Any, caplog: pytest.LogCaptureFixture) -> 
     assert {record.levelname for record in caplog.records} == {"DEBUG"}
 
 
+def test_cleanup_that_fails_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    def tool() -> Flow[None]:
+        try:
+            yield from Confirm("Sure?")
+        finally:
+            raise OSError("the refund")
+
+    one = Driven(serving(tool), "tool")
+    one.next()
+    end_by_client(one)
+    assert isinstance(one.next(), Notify)
+    assert one.next().message is None
+    (record,) = [one for one in caplog.records if one.levelname == "ERROR"]
+    assert "tool failed as it was ended" in record.getMessage()
+    assert "the refund" in caplog.text
+
+
 def test_cancelled_at_a_step_which_ends_first() -> None:
     seen: list[str] = []
 
@@ -770,6 +794,61 @@ def test_cancelled_at_a_step_which_ends_first() -> None:
     assert isinstance(reply, Reply)
     assert reply.message is None
     assert seen in (["paid", "cancelled"], [])  # the engine's affair: REPLAY, L4
+
+
+def test_what_takes_too_long_is_ended_for_good() -> None:
+    """Nobody can come back to it, as one could by retry: so it cleans up."""
+    seen: list[str] = []
+
+    def pay() -> None:
+        raise AssertionError  # performed by hand
+
+    def tool() -> Flow[str]:
+        try:
+            yield from Step(pay)
+        finally:
+            yield from Step(pay)
+            seen.append("released")
+        return "not reached"
+
+    app = Server("shop")
+    app.tool(timeout=5)(tool)
+    one = Driven(app, "tool")
+    assert one.next().deadline == 5.0
+    one.now = 6.0
+    wanted = one.exchange.throw(Overdue())
+    assert isinstance(wanted, PerformAll)
+    assert wanted.deadline == 36.0
+    reply = one.next({wanted.wants[0].key: Done(None)})
+    assert seen == ["released"]
+    assert text_of(reply.message["result"]) == "tool took too long, and was ended."
+
+    one = Driven(app, "tool")
+    one.next()
+    one.exchange.throw(Overdue())
+    with pytest.raises(StopIteration) as end:  # and so does that
+        one.exchange.throw(Overdue())
+    assert "took too long" in text_of(end.value.value.message["result"])
+
+
+def test_what_took_too_long_asks_no_more() -> None:
+    def pay() -> None:
+        raise AssertionError  # performed by hand
+
+    def tool() -> Flow[str]:
+        try:
+            yield from Step(pay)
+        except TimeoutError:
+            yield from Confirm("Go on?")
+        return "not reached"
+
+    app = Server("shop")
+    app.tool(timeout=5)(tool)
+    one = Driven(app, "tool")
+    one.next()
+    with pytest.raises(StopIteration) as end:
+        one.exchange.throw(Overdue())
+    assert "took too long" in text_of(end.value.value.message["result"])
 
 
 def test_cancelled_twice_and_unknown() -> None:
