@@ -241,7 +241,8 @@ async def test_empty_lines_and_other_notifications_are_passed_over() -> None:
         (b"[]", -32600, None),
         (b'{"jsonrpc": "2.0", "id": 7}', -32600, 7),
         (b'{"jsonrpc": "2.0", "id": null, "method": "ping"}', -32600, None),
-        (b'{"jsonrpc": "2.0", "id": 7, "result": {}}', -32600, 7),
+        # Nothing was asked, so this answers nothing.
+        (b'{"jsonrpc": "2.0", "id": 7, "result": {}}', -32600, None),
         (b'{"jsonrpc": "2.0", "id": "a", "method": "server/discover"}', -32602, "a"),
     ],
 )
