@@ -36,7 +36,7 @@ from .era import (
     tool,
     value_of,
 )
-from .shop import JSON, events, sync_bank
+from .shop import JSON, call, events, headers_of, sync_bank
 from .test_wsgi import Response, asked, environ_of
 
 THREADS: dict[str, Any] = {"wsgi__multithread": True}
@@ -331,6 +331,24 @@ def test_a_client_that_is_gone_before_it_is_asked() -> None:
     reading = Reading(shake(made_of(made)), tool("order", title="x"), is_gone=True)
     assert reading.next() is None
     assert made.seen == ["cancelled", "refunded x"]
+
+
+def test_a_client_of_this_revision_that_is_gone_is_told_nothing_more() -> None:
+    """Its round ends where it is: it may come back with what it has."""
+    made = desk()
+    environ = environ_of(
+        json.dumps(call("count", to=3, progress="t")).encode(),
+        headers_of(call("count", to=3)),
+    )
+
+    def start_response(*args: Any) -> Any:
+        def write(data: bytes) -> None:
+            raise BrokenPipeError
+
+        return write
+
+    with pytest.raises(BrokenPipeError):
+        made_of(made)(environ, start_response)
 
 
 def test_a_session_that_was_quiet_for_long() -> None:

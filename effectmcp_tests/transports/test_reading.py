@@ -193,3 +193,17 @@ def test_a_client_that_is_gone_leaves_its_place(running: Running) -> None:
     sessions.now = 10
     sessions.sweep()
     assert session.is_closed
+
+
+def test_sessions_are_swept_as_long_as_there_are_any(running: Running) -> None:
+    async def main() -> None:
+        loop, calls, sessions = loop_of(running), Calls(), Kept(idle=0.01)
+        for _ in range(2):
+            _, session = sessions.open()
+            calls.sweep(loop, sessions)
+            calls.sweep(loop, sessions)
+            sessions.now += 1
+            while not session.is_closed or calls._sweeps:
+                await loop.sleep(0)
+
+    running.run(main)
