@@ -79,7 +79,7 @@ def handle(
             return hear_notification(read, peer)
         case Response():
             return hear_response(read, peer)
-        case Request():
+        case _:
             pass
     is_legacy = app.legacy and _is_legacy(app, read, peer)
     answering = answer_legacy if is_legacy else _answer_modern

@@ -130,6 +130,10 @@ def _meta(request: Request, session: Session | None, revision: Revision) -> Meta
 
 
 def _initialize(app: Server, request: Request, peer: Peer) -> Reply:
+    if peer.session is not None and peer.headers is not None:
+        # What runs in it would be asked as one client, and answered as another.
+        words = "Invalid request: the session has begun; initialize without its id"
+        raise ProtocolError(INVALID_REQUEST, words)
     hello = read_hello(request.params)
     is_draft = app.drafts and hello.version == DRAFT.version
     revision = DRAFT if is_draft else REVISIONS[negotiate(hello.version)]

@@ -206,9 +206,9 @@ class Session:
     def asked(self, running: Running) -> None:
         """What it asked was answered, or nobody waits for it any more."""
         asking, running.asking = running.asking, None
-        if asking is not None:
-            for id_ in asking.messages:
-                self._asked.pop(_key(id_), None)
+        assert asking is not None  # it was `ask` that set it
+        for id_ in asking.messages:
+            self._asked.pop(_key(id_), None)
 
     def reply(self, response: Response) -> bool:
         """A response came in. Returns whether it was to a question that is out."""

@@ -7,7 +7,7 @@ result may hold, and all of that is one table here: `REVISIONS`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 from attrs import frozen
@@ -30,7 +30,6 @@ __all__ = [
     "question_message",
     "read_hello",
     "read_reply",
-    "supporter",
 ]
 
 
@@ -130,17 +129,6 @@ def negotiate(version: str) -> str:
 
 
 # ---- what a client can be asked -----------------------------------------------------
-
-
-def supporter(
-    capabilities: Mapping[str, JSON], revision: Revision
-) -> Callable[[Any], bool]:
-    """Whether a client with `capabilities` can be asked an effect, or a class of them."""
-
-    def supports(what: Any) -> bool:
-        return missing(what, capabilities, revision) is None
-
-    return supports
 
 
 def missing(

@@ -33,7 +33,7 @@ from ..exchange.commands import Peer, Reply
 from ..protocol.jsonrpc import Request, encode, read_message
 from ..server import Change, Server
 from .mounted import EVERY_PATH, check_open, prepare
-from .reading import Loop, pump, run_call, settle
+from .reading import Calls, Loop, pump, settle
 from .sessions import SESSION_ID, SessionLimits, Sessions
 from .web import (
     JSON_TYPE,
@@ -44,7 +44,6 @@ from .web import (
     Site,
     admit,
     cors,
-    refusal,
     sse,
     too_large,
 )
@@ -54,6 +53,9 @@ __all__ = ["ASGIApplication", "application"]
 logger = logging.getLogger("effectmcp.server")
 
 _SESSIONS: Final = SessionLimits()
+
+#: Seconds that flows have to clean up when the host is to stop.
+_GRACE: Final = 5.0
 
 Scope: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -96,6 +98,7 @@ class ASGIApplication:
     principal: Principal | None
     keep_alive: float
     sessions: Sessions | None = None
+    _calls: Calls = attrs.field(factory=Calls, init=False)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection, as ASGI 3 has it."""
@@ -175,6 +178,7 @@ class ASGIApplication:
         """The reply, whose headers name the session that it opens."""
         if reply.opened is not None and self.sessions is not None:
             response.add_header(SESSION_ID, self.sessions.keep(reply.opened))
+            self._calls.sweep(_running_loop(), self.sessions)
         return reply
 
     async def _in_session(
@@ -195,10 +199,8 @@ class ASGIApplication:
             return await response.end(Reply(None, 204))
         if method == "GET":
             found = sessions.find_stream(session, peer.headers)
-            if found is None:
-                return await response.refuse(
-                    refusal(404, "there is no such stream any more")
-                )
+            if isinstance(found, Response):
+                return await response.refuse(found)
             stream, after = found
         else:
             read = read_message(body)
@@ -208,8 +210,11 @@ class ASGIApplication:
             if isinstance(begun, Reply):
                 return await response.end(begun)
             assert isinstance(read, Request)
-            stream, after = sessions.open_stream(session), 0
-            loop.spawn(partial(run_call, begun, read, stream))
+            opened = sessions.open_stream(session)
+            if isinstance(opened, Response):
+                return await response.refuse(opened)
+            stream, after = opened, 0
+            loop.spawn(partial(self._calls.run, begun, read, stream))
             only = await settle(loop, stream)
             if only is not None:
                 return await response.whole(only)
@@ -230,11 +235,10 @@ class ASGIApplication:
             while (await receive())["type"] != "http.disconnect":
                 pass
 
-        async def sweep() -> None:
-            while True:
-                await loop.sleep(sessions.sweep())
+        async def nothing() -> None:
+            pass  # `pump` keeps the stream alive
 
-        await loop.unless(gone, work, sweep)
+        await loop.unless(gone, work, nothing)
 
     # ---- the lifespan ----
 
@@ -250,6 +254,7 @@ class ASGIApplication:
                 if self.sessions is not None:
                     self.sessions.close_all()
                 self.app.changes.publish(Change("end"))
+                await self._calls.end(_running_loop(), _GRACE)
         except Exception as exc:
             logger.exception("the lifespan of %r failed", self.app)
             message = f"{type(exc).__name__}: {exc}"
@@ -420,12 +425,6 @@ class _Loop(Loop, Protocol):
 
     @property
     def begin(self) -> Callable[..., Any]: ...
-
-    @property
-    def sleep(self) -> Callable[[float], Awaitable[Any]]: ...
-
-    @property
-    def spawn(self) -> Callable[..., None]: ...
 
     @property
     def unless(self) -> Callable[..., Awaitable[None]]: ...

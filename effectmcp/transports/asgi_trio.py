@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine
+from contextvars import copy_context
 from typing import Any, TypeAlias
 
 import trio
@@ -22,7 +23,8 @@ def now() -> float:
 
 def spawn(work: Doing) -> None:
     """Do it on the side. It raises nothing, and ends with the loop at the latest."""
-    trio.lowlevel.spawn_system_task(work)
+    # In the context of who asked: a host's middleware may have left something there.
+    trio.lowlevel.spawn_system_task(work, context=copy_context())
 
 
 async def within(seconds: float, work: Callable[[], Awaitable[None]]) -> bool:

@@ -383,9 +383,11 @@ class Connection:
             return True
         if method == "GET":
             found = sessions.find_stream(session, peer.headers)
-            if found is None:
-                answer = refusal(404, "there is no such stream any more")
-                return await self._refuse(answer, closes=False)
+            if isinstance(found, Response):
+                return await self._refuse(
+                    Response(found.status, (*found.headers, *fields), found.body),
+                    closes=False,
+                )
             return await self._read(session, *found, fields)
         read = read_message(body)
         begun = begin(shared.app, read, peer)
@@ -395,6 +397,8 @@ class Connection:
         assert isinstance(read, jsonrpc.Request)
         assert shared.nursery is not None
         stream = sessions.open_stream(session)
+        # It did not end: nothing was waited for since the exchange began.
+        assert isinstance(stream, Stream)
         shared.nursery.start_soon(run_call, begun, read, stream)
         return await self._read(session, stream, 0, fields)
 

@@ -88,7 +88,7 @@ async def serve(
     async with running(app), trio.open_nursery() as connections:
         kept = None
         if sessions is not None and app.legacy:
-            kept = Sessions(app, sessions)
+            kept = Sessions(app, sessions, clock=trio.current_time)
             connections.start_soon(_sweep, kept, shutdown)
         serving = _Serving(Shared(app, site, limits, kept, connections))
         async with trio.open_nursery() as accepting:

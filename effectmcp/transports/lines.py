@@ -159,6 +159,8 @@ class _Channel:
                 pass  # nothing that has to be known
             case Response() as response:
                 await self._hear(response)
+            case Request(method="initialize") as request:
+                await self._shake(request, nursery)
             case request:
                 await self._begin(_Running(request), nursery)
 
@@ -168,6 +170,19 @@ class _Channel:
         if reply.message is not None:
             await self._send(reply.message)
 
+    async def _shake(self, request: Request, nursery: trio.Nursery) -> None:
+        # Here and now: what comes next may belong to the session already.
+        reply = begin(self.app, request, self.peer)
+        assert isinstance(reply, Reply)  # nothing has to be done for it
+        assert reply.body is not None
+        if reply.opened is not None:
+            self._close()
+            self.peer = evolve(self.peer, session=reply.opened)
+        await self._out.send(reply.body + b"\n")
+        if reply.opened is not None:
+            self._news = trio.CancelScope()
+            nursery.start_soon(self._tell, reply.opened, self._news)
+
     async def _begin(self, running: _Running, nursery: trio.Nursery) -> None:
         if running.key in self._running:
             await self._refuse(running.request.id, "a request with this id is running")
@@ -176,7 +191,7 @@ class _Channel:
         else:
             # Before the task runs: the next line may cancel it.
             self._running[running.key] = running
-            nursery.start_soon(self._answer, running, nursery)
+            nursery.start_soon(self._answer, running)
 
     @property
     def _is_full(self) -> bool:
@@ -192,12 +207,12 @@ class _Channel:
         self._is_stuck = self._is_full
         return not self._is_full
 
-    async def _answer(self, running: _Running, nursery: trio.Nursery) -> None:
+    async def _answer(self, running: _Running) -> None:
         line = None
         try:
             with running.scope:
                 async with self._room:
-                    line = await self._line_for(running.request, nursery)
+                    line = await self._line_for(running.request)
         finally:
             # Whatever cancels it from here on comes too late.
             del self._running[running.key]
@@ -206,11 +221,9 @@ class _Channel:
         if line is not None and not running.scope.cancel_called:
             await self._out.send(line)
 
-    async def _line_for(self, request: Request, nursery: trio.Nursery) -> bytes | None:
+    async def _line_for(self, request: Request) -> bytes | None:
         try:
             reply = await handle(self.app, request, self.peer, send=self._send)
-            if reply.opened is not None:
-                self._open(reply.opened, nursery)
             # A request has a response, unless it was cancelled meanwhile.
             return None if reply.body is None else reply.body + b"\n"
         except Exception:
@@ -218,12 +231,6 @@ class _Channel:
             logger.exception("%s failed", request.method)
             error = ProtocolError(INTERNAL_ERROR, "Internal error")
             return encode(error_message(request.id, error)) + b"\n"
-
-    def _open(self, session: Session, nursery: trio.Nursery) -> None:
-        self._close()
-        self.peer = evolve(self.peer, session=session)
-        self._news = trio.CancelScope()
-        nursery.start_soon(self._tell, session, self._news)
 
     async def _tell(self, session: Session, scope: trio.CancelScope) -> None:
         with scope:
@@ -240,9 +247,17 @@ class _Channel:
         if id_ is None or running is None:
             return  # unknown or over: both are to be ignored
         logger.info("request %r was cancelled: %r", id_, params.get("reason"))
+        self._end(running)
+
+    def _end(self, running: _Running) -> None:
         session = self.peer.session
-        if session is None or not session.cancel(id_):
+        if session is None or not session.cancel(running.request.id):
             running.scope.cancel()
+
+    def give_up(self) -> None:
+        """End what runs, as nobody waits for it: what asks live cleans up first."""
+        for running in self._running.values():
+            self._end(running)
 
     def end_subscriptions(self, *, is_alone: bool) -> None:
         """End what would never end by itself."""
@@ -291,17 +306,24 @@ async def serve_lines(
     """
     out, outbox = trio.open_memory_channel[bytes](0)
     channel = _Channel(app, peer, limits, out)
+    reading = trio.CancelScope()
+
+    def gone() -> None:
+        reading.cancel()
+        channel.give_up()
+
     async with trio.open_nursery() as whole:
-        whole.start_soon(_write, outbox, send, whole.cancel_scope)
+        whole.start_soon(_write, outbox, send, gone)
         async with out, trio.open_nursery() as requests:
-            async for line in lines:
-                await channel.take(line, requests)
+            with reading:
+                async for line in lines:
+                    await channel.take(line, requests)
             channel.end_subscriptions(is_alone=is_alone)
             whole.cancel_scope.deadline = trio.current_time() + limits.grace
 
 
 async def _write(
-    outbox: trio.MemoryReceiveChannel[bytes], send: Send, whole: trio.CancelScope
+    outbox: trio.MemoryReceiveChannel[bytes], send: Send, gone: Callable[[], None]
 ) -> None:
     async with outbox:
         try:
@@ -309,4 +331,6 @@ async def _write(
                 await send(line)
         except (OSError, trio.BrokenResourceError, trio.ClosedResourceError) as exc:
             logger.info("the client is gone: %r", exc)
-            whole.cancel()
+            gone()
+            async for _ in outbox:
+                pass  # who cleans up may have something to say, and must not wait

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any, Final, Protocol
 
 from ..canonical import JSON
@@ -15,7 +15,7 @@ from ..protocol.jsonrpc import INTERNAL_ERROR, Request, encode, error_message
 from .sessions import Sessions, Stream
 from .web import KEEP_ALIVE
 
-__all__ = ["Loop", "pump", "run_call", "settle"]
+__all__ = ["Calls", "Loop", "pump", "run_call", "settle"]
 
 logger = logging.getLogger("effectmcp.server")
 
@@ -43,6 +43,12 @@ class Loop(Protocol):
     @property
     def now(self) -> Callable[[], float]: ...
 
+    @property
+    def sleep(self) -> Callable[[float], Awaitable[Any]]: ...
+
+    @property
+    def spawn(self) -> Callable[[Callable[[], Coroutine[Any, Any, None]]], None]: ...
+
 
 class Finishing(Protocol):
     """A driver's `Begun`."""
@@ -59,15 +65,58 @@ async def run_call(begun: Finishing, request: Request, stream: Stream) -> None:
         stream.add(encode(message))
 
     try:
-        reply = await begun.finish(send)
-        if reply.body is not None:
-            stream.add(reply.body)
+        stream.end((await begun.finish(send)).body)
     except Exception:
         logger.exception("answering %s failed", request.method)
         error = ProtocolError(INTERNAL_ERROR, "Internal error")
-        stream.add(encode(error_message(request.id, error)))
+        stream.end(encode(error_message(request.id, error)))
     finally:
         stream.end()
+
+
+class Calls:
+    """What a server does on the side in a host's loop, which has no place for that."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._sweeps = False
+        self._ended: Callable[[], None] | None = None
+
+    async def run(self, begun: Finishing, request: Request, stream: Stream) -> None:
+        """As `run_call`."""
+        self._count += 1
+        try:
+            await run_call(begun, request, stream)
+        finally:
+            self._count -= 1
+            if self._ended is not None:
+                self._ended()
+
+    async def end(self, loop: Loop, seconds: float) -> None:
+        """Wait until no call is left, for so long."""
+        bell = loop.Bell()
+        self._ended = bell.ring
+
+        async def all_ended() -> None:
+            while self._count:
+                await bell.wait()
+
+        await loop.within(seconds, all_ended)
+
+    def sweep(self, loop: Loop, sessions: Sessions) -> None:
+        """End sessions when it is time, as long as there are any."""
+        if self._sweeps:
+            return
+        self._sweeps = True
+
+        async def sweep() -> None:
+            try:
+                while sessions:
+                    await loop.sleep(sessions.sweep())
+            finally:
+                self._sweeps = False
+
+        loop.spawn(sweep)
 
 
 async def settle(loop: Loop, stream: Stream) -> bytes | None:
@@ -111,7 +160,7 @@ async def pump(
             if sessions.limits.leave is not None:
                 leave = loop.now() + sessions.limits.leave
         while True:
-            sessions.collect(session)
+            sessions.collect(session, stream)
             is_over = reader.is_over  # before the last look, so that nothing is missed
             for event in reader.take():
                 await write(event)

@@ -18,21 +18,18 @@ import secrets
 import threading
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 import attrs
 from attrs import define, field, frozen, validators
 
 from ..drivers.local import Mailbox
-from ..errors import UsageError
 from ..exchange.commands import Peer
 from ..exchange.sessions import Session
-from ..protocol.drafts import DRAFT
 from ..protocol.jsonrpc import encode
-from ..protocol.legacy import REVISIONS
 from ..server import Server
-from .web import Response, refusal
+from .web import Response, cors, refusal, session_named
 
 __all__ = ["SESSION_ID", "Reader", "SessionLimits", "Sessions", "Stream"]
 
@@ -70,10 +67,6 @@ class SessionLimits:
 # ---- streams ------------------------------------------------------------------------
 
 
-def _nobody() -> None:
-    pass
-
-
 class Stream:
     """What was sent in a row, to be read by one client at a time.
 
@@ -85,6 +78,8 @@ class Stream:
     def __init__(self, name: str, kept: int) -> None:
         self.name = name
         self.is_over = False
+        #: The response, if nothing came before it.
+        self.only: bytes | None = None
         self._kept = kept
         self._events: deque[bytes] = deque()
         self._size = 0
@@ -93,7 +88,9 @@ class Stream:
         self._reader: Reader | None = None
 
     def add(self, message: bytes) -> None:
-        """Send a message, one line."""
+        """Send a message, one line; to nobody, if it has ended with its session."""
+        if self.is_over:
+            return
         self._events.append(message)
         self._size += len(message)
         # The last one is what all wait for.
@@ -102,8 +99,12 @@ class Stream:
             self._first += 1
         self.wake()
 
-    def end(self) -> None:
-        """Nothing more will come."""
+    def end(self, response: bytes | None = None) -> None:
+        """Nothing more will come, but for the response if there is one."""
+        if response is not None and not self.is_over:
+            if not self.last:
+                self.only = response
+            self.add(response)
         self.is_over = True
         self.wake()
 
@@ -120,19 +121,16 @@ class Stream:
         return self._reader
 
     @property
-    def only(self) -> bytes | None:
-        """Its one message, if it is over and had no more."""
-        return self._events[0] if self.is_over and self.last == 1 else None
-
-    @property
     def last(self) -> int:
         """The number of the event that came last."""
         return self._first + len(self._events) - 1
 
-    def since(self, number: int) -> list[tuple[int, bytes]]:
-        """The events after one, with their numbers."""
-        found = enumerate(self._events, self._first)
-        return [(place, one) for place, one in found if place > number]
+    def after(self, number: int) -> tuple[int, bytes] | None:
+        """The next event that is kept, with its number."""
+        place = max(number + 1, self._first)
+        if place > self.last:
+            return None
+        return place, self._events[place - self._first]
 
     def is_read_by(self, reader: Reader) -> bool:
         """Whether this reader is the one."""
@@ -152,13 +150,15 @@ class Reader:
         self._stream = stream
         self._after = after
 
-    def take(self) -> list[bytes]:
-        """What came, as events."""
-        found = self._stream.since(self._after)
-        if found:
-            self._after = found[-1][0]
+    def take(self) -> Iterator[bytes]:
+        """What came, as events; what is not taken from it is left to whoever reads on."""
         name = self._stream.name.encode()
-        return [b"id: %s-%d\ndata: %s\n\n" % (name, place, one) for place, one in found]
+        while self._stream.is_read_by(self):
+            found = self._stream.after(self._after)
+            if found is None:
+                return
+            self._after, message = found
+            yield b"id: %s-%d\ndata: %s\n\n" % (name, self._after, message)
 
     @property
     def is_over(self) -> bool:
@@ -232,7 +232,7 @@ class Sessions:
         kept = _Kept(id_, session, mailbox, unlisten, news, self._clock())
         with self._lock:
             while len(self._kept) >= self.limits.sessions:
-                self._close(next(iter(self._kept.values())), "there are too many")
+                self._close(self._quietest(), "there are too many")
             self._kept[id_] = self._by_session[session] = kept
         return id_
 
@@ -242,16 +242,17 @@ class Sessions:
         Returns:
             That, or the answer that there is no such session: it is to shake hands again.
         """
-        headers = peer.headers or {}
-        id_ = headers.get(SESSION_ID.lower())
-        version = headers.get("mcp-protocol-version", DRAFT.version)
-        if id_ is None or not (version in REVISIONS or version == DRAFT.version):
-            return peer  # one of this revision, in which the header means nothing
+        id_ = session_named(peer.headers or {})
+        if id_ is None:
+            return peer
         self.sweep()
         with self._lock:
             kept = self._kept.get(id_)
             if kept is None or kept.session.principal != peer.principal:
-                return refusal(404, "there is no such session; initialize again")
+                refused = _no_session()
+                # For pages, too: they shake hands again where they are told so.
+                also = cors((peer.headers or {}).get("origin"))
+                return attrs.evolve(refused, headers=(*refused.headers, *also))
             self._touch(kept)
         return attrs.evolve(peer, session=kept.session)
 
@@ -287,6 +288,12 @@ class Sessions:
                     self._close(kept, "it was quiet for too long")
         return self.limits.idle
 
+    def _quietest(self) -> _Kept:
+        for kept in self._kept.values():
+            if not kept.open:
+                return kept
+        return next(iter(self._kept.values()))  # each of them reads a stream
+
     def _touch(self, kept: _Kept) -> None:
         kept.seen = self._clock()
         self._kept.move_to_end(kept.id)
@@ -301,15 +308,15 @@ class Sessions:
 
     # ---- streams ----
 
-    def open_stream(self, session: Session) -> Stream:
+    def open_stream(self, session: Session) -> Stream | Response:
         """What the messages of a request go into.
 
-        Raises:
-            UsageError: The session has ended meanwhile.
+        Returns:
+            That, or the answer that the session has ended meanwhile.
         """
         kept = self._by_session.get(session)
         if kept is None:
-            raise UsageError("the session has ended")
+            return _no_session()
         over = [name for name, one in kept.streams.items() if one.is_over]
         for name in over[: max(0, len(over) - self.limits.streams)]:
             del kept.streams[name]
@@ -320,38 +327,52 @@ class Sessions:
 
     def find_stream(
         self, session: Session, headers: Mapping[str, str]
-    ) -> tuple[Stream, int] | None:
+    ) -> tuple[Stream, int] | Response:
         """What a GET reads, and after which event.
 
         Returns:
-            The stream of `Last-Event-ID`, or that of news if there is no such header;
-            `None` if it is forgotten.
+            The stream of `Last-Event-ID`, or that of news if there is no such header; or
+            the answer that it is forgotten.
         """
         kept = self._by_session.get(session)
         if kept is None:
-            return None
+            return _no_session()
         last = headers.get("last-event-id")
         if last is None:
             return kept.news, kept.news.last
         name, _, number = last.rpartition("-")
         stream = kept.news if name == kept.news.name else kept.streams.get(name)
-        if stream is None or not number.isdecimal() or len(number) > 9:
-            return None
+        if (
+            stream is None
+            or not number.isdecimal()
+            or len(number) > 9
+            or int(number) > stream.last
+        ):
+            # Not 404, at which a client has to give up its session (Session Management).
+            return refusal(400, "there is no such event, or not any more")
         return stream, int(number)
 
     def reading(self, session: Session, by: int) -> None:
         """One more connection reads a stream of this session, or one less."""
-        kept = self._by_session.get(session)
-        if kept is not None:
-            kept.open += by
-            self._touch(kept)
+        with self._lock:
+            kept = self._by_session.get(session)
+            if kept is not None:
+                kept.open += by
+                self._touch(kept)
 
-    def collect(self, session: Session) -> None:
-        """Put what changed meanwhile into the stream of news."""
+    def collect(self, session: Session, stream: Stream) -> None:
+        """Put what changed meanwhile into the stream of news, if that is what is read."""
         kept = self._by_session.get(session)
-        if kept is None:
+        if kept is None or stream is not kept.news:
             return
+        is_over = (
+            kept.mailbox.is_over
+        )  # before the last look, so that nothing is missed
         for message in kept.mailbox.take():
-            kept.news.add(encode(message))
-        if kept.mailbox.is_over:
-            kept.news.end()
+            stream.add(encode(message))
+        if is_over:
+            stream.end()
+
+
+def _no_session() -> Response:
+    return refusal(404, "there is no such session; initialize again")

@@ -22,7 +22,9 @@ from attrs.converters import optional
 
 from ..errors import ProtocolError, UsageError
 from ..exchange.commands import Peer
+from ..protocol.drafts import DRAFT
 from ..protocol.jsonrpc import INVALID_REQUEST, encode, error_message
+from ..protocol.legacy import REVISIONS
 
 __all__ = [
     "JSON_TYPE",
@@ -35,6 +37,7 @@ __all__ = [
     "cors",
     "parse_address",
     "refusal",
+    "session_named",
     "sse",
     "too_large",
 ]
@@ -178,7 +181,8 @@ def _admit(
     if asked.method == "OPTIONS" and "origin" in headers:
         return Response(204, _PREFLIGHT)
     # GET streams and DELETE are of earlier revisions (Earlier Revisions).
-    if asked.method in ("GET", "DELETE") and has_sessions and _SESSION in headers:
+    is_read = has_sessions and session_named(headers) is not None
+    if asked.method in ("GET", "DELETE") and is_read:
         if asked.method == "GET" and not _reads(headers.get("accept", "*/*")):
             return refusal(406, "accept text/event-stream")
     elif asked.method != "POST":
@@ -197,8 +201,15 @@ def _admit(
     return Peer(principal=principal, headers=headers, address=asked.peer)
 
 
-#: What a session is called by. Who has none has nothing to read or to end.
-_SESSION: Final = "mcp-session-id"
+def session_named(headers: Mapping[str, str]) -> str | None:
+    """The session that `headers` name, if they are of a revision that has sessions.
+
+    In 2026-07-28 the header means nothing. Who sends no revision shook hands, too.
+    """
+    version = headers.get("mcp-protocol-version", DRAFT.version)
+    if version in REVISIONS or version == DRAFT.version:
+        return headers.get("mcp-session-id")
+    return None
 
 
 def _check_origin(site: Site, asked: Head, headers: Mapping[str, str]) -> str | None:

@@ -22,8 +22,8 @@ from __future__ import annotations
 
 import atexit
 import threading
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from http import HTTPStatus
 from typing import Any, Final, TypeAlias
@@ -59,6 +59,9 @@ _SESSIONS: Final = SessionLimits()
 
 #: Seconds in which a client that thinks about a question hears nothing.
 _QUIET: Final = 15
+
+#: Seconds that requests have to end when the server is closed.
+_GRACE: Final = 5.0
 
 Environ: TypeAlias = dict[str, Any]
 StartResponse: TypeAlias = Callable[..., Any]
@@ -110,6 +113,8 @@ class WSGIApplication:
         self._run_async = run_async
         self._sessions = sessions
         self._lock = threading.Lock()
+        self._ended = threading.Condition()
+        self._count = 0
         self._opened = ExitStack()
 
     def __call__(
@@ -134,15 +139,16 @@ class WSGIApplication:
             headers = (*body.headers, *shared)
             return _answer(start_response, attrs.evolve(body, headers=headers))
         self._open()
-        stream = _Stream(start_response, shared)
-        reply = handle(
-            self.app,
-            body,
-            peer,
-            send=stream.notify,
-            run_async=self._run_async,
-            wait=partial(stream.wait, sessions=sessions),
-        )
+        stream = _Stream(start_response, shared, is_live=peer.session is not None)
+        with self._counted():
+            reply = handle(
+                self.app,
+                body,
+                peer,
+                send=stream.notify,
+                run_async=self._run_async,
+                wait=partial(self._wait, peer, stream),
+            )
         if reply.opened is not None and sessions is not None:
             shared = (*shared, (SESSION_ID, sessions.keep(reply.opened)))
         if stream.is_begun:
@@ -168,12 +174,38 @@ class WSGIApplication:
         self._sessions.close(peer.session)
         return Response(204, shared)
 
+    def _wait(self, peer: Peer, stream: _Stream, asking: Asking) -> None:
+        session, sessions = peer.session, self._sessions
+        assert session is not None  # nobody else is asked live
+        assert sessions is not None
+        sessions.reading(session, +1)
+        try:
+            stream.wait(asking)
+        finally:
+            sessions.reading(session, -1)
+
+    @contextmanager
+    def _counted(self) -> Iterator[None]:
+        with self._ended:
+            self._count += 1
+        try:
+            yield
+        finally:
+            with self._ended:
+                self._count -= 1
+                self._ended.notify_all()
+
     def close(self) -> None:
-        """Close the server's lifespan, if a request opened it."""
+        """Close the server's lifespan, if a request opened it.
+
+        What is running has some seconds to end before that.
+        """
         with self._lock:
             if self._sessions is not None:
                 self._sessions.close_all()
             self.app.changes.publish(Change("end"))
+            with self._ended:
+                self._ended.wait_for(lambda: not self._count, _GRACE)
             self._opened.close()
             atexit.unregister(self.close)
 
@@ -187,32 +219,47 @@ class WSGIApplication:
 class _Stream:
     """The response, as far as it is a stream of events."""
 
-    def __init__(self, start_response: StartResponse, shared: Headers) -> None:
+    def __init__(
+        self, start_response: StartResponse, shared: Headers, *, is_live: bool
+    ) -> None:
         self.is_begun = False
+        self._is_live = is_live
+        self._is_gone = False
         self._start_response = start_response
         self._shared = shared
         self._write: Callable[[bytes], Any] | None = None
         self._kept: list[bytes] = []
 
     def notify(self, message: Mapping[str, JSON]) -> None:
-        self._send(sse(encode(message)))
+        self._try(sse(encode(message)))
         if self._write is None and "id" in message:
             raise UsageError(
                 "this WSGI host does not let applications write before they are done, so"
                 " clients that shake hands cannot be asked; give sessions=None"
             )
 
-    def wait(self, asking: Asking, sessions: Sessions | None) -> None:
+    def wait(self, asking: Asking) -> None:
         """Wait for answers, and end with the client if it is gone."""
         over = threading.Event()
         asking.listen(over.set)
-        while not over.wait(_QUIET):
-            if sessions is not None:
-                sessions.sweep()
-            try:
-                self._send(KEEP_ALIVE)
-            except OSError:
-                asking.end()
+        while not self._is_gone and not over.wait(_QUIET):
+            self._try(KEEP_ALIVE)
+        if not asking.is_over:
+            asking.end()
+
+    def _try(self, data: bytes) -> None:
+        """Send it, and note where nobody is there any more.
+
+        A flow that asks live is told so where it waits, and cleans up then. One that is
+        asked by retry is suspended where it is (REPLAY, L4).
+        """
+        try:
+            if not self._is_gone:
+                self._send(data)
+        except OSError:
+            if not self._is_live:
+                raise
+            self._is_gone = True
 
     def _send(self, data: bytes) -> None:
         if not self.is_begun:

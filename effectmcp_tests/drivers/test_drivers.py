@@ -46,10 +46,11 @@ from effectmcp.drivers import asyncio as on_asyncio
 from effectmcp.drivers import sync as on_sync
 from effectmcp.drivers import trio as on_trio
 from effectmcp.drivers.local import LONGEST_SLEEP, Mailbox
-from effectmcp.exchange.commands import Reply
+from effectmcp.exchange.commands import Peer, Reply
 from effectmcp.exchange.subscriptions import open_subscription
 from effectmcp.server import Change, Server
 
+from ..shaken import hello
 from ..wire import (
     KEYS,
     PREFIX,
@@ -1450,3 +1451,121 @@ def test_interrupt_is_the_operators() -> None:
     with pytest.raises(KeyboardInterrupt):
         on_sync.handle(serving(tool), call())
     assert log == ["unwound"]
+
+
+# ---- clients that shook hands -------------------------------------------------------
+
+
+def shaken(app: Server) -> Peer:
+    return Peer(session=on_sync.handle(app, hello()).opened)
+
+
+def asking() -> Flow[str]:
+    first, second = yield from Gather(Elicit("Who?", str), Elicit("Where?", str))
+    return f"{first} in {second}"
+
+
+LIVE = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "tool"}}
+
+
+def reply_to(question: Any, value: str) -> dict[str, Any]:
+    result = {"action": "accept", "content": {"value": value}}
+    return {"jsonrpc": "2.0", "id": question["id"], "result": result}
+
+
+@each_loop
+def test_questions_are_waited_for(driver: Any) -> None:
+    """Until the last one is answered, from whatever thread."""
+    app = serving(asking)
+    peer = shaken(app)
+    questions: list[Any] = []
+    replies: list[Reply] = []
+
+    async def main() -> None:
+        asked, ended = driver.Event(), driver.Event()
+
+        async def send(message: Any) -> None:
+            questions.append(message)
+            if len(questions) == 2:
+                asked.set()
+
+        async def work() -> None:
+            replies.append(await driver.driver.handle(app, LIVE, peer, send=send))
+            ended.set()
+
+        async def answer() -> None:
+            await asked.wait()
+            for question, value in zip(questions, ("Ann", "Rome"), strict=True):
+                assert not replies
+                thread = threading.Thread(
+                    target=on_sync.handle, args=(app, reply_to(question, value), peer)
+                )
+                thread.start()
+                thread.join()
+            await ended.wait()
+
+        await driver.beside(work, answer)
+
+    driver.run(main)
+    assert text_of(result(replies[0])) == "Ann in Rome"
+
+
+def test_questions_are_waited_for_without_a_loop() -> None:
+    app = serving(asking)
+    peer = shaken(app)
+    threads: list[threading.Thread] = []
+
+    def send(message: Any) -> None:
+        value = "Ann" if "Who" in message["params"]["message"] else "Rome"
+        work = (app, reply_to(message, value), peer)
+        threads.append(threading.Thread(target=on_sync.handle, args=work))
+        threads[-1].start()
+
+    reply = on_sync.handle(app, LIVE, peer, send=send)
+    for thread in threads:
+        thread.join()
+    assert text_of(result(reply)) == "Ann in Rome"
+
+
+@each_loop
+def test_a_question_that_cannot_be_sent(driver: Any) -> None:
+    app = serving(asking)
+    peer = shaken(app)
+
+    async def main() -> None:
+        async def send(message: Any) -> None:
+            raise BrokenPipeError
+
+        with pytest.raises(BrokenPipeError):
+            await driver.driver.handle(app, LIVE, peer, send=send)
+
+    driver.run(main)
+    assert peer.session is not None
+    assert not peer.session.is_busy
+
+
+@each_loop
+def test_news_is_told_without_a_word_before_it(driver: Any) -> None:
+    app = Server("shop")
+    peer = shaken(app)
+    assert peer.session is not None
+    news = peer.session.news
+    heard: list[str] = []
+
+    async def main() -> None:
+        async def send(message: Any) -> None:
+            heard.append(message["method"])
+            app.changes.publish(Change("end"))
+
+        original = app.changes.listen
+
+        def listening(listener: Any) -> Any:
+            end = original(listener)
+            app.changes.publish(Change("tools"))
+            return end
+
+        app.changes.listen = listening  # type: ignore[method-assign]
+        await driver.driver.listen(app, news, send)
+
+    driver.run(main)
+    assert heard == ["notifications/tools/list_changed"]

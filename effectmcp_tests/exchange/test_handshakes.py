@@ -43,7 +43,9 @@ from effectmcp.exchange.commands import (
     PerformAll,
     Reply,
 )
+from effectmcp.exchange.dialects import Legacy
 from effectmcp.exchange.handle import handle
+from effectmcp.protocol.legacy import REVISIONS, missing
 
 from ..shaken import NEWEST, VERSIONS, Shaken, accepts, hello
 from ..wire import EVERYTHING, KEYS, PREFIX, error, fits, meta, refused, text_of
@@ -681,13 +683,13 @@ def test_page_to_open_has_an_id_of_its_own() -> None:
 class Driven:
     """One call of a tool, whose commands are obeyed by hand."""
 
-    def __init__(self, app: Server, name: str) -> None:
+    def __init__(self, app: Server, name: str, meta: Any = None) -> None:
         self.client = Shaken(app)
         message = {
             "jsonrpc": "2.0",
             "id": "call",
             "method": "tools/call",
-            "params": {"name": name},
+            "params": {"name": name, "_meta": meta or {}},
         }
         self.now = 0.0
         self.exchange = handle(
@@ -904,3 +906,62 @@ def test_lifespan_is_provided_as_ever() -> None:
     app = serving(tool)
     app.provided = {"db": "the database"}
     assert text_of(Shaken(app).call("tool")) == "the database"
+
+
+def test_cancelled_on_the_way_to_a_question() -> None:
+    """It is not asked any more, and its flow ends."""
+
+    def tool() -> Flow[str]:
+        yield from Progress(1)
+        return (yield from Elicit("Who?", str))
+
+    one = Driven(serving(tool), "tool", {"progressToken": "t"})
+    assert isinstance(one.next(), Notify)
+    end_by_client(one)
+    asked = one.next()
+    assert isinstance(asked, Ask)
+    assert asked.asking.is_over
+    assert isinstance(one.next(), Notify)
+    reply = one.next()
+    assert isinstance(reply, Reply)
+    assert reply.message is None
+
+
+def test_initialize_within_a_session_over_http() -> None:
+    client = Shaken(serving(who))
+    headers = {"mcp-protocol-version": NEWEST}
+    peer = Peer(session=client.session, headers=headers)
+    reply = sync.handle(client.app, hello(), peer)
+    assert reply.opened is None
+    assert "the session has begun" in error(reply)["message"]
+
+
+def test_what_is_missing_of_an_outcome_is_missing_of_its_effect() -> None:
+    oldest = REVISIONS["2025-03-26"]
+    assert missing(Outcome(Elicit("Who?", str)), EVERYTHING, oldest)
+    older = REVISIONS["2025-06-18"]
+    assert missing(Outcome(Elicit("Who?", str)), EVERYTHING, older) is None
+    assert missing(Sample("Say hello", max_tokens=5), EVERYTHING, older) is None
+
+
+def test_requires_several() -> None:
+    def tool() -> str:
+        return "x"
+
+    app = Server("shop")
+    app.tool(requires=[Elicit, Sample])(tool)
+    found = Shaken(app, capabilities=FORM).call("tool")
+    assert "sampling" in text_of(found)
+
+
+def test_a_dialect_that_asks_live_has_no_interim_results() -> None:
+    dialect = Legacy(REVISIONS[NEWEST], can_ask=True)
+    with pytest.raises(NotImplementedError):
+        dialect.interim((), "state")
+
+
+def test_a_draft_without_a_session() -> None:
+    headers = {"mcp-protocol-version": "2026-06-XX"}
+    reply = called(headers, drafts=True)
+    assert reply.message is not None
+    assert "result" in reply.message

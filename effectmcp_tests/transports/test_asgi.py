@@ -18,6 +18,7 @@ import trio
 from effectmcp import UsageError
 from effectmcp.drivers.local import running
 from effectmcp.server import Change, Server
+from effectmcp.transports import asgi_asyncio, asgi_trio
 from effectmcp.transports.asgi import ASGIApplication, application
 from effectmcp.transports.web import Site
 
@@ -46,6 +47,7 @@ class Loop:
     run: Callable[[Callable[[], Awaitable[Any]]], Any]
     Event: Callable[[], Any]
     sleep: Callable[[float], Awaitable[Any]]
+    spawn: Callable[[Callable[[], Any]], None]
 
     async def together(self, *work: Callable[[], Awaitable[Any]]) -> None:
         if self.name == "asyncio":
@@ -73,8 +75,8 @@ def _trio_run(main: Callable[[], Awaitable[Any]]) -> Any:
 
 
 LOOPS = [
-    Loop("asyncio", _asyncio_run, asyncio.Event, asyncio.sleep),
-    Loop("trio", _trio_run, trio.Event, trio.sleep),
+    Loop("asyncio", _asyncio_run, asyncio.Event, asyncio.sleep, asgi_asyncio.spawn),
+    Loop("trio", _trio_run, trio.Event, trio.sleep, asgi_trio.spawn),
 ]
 
 

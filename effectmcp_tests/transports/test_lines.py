@@ -10,13 +10,18 @@ from typing import Any
 
 import pytest
 import trio
+import trio.testing
 from hypothesis import given
 from hypothesis import strategies as st
+from trio.testing import MockClock
 
 from effectmcp import Flow, Log, Progress, Server, Step
 from effectmcp.server import Change
 from effectmcp.transports import lines
 from effectmcp.transports.lines import Limits, Splitter, TooLong, serve_lines
+
+from ..shaken import NEWEST
+from . import era
 
 JSON = Any
 
@@ -176,9 +181,11 @@ class Kitchen:
 
 
 @asynccontextmanager
-async def talk(app: Server, **options: Any) -> AsyncIterator[Client]:
+async def talk(
+    app: Server, client: Client | None = None, **options: Any
+) -> AsyncIterator[Client]:
     """A client of `app`; at the end its input ends, and the server's work with it."""
-    client = Client()
+    client = client or Client()
     async with trio.open_nursery() as nursery:
 
         async def serve() -> None:
@@ -241,7 +248,8 @@ async def test_empty_lines_and_other_notifications_are_passed_over() -> None:
         (b"[]", -32600, None),
         (b'{"jsonrpc": "2.0", "id": 7}', -32600, 7),
         (b'{"jsonrpc": "2.0", "id": null, "method": "ping"}', -32600, None),
-        (b'{"jsonrpc": "2.0", "id": 7, "result": {}}', -32600, 7),
+        # Nothing was asked, so this answers nothing.
+        (b'{"jsonrpc": "2.0", "id": 7, "result": {}}', -32600, None),
         (b'{"jsonrpc": "2.0", "id": "a", "method": "server/discover"}', -32602, "a"),
     ],
 )
@@ -656,3 +664,234 @@ def test_any_bytes_are_answered_or_ignored(lines: list[bytes]) -> None:
         assert [one for one in answers if one.get("id") == "last"]
 
     trio.run(main)
+
+
+# ---- clients that shake hands -------------------------------------------------------
+
+
+class Shaken(Client):
+    """A client of the legacy revisions."""
+
+    def request(self, id_: JSON, method: str, **params: JSON) -> None:
+        self.say(id=id_, method=method, params=params)
+
+    def tool(self, id_: JSON, name: str, **arguments: JSON) -> None:
+        self.request(id_, "tools/call", name=name, arguments=arguments)
+
+    def hello(self, version: str = NEWEST, id_: JSON = 0) -> None:
+        self.put(json.dumps(era.initialize(version, id=id_)).encode())
+
+    async def shake(self) -> None:
+        self.hello()
+        assert (await self.get())["result"]["protocolVersion"] == NEWEST
+        self.say(method="notifications/initialized")
+
+    def answer(self, question: JSON, value: JSON) -> None:
+        self.put(json.dumps(era.answered(question, value)).encode())
+
+
+@asynccontextmanager
+async def shaking(app: Server, **options: Any) -> AsyncIterator[Shaken]:
+    async with talk(app, Shaken(), **options) as client:
+        assert isinstance(client, Shaken)
+        yield client
+
+
+async def test_a_client_that_shakes_hands_is_asked() -> None:
+    async with shaking(era.desk().app) as client:
+        await client.shake()
+        client.tool(1, "order", title="Dune")
+        for value in ("Ann", 2):
+            client.answer(await client.get(), value)
+        assert era.value_of(await client.get()) == "2 x Dune for Ann"
+        client.answer({"id": 99}, "nobody asked")
+        client.request(2, "ping")
+        assert await client.get() == {"jsonrpc": "2.0", "id": 2, "result": {}}
+
+
+async def test_both_eras_on_one_channel() -> None:
+    async with shaking(era.desk().app) as client:
+        await client.shake()
+        client.tool(1, "order", title="Dune")
+        question = await client.get()
+        client.call(2, "order", arguments={"title": "Dune"})
+        assert (await client.get())["result"]["resultType"] == "input_required"
+        client.answer(question, "Ann")
+        client.answer(await client.get(), 2)
+        assert era.value_of(await client.get()) == "2 x Dune for Ann"
+
+
+async def test_what_follows_a_handshake_without_waiting_belongs_to_it() -> None:
+    async with shaking(era.desk().app) as client:
+        for id_ in range(0, 20, 2):
+            client.hello(id_=id_)
+            client.tool(id_ + 1, "whoami")
+        found = {one["id"]: one for one in [await client.get() for _ in range(20)]}
+        for id_ in range(0, 20, 2):
+            assert "result" in found[id_]
+        assert era.value_of(found[19]) == f"None legacy {NEWEST}"
+
+
+async def test_a_handshake_that_fails() -> None:
+    async with shaking(era.desk().app) as client:
+        client.request(1, "initialize")
+        assert (await client.get())["error"]["code"] == -32602
+        await client.shake()
+
+
+async def test_a_server_that_wants_no_handshake() -> None:
+    async with shaking(era.desk(legacy=False).app) as client:
+        client.hello()
+        assert "error" in await client.get()
+
+
+async def test_a_second_handshake_replaces_the_session(
+    autojump_clock: MockClock,
+) -> None:
+    made = era.desk()
+    async with shaking(made.app) as client:
+        await client.shake()
+        client.request(1, "resources/subscribe", uri="desk://a")
+        await client.get()
+        client.tool(2, "order", title="Dune")
+        question = await client.get()
+        client.hello("2025-03-26")
+        found = [await client.get() for _ in range(2)]
+        assert sorted(one.get("id", -1) for one in found) == [-1, 0]
+        client.answer(question, "Ann")
+        client.tool(3, "whoami")
+        assert era.value_of(await client.get()) == "None legacy 2025-03-26"
+        assert made.seen == ["cancelled", "refunded Dune"]
+        made.app.changes.publish(Change("resource", "desk://a"))
+        made.app.changes.publish(Change("tools"))
+        assert (await client.get())["method"] == "notifications/tools/list_changed"
+    assert client.rest() == []
+
+
+async def test_a_question_is_cancelled_on_its_channel(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.DEBUG, "effectmcp")
+    made = era.desk()
+    async with shaking(made.app) as client:
+        await client.shake()
+        client.tool("x", "order", title="Dune")
+        question = await client.get()
+        client.cancel("x")
+        assert (await client.get())["params"] == {"requestId": question["id"]}
+        client.cancel("x")
+        client.answer(question, "Ann")
+        client.tool("y", "whoami")
+        assert (await client.get())["id"] == "y"
+    assert client.rest() == []
+    assert made.seen == ["cancelled", "refunded Dune"]
+    assert {one.levelname for one in caplog.records} == {"DEBUG", "INFO"}
+
+
+async def test_a_function_of_a_session_is_cancelled(autojump_clock: MockClock) -> None:
+    made = era.desk()
+    async with shaking(made.app) as client:
+        await client.shake()
+        began = trio.current_time()
+        client.tool(2, "naps", seconds=1000)
+        client.request(3, "ping")
+        await client.get()
+        client.cancel(2)
+        client.request(4, "ping")
+        await client.get()
+        assert trio.current_time() == began
+    assert client.rest() == []
+    assert made.seen == ["napped"]
+
+
+async def test_two_requests_of_a_session_with_one_id() -> None:
+    async with shaking(era.desk().app) as client:
+        await client.shake()
+        client.tool(1, "order", title="x")
+        await client.get()
+        client.tool(1, "whoami")
+        assert "id is running" in problem_of(await client.get())
+
+
+async def test_the_input_ends_in_the_middle_of_a_question(
+    autojump_clock: MockClock,
+) -> None:
+    made = era.desk()
+    async with shaking(made.app) as client:
+        await client.shake()
+        client.tool(1, "slow", seconds=3)
+        await client.get()
+        began = trio.current_time()
+    assert trio.current_time() - began == 3
+    assert made.seen == ["refunding", "refunded late"]
+    (told,) = client.rest()
+    assert told["method"] == "notifications/cancelled"
+
+
+async def test_a_cleanup_that_takes_longer_than_the_grace(
+    autojump_clock: MockClock,
+) -> None:
+    made = era.desk()
+    async with shaking(made.app, limits=Limits(grace=2)) as client:
+        await client.shake()
+        client.tool(1, "slow", seconds=30)
+        await client.get()
+        began = trio.current_time()
+    assert trio.current_time() - began == 2
+    assert made.seen == ["refunding"]
+
+
+@pytest.mark.parametrize("ends", [True, False])
+async def test_the_client_is_gone_in_the_middle_of_a_question(
+    ends: bool, autojump_clock: MockClock
+) -> None:
+    """Its flow has something to say before it cleans up, and cannot say it."""
+    made = era.desk()
+    async with shaking(made.app) as client:
+        await client.shake()
+        client.tool(1, "slow", seconds=3)
+        await client.get()
+        client.call(2, "naps", arguments={"seconds": 1000})
+        await settled(client)
+        client.breaks = BrokenPipeError()
+        if ends:
+            client.end()
+        else:
+            client.request(3, "ping")
+        began = trio.current_time()
+    assert trio.current_time() - began == 3
+    assert made.seen == ["napped", "refunding", "refunded late"] or made.seen == [
+        *["refunding", "napped", "refunded late"]
+    ]
+
+
+async def test_news_comes_after_the_handshake_and_until_the_end() -> None:
+    made = era.desk()
+    changes = made.app.changes
+    async with shaking(made.app) as client:
+        await settled(client)
+        changes.publish(Change("tools"))
+        await settled(client)
+        client.goes = trio.Event()
+        client.hello()
+        await trio.testing.wait_all_tasks_blocked()
+        changes.publish(Change("prompts"))  # while the answer is on its way
+        client.goes.set()
+        assert "result" in await client.get()
+        assert (await client.get())["method"] == "notifications/prompts/list_changed"
+        await trio.testing.wait_all_tasks_blocked()
+        changes.publish(Change("resources"))
+        told = await client.get()
+        assert told["method"] == "notifications/resources/list_changed"
+    assert changes._listeners == ()
+    assert client.rest() == []
+
+
+async def test_a_session_of_one_of_several_channels() -> None:
+    made = era.desk()
+    async with shaking(made.app, is_alone=False) as client:
+        await client.shake()
+        client.tool(1, "order", title="Dune")
+        await client.get()
+    assert made.seen == ["cancelled", "refunded Dune"]
+    assert not made.app.changes.is_over

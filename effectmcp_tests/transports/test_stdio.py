@@ -20,6 +20,7 @@ from effectmcp import Server, UsageError
 from effectmcp.transports import stdio
 from effectmcp.transports.keys import VARIABLE
 
+from . import era
 from .shop import KEYS, call, request
 
 JSON = Any
@@ -378,3 +379,23 @@ def test_set_aside_refuses_what_is_closed(
     monkeypatch.setattr(sys, name, None)
     with pytest.raises(UsageError, match="must be open"):
         stdio.set_aside()
+
+
+# ---- clients that shake hands -------------------------------------------------------
+
+
+def test_a_client_that_shakes_hands_and_leaves(file: Path) -> None:
+    """Asked live; in the middle of a question its input ends, and the server with it."""
+    with started(file) as process:
+        process.ask(era.initialize())
+        process.say(era.message("notifications/initialized"))
+        question = process.ask(era.tool("order", title="Dune"))
+        question = process.ask(era.answered(question, "Ann"))
+        reply = process.ask(era.answered(question, 2))
+        assert era.value_of(reply) == "2 x Dune: Ann paid"
+        question = process.ask(era.tool("order", id=2, title="Dune"))
+        rest, errors = process.end()
+        assert process.popen.returncode == 0
+    assert [one["params"] for one in rest] == [{"requestId": question["id"]}]
+    assert "lifespan is over" in errors
+    assert "Traceback" not in errors

@@ -1,0 +1,132 @@
+"""A thousand sessions, half of which are abandoned: nothing of them is left."""
+
+from __future__ import annotations
+
+import gc
+import tracemalloc
+import weakref
+from types import GeneratorType
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+
+from effectmcp import Elicit, Flow, Server
+from effectmcp.transports.http import Limits
+from effectmcp.transports.sessions import SessionLimits
+
+from .era import answered, initialize, tool, value_of
+from .shop import KEYS
+from .test_legacy_http import Old
+from .wire import Doors, serving
+
+SESSIONS = 1_000
+IDLE = 100
+
+
+def waiting() -> Server:
+    app = Server("waiting", keys=KEYS)
+
+    @app.tool
+    def waits(title: str) -> Flow[str]:
+        """Ask twice."""
+        name = yield from Elicit("Who is it for?", str)
+        many = yield from Elicit(f"How many for {name}?", int)
+        return f"{many} x {title} for {name}"
+
+    return app
+
+
+def handlers() -> list[weakref.ref[Any]]:
+    """Generators of the handler that are there."""
+    gc.collect()
+    return [
+        weakref.ref(one)
+        for one in gc.get_objects()
+        if isinstance(one, GeneratorType) and one.__name__ == "waits"
+    ]
+
+
+async def live(doors: Doors, number: int) -> None:
+    """A session of which every second one is left at its second question."""
+    got = await Old(doors, "").ask(
+        initialize(), mcp_session_id=None, mcp_protocol_version=None
+    )
+    old = Old(doors, got.headers["mcp-session-id"])
+    async with old.stream(tool("waits", title="Dune")) as reading:
+        await reading.prime()
+        await old.ask(answered(await reading.message(), f"Ann {number}"))
+        question = await reading.message()
+        if number % 2:
+            return
+        await old.ask(answered(question, 3))
+        assert value_of(await reading.message()) == f"3 x Dune for Ann {number}"
+    if number % 4:
+        assert await old.status(None, "DELETE") == 204
+
+
+async def crowd(doors: Doors, count: int) -> None:
+    async with trio.open_nursery() as nursery:
+        for number in range(count):
+            nursery.start_soon(live, doors, number)
+    await trio.testing.wait_all_tasks_blocked()
+
+
+def tasks() -> int:
+    return trio.lowlevel.current_statistics().tasks_living
+
+
+async def test_a_thousand_sessions_leave_nothing(
+    autojump_clock: Any,
+) -> None:
+    limits, room = SessionLimits(idle=IDLE), Limits(connections=4 * SESSIONS)
+    async with serving(waiting(), room, sessions=limits) as doors:
+        await crowd(doors, 20)  # what is made once
+        await trio.sleep(IDLE + 1)
+        assert handlers() == []
+        before, objects = tasks(), len(gc.get_objects())
+        await crowd(doors, SESSIONS)
+        left = handlers()
+        assert len(left) == SESSIONS // 2
+        assert tasks() - before == SESSIONS // 2
+        held = len(gc.get_objects()) - objects
+        await trio.sleep(IDLE + 1)
+        assert handlers() == []
+        assert all(one() is None for one in left)
+        assert tasks() == before
+        del left
+        gc.collect()
+        more = len(gc.get_objects()) - objects
+    assert held > 20 * SESSIONS
+    assert more < SESSIONS // 10  # of a leak there would be one for each
+
+
+async def test_sessions_give_their_memory_back(autojump_clock: Any) -> None:
+    async with serving(waiting(), sessions=SessionLimits(idle=IDLE)) as doors:
+        tracemalloc.start()
+        try:
+            sizes = []
+            for _ in range(3):
+                await crowd(doors, 50)
+                held, _ = tracemalloc.get_traced_memory()
+                await trio.sleep(IDLE + 1)
+                gc.collect()
+                kept, _ = tracemalloc.get_traced_memory()
+                sizes.append((held, kept))
+        finally:
+            tracemalloc.stop()
+    (_, before), _, (held, after) = sizes
+    assert after - before < (held - after) / 10
+
+
+@pytest.mark.parametrize("limit", [10])
+async def test_sessions_above_the_limit_leave_nothing(
+    limit: int, autojump_clock: Any
+) -> None:
+    async with serving(waiting(), sessions=SessionLimits(sessions=limit)) as doors:
+        for number in range(1, 100, 2):
+            await live(doors, number)
+        await trio.testing.wait_all_tasks_blocked()
+        assert len(handlers()) == limit
+    assert handlers() == []

@@ -1,0 +1,610 @@
+"""Sessions and their streams, by a clock that is moved by hand."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from effectmcp import Server
+from effectmcp.exchange.commands import Peer
+from effectmcp.exchange.sessions import Session
+from effectmcp.protocol.legacy import REVISIONS, Hello
+from effectmcp.server import Change
+from effectmcp.transports.sessions import Reader, SessionLimits, Sessions, Stream
+from effectmcp.transports.web import Response
+
+from ..shaken import NEWEST
+
+
+class Kept(Sessions):
+    """Sessions, and the time by which they live."""
+
+    def __init__(self, **limits: Any) -> None:
+        self.now = 0.0
+        self.app = Server("shop")
+        super().__init__(self.app, SessionLimits(**limits), clock=lambda: self.now)
+
+    def open(self, principal: str | None = None) -> tuple[str, Session]:
+        session = Session(REVISIONS[NEWEST], Hello(NEWEST, {}, None), principal)
+        return self.keep(session), session
+
+    def stream(self, session: Session) -> Stream:
+        stream = self.open_stream(session)
+        assert isinstance(stream, Stream)
+        return stream
+
+    def find(self, session: Session, last: str | None = None) -> tuple[Stream, int]:
+        found = self.find_stream(session, headers_of(last))
+        assert not isinstance(found, Response), found
+        return found
+
+    def status(self, session: Session, last: str | None = None) -> int:
+        """Of the refusal to read on from there."""
+        found = self.find_stream(session, headers_of(last))
+        assert isinstance(found, Response)
+        return found.status
+
+
+def headers_of(last: str | None) -> dict[str, str]:
+    return {} if last is None else {"last-event-id": last}
+
+
+def peer(id_: str | None, principal: str | None = None, **headers: str) -> Peer:
+    known = {} if id_ is None else {"mcp-session-id": id_}
+    more = {key.replace("_", "-"): value for key, value in headers.items()}
+    return Peer(principal=principal, headers={**known, **more})
+
+
+def admitted(sessions: Sessions, by: Peer) -> Session | None:
+    found = sessions.admit(by)
+    assert isinstance(found, Peer)
+    return found.session
+
+
+def refused(sessions: Sessions, by: Peer) -> int:
+    found = sessions.admit(by)
+    assert isinstance(found, Response)
+    return found.status
+
+
+def open_ones(*sessions: Session) -> int:
+    return sum(not one.is_closed for one in sessions)
+
+
+def is_over(reader: Reader) -> bool:
+    return reader.is_over
+
+
+def nothing() -> None:
+    pass
+
+
+# ---- who they are -------------------------------------------------------------------
+
+
+def test_ids_are_visible_ascii_and_never_the_same() -> None:
+    sessions = Kept()
+    ids = {sessions.open()[0] for _ in range(50)}
+    assert len(ids) == 50
+    assert all(re.fullmatch(r"[\x21-\x7e]{32,}", one) for one in ids)
+
+
+def test_a_session_is_found_by_its_id() -> None:
+    sessions = Kept()
+    id_, session = sessions.open()
+    assert admitted(sessions, peer(id_)) is session
+    for version in (*REVISIONS, "2026-06-XX"):
+        shown = peer(id_, mcp_protocol_version=version)
+        assert admitted(sessions, shown) is session
+
+
+def test_who_names_none_has_none() -> None:
+    sessions = Kept()
+    sessions.open()
+    assert admitted(sessions, peer(None)) is None
+    assert admitted(sessions, Peer()) is None
+
+
+@pytest.mark.parametrize("version", ["2026-07-28", "1999-01-01", ""])
+def test_in_other_revisions_the_header_means_nothing(version: str) -> None:
+    sessions = Kept()
+    id_, _ = sessions.open()
+    for one in (id_, "unknown"):
+        shown = peer(one, mcp_protocol_version=version)
+        assert admitted(sessions, shown) is None
+
+
+def test_an_unknown_session_is_a_404() -> None:
+    sessions = Kept()
+    sessions.open()
+    assert refused(sessions, peer("unknown")) == 404
+
+
+def test_a_page_may_read_that_its_session_is_gone() -> None:
+    found = Kept().admit(peer("unknown", origin="https://app.example"))
+    assert isinstance(found, Response)
+    assert ("Access-Control-Allow-Origin", "https://app.example") in found.headers
+
+
+@pytest.mark.parametrize(
+    ("owner", "other"), [("ann", "bob"), ("ann", None), (None, "bob")]
+)
+def test_a_session_of_another_user_is_as_good_as_none(
+    owner: str | None, other: str | None
+) -> None:
+    sessions = Kept()
+    id_, session = sessions.open(owner)
+    assert refused(sessions, peer(id_, other)) == 404
+    assert admitted(sessions, peer(id_, owner)) is session
+
+
+def test_another_user_does_not_keep_a_session_alive() -> None:
+    sessions = Kept(idle=10)
+    id_, session = sessions.open("ann")
+    sessions.now = 9
+    refused(sessions, peer(id_, "bob"))
+    sessions.now = 10
+    sessions.sweep()
+    assert session.is_closed
+
+
+# ---- how long they last -------------------------------------------------------------
+
+
+def test_a_session_ends_when_it_was_quiet_for_long() -> None:
+    sessions = Kept(idle=10)
+    id_, session = sessions.open()
+    sessions.now = 9.5
+    assert sessions.sweep() == 0.5
+    assert open_ones(session) == 1
+    sessions.now = 10
+    assert refused(sessions, peer(id_)) == 404
+    assert open_ones(session) == 0
+    assert len(sessions) == 0
+    assert sessions.sweep() == 10
+
+
+def test_whoever_sends_something_lasts() -> None:
+    sessions = Kept(idle=10)
+    (first, one), (_, two) = sessions.open(), sessions.open()
+    sessions.now = 6
+    admitted(sessions, peer(first))
+    sessions.now = 12
+    assert sessions.sweep() == 4
+    assert (one.is_closed, two.is_closed) == (False, True)
+
+
+def test_whoever_reads_lasts_and_has_all_its_time_afterwards() -> None:
+    sessions = Kept(idle=10)
+    _, session = sessions.open()
+    for by in (+1, +1, -1):
+        sessions.reading(session, by)
+    sessions.now = 25
+    assert sessions.sweep() == 10
+    sessions.now = 30
+    sessions.reading(session, -1)
+    sessions.now = 39
+    assert sessions.sweep() == 1
+    sessions.now = 40
+    sessions.sweep()
+    assert session.is_closed
+
+
+def test_one_that_is_read_does_not_keep_others_alive() -> None:
+    sessions = Kept(idle=10)
+    (_, read), (_, other) = sessions.open(), sessions.open()
+    sessions.reading(read, +1)
+    sessions.now = 10
+    sessions.sweep()
+    assert (read.is_closed, other.is_closed) == (False, True)
+
+
+def test_one_too_many_ends_the_quietest() -> None:
+    sessions = Kept(sessions=2)
+    (first, one), (_, two) = sessions.open(), sessions.open()
+    admitted(sessions, peer(first))
+    _, three = sessions.open()
+    assert [x.is_closed for x in (one, two, three)] == [False, True, False]
+    assert len(sessions) == 2
+
+
+def test_one_that_is_read_is_not_the_quietest() -> None:
+    """Or else whoever shakes hands often enough would end what others wait for."""
+    sessions = Kept(sessions=2)
+    (_, one), (_, two) = sessions.open(), sessions.open()
+    sessions.reading(one, +1)
+    _, three = sessions.open()
+    assert [x.is_closed for x in (one, two, three)] == [False, True, False]
+    sessions.reading(three, +1)
+    sessions.open()
+    assert [x.is_closed for x in (one, three)] == [True, False]
+
+
+def test_a_client_ends_its_own() -> None:
+    sessions = Kept()
+    (first, one), (second, two) = sessions.open(), sessions.open()
+    sessions.close(one)
+    sessions.close(one)
+    assert refused(sessions, peer(first)) == 404
+    assert admitted(sessions, peer(second)) is two
+    sessions.close_all()
+    assert two.is_closed
+    assert len(sessions) == 0
+
+
+def test_one_that_ended_meanwhile() -> None:
+    sessions = Kept()
+    _, session = sessions.open()
+    news, _ = sessions.find(session)
+    sessions.close(session)
+    found = sessions.open_stream(session)
+    assert isinstance(found, Response)
+    assert found.status == 404
+    assert sessions.status(session) == 404
+    sessions.reading(session, -1)
+    sessions.collect(session, news)
+
+
+def test_its_streams_end_with_it() -> None:
+    sessions = Kept()
+    _, session = sessions.open()
+    stream, news = sessions.stream(session), sessions.find(session)[0]
+    rung: list[str] = []
+    stream.read(0, lambda: rung.append("stream"))
+    news.read(0, lambda: rung.append("news"))
+    sessions.close(session)
+    assert stream.is_over
+    assert news.is_over
+    assert sorted(rung) == ["news", "stream"]
+    # Its flow hears of that a moment later, and may have something left to say.
+    stream.add(b"{}")
+    stream.end(b"{}")
+    assert numbers(stream.read(0, nothing)) == []
+
+
+def test_nobody_listens_for_a_session_that_ended() -> None:
+    sessions = Kept()
+    _, session = sessions.open()
+    news, _ = sessions.find(session)
+    sessions.close(session)
+    sessions.app.changes.publish(Change("tools"))
+    assert news.last == 0
+    assert sessions.app.changes._listeners == ()
+
+
+def test_many_threads() -> None:
+    """As a WSGI host has them."""
+    sessions = Kept(sessions=5)
+
+    def live() -> None:
+        for _ in range(50):
+            id_, session = sessions.open()
+            sessions.reading(session, +1)
+            sessions.admit(peer(id_))
+            sessions.reading(session, -1)
+            sessions.sweep()
+            sessions.close(session)
+
+    threads = [threading.Thread(target=live) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(sessions) == 0
+
+
+# ---- streams ------------------------------------------------------------------------
+
+
+def numbers(reader: Reader) -> list[str]:
+    """The ids of what a reader takes, each held against its message."""
+    found = []
+    for event in reader.take():
+        match = re.fullmatch(rb"id: (.*-(\d+))\ndata: (.*)\n\n", event)
+        assert match, event
+        assert match[3].startswith(b"%s:" % match[2])
+        found.append(match[1].decode())
+    return found
+
+
+def said(number: int, size: int = 0) -> bytes:
+    return (b"%d:" % number).ljust(size, b"x")
+
+
+def test_a_reader_gets_what_came_and_what_comes() -> None:
+    rung: list[int] = []
+    stream = Stream("s", 100)
+    stream.add(said(1))
+    reader = stream.read(0, lambda: rung.append(stream.last))
+    assert numbers(reader) == ["s-1"]
+    assert numbers(reader) == []
+    assert reader.is_over is False
+    stream.add(said(2))
+    stream.add(said(3))
+    assert rung == [2, 3]
+    stream.end()
+    assert is_over(reader)
+    assert numbers(reader) == ["s-2", "s-3"]
+
+
+def test_a_stream_that_was_left_wakes_nobody() -> None:
+    stream = Stream("s", 100)
+    reader = stream.read(0, lambda: pytest.fail("it left"))
+    reader.leave()
+    stream.add(said(1))
+    assert numbers(stream.read(0, nothing)) == ["s-1"]
+    reader.leave()  # and the other one stays
+    assert stream.last == 1
+
+
+@pytest.mark.parametrize("after", range(6))
+def test_reading_on_after_any_event(after: int) -> None:
+    stream = Stream("s", 100)
+    for n in range(1, 6):
+        stream.add(said(n))
+    stream.end()
+    found = numbers(stream.read(after, nothing))
+    assert found == [f"s-{n}" for n in range(after + 1, 6)]
+
+
+def test_a_second_reader_takes_over() -> None:
+    rung: list[str] = []
+    stream = Stream("s", 100)
+    first = stream.read(0, lambda: rung.append("first"))
+    stream.add(said(1))
+    stream.add(said(2))
+    events = first.take()
+    next(events)
+    rung.clear()
+    second = stream.read(0, lambda: rung.append("second"))
+    assert rung == ["first"]
+    assert first.is_over
+    assert not second.is_over
+    assert list(events) == []  # in the middle of them
+    assert numbers(first) == []
+    assert numbers(second) == ["s-1", "s-2"]
+    first.leave()
+    stream.add(said(3))
+    assert rung == ["first", "second"]
+
+
+def test_the_event_to_go_on_from() -> None:
+    stream = Stream("s", 100)
+    assert stream.read(0, nothing).first(1.5) == b"id: s-0\nretry: 1500\ndata: \n\n"
+    assert stream.read(7, nothing).first(0) == b"id: s-7\nretry: 0\ndata: \n\n"
+
+
+def test_a_stream_is_bounded_by_its_bytes() -> None:
+    stream = Stream("s", 100)
+    for n in range(1, 101):
+        stream.add(said(n, 30))
+    assert numbers(stream.read(0, nothing)) == ["s-98", "s-99", "s-100"]
+    assert numbers(stream.read(98, nothing)) == ["s-99", "s-100"]
+    assert stream.last == 100
+
+
+def test_the_last_event_is_kept_however_large_it_is() -> None:
+    stream = Stream("s", 0)
+    stream.add(said(1, 1000))
+    stream.end(said(2, 1000))
+    assert numbers(stream.read(0, nothing)) == ["s-2"]
+
+
+def test_many_events_are_read_in_a_moment() -> None:
+    """Finding the next one does not mean to go through all that are kept."""
+    stream = Stream("s", 10_000_000)
+    reader = stream.read(0, nothing)
+    for n in range(1, 50_001):
+        stream.add(said(n))
+        if n % 100 == 0:
+            assert sum(1 for _ in reader.take()) == 100
+
+
+def test_only_a_response_that_is_alone_is_one_object() -> None:
+    stream = Stream("s", 100)
+    stream.end(b"{}")
+    assert stream.only == b"{}"
+    stream = Stream("s", 100)
+    stream.add(said(1))
+    stream.end(b"{}")
+    assert stream.only is None
+    stream = Stream("s", 100)
+    stream.add(said(1))
+    stream.end()
+    assert stream.only is None
+
+
+# ---- streams of a session -----------------------------------------------------------
+
+
+def test_a_stream_is_found_by_its_events() -> None:
+    sessions = Kept()
+    _, session = sessions.open()
+    one, two = sessions.stream(session), sessions.stream(session)
+    for stream in (one, two):
+        stream.add(said(1))
+    assert one.name != two.name
+    for stream in (one, two):
+        assert sessions.find(session, f"{stream.name}-1") == (stream, 1)
+        assert sessions.find(session, f"{stream.name}-0") == (stream, 0)
+
+
+@pytest.mark.parametrize(
+    "last",
+    ["", "-", "1", "1-", "-1", "2-1", "1-2", "1-x", "1--1", "1-²", "news-1", "1-1-1"]
+    + ["1-" + "9" * 9, "1-" + "9" * 5000, "News-0", "x", "\x00-0"],
+)
+def test_events_that_nobody_sent(last: str) -> None:
+    sessions = Kept()
+    _, session = sessions.open()
+    sessions.stream(session).add(said(1))
+    # At a 404 the client would have to shake hands again.
+    assert sessions.status(session, last) == 400
+
+
+def test_events_of_another_session() -> None:
+    sessions = Kept()
+    (_, one), (_, two) = sessions.open(), sessions.open()
+    stream = sessions.stream(one)
+    stream.add(said(1))
+    assert sessions.status(two, f"{stream.name}-1") == 400
+
+
+def test_streams_that_are_over_are_forgotten_in_time() -> None:
+    sessions = Kept(streams=2)
+    _, session = sessions.open()
+    goes_on = sessions.stream(session)
+    names = []
+    for _ in range(5):
+        stream = sessions.stream(session)
+        stream.end(said(1))
+        names.append(stream.name)
+    assert sessions.find(session, f"{goes_on.name}-0") == (goes_on, 0)
+    # One more than two, until the next one comes.
+    for name in names[-3:]:
+        assert sessions.find(session, f"{name}-0")[1] == 0
+    for name in names[:-3]:
+        assert sessions.status(session, f"{name}-0") == 400
+
+
+# ---- news ---------------------------------------------------------------------------
+
+
+def told(reader: Reader) -> list[bytes]:
+    return [event.partition(b"data: ")[2].strip() for event in reader.take()]
+
+
+def test_news_is_what_came_since_nobody_read() -> None:
+    sessions = Kept()
+    _, session = sessions.open()
+    session.news.subscribe("x:1")
+    changes = sessions.app.changes
+    for change in (
+        Change("tools"),
+        Change("tools"),
+        Change("resource", "x:2"),
+        Change("resource", "x:1"),
+    ):
+        changes.publish(change)
+    # Whoever reads the stream of a request takes nothing away.
+    sessions.collect(session, sessions.stream(session))
+    news, after = sessions.find(session)
+    reader = news.read(after, nothing)
+    sessions.collect(session, news)
+    one, two = told(reader)
+    assert b"notifications/tools/list_changed" in one
+    assert b"x:1" in two
+    # It was told; who comes without an id is not told again, who comes with one is.
+    assert sessions.find(session) == (news, 2)
+    assert sessions.find(session, "news-1") == (news, 1)
+    assert told(news.read(1, nothing)) == [two]
+
+
+def test_news_wakes_who_reads() -> None:
+    sessions = Kept()
+    _, session = sessions.open()
+    news, after = sessions.find(session)
+    rung: list[int] = []
+    news.read(after, lambda: rung.append(1))
+    sessions.app.changes.publish(Change("prompts"))
+    assert rung == [1]
+
+
+def test_the_last_news_comes_before_the_end() -> None:
+    sessions = Kept()
+    _, session = sessions.open()
+    news, after = sessions.find(session)
+    reader = news.read(after, nothing)
+    sessions.app.changes.publish(Change("tools"))
+    sessions.app.changes.publish(Change("end"))
+    sessions.collect(session, news)
+    assert reader.is_over
+    assert len(told(reader)) == 1
+
+
+# ---- nothing lost, and nothing twice ------------------------------------------------
+
+Sizes = st.integers(0, 60)
+ACTIONS = st.one_of(
+    st.tuples(st.just("add"), Sizes),
+    st.tuples(st.just("take"), st.integers(0, 4)),
+    st.tuples(st.just("lose"), st.integers(0, 4)),
+    st.tuples(st.just("leave"), st.integers(0, 1)),
+    st.tuples(st.just("end"), st.just(0)),
+)
+
+
+@given(st.lists(ACTIONS, max_size=60), st.sampled_from([0, 100, 10_000]))
+def test_nothing_is_lost_and_nothing_comes_twice(
+    actions: list[tuple[str, int]], kept: int
+) -> None:
+    """However a client comes and goes: what it saw is what was sent, in order, less what
+    was too old to be kept when it came for it."""
+    sessions = Kept(kept=kept)
+    _, session = sessions.open()
+    stream = sessions.stream(session)
+    sizes: list[int] = []
+    seen: list[int] = []
+    old: list[Reader] = []
+    reader: Reader | None = None
+
+    def oldest() -> int:
+        """The number of the first event that must be there."""
+        room, number = kept, len(sizes)
+        for size in reversed(sizes):
+            room -= size
+            if room < 0 and number < len(sizes):
+                break
+            number -= 1
+        return number + 1
+
+    def see(limit: int | None = None, *, is_lost: bool = False) -> None:
+        nonlocal reader
+        if reader is None:
+            last = f"{stream.name}-{seen[-1]}" if seen else None
+            headers: Mapping[str, str] = headers_of(last or f"{stream.name}-0")
+            found = sessions.find_stream(session, headers)
+            assert not isinstance(found, Response)
+            reader = found[0].read(found[1], nothing)
+        events = reader.take()
+        count = 0
+        while (limit is None or count < limit) and (event := next(events, None)):
+            count += 1
+            number = int(event.partition(b"\n")[0].rpartition(b"-")[2])
+            expected = max(seen[-1] + 1 if seen else 1, oldest())
+            assert number == expected
+            if is_lost:
+                return  # the connection broke off with it: the client never saw it
+            seen.append(number)
+
+    for action, number in actions:
+        if action == "add" and not stream.is_over:
+            message = said(len(sizes) + 1, number)
+            stream.add(message)
+            sizes.append(len(message))
+        elif action == "take":
+            see(number)
+        elif action in ("lose", "leave"):
+            if action == "lose":
+                see(1, is_lost=True)
+            if reader is not None and number % 2:
+                reader.leave()
+            elif reader is not None:
+                old.append(reader)  # nobody noticed that it is gone
+            reader = None
+        elif action == "end":
+            stream.end()
+    see()
+    for one in old:
+        assert list(one.take()) == []
+    assert seen == sorted(set(seen))
+    if sizes:
+        assert seen[-1:] == [len(sizes)]
+    if kept == 10_000:
+        assert seen == list(range(1, len(sizes) + 1))
