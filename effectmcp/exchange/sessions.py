@@ -143,6 +143,7 @@ class Session:
         hello: What the client said of itself.
         principal: Whose it is: nobody else may use it.
         log_level: From which level on it wants log messages.
+        most: Requests that may be answered at once.
         is_closed: Whether it has ended.
         news: What it hears of.
     """
@@ -151,6 +152,7 @@ class Session:
     hello: Hello
     principal: str | None = None
     log_level: str = "info"
+    most: int = 1_000
     is_closed: bool = False
     news: News = field(factory=News, init=False)
     _ids: itertools.count[int] = field(factory=lambda: itertools.count(1), init=False)
@@ -161,13 +163,18 @@ class Session:
         """Note a request that is going to be answered.
 
         Raises:
-            ProtocolError: There is one with this id, or no session any more.
+            ProtocolError: There is one with this id, there are too many, or there is no
+                session any more.
         """
         if self.is_closed:
             raise ProtocolError(INVALID_REQUEST, "Invalid request: the session ended")
         if _key(id_) in self._running:
             raise ProtocolError(
                 INVALID_REQUEST, "Invalid request: a request with this id is running"
+            )
+        if len(self._running) >= self.most:
+            raise ProtocolError(
+                INVALID_REQUEST, "Invalid request: too many requests are running"
             )
         running = self._running[_key(id_)] = Running(id_)
         return running

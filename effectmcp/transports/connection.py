@@ -520,11 +520,8 @@ class _Events:
                 await self._connection.send_last(sse(reply.body))
 
     async def close(self) -> None:
-        """Send nothing more; of a stream that had nothing, its head at least."""
+        """Send nothing more."""
         async with self._lock:
-            if self._fields is not None:
-                await self._connection.send_event(KEEP_ALIVE, self._fields)
-                self._fields = None
             await self._connection.send_last(b"")
 
 

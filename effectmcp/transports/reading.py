@@ -159,6 +159,8 @@ async def pump(
             await write(reader.first(sessions.limits.retry))
             if sessions.limits.leave is not None:
                 leave = loop.now() + sessions.limits.leave
+        else:
+            await write(KEEP_ALIVE)  # so that the client knows that it is heard
         while True:
             sessions.collect(session, stream)
             is_over = reader.is_over  # before the last look, so that nothing is missed

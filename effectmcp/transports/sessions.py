@@ -46,6 +46,8 @@ class SessionLimits:
         sessions: How many there are at once. One more ends the one that was quiet for
             longest.
         idle: How long one lasts in which nothing is sent, and no stream is open.
+        requests: Requests of one session that are answered at once. They go on when
+            their client hangs up, so this bounds what it can leave behind.
         streams: Streams of one session that are over and may still be read again.
         kept: Bytes of one stream that may be read again; what is older is dropped.
         leave: After how long a stream's connection is closed, for its client to come
@@ -56,6 +58,7 @@ class SessionLimits:
 
     sessions: int = field(default=10_000, validator=validators.ge(1))
     idle: float = field(default=1800, validator=validators.gt(0))
+    requests: int = field(default=100, validator=validators.ge(1))
     streams: int = field(default=16, validator=validators.ge(0))
     kept: int = field(default=4 * 1024 * 1024, validator=validators.ge(0))
     leave: float | None = field(
@@ -225,6 +228,7 @@ class Sessions:
     def keep(self, session: Session) -> str:
         """Keep a session that was opened, and return what it is called."""
         self.sweep()
+        session.most = self.limits.requests
         id_ = secrets.token_urlsafe(24)
         news = Stream("news", self.limits.kept)
         mailbox = Mailbox(session.news, news.wake)

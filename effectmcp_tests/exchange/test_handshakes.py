@@ -899,6 +899,17 @@ def test_two_requests_with_one_id() -> None:
     assert "id is running" in error(reply)["message"]
 
 
+def test_requests_that_run_at_once_are_bounded() -> None:
+    one = Driven(serving(who), "who")
+    one.client.session.most = 1
+    assert isinstance(one.next(), Ask)
+    reply = one.client.send("tools/call", {"name": "who"})
+    assert "too many requests" in error(reply)["message"]
+    one.exchange.close()
+    assert one.client.result("ping") == {}
+    assert "Ann" in text_of(one.client.call("who", answer=accepts({"value": "Ann"})))
+
+
 def test_lifespan_is_provided_as_ever() -> None:
     def tool(db: str = Provided()) -> str:
         return db
