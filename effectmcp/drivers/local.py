@@ -10,11 +10,11 @@ import datetime as dt
 import random
 import threading
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import Context, copy_context
 from types import MappingProxyType
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 from attrs import frozen
 
@@ -25,7 +25,7 @@ from ..engine.steps import given_names, spec_of, step_name
 from ..engine.turn import name_of
 from ..errors import StepError
 from ..exchange.commands import Invoke
-from ..exchange.sessions import News
+from ..exchange.sessions import Inquiry, News
 from ..exchange.subscriptions import Subscription
 from ..server import Change, Server
 
@@ -34,12 +34,15 @@ __all__ = [
     "NOTHING",
     "Job",
     "Mailbox",
+    "Ringing",
+    "ask_client",
     "at_once",
     "job_of_invoke",
     "job_of_step",
     "opened",
     "pause",
     "running",
+    "tell_changes",
 ]
 
 #: Nothing is provided.
@@ -257,6 +260,48 @@ class Mailbox:
         with self._lock:
             waiting, self._waiting = self._waiting, {}
         return [self.subscription.message(change) for change in waiting]
+
+
+class Ringing(Protocol):
+    """A driver's `Bell`: wakes the task that waits for it, from whatever thread."""
+
+    def ring(self) -> None:
+        """Wake who waits, or will wait next."""
+
+    async def wait(self) -> None:
+        """Wait until it was rung since the last time. Look around afterwards."""
+
+
+Send: TypeAlias = Callable[[Mapping[str, JSON]], Awaitable[None]]
+
+
+async def ask_client(asking: Inquiry, send: Send, bell: Ringing) -> None:
+    """Send questions, and wait until they are answered or nobody will."""
+    asking.listen(bell.ring)
+    for message in asking.messages.values():
+        await send(message)
+    while not asking.is_over:
+        await bell.wait()
+
+
+async def tell_changes(
+    app: Server, subscription: Subscription | News, send: Send, bell: Ringing
+) -> None:
+    """Send what a subscription makes of every change, until the server shuts down."""
+    mailbox = Mailbox(subscription, bell.ring)
+    end = app.changes.listen(mailbox.hear)
+    try:
+        if subscription.acknowledgement is not None:
+            await send(subscription.acknowledgement)
+        while True:
+            is_over = mailbox.is_over  # before the last look, so that nothing is missed
+            for message in mailbox.take():
+                await send(message)
+            if is_over:
+                return
+            await bell.wait()
+    finally:
+        end()
 
 
 @asynccontextmanager

@@ -54,7 +54,7 @@ from ..exchange.commands import (
     Reply,
 )
 from ..exchange.handle import handle as begin
-from ..exchange.sessions import Asking
+from ..exchange.sessions import Inquiry
 from ..server import Server
 from .local import (
     NOTHING,
@@ -70,7 +70,7 @@ __all__ = ["advance", "handle", "perform", "run_flow", "running", "wait_for"]
 
 RunAsync: TypeAlias = Callable[[Any], Any]
 Send: TypeAlias = Callable[[Mapping[str, JSON]], None]
-Wait: TypeAlias = Callable[[Asking], None]
+Wait: TypeAlias = Callable[[Inquiry], None]
 
 #: In process, with everything on that helps to write a handler.
 PLAYED: Final = attrs.evolve(SCRIPT, development=True)
@@ -216,7 +216,7 @@ def _drop(message: Mapping[str, JSON]) -> None:
     pass
 
 
-def wait_for(asking: Asking) -> None:
+def wait_for(asking: Inquiry) -> None:
     """Wait until questions are answered, in messages that another thread handles."""
     over = threading.Event()
     asking.listen(over.set)

@@ -42,10 +42,19 @@ from ..exchange.commands import (
     Reply,
 )
 from ..exchange.handle import handle as open_exchange
-from ..exchange.sessions import Asking, News
+from ..exchange.sessions import News
 from ..exchange.subscriptions import Subscription
 from ..server import Server
-from .local import Job, Mailbox, at_once, job_of_invoke, job_of_step, pause, running
+from .local import (
+    Job,
+    ask_client,
+    at_once,
+    job_of_invoke,
+    job_of_step,
+    pause,
+    running,
+    tell_changes,
+)
 
 __all__ = ["Begun", "Bell", "Send", "begin", "handle", "listen", "running"]
 
@@ -148,7 +157,7 @@ async def _obey(app: Server, command: Command, send: Send) -> Any:
         case Notify(message):
             return await send(message)
         case Ask(asking):
-            return await _ask(asking, send)
+            return await ask_client(asking, send, Bell())
         case Listen(subscription):
             return await listen(app, subscription, send)
 
@@ -315,15 +324,6 @@ class Bell:
         self._rung = trio.Event()
 
 
-async def _ask(asking: Asking, send: Send) -> None:
-    bell = Bell()
-    asking.listen(bell.ring)
-    for message in asking.messages.values():
-        await send(message)
-    while not asking.is_over:
-        await bell.wait()
-
-
 async def listen(app: Server, subscription: Subscription | News, send: Send) -> None:
     """Send what a subscription makes of every change, until the server shuts down.
 
@@ -332,18 +332,4 @@ async def listen(app: Server, subscription: Subscription | News, send: Send) -> 
         subscription: What to tell of.
         send: Sends a message.
     """
-    bell = Bell()
-    mailbox = Mailbox(subscription, bell.ring)
-    end = app.changes.listen(mailbox.hear)
-    try:
-        if subscription.acknowledgement is not None:
-            await send(subscription.acknowledgement)
-        while True:
-            is_over = mailbox.is_over  # before the last look, so that nothing is missed
-            for message in mailbox.take():
-                await send(message)
-            if is_over:
-                return
-            await bell.wait()
-    finally:
-        end()
+    await tell_changes(app, subscription, send, Bell())

@@ -26,7 +26,7 @@ from attrs import field, frozen
 from ..canonical import JSON
 from ..engine import Want
 from ..protocol.jsonrpc import Malformed, Notification, Request, Response, encode
-from .sessions import Asking, Session
+from .sessions import Inquiry, Session
 from .subscriptions import Subscription
 
 __all__ = [
@@ -112,7 +112,7 @@ class Ask:
     """Send the messages of `asking` on the stream of this request, now, and wait until
     it is over. The replies come in as messages of their own."""
 
-    asking: Asking
+    asking: Inquiry
 
 
 @frozen(eq=False)

@@ -22,7 +22,7 @@ from ..protocol.jsonrpc import INVALID_REQUEST, Id, Response, notification
 from ..protocol.legacy import Hello, Revision
 from ..server import Change
 
-__all__ = ["Asking", "News", "Running", "Session"]
+__all__ = ["Inquiry", "News", "Running", "Session"]
 
 #: Resources that one client may want to hear of.
 _MAX_URIS = 1_000
@@ -32,7 +32,7 @@ def _nobody() -> None:
     pass
 
 
-class Asking:
+class Inquiry:
     """Questions that went out together.
 
     Attributes:
@@ -84,7 +84,7 @@ class Running:
     id: Id
     is_cancelled: bool = False
     is_flow: bool = False
-    asking: Asking | None = None
+    asking: Inquiry | None = None
 
     def cancel(self) -> None:
         """Nobody wants the answer any more."""
@@ -157,7 +157,7 @@ class Session:
     news: News = field(factory=News, init=False)
     _ids: itertools.count[int] = field(factory=lambda: itertools.count(1), init=False)
     _running: dict[tuple[type, Id], Running] = field(factory=dict, init=False)
-    _asked: dict[tuple[type, Id], Asking] = field(factory=dict, init=False)
+    _asked: dict[tuple[type, Id], Inquiry] = field(factory=dict, init=False)
 
     def begin(self, id_: Id) -> Running:
         """Note a request that is going to be answered.
@@ -192,7 +192,7 @@ class Session:
         self,
         running: Running,
         questions: Iterable[Callable[[Id], Mapping[str, JSON]]],
-    ) -> Asking:
+    ) -> Inquiry:
         """Questions to send, each made with an id of its own.
 
         Args:
@@ -203,7 +203,7 @@ class Session:
         for make in questions:
             id_: Id = next(self._ids)
             messages[id_] = make(id_)
-        asking = running.asking = Asking(messages)
+        asking = running.asking = Inquiry(messages)
         for id_ in messages:
             self._asked[_key(id_)] = asking
         if running.is_cancelled:

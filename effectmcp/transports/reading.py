@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any, Final, Protocol
 
 from ..canonical import JSON
+from ..drivers.local import Ringing
 from ..errors import ProtocolError
 from ..exchange.commands import Reply
 from ..exchange.sessions import Session
@@ -15,20 +16,12 @@ from ..protocol.jsonrpc import INTERNAL_ERROR, Request, encode, error_message
 from .sessions import Sessions, Stream
 from .web import KEEP_ALIVE
 
-__all__ = ["Calls", "Loop", "pump", "run_call", "settle"]
+__all__ = ["Calls", "Finish", "Loop", "pump", "run_call", "settle"]
 
 logger = logging.getLogger("effectmcp.server")
 
 #: Seconds in which an answer may come as one JSON object, before it is a stream.
 _MOMENT: Final = 0.05
-
-
-class Ringing(Protocol):
-    """A driver's `Bell`."""
-
-    def ring(self) -> None: ...
-
-    async def wait(self) -> None: ...
 
 
 class Loop(Protocol):
@@ -50,7 +43,7 @@ class Loop(Protocol):
     def spawn(self) -> Callable[[Callable[[], Coroutine[Any, Any, None]]], None]: ...
 
 
-class Finishing(Protocol):
+class Finish(Protocol):
     """A driver's `Begun`."""
 
     async def finish(
@@ -58,7 +51,7 @@ class Finishing(Protocol):
     ) -> Reply: ...
 
 
-async def run_call(begun: Finishing, request: Request, stream: Stream) -> None:
+async def run_call(begun: Finish, request: Request, stream: Stream) -> None:
     """Finish what a request began, whoever reads of it. Raises nothing."""
 
     async def send(message: Mapping[str, JSON]) -> None:
@@ -82,7 +75,7 @@ class Calls:
         self._sweeps = False
         self._ended: Callable[[], None] | None = None
 
-    async def run(self, begun: Finishing, request: Request, stream: Stream) -> None:
+    async def run(self, begun: Finish, request: Request, stream: Stream) -> None:
         """As `run_call`."""
         self._count += 1
         try:

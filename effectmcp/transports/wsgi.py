@@ -34,7 +34,7 @@ from ..canonical import JSON
 from ..drivers.sync import handle, running
 from ..errors import UsageError
 from ..exchange.commands import Peer
-from ..exchange.sessions import Asking
+from ..exchange.sessions import Inquiry
 from ..protocol.jsonrpc import encode
 from ..server import Change, Server
 from .mounted import EVERY_PATH, prepare
@@ -174,7 +174,7 @@ class WSGIApplication:
         self._sessions.close(peer.session)
         return Response(204, shared)
 
-    def _wait(self, peer: Peer, stream: _Stream, asking: Asking) -> None:
+    def _wait(self, peer: Peer, stream: _Stream, asking: Inquiry) -> None:
         session, sessions = peer.session, self._sessions
         assert session is not None  # nobody else is asked live
         assert sessions is not None
@@ -238,7 +238,7 @@ class _Stream:
                 " clients that shake hands cannot be asked; give sessions=None"
             )
 
-    def wait(self, asking: Asking) -> None:
+    def wait(self, asking: Inquiry) -> None:
         """Wait for answers, and end with the client if it is gone."""
         over = threading.Event()
         asking.listen(over.set)
