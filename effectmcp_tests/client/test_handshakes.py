@@ -11,6 +11,7 @@ import anyio.lowlevel
 import pytest
 import trio
 from hypothesis import given
+from trio.testing import MockClock
 
 from effectmcp import (
     Declined,
@@ -175,7 +176,7 @@ def test_any_welcome_is_one_or_is_refused(
             await client.discover()
             assert (await client.call_tool("tool")).text == "done"
 
-    trio.run(main)
+    trio.run(main, clock=MockClock(autojump_threshold=0))
 
 
 async def test_a_level_that_is_refused_is_no_matter(
@@ -336,10 +337,13 @@ async def test_whatever_ends_a_call_is_told() -> None:
         with pytest.raises(TimeoutError):
             await client.call_tool("tool")
         await until(lambda: len(channel.cancelled) == 2)
-    async with channel.client(
-        elicit=never, on_round=lambda _: scope.cancel()
-    ) as client:
-        with anyio.CancelScope() as scope:
+    scope = anyio.CancelScope()
+
+    def give_up(pending: Pending) -> None:
+        scope.cancel()
+
+    async with channel.client(elicit=never, on_round=give_up) as client:
+        with scope:
             await client.call_tool("tool")
         await until(lambda: len(channel.cancelled) == 3)
 
@@ -476,7 +480,7 @@ def test_any_question_is_answered_or_ends_the_call(method: Any, params: Any) -> 
             except EffectMCPError:
                 await until(lambda: channel.cancelled)
 
-    trio.run(main)
+    trio.run(main, clock=MockClock(autojump_threshold=0))
 
 
 @pytest.mark.parametrize(
@@ -509,7 +513,7 @@ async def test_responses_that_are_none(
 @on_both
 async def test_questions_outside_of_any_call() -> None:
     channel = Legacy()
-    async with channel.client(roots=[Root("file:///a")], elicit=answer) as client:
+    async with channel.client(roots=[Root("file:///a")], elicit=answer):
         ask = channel.ask
         assert await ask(channel.stream, "ping", None) == {}
         roots = {"roots": [{"uri": "file:///a"}]}
@@ -865,7 +869,7 @@ def test_any_pages_are_opened_or_are_an_error(data: Any) -> None:
     async def refuse(found: Any) -> Any:
         return fails(-32042, data=found)
 
-    trio.run(main)
+    trio.run(main, clock=MockClock(autojump_threshold=0))
 
 
 # ---- sessions that end --------------------------------------------------------------
@@ -1080,7 +1084,7 @@ def test_any_draft_result_is_one_or_is_refused(result: Any) -> None:
                 return
             assert isinstance(came, Pending | Result)
 
-    trio.run(main)
+    trio.run(main, clock=MockClock(autojump_threshold=0))
 
 
 async def test_an_error_of_a_draft_is_one() -> None:
