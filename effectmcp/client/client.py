@@ -14,7 +14,7 @@ import logging
 import math
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, Final, Self, TypeAlias
 
 import anyio
@@ -35,6 +35,7 @@ from .messages import (
     INFO,
     Profile,
     StateRejected,
+    belonging,
     headers_for,
     request,
     result_of,
@@ -181,8 +182,10 @@ class Client:
         if self._version is not None or self._offered == DRAFT.version:
             await self._shake()
         elif origin in _SHAKING:
-            with suppress(ProtocolError, ChannelError):
+            try:
                 await self._shake()
+            except (ProtocolError, ReplyError, ChannelError):
+                _SHAKING.discard(origin)  # it may be another server by now
         elif self._channel.probes:
             await self._probe()
 
@@ -207,6 +210,7 @@ class Client:
 
         Raises:
             ProtocolError: The server refuses.
+            ReplyError: It answers with something that is no response.
             ChannelError: It cannot be reached, or talks nonsense.
         """
         shaken = Shaken(
@@ -238,7 +242,7 @@ class Client:
             if self._line is line:
                 try:
                     await self._shake()
-                except (ProtocolError, ChannelError):
+                except (ProtocolError, ReplyError, ChannelError):
                     return _said_by(refusal)
                 _SHAKING.add(self._channel.origin)
         return await self._line.exchange(message, {}, hear)
@@ -318,6 +322,15 @@ class Client:
 
     async def _finished(self, call: Call, on_progress: Told | None) -> Result:
         steps = Steps(self, call, on_progress)
+        try:
+            return await self._to_its_end(steps)
+        except BaseException:
+            if steps.pending is not None and isinstance(self._line, Shaken):
+                # The server would wait on; of this revision, none does.
+                self._line.leave(steps.pending.call.state)
+            raise
+
+    async def _to_its_end(self, steps: Steps) -> Result:
         pause = _FIRST_PAUSE
         came = await steps.round()
         while isinstance(came, Pending):
@@ -413,9 +426,7 @@ class Client:
 
         with anyio.fail_after(self._round_timeout):
             response = await self._exchange(message, headers, hear)
-        came = response.get("id", id_)
-        if type(came) is not int or came != id_:
-            raise ReplyError("it belongs to another request")
+        response = belonging(response, id_)
         return result_of(response, has_state="requestState" in params)
 
     async def _heard(self, told: Frame, on_progress: Told | None) -> None:

@@ -18,7 +18,8 @@ class cancelled_at_end:
     async def __aenter__(self) -> TaskGroup:
         return await self._group.__aenter__()
 
-    async def __aexit__(self, *exc: Any) -> bool | None:
+    async def __aexit__(self, *exc: Any) -> None:
         self._group.cancel_scope.cancel()
-        # What ends the block is no affair of the group's, which would wrap it.
-        return await self._group.__aexit__(None, None, None)
+        # What ends the block is no affair of the group's, which would wrap it; and goes
+        # on from here: what the group returns would end it, on trio.
+        await self._group.__aexit__(None, None, None)

@@ -32,6 +32,7 @@ __all__ = [
     "INFO",
     "Profile",
     "StateRejected",
+    "belonging",
     "headers_for",
     "request",
     "result_of",
@@ -148,6 +149,21 @@ def headers_for(
         if isinstance(value, (str, int)):
             headers[rule.header] = encode_value(value)
     return headers
+
+
+def belonging(response: Mapping[str, Any], id_: JSON) -> Mapping[str, Any]:
+    """A response, if it is the one to this request.
+
+    Raises:
+        ReplyError: It is to another.
+    """
+    came = response.get("id", id_)
+    if came is None and "error" in response:
+        # The server did not come to read it (JSON-RPC, Response object).
+        came = id_
+    if type(came) is not int or came != id_:
+        raise ReplyError("it belongs to another request")
+    return response
 
 
 def result_of(message: Mapping[str, Any], *, has_state: bool) -> JSON:

@@ -7,6 +7,7 @@ import logging
 import math
 import os
 import subprocess
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from typing import Any, Final, Self
@@ -33,6 +34,8 @@ _LONGEST: Final = 64 * 1024 * 1024
 
 #: Notifications that may wait for a listener, before nobody hears anything any more.
 _MOST_TOLD: Final = 1_000
+#: Messages that are kept for who will attend.
+_MOST_EARLY: Final = 100
 
 
 @frozen
@@ -69,6 +72,8 @@ class OverPipes:
         self._lock = anyio.Lock()
         self._problem: str | None = None
         self._attending: Hear | None = None
+        #: What came before anybody attended: it may come with the server's welcome.
+        self._early: deque[Frame] = deque(maxlen=_MOST_EARLY)
 
     async def __aenter__(self) -> Self:
         try:
@@ -131,6 +136,8 @@ class OverPipes:
         """Hear what does not say which request it is for."""
         self._attending = hear
         ready()
+        while self._early:
+            await hear(self._early.popleft())
         await anyio.sleep_forever()
 
     async def _write(self, message: Frame) -> None:
@@ -182,6 +189,8 @@ class OverPipes:
             hearers = _hearers(message, self._waiting)
             if self._attending is not None and ("id" in message or len(hearers) != 1):
                 return await self._attending(message)
+            if not hearers:
+                self._early.append(message)
             for waiting in hearers:
                 await _tell(waiting, message)
             return

@@ -14,14 +14,14 @@ drops the one before.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from attrs import evolve, frozen
 
 from ..canonical import JSON
 from ..errors import EffectMCPError
 
-__all__ = ["Call", "Complete", "Pending", "ReplyError", "RoundsError"]
+__all__ = ["MAY_ASK", "Call", "Complete", "Pending", "ReplyError", "RoundsError"]
 
 
 class ReplyError(EffectMCPError):
@@ -109,7 +109,7 @@ class Call:
             return Complete(result)
         if type_ != "input_required":
             raise ReplyError(f"a result of the unknown type {type_!r}")
-        if self.method not in _MAY_ASK:
+        if self.method not in MAY_ASK:
             raise ReplyError(f"{self.method} is no method in which a server may ask")
         questions, state = result.get("inputRequests"), result.get("requestState")
         if state is not None and not isinstance(state, str):
@@ -123,7 +123,8 @@ class Call:
         return Pending(again, questions)
 
 
-_MAY_ASK = frozenset({"tools/call", "prompts/get", "resources/read"})
+#: Methods in which a server may ask (MRTR, Server Requirements).
+MAY_ASK: Final = frozenset({"tools/call", "prompts/get", "resources/read"})
 
 
 def _are_requests(questions: JSON) -> bool:

@@ -30,7 +30,9 @@ T = TypeVar("T")
 #: Seconds for a stream to end after the response that is its last.
 _LINGER: Final = 0.1
 
-#: Seconds that a server may have us wait before we go back to a stream.
+#: Seconds that a server may have us wait before we go back to a stream: at least so long
+#: that one which ends at once is not asked again without a pause.
+_SHORTEST_RETRY: Final = 0.05
 _LONGEST_RETRY: Final = 60.0
 
 #: Bytes that one message may have.
@@ -62,9 +64,10 @@ class OverHttp:
             "Content-Type": "application/json",
             "Accept": "application/json, text/event-stream",
         }
-        #: Whether the server shook hands, and what it calls the session.
-        self._shook = False
+        #: What the server calls the session, if it shook hands.
         self._session: str | None = None
+        #: What every request of the session says, and its end.
+        self._spoken: Mapping[str, str] = {}
         self._is_own = http is None
         self._http = http or httpx2.AsyncClient(
             # How long a tool takes is for the caller to say.
@@ -79,7 +82,7 @@ class OverHttp:
         if self._session is not None:
             # It need not wait until nobody comes any more.
             with anyio.move_on_after(_LINGER * 10, shield=True), suppress(ChannelError):
-                async with self._stream("DELETE", None, {}):
+                async with self._stream("DELETE", None, self._spoken):
                     pass
             self._session = None
         if self._is_own:
@@ -101,22 +104,22 @@ class OverHttp:
         """
         shakes = message["method"] == "initialize"
         if shakes:
-            self._shook, self._session = True, None
+            self._session = None
+        can_return = not _is_of_today(headers)
         place = _Place()
+        session = None
         try:
             async with self._stream("POST", message, headers) as response:
-                if shakes:
-                    self._session = response.headers.get("mcp-session-id")
-                self._check(response)
-                found = await _response(response, place, hear)
-            while found is None and self._shook and place.id is not None:
+                session = response.headers.get("mcp-session-id")
+                _check(response)
+                found = await _until_torn(response, place, hear, can_return)
+            while found is None and can_return and place.id:
                 await anyio.sleep(place.retry)
                 again = {**headers, "Last-Event-ID": place.id}
                 async with self._stream("GET", None, again) as response:
-                    self._check(response)
-                    found = await _response(response, place, hear)
+                    found = await _until_torn(response, place, hear, can_return)
         except anyio.get_cancelled_exc_class():
-            if self._shook and not shakes:
+            if can_return and not shakes:
                 with anyio.move_on_after(1, shield=True), suppress(ChannelError):
                     params = {"requestId": message["id"]}
                     told = notification("notifications/cancelled", params)
@@ -124,19 +127,21 @@ class OverHttp:
             raise
         if found is None:
             raise ChannelError("the server's stream ended before its response")
+        if shakes and "result" in found:
+            if session is not None and not (
+                session.isascii() and session.isprintable()
+            ):
+                raise ChannelError("the session has a name that no header can carry")
+            self._session = session
         return found
-
-    def _check(self, response: httpx2.Response) -> None:
-        if response.status_code == 404 and self._session is not None:
-            self._session = None
-            raise SessionEnded("the server does not know the session any more")
 
     @asynccontextmanager
     async def _stream(
         self, method: str, message: Frame | None, headers: Mapping[str, str]
     ) -> AsyncIterator[httpx2.Response]:
+        is_of_today = _is_of_today(headers)
         headers = {**self._headers, **headers}
-        if self._session is not None:
+        if self._session is not None and not is_of_today:
             headers["Mcp-Session-Id"] = self._session
         content = b""
         if message is None:
@@ -156,7 +161,7 @@ class OverHttp:
     async def tell(self, message: Frame, headers: Mapping[str, str]) -> None:
         """Post a notification or a response."""
         async with self._stream("POST", message, headers) as response:
-            self._check(response)
+            _check(response)
             if not response.is_success:
                 raise ChannelError(
                     f"the server answered with the status {response.status_code}"
@@ -166,6 +171,7 @@ class OverHttp:
         self, hear: Hear, headers: Mapping[str, str], ready: Callable[[], None]
     ) -> None:
         """Hear what the server sends on a stream of its own, if it has one."""
+        self._spoken = headers
         place = _Place()
         last: dict[str, str] = {}
         while True:
@@ -176,7 +182,7 @@ class OverHttp:
                         return  # it has none
                     await _response(response, place, hear)
             await anyio.sleep(place.retry)
-            if place.id is not None:
+            if place.id:
                 last = {"Last-Event-ID": place.id}
 
 
@@ -186,6 +192,31 @@ class _Place:
 
     id: str | None = None
     retry: float = 1.0
+
+
+def _is_of_today(headers: Mapping[str, str]) -> bool:
+    """Whether a request is one of this revision, which knows nothing of sessions.
+
+    It may go to a server with which shaking hands came to nothing.
+    """
+    return "Mcp-Method" in headers
+
+
+def _check(response: httpx2.Response) -> None:
+    if response.status_code == 404 and "mcp-session-id" in response.request.headers:
+        raise SessionEnded("the server does not know the session any more")
+
+
+async def _until_torn(
+    response: httpx2.Response, place: _Place, hear: Hear, can_return: bool
+) -> Frame | None:
+    """The response in a body; `None` where it breaks off and can be gone back to."""
+    try:
+        return await _response(response, place, hear)
+    except httpx2.TransportError:
+        if not (can_return and place.id):
+            raise
+        return None
 
 
 _EVENTS: Final = "text/event-stream"
@@ -207,7 +238,8 @@ async def _response(
                 async for event in found:
                     place.id = event.id if event.id is not None else place.id
                     if event.retry is not None:
-                        place.retry = min(event.retry, _LONGEST_RETRY)
+                        retry = max(event.retry, _SHORTEST_RETRY)
+                        place.retry = min(retry, _LONGEST_RETRY)
                     if not event.data:
                         continue
                     told = _message(event.data)
@@ -257,7 +289,8 @@ _MODERN: Final = frozenset(
 
 def _is_modern(frame: Frame | None) -> bool:
     error = None if frame is None else frame.get("error")
-    return isinstance(error, dict) and error.get("code") in _MODERN
+    code = error.get("code") if isinstance(error, dict) else None
+    return type(code) is int and code in _MODERN
 
 
 @asynccontextmanager

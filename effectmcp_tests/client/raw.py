@@ -24,14 +24,16 @@ class Asked:
     """A request.
 
     Attributes:
-        message: Its body.
+        message: Its body; without one it is empty.
         headers: By lower-cased name.
         stream: The connection, to be written to and closed.
+        http_method: `POST`, or another.
     """
 
     message: Mapping[str, Any]
     headers: Mapping[str, str]
     stream: SocketStream
+    http_method: str = "POST"
 
     async def write(
         self, body: bytes, type_: str = JSON_TYPE, status: int = 200, *more: str
@@ -56,7 +58,7 @@ async def http(answer: Answer) -> AsyncIterator[str]:
     async def serve(stream: SocketStream) -> None:
         async with stream:
             connection = h11.Connection(h11.SERVER)
-            body, headers = b"", {}
+            body, headers, method = b"", {}, ""
             while True:
                 event = connection.next_event()
                 if event is h11.NEED_DATA:
@@ -66,13 +68,15 @@ async def http(answer: Answer) -> AsyncIterator[str]:
                         return
                 elif isinstance(event, h11.Request):
                     headers = {k.decode(): v.decode() for k, v in event.headers}
+                    method = event.method.decode()
                 elif isinstance(event, h11.Data):
                     body += event.data
                 else:
                     break
             # The client may be gone before all is written.
             try:
-                await answer(Asked(json.loads(body), headers, stream))
+                message = json.loads(body or b"{}")
+                await answer(Asked(message, headers, stream, method))
             except anyio.BrokenResourceError:
                 pass
 

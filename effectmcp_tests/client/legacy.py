@@ -1,0 +1,152 @@
+"""A server that shakes hands, as a channel: a test says what it does with a request."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, TypeAlias
+
+import anyio
+import anyio.lowlevel
+from attrs import define, field, frozen
+
+from effectmcp.client import Client
+from effectmcp.client.channels import Frame, Hear
+
+DONE = {"content": [{"type": "text", "text": "done"}]}
+FORM = {"message": "Who?", "requestedSchema": {"type": "object", "properties": {}}}
+
+
+@frozen
+class Asking:
+    """A request that is being answered.
+
+    Attributes:
+        message: The request.
+        channel: Where it came from.
+        say: Sends something on the request's own stream.
+    """
+
+    message: Mapping[str, Any]
+    channel: Legacy
+    say: Hear
+
+    async def ask(
+        self, method: str = "elicitation/create", params: Any = FORM, **more: Any
+    ) -> Any:
+        """Ask on the request's own stream, and wait for what is said to it."""
+        return await self.channel.ask(self.say, method, params, **more)
+
+
+Serve: TypeAlias = Callable[[Asking], Awaitable[Any]]
+
+
+async def done(asking: Asking) -> Any:
+    """Answer, and ask nothing."""
+    return DONE
+
+
+@define(eq=False)
+class Legacy:
+    """A channel to a server that shakes hands.
+
+    Attributes:
+        serve: What it does with requests; what is no response is a result. Errors are
+            raised.
+        welcome: What `initialize` comes to, likewise.
+        sent: The requests and what was told, in order, each with its headers.
+        cancelled: The ids of requests that were cancelled.
+        stream: Where it speaks of its own accord.
+    """
+
+    serve: Serve = done
+    welcome: Any = field(
+        factory=lambda: {
+            "protocolVersion": "2025-11-25",
+            "capabilities": {"logging": {}},
+            "serverInfo": {"name": "old"},
+            "instructions": "Be kind.",
+        }
+    )
+    sent: list[tuple[Mapping[str, Any], Mapping[str, str]]] = field(factory=list)
+    cancelled: list[Any] = field(factory=list)
+    stream: Any = None
+    has_headers: bool = False
+    probes: bool = False
+    origin: str | None = None
+    _ids: Any = field(factory=lambda: itertools.count(1), init=False)
+    _replies: dict[str, Any] = field(factory=dict, init=False)
+    _waiting: dict[str, anyio.Event] = field(factory=dict, init=False)
+
+    async def __aenter__(self) -> Any:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None: ...
+
+    @property
+    def methods(self) -> list[str]:
+        """What was sent, responses apart."""
+        return [one["method"] for one, _ in self.sent if "method" in one]
+
+    def requests(self, method: str) -> list[Mapping[str, Any]]:
+        """The requests of one method."""
+        return [one for one, _ in self.sent if one.get("method") == method]
+
+    @property
+    def replies(self) -> list[Mapping[str, Any]]:
+        """What was said to questions."""
+        return [one for one, _ in self.sent if "method" not in one]
+
+    async def ask(self, say: Hear, method: str, params: Any, **more: Any) -> Any:
+        """Ask somewhere, and wait for what is said to it."""
+        id_ = more.get("id", f"q{next(self._ids)}")
+        fields = {} if params is None else {"params": params}
+        event = self._waiting[json.dumps(id_)] = anyio.Event()
+        await say({"jsonrpc": "2.0", "id": id_, "method": method, **fields})
+        await event.wait()
+        return self._replies.pop(json.dumps(id_))
+
+    async def tell(self, message: Frame, headers: Mapping[str, str]) -> None:
+        """Hear it; a response is somebody's."""
+        await anyio.lowlevel.checkpoint()
+        message = json.loads(json.dumps(message, allow_nan=False))
+        self.sent.append((message, headers))
+        if "method" not in message:
+            key = json.dumps(message["id"])
+            self._replies[key] = message.get("result", message.get("error"))
+            if key in self._waiting:
+                self._waiting[key].set()
+
+    async def attend(
+        self, hear: Hear, headers: Mapping[str, str], ready: Callable[[], None]
+    ) -> None:
+        """Have a stream of its own."""
+        self.stream = hear
+        ready()
+        await anyio.sleep_forever()
+
+    async def exchange(
+        self, message: Frame, headers: Mapping[str, str], hear: Hear
+    ) -> Frame:
+        """Have a request served."""
+        self.sent.append((message, headers))
+        await anyio.lowlevel.checkpoint()
+        found: Any = {}
+        if message["method"] == "initialize":
+            found = self.welcome
+        elif message["method"] in ("tools/call", "prompts/get", "tools/list"):
+            try:
+                found = await self.serve(Asking(message, self, hear))
+            except anyio.get_cancelled_exc_class():
+                self.cancelled.append(message["id"])
+                raise
+        if isinstance(found, Exception):
+            raise found
+        if isinstance(found, dict) and ("result" in found or "error" in found):
+            return {"jsonrpc": "2.0", "id": message["id"], **found}
+        return {"jsonrpc": "2.0", "id": message["id"], "result": found}
+
+    def client(self, **options: Any) -> Client:
+        """A client that shakes hands with it."""
+        return Client(self, **{"version": "2025-11-25", **options})
