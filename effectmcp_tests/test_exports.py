@@ -10,7 +10,8 @@ import os
 import pkgutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -66,18 +67,23 @@ def defined(module: ModuleType) -> set[str]:
     }
 
 
-def borrowed(name: str) -> set[str]:
-    """What other modules import by name from the module `name`."""
-    found: set[str] = set()
+@cache
+def _imported() -> Mapping[str, set[str]]:
+    """By module, what others import from it by name."""
+    found: dict[str, set[str]] = defaultdict(set)
     for other in MODULES:
         package = other if _is_package(other) else other.rpartition(".")[0]
         for node in ast.walk(tree_of(importlib.import_module(other))):
-            if not isinstance(node, ast.ImportFrom):
-                continue
-            relative = "." * node.level + (node.module or "")
-            target = importlib.util.resolve_name(relative, package)
-            if target == name:
-                found |= {alias.name for alias in node.names}
+            if isinstance(node, ast.ImportFrom):
+                relative = "." * node.level + (node.module or "")
+                target = importlib.util.resolve_name(relative, package)
+                found[target] |= {alias.name for alias in node.names}
+    return found
+
+
+def borrowed(name: str) -> set[str]:
+    """What other modules import by name from the module `name`."""
+    found = _imported().get(name, set())
     children = {one.rpartition(".")[2] for one in MODULES if one.startswith(f"{name}.")}
     return {one for one in found if not one.startswith("_")} - children
 
