@@ -59,6 +59,9 @@ _TOGETHER: Final = 0.05
 #: no head before there is something to say.
 _PATIENCE: Final = 1.0
 
+#: Notifications that may wait for who goes on with a call.
+_MOST_TOLD: Final = 1_000
+
 #: How often one call may be repeated because pages had to be opened.
 _MOST_PAGES: Final = 10
 
@@ -276,6 +279,8 @@ class Shaken:
             if call is not None:
                 if asks and is_stray:
                     call.strays.append(told)
+                if not asks and call.send.statistics().current_buffer_used > _MOST_TOLD:
+                    return  # nobody listens, and whoever reads must not wait for that
                 with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
                     await call.send.send(told)
                 return
@@ -348,7 +353,8 @@ class Shaken:
         return await self._next(message, state, call, hear)
 
     def _begin(self, message: Frame) -> tuple[str, _Call]:
-        send, came = anyio.create_memory_object_stream[Any](1_000)
+        # What must not be lost is bounded by who sends it; the rest in `_heard`.
+        send, came = anyio.create_memory_object_stream[Any](math.inf)
         token = message["params"]["_meta"].get("progressToken")
         may_ask = message["method"] in MAY_ASK
         call = _Call(may_ask, token, anyio.CancelScope(), send, came)

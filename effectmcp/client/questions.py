@@ -155,7 +155,7 @@ class Answering:
                 if not _is_schema(schema):
                     raise ReplyError(f"the form {key!r} has no schema")
                 form = Form(str(params.get("message", "")), schema, key)
-                return _elicited(await _awaited(self.elicit(form)))
+                return _elicited(form, await _awaited(self.elicit(form)))
             case "elicitation/create", "url" if self.open_url is not None:
                 url = params.get("url")
                 if not isinstance(url, str):
@@ -191,10 +191,12 @@ def _declined(answer: Declined | Dismissed) -> dict[str, JSON]:
     return {"action": "decline" if isinstance(answer, Declined) else "cancel"}
 
 
-def _elicited(answer: FormAnswer) -> JSON:
+def _elicited(form: Form, answer: FormAnswer) -> JSON:
     if isinstance(answer, (Declined, Dismissed)):
         return _declined(answer)
-    return {"action": "accept", "content": dict(answer)}
+    # What was filled in already and not changed is meant.
+    filled = {key: one for key, one in form.defaults.items() if one is not None}
+    return {"action": "accept", "content": {**filled, **answer}}
 
 
 def _consented(answer: LinkAnswer) -> JSON:

@@ -66,7 +66,8 @@ def _call_tool(context: Context) -> Answering:
     if tool is None:
         raise ProtocolError(INVALID_PARAMS, f"Unknown tool: {name}")
     arguments = _arguments(params)
-    if tool.headers and context.peer.headers is not None:
+    is_modern = context.dialect.era == "modern"  # no other has such headers
+    if tool.headers and is_modern and context.peer.headers is not None:
         try:
             check_params(context.peer.headers, tool.headers, arguments)
         except HeaderMismatch as exc:

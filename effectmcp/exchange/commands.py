@@ -59,12 +59,14 @@ class Peer:
             a pipe say, and nothing is then checked against them.
         address: Where the request came from, for logs.
         session: What was agreed on with this client by a handshake, if there was one.
+        is_busy: Whether there is no room to ask it while its request runs.
     """
 
     principal: str | None = None
     headers: Mapping[str, str] | None = None
     address: str | None = None
     session: Session | None = None
+    is_busy: bool = False
 
 
 @frozen(eq=False)

@@ -84,15 +84,15 @@ class Legacy:
 
     Args:
         revision: The revision.
-        can_ask: Whether there is a session over which to ask.
+        obstacle: What keeps it from being asked at all, in words, if something does.
     """
 
     era: Literal["modern", "legacy"] = "legacy"
     is_live = True
 
-    def __init__(self, revision: Revision, *, can_ask: bool) -> None:
+    def __init__(self, revision: Revision, obstacle: str | None = None) -> None:
         self.revision = revision
-        self._can_ask = can_ask
+        self._obstacle = obstacle
         #: Why something was not asked last, by what it was.
         self._reasons: dict[str, str] = {}
 
@@ -123,8 +123,8 @@ class Legacy:
         return legacy.fitted(fields, self.revision)
 
     def _missing(self, what: Any, meta: Meta) -> str | None:
-        if not self._can_ask:
-            return "it has no session, which questions would need"
+        if self._obstacle is not None:
+            return self._obstacle
         return legacy.missing(what, meta.capabilities, self.revision)
 
 

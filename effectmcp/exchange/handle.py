@@ -98,14 +98,18 @@ def handle(
 def _is_legacy(app: Server, request: Request, peer: Peer) -> bool:
     meta = request.params.get("_meta")
     if isinstance(meta, dict) and PROTOCOL_VERSION in meta:
-        return False
+        session = peer.session
+        # One that says so all the time is still of its session's revision.
+        return (
+            session is not None and meta[PROTOCOL_VERSION] == session.revision.version
+        )
     if peer.headers is not None:
         version = peer.headers.get("mcp-protocol-version")
         if version is not None:
             return version in REVISIONS or (app.drafts and version == DRAFT.version)
         # 2025-03-26 had no header, and whoever sends none is taken to speak it
-        # (Streamable HTTP, Protocol Version Header).
-        return True
+        # (Streamable HTTP, Protocol Version Header); but then none of the newer ones.
+        return "mcp-method" not in peer.headers
     return peer.session is not None or request.method == "initialize"
 
 

@@ -66,10 +66,10 @@ def answer_legacy(
     revision = _revision(app, peer)
     dialect: Legacy
     if revision is DRAFT:
-        dialect = Draft(revision, can_ask=session is not None)
+        dialect = Draft(revision)  # by retry, which takes neither session nor room
         request = Request(request.id, request.method, retry_params(request))
     else:
-        dialect = Legacy(revision, can_ask=session is not None)
+        dialect = Legacy(revision, _obstacle(peer))
     running = None if session is None else session.begin(request.id)
     try:
         context = Context(
@@ -95,6 +95,14 @@ def answer_legacy(
 
 #: Nobody wants to hear of it any more.
 _UNSAID: Final = Reply(None, 202)
+
+
+def _obstacle(peer: Peer) -> str | None:
+    if peer.session is None:
+        return "it has no session, which questions would need"
+    if peer.is_busy:
+        return "as many users as the server can ask at once are being asked already"
+    return None
 
 
 def _revision(app: Server, peer: Peer) -> Revision:
@@ -169,10 +177,15 @@ def _set_level(app: Server, request: Request, peer: Peer) -> Reply:
     return Reply(result_message(request.id, {}))
 
 
+#: Each is remembered as long as the session.
+_LONGEST_URI: Final = 4_096
+
+
 def _subscribe(app: Server, request: Request, peer: Peer) -> Reply:
     uri = request.params.get("uri")
-    if not isinstance(uri, str):
-        raise ProtocolError(INVALID_PARAMS, "Invalid params: uri is required")
+    if not isinstance(uri, str) or len(uri) > _LONGEST_URI:
+        words = f"uri is required, and has at most {_LONGEST_URI:,} characters"
+        raise ProtocolError(INVALID_PARAMS, f"Invalid params: {words}")
     if not offers(app, "resources"):
         raise ProtocolError(METHOD_NOT_FOUND, "Method not found")
     session = peer.session

@@ -24,6 +24,9 @@ from ..server import Change
 
 __all__ = ["Inquiry", "News", "Running", "Session"]
 
+#: Of questions. A late answer must find no other question, in whatever session.
+_IDS = itertools.count(1)
+
 #: Resources that one client may want to hear of.
 _MAX_URIS = 1_000
 
@@ -155,8 +158,8 @@ class Session:
     most: int = 1_000
     is_closed: bool = False
     news: News = field(factory=News, init=False)
-    _ids: itertools.count[int] = field(factory=lambda: itertools.count(1), init=False)
     _running: dict[tuple[type, Id], Running] = field(factory=dict, init=False)
+    _stops: dict[tuple[type, Id], Callable[[], None]] = field(factory=dict, init=False)
     _asked: dict[tuple[type, Id], Inquiry] = field(factory=dict, init=False)
 
     def begin(self, id_: Id) -> Running:
@@ -201,7 +204,7 @@ class Session:
         """
         messages: dict[Id, Mapping[str, JSON]] = {}
         for make in questions:
-            id_: Id = next(self._ids)
+            id_: Id = next(_IDS)
             messages[id_] = make(id_)
         asking = running.asking = Inquiry(messages)
         for id_ in messages:
@@ -225,6 +228,19 @@ class Session:
         asking.take(response)
         return True
 
+    def stop_with(self, id_: Id, stop: Callable[[], None] | None) -> None:
+        """How a loop ends a request that does not see to that itself, while it runs."""
+        if stop is None:
+            self._stops.pop(_key(id_), None)
+        else:
+            self._stops[_key(id_)] = stop
+
+    def _give_up(self, running: Running) -> None:
+        running.cancel()
+        stop = self._stops.get(_key(running.id))
+        if stop is not None and not running.is_flow:
+            stop()
+
     def cancel(self, id_: Id) -> bool:
         """The client wants no answer to this request.
 
@@ -234,14 +250,14 @@ class Session:
         running = self._running.get(_key(id_))
         if running is None:
             return False
-        running.cancel()
+        self._give_up(running)
         return running.is_flow
 
     def close(self) -> None:
         """It has ended: nothing is answered any more, and nothing may be asked."""
         self.is_closed = True
         for running in tuple(self._running.values()):
-            running.cancel()
+            self._give_up(running)
 
 
 def _key(id_: Id) -> tuple[type, Id]:

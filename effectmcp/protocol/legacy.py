@@ -13,7 +13,7 @@ from typing import Any, Final
 from attrs import frozen
 
 from .. import effects as fx
-from ..canonical import JSON
+from ..canonical import JSON, dumps
 from ..effects import InputRequest, Outcome
 from ..engine import Answer, Question
 from ..errors import ClientFailed, ProtocolError
@@ -88,6 +88,9 @@ REVISIONS: Final[Mapping[str, Revision]] = {
 
 # ---- the handshake ------------------------------------------------------------------
 
+#: Bytes of capabilities, which are kept as long as the session.
+_LARGEST: Final = 16 * 1024
+
 
 @frozen
 class Hello:
@@ -116,6 +119,8 @@ def read_hello(params: Mapping[str, JSON]) -> Hello:
     capabilities = params.get("capabilities", {})
     if not isinstance(capabilities, dict):
         raise _invalid("capabilities are an object")
+    if len(dumps(capabilities)) > _LARGEST:
+        raise _invalid(f"capabilities have at most {_LARGEST:,} bytes")
     info = params.get("clientInfo")
     info = info if isinstance(info, dict) else {}
     words = [info[key] for key in ("name", "version") if isinstance(info.get(key), str)]
@@ -172,6 +177,8 @@ def _beyond(what: Any, revision: Revision) -> str | None:
     if isinstance(what, fx.Sample) and not revision.tools:
         if what.tools or what.tool_choice:
             return "tools for sampling"
+        if any(isinstance(one.get("content"), list) for one in what.messages):
+            return "messages with several contents"
     return None
 
 

@@ -214,7 +214,7 @@ class ASGIApplication:
             if isinstance(opened, Response):
                 return await response.refuse(opened)
             stream, after = opened, 0
-            loop.spawn(partial(self._calls.run, begun, read, stream))
+            loop.spawn(partial(self._calls.run, loop, begun, read, session, stream))
             only = await settle(loop, stream)
             if only is not None:
                 return await response.whole(only)

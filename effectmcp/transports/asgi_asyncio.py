@@ -23,6 +23,7 @@ __all__ = [
     "now",
     "sleep",
     "spawn",
+    "stoppable",
     "unless",
     "within",
 ]
@@ -63,6 +64,27 @@ def spawn(work: Doing) -> None:
     task = asyncio.get_running_loop().create_task(work())
     _spawned.add(task)
     task.add_done_callback(_spawned.discard)
+
+
+async def stoppable(
+    work: Callable[[], Awaitable[None]], give: Callable[[Callable[[], None]], None]
+) -> None:
+    """Do it, unless what `give` is given is called. For a task of its own."""
+    task = asyncio.current_task()
+    assert task is not None
+    is_stopped = False
+
+    def stop() -> None:
+        nonlocal is_stopped
+        is_stopped = True
+        task.cancel()
+
+    give(stop)
+    try:
+        await work()
+    except asyncio.CancelledError:
+        if not is_stopped:
+            raise
 
 
 async def within(seconds: float, work: Callable[[], Awaitable[None]]) -> bool:

@@ -11,7 +11,17 @@ from trio import Lock, sleep
 
 from ..drivers.trio import Bell, begin
 
-__all__ = ["Bell", "Lock", "begin", "now", "sleep", "spawn", "unless", "within"]
+__all__ = [
+    "Bell",
+    "Lock",
+    "begin",
+    "now",
+    "sleep",
+    "spawn",
+    "stoppable",
+    "unless",
+    "within",
+]
 
 Doing: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
 
@@ -25,6 +35,15 @@ def spawn(work: Doing) -> None:
     """Do it on the side. It raises nothing, and ends with the loop at the latest."""
     # In the context of who asked: a host's middleware may have left something there.
     trio.lowlevel.spawn_system_task(work, context=copy_context())
+
+
+async def stoppable(
+    work: Callable[[], Awaitable[None]], give: Callable[[Callable[[], None]], None]
+) -> None:
+    """Do it, unless what `give` is given is called."""
+    with trio.CancelScope() as scope:
+        give(scope.cancel)
+        await work()
 
 
 async def within(seconds: float, work: Callable[[], Awaitable[None]]) -> bool:

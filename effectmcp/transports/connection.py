@@ -399,7 +399,7 @@ class Connection:
         stream = sessions.open_stream(session)
         # It did not end: nothing was waited for since the exchange began.
         assert isinstance(stream, Stream)
-        shared.nursery.start_soon(run_call, begun, read, stream)
+        shared.nursery.start_soon(run_call, asgi_trio, begun, read, session, stream)
         return await self._read(session, stream, 0, fields)
 
     async def _read(

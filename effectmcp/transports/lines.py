@@ -114,9 +114,10 @@ class Splitter:
 
 @frozen(eq=False)
 class _Running:
-    """A request that was not answered yet."""
+    """A request that was not answered yet, and the session in which it came."""
 
     request: Request
+    session: Session | None
     scope: trio.CancelScope = field(factory=trio.CancelScope)
 
     @property
@@ -162,7 +163,7 @@ class _Channel:
             case Request(method="initialize") as request:
                 await self._shake(request, nursery)
             case request:
-                await self._begin(_Running(request), nursery)
+                await self._begin(_Running(request, self.peer.session), nursery)
 
     async def _hear(self, response: Response) -> None:
         reply = begin(self.app, response, self.peer)
@@ -250,7 +251,7 @@ class _Channel:
         self._end(running)
 
     def _end(self, running: _Running) -> None:
-        session = self.peer.session
+        session = running.session
         if session is None or not session.cancel(running.request.id):
             running.scope.cancel()
 

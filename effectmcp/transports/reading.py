@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from functools import partial
 from typing import Any, Final, Protocol
 
 from ..canonical import JSON
@@ -40,6 +41,14 @@ class Loop(Protocol):
     def sleep(self) -> Callable[[float], Awaitable[Any]]: ...
 
     @property
+    def stoppable(
+        self,
+    ) -> Callable[
+        [Callable[[], Awaitable[None]], Callable[[Callable[[], None]], None]],
+        Awaitable[None],
+    ]: ...
+
+    @property
     def spawn(self) -> Callable[[Callable[[], Coroutine[Any, Any, None]]], None]: ...
 
 
@@ -51,19 +60,26 @@ class Finish(Protocol):
     ) -> Reply: ...
 
 
-async def run_call(begun: Finish, request: Request, stream: Stream) -> None:
+async def run_call(
+    loop: Loop, begun: Finish, request: Request, session: Session, stream: Stream
+) -> None:
     """Finish what a request began, whoever reads of it. Raises nothing."""
 
     async def send(message: Mapping[str, JSON]) -> None:
-        stream.add(encode(message))
+        stream.add(encode(message), is_question="id" in message)
+
+    async def work() -> None:
+        try:
+            stream.end((await begun.finish(send)).body)
+        except Exception:
+            logger.exception("answering %s failed", request.method)
+            error = ProtocolError(INTERNAL_ERROR, "Internal error")
+            stream.end(encode(error_message(request.id, error)))
 
     try:
-        stream.end((await begun.finish(send)).body)
-    except Exception:
-        logger.exception("answering %s failed", request.method)
-        error = ProtocolError(INTERNAL_ERROR, "Internal error")
-        stream.end(encode(error_message(request.id, error)))
+        await loop.stoppable(work, partial(session.stop_with, request.id))
     finally:
+        session.stop_with(request.id, None)
         stream.end()
 
 
@@ -75,11 +91,18 @@ class Calls:
         self._sweeps = False
         self._ended: Callable[[], None] | None = None
 
-    async def run(self, begun: Finish, request: Request, stream: Stream) -> None:
+    async def run(
+        self,
+        loop: Loop,
+        begun: Finish,
+        request: Request,
+        session: Session,
+        stream: Stream,
+    ) -> None:
         """As `run_call`."""
         self._count += 1
         try:
-            await run_call(begun, request, stream)
+            await run_call(loop, begun, request, session, stream)
         finally:
             self._count -= 1
             if self._ended is not None:

@@ -49,18 +49,19 @@ class SessionLimits:
         requests: Requests of one session that are answered at once. They go on when
             their client hangs up, so this bounds what it can leave behind.
         streams: Streams of one session that are over and may still be read again.
-        kept: Bytes of one stream that may be read again; what is older is dropped.
+        kept: Bytes of one stream that may be read again; what is older is dropped, but
+            for questions and for what is still being read.
         leave: After how long a stream's connection is closed, for its client to come
             back and read on, as proxies put up with connections for so long. Only for
             clients that know of that (2025-11-25); `None` for never.
         retry: How long clients are told to wait before they come back.
     """
 
-    sessions: int = field(default=10_000, validator=validators.ge(1))
+    sessions: int = field(default=1_000, validator=validators.ge(1))
     idle: float = field(default=1800, validator=validators.gt(0))
     requests: int = field(default=100, validator=validators.ge(1))
-    streams: int = field(default=16, validator=validators.ge(0))
-    kept: int = field(default=4 * 1024 * 1024, validator=validators.ge(0))
+    streams: int = field(default=4, validator=validators.ge(0))
+    kept: int = field(default=1024 * 1024, validator=validators.ge(0))
     leave: float | None = field(
         default=None, validator=validators.optional(validators.gt(0))
     )
@@ -84,23 +85,32 @@ class Stream:
         #: The response, if nothing came before it.
         self.only: bytes | None = None
         self._kept = kept
-        self._events: deque[bytes] = deque()
+        #: Messages, and whether they are questions.
+        self._events: deque[tuple[bytes, bool]] = deque()
         self._size = 0
         #: The number of the first event that is kept.
         self._first = 1
         self._reader: Reader | None = None
 
-    def add(self, message: bytes) -> None:
+    def add(self, message: bytes, *, is_question: bool = False) -> None:
         """Send a message, one line; to nobody, if it has ended with its session."""
         if self.is_over:
             return
-        self._events.append(message)
+        self._events.append((message, is_question))
         self._size += len(message)
         # The last one is what all wait for.
-        while self._size > self._kept and len(self._events) > 1:
-            self._size -= len(self._events.popleft())
+        while self._size > self._kept and len(self._events) > 1 and self._is_old():
+            self._size -= len(self._events.popleft()[0])
             self._first += 1
         self.wake()
+
+    def _is_old(self) -> bool:
+        """Whether the first event that is kept need not be."""
+        if self._reader is not None:
+            return self._reader.has_taken(self._first)
+        # Nobody reads it now. Who comes back can do without news of what went on, and
+        # not without a question.
+        return not self._events[0][1]
 
     def end(self, response: bytes | None = None) -> None:
         """Nothing more will come, but for the response if there is one."""
@@ -133,7 +143,7 @@ class Stream:
         place = max(number + 1, self._first)
         if place > self.last:
             return None
-        return place, self._events[place - self._first]
+        return place, self._events[place - self._first][0]
 
     def is_read_by(self, reader: Reader) -> bool:
         """Whether this reader is the one."""
@@ -162,6 +172,10 @@ class Reader:
                 return
             self._after, message = found
             yield b"id: %s-%d\ndata: %s\n\n" % (name, self._after, message)
+
+    def has_taken(self, number: int) -> bool:
+        """Whether it got this event."""
+        return number <= self._after
 
     @property
     def is_over(self) -> bool:
@@ -294,7 +308,7 @@ class Sessions:
 
     def _quietest(self) -> _Kept:
         for kept in self._kept.values():
-            if not kept.open:
+            if not kept.open and not kept.session.is_busy:
                 return kept
         return next(iter(self._kept.values()))  # each of them reads a stream
 

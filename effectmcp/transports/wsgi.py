@@ -76,6 +76,7 @@ def application(
     principal: Principal | None = None,
     run_async: Callable[[Any], Any] | None = None,
     sessions: SessionLimits | None = _SESSIONS,
+    questions: int = 2,
 ) -> WSGIApplication:
     """A WSGI application that serves `app`.
 
@@ -90,10 +91,13 @@ def application(
         sessions: What the sessions of clients may take up that shake hands. `None` to
             keep none; so it is anyway where the host says that it has several processes,
             or no threads. Nobody can be asked then who does not speak 2026-07-28.
+        questions: How many calls may begin to ask while others wait for answers. Each
+            that waits takes one of the host's threads, and the answers need one, too: so
+            give fewer than there are.
     """
     prepare(app)
     kept = Sessions(app, sessions) if sessions is not None and app.legacy else None
-    return WSGIApplication(app, site, principal, run_async, kept)
+    return WSGIApplication(app, site, principal, run_async, kept, questions)
 
 
 class WSGIApplication:
@@ -106,12 +110,15 @@ class WSGIApplication:
         principal: Principal | None,
         run_async: Callable[[Any], Any] | None,
         sessions: Sessions | None = None,
+        questions: int = 2,
     ) -> None:
         self.app = app
         self._site = site
         self._principal = principal
         self._run_async = run_async
         self._sessions = sessions
+        self._questions = questions
+        self._asking = 0
         self._lock = threading.Lock()
         self._ended = threading.Condition()
         self._count = 0
@@ -140,6 +147,8 @@ class WSGIApplication:
             return _answer(start_response, attrs.evolve(body, headers=headers))
         self._open()
         stream = _Stream(start_response, shared, is_live=peer.session is not None)
+        if peer.session is not None and self._asking >= self._questions:
+            peer = attrs.evolve(peer, is_busy=True)
         with self._counted():
             reply = handle(
                 self.app,
@@ -179,9 +188,13 @@ class WSGIApplication:
         assert session is not None  # nobody else is asked live
         assert sessions is not None
         sessions.reading(session, +1)
+        with self._ended:
+            self._asking += 1
         try:
             stream.wait(asking)
         finally:
+            with self._ended:
+                self._asking -= 1
             sessions.reading(session, -1)
 
     @contextmanager

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from effectmcp import Checkpoint, Elicit, Flow, Server
+from effectmcp.drivers import sync
+from effectmcp.exchange.commands import Peer
 from effectmcp.protocol.drafts import is_incomplete
 
 from ..shaken import NEWEST, Shaken
@@ -78,6 +80,20 @@ def test_a_result_that_only_carries_its_state() -> None:
     assert result.keys() == {"result_type", "requestState"}
     params = {"name": "tool", "requestState": result["requestState"]}
     assert text_of(client.result("tools/call", params)) == "done"
+
+
+def test_without_a_session_it_asks_whom_the_request_says() -> None:
+    name = "io.modelcontextprotocol/clientCapabilities"
+    message = {
+        "jsonrpc": "2.0",
+        "id": 1,
+        "method": "tools/call",
+        "params": {"name": "order", "_meta": {name: {"elicitation": {}}}},
+    }
+    peer = Peer(headers={"mcp-protocol-version": DRAFT})
+    reply = sync.handle(serving(order), message, peer)
+    assert reply.message is not None
+    assert is_incomplete(reply.message["result"])
 
 
 def test_a_state_that_is_not_ours() -> None:

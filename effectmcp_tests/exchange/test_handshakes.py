@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Annotated, Any, Literal
 
+import attrs
 import pytest
 
 from effectmcp import (
@@ -19,6 +20,7 @@ from effectmcp import (
     ElicitUrl,
     Flow,
     Gather,
+    Header,
     Icon,
     ListRoots,
     Log,
@@ -119,6 +121,12 @@ def test_a_server_that_wants_none_of_it() -> None:
     assert reply.opened is None
 
 
+def test_capabilities_that_are_too_large_to_keep() -> None:
+    reply = sync.handle(serving(who), hello(capabilities={"x": {"y": "z" * 20_000}}))
+    assert refused(reply) == (200, -32602)
+    assert "at most 16,384 bytes" in error(reply)["message"]
+
+
 def test_both_eras_at_once() -> None:
     app = serving(who, keys=KEYS)
     client = Shaken(app)
@@ -164,6 +172,35 @@ def test_a_modern_header_or_meta_is_of_the_modern_era() -> None:
     reply = called(MODERN, {"_meta": meta()})
     assert reply.message is not None
     assert reply.message["result"]["resultType"] == "complete"
+
+
+def test_headers_of_this_revision_without_its_version() -> None:
+    """Whoever routes by them must not be told one thing, and we another."""
+    assert refused(called({"mcp-method": "tools/list"})) == (400, -32602)
+
+
+def test_a_request_that_says_the_revision_of_its_session() -> None:
+    client = Shaken(serving(who))
+    name = f"{PREFIX}protocolVersion"
+    assert client.result("tools/list", {"_meta": {name: NEWEST}}).keys() == {"tools"}
+    other = client.send("tools/list", {"_meta": {name: "2025-06-18"}})
+    assert refused(other) == (400, -32602)
+
+
+def test_arguments_in_headers_are_of_this_revision_only() -> None:
+    def find(region: Annotated[str, Header("Region")]) -> str:
+        return region
+
+    message = {
+        "jsonrpc": "2.0",
+        "id": 1,
+        "method": "tools/call",
+        "params": {"name": "find", "arguments": {"region": "eu"}},
+    }
+    peer = Peer(headers={"mcp-protocol-version": NEWEST})
+    reply = sync.handle(serving(find), message, peer)
+    assert reply.message is not None
+    assert text_of(reply.message["result"]) == "eu"
 
 
 def test_a_header_that_nobody_knows() -> None:
@@ -264,6 +301,8 @@ def test_subscriptions() -> None:
 def test_subscriptions_that_cannot_be() -> None:
     client = Shaken(with_resource())
     assert refused(client.send("resources/subscribe", {})) == (200, -32602)
+    long = client.send("resources/subscribe", {"uri": "shop://" + "x" * 5_000})
+    assert "at most 4,096 characters" in error(long)["message"]
     for number in range(1_000):
         client.session.news.subscribe(f"shop://{number}")
     more = client.send("resources/subscribe", {"uri": "shop://more"})
@@ -343,6 +382,16 @@ def test_lists_have_what_their_revision_has(version: str) -> None:
         assert ("title" in one) == has_titles
         assert ("icons" in one) == (version == NEWEST)
     assert ("_meta" in found[0]) == ("outputSchema" in found[0]) == has_titles
+
+
+def test_an_output_that_is_no_object_is_of_this_revision_only() -> None:
+    def titles() -> list[str]:
+        return ["Dune"]
+
+    client = Shaken(serving(titles))
+    (tool,) = client.result("tools/list")["tools"]
+    assert "outputSchema" not in tool
+    assert client.call("titles") == {"content": [{"type": "text", "text": '["Dune"]'}]}
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -553,12 +602,19 @@ def with_tools() -> Flow[str]:
     return "sampled"
 
 
+def several_contents() -> Flow[str]:
+    text = {"type": "text", "text": "hi"}
+    yield from Sample([{"role": "user", "content": [text, text]}], max_tokens=5)
+    return "sampled"
+
+
 @pytest.mark.parametrize(
     ("tool", "version", "words"),
     [
         (several, "2025-06-18", "2025-06-18, has no fields of several choices"),
         (page, "2025-06-18", "2025-06-18, has no pages to open"),
         (with_tools, "2025-06-18", "2025-06-18, has no tools for sampling"),
+        (several_contents, "2025-06-18", "has no messages with several contents"),
         (who, "2025-03-26", "2025-03-26, has no elicitation"),
         (page, "2025-03-26", "2025-03-26, has no elicitation"),
     ],
@@ -662,6 +718,12 @@ def test_without_a_session_nobody_can_be_asked() -> None:
     reply = sync.handle(serving(who), message, peer)
     assert reply.message is not None
     assert "it has no session" in text_of(reply.message["result"])
+
+
+def test_a_server_that_asks_as_many_as_it_can() -> None:
+    client = Shaken(serving(who))
+    client.peer = attrs.evolve(client.peer, is_busy=True)
+    assert "are being asked already" in text_of(client.call("who"))
 
 
 def test_page_to_open_has_an_id_of_its_own() -> None:
@@ -841,6 +903,7 @@ def test_what_took_too_long_asks_no_more() -> None:
         try:
             yield from Step(pay)
         except TimeoutError:
+            yield from Step(pay)
             yield from Confirm("Go on?")
         return "not reached"
 
@@ -848,9 +911,10 @@ def test_what_took_too_long_asks_no_more() -> None:
     app.tool(timeout=5)(tool)
     one = Driven(app, "tool")
     one.next()
-    with pytest.raises(StopIteration) as end:
-        one.exchange.throw(Overdue())
-    assert "took too long" in text_of(end.value.value.message["result"])
+    wanted = one.exchange.throw(Overdue())
+    assert isinstance(wanted, PerformAll)
+    reply = one.next({wanted.wants[0].key: Done(None)})
+    assert "took too long" in text_of(reply.message["result"])
 
 
 def test_cancelled_twice_and_unknown() -> None:
@@ -966,7 +1030,7 @@ def test_requires_several() -> None:
 
 
 def test_a_dialect_that_asks_live_has_no_interim_results() -> None:
-    dialect = Legacy(REVISIONS[NEWEST], can_ask=True)
+    dialect = Legacy(REVISIONS[NEWEST])
     with pytest.raises(NotImplementedError):
         dialect.interim((), "state")
 

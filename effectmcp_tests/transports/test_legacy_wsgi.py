@@ -176,7 +176,9 @@ def test_no_sessions_where_the_next_request_may_not_find_them(environ: Any) -> N
 
 
 def test_no_sessions_where_none_are_wanted() -> None:
-    got = Old(made_of(desk(), sessions=None), None).ask(initialize())
+    wsgi = made_of(desk(), sessions=None)
+    got = Old(wsgi, None).ask(initialize())
+    wsgi.close()
     assert got.status == 200
     assert "mcp-session-id" not in got.headers
     assert Old(made_of(desk(legacy=False)), None).ask(initialize()).status == 400
@@ -237,7 +239,7 @@ def test_three_questions_side_by_side() -> None:
 
 
 def test_many_clients_do_not_meet() -> None:
-    wsgi = made_of(desk())
+    wsgi = made_of(desk(), questions=8)
     olds = [shake(wsgi) for _ in range(8)]
     readings = [Reading(old, tool("order", title="x")) for old in olds]
     for value in ("Ann", 2):
@@ -298,6 +300,14 @@ def test_a_session_that_is_ended_in_the_middle_of_a_question() -> None:
 
 
 @pytest.mark.usefixtures("quick")
+def test_no_more_are_asked_than_there_are_threads_for() -> None:
+    made = desk()
+    wsgi = made_of(made, questions=0)
+    old = shake(wsgi)
+    found = old.ask(tool("order", title="x"))
+    assert "are being asked already" in found.body.decode()
+
+
 def test_a_client_that_thinks_is_kept_connected() -> None:
     """Its session, too: it lasts as long as the stream that is open."""
     old = shake(made_of(desk(), sessions=SessionLimits(idle=0.1)))

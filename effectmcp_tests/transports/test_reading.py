@@ -10,7 +10,9 @@ import attrs
 import pytest
 
 from effectmcp.exchange.commands import Reply
+from effectmcp.exchange.sessions import Session
 from effectmcp.protocol.jsonrpc import Request
+from effectmcp.protocol.legacy import REVISIONS, Hello
 from effectmcp.transports import asgi_asyncio, asgi_trio
 from effectmcp.transports.reading import Calls, Loop, pump, run_call, settle
 from effectmcp.transports.sessions import Stream
@@ -57,6 +59,11 @@ async def is_silent(send: Send) -> Any:
     return None
 
 
+def session() -> Session:
+    """One of a client that nobody knows."""
+    return Session(REVISIONS["2025-11-25"], Hello("2025-11-25", {}, None))
+
+
 def messages(stream: Stream) -> list[Any]:
     assert stream.is_over
     events = stream.read(0, lambda: None).take()
@@ -72,7 +79,9 @@ def messages(stream: Stream) -> list[Any]:
 )
 def test_a_call_fills_its_stream(running: Running, work: Any, expected: Any) -> None:
     stream = Stream("s", 1000)
-    running.run(lambda: run_call(Begun(work), REQUEST, stream))
+    running.run(
+        lambda: run_call(loop_of(running), Begun(work), REQUEST, session(), stream)
+    )
     assert messages(stream) == expected
 
 
@@ -80,7 +89,9 @@ def test_a_call_that_fails_is_answered(
     running: Running, caplog: pytest.LogCaptureFixture
 ) -> None:
     stream = Stream("s", 1000)
-    running.run(lambda: run_call(Begun(fails), REQUEST, stream))
+    running.run(
+        lambda: run_call(loop_of(running), Begun(fails), REQUEST, session(), stream)
+    )
     (only,) = messages(stream)
     assert (only["id"], only["error"]["code"]) == (7, -32603)
     assert "as it happens" not in str(only)
@@ -96,11 +107,32 @@ def test_a_call_that_is_cancelled_ends_its_stream(running: Running) -> None:
 
         work = Begun(wait)
         assert not await loop_of(running).within(
-            0.01, lambda: run_call(work, REQUEST, stream)
+            0.01,
+            lambda: run_call(loop_of(running), work, REQUEST, session(), stream),
         )
 
     running.run(main)
     assert messages(stream) == []
+
+
+def test_a_call_that_is_no_flow_is_stopped_with_its_session(running: Running) -> None:
+    async def main() -> None:
+        loop, mine, stream = loop_of(running), session(), Stream("s", 1000)
+        began = running.Event()
+
+        async def wait(send: Send) -> None:
+            mine.begin(7)
+            began.set()
+            await running.Event().wait()
+
+        loop.spawn(lambda: run_call(loop, Begun(wait), REQUEST, mine, stream))
+        await began.wait()
+        mine.close()
+        while not stream.is_over:
+            await loop.sleep(0)
+        assert messages(stream) == []
+
+    running.run(main)
 
 
 @pytest.mark.parametrize("soon", [True, False])
@@ -139,7 +171,7 @@ def test_calls_are_waited_for(running: Running) -> None:
             return {"id": 7}
 
         await calls.end(loop, 20)
-        loop.spawn(lambda: calls.run(Begun(wait), REQUEST, stream))
+        loop.spawn(lambda: calls.run(loop, Begun(wait), REQUEST, session(), stream))
         await loop.sleep(0)
         while not calls._count:
             await loop.sleep(0)
