@@ -949,6 +949,20 @@ def test_a_question_after_the_end_of_a_session_is_none() -> None:
     assert reply.message is None
 
 
+def test_a_cancelled_function_is_not_answered() -> None:
+    def tool() -> str:
+        raise AssertionError  # called by hand
+
+    one = Driven(serving(tool), "tool")
+    one.next()
+    stopped: list[str] = []
+    one.client.session.stop_with("call", lambda: stopped.append("stopped"))
+    end_by_client(one)
+    assert stopped == ["stopped"]  # whoever calls it may not be able to end it
+    one.client.session.stop_with("call", None)
+    assert one.next(Done("too late")).message is None
+
+
 def test_nothing_begins_in_a_session_that_ended() -> None:
     client = Shaken(serving(who))
     client.session.close()

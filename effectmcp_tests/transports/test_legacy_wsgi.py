@@ -299,7 +299,6 @@ def test_a_session_that_is_ended_in_the_middle_of_a_question() -> None:
     assert made.seen == ["cancelled", "refunded Dune"]
 
 
-@pytest.mark.usefixtures("quick")
 def test_no_more_are_asked_than_there_are_threads_for() -> None:
     made = desk()
     wsgi = made_of(made, questions=0)
@@ -308,6 +307,7 @@ def test_no_more_are_asked_than_there_are_threads_for() -> None:
     assert "are being asked already" in found.body.decode()
 
 
+@pytest.mark.usefixtures("quick")
 def test_a_client_that_thinks_is_kept_connected() -> None:
     """Its session, too: it lasts as long as the stream that is open."""
     old = shake(made_of(desk(), sessions=SessionLimits(idle=0.1)))
