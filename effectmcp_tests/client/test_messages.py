@@ -7,7 +7,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from effectmcp import ProtocolError
+from effectmcp import ProtocolError, UsageError
 from effectmcp.client import ReplyError, StateRejected
 from effectmcp.client.messages import (
     INFO,
@@ -273,3 +273,8 @@ def test_supported_version_of_any_data(data: Any) -> None:
     found = supported_version(ProtocolError(-32022, "m", data))
     assert found in (None, "2026-07-28")
     json.dumps(data)
+
+
+def test_a_request_whose_meta_json_cannot_carry() -> None:
+    with pytest.raises(UsageError, match="JSON compliant"):
+        request(1, "tools/list", {}, {"x": float("nan")})

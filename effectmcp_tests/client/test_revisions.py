@@ -16,9 +16,11 @@ from effectmcp import (
     Elicit,
     Flow,
     Keys,
+    Log,
     ProtocolError,
     Root,
     Server,
+    Step,
 )
 from effectmcp.client import (
     Client,
@@ -247,3 +249,33 @@ async def test_a_conversation_in_the_drafts_words() -> None:
     async with Client(InMemory(app), drafts=True, elicit=fill_in) as client:
         assert (await client.discover())["supportedVersions"] == ["2025-11-25"]
         assert (await client.call_tool("ask")).rounds == 3
+
+
+def test_a_listener_that_does_not_listen_holds_nobody_up(loop: Loop) -> None:
+    """What goes on below waits for nobody, and keeps so much and no more."""
+
+    async def main() -> None:
+        goes = anyio.Event()
+        heard: list[Any] = []
+
+        async def go() -> None:
+            goes.set()
+
+        def chatty() -> Flow[str]:
+            for number in range(1_500):
+                yield from Log("info", number)
+            yield from Step(go)
+            return "done"
+
+        async def listen(params: Any) -> None:
+            await goes.wait()
+            heard.append(params["data"])
+
+        app = Server("shop")
+        app.tool(chatty)
+        async with Client(InMemory(app), version=ASKING[0], on_log=listen) as client:
+            assert (await client.call_tool("chatty")).text == "done"
+        assert heard == list(range(len(heard)))
+        assert 1_000 < len(heard) < 1_010
+
+    anyio.run(main, backend=loop)
