@@ -40,6 +40,7 @@ MAX_DEPTH: Final = 64
 MAX_SAFE_INTEGER: Final = 2**53 - 1
 
 _SCALARS: Final = frozenset({str, int, float, bool, type(None)})
+_TEXT: Final = frozenset({str})
 
 _encoder: Final = json.JSONEncoder(
     ensure_ascii=False,
@@ -82,6 +83,8 @@ def chunks_by(encoder: json.JSONEncoder) -> Callable[[JSON, int], Iterable[str]]
 
 
 _chunks: Final = chunks_by(_encoder)
+# What writes texts there, by itself.
+_quoted: Final[Callable[[str], str]] = json.encoder.encode_basestring
 
 # The C scanner itself: `json.loads` on bytes spends four fifths of its time on
 # guessing the encoding and on trailing blanks, and canonical text has neither doubt.
@@ -115,6 +118,8 @@ def dumps(
 
 def _encode(value: JSON) -> bytes:
     try:
+        if type(value) is str:
+            return _quoted(value).encode("utf-8")
         return "".join(_chunks(value, 0)).encode("utf-8")
     except UnicodeEncodeError:
         raise CanonicalError(
@@ -150,9 +155,11 @@ def _check(value: JSON, room: int, safe_integers: bool) -> None:
     # come back as its base, and the first run would differ from the replay.
     items: Iterable[tuple[str | int, JSON]]
     if type(value) is dict:
-        for name in value:
-            if type(name) is not str:
-                raise _Unfit(f"the key {name!r}, where JSON has only strings as keys")
+        if not _TEXT.issuperset(map(type, value)):
+            name = next(one for one in value if type(one) is not str)
+            raise _Unfit(f"the key {name!r}, where JSON has only strings as keys")
+        if not safe_integers and _SCALARS.issuperset(map(type, value.values())):
+            return  # flat, as most are
         items = value.items()
     elif type(value) is list:
         items = enumerate(value)

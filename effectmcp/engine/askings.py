@@ -16,14 +16,14 @@ from typing import Any, Final
 import attrs
 
 from ..canonical import dumps
-from ..effects import Accepted, Confirm, ElicitUrl, InputRequest
+from ..effects import Accepted, Confirm, Effect, ElicitUrl, InputRequest
 from ..errors import CanonicalError, ClientFailed, Declined, Dismissed, UsageError
 from ..forms import Unfit
 from .branches import Node
 from .journal import Asking, Journal, Tag, Tally, wire_key
 from .kinds import Kind
 from .rules import Rules
-from .stops import Answer, Unread
+from .stops import Answer, Said, Unread
 
 __all__ = ["Askings", "check_answer", "read_answer"]
 
@@ -39,6 +39,7 @@ class Askings:
         tallies: By place. Most places are asked once and never again, and then their
             entry or their being in `asked` says so: a tally is kept from the moment
             when neither does, because every one of them travels in the state.
+        wires: The wire keys of what is out, by place.
         unreached: Places that were out when this run began, and that its replay has
             not come to yet.
         takes_early: Whether answers count that came before anything was asked.
@@ -49,13 +50,13 @@ class Askings:
         "_generation",
         "_rules",
         "_supports",
-        "_wires",
         "answers",
         "asked",
         "stale",
         "takes_early",
         "tallies",
         "unreached",
+        "wires",
     )
 
     def __init__(
@@ -64,17 +65,19 @@ class Askings:
         self.answers: dict[str, Answer] = {}
         self._rules = rules
         self._supports = supports
-        self.takes_early = rules.early_answers and journal.is_empty
+        self.takes_early = (
+            rules.early_answers and not journal.rounds and journal.is_empty
+        )
         self.asked = dict(journal.asked)
         self.tallies = dict(journal.tallies)
-        self._wires = {one.place: wire for wire, one in journal.asked.items()}
+        self.wires = {one.place: wire for wire, one in journal.asked.items()}
         self._generation = journal.generation
-        self.unreached = set(self._wires)
+        self.unreached = set(self.wires)
         self.stale: set[str] = set()
 
     def at(self, place: str) -> tuple[str, Asking] | None:
         """The wire key and question that are out at `place`, if any."""
-        wire = self._wires.get(place)
+        wire = self.wires.get(place)
         return None if wire is None else (wire, self.asked[wire])
 
     def add(self, place: str, shape: bytes, render: bytes, unfit: int = 0) -> str:
@@ -86,24 +89,24 @@ class Askings:
             self.tallies[place] = attrs.evolve(tally, asked=nth)
         wire = wire_key(self._generation, place, nth)
         self.asked[wire] = Asking(place, shape, render, unfit)
-        self._wires[place] = wire
+        self.wires[place] = wire
         return wire
 
     def settle(self, place: str) -> None:
         """The question at `place` was answered; its entry remembers that it was out."""
-        wire = self._wires.pop(place, None)
+        wire = self.wires.pop(place, None)
         if wire is not None:
             del self.asked[wire]
 
     def withdraw(self, place: str) -> None:
         """The question at `place` is no longer asked; its key is never used again."""
-        if place in self._wires:
+        if place in self.wires:
             self.count(place)
             self.settle(place)
 
     def keep_only(self, places: set[str]) -> None:
         """Withdraw whatever is out and not in this round."""
-        for place in [one for one in self._wires if one not in places]:
+        for place in [one for one in self.wires if one not in places]:
             self.withdraw(place)
 
     def count(self, place: str) -> None:
@@ -146,6 +149,27 @@ class Askings:
             if early is not None:
                 self._take_early(leaf, subject, early)
 
+    def plain(self, leaf: Node, kind: Kind, subject: Effect[Any]) -> bytes | None:
+        """What to record of an answer to the question of `leaf`, at the root, if it fits.
+
+        Where it does not, or there is none, it is for `take` to say what that means.
+        Nothing is settled here, and no answer is read again there.
+        """
+        wire = self.wires.get(leaf.key)
+        if wire is None or not isinstance(subject, InputRequest):
+            return None
+        answer, asking = self.answers.get(wire), self.asked[wire]
+        if answer is None or (asking.shape, asking.render) != (leaf.shape, leaf.render):
+            return None
+        answer = self.answers[wire] = _said_by(answer, subject)
+        if type(answer) is not Accepted:
+            return None
+        try:
+            return read_answer(subject, kind, answer)[1]
+        except Unfit as exc:
+            self.answers[wire] = Unfit(exc.problems)
+            return None
+
     def _take_response(
         self, leaf: Node, subject: InputRequest[Any], asking: Asking, answer: Answer
     ) -> None:
@@ -175,6 +199,20 @@ def _is_consent(subject: InputRequest[Any]) -> bool:
     return isinstance(subject, (Confirm, ElicitUrl))
 
 
+def _said_by(answer: Answer, subject: InputRequest[Any]) -> Said:
+    """What an answer says, to this question.
+
+    Raises:
+        UsageError: when it is no answer at all.
+    """
+    said = answer.read(subject) if isinstance(answer, Unread) else answer
+    if isinstance(said, Unread):
+        raise UsageError(f"{said!r} was read as another answer to be read")
+    if type(said) is not Accepted:  # as nearly all are
+        check_answer(said)
+    return said
+
+
 def read_answer(
     subject: InputRequest[Any], kind: Kind, answer: Answer
 ) -> tuple[Tag, bytes]:
@@ -184,14 +222,8 @@ def read_answer(
         Unfit: when it does not fit the question, in words for the user.
         UsageError: when it is no answer at all.
     """
-    if isinstance(answer, Unread):
-        answer = answer.read(subject)
-        if isinstance(answer, Unread):
-            raise UsageError(f"{answer!r} was read as another answer to be read")
-    check_answer(answer)
-    if isinstance(answer, Unfit):
-        raise answer
-    match answer:
+    said = _said_by(answer, subject)
+    match said:
         case Accepted(content):
             try:
                 return "accepted", kind.write(subject, content)
@@ -201,14 +233,17 @@ def read_answer(
             return "declined", b"null"
         case Dismissed():
             return "dismissed", b"null"
+        case Unfit():
+            # Another one, as this may be kept, and would keep the frames it came from.
+            raise Unfit(said.problems)
         case ClientFailed(code=-1):
             # What clients of the older eras send for "the user said no".
             return "declined", b"null"
         case _:  # any other ClientFailed
-            code = answer.code if type(answer.code) is int else 0
-            message = _readable(answer.message)
+            code = said.code if type(said.code) is int else 0
+            message = _readable(said.message)
             try:
-                return "refused", dumps([code, message, answer.data])
+                return "refused", dumps([code, message, said.data])
             except CanonicalError:
                 return "refused", dumps([code, message, None])
 

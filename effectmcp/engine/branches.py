@@ -42,6 +42,7 @@ class Node:
         position: How many of them were delivered, or begun if a Gather's.
         ordinals: How often each kind and explicit key was used.
         row: The table's row of the effect that is waited for.
+        place: Path and key: where in the flow that stands.
     """
 
     path: str
@@ -58,6 +59,7 @@ class Node:
     subject: Effect[Any] | None = None
     row: Kind = field(init=False, repr=False)
     key: str = ""
+    place: str = ""
     shape: bytes = b""
     render: bytes = b""
     # What it is about to get: computed when matched, handed over when the whole wave
@@ -151,11 +153,6 @@ class Node:
         if found is None and self.parent is not None:
             return self.parent.where
         return found
-
-    @property
-    def place(self) -> str:
-        """Where in the flow the awaited effect stands."""
-        return self.path + self.key
 
     def close_gather(self) -> None:
         """Fold the ended branches into the Gather's entry."""

@@ -122,28 +122,30 @@ class Pool:
 
     A fingerprint that is there more than once names no answer: which was given to which
     question cannot be told any more, so the question is asked again.
+
+    Attributes:
+        by_print: What is there, by fingerprint and then by path.
     """
 
-    __slots__ = ("_pooled",)
+    __slots__ = ("by_print",)
 
     def __init__(self, pooled: Iterable[Pooled]) -> None:
-        # By fingerprint and then by path, so that salvaging a long flow stays linear.
-        self._pooled: dict[tuple[bytes, bytes], dict[str, list[Pooled]]] = {}
+        # So that salvaging a long flow stays linear.
+        self.by_print: dict[tuple[bytes, bytes], dict[str, list[Pooled]]] = {}
         self.add(pooled)
 
     def __iter__(self) -> Iterator[Pooled]:
-        for paths in self._pooled.values():
+        for paths in self.by_print.values():
             for same in paths.values():
                 yield from same
-
-    def __bool__(self) -> bool:
-        return bool(self._pooled)
 
     def add(self, dropped: Iterable[Pooled]) -> None:
         """Keep, of what was dropped, what a user said and what chance drew."""
         for one in dropped:
             if one.entry.tag in POOLED:
-                paths = self._pooled.setdefault((one.entry.shape, one.entry.render), {})
+                paths = self.by_print.setdefault(
+                    (one.entry.shape, one.entry.render), {}
+                )
                 paths.setdefault(one.path, []).append(one)
 
     def take_here(self, path: str, shape: bytes, render: bytes) -> list[Entry]:
@@ -151,19 +153,19 @@ class Pool:
 
         One is the answer. Several are none, and are forgotten.
         """
-        paths = self._pooled.get((shape, render), {})
+        paths = self.by_print.get((shape, render), {})
         found = paths.pop(path, [])
         if found and not paths:
-            del self._pooled[shape, render]
+            del self.by_print[shape, render]
         return [one.entry for one in found]
 
     def take_elsewhere(self, shape: bytes, render: bytes) -> Entry | None:
         """The answer to this question at whatever path, if there is just one."""
-        paths = self._pooled.get((shape, render), {})
+        paths = self.by_print.get((shape, render), {})
         if len(paths) != 1:
             return None
         (same,) = paths.values()
         if len(same) != 1:
             return None
-        del self._pooled[shape, render]
+        del self.by_print[shape, render]
         return same[0].entry

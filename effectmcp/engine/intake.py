@@ -19,6 +19,7 @@ from ..errors import FlowError, NotAnEffectError, Signal, StepError, UsageError
 from .branches import MAX_NESTING, Node
 from .journal import Fingerprints, check_key
 from .kinds import (
+    FED,
     INLINE,
     KINDS,
     LATER,
@@ -130,6 +131,11 @@ class Intake:
             BuriedError: Cleanup wants more and more.
             ExhaustedError: The budget is spent.
         """
+        plain = FED.get(type(effect))
+        if plain is not None and node.closing is None:
+            self.identify(node, plain, effect)  # type: ignore[arg-type]  # as its type is
+            node.place = node.path + node.key
+            return WAIT
         found = kind_of(effect) if isinstance(effect, Effect) else None
         if found is None:
             raise NotAnEffectError(not_an_effect(node, effect))
@@ -146,6 +152,9 @@ class Intake:
             self._identify_gather(node, subject)
         else:
             self.identify(node, kind, subject)
+            if isinstance(subject, fx.Restart):
+                self._check_restart(subject)
+        node.place = node.path + node.key
         node.effect = effect  # type: ignore[assignment]  # an Effect, as kind_of found
         return WAIT
 
@@ -255,24 +264,24 @@ class Intake:
             ) from None
         name = kind.name
         if explicit is None:
-            nth = node.ordinals.get(name, 0) + 1
-            node.ordinals[name] = nth
+            ordinals = node.ordinals
+            ordinals[name] = nth = ordinals.get(name, 0) + 1
             node.key = f"{name}-{nth}"
         else:
             check_key(explicit, NAMES)
             nth = node.next_ordinal(f"={explicit}")
             node.key = explicit if nth == 1 else f"{explicit}#{nth}"
-        if name == "restart":
-            assert isinstance(subject, fx.Restart)
-            self._check_restart(subject, render)
         node.effect = node.subject = subject
         node.row = kind
         prints = self._prints
         shape = prints.shapes.get((name, explicit, schema))
         node.shape = shape or prints.shape(name, explicit, schema)
-        node.render = prints.render(render)
+        hasher = prints.hasher.copy()
+        hasher.update(render)
+        node.render = hasher.digest()
 
-    def _check_restart(self, subject: fx.Restart[Any], payload: bytes) -> None:
+    def _check_restart(self, subject: fx.Restart[Any]) -> None:
+        payload = KINDS[fx.Restart].render(subject)
         read_arguments(subject.handler, loads(payload)[1:])
         name = name_of(subject.handler)
         if self.find(name) is not subject.handler:

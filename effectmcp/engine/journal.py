@@ -27,10 +27,11 @@ from functools import lru_cache
 from hashlib import blake2b
 from typing import Any, Final, Literal, TypeAlias
 
-from attrs import define, field, frozen
+from attrs import field
 
 from ..canonical import JSON, MAX_DEPTH, dumps, loads, parse
 from ..errors import EffectMCPError, UsageError
+from ..records import record
 
 __all__ = [
     "PERFORMED",
@@ -109,9 +110,7 @@ class JournalError(EffectMCPError):
     """A text that is no journal of a format this version knows."""
 
 
-# Not frozen, though nobody writes to one: every round makes one for each effect so far,
-# and attrs takes three times as long to make a frozen one.
-@define(unsafe_hash=True)
+@record
 class Entry:
     """One effect and what came back. Immutable."""
 
@@ -128,7 +127,7 @@ class Entry:
         return loads(self.payload)
 
 
-@frozen
+@record
 class Asking:
     """A question that is out with the client.
 
@@ -145,7 +144,7 @@ class Asking:
     unfit: int = 0
 
 
-@frozen
+@record
 class Tally:
     """How often one place was asked, for the flow's life.
 
@@ -158,7 +157,7 @@ class Tally:
     stale: int = 0
 
 
-@frozen
+@record
 class Pooled:
     """An answer that an edit of the handler orphaned, waiting for its question."""
 
@@ -166,7 +165,7 @@ class Pooled:
     entry: Entry
 
 
-@frozen(kw_only=True)
+@record(kw_only=True)
 class Journal:
     """Everything of a flow that outlives a round. Immutable.
 
@@ -363,9 +362,11 @@ class Fingerprints:
 
     Attributes:
         shapes: Those that were computed, by kind, explicit key and answer schema.
+        hasher: The render of a message with its parameters is what a copy of this
+            makes of them.
     """
 
-    __slots__ = ("_flow_id", "_hasher", "shapes")
+    __slots__ = ("_flow_id", "hasher", "shapes")
 
     def __init__(self, flow_id: bytes) -> None:
         given: object = flow_id
@@ -375,7 +376,7 @@ class Fingerprints:
                 " starts it: secrets.token_bytes(16)"
             )
         self._flow_id = flow_id
-        self._hasher = blake2b(key=flow_id, digest_size=8, person=b"render")
+        self.hasher = blake2b(key=flow_id, digest_size=8, person=b"render")
         self.shapes: dict[tuple[str, str | None, bytes], bytes] = {}
 
     def shape(self, kind: str, key: str | None, schema: bytes) -> bytes:
@@ -387,12 +388,6 @@ class Fingerprints:
             person=b"shape",
         ).digest()
         return found
-
-    def render(self, text: bytes) -> bytes:
-        """The render of a message with its parameters."""
-        hasher = self._hasher.copy()
-        hasher.update(text)
-        return hasher.digest()
 
     def idempotency_key(self, generation: int, path: str, name: str, nth: int) -> str:
         """The stable text that `IdempotencyKey(name)` gives at one point of the flow."""

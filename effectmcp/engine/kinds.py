@@ -44,6 +44,7 @@ from .steps import spec_of, step_name, write_arguments
 from .turn import name_of
 
 __all__ = [
+    "FED",
     "INLINE",
     "KINDS",
     "LATER",
@@ -439,6 +440,13 @@ KINDS: Final[Mapping[type[fx.Effect[Any]], Kind]] = {
     fx.Progress: Kind("progress", Wave.INLINE, is_free=True),
     fx.Log: Kind("log", Wave.INLINE, is_free=True),
     fx.Status: Kind("status", Wave.INLINE),
+}
+
+#: Those that may stand anywhere, and whose entries are all that they need.
+FED: Final[Mapping[type[Any], Kind]] = {
+    effect: kind
+    for effect, kind in KINDS.items()
+    if kind.is_free and kind.wave is not INLINE
 }
 
 #: What a generated key may begin with.

@@ -57,7 +57,7 @@ from .development import Watch
 from .divergence import Pool, Report, flatten, is_stopping
 from .intake import ExhaustedError, Intake
 from .journal import Entry, Fingerprints, Journal, Pooled, Tag
-from .kinds import INLINE, KINDS, LOCAL, deliver, record_error, record_value, steps_in
+from .kinds import FED, LOCAL, deliver, record_error, record_value, steps_in
 from .misuse import forgotten, located, text_of, translated
 from .rules import RETRY, Rules
 from .steps import read_arguments, step_name
@@ -109,13 +109,8 @@ _STATE_AFTER: Final[Mapping[type[Stop], State]] = {
 #: What salvage may find dropped that was out with the client once.
 _ANSWERS: Final = frozenset({"accepted", "declined", "dismissed", "invalid", "refused"})
 
-#: Tags and kinds whose entry gives a plain value: a delivery cannot go any other way.
+#: Tags whose entry gives a plain value: a delivery cannot go any other way.
 _PLAIN: Final = frozenset({"accepted", "chance", "known"})
-_FED: Final = {
-    effect: kind
-    for effect, kind in KINDS.items()
-    if kind.is_free and kind.wave is not INLINE
-}
 
 #: Arguments of these types cannot be used up.
 _LASTING: Final = frozenset({str, bytes, int, float, bool, type(None)})
@@ -238,7 +233,7 @@ class Run:
         self._intake.versions.update(journal.versions)
         self._intake.generation = journal.generation
         # Not on a first call, which has an empty journal.
-        self._intake.muted = not journal.is_empty
+        self._intake.muted = journal.rounds > 0 or not journal.is_empty
         self._askings = Askings(journal, rules, supports)
         self._pool = Pool(journal.pool)
         self._restart = journal.restart
@@ -372,7 +367,7 @@ class Run:
         Raises:
             UsageError: This round passed the limit on rounds, so nothing may leave it.
         """
-        if self.is_over_limit:
+        if self._limit is not None:
             raise UsageError(
                 "this round passed the limit on rounds: it must end here, and no state"
                 " may leave it"
@@ -503,7 +498,9 @@ class Run:
             root = self._tree.root
             if root.ended:
                 stop = self._finish()
-            elif root.position < len(root.entries) and self._feed_alone():
+            elif (
+                root.position < len(root.entries) or root.place in self._askings.wires
+            ) and self._feed_alone():
                 continue
             else:
                 stop = self._take_wave()
@@ -526,14 +523,18 @@ class Run:
             self._tree.join()
 
     def _take_wave(self) -> Stop | None:
-        leaves = self._tree.root.leaves()
-        wave = [leaf for leaf in leaves if leaf.row.wave is LOCAL] or leaves
-        fresh = self._match(wave)
-        if fresh:
-            if self._tree.is_anything_ahead(wave):
-                self._diverge("left over", fresh[0])
-                fresh = wave
-            fresh = self._take(fresh)
+        root = self._tree.root
+        wave = fresh = [root]
+        if not self._asks_anew(root):
+            wave = leaves = root.leaves()
+            if len(leaves) > 1:
+                wave = [leaf for leaf in leaves if leaf.row.wave is LOCAL] or leaves
+            fresh = self._match(wave)
+            if fresh:
+                if self._tree.is_anything_ahead(wave):
+                    self._diverge("left over", fresh[0])
+                    fresh = wave
+                fresh = self._take(fresh)
         if fresh:
             is_local = fresh[0].row.wave is LOCAL
             stop = self._perform(fresh) if is_local else self._ask(fresh)
@@ -542,12 +543,29 @@ class Run:
         self._deliver(wave)
         return None
 
+    def _asks_anew(self, root: Node) -> bool:
+        """Whether there is one leaf, with a question of which nothing is known so far.
+
+        So most rounds end, and what could be matched or taken is not looked for then.
+        """
+        askings = self._askings
+        return (
+            root.children is None
+            and isinstance(root.subject, InputRequest)
+            and root.position == len(root.entries)
+            and root.place not in askings.wires
+            and not askings.takes_early
+            and not self._pool.by_print
+            and self._supports(root.subject)
+        )
+
     def _feed_alone(self) -> bool:
         """Waves of one leaf, for as long as entries match: the same, only faster.
 
-        Most flows have no branches and most waves of a replay are plain answers. This
-        loop is `_take_wave` with everything left out that cannot happen to those; at
-        the first thing that can, it stops and leaves it to `_take_wave`.
+        Most flows have no branches and most waves of a replay are plain answers, that
+        of this request being the last. This loop is `_take_wave` with everything left
+        out that cannot happen to those; at the first thing that can, it stops and leaves
+        it to `_take_wave`.
 
         Returns:
             Whether anything was fed.
@@ -564,6 +582,7 @@ class Run:
         ):
             return False
         assert running is not None
+        assert root.effect is not None
         run, send_in = root.context.run, running.send
         kind, effect = root.row, root.effect
         first = position = root.position
@@ -571,20 +590,39 @@ class Run:
         last = len(entries)
         if self._cancelled is not None:
             last = min(last, first + self._cancelled - self._waves)
-        identify, fed = self._intake.identify, _FED
-        while position < last:
-            entry = entries[position]
-            if (
-                entry.tag not in _PLAIN
-                or entry.key != root.key
-                or entry.shape != root.shape
-                or entry.render != root.render
-            ):
-                break
+        takes = None
+        if self._cancelled is None and not self._pool.by_print:
+            takes = self._askings.plain
+        identify, fed = self._intake.identify, FED
+        while True:
+            news = None
+            if position < last:
+                entry = entries[position]
+                payload = entry.payload
+                if (
+                    entry.tag not in _PLAIN
+                    or entry.key != root.key
+                    or entry.shape != root.shape
+                    or entry.render != root.render
+                ):
+                    break
+            else:
+                if takes is not None and position == len(entries):
+                    news = takes(root, kind, effect)
+                if news is None:
+                    break
+                payload = news
             try:
-                value = kind.read(effect, entry.payload)
+                value = kind.read(effect, payload)
             except Exception:
                 break  # no longer fits, or fails to come back: `_prepare` knows
+            if news is not None:
+                self._askings.settle(root.key)
+                root.record("accepted", news)
+                root.is_new = False
+                root.problems = ()
+                self._intake.unmute()
+                self._intake.spend()
             root.position = position = position + 1
             root.ready = False
             try:
@@ -611,6 +649,7 @@ class Run:
             kind, effect = found, yielded
             if unreached:
                 unreached.discard(root.key)
+        root.place = root.key
         self._waves += position - first
         return position > first
 
@@ -745,7 +784,7 @@ class Run:
 
     def _take(self, fresh: list[Node]) -> list[Node]:
         """The leaves for which nothing is at hand; the others are ready for delivery."""
-        if self._pool:
+        if self._pool.by_print:
             # Everyone's own first: a question elsewhere must not take the answer of one
             # that comes later in this very wave.
             missed = [leaf for leaf in fresh if not self._take_pooled(leaf)]
@@ -803,10 +842,11 @@ class Run:
 
     def _ask(self, fresh: list[Node]) -> Stop | None:
         asking = [leaf for leaf in fresh if isinstance(leaf.subject, InputRequest)]
-        for leaf in fresh:
-            if leaf not in asking:
-                leaf.record("checkpoint", b"null")
-                self._prepare(leaf, leaf.entries[-1])
+        if len(asking) < len(fresh):
+            for leaf in fresh:
+                if leaf not in asking:
+                    leaf.record("checkpoint", b"null")
+                    self._prepare(leaf, leaf.entries[-1])
         if not asking and not self.rules.shed:
             return None
         limit = self._limit = self._limit_reached(is_state_only=not asking)
@@ -815,11 +855,14 @@ class Run:
                 leaf.error = TooManyRounds(limit, state_only=not asking)
             return None
         self._askings.takes_early = False  # they came before anything was asked
-        self._askings.keep_only({leaf.place for leaf in asking})
+        if self._askings.wires:
+            self._askings.keep_only({leaf.place for leaf in asking})
         asked = Asked(tuple(map(self._question, asking)))
         self._rounds += 1
         self._state_rounds += not asking
-        return self._check_stale(asked) or asked
+        if self._askings.stale:
+            return self._check_stale(asked) or asked
+        return asked
 
     def _limit_reached(self, *, is_state_only: bool) -> int | None:
         rules = self.rules
@@ -852,7 +895,7 @@ class Run:
         client gives up. Replayed once more, cold, such a handler asks something else
         again; a handler that was merely edited does not.
         """
-        if not self._askings.stale or not asked.questions:
+        if not asked.questions:
             return None
         error = self._replay_cold(asked)
         if error is not None:

@@ -7,11 +7,11 @@ from contextvars import Context
 from typing import Any, TypeAlias
 
 import attrs
-from attrs import frozen
 
 from ..effects import Accepted, Effect, InputRequest
 from ..errors import ClientFailed, Declined, Dismissed
 from ..forms import Unfit
+from ..records import record
 
 __all__ = [
     "Answer",
@@ -22,13 +22,14 @@ __all__ = [
     "Question",
     "Raised",
     "Returned",
+    "Said",
     "Stop",
     "Unread",
     "Want",
 ]
 
 
-@frozen
+@record
 class Want:
     """One local effect to perform.
 
@@ -44,14 +45,14 @@ class Want:
     context: Context = attrs.field(eq=False, repr=False)
 
 
-@frozen
+@record
 class Perform:
     """Stopped until all of these are performed. They may run side by side."""
 
     wants: tuple[Want, ...]
 
 
-@frozen
+@record
 class Question:
     """One question for the client.
 
@@ -68,21 +69,21 @@ class Question:
     where: str | None = attrs.field(default=None, eq=False)
 
 
-@frozen
+@record
 class Asked:
     """Stopped until the client answers. No questions: a state-only round."""
 
     questions: tuple[Question, ...]
 
 
-@frozen
+@record
 class Returned:
     """The handler returned."""
 
     value: Any
 
 
-@frozen
+@record
 class Raised:
     """The handler raised, or was misused in a way that ends it."""
 
@@ -92,21 +93,21 @@ class Raised:
 Stop: TypeAlias = Perform | Asked | Returned | Raised
 
 
-@frozen
+@record
 class Done:
     """A local effect was performed and gave this."""
 
     value: Any
 
 
-@frozen
+@record
 class Failure:
     """A local effect was performed and raised this."""
 
     error: Exception
 
 
-@frozen
+@record
 class Unread:
     """An answer as it came, which only its question can read.
 
@@ -119,4 +120,5 @@ class Unread:
 
 #: `Accepted(content)` holds the wire content of the answer, JSON; an `Unfit` stands for
 #: an answer that the protocol layer could not even read.
-Answer: TypeAlias = Accepted[Any] | Declined | Dismissed | ClientFailed | Unfit | Unread
+Said: TypeAlias = Accepted[Any] | Declined | Dismissed | ClientFailed | Unfit
+Answer: TypeAlias = Said | Unread

@@ -97,12 +97,12 @@ class Tree:
 
     def turn(self, node: Node, value: Any, error: BaseException | None) -> None:
         """Run one node until it waits for something or ends."""
-        assert node.running is not None
+        running, context = node.running, node.context
+        assert running is not None
         if error is None:
-            out = send(node.running, node.context, value)
+            self.took(node, send(running, context, value))
         else:
-            out = throw(node.running, node.context, error)
-        self.took(node, out)
+            self.took(node, throw(running, context, error))
 
     def took(self, node: Node, out: Yielded | Ended | Failed) -> None:
         """Go on from the end of one turn until the node waits or ends."""
@@ -191,7 +191,8 @@ class Tree:
 
     def join(self) -> None:
         """Hand results and failures of Gathers upwards, until nothing moves."""
-        self._join(self.root)
+        if self.root.children is not None:
+            self._join(self.root)
 
     def _join(self, node: Node) -> None:
         # What is below must have come to rest first: how many Gathers end at once there
@@ -242,7 +243,8 @@ class Tree:
                 self.close(child, signal)
 
     def unwind(self) -> None:
-        for node in list(self.root.nodes()):
+        root = self.root
+        for node in [root] if root.children is None else list(root.nodes()):
             running, node.running = node.running, None
             if running is not None:
                 suspend(running, node.context)

@@ -110,9 +110,10 @@ def throw(
 
 def is_running(value: object) -> bool:
     """Whether `value` is something that can be driven: a generator or a coroutine."""
-    return isinstance(
-        value, (GeneratorType, CoroutineType, Generator, Coroutine)
-    ) and not isinstance(value, Effect)
+    return type(value) is GeneratorType or (
+        isinstance(value, (CoroutineType, Generator, Coroutine))
+        and not isinstance(value, Effect)
+    )
 
 
 def start(
@@ -213,14 +214,19 @@ def where(running: Running | None) -> str | None:
     found = None
     current: Any = running
     while current is not None:
-        frame = getattr(current, "gi_frame", None) or getattr(current, "cr_frame", None)
+        if type(current) is GeneratorType:
+            frame, inner = current.gi_frame, current.gi_yieldfrom
+        else:
+            frame = getattr(current, "gi_frame", None) or getattr(
+                current, "cr_frame", None
+            )
+            inner = getattr(current, "gi_yieldfrom", None) or getattr(
+                current, "cr_await", None
+            )
         if frame is None or frame.f_code in _OURS:
             break
-        found = f"{frame.f_code.co_filename}:{frame.f_lineno}"
-        current = getattr(current, "gi_yieldfrom", None) or getattr(
-            current, "cr_await", None
-        )
-    return found
+        found, current = frame, inner
+    return None if found is None else f"{found.f_code.co_filename}:{found.f_lineno}"
 
 
 # ---- the end ------------------------------------------------------------------------
@@ -250,10 +256,11 @@ def suspend(running: Running, context: Context) -> None:
 
 def _has_begun(running: Running) -> bool | None:
     """Whether `running` ran already; `None` of what is only shaped like a generator."""
+    if isinstance(running, GeneratorType):
+        # `inspect` asks the same, of each state in turn.
+        return running.gi_suspended or running.gi_running or running.gi_frame is None
     if isinstance(running, CoroutineType):
         return inspect.getcoroutinestate(running) != inspect.CORO_CREATED
-    if isinstance(running, GeneratorType):
-        return inspect.getgeneratorstate(running) != inspect.GEN_CREATED
     return None
 
 

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
+from attrs import define
 
 from effectmcp import (
     Accepted,
@@ -11,11 +13,22 @@ from effectmcp import (
     Declined,
     Dismissed,
     Elicit,
+    Flow,
     InputRequest,
     Sample,
+    Unsupported,
     UsageError,
 )
-from effectmcp.engine import RETRY, Answer, Asking, Journal, Tally, Unread
+from effectmcp.engine import (
+    RETRY,
+    Answer,
+    Asked,
+    Asking,
+    Journal,
+    Run,
+    Tally,
+    Unread,
+)
 from effectmcp.engine.askings import Askings, read_answer
 from effectmcp.engine.kinds import KINDS
 from effectmcp.forms import Unfit
@@ -213,3 +226,77 @@ def test_unread_answer_that_stays_unread_is_refused() -> None:
     answer = Unread(lambda effect: answer)
     with pytest.raises(UsageError, match="another answer to be read"):
         read_answer(Confirm("Sure?"), KINDS[Confirm], answer)
+
+
+# ---- answers of a whole round ----
+
+
+def asked_once(form: Any) -> tuple[Callable[[], Flow[Any]], Journal]:
+    """A flow that asks for `form`, and where it stood when it had."""
+
+    def handler() -> Flow[Any]:
+        try:
+            return (yield from Elicit("Who?", form))
+        except Unsupported:
+            return "unsupported"
+
+    one = Run(handler, flow_id=bytes(16))
+    one.start()
+    return handler, one.suspend()
+
+
+def test_answer_that_does_not_fit_is_read_once() -> None:
+    """Whoever says that it does not fit may have had to work for it."""
+    seen: list[Any] = []
+
+    def read(effect: Any) -> Answer:
+        seen.append(effect)
+        return Unfit(["no"])
+
+    handler, journal = asked_once(str)
+    stop = Run(handler, flow_id=bytes(16), journal=journal).start(
+        {"elicit-1": Unread(read)}
+    )
+    assert isinstance(stop, Asked)
+    assert stop.questions[0].problems == ("no",)
+    assert len(seen) == 1
+
+
+class Built:
+    """How often a form was, and how often it may be."""
+
+    count = 0
+    limit = 0
+
+
+@define
+class Guest:
+    name: str
+
+    def __attrs_post_init__(self) -> None:
+        Built.count += 1
+        if Built.count > Built.limit:
+            raise ValueError("not today")
+
+
+def start_with_guest(limit: int, *, supported: bool = True) -> Any:
+    handler, journal = asked_once(Guest)
+    Built.count, Built.limit = 0, limit
+    one = Run(
+        handler, flow_id=bytes(16), journal=journal, supports=lambda what: supported
+    )
+    return one.start({"elicit-1": Accepted({"name": "Ann"})})
+
+
+def test_form_that_does_not_fit_is_built_once() -> None:
+    stop = start_with_guest(0)
+    assert stop.questions[0].problems == ("not today",)
+    assert Built.count == 1
+
+
+def test_answer_that_no_longer_fits_when_it_is_delivered_is_asked_for_again() -> None:
+    """Also of a client that can no longer be asked: it was, and it did answer."""
+    for supported in (True, False):
+        stop = start_with_guest(1, supported=supported)
+        assert isinstance(stop, Asked)
+        assert stop.questions[0].problems == ("not today",)

@@ -131,10 +131,6 @@ def test_close_gather_folds_the_branches_in() -> None:
 # ---- where ----
 
 
-def test_place_is_path_and_key() -> None:
-    assert node("gather-1/0/", key="elicit-2").place == "gather-1/0/elicit-2"
-
-
 def test_where_is_the_line_of_the_yield() -> None:
     found = node(running=opened(ask())).where
     assert found is not None

@@ -95,7 +95,9 @@ def test_dropping_a_performed_step_is_a_hard_stop(tag: Tag) -> None:
 def test_pool_keeps_what_a_user_said_and_chance_drew(tag: Tag) -> None:
     pool = Pool(())
     pool.add([Pooled("", entry("a", tag))])
-    assert bool(pool) == (tag in {"accepted", "declined", "dismissed", "chance"})
+    assert bool(pool.by_print) == (
+        tag in {"accepted", "declined", "dismissed", "chance"}
+    )
 
 
 def test_pool_gives_an_answer_once() -> None:
@@ -104,7 +106,7 @@ def test_pool_gives_an_answer_once() -> None:
     assert list(pool) == [one]
     assert pool.take_here("", b"s", b"r") == [one.entry]
     assert pool.take_here("", b"s", b"r") == []
-    assert not pool
+    assert not pool.by_print
 
 
 @pytest.mark.parametrize(("shape", "render"), [(b"x", b"r"), (b"s", b"x")])
@@ -112,7 +114,7 @@ def test_pool_matches_both_halves_of_a_fingerprint(shape: bytes, render: bytes) 
     pool = Pool([Pooled("", entry("elicit-1"))])
     assert pool.take_here("", shape, render) == []
     assert pool.take_elsewhere(shape, render) is None
-    assert pool
+    assert pool.by_print
 
 
 def test_pool_prefers_the_same_path() -> None:
@@ -123,14 +125,14 @@ def test_pool_prefers_the_same_path() -> None:
     # Only now is the other one the only one.
     assert pool.take_here("", b"s", b"r") == []
     assert pool.take_elsewhere(b"s", b"r") == there.entry
-    assert not pool
+    assert not pool.by_print
 
 
 def test_pool_never_guesses_between_two_here() -> None:
     """Which answer was whose cannot be told any more: ask again, forget both."""
     pool = Pool([Pooled("", entry("elicit-1")), Pooled("", entry("elicit-2"))])
     assert len(pool.take_here("", b"s", b"r")) == 2
-    assert not pool
+    assert not pool.by_print
 
 
 def test_pool_never_guesses_between_two_elsewhere() -> None:

@@ -723,6 +723,25 @@ def test_restart_is_validated_at_the_yield(effect: Any, problem: str) -> None:
     assert problem in thrown(effect).problem
 
 
+def test_restart_that_was_refused_has_had_its_turn() -> None:
+    """The next one is the second, in this version and in those before: journals say so."""
+
+    def handler() -> Flow[str]:
+        try:
+            yield from Restart(lambda: other_flow("x"))
+        except UsageError:
+            pass
+        try:
+            result: str = yield from Restart(other_flow, "x")
+            return result
+        finally:
+            yield from Step(str.upper, "cleanup")
+
+    one = run(handler, rules=SCRIPT)
+    one.start()
+    assert [entry.key for entry in one.journal.entries] == ["restart-2"]
+
+
 def test_restart_of_what_a_name_does_not_lead_to_is_refused() -> None:
     """A later round finds another function there: the arguments bound are lost."""
     bound = functools.partial(other_flow, "x")

@@ -3,7 +3,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import attrs
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -269,11 +268,6 @@ def test_entry_value_is_decoded_afresh() -> None:
     assert entry.value == [1]
 
 
-def test_journal_cannot_be_changed() -> None:
-    with pytest.raises(attrs.exceptions.FrozenInstanceError):
-        FULL.rounds = 5  # type: ignore[misc]
-
-
 def test_tags_say_what_salvage_does() -> None:
     """Answers and chance are kept; performed steps stop it; the rest is forgotten."""
     assert POOLED == {"accepted", "declined", "dismissed", "chance"}
@@ -331,6 +325,15 @@ def test_wire_key_of_a_first_asking_is_its_place() -> None:
 # ---- fingerprints ----
 
 keys = st.none() | texts
+
+
+def render(prints: Fingerprints, text: bytes) -> bytes:
+    """As `Intake.identify` makes it, which does so once for each effect."""
+    hasher = prints.hasher.copy()
+    hasher.update(text)
+    return hasher.digest()
+
+
 shapes = st.tuples(texts, keys, st.binary(max_size=20))
 
 
@@ -346,8 +349,8 @@ def test_shape_differs_by_kind_key_and_schema(
 @given(st.binary(max_size=40), st.binary(max_size=40))
 def test_render_differs_by_text(a: bytes, b: bytes) -> None:
     prints = Fingerprints(FLOW_ID)
-    assert (prints.render(a) == prints.render(b)) == (a == b)
-    assert len(prints.render(a)) == 8
+    assert (render(prints, a) == render(prints, b)) == (a == b)
+    assert len(render(prints, a)) == 8
 
 
 @given(st.binary(min_size=16, max_size=64), st.binary(min_size=16, max_size=64), shapes)
@@ -358,7 +361,7 @@ def test_fingerprints_differ_by_flow(
     one, other = Fingerprints(a), Fingerprints(b)
     same = a == b
     assert (one.shape(*shape) == other.shape(*shape)) == same
-    assert (one.render(shape[2]) == other.render(shape[2])) == same
+    assert (render(one, shape[2]) == render(other, shape[2])) == same
     assert (
         one.idempotency_key(0, "", "k", 1) == other.idempotency_key(0, "", "k", 1)
     ) == same
@@ -368,7 +371,7 @@ def test_fingerprints_are_the_same_in_every_process() -> None:
     """Pinned: a change here would strand every flow that is under way."""
     prints = Fingerprints(FLOW_ID)
     assert prints.shape("elicit", None, b"{}").hex() == "f0eaf6a8"
-    assert prints.render(b"Who?").hex() == "743c4ffd7ff92789"
+    assert render(prints, b"Who?").hex() == "743c4ffd7ff92789"
     assert (
         prints.idempotency_key(0, "", "charge", 1) == "b08d407304e3743250fb4ccbed1b46b0"
     )

@@ -17,6 +17,8 @@ from effectmcp import (
     Version,
     step,
 )
+from effectmcp.engine import Journal
+from effectmcp.state import Claims
 
 
 def charge(amount: int) -> str:
@@ -80,3 +82,8 @@ def wrong_match() -> Flow[int]:
 def wrong_return() -> Flow[str]:
     yield from Confirm("Sure?")
     return 3  # error
+
+
+def changed_records(journal: Journal, claims: Claims) -> None:
+    journal.rounds = 5  # error
+    claims.version = "2"  # error
