@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from functools import lru_cache
 from hashlib import blake2b
-from types import NoneType
 from typing import Final
 
-from attrs import field, frozen
+from attrs import field
 
 from ..canonical import JSON, dumps
 from ..engine import Journal
 from ..errors import StateReason, UsageError
+from ..records import record
 
 __all__ = ["BOUND", "DIGEST_SIZE", "MAX_TIME", "Call", "Claims", "whole_seconds"]
 
@@ -35,7 +35,7 @@ BOUND: Final[tuple[StateReason, ...]] = (
 )
 
 
-@frozen(kw_only=True)
+@record(kw_only=True)
 class Call:
     """The request that a state belongs to.
 
@@ -63,37 +63,49 @@ class Call:
 
     @_texts.default
     def _write(self) -> tuple[bytes, bytes, bytes]:
-        # A JSON text ends where it ends, so two in a row are no other two.
-        target = dumps(self.method) + dumps(self.target)
-        return target, dumps(self.arguments), dumps(self.principal)
+        name = _named if len(self.target) < _SHORT else _named.__wrapped__
+        principal = b"null" if self.principal is None else dumps(self.principal)
+        return name(self.method, self.target), dumps(self.arguments), principal
 
     def bind(self, key: bytes, audience: str) -> bytes:
         """The digests of this call on the server `audience`, those of `BOUND` in a row."""
         bound = self._bound.get((key, audience))
         if bound is None:
-            bound, *hashers = _keyed(key, audience)
-            for keyed, text in zip(hashers, self._texts, strict=True):
-                hasher = keyed.copy()
-                hasher.update(text)
-                bound += hasher.digest()
-            self._bound[key, audience] = bound
+            target, arguments, principal = self._texts
+            bound = self._bound[key, audience] = (
+                _remembered(key, b"audience", audience.encode())
+                + (_remembered if len(target) < _SHORT else _digest)(
+                    key, b"target", target
+                )
+                + _digest(key, b"arguments", arguments)
+                + (_remembered if len(principal) < _SHORT else _digest)(
+                    key, b"principal", principal
+                )
+            )
         return bound
+
+
+def _digest(key: bytes, purpose: bytes, text: bytes) -> bytes:
+    hasher = _keyed(key, purpose).copy()
+    hasher.update(text)
+    return hasher.digest()
 
 
 # Keys are few, and taking one in is half the work of digesting a short text.
 @lru_cache(maxsize=64)
-def _keyed(key: bytes, audience: str) -> tuple[bytes, blake2b, blake2b, blake2b]:
-    """The audience's digest, and hashers for what is in a call."""
+def _keyed(key: bytes, purpose: bytes) -> blake2b:
+    return blake2b(key=key, digest_size=DIGEST_SIZE, person=purpose)
 
-    def hasher(purpose: bytes, text: bytes = b"") -> blake2b:
-        return blake2b(text, key=key, digest_size=DIGEST_SIZE, person=purpose)
 
-    return (
-        hasher(b"audience", audience.encode()).digest(),
-        hasher(b"target"),
-        hasher(b"arguments"),
-        hasher(b"principal"),
-    )
+# A server has few tools, and its users come back; but a URI may be of any length.
+_remembered: Final = lru_cache(maxsize=1024)(_digest)
+_SHORT: Final = 256
+
+
+@lru_cache(maxsize=1024)
+def _named(method: str, target: str) -> bytes:
+    # A JSON text ends where it ends, so two in a row are no other two.
+    return dumps(method) + dumps(target)
 
 
 #: Far beyond any clock, and far from what would not fit a token.
@@ -111,10 +123,7 @@ def whole_seconds(now: float) -> int:
     return int(now)
 
 
-_TEXTS: Final = (str, NoneType)
-
-
-@frozen(kw_only=True)
+@record(kw_only=True)
 class Claims:
     """What a token says.
 
@@ -145,9 +154,9 @@ class Claims:
             raise UsageError(
                 f"Claims(started={started!r}): give whole seconds since 1970"
             )
-        if type(self.version) not in _TEXTS:
+        if self.version is not None and type(self.version) is not str:
             raise UsageError(f"Claims(version={self.version!r}): give a text")
-        if type(self.trace) not in _TEXTS:
+        if self.trace is not None and type(self.trace) is not str:
             raise UsageError(f"Claims(trace={self.trace!r}): give a text")
 
     def after(self, journal: Journal) -> Claims:

@@ -110,6 +110,12 @@ LONG: Final = 256
 INFLATED: Final = 512 * 1024
 #: Half of the work of level 6 for 4 % more (measured on 600 words of prose).
 LEVEL: Final = 4
+#: What is no longer is not worth deflating: half a dozen short answers, which take as
+#: long to deflate as to replay. It is one stored block (RFC 1951, section 3.2.4).
+STORED: Final = 96
+_STORED: Final = struct.Struct("<BHH")
+#: Up to here the small tables of `_deflate` are enough.
+SMALL: Final = 1024
 BLOCK: Final = 64
 
 _TAG_NUMBERS: Final = {tag: number for number, tag in enumerate(TAGS)}
@@ -216,7 +222,8 @@ def pack(packed: Packed) -> bytes:
     claims = packed.claims
     journal = claims.journal
     writer = _Writer()
-    writer.structure += _HEADER.pack(
+    structure = writer.structure
+    structure += _HEADER.pack(
         claims.started,
         packed.issued - claims.started,
         packed.expires - packed.issued,
@@ -226,16 +233,15 @@ def pack(packed: Packed) -> bytes:
         journal.state_rounds,
         0 if journal.cancelled is None else journal.cancelled + 1,
     )
-    _put_bytes(writer.structure, claims.flow_id)
+    _put_bytes(structure, claims.flow_id)
     writer.entries(journal.entries)
-    writer.number(len(journal.asked))
+    _put_number(structure, len(journal.asked))
     for asking in journal.asked.values():
-        place = _place_to_bytes(asking.place)
-        writer.structure += place + asking.shape + asking.render
-        writer.number(asking.unfit)
+        structure += _place_to_bytes(asking.place) + asking.shape + asking.render
+        _put_number(structure, asking.unfit)
     # Of what most flows never have, nothing is written but that it is missing.
     has_more = _has_more(claims)
-    writer.number(has_more)
+    structure.append(has_more)
     if has_more:
         _pack_more(writer, claims)
     return writer.whole()
@@ -330,7 +336,15 @@ def _pad(value: bytes | bytearray) -> bytes:
 
 
 def _deflate(value: bytes | bytearray) -> bytes:
-    return zlib.compress(value, LEVEL, -15)
+    size = len(value)
+    if size <= STORED:
+        return _STORED.pack(1, size, size ^ 0xFFFF) + value
+    if size > SMALL:
+        return zlib.compress(value, LEVEL, -15)
+    # To make the tables for a large window takes ten times as long as to fill a small
+    # one, and what is in it comes out five bytes longer at worst.
+    small = zlib.compressobj(LEVEL, zlib.DEFLATED, -12, 4)
+    return small.compress(value) + small.flush()
 
 
 # ---- reading ------------------------------------------------------------------------
@@ -342,13 +356,20 @@ class _Reader:
     at: int = 0
 
     def number(self) -> int:
-        value = self.data[self.at]
-        self.at += 1
-        # Nearly every number ends here.
-        return value if value < 128 else self._long_number(value & 127)
+        data, at = self.data, self.at
+        value = data[at]
+        if value < 128:
+            self.at = at + 1
+            return value
+        byte = data[at + 1]
+        if byte < 128:
+            self.at = at + 2
+            return value & 127 | byte << 7
+        return self._long_number()
 
-    def _long_number(self, value: int) -> int:
-        for shift in range(7, 64, 7):
+    def _long_number(self) -> int:
+        value = 0
+        for shift in range(0, 64, 7):
             byte = self.data[self.at]
             self.at += 1
             value |= (byte & 127) << shift
@@ -357,18 +378,19 @@ class _Reader:
         raise PackingError("a number without an end")
 
     def raw(self, size: int) -> bytes:
-        # Short if the data is cut off, and then `end` says so.
         start = self.at
         self.at = end = start + size
         return self.data[start:end]
 
     def bytes(self) -> bytes:
-        data, start = self.data, self.at + 1
-        size = data[start - 1]
+        data, at = self.data, self.at + 1
+        size = data[at - 1]
         if size > 127:
-            return self.raw(self.number())
-        self.at = end = start + size
-        return data[start:end]
+            size = self.number()
+            at = self.at
+        # Short if the data is cut off, and then `end` says so.
+        self.at = end = at + size
+        return data[at:end]
 
     def many(self, read: Callable[[], T]) -> list[T]:
         # Whatever is read takes a byte at least, so a count cannot promise too much.
@@ -391,10 +413,6 @@ class _Reader:
 
     def place(self) -> str:
         return self.path() + self.key()
-
-    def end(self) -> None:
-        if self.at != len(self.data):
-            raise PackingError("more than was written")
 
 
 @lru_cache(maxsize=4096)
@@ -421,21 +439,26 @@ class _Unpacker:
     """The sections of a packed state, each read in step with the structure."""
 
     def __init__(self, data: bytes) -> None:
-        whole = _Reader(_unpad(data))
+        self.whole = whole = _Reader(_unpad(data))
         self.structure = _Reader(whole.bytes())
         private = whole.bytes()
         self.private = _Reader(_unpad(private) if private else b"")
         self._room = INFLATED
         answers = whole.bytes()
         self.answers = _Reader(self._inflate(answers) if answers else b"")
-        self.whole = whole
         self._depth = 0
 
     def _inflate(self, data: bytes) -> bytes:
-        inflate = zlib.decompressobj(-15)
-        value = inflate.decompress(data, self._room + 1)
+        size = len(data) - _STORED.size
+        is_whole = True
+        if 0 < size <= STORED and data.startswith(_STORED.pack(1, size, size ^ 0xFFFF)):
+            value = data[_STORED.size :]
+        else:
+            inflate = zlib.decompressobj(-15)
+            value = inflate.decompress(data, self._room + 1)
+            is_whole = inflate.eof and not inflate.unused_data
         self._room -= len(value)
-        if self._room < 0 or not inflate.eof or inflate.unused_data:
+        if self._room < 0 or not is_whole:
             raise PackingError("inflates to more than was written")
         return value
 
@@ -450,35 +473,49 @@ class _Unpacker:
         # most of what a long state costs.
         structure, answers = self.structure, self.answers
         data, written = structure.data, answers.data
+        at, there = structure.at, answers.at
         found = []
         for _ in range(count):
-            number, kind, ordinal, shape, render = _ENTRY.unpack_from(
-                data, structure.at
-            )
-            if kind != _EXPLICIT and ordinal < 128:
-                # Nearly every entry: the general way below costs three times as much.
+            number, kind, ordinal, shape, render = _ENTRY.unpack_from(data, at)
+            if (
+                number == _ACCEPTED
+                and kind != _EXPLICIT
+                and ordinal < 128
+                and (size := written[there]) < 128
+            ):
+                at += _ENTRY.size
+                start = there + 1
+                there = start + size
+                payload = written[start:there]
                 key = _own_key(kind, ordinal)
-                structure.at += _ENTRY.size
+                found.append(Entry(key, shape, render, "accepted", payload))
             else:
-                structure.at += 1
-                key = structure.key()
-                shape, render = structure.raw(4), structure.raw(8)
-            if number == _ACCEPTED and (size := written[answers.at]) < 128:
-                start = answers.at + 1
-                answers.at = end = start + size
-                found.append(Entry(key, shape, render, "accepted", written[start:end]))
-            else:
-                found.append(self._other(number, key, shape, render))
+                structure.at, answers.at = at, there
+                found.append(self._other())
+                at, there = structure.at, answers.at
+        structure.at, answers.at = at, there
         return found
 
-    def _other(self, number: int, key: str, shape: bytes, render: bytes) -> Entry:
+    def _other(self) -> Entry:
+        structure = self.structure
+        number, kind, ordinal, shape, render = _ENTRY.unpack_from(
+            structure.data, structure.at
+        )
+        if kind != _EXPLICIT and ordinal < 128:
+            # Nearly every key: the general way below costs three times as much.
+            key = _own_key(kind, ordinal)
+            structure.at += _ENTRY.size
+        else:
+            structure.at += 1
+            key = structure.key()
+            shape, render = structure.raw(4), structure.raw(8)
         tag = TAGS[number & ~_LONG_BIT]
         if number & _LONG_BIT:
             payload = self._inflate(self.whole.bytes())
         elif tag in DEFLATED:
             payload = self.answers.bytes()
         elif tag in KNOWN:
-            payload = self.structure.bytes()
+            payload = structure.bytes()
         elif tag in EMPTY:
             payload = b"null"
         else:
@@ -515,18 +552,18 @@ class _Unpacker:
 
     def packed(self) -> Packed:
         structure = self.structure
-        times_and_counts = _HEADER.unpack(structure.raw(_HEADER.size))
+        times_and_counts = _HEADER.unpack_from(structure.data)
+        structure.at = _HEADER.size
         started, since, ttl, bindings, generation, rounds, state_rounds, cancelled = (
             times_and_counts
         )
         if started > MAX_TIME:
             raise PackingError("a time beyond all clocks")
         flow_id = structure.bytes()
-        entries = self.entries()
-        askings = structure.many(self.asking)
+        entries = tuple(self.run(structure.number()))
+        askings = [self.asking() for _ in range(structure.number())]
         more = self.more() if structure.number() else _NO_MORE
-        for reader in (structure, self.private, self.answers, self.whole):
-            reader.end()
+        self.end()
         journal = Journal(
             entries=entries,
             asked={
@@ -551,6 +588,17 @@ class _Unpacker:
         )
         issued = started + since
         return Packed(claims, bindings, issued, issued + ttl)
+
+    def end(self) -> None:
+        structure, private = self.structure, self.private
+        answers, whole = self.answers, self.whole
+        if (
+            structure.at != len(structure.data)
+            or private.at != len(private.data)
+            or answers.at != len(answers.data)
+            or whole.at != len(whole.data)
+        ):
+            raise PackingError("more or less than was written")
 
     def more(self) -> _More:
         structure = self.structure
@@ -579,6 +627,7 @@ _UNREADABLE: Final = (
     ValueError,
     TypeError,
     IndexError,
+    OverflowError,
     StopIteration,
     RecursionError,
     struct.error,

@@ -424,6 +424,30 @@ def test_unpack_refuses_a_decompression_bomb(where: str) -> None:
     assert peak < 4 * INFLATED
 
 
+def test_unpack_refuses_stored_texts_that_come_to_too_much(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nothing is gained by storing them, and what was read could not be sealed again."""
+    stored = codec._deflate(b"x" * codec.STORED)
+    structure, *_ = parts_of(pack(packed_of(*[long_answer()] * 100)))
+    data = sections(structure, b"", b"", *[stored] * 100)
+    monkeypatch.setattr(codec, "INFLATED", 99 * codec.STORED)
+    with pytest.raises(PackingError, match="inflates"):
+        unpack(data)
+
+
+@pytest.mark.parametrize("size", [2**63 - 1, 2**70 - 1])
+def test_unpack_refuses_a_size_that_no_text_has(size: int) -> None:
+    known = entry("caller-1", "known", "")
+    structure, *_ = parts_of(pack(packed_of(known, known)))
+    huge = bytearray()
+    codec._put_number(huge, size)
+    at = structure.index(b'\2""')  # the first payload, and what says how long it is
+    changed = structure[:at] + huge + structure[at + 1 :]
+    with pytest.raises(PackingError):
+        unpack(sections(changed, b"", b""))
+
+
 def long_answer() -> Entry:
     return entry("elicit-1", "accepted", {"value": "x" * 2 * LONG})
 
@@ -515,6 +539,29 @@ def test_short_answers_share_one() -> None:
     parts = parts_of(pack(packed_of(*answers)))
     assert len(parts) == 3
     assert len(parts[2]) < 200
+
+
+@given(
+    st.binary(max_size=2 * codec.SMALL) | st.text("abc ", max_size=2000).map(str.encode)
+)
+@example(b"")
+@example(b"x" * codec.STORED)
+@example(b"x" * (codec.STORED + 1))
+@example(b"x" * codec.SMALL)
+@example(b"x" * (codec.SMALL + 1))
+def test_whatever_is_deflated_is_raw_deflate(value: bytes) -> None:
+    """However it is made: any inflater reads it, and none is needed for a stored block."""
+    deflated = codec._deflate(value)
+    assert zlib.decompress(deflated, -15) == value
+    assert len(deflated) <= len(value) + 10
+    if value:
+        assert codec._Unpacker(sections(b"", b"", deflated)).answers.data == value
+
+
+@given(st.binary(min_size=1, max_size=codec.STORED))
+def test_what_was_deflated_by_others_is_read(value: bytes) -> None:
+    deflated = zlib.compress(value, 9, -15)
+    assert codec._Unpacker(sections(b"", b"", deflated)).answers.data == value
 
 
 # ---- what takes the room ------------------------------------------------------------

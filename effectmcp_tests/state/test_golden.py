@@ -2,7 +2,9 @@
 
 Each `golden/*.token.json` is a token with its ring, its request and its second, beside
 the journal that it must open to, as `Journal.dumps` writes it. Whoever changes the
-format adds a new one under a new number, and leaves these alone.
+format adds a new one under a new number, and leaves these alone. The format leaves to
+the writer how answers are deflated: `-deflated` are tokens from when short ones were,
+and to be opened only.
 """
 
 from __future__ import annotations
@@ -21,6 +23,8 @@ from effectmcp.state.codec import KINDS, LEVEL, TAGS
 
 GOLDEN = Path(__file__).parent / "golden"
 NAMES = sorted(path.name.partition(".")[0] for path in GOLDEN.glob("*.token.json"))
+
+WRITTEN = [name for name in NAMES if not name.endswith("-deflated")]
 
 golden = pytest.mark.parametrize("name", NAMES)
 
@@ -58,7 +62,7 @@ def test_golden_token_opens(name: str) -> None:
     assert opened.journal.dumps().decode() == text.rstrip("\n")
 
 
-@golden
+@pytest.mark.parametrize("name", WRITTEN)
 def test_golden_token_is_sealed_again_as_it_was(name: str) -> None:
     token, sealer, call, claims = read(name)
     if has_answers(claims.journal) and not DEFLATES_AS_WE_DID:

@@ -120,9 +120,13 @@ def attacks(secrets: Iterable[str]) -> tuple[int, set[tuple[int, ...]]]:
     return guessed, seen
 
 
-def test_secret_word_does_not_show_in_lengths() -> None:
+@pytest.mark.parametrize("stored", [codec.STORED, 0])
+def test_secret_word_does_not_show_in_lengths(
+    monkeypatch: pytest.MonkeyPatch, stored: int
+) -> None:
     """No better than chance: of 16 secrets, one of 64 words each, a quarter of one is
     expected and three come once in 500 times. More: all there is to see is the same."""
+    monkeypatch.setattr(codec, "STORED", stored)
     guessed, seen = attacks(WORDS[::4])
     assert len(seen) == 1
     assert guessed <= 2
@@ -132,6 +136,7 @@ def test_secret_word_would_show_in_one_stream(monkeypatch: pytest.MonkeyPatch) -
     """The attacker is a good one: if step results shared the answers' stream, it would
     read nearly all of them."""
     monkeypatch.setattr(codec, "DEFLATED", codec.DEFLATED | {"done"})
+    monkeypatch.setattr(codec, "STORED", 0)  # what is so short is not deflated at all
     guessed, seen = attacks(WORDS[::8])
     assert guessed >= 7
     assert len(seen) == 8
