@@ -14,8 +14,6 @@ import logging
 from collections.abc import Callable, Generator, Mapping
 from typing import Any, Final
 
-from attrs import frozen
-
 from .. import effects as fx
 from ..canonical import JSON
 from ..effects import LOG_LEVELS, CallerInfo, Effect
@@ -27,6 +25,7 @@ from ..protocol.jsonrpc import Id, Request, encode, notification
 from ..protocol.legacy import question_message, read_reply
 from ..protocol.meta import Meta
 from ..protocol.modern import read_answers
+from ..records import record
 from ..schema.written import written
 from ..server import (
     Event,
@@ -49,7 +48,7 @@ __all__ = ["Context", "Dropped", "Interim", "call_feature"]
 logger = logging.getLogger("effectmcp.server")
 
 
-@frozen(eq=False)
+@record(eq=False)
 class Context:
     """What holds for one request.
 
@@ -78,7 +77,7 @@ class Dropped(BaseException):
     """A flow has ended because nobody waits for it any more. There is nothing to say."""
 
 
-@frozen(eq=False)
+@record(eq=False)
 class Interim:
     """A handler asks: the fields of an `input_required` result."""
 
@@ -109,9 +108,10 @@ def call_feature(
         Exception: whatever the handler raised, or that the client lacks what the feature
             requires.
     """
-    lacking = context.dialect.lacking(feature.requires, context.meta)
-    if lacking is not None:
-        raise lacking
+    if feature.requires:
+        lacking = context.dialect.lacking(feature.requires, context.meta)
+        if lacking is not None:
+            raise lacking
     seconds = context.app.timeout if feature.timeout is None else feature.timeout
     handler = feature.handler
     if handler.kind == "flow":
@@ -183,7 +183,7 @@ class _Flow:
         self._seconds = seconds
         self._deadline: float | None = None
         self._heard: list[Effect[Any]] = []
-        self._progress = _Progress(context.meta)
+        self._progress: _Progress | None = None
         #: What to say of a flow that was ended before its time.
         self._end: Overdue | Dropped | None = None
 
@@ -191,17 +191,18 @@ class _Flow:
         self, arguments: JSON, kwargs: Mapping[str, Any]
     ) -> Generator[Command, Any, Any]:
         """The flow; see `call_feature`."""
+        dialect = self._context.dialect
         if self._context.running is not None:
-            self._context.running.is_flow = self._context.dialect.is_live
+            self._context.running.is_flow = dialect.is_live
         round_ = self._open(arguments, kwargs)
         outcome: Any = "dropped"
         asked, size, error = 0, 0, None
         try:
             stop = yield from self._advance(round_)
-            while isinstance(stop, Asked) and self._context.dialect.is_live:
+            while isinstance(stop, Asked) and isinstance(dialect, Legacy):
                 if self._end is None:
                     asked += len(stop.questions)
-                    yield from self._ask(round_, stop)
+                    yield from self._ask(round_, stop, dialect)
                 else:
                     round_.cancel()  # there is no time to ask
                 stop = yield from self._advance(round_)
@@ -210,9 +211,10 @@ class _Flow:
                 raise self._end
             match stop:
                 case Asked(questions):
+                    assert not isinstance(dialect, Legacy)  # that has asked
                     token = round_.token(now=self._context.clock())
                     outcome, asked, size = "asked", len(questions), len(token)
-                    return Interim(self._context.dialect.interim(questions, token))
+                    return Interim(dialect.interim(questions, token))
                 case Returned(value):
                     outcome = "returned"
                     return value
@@ -222,8 +224,9 @@ class _Flow:
             outcome, error = "raised", exc
             raise
         finally:
-            # Whatever ended it, a client that is gone included: no generator is left.
-            round_.run.close()
+            if outcome != "asked":  # which has closed it
+                # Whatever ended it, a client that is gone included: no generator is left.
+                round_.run.close()
             if self._context.app.observers:
                 self._tell(
                     RoundEnded(
@@ -313,7 +316,8 @@ class _Flow:
         if self._end is None and self._seconds is not None:
             self._deadline = self._context.clock() + self._seconds
         while True:
-            yield from self._flush()
+            if self._heard:
+                yield from self._flush()
             if not isinstance(stop, Perform):
                 break
             outcomes: dict[str, Done | Failure] = {}
@@ -334,12 +338,12 @@ class _Flow:
             self._tell(Salvaged(flow_id=round_.flow_id.hex(), report=report))
         return stop
 
-    def _ask(self, round_: Round, asked: Asked) -> Generator[Command, Any, None]:
+    def _ask(
+        self, round_: Round, asked: Asked, dialect: Legacy
+    ) -> Generator[Command, Any, None]:
         """Ask live: the questions go out side by side, and the run goes on with what came."""
-        context, dialect = self._context, self._context.dialect
-        session, running = context.peer.session, context.running
+        session, running = self._context.peer.session, self._context.running
         # Without a session, nothing can be asked, and so nothing was.
-        assert isinstance(dialect, Legacy)
         assert session is not None
         assert running is not None
 
@@ -401,9 +405,10 @@ class _Flow:
 
     def _check_cleanup(self, stop: Asked | Returned | Raised) -> None:
         """Log what went wrong with it: nobody else will hear of that."""
-        if not isinstance(stop, Raised) or isinstance(
-            stop.error, (Cancelled, TimeoutError)
-        ):
+        # What was being waited for when time ran out has failed by just that.
+        is_late = isinstance(self._end, Overdue)
+        expected = (Cancelled, TimeoutError) if is_late else Cancelled
+        if not isinstance(stop, Raised) or isinstance(stop.error, expected):
             return
         logger.error("%s failed as it was ended", self._target, exc_info=stop.error)
 
@@ -445,6 +450,8 @@ class _Flow:
         )
 
     def _flush(self) -> Generator[Command, Any, None]:
+        if self._progress is None:
+            self._progress = _Progress(self._context.meta)
         for effect in self._heard:
             try:
                 message = self._progress.message(effect)

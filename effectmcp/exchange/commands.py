@@ -21,11 +21,12 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Mapping
 from typing import Any, TypeAlias
 
-from attrs import field, frozen
+from attrs import field
 
 from ..canonical import JSON
 from ..engine import Want
 from ..protocol.jsonrpc import Malformed, Notification, Request, Response, encode
+from ..records import record
 from .sessions import Inquiry, Session
 from .subscriptions import Subscription
 
@@ -49,7 +50,7 @@ class Overdue(Exception):
     one of its own, which says something else."""
 
 
-@frozen(kw_only=True)
+@record(kw_only=True)
 class Peer:
     """What a transport knows of who is asking.
 
@@ -69,7 +70,7 @@ class Peer:
     is_busy: bool = False
 
 
-@frozen(eq=False)
+@record(eq=False)
 class PerformAll:
     """Perform local effects, side by side; answer with one outcome for each key.
 
@@ -82,7 +83,7 @@ class PerformAll:
     deadline: float | None = None
 
 
-@frozen(eq=False)
+@record(eq=False)
 class Invoke:
     """Call a plain function; answer with `Done` or `Failure`.
 
@@ -102,14 +103,14 @@ class Invoke:
     deadline: float | None = None
 
 
-@frozen(eq=False)
+@record(eq=False)
 class Notify:
     """Send a notification on the stream of this request, now."""
 
     message: Mapping[str, JSON]
 
 
-@frozen(eq=False)
+@record(eq=False)
 class Ask:
     """Send the messages of `asking` on the stream of this request, now, and wait until
     it is over. The replies come in as messages of their own."""
@@ -117,7 +118,7 @@ class Ask:
     asking: Inquiry
 
 
-@frozen(eq=False)
+@record(eq=False)
 class Listen:
     """Send what `subscription` makes of every change, until the server shuts down.
 
@@ -136,7 +137,7 @@ Incoming: TypeAlias = (
 Command: TypeAlias = PerformAll | Invoke | Notify | Ask | Listen
 
 
-@frozen(eq=False)
+@record(eq=False)
 class Reply:
     """The end of an exchange.
 

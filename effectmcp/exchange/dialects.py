@@ -9,7 +9,7 @@ Draft      by retry      is told in words                 `result_type`, if inte
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, TypeAlias
 
 from ..canonical import JSON
 from ..engine import Question
@@ -25,53 +25,36 @@ from ..server import Server
 __all__ = ["MODERN", "Dialect", "Draft", "Legacy", "Modern"]
 
 
-class Dialect(Protocol):
-    """How things are put in one era."""
-
-    @property
-    def era(self) -> Literal["modern", "legacy"]:
-        """As `Caller()` has it."""
-
-    @property
-    def is_live(self) -> bool:
-        """Whether questions go out while the request runs."""
-
-    def supporter(self, meta: Meta) -> Callable[[Any], bool]:
-        """Whether the client can be asked an effect, or a class of them."""
-
-    def lacking(self, what: Iterable[Any], meta: Meta) -> Exception | None:
-        """What to say of a client that cannot be asked all of `what`."""
-
-    def unsupported(self, error: Unsupported, meta: Meta) -> Exception:
-        """What a handler's having asked too much comes to."""
-
-    def interim(self, questions: Iterable[Question], state: str) -> dict[str, JSON]:
-        """The fields of a result that asks."""
-
-    def result(self, app: Server, fields: Mapping[str, JSON]) -> dict[str, JSON]:
-        """A whole result."""
-
-
 class Modern:
-    """2026-07-28."""
+    """2026-07-28.
+
+    Attributes:
+        era: As `Caller()` has it.
+        is_live: Whether questions go out while the request runs.
+    """
 
     era: Literal["modern", "legacy"] = "modern"
     is_live = False
 
     def supporter(self, meta: Meta) -> Callable[[Any], bool]:
+        """Whether the client can be asked an effect, or a class of them."""
         return supporter(meta.capabilities)
 
     def lacking(self, what: Iterable[Any], meta: Meta) -> Exception | None:
+        """What to say of a client that cannot be asked all of `what`."""
         return missing_capability(what, meta.capabilities)
 
     def unsupported(self, error: Unsupported, meta: Meta) -> Exception:
+        """What a handler's having asked too much comes to."""
         missing = missing_capability([error.kind], meta.capabilities)
         return missing or ProtocolError(INTERNAL_ERROR, str(error))
 
     def interim(self, questions: Iterable[Question], state: str) -> dict[str, JSON]:
+        """The fields of a result that asks."""
         return input_required(questions, state)
 
     def result(self, app: Server, fields: Mapping[str, JSON]) -> dict[str, JSON]:
+        """A whole result."""
         meta = {SERVER_INFO: app.info, **fields.get("_meta", {})}
         return {"resultType": "complete", **fields, "_meta": meta}
 
@@ -79,7 +62,7 @@ class Modern:
 MODERN = Modern()
 
 
-class Legacy:
+class _Shaken:
     """A revision that shakes hands, with one client.
 
     Args:
@@ -88,7 +71,6 @@ class Legacy:
     """
 
     era: Literal["modern", "legacy"] = "legacy"
-    is_live = True
 
     def __init__(self, revision: Revision, obstacle: str | None = None) -> None:
         self.revision = revision
@@ -116,9 +98,6 @@ class Legacy:
         reason = self._reasons.get(error.kind) or self._missing(error.kind, meta)
         return _told(error.kind, reason or "it cannot show this")
 
-    def interim(self, questions: Iterable[Question], state: str) -> dict[str, JSON]:
-        raise NotImplementedError  # it asks live
-
     def result(self, app: Server, fields: Mapping[str, JSON]) -> dict[str, JSON]:
         return legacy.fitted(fields, self.revision)
 
@@ -128,13 +107,22 @@ class Legacy:
         return legacy.missing(what, meta.capabilities, self.revision)
 
 
-class Draft(Legacy):
+class Legacy(_Shaken):
+    """The released ones: questions go out live."""
+
+    is_live = True
+
+
+class Draft(_Shaken):
     """The drafts: a handshake, and questions by retry."""
 
     is_live = False
 
     def interim(self, questions: Iterable[Question], state: str) -> dict[str, JSON]:
         return incomplete(questions, state)
+
+
+Dialect: TypeAlias = Modern | Legacy | Draft
 
 
 def _told(kind: str, reason: str) -> ToolError:

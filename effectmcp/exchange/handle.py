@@ -29,7 +29,7 @@ from ..protocol.jsonrpc import (
 )
 from ..protocol.legacy import REVISIONS
 from ..protocol.meta import PROTOCOL_VERSION, Meta, check_supported, read_meta
-from ..protocol.methods import METHODS, Method
+from ..protocol.methods import METHODS
 from ..server import Server
 from .answers import ANSWERS, Answering, mismatch
 from .calls import Context
@@ -73,14 +73,14 @@ def handle(
         else read_message(message)
     )
     match read:
+        case Request():
+            pass
         case Malformed(error, id_):
             return Reply(error_message(id_, error), error.status)
         case Notification():
             return hear_notification(read, peer)
-        case Response():
-            return hear_response(read, peer)
         case _:
-            pass
+            return hear_response(read, peer)
     is_legacy = app.legacy and _is_legacy(app, read, peer)
     answering = answer_legacy if is_legacy else _answer_modern
     try:
@@ -129,7 +129,7 @@ def _answer_modern(
         clock=clock,
         entropy=entropy,
     )
-    return (yield from ANSWERS[request.method](context))
+    return ANSWERS[request.method](context)
 
 
 def _admit(app: Server, request: Request, headers: Mapping[str, str] | None) -> Meta:
@@ -146,7 +146,9 @@ def _admit(app: Server, request: Request, headers: Mapping[str, str] | None) -> 
         check_supported(meta.version)
         if headers is not None:
             check_method(headers, request.method)
-        if method is None or not _offers(app, method):
+        if method is None or not (
+            method.capability is None or offers(app, method.capability)
+        ):
             raise ProtocolError(METHOD_NOT_FOUND, "Method not found", status=404)
         if headers is not None and method.name_from is not None:
             name = request.params.get(method.name_from)
@@ -155,7 +157,3 @@ def _admit(app: Server, request: Request, headers: Mapping[str, str] | None) -> 
     except HeaderMismatch as exc:
         raise mismatch(exc) from None
     return meta
-
-
-def _offers(app: Server, method: Method) -> bool:
-    return method.capability is None or offers(app, method.capability)

@@ -64,7 +64,7 @@ def answer_legacy(
         raise ProtocolError(METHOD_NOT_FOUND, "Method not found")
     session = peer.session
     revision = _revision(app, peer)
-    dialect: Legacy
+    dialect: Legacy | Draft
     if revision is DRAFT:
         dialect = Draft(revision)  # by retry, which takes neither session nor room
         request = Request(request.id, request.method, retry_params(request))

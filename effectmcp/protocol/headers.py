@@ -266,6 +266,11 @@ def _type_of(type_: JSON, of: str) -> Literal["string", "integer", "boolean"]:
 # ---- checks -------------------------------------------------------------------------
 
 
+# Texts that a header carries as they are, and that mean nothing else there. Where it has
+# the body's own, as nearly always, nothing more need be looked at.
+_is_simple: Final = re.compile(r"[A-Za-z0-9._/-]+").fullmatch
+
+
 def check_version(headers: Mapping[str, str], version: str) -> None:
     """Hold `MCP-Protocol-Version` against the version in the body's `_meta`.
 
@@ -273,7 +278,8 @@ def check_version(headers: Mapping[str, str], version: str) -> None:
         HeaderMismatch: It is missing, malformed or another.
     """
     header = "MCP-Protocol-Version"
-    _check(header, _read(headers, header), version)
+    if headers.get("mcp-protocol-version") != version or not _is_simple(version):
+        _check(header, _read(headers, header), version)
 
 
 def check_method(headers: Mapping[str, str], method: str) -> None:
@@ -282,7 +288,8 @@ def check_method(headers: Mapping[str, str], method: str) -> None:
     Raises:
         HeaderMismatch: It is missing, malformed or another.
     """
-    _check("Mcp-Method", _read(headers, "Mcp-Method"), method)
+    if headers.get("mcp-method") != method or not _is_simple(method):
+        _check("Mcp-Method", _read(headers, "Mcp-Method"), method)
 
 
 def check_name(headers: Mapping[str, str], name: str) -> None:
@@ -291,7 +298,8 @@ def check_name(headers: Mapping[str, str], name: str) -> None:
     Raises:
         HeaderMismatch: It is missing, malformed or another.
     """
-    _check("Mcp-Name", _read_decoded(headers, "Mcp-Name"), name)
+    if headers.get("mcp-name") != name or not _is_simple(name):
+        _check("Mcp-Name", _read_decoded(headers, "Mcp-Name"), name)
 
 
 def check_params(

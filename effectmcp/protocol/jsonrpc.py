@@ -10,10 +10,11 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-from attrs import field, frozen
+from attrs import field
 
 from ..canonical import JSON, MAX_DEPTH, MAX_SAFE_INTEGER, chunks_by, dumps, parse
 from ..errors import CanonicalError, ProtocolError
+from ..records import record
 
 __all__ = [
     "INTERNAL_ERROR",
@@ -51,7 +52,7 @@ Id = str | int
 _NO_PARAMS: Final[Mapping[str, JSON]] = {}
 
 
-@frozen
+@record
 class Request:
     """A request, which gets one response.
 
@@ -68,7 +69,7 @@ class Request:
     envelope: Mapping[str, JSON] = field(default=_NO_PARAMS, eq=False, repr=False)
 
 
-@frozen
+@record
 class Notification:
     """A notification, which gets none."""
 
@@ -76,7 +77,7 @@ class Notification:
     params: Mapping[str, JSON]
 
 
-@frozen
+@record
 class Response:
     """A response, to a request of ours.
 
@@ -89,7 +90,7 @@ class Response:
     message: Mapping[str, JSON]
 
 
-@frozen
+@record
 class Malformed:
     """What is no message, and what to say of it.
 
@@ -154,9 +155,9 @@ def _read(value: JSON) -> Request | Notification | Response:
 def id_of(value: JSON) -> Id | None:
     """The id of a message, if it has one that can be sent back."""
     id_ = value.get("id") if isinstance(value, dict) else None
-    if isinstance(id_, str):
-        return id_ if len(id_) <= _MAX_ID else None
     if type(id_) is int and -MAX_SAFE_INTEGER <= id_ <= MAX_SAFE_INTEGER:
+        return id_
+    if isinstance(id_, str) and len(id_) <= _MAX_ID:
         return id_
     return None
 

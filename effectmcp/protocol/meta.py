@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from attrs import frozen
-
 from ..canonical import JSON
 from ..effects import LOG_LEVELS
 from ..errors import ProtocolError
+from ..records import record
 from .jsonrpc import INVALID_PARAMS
 
 __all__ = [
@@ -45,7 +44,7 @@ SERVER_INFO: Final = _PREFIX + "serverInfo"
 SUBSCRIPTION_ID: Final = _PREFIX + "subscriptionId"
 
 
-@frozen
+@record
 class Meta:
     """What a request's `_meta` says.
 
@@ -66,6 +65,9 @@ class Meta:
     trace: str | None = None
 
 
+_OBJECTS: Final = frozenset({dict})
+
+
 def read_meta(params: Mapping[str, JSON]) -> Meta:
     """What the `_meta` in `params` says.
 
@@ -79,8 +81,8 @@ def read_meta(params: Mapping[str, JSON]) -> Meta:
     if not isinstance(version, str):
         raise _invalid(f"params._meta[{PROTOCOL_VERSION!r}] is required, and is a text")
     capabilities = meta.get(CLIENT_CAPABILITIES)
-    if not isinstance(capabilities, dict) or not all(
-        isinstance(one, dict) for one in capabilities.values()
+    if not isinstance(capabilities, dict) or not _OBJECTS.issuperset(
+        map(type, capabilities.values())
     ):
         raise _invalid(
             f"params._meta[{CLIENT_CAPABILITIES!r}] is required, and is an object of"

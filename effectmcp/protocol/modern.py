@@ -70,16 +70,21 @@ def _lacking(
         has = capabilities.get(name)
         if not isinstance(has, dict):
             missing[name] = parts
-            continue
-        if name == "elicitation" and "form" in parts and not has:
-            continue  # `{}` is form mode (Elicitation, Capabilities)
-        lacking: dict[str, JSON] = {part: {} for part in parts if part not in has}
-        if lacking:
-            missing[name] = lacking
+        elif parts.keys() <= has.keys():
+            pass
+        elif name == "elicitation" and "form" in parts and not has:
+            pass  # `{}` is form mode (Elicitation, Capabilities)
+        else:
+            missing[name] = {part: {} for part in parts if part not in has}
     return missing
 
 
-def _needed(what: Any) -> dict[str, dict[str, JSON]]:
+_FORM: Final[Mapping[str, dict[str, JSON]]] = {"elicitation": {"form": {}}}
+
+
+def _needed(what: Any) -> Mapping[str, dict[str, JSON]]:
+    if type(what) is fx.Elicit:
+        return _FORM  # as nearly all
     class_ = what if isinstance(what, type) else type(what)
     if class_ is fx.Outcome:
         return _needed(what.request) if class_ is not what else {}
@@ -90,7 +95,7 @@ def _needed(what: Any) -> dict[str, dict[str, JSON]]:
         return {"sampling": {"tools": {}} if uses_tools else {}}
     if class_ is fx.ListRoots:
         return {"roots": {}}
-    return {"elicitation": {"form": {}}}
+    return _FORM
 
 
 _BY_NAME: Final[Mapping[str, type[InputRequest[Any]]]] = {

@@ -30,6 +30,10 @@ _KINDS: Final = {
 }
 
 
+#: JSON has these, and a check lets through nothing else.
+_AS_CHECKED: Final = (str, int, bool)
+
+
 @frozen(eq=False, repr=False)
 class Arguments:
     """What a function takes: the schema to publish, and the way from JSON.
@@ -42,7 +46,8 @@ class Arguments:
     schema: Mapping[str, JSON]
     description: str
     _check: Check
-    _builds: Mapping[str, Build]
+    #: What is as it was checked has nothing to be built.
+    _builds: Mapping[str, Build | None]
 
     def read(self, value: JSON) -> dict[str, Any]:
         """The keyword arguments that `value`, a call's `arguments`, stands for.
@@ -62,8 +67,13 @@ class Arguments:
         bad = [path for path, _ in problems]
         if type(checked) is dict and "" not in bad:
             for name, build in self._builds.items():
-                if name in checked and not (bad and _is_bad(name, bad)):
-                    kwargs[name], more = build(checked[name])
+                if name not in checked or (bad and _is_bad(name, bad)):
+                    continue
+                if build is None:
+                    kwargs[name] = checked[name]
+                    continue
+                kwargs[name], more = build(checked[name])
+                if more:
                     before = len(problems)
                     problems += more
                     put_below(problems, before, name)
@@ -121,5 +131,8 @@ def input_of(function: Callable[..., Any], *, skip: Collection[str] = ()) -> Arg
         schema=document,
         description=signature.docstring.summary,
         check=check,
-        builds={name: make_build(hint) for name, hint in hints.items()},
+        builds={
+            name: None if hint in _AS_CHECKED else make_build(hint)
+            for name, hint in hints.items()
+        },
     )

@@ -159,14 +159,17 @@ class _Maker:
         run_key = None
         if "propertyNames" in schema:
             run_key = self.make(schema["propertyNames"]).run
-        check_size = size_check(
-            schema.get("minProperties", 0), schema.get("maxProperties"), "entry"
-        )
+        check_size = None
+        if "minProperties" in schema or "maxProperties" in schema:
+            check_size = size_check(
+                schema.get("minProperties", 0), schema.get("maxProperties"), "entry"
+            )
 
         def run(value: Any, found: Found) -> Any:
             if type(value) is not dict:
                 return found.add("must be an object")
-            check_size(value, found)
+            if check_size is not None:
+                check_size(value, found)
             problems = found.problems
             for name in required:
                 if name not in value:

@@ -33,6 +33,7 @@ _MAX_KEY: Final = 80
 
 #: Python itself writes and reads no number of more than 4,300 digits.
 _MAX_BITS: Final = 4_000 * 10 // 3
+_PLAIN: Final = 2**64
 
 
 def path_step(key: str | int) -> str:
@@ -99,12 +100,16 @@ def _look_at(value: JSON, room: int, found: list[Problem]) -> None:
                 words = f"has the key {key!r}, where JSON has only texts as keys"
                 found.append(("", words))
                 continue
-            elif not _is_text(key):
+            elif not (key.isascii() or _is_text(key)):
                 words = "must have a readable name, without lone surrogates"
                 found.append((path_step(key), words))
+            kind = type(item)
+            if item.isascii() if kind is str else kind is int and -1 < item < _PLAIN:
+                continue  # as most are: looked at without a call
             before = len(found)
             _look_at(item, room - 1, found)
-            put_below(found, before, key)
+            if len(found) > before:
+                put_below(found, before, key)
     elif type_ is not bool and value is not None:
         found.append(("", f"is of type {type_.__qualname__}, which JSON does not know"))
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import json
 import logging
 import time
 import weakref
@@ -292,6 +293,29 @@ def test_round_with_an_answer_nested_too_deep() -> None:
     state = asked["requestState"]
     asked = interim(call(app, "tool", answers={"s": sampled}, state=state))
     assert "did not fit" not in str(asked["inputRequests"])  # sampling has no words
+
+
+@pytest.mark.parametrize(
+    ("argument", "words"),
+    [
+        ("[" * 64 + "]" * 64, "must not be nested deeper than 64 levels"),
+        ("9" * 4100, "a: must be a number of at most 4,000 digits"),
+    ],
+    ids=["deep", "long"],
+)
+def test_arguments_that_are_json_and_could_not_be_kept(
+    argument: str, words: str
+) -> None:
+    """The frame around them is allowed more than what a state has room for."""
+
+    def ask(a: Any) -> Flow[str]:
+        return (yield from Elicit("Sure?", str))
+
+    message = request("tools/call", call_params("tool", {"a": "it"}))
+    text = json.dumps(message).replace('"it"', argument)
+    got = complete(sync.handle(serving(ask), text))
+    assert got["isError"]
+    assert words in text_of(got)
 
 
 def test_round_of_a_user_who_declines() -> None:

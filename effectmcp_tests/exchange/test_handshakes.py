@@ -45,7 +45,6 @@ from effectmcp.exchange.commands import (
     PerformAll,
     Reply,
 )
-from effectmcp.exchange.dialects import Legacy
 from effectmcp.exchange.handle import handle
 from effectmcp.protocol.legacy import REVISIONS, missing
 
@@ -818,12 +817,15 @@ def test_cancelled_at_a_question(end: Any, caplog: pytest.LogCaptureFixture) -> 
     assert {record.levelname for record in caplog.records} == {"DEBUG"}
 
 
-def test_cleanup_that_fails_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("error", [OSError, TimeoutError])
+def test_cleanup_that_fails_is_logged(
+    error: type[Exception], caplog: pytest.LogCaptureFixture
+) -> None:
     def tool() -> Flow[None]:
         try:
             yield from Confirm("Sure?")
         finally:
-            raise OSError("the refund")
+            raise error("the refund")
 
     one = Driven(serving(tool), "tool")
     one.next()
@@ -1041,12 +1043,6 @@ def test_requires_several() -> None:
     app.tool(requires=[Elicit, Sample])(tool)
     found = Shaken(app, capabilities=FORM).call("tool")
     assert "sampling" in text_of(found)
-
-
-def test_a_dialect_that_asks_live_has_no_interim_results() -> None:
-    dialect = Legacy(REVISIONS[NEWEST])
-    with pytest.raises(NotImplementedError):
-        dialect.interim((), "state")
 
 
 def test_a_draft_without_a_session() -> None:

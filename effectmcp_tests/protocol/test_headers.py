@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from effectmcp.canonical import MAX_SAFE_INTEGER
 from effectmcp.errors import EffectMCPError, SchemaError
+from effectmcp.protocol import headers
 from effectmcp.protocol.headers import (
     HeaderMismatch,
     ParamHeader,
@@ -362,6 +363,17 @@ def test_check_name_takes_one_value(name: str, text: str) -> None:
     except HeaderMismatch:
         return
     assert name in (text.strip(" \t"), decode_value(text.strip(" \t")))
+
+
+@given(st.from_regex(r"[A-Za-z0-9._/-]+", fullmatch=True) | raw_texts)
+@example("tools/call")
+def test_what_is_simple_is_also_taken_the_long_way(text: str) -> None:
+    """So the short way decides nothing otherwise: there, the header is the body's text."""
+    if headers._is_simple(text):
+        assert headers._read_decoded({"mcp-name": text}, "Mcp-Name") == text
+        assert headers._read({"mcp-method": text}, "Mcp-Method") == text
+    else:
+        assert not (text.isascii() and text.isalnum())
 
 
 # ---- headers of arguments -----------------------------------------------------------
