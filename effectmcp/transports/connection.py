@@ -11,7 +11,8 @@ the request (Streamable HTTP, Cancellation), and for silence.
         or is silent for long           its last event
 
 Time is kept by one cancel scope a connection, whose deadline is set before each thing
-that a client could drag out. What the client was doing when it fires says what follows:
+that a client drags out; that of idle ones, by one task for all of them. What the client
+was doing when it fires says what follows:
 
     nothing yet                         close
     sending a head or a body            408, close
@@ -49,6 +50,7 @@ from . import asgi_trio
 from .head import Fields, Request
 from .reading import pump, run_call
 from .sessions import SESSION_ID, Sessions, Stream
+from .sockets import Direct
 from .web import (
     JSON_TYPE,
     KEEP_ALIVE,
@@ -128,8 +130,11 @@ class Shared:
         self.sessions = sessions
         self.nursery = nursery
         self.is_closing = False
-        #: Those that wait for a request, the one that has waited longest first.
-        self.idle: dict[Connection, None] = {}
+        #: `trio.current_time`, by a shorter way.
+        self.now = trio.lowlevel.current_clock().current_time
+        #: Those that wait for a request, the one that has waited longest first, and
+        #: when they have waited long enough.
+        self.idle: dict[Connection, float] = {}
         self._date = (0, "")
 
     def date(self) -> str:
@@ -138,6 +143,15 @@ class Shared:
         if second != self._date[0]:
             self._date = second, formatdate(second, usegmt=True)
         return self._date[1]
+
+    def close_idle(self) -> float:
+        """Close what has been idle for too long; returns when to look again."""
+        now = trio.current_time()
+        for connection, due in tuple(self.idle.items()):
+            if due <= now:
+                connection.leave()
+        # What is idle from now on will not be due earlier than that.
+        return min([now + self.limits.idle, *self.idle.values()])
 
 
 class _TooLarge(Exception):
@@ -150,15 +164,18 @@ class Connection:
     def __init__(self, shared: Shared, stream: trio.abc.Stream) -> None:
         self.limits = shared.limits
         self._shared = shared
-        self._stream = stream
+        self._bound_to, self._peer = _addresses(stream)
+        self._stream = (
+            Direct(stream) if isinstance(stream, trio.SocketStream) else stream
+        )
         #: What the client sent of its next request already.
         self._rest = bytearray()
         self._wire: Wire = Plain(self._rest)
         self._scope = trio.CancelScope()
+        self._is_timed = False
         self._sends: Literal["nothing", "head", "body", "all"] = "nothing"
         self._is_new = True
         self._closes = False
-        self._bound_to, self._peer = _addresses(stream)
 
     def leave(self) -> None:
         """Close it; for one that is idle."""
@@ -183,12 +200,17 @@ class Connection:
             await trio.aclose_forcefully(self._stream)
 
     async def turn_away(self) -> None:
-        """Say that there is no room."""
+        """Say that there is no room, and hang up."""
         wait = ("Retry-After", str(self.limits.retry_after))
-        await self._refuse(
-            refusal(503, "there are too many connections; come back later", wait)
-        )
-        await self._hang_up()
+        answer = refusal(503, "there are too many connections; come back later", wait)
+        try:
+            with trio.move_on_after(self.limits.linger):
+                await self._refuse(answer)
+                await self._hang_up()
+        except (trio.BrokenResourceError, trio.ClosedResourceError) as exc:
+            logger.debug("%s is gone: %r", self._peer, exc)
+        finally:
+            await trio.aclose_forcefully(self._stream)
 
     async def _talk(self) -> bool:
         """Returns whether the client may have something left to read."""
@@ -225,6 +247,18 @@ class Connection:
                 pass
         await stream.aclose()
 
+    # ---- time ----
+
+    def _hurry(self, seconds: float) -> None:
+        """What the client does now takes no longer than that."""
+        self._scope.deadline = trio.current_time() + seconds
+        self._is_timed = True
+
+    def _take_time(self) -> None:
+        if self._is_timed:
+            self._scope.deadline = math.inf
+            self._is_timed = False
+
     # ---- in ----
 
     async def _receive(self) -> bytes | bytearray:
@@ -237,24 +271,30 @@ class Connection:
     async def _head(self) -> Head | None:
         limits, idle = self.limits, self._shared.idle
         self._sends = "nothing"
+        self._take_time()
         if not self._rest:
             if self._shared.is_closing:
                 return None
-            seconds = limits.head_time if self._is_new else limits.idle
-            self._scope.deadline = trio.current_time() + seconds
-            idle[self] = None
+            if self._is_new:
+                idle[self] = math.inf
+                self._hurry(limits.head_time)
+            else:
+                idle[self] = self._shared.now() + limits.idle
             self._rest = bytearray(await self._receive())
             idle.pop(self, None)
             self._is_new = False
             if not self._rest:
                 return None
+        else:
+            # Others have their turn, however much a client sends ahead.
+            await trio.lowlevel.checkpoint()
         self._wire = wire = open_wire(
             self._rest, max_head=limits.head, max_headers=limits.headers
         )
         request = wire.head()
         if request is None:
             self._sends = "head"
-            self._scope.deadline = trio.current_time() + limits.head_time
+            self._hurry(limits.head_time)
             while request is None:
                 wire.receive(await self._receive())
                 request = wire.head()
@@ -276,7 +316,7 @@ class Connection:
             if part is None:
                 if not is_waiting:
                     is_waiting = True
-                    self._scope.deadline = trio.current_time() + self.limits.body_time
+                    self._hurry(self.limits.body_time)
                 wire.receive(await self._receive())
             elif part:
                 parts.append(part)
@@ -290,8 +330,12 @@ class Connection:
     # ---- out ----
 
     async def _write(self, data: bytes) -> None:
-        self._scope.deadline = trio.current_time() + self.limits.write
-        await self._stream.send_all(data)
+        rest: bytes | memoryview = data
+        if isinstance(self._stream, Direct):
+            rest = self._stream.send_now(data)
+        if rest:
+            self._hurry(self.limits.write)
+            await self._stream.send_all(rest)
 
     def _fields(self, fields: Fields, *, closes: bool = False) -> Fields:
         """The headers of an answer."""
@@ -418,7 +462,7 @@ class Connection:
         self, work: Callable[[], Awaitable[None]], events: _Events
     ) -> bool:
         """Do `work`, and leave it when the client leaves."""
-        self._scope.deadline = math.inf
+        self._take_time()
         is_answered = False
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._watch, events, nursery.cancel_scope)
@@ -458,7 +502,8 @@ class Connection:
         if fields is not None:
             head = self._wire.open(200, self._fields((*SSE_HEADERS, *fields)))
         await self._write(head + self._wire.chunk(data))
-        self._scope.deadline = math.inf
+        self._take_time()
+        await trio.lowlevel.checkpoint()
 
     async def send_reply(self, reply: Reply, fields: Fields) -> None:
         """Send an answer that is one JSON object, or nothing."""
@@ -544,6 +589,7 @@ def _asked(request: Request, bound_to: str | None, peer: str | None) -> Head:
         # that of the header (RFC 9112, section 3.2.2).
         authority, slash, path = target.partition("://")[2].partition("/")
         target = slash + path
+        assert not isinstance(headers, dict)  # it is h11 that reads such a target
         headers = [
             (name, authority if name == "host" else value) for name, value in headers
         ]

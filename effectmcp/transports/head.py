@@ -24,6 +24,8 @@ from collections.abc import Iterable
 from http import HTTPStatus
 from typing import Final, NamedTuple, TypeAlias
 
+from .remembered import remembered
+
 __all__ = ["PHRASES", "Fields", "Found", "Request", "read", "write"]
 
 Fields: TypeAlias = Iterable[tuple[str, str]]
@@ -32,11 +34,14 @@ PHRASES: Final = {one.value: one.phrase for one in HTTPStatus}
 
 
 class Request(NamedTuple):
-    """The head of a request: names in lower case, values without the spaces around."""
+    """The head of a request: names in lower case, values without the spaces around.
+
+    `headers` is a dict where it is known that no name came twice.
+    """
 
     method: str
     target: str
-    headers: list[tuple[str, str]]
+    headers: dict[str, str] | list[tuple[str, str]]
 
 
 class Found(NamedTuple):
@@ -57,9 +62,8 @@ _TOKEN: Final = r"[-!#$%&'*+.^_`|~0-9A-Za-z]++"
 
 # Within a line the quantifiers are possessive, so that no text takes more than one pass.
 # A line cannot be a folded one (RFC 9112, section 5.2): no name begins with a space.
-_HEAD: Final = re.compile(
-    rf"POST (/[!-~]*+) HTTP/1\.1\r\n((?:{_TOKEN}:[\t -~]*+\r\n)+)\r\n".encode()
-)
+_FIRST: Final = re.compile(r"POST (/[!-~]*+) HTTP/1\.1\r\n")
+_LINE: Final = re.compile(rf"^({_TOKEN}):[\t ]*+([\t -~]*+)\r\n", re.MULTILINE)
 
 #: These change where a message ends, or who speaks next.
 _FOREIGN: Final = frozenset({"transfer-encoding", "expect", "upgrade"})
@@ -76,19 +80,23 @@ def read(data: bytes | bytearray, *, size: int, count: int) -> Found | None:
         size: Bytes that a head may have.
         count: Headers that it may have.
     """
-    match = _HEAD.match(data, 0, size)
-    if match is None:
+    end = data.find(b"\r\n\r\n", 0, size) + 4
+    # A replacement character is no part of any line.
+    text = data[: end - 2].decode("ascii", "replace")
+    first = _FIRST.match(text)
+    if first is None:
         return None
-    lines = match[2].decode("ascii").split("\r\n")
-    lines.pop()
-    headers: dict[str, str] = {}
-    for line in lines:
-        name, _, value = line.partition(":")
-        headers[name.lower()] = value.strip(" \t")
+    lines = text[first.end() :]
+    found = _LINE.findall(lines)
+    if not found or len(found) != lines.count("\n"):
+        return None  # one of them is none
+    headers = {name.lower(): value for name, value in found}
+    if " \r" in lines or "\t\r" in lines:
+        headers = {name: value.rstrip(" \t") for name, value in headers.items()}
     length = headers.get("content-length", "")
     if (
-        len(headers) < len(lines)  # a name came twice
-        or len(lines) > count
+        len(headers) < len(found)  # a name came twice
+        or len(found) > count
         or "host" not in headers
         or not length.isdigit()
         or len(length) > _DIGITS
@@ -96,12 +104,16 @@ def read(data: bytes | bytearray, *, size: int, count: int) -> Found | None:
         or headers.get("connection", "keep-alive").lower() != "keep-alive"
     ):
         return None
-    request = Request("POST", match[1].decode("ascii"), list(headers.items()))
-    return Found(request, match.end(), int(length))
+    return Found(Request("POST", first[1], headers), end, int(length))
 
 
 # A line end within would make two fields of one, and spaces around are lost on the way.
 _FIELD: Final = re.compile(rf"{_TOKEN}\n(?:[!-~]++(?:[\t ]++[!-~]++)*)?")
+
+
+_STATUS: Final = {
+    status: f"HTTP/1.1 {status} {phrase}\r\n" for status, phrase in PHRASES.items()
+}
 
 
 def write(status: int, fields: Fields) -> bytes:
@@ -114,10 +126,15 @@ def write(status: int, fields: Fields) -> bytes:
     Raises:
         ValueError: One of them is none. Some have in them what a client sent.
     """
-    lines = [f"HTTP/1.1 {status} {PHRASES.get(status, '')}\r\n"]
-    for name, value in fields:
-        if not _FIELD.fullmatch(f"{name}\n{value}"):
-            raise ValueError(f"{name!r}: {value!r} is no header")
-        lines.append(f"{name}: {value}\r\n")
+    lines = [_STATUS.get(status) or f"HTTP/1.1 {status} \r\n"]
+    lines += [_line(f"{name}\n{value}") for name, value in fields]
     lines.append("\r\n")
     return "".join(lines).encode("ascii")
+
+
+@remembered
+def _line(field: str) -> str:
+    name, _, value = field.partition("\n")
+    if not _FIELD.fullmatch(field):
+        raise ValueError(f"{name!r}: {value!r} is no header")
+    return f"{name}: {value}\r\n"

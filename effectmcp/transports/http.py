@@ -68,7 +68,7 @@ async def serve(
             keep none, as where another process may get the next request. Nobody can be
             asked then who does not speak 2026-07-28.
         ssl_context: To serve TLS.
-        listeners: Instead of `host` and `port`.
+        listeners: Instead of `host` and `port`. What they accept belongs to the server.
         shutdown: To be set when the server is to stop.
         is_alone: Whether no other process serves these clients; see `ensure_keys`.
         task_status: Told the listeners when clients can connect.
@@ -90,7 +90,9 @@ async def serve(
         if sessions is not None and app.legacy:
             kept = Sessions(app, sessions, clock=trio.current_time)
             connections.start_soon(_sweep, kept, shutdown)
-        serving = _Serving(Shared(app, site, limits, kept, connections))
+        shared = Shared(app, site, limits, kept, connections)
+        connections.start_soon(_close_idle, shared, shutdown)
+        serving = _Serving(shared)
         async with trio.open_nursery() as accepting:
             await accepting.start(
                 partial(
@@ -110,6 +112,12 @@ async def serve(
             accepting.cancel_scope.cancel()
         connections.cancel_scope.deadline = trio.current_time() + limits.grace
         serving.close()
+
+
+async def _close_idle(shared: Shared, shutdown: trio.Event) -> None:
+    while not shutdown.is_set():
+        with trio.move_on_at(shared.close_idle()):
+            await shutdown.wait()
 
 
 async def _sweep(sessions: Sessions, shutdown: trio.Event) -> None:
@@ -203,14 +211,18 @@ class _Serving:
     async def connected(self, stream: trio.abc.Stream) -> None:
         """Serve a connection to its end. Raises nothing: others are being served."""
         limits = self._shared.limits
-        if self._count >= limits.connections and not self._make_room():
-            await self._turn_away(stream)
-            return
+        try:
+            if self._count < limits.connections or self._make_room():
+                await self._serve(stream)
+            elif self._turned_away < _TURNED_AWAY:
+                await self._turn_away(stream)
+        except Exception:
+            logger.exception("a connection failed")
+
+    async def _serve(self, stream: trio.abc.Stream) -> None:
         self._count += 1
         try:
             await Connection(self._shared, stream).run()
-        except Exception:
-            logger.exception("a connection failed")
         finally:
             self._count -= 1
 
@@ -223,13 +235,9 @@ class _Serving:
     async def _turn_away(self, stream: trio.abc.Stream) -> None:
         self._turned_away += 1
         try:
-            if self._turned_away <= _TURNED_AWAY:
-                connection = Connection(self._shared, stream)
-                with trio.move_on_after(self._shared.limits.linger):
-                    await connection.turn_away()
+            await Connection(self._shared, stream).turn_away()
         finally:
             self._turned_away -= 1
-            await trio.aclose_forcefully(stream)
 
     def close(self) -> None:
         """Begin no more than what has begun."""

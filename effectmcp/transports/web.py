@@ -13,7 +13,6 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
-from functools import lru_cache
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -25,6 +24,8 @@ from ..exchange.commands import Peer
 from ..protocol.drafts import DRAFT
 from ..protocol.jsonrpc import INVALID_REQUEST, encode, error_message
 from ..protocol.legacy import REVISIONS
+from ..records import record
+from .remembered import remembered
 
 __all__ = [
     "JSON_TYPE",
@@ -62,7 +63,8 @@ def _lowered(texts: Collection[str]) -> Collection[str]:
     return frozenset(text.lower() for text in texts)
 
 
-_ORIGIN: Final = re.compile(r"[a-z][a-z0-9+.-]*://[^\s/?#@]+\Z")
+# In ASCII, as browsers send them: an answer repeats it, and no other can be written.
+_ORIGIN: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[!\"$-.0->A-~]+\Z")
 
 
 @frozen(kw_only=True)
@@ -102,21 +104,22 @@ class Site:
                 )
 
 
-@frozen
+@record
 class Head:
     """The head of a request.
 
     Attributes:
         method: Such as `POST`.
         path: Without the query.
-        headers: In the order in which they came.
+        headers: In the order in which they came; or a dict, with names in lower case and
+            values without spaces around, where it is known that no name came twice.
         bound_to: The address on which it came in, if that is known.
         peer: The address from which it came.
     """
 
     method: str
     path: str
-    headers: Iterable[tuple[str, str]]
+    headers: Iterable[tuple[str, str]] | dict[str, str]
     bound_to: str | None = None
     peer: str | None = None
 
@@ -148,14 +151,12 @@ def admit(site: Site, asked: Head, *, has_sessions: bool = False) -> Peer | Resp
         Who asks, or the answer that it may not. That one is whole; to the answer that a
         `Peer` gets, add `cors(origin)`.
     """
-    headers: dict[str, str] = {}
-    for name, value in asked.headers:
-        name = name.lower()
-        if name in headers:
-            if name in _SINGLE or name.startswith("mcp-"):
-                return refusal(400, f"the header {name} came twice")
-            value = f"{headers[name]}, {value}"
-        headers[name] = value.strip(" \t")
+    headers = asked.headers
+    if not isinstance(headers, dict):
+        try:
+            headers = _joined(headers)
+        except _Twice as exc:
+            return refusal(400, f"the header {exc} came twice")
     problem = _check_origin(site, asked, headers)
     if problem is not None:
         return refusal(403, problem)
@@ -165,6 +166,22 @@ def admit(site: Site, asked: Head, *, has_sessions: bool = False) -> Peer | Resp
     # Pages read refusals, too: they sign in where they are told 401.
     also = cors(headers.get("origin"))
     return Response(admitted.status, (*admitted.headers, *also), admitted.body)
+
+
+class _Twice(Exception):
+    """A header of which there may be one only."""
+
+
+def _joined(fields: Iterable[tuple[str, str]]) -> dict[str, str]:
+    headers: dict[str, str] = {}
+    for name, value in fields:
+        name = name.lower()
+        if name in headers:
+            if name in _SINGLE or name.startswith("mcp-"):
+                raise _Twice(name)
+            value = f"{headers[name]}, {value}"
+        headers[name] = value.strip(" \t")
+    return headers
 
 
 #: Of these, a second one is a contradiction or an attack (RFC 9110, section 5.3).
@@ -180,17 +197,20 @@ def _admit(
         return refusal(404, f"there is nothing at this path; ask {site.path}")
     if asked.method == "OPTIONS" and "origin" in headers:
         return Response(204, _PREFLIGHT)
+    if asked.method == "POST":
+        if _media_type(headers.get("content-type", "")) != JSON_TYPE:
+            return refusal(415, f"send Content-Type: {JSON_TYPE}")
+        if not _accepts(headers.get("accept", "*/*")):
+            return refusal(406, "accept application/json and text/event-stream")
     # GET streams and DELETE are of earlier revisions (Earlier Revisions).
-    is_read = has_sessions and session_named(headers) is not None
-    if asked.method in ("GET", "DELETE") and is_read:
-        if asked.method == "GET" and not _reads(headers.get("accept", "*/*")):
-            return refusal(406, "accept text/event-stream")
-    elif asked.method != "POST":
+    elif (
+        asked.method not in ("GET", "DELETE")
+        or not has_sessions
+        or session_named(headers) is None
+    ):
         return refusal(405, "ask with POST", ("Allow", "POST"))
-    elif _media_type(headers.get("content-type", "")) != JSON_TYPE:
-        return refusal(415, f"send Content-Type: {JSON_TYPE}")
-    elif not _accepts(headers.get("accept", "*/*")):
-        return refusal(406, "accept application/json and text/event-stream")
+    elif asked.method == "GET" and not _reads(headers.get("accept", "*/*")):
+        return refusal(406, "accept text/event-stream")
     principal = None
     if site.authenticate is not None:
         try:
@@ -218,12 +238,14 @@ def _check_origin(site: Site, asked: Head, headers: Mapping[str, str]) -> str | 
     if site.hosts is not None:
         if host not in site.hosts:
             return "this server is not known by that name; see hosts="
-    elif _is_local(asked.bound_to) and not _is_local(host):
+    elif asked.bound_to is not None and (
+        _is_local(asked.bound_to) and not _is_local(host)
+    ):
         return "this server is for its own machine; see hosts="
     origin = headers.get("origin")
     if origin is None or origin in site.origins:
         return None
-    page = _host_of(origin.partition("://")[2])
+    page = _host_of(origin.partition("://")[2]) if _ORIGIN.match(origin) else ""
     if _is_local(page) and _is_local(host):
         return None
     # Its own pages. But where nobody said what its names are, a name that is the same
@@ -238,6 +260,7 @@ def _check_origin(site: Site, asked: Head, headers: Mapping[str, str]) -> str | 
 _AUTHORITY: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s\[\]/?#@\\:]+)(?::[0-9]*)?\Z")
 
 
+@remembered
 def _host_of(authority: str) -> str:
     """The name, or the address without brackets; empty where there is none."""
     match = _AUTHORITY.match(authority)
@@ -252,21 +275,10 @@ def _is_address(host: str) -> bool:
     return True
 
 
-def _is_local(host: str | None) -> bool:
-    if host is None:
-        return False
+@remembered
+def _is_local(host: str) -> bool:
     if host == "localhost" or host.endswith(".localhost"):
         return True
-    return len(host) <= _LONGEST and _is_loopback(host)
-
-
-#: Of the texts of addresses. What is longer is none, and not worth remembering.
-_LONGEST: Final = 45
-
-
-# Each request asks for the same two.
-@lru_cache(256)
-def _is_loopback(host: str) -> bool:
     try:
         address = ipaddress.ip_address(host)
     except ValueError:
@@ -294,10 +306,12 @@ def cors(origin: str | None) -> tuple[tuple[str, str], ...]:
     )
 
 
+@remembered
 def _media_type(header: str) -> str:
     return header.partition(";")[0].strip().lower()
 
 
+@remembered
 def _accepts(header: str) -> bool:
     types = {_media_type(one) for one in header.split(",")}
     if "*/*" in types:

@@ -121,6 +121,15 @@ async def test_http_answer_is_one_line_of_json() -> None:
     assert got.headers["date"].endswith(" GMT")
 
 
+async def test_http_origin_that_no_answer_could_repeat() -> None:
+    """And nothing is logged as an error; see the fixture."""
+    async with serving(shop().app) as doors:
+        data = post(call("echo", text="x"), origin="h\xe9://localhost")
+        client = doors.connect()
+        await client.send(data)
+        assert (await client.answer()).status == 403
+
+
 async def test_http_conversation_over_one_connection() -> None:
     async with serving(shop().app) as doors:
         client = doors.connect()
@@ -408,6 +417,13 @@ def open_files() -> int:
     return len(list(fds.iterdir())) if fds.exists() else 0
 
 
+def reset(stream: trio.SocketStream) -> None:
+    """Leave, without a goodbye."""
+    at_once = b"\1\0\0\0\0\0\0\0"
+    stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, at_once)
+    stream.socket.close()
+
+
 async def test_leaving_a_real_socket_leaks_nothing() -> None:
     made = shop()
     async with listening(made.app) as address:
@@ -418,12 +434,8 @@ async def test_leaving_a_real_socket_leaks_nothing() -> None:
             client = Client(await trio.open_tcp_stream(*address))
             await client.post(waiting(say=True), host="localhost")
             await made.waits.wait()
-            # A reset, and not a goodbye.
             assert isinstance(client.stream, trio.SocketStream)
-            client.stream.setsockopt(
-                socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0"
-            )
-            await client.stream.aclose()
+            reset(client.stream)
             while len(made.ended) == 0:
                 await trio.lowlevel.checkpoint()
             assert made.ended.pop() == "wait"
@@ -444,6 +456,35 @@ async def test_pipelined_requests_are_answered_in_order() -> None:
         )
         got = [await client.answer() for _ in range(4)]
         assert [one.json["id"] for one in got] == [0, 1, 2, 3]
+
+
+async def test_who_sends_ahead_does_not_keep_others_waiting() -> None:
+    """Nothing here waits for anything, so only good manners let others have a turn."""
+    order = []
+    app = Server("shop", keys=KEYS)
+
+    @app.tool
+    def say(text: str) -> Flow[str]:
+        order.append(text)
+        return text or (yield from Elicit("What?", str))
+
+    async with listening(app) as address:
+        greedy, modest = [
+            Client(await trio.open_tcp_stream(*address)) for _ in range(2)
+        ]
+        # Both have been let in.
+        for client in (greedy, modest):
+            await client.send(post(call("say", text="hello"), host="localhost"))
+            await client.answer()
+        one = post(call("say", text="greedy"), host="localhost")
+        await greedy.send(one * 50)
+        await modest.send(post(call("say", text="modest"), host="localhost"))
+        for _ in range(50):
+            await greedy.answer()
+        await modest.answer()
+        assert order.index("modest") < len(order) / 2
+        for client in (greedy, modest):
+            await client.stream.aclose()
 
 
 async def test_request_that_comes_while_another_waits_is_not_lost() -> None:
@@ -851,6 +892,24 @@ async def test_one_connection_too_many_while_all_are_busy(
         made.go_on.set()
         for client in busy:
             assert text_of((await client.answer()).json) == "waited"
+
+
+async def test_one_that_leaves_while_it_is_turned_away_harms_nobody() -> None:
+    made = shop()
+    async with listening(made.app, limits=Limits(connections=1)) as address:
+        busy = Client(await trio.open_tcp_stream(*address))
+        await busy.post(waiting(say=False), host="localhost")
+        await made.waits.wait()
+        await trio.testing.wait_all_tasks_blocked(0.01)
+        before = open_files()
+        for _ in range(10):
+            reset(await trio.open_tcp_stream(*address))
+        await trio.testing.wait_all_tasks_blocked(0.01)
+        while open_files() > before:
+            await trio.lowlevel.checkpoint()
+        made.go_on.set()
+        assert text_of((await busy.answer()).json) == "waited"
+        await busy.stream.aclose()
 
 
 async def test_one_connection_too_many_while_one_is_idle() -> None:

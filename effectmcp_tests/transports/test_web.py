@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from effectmcp import UsageError
 from effectmcp.exchange.commands import Peer
+from effectmcp.transports.head import write
 from effectmcp.transports.web import (
     KEEP_ALIVE,
     Head,
@@ -174,6 +175,8 @@ def test_host_by_the_names_that_were_given(host: str, expected: int) -> None:
         ("http://localhost.evil.example", 403),
         ("http://localhost@evil.example", 403),
         ("http://[::1", 403),  # this used to raise
+        ("h\xe9://localhost", 403),
+        ("http://\xe9.localhost", 403),
         ("localhost", 403),
         ("null", 403),
         ("", 403),
@@ -239,6 +242,14 @@ def test_any_text_is_admitted_or_refused(
 ) -> None:
     found = ask(host=host, origin=origin, bound_to=bound_to)
     assert status(found) in (200, 403)
+    if status(found) == 200:
+        write(200, cors(origin))  # it can be said
+
+
+@given(origin=st.from_regex(r"[a-zé]{1,2}://(é\.)?localhost", fullmatch=True))
+def test_an_origin_that_is_let_in_can_be_repeated(origin: str) -> None:
+    if status(ask(origin=origin)) == 200:
+        write(200, cors(origin))
 
 
 # ---- what is asked, and how ----

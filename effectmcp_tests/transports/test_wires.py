@@ -97,10 +97,14 @@ def read_by(wire: Wire, pieces: Sequence[bytes]) -> Any:
     """All that a wire makes of the pieces, the first of which it has already."""
     left = list(pieces[1:])
     try:
-        while (asked := wire.head()) is None:
+        while (request := wire.head()) is None:
             if not left:
                 return "no head"
             wire.receive(left.pop(0))
+        method, target, headers = request
+        # A dict says that no name came twice, and only of the one shape is that known.
+        pairs = list(headers.items()) if isinstance(headers, dict) else headers
+        asked = method, target, pairs
         invitation = wire.invitation()
         body = b""
         while (part := wire.part()) != b"":
