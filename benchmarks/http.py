@@ -1,30 +1,35 @@
 """What does a round cost over HTTP, and how much of it is HTTP?
 
-The same request to two servers: a round of a conversation that brings its state and an
-answer, and asks again. Its state has three answers. One server is effectmcp's; the other
-is the least that could answer on trio and h11: it reads the request, parses the JSON,
-computes one HMAC-SHA-256 over the state, and writes JSON of the same size. Both answer
-over loopback, keep the connection alive, and count the CPU time of their own process; a
-client in another process asks them in turns.
+The same conversation with two servers, and of it one round, over and over: a request that
+brings a state of three answers and one answer more, and is asked again. One server is
+effectmcp's. The other is written by hand for this one tool, on trio and h11, and does the
+same JSON and HMAC work: it reads the request, verifies its state and the call to which
+that belongs, reads what was answered so far, adds an answer, seals it, and writes the
+same question. Both answer over loopback, keep the connection alive, and count the CPU
+time of their own process; a client in another process asks them in turns.
 
-A third one tells where the time goes: effectmcp's transport, with what the second one
-does in place of the exchange.
+More of them tell where the time goes: effectmcp with states that are signed and not
+encrypted, as those of the other are; effectmcp's transport, with what is done by hand in
+place of the exchange; and a server on trio and h11 that looks at nothing and computes
+nothing, which is what the one by hand pays for HTTP.
 
     python -m benchmarks.http
 """
 
 from __future__ import annotations
 
-import hashlib
+import base64
 import hmac
 import json
 import multiprocessing
+import random
 import socket
 import statistics
 import time
 from collections.abc import Callable
 from functools import partial
 from multiprocessing.connection import Connection
+from operator import truediv
 from typing import Any
 
 import h11
@@ -36,8 +41,9 @@ from effectmcp.server import Server
 from effectmcp.state import Keys, make_key
 from effectmcp.transports import connection, http
 
-REQUESTS = 500
-TURNS = 20
+KEY = bytes(range(32))
+REQUESTS = 100
+TURNS = 100
 META = {
     "io.modelcontextprotocol/protocolVersion": "2026-07-28",
     "io.modelcontextprotocol/clientInfo": {"name": "benchmark", "version": "1"},
@@ -46,8 +52,8 @@ META = {
 NAMES = ("Ann", "Bob", "Cid", "Dee")
 
 
-def shop() -> Server:
-    app = Server("bookshop", keys=Keys(make_key(bytes(range(32)))))
+def shop(*, readable: bool = False) -> Server:
+    app = Server("bookshop", keys=Keys(make_key(KEY), readable=readable))
 
     @app.tool
     def order(title: str, copies: int) -> Flow[str]:
@@ -63,33 +69,66 @@ def shop() -> Server:
 # ---- the two servers ----------------------------------------------------------------
 
 
-async def serve_ours(listener: trio.SocketListener) -> None:
-    await http.serve(shop(), listeners=[listener])
+async def serve_ours(listener: trio.SocketListener, *, readable: bool = False) -> None:
+    await http.serve(shop(readable=readable), listeners=[listener])
 
 
-def answer_of(body: bytes, key: bytes) -> dict[str, Any]:
-    """What the least of all servers says."""
+def by_hand(body: bytes) -> dict[str, Any]:
+    """A round of `order`, as one would write it who had nothing else to serve.
+
+    Nothing is validated but what must be: that the state is ours, and of this call.
+    """
     asked = json.loads(body)
-    state = asked["params"]["requestState"]
-    sign = hmac.new(key, state.encode(), hashlib.sha256).hexdigest()
-    return {"jsonrpc": "2.0", "id": asked["id"], "result": {"state": sign}}
+    params = asked["params"]
+    arguments = params["arguments"]
+    call = json.dumps([params["name"], arguments], sort_keys=True).encode()
+    bound = hmac.digest(KEY, call, "sha256").hex()
+    state: dict[str, Any] = {"call": bound, "answers": []}
+    if "requestState" in params:
+        text, _, given = params["requestState"].encode().partition(b".")
+        mac = hmac.digest(KEY, text, "sha256")
+        if not hmac.compare_digest(mac, base64.urlsafe_b64decode(given)):
+            raise ValueError("forged")
+        state = json.loads(base64.urlsafe_b64decode(text))
+        if state["call"] != bound or state["expires"] < time.time():
+            raise ValueError("of another call, or expired")
+        (answer,) = params["inputResponses"].values()
+        state["answers"].append(answer["content"]["value"])
+    state["expires"] = int(time.time()) + 3600
+    text = base64.urlsafe_b64encode(json.dumps(state).encode())
+    mac = base64.urlsafe_b64encode(hmac.digest(KEY, text, "sha256"))
+    number = len(state["answers"])
+    schema = {"type": "object", "properties": {"value": {"type": "string"}}}
+    question = {
+        "method": "elicitation/create",
+        "params": {
+            "mode": "form",
+            "message": f"Who is guest number {number}?",
+            "requestedSchema": {**schema, "required": ["value"]},
+        },
+    }
+    result = {
+        "resultType": "input_required",
+        "inputRequests": {f"elicit-{number + 1}": question},
+        "requestState": (text + b"." + mac).decode(),
+        "_meta": {
+            "io.modelcontextprotocol/serverInfo": {"name": "bookshop", "version": "0"}
+        },
+    }
+    return {"jsonrpc": "2.0", "id": asked["id"], "result": result}
 
 
-async def serve_transport(listener: trio.SocketListener, size: int) -> None:
-    key = bytes(range(32))
-
+async def serve_transport(listener: trio.SocketListener) -> None:
     def begin(app: Server, body: bytes, peer: Peer) -> Reply:
-        made = answer_of(body, key)
-        made["pad"] = "x" * (size - len(json.dumps(made)) - 10)
-        return Reply(made)
+        return Reply(by_hand(body))
 
     vars(connection)["begin"] = begin
     await http.serve(shop(), listeners=[listener])
 
 
-async def serve_bare(listener: trio.SocketListener, size: int) -> None:
-    key = bytes(range(32))
-
+async def serve_bare(
+    listener: trio.SocketListener, answer: Callable[[bytes], bytes]
+) -> None:
     async def connected(stream: trio.SocketStream) -> None:
         conn = h11.Connection(h11.SERVER)
         while True:
@@ -104,8 +143,7 @@ async def serve_bare(listener: trio.SocketListener, size: int) -> None:
                     break
                 elif isinstance(event, h11.ConnectionClosed):
                     return
-            made = answer_of(b"".join(parts), key)
-            body = json.dumps(made).encode().ljust(size)
+            body = answer(b"".join(parts))
             headers = [
                 ("Content-Type", "application/json"),
                 ("Content-Length", str(len(body))),
@@ -202,46 +240,71 @@ def post(**params: Any) -> bytes:
     return head.encode() + b"\r\n" + body
 
 
-def round_with_answers(ours: Asker, count: int) -> tuple[bytes, int]:
+def round_with_answers(server: Asker, count: int) -> bytes:
     """The request whose state has `count` answers, with one more beside it."""
     data = post()
     for name in NAMES[: count + 1]:
-        result = json.loads(ours.ask(data))["result"]
+        result = json.loads(server.ask(data))["result"]
         (key,) = result["inputRequests"]
         answer = {"action": "accept", "content": {"value": name}}
         data = post(requestState=result["requestState"], inputResponses={key: answer})
-    return data, len(ours.ask(data))
+    return data
+
+
+def write_by_hand(body: bytes) -> bytes:
+    return json.dumps(by_hand(body)).encode()
+
+
+def write_nothing(body: bytes) -> bytes:
+    return b"x" * 792
 
 
 def main() -> None:
-    ours = Asker(serve_ours)
-    data, size = round_with_answers(ours, 3)
+    ours = "effectmcp"
+    bare = "by hand, on trio and h11"
     servers = {
-        "effectmcp": ours,
-        "its transport": Asker(partial(serve_transport, size=size)),
-        "trio, h11, json, hmac": Asker(partial(serve_bare, size=size)),
+        ours: Asker(serve_ours),
+        "effectmcp, readable states": Asker(partial(serve_ours, readable=True)),
+        "by hand, our transport": Asker(serve_transport),
+        bare: Asker(partial(serve_bare, answer=write_by_hand)),
     }
-    for server in servers.values():
-        server.microseconds(data)  # warm
+    requests = {name: round_with_answers(one, 3) for name, one in servers.items()}
+    nothing = "nothing, on trio and h11"
+    servers[nothing] = Asker(partial(serve_bare, answer=write_nothing))
+    requests[nothing] = requests[ours]
+    sizes = {name: len(one.ask(requests[name])) for name, one in servers.items()}
+    for name, server in servers.items():
+        server.microseconds(requests[name])  # warm
     times: dict[str, list[float]] = {name: [] for name in servers}
+    # In ever another order, as each finds the caches as the one before left them.
+    chance = random.Random(0)
+    order = list(servers.items())
     for _ in range(TURNS):
-        for name, server in servers.items():
-            times[name].append(server.microseconds(data))
+        chance.shuffle(order)
+        for name, server in order:
+            times[name].append(server.microseconds(requests[name]))
     for server in servers.values():
         server.close()
-    best = {name: min(found) for name, found in times.items()}
-    bare = best["trio, h11, json, hmac"]
-    print(f"a request of {len(data):,} bytes, an answer of {size:,}\n")
-    print(f"{'CPU µs a request':24} {'best':>8} {'median':>8} {'ratio':>6}")
+    # A neighbour on the machine slows down whoever is running: what is compared is what
+    # ran in the same turn.
+    ratios = {
+        name: statistics.median(map(truediv, found, times[bare]))
+        for name, found in times.items()
+    }
+    print(
+        f"{'':26} {'request':>8} {'answer':>7} {'best µs':>8} {'median':>7} {'ratio':>6}"
+    )
     for name, found in times.items():
-        middle = statistics.median(found)
-        print(f"{name:24} {best[name]:8.1f} {middle:8.1f} {best[name] / bare:6.2f}")
+        print(
+            f"{name:26} {len(requests[name]):8,} {sizes[name]:7,} {min(found):8.1f}"
+            f" {statistics.median(found):7.1f} {ratios[name]:6.2f}"
+        )
     print(
         json.dumps(
             {
                 "benchmark": "http",
-                "us": {name: round(one, 1) for name, one in best.items()},
-                "ratio": round(best["effectmcp"] / bare, 2),
+                "us": {name: round(min(one), 1) for name, one in times.items()},
+                "ratio": round(ratios[ours], 2),
             }
         )
     )
