@@ -65,9 +65,7 @@ class Askings:
         self.answers: dict[str, Answer] = {}
         self._rules = rules
         self._supports = supports
-        self.takes_early = (
-            rules.early_answers and not journal.rounds and journal.is_empty
-        )
+        self.takes_early = rules.early_answers and journal.is_empty
         self.asked = dict(journal.asked)
         self.tallies = dict(journal.tallies)
         self.wires = {one.place: wire for wire, one in journal.asked.items()}
@@ -153,22 +151,26 @@ class Askings:
         """What to record of an answer to the question of `leaf`, at the root, if it fits.
 
         Where it does not, or there is none, it is for `take` to say what that means.
-        Nothing is settled here, and no answer is read again there.
+        Nothing is settled here, and no `Unread` is read again there.
         """
-        wire = self.wires.get(leaf.key)
-        if wire is None or not isinstance(subject, InputRequest):
-            return None
+        wire = self.wires[leaf.key]
         answer, asking = self.answers.get(wire), self.asked[wire]
-        if answer is None or (asking.shape, asking.render) != (leaf.shape, leaf.render):
-            return None
-        answer = self.answers[wire] = _said_by(answer, subject)
-        if type(answer) is not Accepted:
+        if (
+            answer is None
+            or asking.shape != leaf.shape
+            or asking.render != leaf.render
+            or not isinstance(subject, InputRequest)
+        ):
             return None
         try:
-            return read_answer(subject, kind, answer)[1]
+            said = self.answers[wire] = _said_by(answer, subject)
+            if type(said) is Accepted:
+                return kind.write(subject, said.value)
         except Unfit as exc:
             self.answers[wire] = Unfit(exc.problems)
-            return None
+        except CanonicalError as exc:
+            self.answers[wire] = Unfit([exc.problem])
+        return None
 
     def _take_response(
         self, leaf: Node, subject: InputRequest[Any], asking: Asking, answer: Answer

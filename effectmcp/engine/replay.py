@@ -29,7 +29,7 @@ in every replay.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from copy import deepcopy
 from typing import Any, Final, Literal, TypeAlias
 
@@ -139,7 +139,8 @@ class Run:
         journal: What earlier rounds recorded. Trusted: seal it where others hold it.
         rules: `RETRY`, `LIVE`, `TASK`, `SCRIPT`, or your own.
         supports: Whether this request's client can be asked such a question; called
-            with an effect, or with a class for `ClientSupports`.
+            with an effect, or with a class for `ClientSupports`, as often as it takes:
+            the answer is the same for the whole round.
         emit: Hears of each `Progress`, `Log` and `Status` that is not muted.
         resolve: Finds a handler by `module:qualname`, for `Restart`; by default in the
             modules that are imported.
@@ -233,7 +234,7 @@ class Run:
         self._intake.versions.update(journal.versions)
         self._intake.generation = journal.generation
         # Not on a first call, which has an empty journal.
-        self._intake.muted = journal.rounds > 0 or not journal.is_empty
+        self._intake.muted = not journal.is_empty
         self._askings = Askings(journal, rules, supports)
         self._pool = Pool(journal.pool)
         self._restart = journal.restart
@@ -524,24 +525,37 @@ class Run:
 
     def _take_wave(self) -> Stop | None:
         root = self._tree.root
-        wave = fresh = [root]
-        if not self._asks_anew(root):
+        wave = [root]
+        if self._asks_anew(root):
+            stop = self._ask(wave, wave)
+        else:
             wave = leaves = root.leaves()
             if len(leaves) > 1:
                 wave = [leaf for leaf in leaves if leaf.row.wave is LOCAL] or leaves
-            fresh = self._match(wave)
-            if fresh:
-                if self._tree.is_anything_ahead(wave):
-                    self._diverge("left over", fresh[0])
-                    fresh = wave
-                fresh = self._take(fresh)
+            stop = self._seek(wave)
+        if stop is None:
+            self._deliver(wave)
+        return stop
+
+    def _seek(self, wave: list[Node]) -> Stop | None:
+        fresh = self._match(wave)
         if fresh:
-            is_local = fresh[0].row.wave is LOCAL
-            stop = self._perform(fresh) if is_local else self._ask(fresh)
-            if stop is not None:
-                return stop
-        self._deliver(wave)
-        return None
+            if self._tree.is_anything_ahead(wave):
+                self._diverge("left over", fresh[0])
+                fresh = wave
+            fresh = self._take(fresh)
+        if not fresh:
+            return None
+        if fresh[0].row.wave is LOCAL:
+            return self._perform(fresh)
+        asking = []
+        for leaf in fresh:
+            if isinstance(leaf.subject, InputRequest):
+                asking.append(leaf)
+            else:
+                leaf.record("checkpoint", b"null")
+                self._prepare(leaf, leaf.entries[-1])
+        return self._ask(asking, fresh) if asking or self.rules.shed else None
 
     def _asks_anew(self, root: Node) -> bool:
         """Whether there is one leaf, with a question of which nothing is known so far.
@@ -550,8 +564,7 @@ class Run:
         """
         askings = self._askings
         return (
-            root.children is None
-            and isinstance(root.subject, InputRequest)
+            isinstance(root.subject, InputRequest)
             and root.position == len(root.entries)
             and root.place not in askings.wires
             and not askings.takes_early
@@ -590,9 +603,9 @@ class Run:
         last = len(entries)
         if self._cancelled is not None:
             last = min(last, first + self._cancelled - self._waves)
-        takes = None
+        wires: Container[str] = ()
         if self._cancelled is None and not self._pool.by_print:
-            takes = self._askings.plain
+            wires = self._askings.wires
         identify, fed = self._intake.identify, FED
         while True:
             news = None
@@ -607,8 +620,9 @@ class Run:
                 ):
                     break
             else:
-                if takes is not None and position == len(entries):
-                    news = takes(root, kind, effect)
+                if root.key not in wires:
+                    break
+                news = self._askings.plain(root, kind, effect)
                 if news is None:
                     break
                 payload = news
@@ -840,27 +854,20 @@ class Run:
                 leaf.record("started", b"null")
         return Perform(tuple(wants))
 
-    def _ask(self, fresh: list[Node]) -> Stop | None:
-        asking = [leaf for leaf in fresh if isinstance(leaf.subject, InputRequest)]
-        if len(asking) < len(fresh):
-            for leaf in fresh:
-                if leaf not in asking:
-                    leaf.record("checkpoint", b"null")
-                    self._prepare(leaf, leaf.entries[-1])
-        if not asking and not self.rules.shed:
-            return None
+    def _ask(self, asking: list[Node], waiting: list[Node]) -> Stop | None:
+        askings = self._askings
         limit = self._limit = self._limit_reached(is_state_only=not asking)
         if limit is not None:
-            for leaf in asking or fresh:
+            for leaf in asking or waiting:
                 leaf.error = TooManyRounds(limit, state_only=not asking)
             return None
-        self._askings.takes_early = False  # they came before anything was asked
-        if self._askings.wires:
-            self._askings.keep_only({leaf.place for leaf in asking})
-        asked = Asked(tuple(map(self._question, asking)))
+        askings.takes_early = False  # they came before anything was asked
+        if askings.wires:
+            askings.keep_only({leaf.place for leaf in asking})
+        asked = Asked(tuple([self._question(leaf) for leaf in asking]))
         self._rounds += 1
         self._state_rounds += not asking
-        if self._askings.stale:
+        if askings.stale:
             return self._check_stale(asked) or asked
         return asked
 

@@ -70,11 +70,10 @@ def _lacking(
         has = capabilities.get(name)
         if not isinstance(has, dict):
             missing[name] = parts
-        elif parts.keys() <= has.keys():
-            pass
-        elif name == "elicitation" and "form" in parts and not has:
-            pass  # `{}` is form mode (Elicitation, Capabilities)
-        else:
+            continue
+        if name == "elicitation" and "form" in parts and not has:
+            continue  # `{}` is form mode (Elicitation, Capabilities)
+        if not parts.keys() <= has.keys():
             missing[name] = {part: {} for part in parts if part not in has}
     return missing
 

@@ -63,6 +63,8 @@ class Call:
 
     @_texts.default
     def _write(self) -> tuple[bytes, bytes, bytes]:
+        if type(self.target) is not str:
+            raise UsageError(f"Call(target={self.target!r}): give a text")
         name = _named if len(self.target) < _SHORT else _named.__wrapped__
         principal = b"null" if self.principal is None else dumps(self.principal)
         return name(self.method, self.target), dumps(self.arguments), principal
@@ -73,14 +75,10 @@ class Call:
         if bound is None:
             target, arguments, principal = self._texts
             bound = self._bound[key, audience] = (
-                _remembered(key, b"audience", audience.encode())
-                + (_remembered if len(target) < _SHORT else _digest)(
-                    key, b"target", target
-                )
+                _digest_again(key, b"audience", audience.encode())
+                + _digest_again(key, b"target", target)
                 + _digest(key, b"arguments", arguments)
-                + (_remembered if len(principal) < _SHORT else _digest)(
-                    key, b"principal", principal
-                )
+                + _digest_again(key, b"principal", principal)
             )
         return bound
 
@@ -97,9 +95,13 @@ def _keyed(key: bytes, purpose: bytes) -> blake2b:
     return blake2b(key=key, digest_size=DIGEST_SIZE, person=purpose)
 
 
-# A server has few tools, and its users come back; but a URI may be of any length.
-_remembered: Final = lru_cache(maxsize=1024)(_digest)
 _SHORT: Final = 256
+_remembered: Final = lru_cache(maxsize=1024)(_digest)
+
+
+def _digest_again(key: bytes, purpose: bytes, text: bytes) -> bytes:
+    # A server has few tools, and its users come back; but a URI may be of any length.
+    return (_remembered if len(text) < _SHORT else _digest)(key, purpose, text)
 
 
 @lru_cache(maxsize=1024)

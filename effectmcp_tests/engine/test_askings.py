@@ -15,6 +15,7 @@ from effectmcp import (
     Elicit,
     Flow,
     InputRequest,
+    Outcome,
     Sample,
     Unsupported,
     UsageError,
@@ -260,6 +261,27 @@ def test_answer_that_does_not_fit_is_read_once() -> None:
     assert isinstance(stop, Asked)
     assert stop.questions[0].problems == ("no",)
     assert len(seen) == 1
+
+
+@pytest.mark.parametrize("wrap", [lambda it: it, Outcome], ids=["alone", "outcome"])
+def test_reader_that_raises_what_does_not_fit(wrap: Any) -> None:
+    """As good as one that returns it, on every way that an answer can take."""
+
+    def read(effect: Any) -> Answer:
+        raise Unfit(["no"])
+
+    def handler() -> Flow[Any]:
+        return (yield from wrap(Elicit("Who?", str)))
+
+    one = Run(handler, flow_id=bytes(16))
+    one.start()
+    stop = Run(handler, flow_id=bytes(16), journal=one.suspend()).start(
+        {"elicit-1": Unread(read)}
+    )
+    assert isinstance(stop, Asked)
+    assert [(one.key, one.problems) for one in stop.questions] == [
+        ("elicit-1~2", ("no",))
+    ]
 
 
 class Built:

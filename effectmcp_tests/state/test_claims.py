@@ -8,7 +8,7 @@ import attrs
 import pytest
 from hypothesis import given
 
-from effectmcp import CanonicalError
+from effectmcp import CanonicalError, UsageError
 from effectmcp.state import Call
 from effectmcp.state.claims import BOUND, DIGEST_SIZE
 
@@ -115,3 +115,14 @@ def test_call_shows_what_it_was_given(arguments: Any) -> None:
 def test_call_that_json_cannot_carry(changes: dict[str, Any]) -> None:
     with pytest.raises(CanonicalError):
         attrs.evolve(CALL, **changes)
+
+
+class Named(str):
+    """A text, and not quite."""
+
+
+@pytest.mark.parametrize("target", [None, 5, ["x"], Named("t")])
+def test_call_of_what_is_no_text(target: Any) -> None:
+    attrs.evolve(CALL, target="t")  # and one like it has been made before
+    with pytest.raises(UsageError, match="target=.*give a text"):
+        attrs.evolve(CALL, target=target)
