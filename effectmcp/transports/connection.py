@@ -133,7 +133,7 @@ class Shared:
         #: `trio.current_time`, by a shorter way.
         self.now = trio.lowlevel.current_clock().current_time
         #: Those that wait for a request, the one that has waited longest first, and
-        #: when they have waited long enough.
+        #: when they have waited long enough. New ones have a deadline of their own.
         self.idle: dict[Connection, float] = {}
         self._date = (0, "")
 
@@ -150,7 +150,8 @@ class Shared:
         for connection, due in tuple(self.idle.items()):
             if due <= now:
                 connection.leave()
-        # What is idle from now on will not be due earlier than that.
+        # What is idle from now on will not be due earlier than that. One that is due and
+        # was not closed has something to read, and is about to.
         return min([now + self.limits.idle, *self.idle.values()])
 
 
@@ -177,10 +178,18 @@ class Connection:
         self._is_new = True
         self._closes = False
 
-    def leave(self) -> None:
-        """Close it; for one that is idle."""
+    def leave(self) -> bool:
+        """Close it, for one that waits for a request; returns whether it still does."""
+        if not isinstance(self._stream, Direct):
+            self._scope.cancel()
+        elif self._stream.is_readable():
+            return False  # what has come is answered
+        else:
+            # At once: the kernel resets a connection that is closed later, when its
+            # client may have asked again.
+            self._stream.close()
         del self._shared.idle[self]
-        self._scope.cancel()
+        return True
 
     async def run(self) -> None:
         """Answer requests until one of both hangs up."""

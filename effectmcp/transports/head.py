@@ -80,9 +80,11 @@ def read(data: bytes | bytearray, *, size: int, count: int) -> Found | None:
         size: Bytes that a head may have.
         count: Headers that it may have.
     """
-    end = data.find(b"\r\n\r\n", 0, size) + 4
+    end = data.find(b"\r\n\r\n", 0, size)
+    if end < 0:
+        return None
     # A replacement character is no part of any line.
-    text = data[: end - 2].decode("ascii", "replace")
+    text = data[: end + 2].decode("ascii", "replace")
     first = _FIRST.match(text)
     if first is None:
         return None
@@ -104,7 +106,7 @@ def read(data: bytes | bytearray, *, size: int, count: int) -> Found | None:
         or headers.get("connection", "keep-alive").lower() != "keep-alive"
     ):
         return None
-    return Found(Request("POST", first[1], headers), end, int(length))
+    return Found(Request("POST", first[1], headers), end + 4, int(length))
 
 
 # A line end within would make two fields of one, and spaces around are lost on the way.

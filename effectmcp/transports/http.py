@@ -227,10 +227,7 @@ class _Serving:
             self._count -= 1
 
     def _make_room(self) -> bool:
-        for connection in self._shared.idle:
-            connection.leave()
-            return True
-        return False
+        return any(connection.leave() for connection in self._shared.idle)
 
     async def _turn_away(self, stream: trio.abc.Stream) -> None:
         self._turned_away += 1

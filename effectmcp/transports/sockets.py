@@ -36,13 +36,23 @@ class Direct(trio.abc.HalfCloseableStream):
         if number < 0:
             raise trio.ClosedResourceError("this end of the connection was closed")
         while True:
-            await trio.lowlevel.wait_readable(number)
             try:
+                await trio.lowlevel.wait_readable(number)
                 return self._socket.recv(max_bytes or 65536)
             except (BlockingIOError, InterruptedError):
                 pass  # somebody was woken up for nothing
             except OSError as exc:
                 raise trio.BrokenResourceError(f"the client is gone: {exc}") from exc
+
+    def is_readable(self) -> bool:
+        """Whether there is anything to receive: bytes, the end, or an error."""
+        try:
+            self._socket.recv(1, socket.MSG_PEEK)
+        except (BlockingIOError, InterruptedError):
+            return False
+        except OSError:
+            pass
+        return True
 
     def send_now(self, data: bytes | memoryview) -> bytes | memoryview:
         """Send what the kernel takes without waiting; returns what it does not."""
@@ -63,6 +73,10 @@ class Direct(trio.abc.HalfCloseableStream):
 
     async def send_eof(self) -> None:
         await self._stream.send_eof()
+
+    def close(self) -> None:
+        """Close it now. Whoever waits for it is told."""
+        self._stream.socket.close()
 
     async def aclose(self) -> None:
         await self._stream.aclose()

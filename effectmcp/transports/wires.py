@@ -171,12 +171,15 @@ class ByH11:
     def __init__(self, buffer: bytearray, *, max_head: int, max_headers: int) -> None:
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=max_head)
         self._http.receive_data(bytes(buffer))
+        self._received = len(buffer)
+        self._max_head = max_head
         self._max_headers = max_headers
         self._is_head = False
         self._size = self._chunks = 0
 
     def receive(self, data: bytes | bytearray) -> None:
         self._http.receive_data(bytes(data))
+        self._received += len(data)
 
     def _next(self) -> h11.Event | type[h11.NEED_DATA | h11.PAUSED]:
         try:
@@ -189,6 +192,9 @@ class ByH11:
         if event is h11.NEED_DATA:
             return None
         assert isinstance(event, h11.Request)
+        # h11 looks at the size of a head only while it is incomplete.
+        if self._received - len(self._http.trailing_data[0]) > self._max_head:
+            raise Malformed("too large a head", 431)
         if len(event.headers) > self._max_headers:
             raise Malformed("too many headers", 431)
         headers = [

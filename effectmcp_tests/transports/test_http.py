@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import signal
 import socket
 import ssl
@@ -617,6 +618,16 @@ async def test_head_of_too_many_bytes() -> None:
         assert await client.is_closed()
 
 
+@pytest.mark.parametrize("method", ["POST", "PUT"], ids=["plain", "h11"])
+async def test_head_of_too_many_bytes_that_comes_in_one_piece(method: str) -> None:
+    data = post(request("server/discover"), x_long="x" * 2000)
+    async with serving(shop().app, Limits(head=1024)) as doors:
+        client = doors.connect()
+        await client.send(data.replace(b"POST", method.encode(), 1))
+        assert (await client.answer()).status == 431
+        assert await client.is_closed()
+
+
 async def test_head_of_too_many_headers() -> None:
     async with serving(shop().app, Limits(headers=20)) as doors:
         client = doors.connect()
@@ -924,7 +935,43 @@ async def test_one_connection_too_many_while_one_is_idle() -> None:
         assert (await clients[0].ask(request("server/discover"))).status == 200
 
 
+async def test_one_connection_too_many_while_what_was_idle_asks_again() -> None:
+    """Nobody notices but the one who comes too late."""
+    data = post(request("server/discover"), host="localhost")
+    async with listening(shop().app, limits=Limits(connections=1)) as address:
+        first = Client(await trio.open_tcp_stream(*address))
+        await first.send(data)
+        assert (await first.answer()).status == 200
+        await trio.testing.wait_all_tasks_blocked(0.01)
+        second = socket.create_connection(address)
+        assert isinstance(first.stream, trio.SocketStream)
+        raw = socket.socket(fileno=os.dup(first.stream.socket.fileno()))
+        raw.send(data)  # before the server has let in the second
+        assert (await first.answer()).status == 200
+        second.close()
+        raw.close()
+        await first.stream.aclose()
+
+
 # ---- shutting down ------------------------------------------------------------------
+
+
+async def test_shutdown_answers_what_has_come() -> None:
+    shutdown = trio.Event()
+    data = post(request("server/discover"), host="localhost")
+    async with listening(shop().app, shutdown=shutdown) as address:
+        client = Client(await trio.open_tcp_stream(*address))
+        await client.send(data)
+        assert "connection" not in (await client.answer()).headers
+        await trio.testing.wait_all_tasks_blocked(0.01)
+        assert isinstance(client.stream, trio.SocketStream)
+        raw = socket.socket(fileno=os.dup(client.stream.socket.fileno()))
+        raw.send(data)
+        raw.close()
+        shutdown.set()
+        assert (await client.answer()).status == 200  # whichever the server sees first
+        assert await client.is_closed()
+        await client.stream.aclose()
 
 
 async def test_shutdown_finishes_what_runs() -> None:

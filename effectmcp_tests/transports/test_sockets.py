@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import struct
@@ -100,12 +101,40 @@ async def test_waking_up_for_nothing(pair: Pair) -> None:
     assert stolen == [b"first"]
 
 
+async def test_whether_there_is_anything_to_receive(pair: Pair) -> None:
+    assert not pair.ours.is_readable()
+    pair.client.sendall(b"hello")
+    assert pair.ours.is_readable()
+    assert await pair.ours.receive_some() == b"hello"  # looking took nothing
+    assert not pair.ours.is_readable()
+    pair.client.shutdown(socket.SHUT_WR)
+    assert pair.ours.is_readable()
+
+
+async def test_whether_there_is_an_error_to_be_told(pair: Pair) -> None:
+    pair.crash()
+    assert pair.ours.is_readable()
+    # The kernel has told it.
+    assert await pair.ours.receive_some() == b""
+
+
 async def test_client_that_crashed(pair: Pair) -> None:
     pair.crash()
     with pytest.raises(trio.BrokenResourceError, match="the client is gone"):
         await pair.ours.receive_some()
     with pytest.raises(trio.BrokenResourceError, match="the client is gone"):
         pair.ours.send_now(b"x")
+
+
+async def test_socket_for_which_the_kernel_has_no_watch_left(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def wait_readable(number: int) -> None:
+        raise OSError(errno.ENOSPC, "no space left on device")
+
+    monkeypatch.setattr(trio.lowlevel, "wait_readable", wait_readable)
+    with pytest.raises(trio.BrokenResourceError, match="no space left"):
+        await pair.ours.receive_some()
 
 
 async def test_closed_by_us(pair: Pair) -> None:
