@@ -1043,6 +1043,8 @@ def test_requires_several() -> None:
     app.tool(requires=[Elicit, Sample])(tool)
     found = Shaken(app, capabilities=FORM).call("tool")
     assert "sampling" in text_of(found)
+    found = Shaken(app, capabilities=EVERYTHING).call("tool")
+    assert text_of(found) == "x"
 
 
 def test_a_draft_without_a_session() -> None:

@@ -7,7 +7,7 @@ import os
 import socket
 import struct
 from collections.abc import AsyncIterator
-from contextlib import closing
+from contextlib import closing, suppress
 
 import pytest
 import trio
@@ -84,18 +84,22 @@ async def test_waking_up_for_nothing(pair: Pair) -> None:
     thief = socket.socket(fileno=os.dup(pair.number))
     thief.setblocking(False)
     stolen: list[bytes] = []
+    sent: list[bytes] = []
 
     class Steal(trio.abc.Instrument):
         def after_io_wait(self, timeout: float) -> None:
             if not stolen:
-                try:
+                with suppress(BlockingIOError):
                     stolen.append(thief.recv(100))
-                except BlockingIOError:
-                    return
+
+        def before_io_wait(self, timeout: float) -> None:
+            if stolen and len(sent) == 1:
+                sent.append(b"second")
                 pair.client.sendall(b"second")
 
     with closing(thief):
         pair.client.sendall(b"first")
+        sent.append(b"first")
         trio.lowlevel.add_instrument(Steal())
         assert await pair.ours.receive_some() == b"second"
     assert stolen == [b"first"]
