@@ -319,7 +319,8 @@ def test_result_that_json_cannot_say(caplog: pytest.LogCaptureFixture) -> None:
         ("resources/read", {"uri": "shop://bad"}),
     ):
         assert error(send(app, method, params))["code"] == -32603
-    assert caplog.text.count("nothing that JSON can say") == 3
+    errors = [one.exc_info[1] for one in caplog.records if one.exc_info]
+    assert ["nothing that JSON can say" in str(one) for one in errors] == [True] * 3
     caplog.clear()
 
 
