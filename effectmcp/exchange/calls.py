@@ -37,6 +37,7 @@ from ..server import (
     StepPerformed,
 )
 from ..server.features import Feature, Tool
+from ..server.handlers import Handler
 from ..state import Call
 from .commands import Ask, Command, Invoke, Notify, Overdue, Peer, PerformAll
 from .dialects import Dialect, Legacy
@@ -101,7 +102,7 @@ def call_feature(
         kwargs: As the function takes them.
 
     Returns:
-        What it returned, or an `Interim`.
+        Commands, and at their end what it returned, or an `Interim`.
 
     Raises:
         Dropped: Nobody waits for it any more.
@@ -113,12 +114,19 @@ def call_feature(
         if lacking is not None:
             raise lacking
     seconds = context.app.timeout if feature.timeout is None else feature.timeout
-    handler = feature.handler
-    if handler.kind == "flow":
-        flow = _Flow(context, feature, target, seconds)
-        return _checked((yield from flow.run(arguments, kwargs)), handler.name)
+    if feature.handler.kind == "flow":
+        return _Flow(context, feature, target, seconds).run(arguments, kwargs)
     if context.request.params.get("requestState") is not None:
         raise StateError("target")  # nothing that this function asked
+    return _call_once(context, feature.handler, kwargs, seconds)
+
+
+def _call_once(
+    context: Context,
+    handler: Handler,
+    kwargs: Mapping[str, Any],
+    seconds: float | None,
+) -> Generator[Command, Any, Any]:
     outcome = yield Invoke(
         handler.function,
         kwargs,
@@ -217,7 +225,7 @@ class _Flow:
                     return Interim(dialect.interim(questions, token))
                 case Returned(value):
                     outcome = "returned"
-                    return value
+                    return _checked(value, self._feature.handler.name)
                 case _:
                     raise _contained(stop.error, self._feature.handler.name)
         except Exception as exc:

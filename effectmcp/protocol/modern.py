@@ -9,7 +9,7 @@ only the one that was asked for is consent.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Final
 
 from .. import effects as fx
@@ -171,9 +171,11 @@ def request_of(question: Question) -> dict[str, JSON]:
             raise TypeError(f"{effect!r} is no question that this protocol knows")
 
 
-def _message(text: str, problems: Iterable[str]) -> str:
+def _message(text: str, problems: Collection[str]) -> str:
+    if not problems:
+        return text
     lines = "".join(f"\n- {problem}" for problem in problems)
-    return f"{text}\n\nYour last answer did not fit:{lines}" if lines else text
+    return f"{text}\n\nYour last answer did not fit:{lines}"
 
 
 def _sampling(effect: fx.Sample[Any]) -> dict[str, JSON]:

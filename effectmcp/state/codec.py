@@ -561,15 +561,18 @@ class _Unpacker:
             raise PackingError("a time beyond all clocks")
         flow_id = structure.bytes()
         entries = tuple(self.run(structure.number()))
-        askings = [self.asking() for _ in range(structure.number())]
+        askings = []
+        for _ in range(structure.number()):
+            askings.append(self.asking())
         more = self.more() if structure.number() else _NO_MORE
         self.end()
+        asked = {}
+        for one in askings:
+            nth = _asked(more.tallies, one)
+            asked[wire_key(generation, one.place, nth)] = one
         journal = Journal(
             entries=entries,
-            asked={
-                wire_key(generation, one.place, _asked(more.tallies, one)): one
-                for one in askings
-            },
+            asked=asked,
             tallies=more.tallies,
             pool=more.pool,
             versions=more.versions,
