@@ -30,13 +30,10 @@ from __future__ import annotations
 
 import logging
 import math
-import time
 from collections.abc import Awaitable, Callable, Mapping
-from email.utils import formatdate
 from typing import Final, Literal
 
 import trio
-from attrs import field, frozen, validators
 
 from ..canonical import JSON
 from ..drivers.trio import Begun, begin
@@ -45,11 +42,11 @@ from ..exchange.commands import Peer, Reply
 from ..exchange.sessions import Session
 from ..protocol import jsonrpc
 from ..protocol.jsonrpc import INTERNAL_ERROR, encode, error_message, read_message
-from ..server import Server
 from . import asgi_trio
 from .head import Fields, Request
 from .reading import pump, run_call
-from .sessions import SESSION_ID, Sessions, Stream
+from .sessions import SESSION_ID, Stream
+from .shared import Shared
 from .sockets import Direct
 from .web import (
     JSON_TYPE,
@@ -57,7 +54,6 @@ from .web import (
     SSE_HEADERS,
     Head,
     Response,
-    Site,
     admit,
     cors,
     refusal,
@@ -66,93 +62,11 @@ from .web import (
 )
 from .wires import Malformed, Plain, Wire, open_wire
 
-__all__ = ["Connection", "Limits", "Shared"]
+__all__ = ["Connection"]
 
 logger = logging.getLogger("effectmcp.server")
 
 _RECEIVE: Final = 64 * 1024
-
-
-@frozen(kw_only=True)
-class Limits:
-    """What clients may take up. Times are in seconds.
-
-    Attributes:
-        head: Bytes that a request's head may have.
-        headers: Headers that it may have.
-        connections: Connections at once. Where one more comes, the one that has been idle
-            for longest is closed; where none is idle, the new one is told to come back.
-        head_time: For sending a head, and for sending the first one.
-        body_time: For sending a body.
-        idle: Between two requests of a connection.
-        write: For reading an answer, or one event of a stream.
-        quiet: How long a client that waits hears nothing: a comment is sent then.
-        linger: For a client to hang up after the last answer of a connection.
-        grace: For what is running when the server is to stop.
-        retry_after: What clients are told to wait that find no room.
-    """
-
-    head: int = field(default=64 * 1024, validator=validators.ge(1_024))
-    headers: int = field(default=100, validator=validators.ge(10))
-    connections: int = field(default=1_000, validator=validators.ge(1))
-    head_time: float = field(default=10, validator=validators.gt(0))
-    body_time: float = field(default=60, validator=validators.gt(0))
-    idle: float = field(default=75, validator=validators.gt(0))
-    write: float = field(default=60, validator=validators.gt(0))
-    quiet: float = field(default=15, validator=validators.gt(0))
-    linger: float = field(default=2, validator=validators.ge(0))
-    grace: float = field(default=20, validator=validators.ge(0))
-    retry_after: int = field(default=5, validator=validators.ge(0))
-
-
-class Shared:
-    """What the connections of a server share.
-
-    Args:
-        app: The server.
-        site: Where it answers, and whom.
-        limits: What clients may take up.
-        sessions: Those of clients that shook hands; `None` where none are kept.
-        nursery: For what outlives a connection.
-    """
-
-    def __init__(
-        self,
-        app: Server,
-        site: Site,
-        limits: Limits,
-        sessions: Sessions | None = None,
-        nursery: trio.Nursery | None = None,
-    ) -> None:
-        self.app = app
-        self.site = site
-        self.limits = limits
-        self.sessions = sessions
-        self.nursery = nursery
-        self.is_closing = False
-        #: `trio.current_time`, by a shorter way.
-        self.now = trio.lowlevel.current_clock().current_time
-        #: Those that wait for a request, the one that has waited longest first, and
-        #: when they have waited long enough. New ones have a deadline of their own.
-        self.idle: dict[Connection, float] = {}
-        self._date = (0, "")
-
-    def date(self) -> str:
-        """Now, as HTTP writes it."""
-        second = int(time.time())
-        if second != self._date[0]:
-            self._date = second, formatdate(second, usegmt=True)
-        return self._date[1]
-
-    def close_idle(self) -> float:
-        """Close what has been idle for too long; returns when to look again."""
-        now = trio.current_time()
-        for connection, due in tuple(self.idle.items()):
-            if due <= now:
-                connection.leave()
-        # What is idle from now on will not be due earlier than that. One that is due and
-        # was not closed has something to read, and is about to.
-        return min([now + self.limits.idle, *self.idle.values()])
 
 
 class _TooLarge(Exception):

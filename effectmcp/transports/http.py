@@ -21,9 +21,10 @@ import trio
 
 from ..drivers.trio import running
 from ..server import Change, Server
-from .connection import Connection, Limits, Shared
+from .connection import Connection
 from .keys import ensure_keys
 from .sessions import SessionLimits, Sessions
+from .shared import Limits, Shared
 from .web import Site
 
 __all__ = ["Limits", "open_listeners", "run", "serve", "until_signalled"]

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from effectmcp import Flow, Progress
 from effectmcp.server import Server
 from effectmcp.transports import wires
-from effectmcp.transports.connection import Shared
 from effectmcp.transports.http import Limits
+from effectmcp.transports.shared import Shared
 from effectmcp.transports.web import Site
 from effectmcp.transports.wires import ByH11, Malformed, Plain, Wire, open_wire
 
