@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import sys
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Self
@@ -50,6 +51,8 @@ def reach(target: str, headers: Mapping[str, str] | None = None) -> Channel:
             # Those of the environment, so that --trace can look into states. Without
             # any it gets random ones, which nobody needs to be told of here.
             ensure_keys(app, is_alone=False)
+            # Who forgot a `yield from` is told so, with the line.
+            app.change_rules(development=True)
             return InMemory(app)
         from ..client import OverPipes
 
@@ -59,6 +62,11 @@ def reach(target: str, headers: Mapping[str, str] | None = None) -> Channel:
             raise UsageError(f"{target!r} is no command: {exc}") from None
         if not command:
             raise UsageError("give a URL, module:app, file.py:app or a command")
+        if shutil.which(command[0]) is None:
+            raise UsageError(
+                f"there is no command {command[0]!r}; a module is written"
+                f" {command[0]}:app, and a file {command[0]}.py"
+            )
         # Whoever has the keys can write states: they are no command's business.
         env = {name: text for name, text in os.environ.items() if name != VARIABLE}
         return OverPipes(command, env=env)

@@ -98,7 +98,7 @@ def _run(options: argparse.Namespace) -> int:
 
     # First of all: a module may print when it is imported.
     streams = stdio.set_aside()
-    trio.run(partial(stdio.serve, _load(options), streams=streams))
+    trio.run(partial(stdio.run, _load(options), streams=streams))
     return 0
 
 
@@ -164,13 +164,13 @@ async def _serve_together(
 
     try:
         await run_workers(target, n, host, port, **options)
-    except ExceptionGroup as group:
-        exc: BaseException = group
-        while isinstance(exc, ExceptionGroup):
-            exc = exc.exceptions[0]
-        if not isinstance(exc, OSError):
+    except (OSError, ExceptionGroup) as exc:
+        found: BaseException = exc  # a group, where it could not be bound to again
+        while isinstance(found, ExceptionGroup):
+            found = found.exceptions[0]
+        if not isinstance(found, OSError):
             raise
-        raise _not_bound(host, port, exc) from None
+        raise _not_bound(host, port, found) from None
 
 
 def _not_bound(host: str, port: int, exc: OSError) -> UsageError:

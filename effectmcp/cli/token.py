@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import datetime as dt
 import json
-import os
 import sys
 import time
 from collections.abc import Iterator
@@ -16,7 +15,7 @@ from ..engine import Entry, Journal
 from ..errors import CanonicalError, KeysError, StateError, UsageError
 from ..state import Call, Keys, Sealer
 from ..state.codec import Packed, PackingError, sizes, unpack
-from ..transports.keys import VARIABLE
+from ..transports.keys import VARIABLE, keys_of_environment
 
 __all__ = ["add", "journal_in"]
 
@@ -41,18 +40,10 @@ def add(parsers: Any) -> None:
     parser.set_defaults(run=_run)
 
 
-def _keys() -> Keys | None:
-    texts = [text.strip() for text in os.environ.get(VARIABLE, "").split(",")]
-    try:
-        return Keys(*filter(None, texts)) if any(texts) else None
-    except KeysError as exc:
-        raise KeysError(exc.problem, where=VARIABLE) from None
-
-
 def journal_in(token: str, keys: Keys | None = None) -> Journal | None:
     """The journal in a token, if the keys, or those in the environment, open it."""
     try:
-        keys = keys or _keys()
+        keys = keys or keys_of_environment()
         return None if keys is None else _unpacked(token, keys).claims.journal
     except (KeysError, StateError):
         return None
@@ -68,7 +59,7 @@ def _unpacked(token: str, keys: Keys) -> Packed:
 
 def _run(options: argparse.Namespace) -> int:
     token = _token(options.token)
-    keys = _keys()
+    keys = keys_of_environment()
     if keys is None:
         raise KeysError(f"{VARIABLE} is not set: nobody else can read a state")
     try:

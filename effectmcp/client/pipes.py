@@ -17,6 +17,7 @@ from anyio.abc import Process
 from anyio.streams.memory import MemoryObjectSendStream
 from attrs import frozen
 
+from ..errors import UsageError
 from ..protocol.jsonrpc import encode, notification
 from ..protocol.meta import SUBSCRIPTION_ID
 from .channels import ChannelError, Frame, Hear
@@ -71,11 +72,15 @@ class OverPipes:
         self._waiting: dict[Any, _Waiting] = {}
         self._lock = anyio.Lock()
         self._problem: str | None = None
+        self._is_used = False
         self._attending: Hear | None = None
         #: What came before anybody attended: it may come with the server's welcome.
         self._early: deque[Frame] = deque(maxlen=_MOST_EARLY)
 
     async def __aenter__(self) -> Self:
+        if self._is_used:
+            raise UsageError("a command is started once: give another OverPipes(...)")
+        self._is_used = True
         try:
             self._process = await anyio.open_process(
                 self._command,

@@ -15,7 +15,7 @@ from attrs import field, frozen
 
 from ..canonical import JSON
 from ..effects import Root
-from ..errors import Declined, Dismissed
+from ..errors import Declined, Dismissed, UsageError
 from .rounds import ReplyError
 
 __all__ = [
@@ -194,6 +194,12 @@ def _declined(answer: Declined | Dismissed) -> dict[str, JSON]:
 def _elicited(form: Form, answer: FormAnswer) -> JSON:
     if isinstance(answer, (Declined, Dismissed)):
         return _declined(answer)
+    given: object = answer
+    if not isinstance(given, Mapping):
+        raise UsageError(
+            f"elicit= gave {given!r}: give the fields, {{'value': ...}}, or Declined() or"
+            " Dismissed()"
+        )
     # What was filled in already and not changed is meant.
     filled = {key: one for key, one in form.defaults.items() if one is not None}
     return {"action": "accept", "content": {**filled, **answer}}

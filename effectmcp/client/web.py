@@ -11,6 +11,7 @@ import anyio
 import httpx2
 from attrs import define, frozen
 
+from ..errors import UsageError
 from ..protocol.headers import HeaderMismatch
 from ..protocol.jsonrpc import (
     INVALID_PARAMS,
@@ -76,6 +77,8 @@ class OverHttp:
         )
 
     async def __aenter__(self) -> Self:
+        if self._http.is_closed:
+            raise UsageError("this channel was closed: give another OverHttp(...)")
         return self
 
     async def __aexit__(self, *exc: Any) -> None:
@@ -266,10 +269,12 @@ async def _response(
 
 
 def _words(response: httpx2.Response) -> str:
-    challenge = response.headers.get("www-authenticate")
-    hint = (
-        f"; it wants {challenge.partition(' ')[0]} authorization" if challenge else ""
-    )
+    hint = ""
+    if challenge := response.headers.get("www-authenticate"):
+        hint = f"; it wants {challenge.partition(' ')[0]} authorization"
+    elif place := response.headers.get("location"):
+        # Not followed, as what goes along is for nobody else. A mount's is its own.
+        hint = f"; it says that the server is at {place!r}"
     return (
         f"the server answered with the status {response.status_code} and no message"
         f"{hint}"

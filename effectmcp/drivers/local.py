@@ -11,7 +11,7 @@ import random
 import threading
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, nullcontext
 from contextvars import Context, copy_context
 from types import MappingProxyType
 from typing import Any, Final, Protocol, TypeAlias
@@ -23,7 +23,7 @@ from ..canonical import JSON
 from ..engine import Done
 from ..engine.steps import given_names, spec_of, step_name
 from ..engine.turn import name_of
-from ..errors import StepError
+from ..errors import StepError, UsageError
 from ..exchange.commands import Invoke
 from ..exchange.sessions import Inquiry, News
 from ..exchange.subscriptions import Subscription
@@ -39,6 +39,7 @@ __all__ = [
     "at_once",
     "job_of_invoke",
     "job_of_step",
+    "lifespan_of",
     "opened",
     "pause",
     "running",
@@ -306,19 +307,46 @@ async def tell_changes(
 
 @asynccontextmanager
 async def running(app: Server) -> AsyncIterator[None]:
-    """Keep the server's lifespan open, on whichever loop this runs."""
-    if app.lifespan is None:
-        with opened(app, None):
+    """Keep the server's lifespan open, on whichever loop this runs.
+
+    Raises:
+        UsageError: It is no context manager, or does not yield what one can look things
+            up in.
+    """
+    manager = lifespan_of(app)
+    if not hasattr(manager, "__aenter__"):
+        # As a WSGI host wants it, and whoever wrote it for one has other ways to serve.
+        with manager as provided, opened(app, provided):
             yield
         return
-    async with app.lifespan(app) as provided:
+    async with manager as provided:
         with opened(app, provided):
             yield
+
+
+def lifespan_of(app: Server) -> Any:
+    """The context manager that the server's lifespan is, of either kind.
+
+    Raises:
+        UsageError: It is neither.
+    """
+    manager = nullcontext() if app.lifespan is None else app.lifespan(app)
+    if not hasattr(manager, "__enter__") and not hasattr(manager, "__aenter__"):
+        raise UsageError(
+            f"the lifespan of {app!r} gives {manager!r}, which is no context manager; is"
+            " @asynccontextmanager (of contextlib) missing above it?"
+        )
+    return manager
 
 
 @contextmanager
 def opened(app: Server, provided: Mapping[Any, Any] | None) -> Iterator[None]:
     """Give `app` what its lifespan provides, while that is open."""
+    if provided is not None and not isinstance(provided, Mapping):
+        raise UsageError(
+            f"the lifespan of {app!r} yields {provided!r}; yield a dict, and steps find"
+            " in it what they take: {'db': db}"
+        )
     app.provided = NOTHING if provided is None else provided
     app.changes.is_over = False
     app.is_running = True

@@ -62,6 +62,7 @@ from .local import (
     at_once,
     job_of_invoke,
     job_of_step,
+    lifespan_of,
     opened,
     pause,
 )
@@ -307,11 +308,7 @@ def running(app: Server) -> Iterator[None]:
     Raises:
         UsageError: It is an async one, and here is no event loop.
     """
-    if app.lifespan is None:
-        with opened(app, None):
-            yield
-        return
-    manager: Any = app.lifespan(app)
+    manager = lifespan_of(app)
     if not hasattr(manager, "__enter__"):
         raise UsageError(
             f"the lifespan of {app!r} is async, and here is no event loop; write it with"

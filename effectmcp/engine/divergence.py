@@ -88,7 +88,7 @@ CAUSES: Final = {
         "The question's text changed after it was answered. Usual causes: it was"
         " reworded, or another was put in or taken out before it (key= keeps an answer"
         " to its question); it shows a clock, an id or a random value (use Now, Uuid,"
-        " Random), a global or the environment."
+        " Random), a global or the environment; it walks over a set."
     ),
     "unfit": (
         "A recorded answer does not fit the form any more: a validator was changed, and"
@@ -96,8 +96,10 @@ CAUSES: Final = {
     ),
     "versions": (
         "The same question keeps changing its text from round to round, and one server"
-        " alone is consistent: two versions of the handler are being served. Finish the"
-        " deployment, or send one flow's rounds to one version."
+        " alone is consistent. Either two versions of the handler are being served:"
+        " finish the deployment, or send one flow's rounds to one version. Or the text"
+        " differs from process to process: it walks over a set, or comes from hash(),"
+        " the environment or a file."
     ),
     "gone": "The handler that the flow restarted as is no longer there.",
 }

@@ -101,10 +101,12 @@ def forgotten(value: object) -> str | None:
 
 def not_an_effect(node: Node, value: object) -> str:
     """What to say of a yielded value that is no effect."""
-    if isinstance(value, str):
+    if isinstance(value, str) and len(value) == 1:
         hint = (
             "`yield from` a text yields its characters. Write Elicit(...) or Log(...)"
         )
+    elif isinstance(value, str):
+        hint = "Write Elicit(...) to ask with a text, or Log(...) to tell it"
     elif isinstance(value, type) and issubclass(value, Effect):
         hint = f"That is the class. Write {value.__name__}(...)"
     elif is_running(value):

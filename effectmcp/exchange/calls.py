@@ -18,6 +18,7 @@ from .. import effects as fx
 from ..canonical import JSON
 from ..effects import LOG_LEVELS, CallerInfo, Effect
 from ..engine import Asked, Done, Failure, Perform, Question, Raised, Returned, Want
+from ..engine.misuse import forgotten
 from ..engine.steps import step_name
 from ..errors import Cancelled, DivergenceError, OutputError, StateError, UsageError
 from ..lowlevel import InputRequired
@@ -137,6 +138,9 @@ def _call_once(
     if isinstance(outcome, Failure):
         _explain(outcome.error, handler.name)
         raise outcome.error
+    said = forgotten(outcome.value)
+    if said is not None:
+        raise OutputError([f"{said} A function that asks is annotated -> Flow[...]"])
     return _checked(outcome.value, handler.name)
 
 

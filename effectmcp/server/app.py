@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from types import MappingProxyType
 from typing import Any, Final, Literal, TypeAlias, TypeVar, overload
 
@@ -24,6 +24,7 @@ from .features import (
     Resource,
     Template,
     Tool,
+    checked_timeout,
     make_completion,
     make_prompt,
     make_resource,
@@ -34,7 +35,11 @@ __all__ = ["Server"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 Provided: TypeAlias = Mapping[Any, Any]
-Lifespan: TypeAlias = Callable[["Server"], AbstractAsyncContextManager[Provided | None]]
+Lifespan: TypeAlias = Callable[
+    ["Server"],
+    AbstractAsyncContextManager[Provided | None]
+    | AbstractContextManager[Provided | None],
+]
 
 _EMPTY: Final[Provided] = MappingProxyType({})
 
@@ -57,7 +62,8 @@ class Server:
         instructions: How a model should use it.
         keys: The ring that seals states. Without it, transports read
             `EFFECTMCP_STATE_KEYS`, or draw a key of their own where they may.
-        lifespan: An async context manager, entered once by whoever serves. What it gives
+        lifespan: A context manager, entered once by whoever serves; an async one where
+            there is a loop. What it gives
             is what steps and plain functions find in their `= Provided()` parameters,
             by name or by annotation.
         observers: Called with each `Event`.
@@ -110,7 +116,7 @@ class Server:
         self.instructions = instructions
         self.lifespan = lifespan
         self.observers = tuple(observers)
-        self.timeout = timeout
+        self.timeout = checked_timeout(f"Server({name!r})", timeout)
         self.ttl = ttl
         self.page_size = page_size
         self.legacy = legacy
@@ -166,6 +172,9 @@ class Server:
 
     @keys.setter
     def keys(self, keys: Keys | None) -> None:
+        given: object = keys
+        if given is not None and not isinstance(given, Keys):
+            raise UsageError("Server(keys=...): give Keys(...)")  # not what may be one
         self.sealer = (
             None
             if keys is None
@@ -317,6 +326,12 @@ class Server:
             scope: `"public"` if everybody reads the same.
             requires: As for `tool`. So are `timeout`, `version` and `meta`.
         """
+        given: object = uri
+        if not isinstance(given, str):
+            name = getattr(given, "__name__", repr(given))
+            raise SchemaError(
+                f"{name} is at no URI: write @app.resource('shop://...') above it"
+            )
 
         def register(function: F) -> F:
             self.add(

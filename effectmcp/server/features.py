@@ -30,6 +30,7 @@ __all__ = [
     "Resource",
     "Template",
     "Tool",
+    "checked_timeout",
     "make_completion",
     "make_prompt",
     "make_resource",
@@ -166,6 +167,37 @@ def _checked_name(name: str, noun: str) -> str:
     return name
 
 
+def _checked_limits(
+    of: str, requires: Sequence[type[InputRequest[Any]]], timeout: float | None
+) -> dict[str, Any]:
+    given: object = requires
+    questions = tuple(given) if isinstance(given, (tuple, list, set, frozenset)) else ()
+    if (not questions and given) or not all(map(_is_question, questions)):
+        raise SchemaError(
+            f"{of}: requires={requires!r}: give the questions that are asked, such as"
+            " (Elicit,)"
+        )
+    return {"requires": questions, "timeout": checked_timeout(of, timeout)}
+
+
+def _is_question(given: object) -> bool:
+    return isinstance(given, type) and issubclass(given, InputRequest)
+
+
+def checked_timeout(of: str, seconds: float | None) -> float | None:
+    """The seconds that one request may take.
+
+    Raises:
+        SchemaError: There are none in which anything could be done.
+    """
+    given: object = seconds
+    if given is None:
+        return None
+    if type(given) not in (int, float) or not seconds > 0:  # type: ignore[operator]
+        raise SchemaError(f"{of}: timeout={seconds!r}: give seconds, more than 0")
+    return seconds
+
+
 def _function_name(function: Callable[..., Any]) -> str:
     name: str = getattr(function, "__name__", type(function).__name__)
     return name
@@ -219,8 +251,7 @@ def make_tool(
         name=name,
         handler=handler,
         listing=listing,
-        requires=tuple(requires),
-        timeout=timeout,
+        **_checked_limits(name, requires, timeout),
         version=version,
         output=output,
         raw_output=raw,
@@ -262,8 +293,7 @@ def make_prompt(
         listing=_head(
             name, title, text, icons, meta, arguments=arguments if arguments else None
         ),
-        requires=tuple(requires),
-        timeout=timeout,
+        **_checked_limits(name, requires, timeout),
         version=version,
         description=text,
     )
@@ -309,8 +339,7 @@ def make_resource(
         "name": name,
         "handler": handler,
         "listing": listing,
-        "requires": tuple(requires),
-        "timeout": timeout,
+        **_checked_limits(uri, requires, timeout),
         "version": version,
         "uri": uri,
         "mime_type": mime_type,

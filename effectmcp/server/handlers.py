@@ -99,11 +99,17 @@ def make_handler(
     """
     given: object = function
     if not callable(given):
-        raise SchemaError(f"{given!r} is no function")
+        hint = f"; to name one, write name={given!r}" if isinstance(given, str) else ""
+        raise SchemaError(f"{given!r} is no function{hint}")
     inner: Any = function
     while isinstance(inner, functools.partial):
         inner = inner.func
     name = getattr(inner, "__qualname__", type(inner).__qualname__)
+    if _is_unbound(inner):
+        raise SchemaError(
+            f"{name} is a method, and nothing here would be its self: register that of"
+            " an object, app.tool(shop.order)"
+        )
     called = inner if inspect.isroutine(inner) else type(inner).__call__
     returns = read_signature(function).hints.get("return")
     kind = _kind(called, inner, returns)
@@ -131,6 +137,12 @@ def make_handler(
         function, kind = make_flow(function, parameter), "flow"
         provided, returns = {}, without(returns)
     return Handler(function, kind, name, takes, provided, returns)
+
+
+def _is_unbound(inner: object) -> bool:
+    if not inspect.isfunction(inner) or "." not in inner.__qualname__.split(">.")[-1]:
+        return False
+    return next(iter(inspect.signature(inner).parameters), None) == "self"
 
 
 def _kind(called: Callable[..., Any], inner: object, returns: Any) -> Kind | None:

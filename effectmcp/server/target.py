@@ -27,6 +27,8 @@ def load_app(target: str) -> Server:
     if not isinstance(found, Server):
         servers = [key for key, one in vars(module).items() if isinstance(one, Server)]
         hint = f"; there is {', '.join(servers)}" if servers else ""
+        if callable(found):
+            hint += "; functions are not called: name what it makes, app = ...()"
         raise UsageError(f"{target!r}: {name!r} in {place} is no Server{hint}")
     return found
 

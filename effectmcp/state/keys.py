@@ -39,7 +39,7 @@ __all__ = ["Key", "Keys", "make_key"]
 FORMAT: Final = "1"
 #: 256 bits: less could be guessed, more adds nothing to HMAC-SHA-256.
 KEY_BYTES: Final = 32
-HOW: Final = 'python -c "import secrets; print(secrets.token_urlsafe(32))"'
+HOW: Final = "effectmcp keygen"
 
 _ENCRYPTED: Final = f"{FORMAT}e".encode()
 _READABLE: Final = f"{FORMAT}r".encode()
@@ -135,7 +135,9 @@ class Keys:
         if not keys:
             raise KeysError(f"a ring of no keys. Make one with: {HOW}")
         self.readable = readable
-        self._ring = [Key.derive(_decode_key(key)) for key in keys]
+        self._ring = [
+            Key.derive(_decode_key(key, nth)) for nth, key in enumerate(keys, 1)
+        ]
         self.sealing = self._ring[-1]
 
     def __repr__(self) -> str:
@@ -202,19 +204,21 @@ def _open(key: Key, head: bytes, body: bytes) -> bytes:
         raise StateError("malformed") from None
 
 
-def _decode_key(key: str) -> bytes:
+def _decode_key(key: str, nth: int) -> bytes:
     # No message quotes the key: messages end up in logs.
     given: object = key
     if not isinstance(given, str) or not re.fullmatch(r"[A-Za-z0-9_-]+={0,2}", given):
-        raise KeysError(f"a key is base64url text. Make one with: {HOW}")
+        raise KeysError(f"key {nth} is no base64url text. Make one with: {HOW}")
     given = given.rstrip("=")
     try:
         secret = base64.urlsafe_b64decode(given + "=" * (-len(given) % 4))
     except binascii.Error:
-        raise KeysError(f"a key is base64url text. Make one with: {HOW}") from None
+        raise KeysError(
+            f"key {nth} is no base64url text. Make one with: {HOW}"
+        ) from None
     if len(secret) < KEY_BYTES:
         raise KeysError(
-            f"a key of {len(secret)} bytes, where {KEY_BYTES} are needed. Make one with:"
-            f" {HOW}"
+            f"key {nth} has {len(secret)} bytes, where {KEY_BYTES} are needed. Make one"
+            f" with: {HOW}"
         )
     return secret

@@ -11,9 +11,8 @@ rest.
 from __future__ import annotations
 
 import logging
-import signal
 import ssl
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, Final, TypeAlias
 
@@ -25,9 +24,10 @@ from .connection import Connection
 from .keys import ensure_keys
 from .sessions import SessionLimits, Sessions
 from .shared import Limits, Shared
+from .signals import until_signalled
 from .web import Site
 
-__all__ = ["Limits", "open_listeners", "run", "serve", "until_signalled"]
+__all__ = ["Limits", "open_listeners", "run", "serve"]
 
 logger = logging.getLogger("effectmcp.server")
 
@@ -113,6 +113,8 @@ async def serve(
             accepting.cancel_scope.cancel()
         connections.cancel_scope.deadline = trio.current_time() + limits.grace
         serving.close()
+    if connections.cancel_scope.cancelled_caught:
+        logger.warning("what still ran after %g s was cut off", limits.grace)
 
 
 async def _close_idle(shared: Shared, shutdown: trio.Event) -> None:
@@ -154,39 +156,6 @@ async def run(
         options["shutdown"] = trio.Event()
     shutdown: trio.Event = options["shutdown"]
     await until_signalled(shutdown, partial(serve, app, host, port, **options))
-
-
-async def until_signalled(
-    shutdown: trio.Event, work: Callable[[], Awaitable[None]]
-) -> None:
-    """Do `work` with signals at hand: SIGTERM and SIGINT set `shutdown`, a second cancels.
-
-    Args:
-        shutdown: What `work` heeds.
-        work: What to do.
-
-    Raises:
-        Exception: what `work` raises.
-    """
-    error = None
-    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
-        async with trio.open_nursery() as nursery:
-
-            async def obey() -> None:
-                async for number in signals:
-                    if shutdown.is_set():
-                        nursery.cancel_scope.cancel()
-                    logger.info("%s: stopping", signal.Signals(number).name)
-                    shutdown.set()
-
-            nursery.start_soon(obey)
-            try:
-                await work()
-            except Exception as exc:
-                error = exc  # told as what it is, not as a group of one
-            nursery.cancel_scope.cancel()
-    if error is not None:
-        raise error
 
 
 def _url(scheme: str, listener: Listener, site: Site) -> str:

@@ -17,11 +17,24 @@ from ..errors import KeysError
 from ..server import Server
 from ..state import Keys, make_key
 
-__all__ = ["VARIABLE", "ensure_keys"]
+__all__ = ["VARIABLE", "ensure_keys", "keys_of_environment"]
 
 logger = logging.getLogger("effectmcp.server")
 
 VARIABLE: Final = "EFFECTMCP_STATE_KEYS"
+
+
+def keys_of_environment() -> Keys | None:
+    """The ring in `EFFECTMCP_STATE_KEYS`, if that is set.
+
+    Raises:
+        KeysError: It holds something that is no key.
+    """
+    texts = [text.strip() for text in os.environ.get(VARIABLE, "").split(",")]
+    try:
+        return Keys(*filter(None, texts)) if any(texts) else None
+    except KeysError as exc:
+        raise KeysError(exc.problem, where=VARIABLE) from None
 
 
 def ensure_keys(app: Server, *, is_alone: bool) -> None:
@@ -42,10 +55,8 @@ def ensure_keys(app: Server, *, is_alone: bool) -> None:
                 " Make a key with `effectmcp keygen`"
             )
         return
-    texts = [text.strip() for text in os.environ.get(VARIABLE, "").split(",")]
-    if any(texts):
-        app.keys = Keys(*filter(None, texts))
-    elif is_alone:
+    app.keys = keys_of_environment()
+    if app.keys is None and is_alone:
         app.keys = Keys(make_key(secrets.token_bytes(32)))
         logger.warning(
             "%s is not set: states are sealed with a random key, so calls that are under"

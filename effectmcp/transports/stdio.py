@@ -1,4 +1,4 @@
-"""`serve(app)`: one line a message, on standard input and output.
+"""`run(app)`: one line a message, on standard input and output.
 
 Nothing but messages may be on standard output (2026-07-28, stdio), and a handler may
 print, or run a program that does. So the real output is kept aside, and what everybody
@@ -11,10 +11,12 @@ some systems, and for files on all of them, there is no other way.
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing, contextmanager
-from typing import Final, TextIO
+from functools import partial
+from typing import Any, Final, TextIO
 
 import trio
 from attrs import frozen
@@ -24,8 +26,9 @@ from ..errors import UsageError
 from ..server import Server
 from .keys import ensure_keys
 from .lines import Limits, Splitter, TooLong, serve_lines
+from .signals import until_signalled
 
-__all__ = ["Streams", "serve", "set_aside"]
+__all__ = ["Streams", "run", "serve", "set_aside"]
 
 _CHUNK: Final = 64 * 1024
 
@@ -43,23 +46,23 @@ async def serve(
     *,
     limits: Limits = Limits(),  # noqa: B008  # frozen
     streams: Streams | None = None,
+    shutdown: trio.Event | None = None,
 ) -> None:
     """Serve `app` on standard input and output until the input ends.
-
-        trio.run(stdio.serve, app)
 
     Args:
         app: The server.
         limits: What the client may ask for.
         streams: What `set_aside` returned; by default it is called here, and undone at
             the end.
+        shutdown: Set when the server is to stop, as if the input had ended.
 
     Raises:
         UsageError: Standard input or output is closed.
     """
     if streams is None:
         with _kept_aside() as streams:
-            await serve(app, limits=limits, streams=streams)
+            await serve(app, limits=limits, streams=streams, shutdown=shutdown)
         return
     ensure_keys(app, is_alone=True)
     # One thread each, whatever blocking handlers leave of trio's.
@@ -71,7 +74,21 @@ async def serve(
         )
 
     async with running(app), aclosing(_lines(streams.source, limits, reading)) as lines:
-        await serve_lines(app, lines, send, limits=limits)
+        await serve_lines(app, lines, send, limits=limits, shutdown=shutdown)
+
+
+async def run(app: Server, **options: Any) -> None:
+    """Serve `app` until the input ends, or SIGTERM; a second one ends it at once.
+
+        trio.run(stdio.run, app)
+
+    Args:
+        app: The server.
+        **options: As for `serve`.
+    """
+    shutdown = trio.Event()
+    work = partial(serve, app, shutdown=shutdown, **options)
+    await until_signalled(shutdown, work, signal.SIGTERM)
 
 
 async def _lines(

@@ -11,6 +11,7 @@ there (DNS rebinding), so `Host` and `Origin` are looked at before anything else
 from __future__ import annotations
 
 import ipaddress
+import logging
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final
@@ -42,6 +43,8 @@ __all__ = [
     "sse",
     "too_large",
 ]
+
+logger = logging.getLogger("effectmcp.server")
 
 JSON_TYPE: Final = "application/json"
 
@@ -159,6 +162,9 @@ def admit(site: Site, asked: Head, *, has_sessions: bool = False) -> Peer | Resp
             return refusal(400, f"the header {exc} came twice")
     problem = _check_origin(site, asked, headers)
     if problem is not None:
+        # What a client sent, in a line of ours: hence %r.
+        names = headers.get("host"), headers.get("origin")
+        logger.info("a request was refused, of host and origin %r: %s", names, problem)
         return refusal(403, problem)
     admitted = _admit(site, asked, headers, has_sessions=has_sessions)
     if isinstance(admitted, Peer):
@@ -232,16 +238,19 @@ def session_named(headers: Mapping[str, str]) -> str | None:
     return None
 
 
+_ALLOW_HOST: Final = "see --allow-host, Site(hosts=)"
+
+
 def _check_origin(site: Site, asked: Head, headers: Mapping[str, str]) -> str | None:
     """What is wrong with who is asked, or with the page that asks."""
     host = _host_of(headers.get("host", ""))
     if site.hosts is not None:
         if host not in site.hosts:
-            return "this server is not known by that name; see hosts="
+            return f"this server is not known by that name; {_ALLOW_HOST}"
     elif asked.bound_to is not None and (
         _is_local(asked.bound_to) and not _is_local(host)
     ):
-        return "this server is for its own machine; see hosts="
+        return f"this server is for its own machine; {_ALLOW_HOST}"
     origin = headers.get("origin")
     if origin is None or origin in site.origins:
         return None
@@ -253,7 +262,7 @@ def _check_origin(site: Site, asked: Head, headers: Mapping[str, str]) -> str | 
     # An address does; no DNS was asked.
     if page and page == host and (site.hosts is not None or _is_address(host)):
         return None
-    return "pages of this origin may not call here; see origins="
+    return "pages of this origin may not call here; see --allow-origin, Site(origins=)"
 
 
 #: A name or an address, and a port: no user, no path.

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import json
 import logging
+import signal
 import socket
 import ssl
 import subprocess
@@ -34,11 +35,12 @@ import trio
 from ..errors import KeysError, UsageError
 from ..server import Server
 from ..server.target import load_app
-from .http import Limits, run, until_signalled
+from .http import Limits, run
 from .keys import VARIABLE, ensure_keys
+from .signals import until_signalled
 from .web import Site
 
-__all__ = ["bind", "main", "next_delay", "run_workers"]
+__all__ = ["bind", "ended_by", "main", "next_delay", "run_workers"]
 
 logger = logging.getLogger("effectmcp.server")
 
@@ -245,9 +247,9 @@ class _Supervisor:
             lived = trio.current_time() - began
             delay = next_delay(delay, lived)
             logger.error(
-                "worker %d ended with status %d after %.0f s; starting it again in %.1f s",
+                "worker %d %s after %.0f s; starting it again in %.1f s",
                 number,
-                status,
+                ended_by(status),
                 lived,
                 delay,
             )
@@ -285,6 +287,15 @@ class _Supervisor:
                 await process.wait()
                 assert process.stdin is not None
                 await process.stdin.aclose()
+
+
+def ended_by(status: int) -> str:
+    """How a process ended, in words."""
+    try:
+        name = signal.Signals(-status).name
+    except ValueError:
+        return f"ended with status {status}"
+    return f"was killed by {name}"
 
 
 def next_delay(delay: float, lived: float) -> float:

@@ -286,7 +286,11 @@ class _Stream:
             self._write(data)
 
     def end(self, body: bytes | None) -> list[bytes]:
-        return self._kept if body is None else [*self._kept, sse(body)]
+        """What is left to send. A host that lets us write is left nothing: some take one
+        part that is returned for the whole response."""
+        if body is not None:
+            self._try(sse(body))
+        return self._kept
 
 
 def _asked(environ: Environ) -> Head:

@@ -19,6 +19,7 @@ from trio.testing import MockClock
 
 from effectmcp.cli import main
 from effectmcp.cli.call import DECLINED, ERROR, FAILED, UNWRITTEN
+from effectmcp.engine import UnperformedEffectWarning
 from effectmcp.state import make_key
 
 from ..client.ways import Scripted, asking
@@ -197,11 +198,35 @@ def test_a_tool_that_fails(capsys: Output) -> None:
 
 @pytest.mark.parametrize(
     "target",
-    ["no-such-command-anywhere", "http://127.0.0.1:1/mcp", f"{sys.executable} -c pass"],
+    ["http://127.0.0.1:1/mcp", f"{sys.executable} -c pass"],
 )
 def test_a_server_that_is_not_there(target: str, capsys: Output) -> None:
     assert main(["call", target, "order"]) == ERROR
     assert capsys.readouterr().err.startswith("effectmcp: ")
+
+
+def test_a_command_that_is_not_there(capsys: Output) -> None:
+    assert main(["call", "nowhere", "order"]) == 2
+    said = "effectmcp: there is no command 'nowhere'; a module is written nowhere:app"
+    assert capsys.readouterr().err.startswith(said)
+
+
+def test_a_forgotten_yield_from_is_told(tmp_path: Path, capsys: Output) -> None:
+    file = tmp_path / "forgetful.py"
+    file.write_text(FORGETFUL)
+    with pytest.warns(UnperformedEffectWarning, match=r"forgetful.py:7: .*yield from"):
+        assert main(["call", str(file), "greet"]) == 0
+
+
+FORGETFUL = """
+from effectmcp import Elicit, Flow, Log, Server
+app = Server("forgetful")
+@app.tool
+def greet() -> Flow[str]:
+    yield from Log("info", "hello")
+    name = Elicit("Who?", str)
+    return f"Hello, {name}"
+"""
 
 
 def test_an_error_of_the_protocol(capsys: Output) -> None:
@@ -302,7 +327,7 @@ def test_list(capsys: Output) -> None:
     assert main(["list", EVERYTHING, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert set(found) == {"tools", "prompts", "resources", "templates"}
-    assert main(["list", "no-such-command-anywhere"]) == ERROR
+    assert main(["list", "http://127.0.0.1:1/mcp"]) == ERROR
 
 
 @pytest.mark.parametrize("answer", ['"no"', "null", "[]", "1", '{"value": true}'])

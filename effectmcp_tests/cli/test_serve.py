@@ -64,6 +64,7 @@ def problem(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
 def test_stdio_is_the_default(calls: Calls) -> None:
     assert main(["serve", f"{EVERYTHING}:app"]) == 0
     [(name, (app,), options)] = calls
+    assert not options.pop("shutdown").is_set()
     assert (name, app.name, options) == ("stdio", "everything", {"streams": "streams"})
 
 

@@ -142,4 +142,4 @@ def test_keys_that_are_none(
     monkeypatch.setenv("EFFECTMCP_STATE_KEYS", "abc")
     assert main(["token", token]) == 2
     said = capsys.readouterr().err
-    assert said.startswith("effectmcp: EFFECTMCP_STATE_KEYS: a key of 2 bytes")
+    assert said.startswith("effectmcp: EFFECTMCP_STATE_KEYS: key 1 has 2 bytes")

@@ -11,7 +11,7 @@ from typing import Any
 import anyio
 import pytest
 
-from effectmcp import EffectMCPError, ProtocolError
+from effectmcp import EffectMCPError, ProtocolError, UsageError
 from effectmcp.client import ChannelError, Client, OverPipes, ReplyError, pipes
 
 from .raw import command
@@ -326,6 +326,16 @@ def test_a_command_that_cannot_be_started(loop: Loop) -> None:
 
     with pytest.raises(ChannelError, match="/no/such/command cannot be started"):
         anyio.run(main, backend=loop)
+
+
+@on_both
+async def test_a_command_is_started_once() -> None:
+    channel = command("for message in lines(): done(message, content=[])")
+    async with Client(channel) as client:
+        await client.call_tool("tool")
+    with pytest.raises(UsageError, match="give another OverPipes"):
+        async with Client(channel):
+            raise AssertionError("not reached")
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from effectmcp import EffectMCPError, ProtocolError
+from effectmcp import EffectMCPError, ProtocolError, UsageError
 from effectmcp.client import ChannelError, Client, OverHttp, ReplyError, web
 from effectmcp.client.web import events
 
@@ -396,6 +396,29 @@ def test_a_body_may_not_be_endless(loop: Loop, monkeypatch: pytest.MonkeyPatch) 
         endless(SSE_TYPE, b"data: " + b"x" * 9_999),
     ):
         assert "more than 100,000 bytes" in str(outcome(loop, answer))
+
+
+@on_both
+async def test_a_channel_is_closed_once() -> None:
+    async def answer(asked: Asked) -> None:
+        await asked.write(json.dumps(asked.response(result=DONE)).encode())
+
+    async with http(answer) as url:
+        channel = OverHttp(url)
+        async with Client(channel) as client:
+            assert (await client.get_prompt("note")).text == "done"
+        with pytest.raises(UsageError, match="give another OverHttp"):
+            async with Client(channel):
+                raise AssertionError("not reached")
+
+
+def test_a_server_that_is_elsewhere(loop: Loop) -> None:
+    async def answer(asked: Asked) -> None:
+        await asked.write(b"", "text/plain", 307, "Location: http://127.0.0.1/mcp/")
+
+    found = outcome(loop, answer)
+    assert "status 307" in str(found)
+    assert "the server is at 'http://127.0.0.1/mcp/'" in str(found)
 
 
 @on_both

@@ -368,6 +368,37 @@ def test_lifespan_provides(
 
 
 @each
+def test_lifespan_as_a_host_without_a_loop_wants_it(driver: Driver) -> None:
+    """So a server of such a host can be called and checked in other ways, too."""
+    log: list[str] = []
+    lifespan = Sync().lifespan({"pool": Pool()}, log)
+
+    def tool(*, pool: Pool = Provided()) -> str:
+        return pool.name
+
+    assert value_of(driver, tool, lifespan=lifespan) == "pool"
+    assert log == ["open", "closed"]
+
+
+@each
+def test_lifespan_that_provides_no_dict(driver: Driver) -> None:
+    log: list[str] = []
+    lifespan = driver.lifespan(Pool(), log)
+    with pytest.raises(UsageError, match="yields .*; yield a dict"):
+        value_of(driver, lambda: "x", lifespan=lifespan)
+    assert log == ["open", "closed"]
+
+
+@each
+def test_lifespan_that_is_none(driver: Driver) -> None:
+    async def lifespan(app: Server) -> AsyncIterator[None]:
+        yield
+
+    with pytest.raises(UsageError, match="@asynccontextmanager .*missing"):
+        value_of(driver, lambda: "x", lifespan=lifespan)
+
+
+@each
 def test_lifespan_that_provides_nothing(driver: Driver) -> None:
     log: list[str] = []
     lifespan = driver.lifespan(None, log)
@@ -968,7 +999,7 @@ def test_deadline_without_a_loop() -> None:
         yield from Step(len, "abc")
 
     for function in (flow, lambda: "x"):
-        assert failure_of(Sync(), function, timeout=-1) == TOO_LONG
+        assert failure_of(Sync(), function, timeout=1e-9) == TOO_LONG
         value_of(Sync(), function, timeout=LIMIT)
 
 

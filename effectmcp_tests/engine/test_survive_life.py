@@ -1123,7 +1123,7 @@ MISTAKES = {
     yield_none: ("None", "A bare `yield` does nothing here"),
     yield_five: ("5", "A handler yields effects only"),
     yield_list: ("[Now(), Now()]", "Gather(...)"),
-    yield_text: ("'abc'", "yields its characters"),
+    yield_text: ("'abc'", "Write Elicit(...) to ask"),
     yield_from_text: ("'a'", "yields its characters"),
     yield_class: ("Now'>", "Write Now(...)"),
     yield_flow: ("generator", "Write `yield from`, not `yield`"),

@@ -672,7 +672,7 @@ def test_async_function_is_invoked_on_the_loop() -> None:
     [
         ({}, None),
         ({"timeout": 5}, 105.0),
-        ({"timeout": 0}, 100.0),
+        ({"timeout": 0.5}, 100.5),
     ],
 )
 def test_deadline_of_a_feature(options: Any, deadline: float | None) -> None:
@@ -687,8 +687,8 @@ def test_deadline_of_a_feature(options: Any, deadline: float | None) -> None:
 def test_deadline_of_a_server_and_of_a_feature() -> None:
     app = Server("shop", timeout=7)
     app.tool(name="a")(lambda: "")
-    app.tool(name="b", timeout=0)(lambda: "")
-    for name, deadline in (("a", 107.0), ("b", 100.0)):
+    app.tool(name="b", timeout=0.5)(lambda: "")
+    for name, deadline in (("a", 107.0), ("b", 100.5)):
         message = request("tools/call", {"name": name})
         command = next(handle(app, message, clock=lambda: 100.0, entropy=bytes))
         assert isinstance(command, Invoke)

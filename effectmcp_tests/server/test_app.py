@@ -91,6 +91,21 @@ def test_server_keys_may_come_later() -> None:
     assert Server("shop", keys=keys).keys is keys
 
 
+def test_server_with_what_may_be_a_key() -> None:
+    with pytest.raises(UsageError) as caught:
+        Server("shop", keys="c2VjcmV0")  # type: ignore[arg-type]
+    assert "Server(keys=...): give Keys(...)" in str(caught.value)
+    assert "c2VjcmV0" not in str(caught.value)
+
+
+def test_resource_without_a_uri() -> None:
+    """It would be registered nowhere, and nobody would hear of that."""
+    with pytest.raises(SchemaError, match="hello is at no URI: write @app.resource"):
+        Server("shop").resource(hello)  # type: ignore[arg-type]
+    with pytest.raises(SchemaError, match="5 is at no URI"):
+        Server("shop").resource(5)  # type: ignore[arg-type]
+
+
 def test_decorators_return_the_function_unchanged() -> None:
     app = Server("shop")
     assert app.tool(hello) is hello

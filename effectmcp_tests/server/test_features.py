@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 import pytest
 
-from effectmcp import Elicit, Flow, Sample, SchemaError, Title
+from effectmcp import Elicit, Flow, Sample, SchemaError, Server, Title
 from effectmcp.content import Annotations, Icon, Image, ToolResult
 from effectmcp.schema import Header
 from effectmcp.server.features import (
@@ -298,3 +298,34 @@ def test_completion_that_asks() -> None:
 def test_completion_that_takes_something_else(function: Any) -> None:
     with pytest.raises(SchemaError, match=r"takes \(text\) or \(text, context\)"):
         make_completion(function)
+
+
+# ---- what is required, and for how long ----
+
+
+@pytest.mark.parametrize(
+    "requires",
+    [Elicit, "elicitation", ("elicitation",), (str,), (Elicit("Who?", str),)],
+)
+def test_what_cannot_be_required(requires: Any) -> None:
+    """It would be required of nobody, or of everybody."""
+    for make in (
+        lambda: make_tool(hello, requires=requires),
+        lambda: make_prompt(hello, requires=requires),
+        lambda: make_resource(hello, "shop://x", requires=requires),
+    ):
+        with pytest.raises(SchemaError, match=r"requires=.*such as \(Elicit,\)"):
+            make()
+
+
+@pytest.mark.parametrize("requires", [[], (), [Elicit], (Elicit, Sample), {Sample}])
+def test_what_can_be_required(requires: Any) -> None:
+    assert set(make_tool(hello, requires=requires).requires) == set(requires)
+
+
+@pytest.mark.parametrize("timeout", [0, -1, "3", True, float("nan")])
+def test_timeouts_in_which_nothing_can_be_done(timeout: Any) -> None:
+    with pytest.raises(SchemaError, match="timeout=.*give seconds, more than 0"):
+        make_tool(hello, timeout=timeout)
+    with pytest.raises(SchemaError, match="timeout="):
+        Server("shop", timeout=timeout)

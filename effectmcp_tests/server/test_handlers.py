@@ -124,6 +124,28 @@ def test_handler_with_provided_parameters() -> None:
 def test_handler_that_is_no_function() -> None:
     with pytest.raises(SchemaError, match="5 is no function"):
         make_handler(5)  # type: ignore[arg-type]
+    with pytest.raises(SchemaError, match="'order' is no function; .* name='order'"):
+        make_handler("order")  # type: ignore[arg-type]
+
+
+def test_handler_that_is_a_method_of_nobody() -> None:
+    class Shop:
+        def order(self, title: str) -> str:
+            return title
+
+        @staticmethod
+        def price(title: str) -> str:
+            return title
+
+    with pytest.raises(SchemaError, match="order is a method"):
+        make_handler(Shop.order)
+    assert list(make_handler(Shop().order).takes.schema["properties"]) == ["title"]
+    assert list(make_handler(Shop.price).takes.schema["properties"]) == ["title"]
+
+    def order(self: str) -> str:
+        return self
+
+    assert list(make_handler(order).takes.schema["properties"]) == ["self"]
 
 
 def test_handler_that_is_an_async_generator() -> None:

@@ -26,6 +26,7 @@ from effectmcp.server import Server
 from effectmcp.state import Keys, make_key
 from effectmcp.transports import connection, http
 from effectmcp.transports.http import Limits
+from effectmcp.transports.signals import until_signalled
 from effectmcp.transports.web import Site
 
 from .shop import answer, call, events, request, text_of
@@ -1380,4 +1381,4 @@ async def test_run_tells_errors_as_they_are() -> None:
         raise UsageError("a mistake")
 
     with pytest.raises(UsageError, match="a mistake"):
-        await http.until_signalled(trio.Event(), fails)
+        await until_signalled(trio.Event(), fails)

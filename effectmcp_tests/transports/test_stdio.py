@@ -246,6 +246,35 @@ def test_ctrl_c_ends_it_quietly(file: Path) -> None:
         assert "Traceback" not in process.popen.stderr.read().decode()
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="signals are POSIX")
+def test_sigterm_is_an_end_of_input(file: Path) -> None:
+    """What runs may end, and the lifespan does."""
+    with started(file) as process:
+        process.ask(request("server/discover"))
+        process.say(call("sleeps", seconds=1, id=7))
+        process.say(request("server/discover", id=8))
+        assert process.get()["id"] == 8
+        process.popen.send_signal(signal.SIGTERM)
+        assert process.get()["id"] == 7
+        assert process.popen.wait(timeout=20) == 0
+        assert process.popen.stderr is not None
+        assert "lifespan is over" in process.popen.stderr.read().decode()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals are POSIX")
+def test_a_second_sigterm_ends_it_at_once(file: Path) -> None:
+    with started(file) as process:
+        began = time.monotonic()
+        flags = {"toolsListChanged": True}
+        process.ask(request("subscriptions/listen", id=6, notifications=flags))
+        process.say(call("sleeps", seconds=100))
+        process.popen.send_signal(signal.SIGTERM)
+        process.get()  # the subscription ends, so the first was heard
+        process.popen.send_signal(signal.SIGTERM)
+        assert process.popen.wait(timeout=20) == 0
+        assert time.monotonic() - began < 4
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="needs a POSIX shell")
 @pytest.mark.parametrize("closed", ["<&-", ">&-"])
 def test_closed_streams_are_refused(file: Path, closed: str) -> None:

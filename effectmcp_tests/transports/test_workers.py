@@ -125,7 +125,7 @@ async def test_workers_that_are_killed_are_started_again(
         again = await until(port, lambda found: len(found - pids) == 2)
         assert again.isdisjoint(pids)
         shutdown.set()
-    assert "ended with status -9" in caplog.text
+    assert "was killed by SIGKILL" in caplog.text
 
 
 async def test_worker_that_cannot_start_waits_longer_each_time(
