@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from effectmcp import Declined, Dismissed, Root
+from effectmcp import Declined, Dismissed, Root, UsageError
 from effectmcp.client import Form, Link, ReplyError, Sampling
 from effectmcp.client.questions import Answering
 
@@ -37,6 +37,14 @@ def everything(**others: Any) -> Answering:
 
 def answer(answering: Answering, question: Any) -> Any:
     return finish(answering.answer("key", question))
+
+
+@pytest.mark.parametrize("answered", ["Ann", None, 5])
+def test_a_form_that_was_not_filled_in(answered: Any) -> None:
+    with pytest.raises(
+        UsageError, match=r"elicit= gave .*: give the fields, \{'value'"
+    ):
+        answer(everything(elicit=lambda form: answered), form("Who?", value={}))
 
 
 @pytest.mark.parametrize(

@@ -650,6 +650,22 @@ def end_of(exchange: Generator[Any, Any, Reply], outcome: Any) -> Reply:
     return reply
 
 
+@pytest.mark.parametrize("kind", ["effect", "flow"])
+def test_plain_function_that_hands_on_what_asks(
+    kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Without an annotation nobody can know that it is to be replayed."""
+
+    def ask() -> Any:
+        return Elicit("Who?", str) if kind == "effect" else ask_name()
+
+    found = complete(
+        sync.handle(serving(ask), request("tools/call", call_params("tool")))
+    )
+    assert found["isError"]
+    assert "a forgotten `yield from`? A function that asks is annotated" in caplog.text
+
+
 def test_plain_function_is_invoked() -> None:
     exchange = exchange_of(lambda: "x", timeout=5, clock=100.0)
     command = next(exchange)

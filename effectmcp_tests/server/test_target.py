@@ -109,6 +109,14 @@ def test_target_without_a_server_of_that_name() -> None:
     assert "'app.name.x'" in refusal("shop_of_test:app.name.x")
 
 
+def test_target_that_makes_a_server(folder: Path) -> None:
+    write(folder / "maker_of_test.py", "def make(): ...")
+    said = refusal("maker_of_test:make")
+    assert said.endswith(
+        "no Server; functions are not called: name what it makes, app = ...()"
+    )
+
+
 def test_target_without_any_server(folder: Path) -> None:
     write(folder / "empty_of_test.py", "")
     assert refusal("empty_of_test").endswith("'app' in empty_of_test is no Server")

@@ -162,6 +162,18 @@ def test_host_by_the_names_that_were_given(host: str, expected: int) -> None:
         assert status(found) == expected
 
 
+def test_what_is_refused_is_told_to_whom_it_may_concern(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Who asks has no say in it, and whoever runs the server sees only its log."""
+    caplog.set_level("INFO")
+    assert status(ask(host="evil.example\n", bound_to=LOCAL)) == 403
+    (record,) = caplog.records
+    assert "'evil.example" in record.getMessage()
+    assert "--allow-host" in record.getMessage()
+    assert "\n" not in record.getMessage()
+
+
 # ---- pages ----
 
 

@@ -22,7 +22,7 @@ from effectmcp.state import make_key
 from effectmcp.transports import workers
 from effectmcp.transports.http import Limits
 from effectmcp.transports.web import Site
-from effectmcp.transports.workers import bind, next_delay, run_workers
+from effectmcp.transports.workers import bind, ended_by, next_delay, run_workers
 
 from .shop import answer, call, text_of
 from .test_http import make_certificate
@@ -153,6 +153,19 @@ async def test_worker_that_cannot_start_waits_longer_each_time(
                 continue
             break
         shutdown.set()
+
+
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [
+        (0, "ended with status 0"),
+        (3, "ended with status 3"),
+        (-9, "was killed by SIGKILL"),
+        (-200, "ended with status -200"),
+    ],
+)
+def test_how_a_process_ended(status: int, words: str) -> None:
+    assert ended_by(status) == words
 
 
 def test_delay_grows_and_is_forgotten() -> None:
