@@ -2,26 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from importlib import import_module
 from typing import Any
 
 __all__ = ["later"]
 
 
-def later(package: dict[str, Any], names: Mapping[str, str]) -> Callable[[str], Any]:
+def later(
+    package: dict[str, Any],
+    names: Mapping[str, str],
+    *,
+    extra: str = "",
+    needs: Collection[str] = (),
+) -> Callable[[str], Any]:
     """The `__getattr__` of a package.
 
     Args:
         package: Its globals.
         names: The module of each name, within the package.
+        extra: What to install them with, where they need more than the core.
+        needs: What they need more.
     """
 
     def get(name: str) -> Any:
         of = package["__name__"]
         if name not in names:
             raise AttributeError(f"module {of!r} has no attribute {name!r}")
-        value = getattr(import_module(f".{names[name]}", of), name)
+        try:
+            value = getattr(import_module(f".{names[name]}", of), name)
+        except ModuleNotFoundError as exc:
+            if exc.name not in needs:
+                raise
+            raise ImportError(
+                f"{name} needs {exc.name}: pip install 'effectmcp[{extra}]'"
+            ) from None
         package[name] = value
         return value
 

@@ -45,17 +45,9 @@ else:
         "Steps": "client",
     }
 
-    _get = later(globals(), _LATER)
-
-    def __getattr__(name: str) -> Any:
-        try:
-            return _get(name)
-        except ModuleNotFoundError as exc:
-            if exc.name not in ("anyio", "httpx2", "sniffio"):
-                raise
-            raise ImportError(
-                f"{name} needs {exc.name}: pip install 'effectmcp[client]'"
-            ) from None
+    __getattr__ = later(
+        globals(), _LATER, extra="client", needs=("anyio", "httpx2", "sniffio")
+    )
 
 
 __all__ = [

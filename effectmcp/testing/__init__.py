@@ -58,7 +58,7 @@ else:
         "verdict_of": "verdicts",
     }
 
-    __getattr__ = later(globals(), _LATER)
+    __getattr__ = later(globals(), _LATER, extra="testing", needs=("hypothesis",))
 
 
 __all__ = [

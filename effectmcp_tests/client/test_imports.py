@@ -49,6 +49,23 @@ for name in {names!r}:
     ], done.stderr
 
 
+def test_what_the_kit_needs_is_named() -> None:
+    script = """
+import sys
+sys.modules["hypothesis"] = None
+from effectmcp.testing import play, PlainKeys
+try:
+    from effectmcp.testing import check
+except ImportError as exc:
+    print(exc)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False
+    )
+    said = "check needs hypothesis: pip install 'effectmcp[testing]'"
+    assert done.stdout.strip() == said, done.stderr
+
+
 def test_what_else_is_missing_is_no_matter_of_ours() -> None:
     script = """
 import sys
