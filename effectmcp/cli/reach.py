@@ -8,16 +8,19 @@ import re
 import shlex
 import shutil
 import sys
+import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Self
 
 from ..client.channels import Channel, Frame, Hear
+from ..engine import UnperformedEffectWarning
 from ..errors import UsageError
 from ..server.target import load_app
 from ..transports.keys import VARIABLE, ensure_keys
 
 __all__ = ["Raw", "check_timeout", "headers_of", "reach"]
 
+_MODULE: Final = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 _APP: Final = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*|\S*\.py(:[A-Za-z_][\w.]*)?")
 
 
@@ -51,8 +54,9 @@ def reach(target: str, headers: Mapping[str, str] | None = None) -> Channel:
             # Those of the environment, so that --trace can look into states. Without
             # any it gets random ones, which nobody needs to be told of here.
             ensure_keys(app, is_alone=False)
-            # Who forgot a `yield from` is told so, with the line.
+            # Who forgot a `yield from` is told so, with the line, and told only.
             app.change_rules(development=True)
+            warnings.simplefilter("default", UnperformedEffectWarning)
             return InMemory(app)
         from ..client import OverPipes
 
@@ -62,7 +66,7 @@ def reach(target: str, headers: Mapping[str, str] | None = None) -> Channel:
             raise UsageError(f"{target!r} is no command: {exc}") from None
         if not command:
             raise UsageError("give a URL, module:app, file.py:app or a command")
-        if shutil.which(command[0]) is None:
+        if shutil.which(command[0]) is None and _MODULE.fullmatch(command[0]):
             raise UsageError(
                 f"there is no command {command[0]!r}; a module is written"
                 f" {command[0]}:app, and a file {command[0]}.py"

@@ -160,15 +160,15 @@ async def _serve_alone(app: Server, host: str, port: int, **options: Any) -> Non
 async def _serve_together(
     target: str, n: int, host: str, port: int, **options: Any
 ) -> None:
-    from ..transports.workers import run_workers
+    from ..transports.workers import BindError, run_workers
 
     try:
         await run_workers(target, n, host, port, **options)
-    except (OSError, ExceptionGroup) as exc:
+    except (BindError, ExceptionGroup) as exc:
         found: BaseException = exc  # a group, where it could not be bound to again
         while isinstance(found, ExceptionGroup):
             found = found.exceptions[0]
-        if not isinstance(found, OSError):
+        if not isinstance(found, BindError):
             raise
         raise _not_bound(host, port, found) from None
 

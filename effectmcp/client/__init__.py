@@ -11,7 +11,7 @@ It needs `pip install effectmcp[client]`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..later import later
 

@@ -80,7 +80,7 @@ class OverPipes:
     async def __aenter__(self) -> Self:
         if self._is_used:
             raise UsageError("a command is started once: give another OverPipes(...)")
-        self._is_used = True
+        self._ended = anyio.Event()
         try:
             self._process = await anyio.open_process(
                 self._command,
@@ -95,6 +95,7 @@ class OverPipes:
             )
         except OSError as exc:
             raise ChannelError(f"{self._command[0]} cannot be started: {exc}") from None
+        self._is_used = True
         await self._stack.enter_async_context(_ending(self._process))
         group = anyio.create_task_group()
         await self._stack.enter_async_context(cancelled_at_end(group))
@@ -129,7 +130,7 @@ class OverPipes:
             raise
         finally:
             self._waiting.pop(id_, None)
-        raise ChannelError(self._problem or "the server is gone")
+        raise self._gone("the server is gone")
 
     async def tell(self, message: Frame, headers: Mapping[str, str]) -> None:
         """Write a line to which nothing is answered."""
@@ -154,7 +155,13 @@ class OverPipes:
             async with self._lock:
                 await self._process.stdin.send(encode(message) + b"\n")
         except (anyio.BrokenResourceError, anyio.ClosedResourceError):
-            raise ChannelError("the server does not read any more") from None
+            # One that has ended closes both, and which is seen first is chance.
+            with anyio.move_on_after(_PATIENCE):
+                await self._ended.wait()
+            raise self._gone("the server does not read any more") from None
+
+    def _gone(self, otherwise: str) -> ChannelError:
+        return ChannelError(self._problem or otherwise)
 
     async def _listen(self) -> None:
         assert self._process.stdout is not None
@@ -177,6 +184,7 @@ class OverPipes:
             pass
         finally:
             self._problem = problem
+            self._ended.set()
             for waiting in self._waiting.values():
                 waiting.send.close()
 

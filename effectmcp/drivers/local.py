@@ -13,7 +13,7 @@ import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, nullcontext
 from contextvars import Context, copy_context
-from types import MappingProxyType
+from types import GeneratorType, MappingProxyType
 from typing import Any, Final, Protocol, TypeAlias
 
 from attrs import frozen
@@ -332,9 +332,11 @@ def lifespan_of(app: Server) -> Any:
     """
     manager = nullcontext() if app.lifespan is None else app.lifespan(app)
     if not hasattr(manager, "__enter__") and not hasattr(manager, "__aenter__"):
+        is_plain = isinstance(manager, GeneratorType)
+        missing = "contextmanager" if is_plain else "asynccontextmanager"
         raise UsageError(
             f"the lifespan of {app!r} gives {manager!r}, which is no context manager; is"
-            " @asynccontextmanager (of contextlib) missing above it?"
+            f" @{missing} (of contextlib) missing above it?"
         )
     return manager
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Generator, Mapping
+from types import GeneratorType
 from typing import Any, Final
 
 from .. import effects as fx
@@ -138,10 +139,16 @@ def _call_once(
     if isinstance(outcome, Failure):
         _explain(outcome.error, handler.name)
         raise outcome.error
-    said = forgotten(outcome.value)
-    if said is not None:
+    if _may_ask(outcome.value):
+        said = forgotten(outcome.value)
         raise OutputError([f"{said} A function that asks is annotated -> Flow[...]"])
     return _checked(outcome.value, handler.name)
+
+
+def _may_ask(value: object) -> bool:
+    if isinstance(value, GeneratorType):
+        return value.__name__ != "<genexpr>"  # of results, that one
+    return isinstance(value, Effect)
 
 
 def _explain(error: Exception, name: str) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, get_origin
 
 from attrs import field, frozen
 
@@ -167,12 +167,13 @@ def _checked_name(name: str, noun: str) -> str:
     return name
 
 
-def _checked_limits(
-    of: str, requires: Sequence[type[InputRequest[Any]]], timeout: float | None
-) -> dict[str, Any]:
-    given: object = requires
-    questions = tuple(given) if isinstance(given, (tuple, list, set, frozenset)) else ()
-    if (not questions and given) or not all(map(_is_question, questions)):
+def _checked_limits(of: str, requires: Any, timeout: Any) -> dict[str, Any]:
+    questions = (
+        tuple(map(_without_form, requires))
+        if isinstance(requires, Iterable) and not isinstance(requires, (str, type))
+        else (None,)
+    )
+    if not all(map(_is_question, questions)):
         raise SchemaError(
             f"{of}: requires={requires!r}: give the questions that are asked, such as"
             " (Elicit,)"
@@ -180,22 +181,29 @@ def _checked_limits(
     return {"requires": questions, "timeout": checked_timeout(of, timeout)}
 
 
+def _without_form(given: Any) -> Any:
+    origin: Any = get_origin(given)  # `Elicit[str]` is `Elicit`, for this
+    return given if origin is None else origin
+
+
 def _is_question(given: object) -> bool:
     return isinstance(given, type) and issubclass(given, InputRequest)
 
 
-def checked_timeout(of: str, seconds: float | None) -> float | None:
+def checked_timeout(of: str, seconds: Any) -> float | None:
     """The seconds that one request may take.
 
     Raises:
         SchemaError: There are none in which anything could be done.
     """
-    given: object = seconds
-    if given is None:
+    if seconds is None:
         return None
-    if type(given) not in (int, float) or not seconds > 0:  # type: ignore[operator]
-        raise SchemaError(f"{of}: timeout={seconds!r}: give seconds, more than 0")
-    return seconds
+    try:
+        if not isinstance(seconds, (bool, str)) and float(seconds) > 0:
+            return float(seconds)
+    except (TypeError, ValueError, OverflowError):
+        pass
+    raise SchemaError(f"{of}: timeout={seconds!r}: give seconds, more than 0")
 
 
 def _function_name(function: Callable[..., Any]) -> str:

@@ -105,7 +105,7 @@ def make_handler(
     while isinstance(inner, functools.partial):
         inner = inner.func
     name = getattr(inner, "__qualname__", type(inner).__qualname__)
-    if _is_unbound(inner):
+    if inner is function and _is_unbound(inner):
         raise SchemaError(
             f"{name} is a method, and nothing here would be its self: register that of"
             " an object, app.tool(shop.order)"

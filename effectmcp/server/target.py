@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import inspect
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -27,7 +28,7 @@ def load_app(target: str) -> Server:
     if not isinstance(found, Server):
         servers = [key for key, one in vars(module).items() if isinstance(one, Server)]
         hint = f"; there is {', '.join(servers)}" if servers else ""
-        if callable(found):
+        if inspect.isroutine(found):
             hint += "; functions are not called: name what it makes, app = ...()"
         raise UsageError(f"{target!r}: {name!r} in {place} is no Server{hint}")
     return found

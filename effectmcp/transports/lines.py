@@ -289,7 +289,6 @@ async def serve_lines(
     peer: Peer = _PEER,
     limits: Limits = Limits(),  # frozen
     is_alone: bool = True,
-    shutdown: trio.Event | None = None,
 ) -> None:
     """Answer the messages of one channel until its input ends, or its output breaks.
 
@@ -305,7 +304,6 @@ async def serve_lines(
         limits: What they may ask for.
         is_alone: Whether `app` serves no other channel, so that it shuts down with this
             one.
-        shutdown: Set when nothing more is to be read, as if the input had ended.
     """
     out, outbox = trio.open_memory_channel[bytes](0)
     channel = _Channel(app, peer, limits, out)
@@ -319,19 +317,12 @@ async def serve_lines(
         whole.start_soon(_write, outbox, send, gone)
         async with out, trio.open_nursery() as requests:
             with reading:
-                async with trio.open_nursery() as watching:
-                    watching.start_soon(_cancel_when, shutdown, reading)
-                    async for line in lines:
-                        await channel.take(line, requests)
-                    watching.cancel_scope.cancel()
+                async for line in lines:
+                    await channel.take(line, requests)
             channel.end_subscriptions(is_alone=is_alone)
             whole.cancel_scope.deadline = trio.current_time() + limits.grace
-
-
-async def _cancel_when(shutdown: trio.Event | None, scope: trio.CancelScope) -> None:
-    if shutdown is not None:
-        await shutdown.wait()
-        scope.cancel()
+    if whole.cancel_scope.cancelled_caught:
+        logger.warning("what still ran after %g s was cut off", limits.grace)
 
 
 async def _write(

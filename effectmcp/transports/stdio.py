@@ -32,6 +32,9 @@ __all__ = ["Streams", "run", "serve", "set_aside"]
 
 _CHUNK: Final = 64 * 1024
 
+#: What `serve_lines` may take to end after its grace, in seconds.
+_MARGIN: Final = 1.0
+
 
 @frozen
 class Streams:
@@ -73,14 +76,32 @@ async def serve(
             _write, streams.sink, line, abandon_on_cancel=True, limiter=writing
         )
 
-    async with running(app), aclosing(_lines(streams.source, limits, reading)) as lines:
-        await serve_lines(app, lines, send, limits=limits, shutdown=shutdown)
+    input_ = _Input(streams.source, reading)
+    async with (
+        running(app),
+        aclosing(_lines(input_, limits)) as lines,
+        trio.open_nursery() as nursery,
+    ):
+
+        async def stop(shutdown: trio.Event) -> None:
+            await shutdown.wait()
+            input_.end()
+            # Where the client reads nothing, what was read of it may never be begun.
+            last = trio.current_time() + limits.grace + _MARGIN
+            nursery.cancel_scope.deadline = last
+
+        if shutdown is not None:
+            nursery.start_soon(stop, shutdown)
+        await serve_lines(app, lines, send, limits=limits)
+        nursery.cancel_scope.cancel()
 
 
 async def run(app: Server, **options: Any) -> None:
     """Serve `app` until the input ends, or SIGTERM; a second one ends it at once.
 
         trio.run(stdio.run, app)
+
+    Signals come to the main thread only; elsewhere call `serve`.
 
     Args:
         app: The server.
@@ -91,18 +112,47 @@ async def run(app: Server, **options: Any) -> None:
     await until_signalled(shutdown, work, signal.SIGTERM)
 
 
+class _Input:
+    """Standard input, until its end or ours."""
+
+    def __init__(self, source: int, limiter: trio.CapacityLimiter) -> None:
+        self.is_cut = False
+        self._source = source
+        self._limiter = limiter
+        self._scope: trio.CancelScope | None = None
+
+    async def read(self) -> bytes:
+        """Some bytes; none at the end."""
+        if self.is_cut:
+            return b""
+        with trio.CancelScope() as self._scope:
+            # A thread that is abandoned ends with the process: nothing can wake it while
+            # the client keeps silent.
+            return await trio.to_thread.run_sync(
+                os.read,
+                self._source,
+                _CHUNK,
+                abandon_on_cancel=True,
+                limiter=self._limiter,
+            )
+        return b""
+
+    def end(self) -> None:
+        """Read no more."""
+        self.is_cut = True
+        if self._scope is not None:
+            self._scope.cancel()
+
+
 async def _lines(
-    source: int, limits: Limits, limiter: trio.CapacityLimiter
+    source: _Input, limits: Limits
 ) -> AsyncGenerator[bytes | TooLong, None]:
     splitter = Splitter(limits.line)
-    # A thread that is abandoned ends with the process: nothing can wake it while the
-    # client keeps silent.
-    while data := await trio.to_thread.run_sync(
-        os.read, source, _CHUNK, abandon_on_cancel=True, limiter=limiter
-    ):
+    while data := await source.read():
         for line in splitter.feed(data):
             yield line
-    for line in splitter.end():
+    # What was cut is no line.
+    for line in () if source.is_cut else splitter.end():
         yield line
 
 

@@ -163,7 +163,7 @@ def admit(site: Site, asked: Head, *, has_sessions: bool = False) -> Peer | Resp
     problem = _check_origin(site, asked, headers)
     if problem is not None:
         # What a client sent, in a line of ours: hence %r.
-        names = headers.get("host"), headers.get("origin")
+        names = headers.get("host", "")[:_SAID], headers.get("origin", "")[:_SAID]
         logger.info("a request was refused, of host and origin %r: %s", names, problem)
         return refusal(403, problem)
     admitted = _admit(site, asked, headers, has_sessions=has_sessions)
@@ -239,6 +239,10 @@ def session_named(headers: Mapping[str, str]) -> str | None:
 
 
 _ALLOW_HOST: Final = "see --allow-host, Site(hosts=)"
+
+
+#: Of what a client sent, in a log.
+_SAID: Final = 200
 
 
 def _check_origin(site: Site, asked: Head, headers: Mapping[str, str]) -> str | None:

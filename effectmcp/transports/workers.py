@@ -40,7 +40,7 @@ from .keys import VARIABLE, ensure_keys
 from .signals import until_signalled
 from .web import Site
 
-__all__ = ["bind", "ended_by", "main", "next_delay", "run_workers"]
+__all__ = ["BindError", "bind", "ended_by", "main", "next_delay", "run_workers"]
 
 logger = logging.getLogger("effectmcp.server")
 
@@ -86,7 +86,7 @@ async def run_workers(
         task_status: Told the port when clients can connect.
 
     Raises:
-        OSError: The address cannot be bound to.
+        BindError: The address cannot be bound to.
         UsageError: There is no such server; or this cannot be done here.
         KeysError: The processes would share no key.
     """
@@ -152,6 +152,10 @@ def _plain(value: Any, but: str = "") -> dict[str, Any] | None:
     }
 
 
+class BindError(OSError):
+    """There is no such address, or it cannot be bound to."""
+
+
 def bind(host: str, port: int, *, shared: bool) -> list[socket.socket]:
     """Sockets that listen at every address of `host`, all on one port.
 
@@ -161,13 +165,13 @@ def bind(host: str, port: int, *, shared: bool) -> list[socket.socket]:
         shared: Whether others may be bound there too, and get some of the clients.
 
     Raises:
-        OSError: There is none, or it cannot be bound to.
+        BindError: There is none, or it cannot be bound to.
     """
-    found = socket.getaddrinfo(
-        host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-    )
     sockets: list[socket.socket] = []
     try:
+        found = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
         for family, kind, protocol, _, address in found:
             one = socket.socket(family, kind, protocol)
             sockets.append(one)
@@ -179,9 +183,9 @@ def bind(host: str, port: int, *, shared: bool) -> list[socket.socket]:
             port = port or sockets[0].getsockname()[1]
             one.bind((address[0], port, *address[2:]))
             one.listen(_BACKLOG)
-    except BaseException:
+    except OSError as exc:
         _close(sockets)
-        raise
+        raise BindError(exc.errno, exc.strerror or str(exc)) from exc
     return sockets
 
 

@@ -18,9 +18,12 @@ from typing import Any
 import pytest
 
 from effectmcp.cli import main
+from effectmcp.state import make_key
 from effectmcp.transports import http, stdio, workers
+from effectmcp.transports.keys import VARIABLE
 from effectmcp.transports.sessions import SessionLimits
 from effectmcp.transports.web import Site
+from effectmcp.transports.workers import BindError
 
 from ..transports.shop import request
 from ..transports.test_http import make_certificate
@@ -191,13 +194,46 @@ def group_of(error: Exception) -> Any:
     return run_workers
 
 
+def raising(error: Exception) -> Any:
+    async def run_workers(*args: Any, **options: Any) -> None:
+        raise error
+
+    return run_workers
+
+
 def test_port_that_is_taken_with_workers(
     capsys: pytest.CaptureFixture[str], calls: Calls, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(workers, "run_workers", group_of(OSError("no such host")))
-    assert problem(capsys, "--http", "nowhere:1", "--workers", "2") == (
-        "cannot listen at nowhere, port 1: no such host"
-    )
+    for error in (
+        group_of(BindError("no such host")),
+        raising(BindError("no such host")),
+    ):
+        monkeypatch.setattr(workers, "run_workers", error)
+        assert problem(capsys, "--http", "nowhere:1", "--workers", "2") == (
+            "cannot listen at nowhere, port 1: no such host"
+        )
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "nowhere.invalid"])
+def test_address_that_cannot_be_had_with_workers(
+    host: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(VARIABLE, make_key(bytes(32)))
+    (taken,) = workers.bind("127.0.0.1", 0, shared=False)
+    with taken:
+        address = f"{host}:{taken.getsockname()[1]}"
+        said = problem(capsys, "--http", address, "--workers", "2")
+    assert said.startswith(f"cannot listen at {host}, port ")
+
+
+def test_module_that_fails_to_open_a_file_keeps_its_traceback(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(VARIABLE, make_key(bytes(32)))
+    file = tmp_path / "unopened.py"
+    file.write_text("open('/nowhere/at/all')")
+    with pytest.raises(FileNotFoundError, match="/nowhere/at/all"):
+        main(["serve", str(file), "--http", "127.0.0.1:0", "--workers", "2"])
 
 
 def test_bug_with_workers_keeps_its_traceback(

@@ -114,9 +114,10 @@ def test_headers_are_those_that_a_server_wants(
     params = {method[1]: name, "arguments": given_}
     try:
         message = request(1, method[0], params, PROFILE.meta())
-    except UsageError as exc:
-        assert "a number that JSON cannot carry" in str(exc)  # so nothing is sent
-        return
+    except UsageError:
+        with pytest.raises(ValueError, match="Out of range"):
+            json.dumps(given_, allow_nan=False)
+        return  # nothing is sent
     headers = headers_for(message, RULES)
     # As they are on the wire: nothing there but visible ASCII, and no space at an end.
     for value in headers.values():

@@ -245,6 +245,18 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pipes, "_PATIENCE", 0.05)
 
 
+@on_both
+@pytest.mark.usefixtures("impatient")
+async def test_a_command_that_closed_its_input() -> None:
+    script = (
+        "asked = next(lines()); os.close(0); done(asked, content=[]); time.sleep(60)"
+    )
+    async with Client(command(script)) as client:
+        await client.call_tool("tool")
+        with pytest.raises(ChannelError, match="does not read any more"):
+            await client.call_tool("tool")
+
+
 @pytest.mark.usefixtures("impatient")
 def test_a_command_that_does_not_read(loop: Loop) -> None:
     """Neither what it is asked, nor that it is not asked any more."""
@@ -326,6 +338,15 @@ def test_a_command_that_cannot_be_started(loop: Loop) -> None:
 
     with pytest.raises(ChannelError, match="/no/such/command cannot be started"):
         anyio.run(main, backend=loop)
+
+
+@on_both
+async def test_a_command_that_could_not_be_started_was_not() -> None:
+    channel = OverPipes(["/no/such/command"])
+    for _ in range(2):
+        with pytest.raises(ChannelError, match="cannot be started"):
+            async with Client(channel):
+                raise AssertionError("not reached")
 
 
 @on_both

@@ -394,8 +394,14 @@ def test_lifespan_that_is_none(driver: Driver) -> None:
     async def lifespan(app: Server) -> AsyncIterator[None]:
         yield
 
-    with pytest.raises(UsageError, match="@asynccontextmanager .*missing"):
+    with pytest.raises(UsageError, match="is @asynccontextmanager .*missing"):
         value_of(driver, lambda: "x", lifespan=lifespan)
+
+    def plain(app: Server) -> Iterator[None]:
+        yield
+
+    with pytest.raises(UsageError, match="is @contextmanager .*missing"):
+        value_of(driver, lambda: "x", lifespan=plain)
 
 
 @each

@@ -666,6 +666,15 @@ def test_plain_function_that_hands_on_what_asks(
     assert "a forgotten `yield from`? A function that asks is annotated" in caplog.text
 
 
+def test_plain_function_that_gives_no_value(caplog: pytest.LogCaptureFixture) -> None:
+    """Not everything that can be driven is a flow."""
+    app = serving(lambda: (one for one in "abc"))
+    assert complete(sync.handle(app, request("tools/call", call_params("tool"))))[
+        "isError"
+    ]
+    assert "is of type generator, which JSON cannot say" in caplog.text
+
+
 def test_plain_function_is_invoked() -> None:
     exchange = exchange_of(lambda: "x", timeout=5, clock=100.0)
     command = next(exchange)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import Annotated, Any, Literal
 
 import pytest
@@ -323,7 +324,17 @@ def test_what_can_be_required(requires: Any) -> None:
     assert set(make_tool(hello, requires=requires).requires) == set(requires)
 
 
-@pytest.mark.parametrize("timeout", [0, -1, "3", True, float("nan")])
+def test_what_can_be_required_in_other_words() -> None:
+    several: Any = iter([Elicit[str], Sample[None]])
+    assert make_tool(hello, requires=several).requires == (Elicit, Sample)
+
+
+@pytest.mark.parametrize("timeout", [3, 2.5, Fraction(1, 2), float("inf")])
+def test_timeouts(timeout: Any) -> None:
+    assert make_tool(hello, timeout=timeout).timeout == timeout
+
+
+@pytest.mark.parametrize("timeout", [0, -1, "3", True, float("nan"), 10**400])
 def test_timeouts_in_which_nothing_can_be_done(timeout: Any) -> None:
     with pytest.raises(SchemaError, match="timeout=.*give seconds, more than 0"):
         make_tool(hello, timeout=timeout)

@@ -139,7 +139,9 @@ def test_handler_that_is_a_method_of_nobody() -> None:
 
     with pytest.raises(SchemaError, match="order is a method"):
         make_handler(Shop.order)
-    assert list(make_handler(Shop().order).takes.schema["properties"]) == ["title"]
+    shop = Shop()
+    for bound in (shop.order, functools.partial(Shop.order, shop)):
+        assert list(make_handler(bound).takes.schema["properties"]) == ["title"]
     assert list(make_handler(Shop.price).takes.schema["properties"]) == ["title"]
 
     def order(self: str) -> str:

@@ -110,7 +110,8 @@ def test_target_without_a_server_of_that_name() -> None:
 
 
 def test_target_that_makes_a_server(folder: Path) -> None:
-    write(folder / "maker_of_test.py", "def make(): ...")
+    write(folder / "maker_of_test.py", "def make(): ...\nclass app: ...\napp = app()")
+    assert refusal("maker_of_test:app").endswith("is no Server")
     said = refusal("maker_of_test:make")
     assert said.endswith(
         "no Server; functions are not called: name what it makes, app = ...()"

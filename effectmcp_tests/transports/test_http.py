@@ -8,7 +8,8 @@ import os
 import signal
 import socket
 import ssl
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from effectmcp.server import Server
 from effectmcp.state import Keys, make_key
 from effectmcp.transports import connection, http
 from effectmcp.transports.http import Limits
+from effectmcp.transports.shared import Shared
 from effectmcp.transports.signals import until_signalled
 from effectmcp.transports.web import Site
 
@@ -936,43 +938,64 @@ async def test_one_connection_too_many_while_one_is_idle() -> None:
         assert (await clients[0].ask(request("server/discover"))).status == 200
 
 
-async def test_one_connection_too_many_while_what_was_idle_asks_again() -> None:
-    """Nobody notices but the one who comes too late."""
-    data = post(request("server/discover"), host="localhost")
-    async with listening(shop().app, limits=Limits(connections=1)) as address:
-        first = Client(await trio.open_tcp_stream(*address))
-        await first.send(data)
-        assert (await first.answer()).status == 200
+class Idle:
+    """A server with one connection, which waits for a request."""
+
+    def __init__(self, shared: list[Shared], client: Client) -> None:
+        self.client = client
+        (self.connection,) = shared[0].idle
+
+    def ask_at_once(self) -> None:
+        """Send a request, before the server has its turn."""
+        with self.socket() as raw:
+            raw.send(post(request("server/discover"), host="localhost"))
+
+    def socket(self) -> socket.socket:
+        """The client's, without a loop that would give the server a turn."""
+        assert isinstance(self.client.stream, trio.SocketStream)
+        return socket.socket(fileno=os.dup(self.client.stream.socket.fileno()))
+
+
+@asynccontextmanager
+async def one_idle(
+    monkeypatch: pytest.MonkeyPatch, **options: Any
+) -> AsyncIterator[Idle]:
+    made: list[Shared] = []
+
+    def share(*args: Any) -> Shared:
+        made.append(Shared(*args))
+        return made[0]
+
+    monkeypatch.setattr(http, "Shared", share)
+    async with listening(shop().app, **options) as address:
+        client = Client(await trio.open_tcp_stream(*address))
+        await client.send(post(request("server/discover"), host="localhost"))
+        assert (await client.answer()).status == 200
         await trio.testing.wait_all_tasks_blocked(0.01)
-        second = socket.create_connection(address)
-        assert isinstance(first.stream, trio.SocketStream)
-        raw = socket.socket(fileno=os.dup(first.stream.socket.fileno()))
-        raw.send(data)  # before the server has let in the second
-        assert (await first.answer()).status == 200
-        second.close()
-        raw.close()
-        await first.stream.aclose()
+        yield Idle(made, client)
+        await client.stream.aclose()
+
+
+async def test_what_has_come_on_an_idle_connection_is_answered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with one_idle(monkeypatch) as idle:
+        idle.ask_at_once()
+        assert not idle.connection.leave()
+        assert (await idle.client.answer()).status == 200
+
+
+async def test_what_comes_after_a_connection_was_left_finds_it_closed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """And not reset, with an answer on its way to nobody."""
+    async with one_idle(monkeypatch) as idle:
+        assert idle.connection.leave()
+        with idle.socket() as raw:
+            assert raw.recv(1) == b""  # before the server's next turn
 
 
 # ---- shutting down ------------------------------------------------------------------
-
-
-async def test_shutdown_answers_what_has_come() -> None:
-    shutdown = trio.Event()
-    data = post(request("server/discover"), host="localhost")
-    async with listening(shop().app, shutdown=shutdown) as address:
-        client = Client(await trio.open_tcp_stream(*address))
-        await client.send(data)
-        assert "connection" not in (await client.answer()).headers
-        await trio.testing.wait_all_tasks_blocked(0.01)
-        assert isinstance(client.stream, trio.SocketStream)
-        raw = socket.socket(fileno=os.dup(client.stream.socket.fileno()))
-        raw.send(data)
-        raw.close()
-        shutdown.set()
-        assert (await client.answer()).status == 200  # whichever the server sees first
-        assert await client.is_closed()
-        await client.stream.aclose()
 
 
 async def test_shutdown_finishes_what_runs() -> None:

@@ -262,6 +262,32 @@ def test_sigterm_is_an_end_of_input(file: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals are POSIX")
+def test_sigterm_loses_nothing_that_was_read(file: Path) -> None:
+    """Where the client is slow to read, what it said behind is still in hand."""
+    with started(file) as process:
+        process.ask(request("server/discover"))
+        process.say(*(call("large", id=n, size=300_000) for n in range(5)))
+        begun = process.stdout.read(100)  # so all of it has been read
+        process.popen.send_signal(signal.SIGTERM)
+        answers = [json.loads(begun + process.stdout.readline())]
+        answers += [process.get() for _ in range(4)]
+        assert {one["id"] for one in answers} == {0, 1, 2, 3, 4}
+        assert process.popen.wait(timeout=20) == 0
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals are POSIX")
+def test_sigterm_while_the_client_reads_nothing(file: Path) -> None:
+    with started(file) as process:
+        process.ask(request("server/discover"))
+        process.say(*(call("large", id=n, size=2_000_000) for n in range(3)))
+        process.stdout.read(100)
+        process.popen.send_signal(signal.SIGTERM)
+        assert process.popen.wait(timeout=20) == 0
+        assert process.popen.stderr is not None
+        assert "was cut off" in process.popen.stderr.read().decode()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals are POSIX")
 def test_a_second_sigterm_ends_it_at_once(file: Path) -> None:
     with started(file) as process:
         began = time.monotonic()

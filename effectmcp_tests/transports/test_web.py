@@ -172,6 +172,9 @@ def test_what_is_refused_is_told_to_whom_it_may_concern(
     assert "'evil.example" in record.getMessage()
     assert "--allow-host" in record.getMessage()
     assert "\n" not in record.getMessage()
+    caplog.clear()
+    assert status(ask(host="x" * 60_000, bound_to=LOCAL, origin="é" * 60_000)) == 403
+    assert len(caplog.text) < 2_000
 
 
 # ---- pages ----
