@@ -62,10 +62,9 @@ class Server:
         instructions: How a model should use it.
         keys: The ring that seals states. Without it, transports read
             `EFFECTMCP_STATE_KEYS`, or draw a key of their own where they may.
-        lifespan: A context manager, entered once by whoever serves; an async one where
-            there is a loop. What it gives
-            is what steps and plain functions find in their `= Provided()` parameters,
-            by name or by annotation.
+        lifespan: A context manager, entered once by whoever serves; an async one only
+            where there is a loop. What it gives is what steps and plain functions find
+            in their `= Provided()` parameters, by name or by annotation.
         observers: Called with each `Event`.
         timeout: Seconds that one request may take, unless a feature says otherwise.
         ttl: Seconds that a client may keep lists.

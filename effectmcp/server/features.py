@@ -199,7 +199,7 @@ def checked_timeout(of: str, seconds: Any) -> float | None:
     if seconds is None:
         return None
     try:
-        if not isinstance(seconds, (bool, str)) and float(seconds) > 0:
+        if not isinstance(seconds, (bool, str, bytes)) and float(seconds) > 0:
             return float(seconds)
     except (TypeError, ValueError, OverflowError):
         pass

@@ -183,9 +183,11 @@ def bind(host: str, port: int, *, shared: bool) -> list[socket.socket]:
             port = port or sockets[0].getsockname()[1]
             one.bind((address[0], port, *address[2:]))
             one.listen(_BACKLOG)
-    except OSError as exc:
+    except BaseException as exc:
         _close(sockets)
-        raise BindError(exc.errno, exc.strerror or str(exc)) from exc
+        if isinstance(exc, OSError):
+            raise BindError(exc.errno, exc.strerror or str(exc)) from exc
+        raise
     return sockets
 
 

@@ -334,7 +334,7 @@ def test_timeouts(timeout: Any) -> None:
     assert make_tool(hello, timeout=timeout).timeout == timeout
 
 
-@pytest.mark.parametrize("timeout", [0, -1, "3", True, float("nan"), 10**400])
+@pytest.mark.parametrize("timeout", [0, -1, "3", b"3", True, float("nan"), 10**400])
 def test_timeouts_in_which_nothing_can_be_done(timeout: Any) -> None:
     with pytest.raises(SchemaError, match="timeout=.*give seconds, more than 0"):
         make_tool(hello, timeout=timeout)
