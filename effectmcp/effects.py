@@ -143,6 +143,7 @@ class Effect(Generic[T_co]):
             and value is not DEFAULT_OPTIONS
             and value is not None
             and value != {}
+            and value != ()
         ]
         return f"{type(self).__name__}({', '.join(shown)})"
 
@@ -195,7 +196,7 @@ class InputRequest(Effect[T_co]):
         key: A name of your own on the wire and in the journal. It keeps an answer
             attached to its question when the handler is edited around it.
         otherwise: The value to use when the user declines or dismisses, and when the
-            client cannot be asked.
+            client cannot be asked. A declined `Confirm` is always `False`.
     """
 
     __slots__ = ()
@@ -318,6 +319,12 @@ class Elicit(InputRequest[T_co]):
 @frozen(init=False, eq=False, repr=False)
 class Confirm(InputRequest[bool]):
     """Ask the user for a yes or a no.
+
+    Args:
+        message: What the user reads.
+        key: A name of your own for this question.
+        otherwise: The value to use when the user closes the question, and when the
+            client cannot be asked. A user who declines has answered: that is `False`.
 
     Returns:
         `True` when the user accepts, `False` when they decline.
@@ -906,16 +913,34 @@ class Random(Effect[float]):
     """A random float from 0 up to 1, recorded."""
 
 
-@frozen(eq=False, repr=False)
+@frozen(init=False, eq=False, repr=False)
 class IdempotencyKey(Effect[str]):
-    """A stable string for this point of this flow, to give to whatever charges or sends.
+    """A stable string for one thing that this flow does, such as one charge.
 
-    One name a thing: `IdempotencyKey(f"charge-{order}")`. The same name again in the
-    same sequence gives another key. Before the first question it is new on every
-    retry of the first call, as nothing yet ties one call to the next.
+        key = yield from IdempotencyKey("charge", order, amount)
+
+    Give a name for each thing, and the values that the thing is about. A user who goes
+    back and answers otherwise gets another amount, and so another key: a payment service
+    that repeats its first reply to a known key would ship 100 for 10. Do not name what
+    differs from try to try, such as a reading of the clock.
+
+    The same name and values again in the same sequence give another key. Before the first
+    question the key is new on every retry of the first call, as nothing yet ties one call
+    to the next.
+
+    Args:
+        name: What is done.
+        *about: What it is done with: plain data.
     """
 
     name: str
+    about: tuple[Any, ...]
+
+    def __init__(self, name: str, *about: Any) -> None:
+        _check_type(self, "name", name, "a text", str)
+        _set(self, "name", name)
+        _set(self, "about", about)
+        self.__attrs_post_init__()
 
 
 @frozen(eq=False, repr=False)

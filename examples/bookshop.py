@@ -25,6 +25,6 @@ def order(title: str) -> Flow[str]:
     day = yield from Elicit(f"Deliver to {name} on which day?", dt.date)
     if not (yield from Confirm(f"Order {title!r} for {name} on {day:%d %b}?")):
         return "Nothing ordered."
-    key = yield from IdempotencyKey("charge")
+    key = yield from IdempotencyKey("charge", title, name)
     receipt = yield from charge_card(title, name, key)
     return f"Ordered: {receipt}"

@@ -59,8 +59,9 @@ class Job:
     Attributes:
         name: What to call it in messages.
         is_async: Whether to await it.
-        tries: How often, until it does not raise.
+        tries: How often to try at most.
         timeout: Seconds that one try may take.
+        raises: Exceptions that are answers: trying again would not change them.
     """
 
     name: str
@@ -69,6 +70,11 @@ class Job:
     _context: Context
     tries: int = 1
     timeout: float | None = None
+    raises: tuple[type[Exception], ...] = ()
+
+    def is_last(self, tried: int, error: Exception) -> bool:
+        """Whether `error` is the outcome, after so many tries."""
+        return tried >= self.tries or isinstance(error, self.raises)
 
     def call(self, run_async: Callable[[Any], Any] | None = None) -> Any:
         """Call it where it may block. Nothing comes out that would end more than this.
@@ -147,6 +153,7 @@ def job_of_step(
         context,
         tries=step.options.retries + 1,
         timeout=step.options.timeout,
+        raises=step.options.raises,
     )
 
 

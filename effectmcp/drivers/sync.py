@@ -134,15 +134,15 @@ def _step(
 
 
 def _call(job: Job, run_async: RunAsync | None) -> Done | Failure:
-    tries = job.tries
+    tried = 0
     while True:
-        tries -= 1
+        tried += 1
         try:
             value = job.fresh_context().run(
                 job.call, run_async if job.is_async else None
             )
         except Exception as exc:
-            if not tries:
+            if job.is_last(tried, exc):
                 return Failure(exc)
         else:
             return Done(value)

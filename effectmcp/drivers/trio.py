@@ -251,14 +251,14 @@ async def _first(
 
 
 async def _call(job: Job) -> Done | Failure:
-    tries = job.tries
+    tried = 0
     while True:
-        tries -= 1
+        tried += 1
         try:
             with _within(job.timeout):
                 return Done(await _once(job))
         except Exception as exc:
-            if not tries:
+            if job.is_last(tried, exc):
                 return Failure(exc)
 
 

@@ -13,9 +13,16 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from .. import effects as fx
-from ..canonical import loads
+from ..canonical import JSON, dumps, loads
 from ..effects import Effect
-from ..errors import FlowError, NotAnEffectError, Signal, StepError, UsageError
+from ..errors import (
+    CanonicalError,
+    FlowError,
+    NotAnEffectError,
+    Signal,
+    StepError,
+    UsageError,
+)
 from .branches import MAX_NESTING, Node
 from .journal import Fingerprints, check_key
 from .kinds import (
@@ -31,7 +38,7 @@ from .kinds import (
 )
 from .misuse import not_an_effect
 from .rules import Rules
-from .steps import read_arguments, spec_of, step_name
+from .steps import read_arguments, spec_of, step_name, write_arguments
 from .turn import PATIENCE, check_branch, is_running, name_of
 
 __all__ = ["WAIT", "BuriedError", "ExhaustedError", "Intake"]
@@ -215,9 +222,10 @@ class Intake:
     ) -> Any:
         match effect:
             case fx.IdempotencyKey():
-                nth = node.next_ordinal(f"key:{effect.name}")
+                about = _about(effect)
+                nth = node.next_ordinal(f"key:{dumps([effect.name, *about]).decode()}")
                 return self._prints.idempotency_key(
-                    self.generation, node.path, effect.name, nth
+                    self.generation, node.path, effect.name, about, nth
                 )
             case fx.Version():
                 return self._version(effect, is_past)
@@ -305,3 +313,20 @@ class Intake:
             check_branch(branch)
         # A Gather's shape is its kind alone: how many branches it has may change.
         self.identify(node, KINDS[fx.Gather], gather)
+
+
+def _about(effect: fx.IdempotencyKey) -> list[JSON]:
+    """What a key is about, as JSON.
+
+    Raises:
+        UsageError: A value is not plain data.
+    """
+    try:
+        about: list[JSON] = write_arguments(effect.about, {})[0]
+        dumps([effect.name, *about])
+    except CanonicalError as exc:
+        raise UsageError(
+            f"IdempotencyKey({effect.name!r}, ...): what a key is about must be plain"
+            f" data: {exc.problem}"
+        ) from None
+    return about

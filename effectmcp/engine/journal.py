@@ -389,10 +389,14 @@ class Fingerprints:
         ).digest()
         return found
 
-    def idempotency_key(self, generation: int, path: str, name: str, nth: int) -> str:
-        """The stable text that `IdempotencyKey(name)` gives at one point of the flow."""
+    def idempotency_key(
+        self, generation: int, path: str, name: str, about: list[JSON], nth: int
+    ) -> str:
+        """Return the stable text that `IdempotencyKey(name, *about)` gives."""
+        # Without `about` as it always was: a flow keeps its keys through an upgrade.
+        more = [about] if about else []
         return blake2b(
-            dumps([generation, path, name, nth]),
+            dumps([generation, path, name, *more, nth]),
             key=self._flow_id,
             digest_size=16,
             person=b"idempotency",

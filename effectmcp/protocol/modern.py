@@ -211,7 +211,9 @@ def read_answers(params: Mapping[str, JSON]) -> dict[str, Answer]:
     if responses is None:
         # Absent or null: nobody said anything.
         return {}
-    if not isinstance(responses, dict):
+    if not isinstance(responses, dict) or not all(
+        isinstance(one, dict) for one in responses.values()
+    ):
         raise ProtocolError(
             INVALID_PARAMS, "Invalid params: inputResponses is a map of results"
         )

@@ -518,6 +518,29 @@ def test_steps_are_tried_again(driver: Driver) -> None:
     assert value_of(driver, tool) == [3, 5]
 
 
+class Refusal(Exception):
+    """An answer of the domain."""
+
+
+@each
+def test_what_a_step_declares_is_not_tried_again(driver: Driver) -> None:
+    """S2b: a declared refusal is an answer, and asking again is a second charge."""
+    calls: list[int] = []
+
+    @step(raises=(Refusal,), retries=2)
+    async def charge() -> int:
+        calls.append(1)
+        raise Refusal("expired")
+
+    def tool() -> Flow[int]:
+        try:
+            return (yield from charge())
+        except Refusal:
+            return len(calls)
+
+    assert value_of(driver, tool) == 1
+
+
 @each
 def test_step_that_fails(driver: Driver) -> None:
     class CardError(Exception):

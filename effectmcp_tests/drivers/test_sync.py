@@ -172,6 +172,26 @@ def test_perform_retries_nothing_by_default() -> None:
     assert len(calls) == 1
 
 
+class Refused(Exception):
+    """An answer of the domain."""
+
+
+def refusing(calls: list[int]) -> Any:
+    def charge() -> None:
+        calls.append(1)
+        raise Refused("expired")
+
+    return step(raises=(Refused,), retries=2)(charge)
+
+
+def test_perform_does_not_retry_what_a_step_declares() -> None:
+    """S2b: a declared refusal is an answer, and asking again is a second charge."""
+    calls: list[int] = []
+    error = failure(perform(want(refusing(calls)())))
+    assert isinstance(error, Refused)
+    assert len(calls) == 1
+
+
 # ---- what is provided ----
 
 

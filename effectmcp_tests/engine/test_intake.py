@@ -421,6 +421,38 @@ def test_idempotency_keys_differ_by_name_and_use() -> None:
     assert all(isinstance(key, str) and len(key) == 32 for key in given_)
 
 
+def test_idempotency_keys_differ_by_what_they_are_about() -> None:
+    """A fork with another amount must not find the first charge."""
+
+    def order(form: Any = int) -> Flow[str]:
+        amount = yield from Elicit("How many?", form)
+        return (yield from IdempotencyKey("charge", amount))
+
+    keys = [
+        returns(by_retry(order, answer=lambda _, n=amount: Accepted({"value": n})))
+        for amount in (10, 100, 10)
+    ]
+    assert keys[0] == keys[2] != keys[1]
+
+
+def test_idempotency_key_about_one_thing_twice_is_a_second_key() -> None:
+    effects = [IdempotencyKey("a", 1), IdempotencyKey("a", 2), IdempotencyKey("a", 1)]
+    assert len(set(returns(by_script(flow_of(*effects))))) == 3
+
+
+def test_idempotency_key_without_values_is_as_it_always_was() -> None:
+    """A flow keeps its keys while its server is upgraded."""
+    assert returns(by_script(flow_of(IdempotencyKey("charge")))) == [
+        "b08d407304e3743250fb4ccbed1b46b0"
+    ]
+
+
+def test_idempotency_key_about_what_is_no_data_is_refused() -> None:
+    stop = by_script(flow_of(IdempotencyKey("a", object())))
+    assert isinstance(stop, Raised)
+    assert "what a key is about must be plain data" in str(stop.error)
+
+
 def test_idempotency_keys_are_the_same_in_every_round() -> None:
     """S4: no position, no answers: stable under retries and edits elsewhere."""
 

@@ -25,6 +25,7 @@ from effectmcp.protocol.modern import (
     input_required,
     missing_capability,
     read_answers,
+    reader_of,
     supporter,
 )
 
@@ -235,7 +236,7 @@ def test_no_answers(params: Any) -> None:
     assert read_answers(params) == {}
 
 
-@pytest.mark.parametrize("responses", [[], "x", 5, False])
+@pytest.mark.parametrize("responses", [[], "x", 5, False, {"k": 5}, {"k": None}])
 def test_answers_that_are_no_map(responses: Any) -> None:
     with pytest.raises(ProtocolError, match="inputResponses is a map") as caught:
         read_answers({"inputResponses": responses})
@@ -271,7 +272,8 @@ def test_answer_without_a_known_action_is_no_consent(value: Any) -> None:
 @pytest.mark.parametrize("name", QUESTIONS)
 @pytest.mark.parametrize("value", [None, 5, "accept", [], 12345])
 def test_answer_that_is_no_object(name: str, value: Any) -> None:
-    assert isinstance(read(value, QUESTIONS[name]), Unfit)
+    """A live client's reply; beside a `requestState` the whole request is malformed."""
+    assert isinstance(reader_of(value)(QUESTIONS[name]), Unfit)
 
 
 def test_answer_to_sampling_is_read_as_such() -> None:
