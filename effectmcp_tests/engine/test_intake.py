@@ -53,8 +53,10 @@ from effectmcp.engine import (
     RETRY,
     SCRIPT,
     TASK,
+    Answer,
     Asked,
     Journal,
+    Question,
     Raised,
     Returned,
     Rules,
@@ -421,6 +423,10 @@ def test_idempotency_keys_differ_by_name_and_use() -> None:
     assert all(isinstance(key, str) and len(key) == 32 for key in given_)
 
 
+def answering(answer: Answer) -> Callable[[Question], Answer]:
+    return lambda question: answer
+
+
 def test_idempotency_keys_differ_by_what_they_are_about() -> None:
     """A fork with another amount must not find the first charge."""
 
@@ -429,7 +435,7 @@ def test_idempotency_keys_differ_by_what_they_are_about() -> None:
         return (yield from IdempotencyKey("charge", amount))
 
     keys = [
-        returns(by_retry(order, answer=lambda _, n=amount: Accepted({"value": n})))
+        returns(by_retry(order, answer=answering(Accepted({"value": amount}))))
         for amount in (10, 100, 10)
     ]
     assert keys[0] == keys[2] != keys[1]

@@ -373,17 +373,18 @@ def test_fingerprints_are_the_same_in_every_process() -> None:
     assert prints.shape("elicit", None, b"{}").hex() == "f0eaf6a8"
     assert render(prints, b"Who?").hex() == "743c4ffd7ff92789"
     assert (
-        prints.idempotency_key(0, "", "charge", 1) == "b08d407304e3743250fb4ccbed1b46b0"
+        prints.idempotency_key(0, "", "charge", [], 1)
+        == "b08d407304e3743250fb4ccbed1b46b0"
     )
 
 
-points = st.tuples(st.integers(0, 9), texts, texts, st.integers(1, 9))
+abouts = st.lists(texts | st.integers(), max_size=2)
+points = st.tuples(st.integers(0, 9), texts, texts, abouts, st.integers(1, 9))
+Point = tuple[int, str, str, list[Any], int]
 
 
 @given(points, points)
-def test_idempotency_key_differs_by_point(
-    a: tuple[int, str, str, int], b: tuple[int, str, str, int]
-) -> None:
+def test_idempotency_key_differs_by_point(a: Point, b: Point) -> None:
     prints = Fingerprints(FLOW_ID)
     assert (prints.idempotency_key(*a) == prints.idempotency_key(*b)) == (a == b)
 
