@@ -363,7 +363,8 @@ def test_fingerprints_differ_by_flow(
     assert (one.shape(*shape) == other.shape(*shape)) == same
     assert (render(one, shape[2]) == render(other, shape[2])) == same
     assert (
-        one.idempotency_key(0, "", "k", 1) == other.idempotency_key(0, "", "k", 1)
+        one.idempotency_key(0, "", "k", [], 1)
+        == other.idempotency_key(0, "", "k", [], 1)
     ) == same
 
 
