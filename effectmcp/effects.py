@@ -830,6 +830,18 @@ class Step(Effect[T_co]):
         if _built is not None:
             _built(self)
 
+    def with_arguments(
+        self, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> Step[T_co]:
+        """Return the same step with other arguments."""
+        made: Step[T_co] = object.__new__(type(self))
+        put = _bind(made)
+        put("fn", self.fn)
+        put("args", args)
+        put("kwargs", kwargs)
+        put("options", self.options)
+        return made
+
 
 class _StepDecorator(Protocol):
     @overload
@@ -1158,7 +1170,17 @@ class TimedOut:
 
 @frozen(init=False, eq=False, repr=False)
 class Within(Effect[T_co]):
-    """Perform one effect, but wait only so long: its value, or `TimedOut()`."""
+    """Wait only so long for one effect: its value, or `TimedOut()`.
+
+        match (yield from Within(3600, Outcome(Confirm("Still there?")))):
+            case TimedOut():
+                ...
+
+    Args:
+        seconds: How long. The time runs from when the question goes out, or the step
+            begins.
+        effect: A question, a `Step` or a `Sleep`.
+    """
 
     seconds: float
     effect: Effect[Any]
@@ -1170,16 +1192,26 @@ class Within(Effect[T_co]):
         _set(self, "effect", effect)
         self.__attrs_post_init__()
 
+    def around(self, effect: Effect[Any]) -> Within[T_co]:
+        """Return the same limit around another effect."""
+        made: Within[T_co] = object.__new__(type(self))
+        _set(made, "seconds", self.seconds)
+        _set(made, "effect", effect)
+        return made
+
 
 @frozen(init=False, eq=False, repr=False)
 class FirstOf(Effect[T_co]):
-    """Perform several effects and take the first to end: `(position, value)`.
+    """Wait for several effects and take the first to end: `(position, value)`.
 
-    match (yield from FirstOf(Step(build), Sleep(60))):
-        case (0, result):
-            ...
-        case (1, _):
-            ...
+        match (yield from FirstOf(Elicit("Which day?", dt.date), Sleep(3600))):
+            case (0, day):
+                ...
+            case (1, _):
+                yield from remind()
+
+    Args:
+        *effects: Questions, steps and sleeps. A question and a step together need a task.
     """
 
     effects: tuple[Effect[Any], ...]
@@ -1225,10 +1257,16 @@ class FirstOf(Effect[T_co]):
         _set(self, "effects", effects)
         self.__attrs_post_init__()
 
+    def around(self, *effects: Effect[Any]) -> FirstOf[T_co]:
+        """Return the same race between other effects."""
+        made: FirstOf[T_co] = object.__new__(type(self))
+        _set(made, "effects", effects)
+        return made
+
 
 def _check_inner(outer: str, effect: object) -> None:
-    if not isinstance(effect, (Step, Sleep)):
+    if not isinstance(effect, (Step, Sleep, InputRequest, Outcome)):
         raise UsageError(
-            f"{outer}() takes Step and Sleep effects, not {effect!r}: its loser is"
+            f"{outer}() takes questions, Step and Sleep, not {effect!r}: its loser is"
             " forgotten, and nothing else may be"
         )

@@ -54,7 +54,6 @@ from effectmcp.engine import (
 )
 from effectmcp.engine.steps import spec_of
 from effectmcp.server.target import load_app
-from effectmcp.testing.talks import begun_nothing
 
 FLOW_ID = b"a flow of a test"
 assert len(FLOW_ID) == 16
@@ -222,6 +221,7 @@ def by_store(
     """The journal is stored at every stop, and another worker goes on from it."""
     stored = Journal().dumps()
     answers: dict[str, Answer] = {}
+    clock = [0.0]
     for _ in range(10_000):
         run = Run(
             handler,
@@ -229,21 +229,21 @@ def by_store(
             flow_id=FLOW_ID,
             journal=Journal.loads(stored),
             rules=rules,
+            clock=lambda: clock[0],
             **options,
         )
         stop = run.start(answers)
         answers = {}
-        if isinstance(stop, Perform):
+        if isinstance(stop, Perform | Asked) and stop.wants:
             # One wave, and then this worker is gone.
             stop = run.performed({want.key: perform(want) for want in stop.wants})
         if isinstance(stop, Returned | Raised):
             return stop
         if isinstance(stop, Asked):
             answers = answers_to(stop, answer)
-            stored = run.suspend().dumps()
-        else:
-            # What is begun here is lost with this worker, so it is not in the store.
-            stored = begun_nothing(run.suspend()).dumps()
+            if not stop.questions and stop.due is not None:
+                clock[0] = stop.due
+        stored = run.suspend().dumps()
     raise AssertionError("ten thousand workers, and no end")
 
 

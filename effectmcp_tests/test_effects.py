@@ -454,13 +454,13 @@ def test_restart_of_a_running_flow_is_refused() -> None:
         Restart(given)
 
 
-def test_within_and_first_of_take_local_effects_only() -> None:
-    """The loser is forgotten, and a question must not be."""
-    question: Any = Confirm("Sure?")
-    with pytest.raises(UsageError, match="takes Step and Sleep effects"):
-        Within(1, question)
-    with pytest.raises(UsageError, match="takes Step and Sleep effects"):
-        FirstOf(Sleep(1), question)
+@pytest.mark.parametrize("inner", [Now(), Checkpoint(), Gather(), Within(1, Sleep(1))])
+def test_within_and_first_of_take_what_can_be_waited_for(inner: Any) -> None:
+    """The loser is forgotten, and nothing else may be."""
+    with pytest.raises(UsageError, match="takes questions, Step and Sleep"):
+        Within(1, inner)
+    with pytest.raises(UsageError, match="takes questions, Step and Sleep"):
+        FirstOf(Sleep(1), inner)
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ from ..engine import (
     Stop,
     Want,
 )
-from ..engine.askings import check_answer
+from ..engine.answers import check_answer
 from ..engine.steps import step_name
 from ..engine.turn import name_of
 from ..errors import StepError, UsageError
@@ -149,21 +149,28 @@ def _call(job: Job, run_async: RunAsync | None) -> Done | Failure:
 
 
 def advance(run: Run, stop: Stop, **options: Any) -> Asked | Returned | Raised:
-    """Perform whatever `run` wants until it asks, returns or raises.
+    """Perform what `run` wants, and wait for its clocks, until it asks or ends.
 
     Args:
         run: The run.
         stop: What it stopped with last.
         **options: As for `perform`.
     """
-    while isinstance(stop, Perform):
-        try:
-            outcomes = {want.key: perform(want, **options) for want in stop.wants}
-        except BaseException:
-            run.close()
-            raise
-        stop = run.performed(outcomes)
-    return stop
+    while True:
+        if isinstance(stop, Perform) or (
+            isinstance(stop, Asked) and stop.wants and not stop.questions
+        ):
+            try:
+                outcomes = {want.key: perform(want, **options) for want in stop.wants}
+            except BaseException:
+                run.close()
+                raise
+            stop = run.performed(outcomes)
+        elif isinstance(stop, Asked) and not stop.questions and stop.due is not None:
+            time.sleep(max(0.0, stop.due - time.time()))
+            stop = run.answered()
+        else:
+            return stop
 
 
 def run_flow(
@@ -198,7 +205,15 @@ def run_flow(
     flow_id, journal = secrets.token_bytes(16), Journal()
     answers: dict[str, Answer] = {}
     while True:
-        run = Run(handler, args, kwargs, flow_id=flow_id, journal=journal, rules=rules)
+        run = Run(
+            handler,
+            args,
+            kwargs,
+            flow_id=flow_id,
+            journal=journal,
+            rules=rules,
+            clock=time.time,
+        )
         stop = advance(run, run.start(answers), provided=provided, run_async=run_async)
         if isinstance(stop, Raised):
             raise stop.error

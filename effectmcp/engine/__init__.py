@@ -16,15 +16,18 @@
 `run.suspend()` instead of `answered` ends the round and gives the `Journal`, from which
 a new `Run` goes on, here or elsewhere. The modules, in the order in which to read them:
 
-    replay       the run: waves of match, drop, take, perform, deliver
+    replay       the run: its verbs, and the generations that follow one another
     stops        what a run stops with, and what it is told to go on
     rules        what may differ between the ways in which answers arrive
-    journal      entries, fingerprints, keys
+    journal      entries, places, fingerprints, keys
     kinds        one table of effects
-    intake       what a handler yields: answered, refused, or waited for
-    askings      which answer counts for which question
+    generation   waves of match, drop, take, perform, deliver
     tree         its generators take turns; branches begin, fail and join
-    branches     the nodes of that tree
+    sequences    the tree: a generator each, with its part of the journal
+    intake       what a handler yields: answered, refused, or waited for
+    answers      which answer counts for which question
+    places       what is outstanding where
+    shared       what all generations of a flow share
     divergence   what differed, and what may be kept
     steps        arguments and results as JSON
     failures     exceptions as JSON
@@ -37,7 +40,7 @@ from __future__ import annotations
 
 from .development import UnperformedEffectWarning
 from .divergence import Policy, Report
-from .journal import Asking, Entry, Journal, JournalError, Pooled, Tally
+from .journal import Asking, Entry, Journal, JournalError, Place, Pooled, Row
 from .replay import Run
 from .rules import LIVE, RETRY, SCRIPT, TASK, Rules
 from .stops import (
@@ -68,16 +71,17 @@ __all__ = [
     "Journal",
     "JournalError",
     "Perform",
+    "Place",
     "Policy",
     "Pooled",
     "Question",
     "Raised",
     "Report",
     "Returned",
+    "Row",
     "Rules",
     "Run",
     "Stop",
-    "Tally",
     "UnperformedEffectWarning",
     "Unread",
     "Want",

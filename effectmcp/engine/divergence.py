@@ -16,14 +16,14 @@ A report quotes the handler's file and line, so it is for logs and never for a r
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Final, Literal, TypeAlias
 
 from attrs import frozen
 
-from .journal import PERFORMED, POOLED, Entry, Pooled
+from .journal import Entry, Pooled, fate_of
 
-__all__ = ["Policy", "Pool", "Report", "flatten", "is_stopping"]
+__all__ = ["Policy", "Report", "flatten", "is_stopping", "pooled_of"]
 
 Policy: TypeAlias = Literal["salvage", "stop", "park", "strict"]
 
@@ -116,58 +116,9 @@ def flatten(entries: Iterable[Entry], path: str) -> Iterable[Pooled]:
 
 def is_stopping(dropped: Iterable[Pooled]) -> bool:
     """Whether dropping these would forget a step that must not be performed again."""
-    return any(one.entry.tag in PERFORMED for one in dropped)
+    return any(fate_of(one.entry) == "stop" for one in dropped)
 
 
-class Pool:
-    """Answers that wait for their question, which they know by its fingerprint.
-
-    A fingerprint that is there more than once names no answer: which was given to which
-    question cannot be told any more, so the question is asked again.
-
-    Attributes:
-        by_print: What is there, by fingerprint and then by path.
-    """
-
-    __slots__ = ("by_print",)
-
-    def __init__(self, pooled: Iterable[Pooled]) -> None:
-        # So that salvaging a long flow stays linear.
-        self.by_print: dict[tuple[bytes, bytes], dict[str, list[Pooled]]] = {}
-        self.add(pooled)
-
-    def __iter__(self) -> Iterator[Pooled]:
-        for paths in self.by_print.values():
-            for same in paths.values():
-                yield from same
-
-    def add(self, dropped: Iterable[Pooled]) -> None:
-        """Keep, of what was dropped, what a user said and what chance drew."""
-        for one in dropped:
-            if one.entry.tag in POOLED:
-                paths = self.by_print.setdefault(
-                    (one.entry.shape, one.entry.render), {}
-                )
-                paths.setdefault(one.path, []).append(one)
-
-    def take_here(self, path: str, shape: bytes, render: bytes) -> list[Entry]:
-        """All answers to this question at this path, which leave the pool.
-
-        One is the answer. Several are none, and are forgotten.
-        """
-        paths = self.by_print.get((shape, render), {})
-        found = paths.pop(path, [])
-        if found and not paths:
-            del self.by_print[shape, render]
-        return [one.entry for one in found]
-
-    def take_elsewhere(self, shape: bytes, render: bytes) -> Entry | None:
-        """The answer to this question at whatever path, if there is just one."""
-        paths = self.by_print.get((shape, render), {})
-        if len(paths) != 1:
-            return None
-        (same,) = paths.values()
-        if len(same) != 1:
-            return None
-        del self.by_print[shape, render]
-        return same[0].entry
+def pooled_of(dropped: Iterable[Pooled]) -> list[Pooled]:
+    """Return what of a dropped part waits for its question."""
+    return [one for one in dropped if fate_of(one.entry) == "pool"]

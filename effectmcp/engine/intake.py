@@ -4,13 +4,12 @@ Between a generator's yield and the schedule of waves. What needs no entry (`Ver
 `IdempotencyKey`, `Log`, `Progress`, `Status`) is answered here and takes no wave. What
 may not stand where it stands is refused with an exception that is thrown at the yield,
 so that the traceback shows the author's line. The rest gets its key and fingerprint, and
-the node waits.
+the sequence waits.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 
 from .. import effects as fx
 from ..canonical import JSON, dumps, loads
@@ -23,8 +22,7 @@ from ..errors import (
     StepError,
     UsageError,
 )
-from .branches import MAX_NESTING, Node
-from .journal import Fingerprints, check_key
+from .journal import check_key
 from .kinds import (
     FED,
     INLINE,
@@ -37,100 +35,57 @@ from .kinds import (
     steps_in,
 )
 from .misuse import not_an_effect
-from .rules import Rules
+from .sequences import MAX_NESTING, Sequence, Wanted
+from .shared import Shared
 from .steps import read_arguments, spec_of, step_name, write_arguments
 from .turn import PATIENCE, check_branch, is_running, name_of
 
-__all__ = ["WAIT", "BuriedError", "ExhaustedError", "Intake"]
+__all__ = ["WAIT", "BuriedError", "Intake"]
 
-#: How many rounds' worth of `Log` and the like a replay may repeat: they are in no
-#: journal, so a replay yields all of them again.
-REPLAYED: Final = 10
-
-#: The node waits; there is no answer yet.
+#: The sequence waits; there is no answer yet.
 WAIT = object()
 
 
-class ExhaustedError(Exception):
-    """The budget of yields is spent. Ends the run; never reaches a handler."""
-
-
 class BuriedError(Exception):
-    """A node answers every signal with another yield. Never reaches a handler."""
+    """A sequence answers every signal with another yield. Never reaches a handler."""
 
 
 class Intake:
-    """The part of a run that looks at what was yielded.
+    """The part of a generation that looks at what was yielded.
+
+    Args:
+        flow: The flow.
+        generation: Its number, which is part of idempotency keys.
+        versions: What `Version` gave so far, by id.
+        past: The count of delivered waves up to which the code ran before.
 
     Attributes:
-        generation: Part of idempotency keys.
+        past: The same.
         versions: What `Version` gave, by id.
-        muted: Whether `Progress` and `Log` are held back, as in a replay.
-        detached: Whether `Detach` was passed.
-        spent: Yields that no journal entry fed, in this round.
     """
 
-    __slots__ = (
-        "_emit",
-        "_handler",
-        "_prints",
-        "_resolve",
-        "_rules",
-        "detached",
-        "generation",
-        "muted",
-        "spent",
-        "versions",
-    )
+    __slots__ = ("_flow", "_generation", "past", "versions")
 
     def __init__(
         self,
-        rules: Rules,
-        prints: Fingerprints,
-        *,
-        emit: Callable[[Effect[Any]], None],
-        handler: Callable[..., Any],
-        resolve: Callable[[str], Callable[..., Any] | None],
+        flow: Shared,
+        generation: int,
+        versions: dict[str, int | str],
+        past: float,
     ) -> None:
-        self.generation = 0
-        self.versions: dict[str, int | str] = {}
-        self.muted = False
-        self.detached = False
-        self.spent = 0
-        self._rules = rules
-        self._prints = prints
-        self._emit = emit
-        self._handler = handler
-        self._resolve = resolve
+        self._flow = flow
+        self._generation = generation
+        self.past = past
+        self.versions = versions
 
-    def find(self, name: str) -> Callable[..., Any] | None:
-        """The handler that is called `name`, for `Restart`."""
-        handler = self._handler
-        return handler if name == name_of(handler) else self._resolve(name)
-
-    def spend(self) -> None:
-        """Count one yield that no journal entry feeds.
-
-        Raises:
-            ExhaustedError: This was one too many.
-        """
-        self.spent += 1
-        if self.spent > self._rules.yields * (REPLAYED if self.muted else 1):
-            raise ExhaustedError
-
-    def unmute(self) -> None:
-        """What comes now is new: it is heard, and has this round's whole budget."""
-        if self.muted:
-            self.muted = False
-            self.spent = 0
-
-    def receive(self, node: Node, effect: object, is_past: Callable[[], bool]) -> Any:
-        """The answer to `effect`, or `WAIT` when it is not this module's to answer.
+    def receive(self, sequence: Sequence, effect: object, waves: int, live: int) -> Any:
+        """Return the answer to `effect`, or `WAIT` when it is not for here to give.
 
         Args:
-            node: Whose generator yielded it.
+            sequence: The sequence whose generator yielded it.
             effect: What was yielded.
-            is_past: Whether anything was recorded or asked beyond this point.
+            waves: Waves that were delivered.
+            live: Leaves that wait.
 
         Raises:
             UsageError: `effect` may not stand here. To be thrown at the yield.
@@ -138,49 +93,55 @@ class Intake:
             BuriedError: Cleanup wants more and more.
             ExhaustedError: The budget is spent.
         """
+        closing = sequence.closing
         plain = FED.get(type(effect))
-        if plain is not None and node.closing is None:
-            self.identify(node, plain, effect)  # type: ignore[arg-type]  # as its type is
-            node.place = node.path + node.key
+        if plain is not None and plain.is_free and closing is None:
+            sequence.wanted = self.identify(sequence, plain, effect, effect)  # type: ignore[arg-type]  # as its type is
             return WAIT
         found = kind_of(effect) if isinstance(effect, Effect) else None
         if found is None:
-            raise NotAnEffectError(not_an_effect(node, effect))
+            raise NotAnEffectError(not_an_effect(sequence, effect))
         kind, subject = found
-        if node.closing is not None:
-            self._check_cleanup(node, kind)
+        if closing is not None:
+            self._check_cleanup(sequence, kind)
         if not kind.is_free:
-            self._check_steps(subject)
-            self._check_position(node, subject)
+            self.check_steps(subject)
+            self._check_position(sequence, subject)
         if kind.wave is INLINE:
-            self.spend()
-            return self._answer(node, subject, is_past)
+            self._flow.spend()
+            return self._answer(sequence, subject, waves)
         if isinstance(subject, fx.Gather):
-            self._identify_gather(node, subject)
-        else:
-            self.identify(node, kind, subject)
-            if isinstance(subject, fx.Restart):
-                self._check_restart(subject)
-        node.place = node.path + node.key
-        node.effect = effect  # type: ignore[assignment]  # an Effect, as kind_of found
+            self._check_gather(sequence, subject, live)
+        wanted = self.identify(sequence, kind, subject, effect)  # type: ignore[arg-type]  # an Effect, as kind_of found
+        if isinstance(subject, fx.Restart):
+            self._check_restart(subject)
+        if isinstance(subject, (fx.Within, fx.FirstOf)):
+            self._take_apart(wanted, subject)
+        sequence.wanted = wanted
         return WAIT
 
-    def _check_cleanup(self, node: Node, kind: Kind) -> None:
+    def _check_cleanup(self, sequence: Sequence, kind: Kind) -> None:
         """Cleanup may do local things, some of them; anything else ends it again."""
-        assert node.closing is not None
+        closing = sequence.closing
+        assert closing is not None
         if kind.wave is INLINE:
             return
         if kind.wave is LOCAL and kind.name not in ("restart", "detach"):
-            node.cleanup_effects += 1
-            if node.cleanup_effects <= PATIENCE:
+            closing.effects += 1
+            if closing.effects <= PATIENCE:
                 return
-        node.cleanup_throws += 1
-        if node.cleanup_throws > PATIENCE:
+        closing.throws += 1
+        if closing.throws > PATIENCE:
             raise BuriedError
-        raise node.closing()
+        raise closing.signal()
 
-    def _check_steps(self, subject: Effect[Any]) -> None:
-        rules = self._rules
+    def check_steps(self, subject: Effect[Any]) -> None:
+        """Refuse steps that may not be performed here.
+
+        Raises:
+            StepError: One may not, or could not be recorded.
+        """
+        rules = self._flow.rules
         for step in steps_in(subject):
             options = step.options
             if options.secret and not rules.secret_steps:
@@ -201,108 +162,162 @@ class Intake:
                 )
             spec_of(step)  # refuses a result that could not be recorded
 
-    def _check_position(self, node: Node, subject: Effect[Any]) -> None:
+    def _check_position(self, sequence: Sequence, subject: Effect[Any]) -> None:
+        flow = self._flow
         name = type(subject).__name__
-        if isinstance(subject, LATER) and not (self._rules.task or self.detached):
+        if isinstance(subject, LATER) and not (
+            flow.rules.task or flow.detached is not None
+        ):
             raise UsageError(f"{name}() belongs after Detach(), or in a task")
-        if isinstance(subject, (fx.Detach, fx.Restart)) and node.depth > 0:
+        if isinstance(subject, (fx.Detach, fx.Restart)) and sequence.depth > 0:
             raise UsageError(
                 f"{name}() belongs to the top level of a handler, not in a Gather"
             )
         if isinstance(subject, fx.Detach):
-            if not self._rules.detach:
+            if not flow.rules.detach:
                 raise UsageError("Detach() belongs in tools, which can become tasks")
-            if self.detached:
+            if flow.detached is not None:
                 raise UsageError("Detach() once is enough: this flow has detached")
 
     # ---- answered on the spot ----
 
-    def _answer(
-        self, node: Node, effect: Effect[Any], is_past: Callable[[], bool]
-    ) -> Any:
+    def _answer(self, sequence: Sequence, effect: Effect[Any], waves: int) -> Any:
         match effect:
             case fx.IdempotencyKey():
                 about = _about(effect)
-                nth = node.next_ordinal(f"key:{dumps([effect.name, *about]).decode()}")
-                return self._prints.idempotency_key(
-                    self.generation, node.path, effect.name, about, nth
+                name = dumps([effect.name, *about]).decode()
+                nth = sequence.next_ordinal(f"key:{name}")
+                return self._flow.prints.idempotency_key(
+                    self._generation, sequence.path, effect.name, about, nth
                 )
             case fx.Version():
-                return self._version(effect, is_past)
+                return self._version(effect, waves)
             case _:
-                if not self.muted:
+                if not self._flow.muted:
                     self._say(effect)
                 return None
 
     def _say(self, effect: Effect[Any]) -> None:
         try:
-            self._emit(effect)
+            self._flow.emit(effect)
         except (UsageError, FlowError, Signal) as exc:
             # The embedder's own mistake, which must not look like the handler's.
             raise RuntimeError(f"emit= raised {exc!r}") from exc
 
-    def _version(
-        self, effect: fx.Version[Any], is_past: Callable[[], bool]
-    ) -> int | str:
-        """The version under which the flow *first* passed this point."""
+    def _version(self, effect: fx.Version[Any], waves: int) -> int | str:
+        """Return the version under which the flow *first* passed this point."""
         found = self.versions.get(effect.id)
         if found is None:
-            # Whatever was recorded or asked beyond this point happened without it. Per
-            # flow, not per sequence: a branch that had finished before the change must
-            # not be told of it afterwards.
-            found = effect.default if is_past() else effect.latest
+            # What follows the last wave that an earlier run delivered ran there already,
+            # without this point. Counted over the flow and not in a sequence: a branch
+            # that had ended before the change must not be told of it afterwards.
+            found = effect.default if waves <= self.past else effect.latest
             self.versions[effect.id] = found
         return found
 
     # ---- waited for ----
 
-    def identify(self, node: Node, kind: Kind, subject: Effect[Any]) -> None:
-        """Let `node` wait for `subject`, under its key and fingerprint.
+    def identify(
+        self, sequence: Sequence, kind: Kind, subject: Effect[Any], effect: Effect[Any]
+    ) -> Wanted:
+        """Return what `sequence` waits for, under its key and fingerprint.
 
         Raises:
-            UsageError: its key or its text cannot be used.
+            UsageError: Its key or its text cannot be used.
         """
+        schema, render = _written(kind, subject)
         explicit: str | None = subject.key if kind.is_question else None  # type: ignore[attr-defined]
-        try:
-            schema, render = kind.schema(subject), kind.render(subject)
-        except UnicodeEncodeError:
-            raise UsageError(
-                f"{type(subject).__name__}: a lone surrogate in the text, which no"
-                " client can read"
-            ) from None
         name = kind.name
         if explicit is None:
-            ordinals = node.ordinals
+            ordinals = sequence.ordinals
             ordinals[name] = nth = ordinals.get(name, 0) + 1
-            node.key = f"{name}-{nth}"
+            key = f"{name}-{nth}"
         else:
             check_key(explicit, NAMES)
-            nth = node.next_ordinal(f"={explicit}")
-            node.key = explicit if nth == 1 else f"{explicit}#{nth}"
-        node.effect = node.subject = subject
-        node.row = kind
-        prints = self._prints
+            nth = sequence.next_ordinal(f"={explicit}")
+            key = explicit if nth == 1 else f"{explicit}#{nth}"
+        prints = self._flow.prints
         shape = prints.shapes.get((name, explicit, schema))
-        node.shape = shape or prints.shape(name, explicit, schema)
         hasher = prints.hasher.copy()
         hasher.update(render)
-        node.render = hasher.digest()
+        return Wanted(
+            effect,
+            subject,
+            kind,
+            key,
+            sequence.path + key,
+            shape or prints.shape(name, explicit, schema),
+            hasher.digest(),
+            kind.wave is LOCAL and not (kind.is_wait and self._flow.rules.task),
+        )
+
+    def _take_apart(
+        self, wanted: Wanted, subject: fx.Within[Any] | fx.FirstOf[Any]
+    ) -> None:
+        """Let `wanted` wait for the effects that are in it.
+
+        Raises:
+            UsageError: They cannot be waited for together here.
+        """
+        inner = (subject.effect,) if isinstance(subject, fx.Within) else subject.effects
+        parts = [self._part(wanted, index, one) for index, one in enumerate(inner)]
+        asks = any(part.row.is_question for part in parts)
+        if asks and not self._flow.rules.task:
+            if any(isinstance(part.subject, fx.Step) for part in parts):
+                raise UsageError(
+                    f"{type(subject).__name__}() of a question and a step needs a task:"
+                    " the step would have to run while the client is asked"
+                )
+            wanted.is_local = False
+        if asks or self._flow.rules.task:
+            wanted.parts = tuple(parts)
+
+    def _part(self, wanted: Wanted, index: int, effect: Effect[Any]) -> Wanted:
+        found = kind_of(effect)
+        assert found is not None
+        kind, subject = found
+        explicit: str | None = subject.key if kind.is_question else None  # type: ignore[attr-defined]
+        if explicit is not None:
+            check_key(explicit, NAMES)
+        schema, render = _written(kind, subject)
+        prints = self._flow.prints
+        hasher = prints.hasher.copy()
+        hasher.update(render)
+        key = explicit or f"{kind.name}-1"
+        return Wanted(
+            effect,
+            subject,
+            kind,
+            key,
+            f"{wanted.place}/{index}/{key}",
+            prints.shape(kind.name, explicit, schema),
+            hasher.digest(),
+            is_local=False,
+        )
 
     def _check_restart(self, subject: fx.Restart[Any]) -> None:
         payload = KINDS[fx.Restart].render(subject)
         read_arguments(subject.handler, loads(payload)[1:])
         name = name_of(subject.handler)
-        if self.find(name) is not subject.handler:
+        if self._flow.find(name) is not subject.handler:
             raise UsageError(
                 f"Restart({name}): a later round finds the handler by this name, and it"
                 " does not lead to it. Give a function that is defined at module level"
             )
 
-    def _identify_gather(self, node: Node, gather: fx.Gather[Any]) -> None:
-        if node.depth >= MAX_NESTING:
+    def _check_gather(
+        self, sequence: Sequence, gather: fx.Gather[Any], live: int
+    ) -> None:
+        if sequence.depth >= MAX_NESTING:
             raise UsageError(
                 f"Gather() inside Gather(), {MAX_NESTING} deep: put the branches of"
                 " the inner ones into one"
+            )
+        count, limit = len(gather.branches), self._flow.rules.branches
+        if live + count > limit:
+            raise UsageError(
+                f"Gather() of {count:,} branches, where {live:,} are live: at most"
+                f" {limit:,} may be at once (Rules.branches). Take them in portions"
             )
         flows = [branch for branch in gather.branches if is_running(branch)]
         if len(set(map(id, flows))) != len(flows):
@@ -311,12 +326,20 @@ class Intake:
             )
         for branch in gather.branches:
             check_branch(branch)
-        # A Gather's shape is its kind alone: how many branches it has may change.
-        self.identify(node, KINDS[fx.Gather], gather)
+
+
+def _written(kind: Kind, subject: Effect[Any]) -> tuple[bytes, bytes]:
+    try:
+        return kind.schema(subject), kind.render(subject)
+    except UnicodeEncodeError:
+        raise UsageError(
+            f"{type(subject).__name__}: a lone surrogate in the text, which no client can"
+            " read"
+        ) from None
 
 
 def _about(effect: fx.IdempotencyKey) -> list[JSON]:
-    """What a key is about, as JSON.
+    """Return what a key is about, as JSON.
 
     Raises:
         UsageError: A value is not plain data.

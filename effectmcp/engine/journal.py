@@ -1,21 +1,21 @@
 """The journal: what was performed, in order, with what came back. And its fingerprints.
 
 A flow is a tree of sequences, so a journal is a list of entries in which the entry of a
-`Gather` holds one list a branch. An entry is (key, shape, render, tag, payload):
+`Gather` holds one list for each branch. An entry is (key, shape, render, tag, payload):
 
     key      `key=`, else kind and ordinal in its sequence: elicit-1, step-3
     shape    4 bytes: kind, explicit key, answer schema
     render   8 bytes: message and parameters, or a step's name and arguments
-    tag      what became of it: TAGS below
+    tag      the outcome: TAGS below
     payload  canonical JSON, frozen when recorded and decoded afresh for every delivery
 
 Both digests are BLAKE2b keyed with the flow's id, so that equal questions of two flows
-look different to whoever sees their journals; never with the state keys, as rotating
-those must not strand every running task. An ordinal is never part of a fingerprint: an
-answer found under another ordinal is still the answer to that text.
+look different to a reader of both journals; never with the state keys, as rotating those
+must not strand every running task. An ordinal is never part of a fingerprint: an answer
+found under another ordinal is still the answer to that text.
 
-A *place* is where in the tree: branch path and journal key, `gather-1/0/elicit-2`. A
-*wire key* is a place with its generation in front and `~n` behind, from the second
+A *place* is a position in the tree: branch path and journal key, `gather-1/0/elicit-2`.
+A *wire key* is a place with its generation in front and `~n` behind, from the second
 asking on; it is unique over the flow's whole life, so that a late answer can never be
 taken for the answer to a later question.
 """
@@ -27,6 +27,7 @@ from functools import lru_cache
 from hashlib import blake2b
 from typing import Any, Final, Literal, TypeAlias
 
+import attrs
 from attrs import field
 
 from ..canonical import JSON, MAX_DEPTH, dumps, loads, parse
@@ -34,47 +35,52 @@ from ..errors import EffectMCPError, UsageError
 from ..records import record
 
 __all__ = [
-    "PERFORMED",
-    "POOLED",
     "TAGS",
     "Asking",
     "Entry",
+    "Fate",
     "Fingerprints",
     "Journal",
     "JournalError",
+    "Place",
     "Pooled",
+    "Row",
     "Tag",
-    "Tally",
     "check_key",
+    "entry_of_format_1",
+    "fate_of",
     "wire_key",
+    "with_begun",
 ]
 
 Tag: TypeAlias = Literal[
     "accepted",
     "declined",
     "dismissed",
+    "unread",
     "unasked",
     "invalid",
     "refused",
     "chance",
     "known",
+    "won",
     "done",
     "failed",
-    "started",
-    "redone",
-    "refailed",
     "gather",
     "checkpoint",
     "restart",
 ]
+Fate: TypeAlias = Literal["pool", "forget", "stop"]
 
-#: What each tag says, and what salvage does with such an entry when it is dropped.
+#: What each tag means, and what salvage does with such an entry when it is dropped.
 #: An unknown tag is an unknown format: it is refused, never skipped.
-TAGS: Final[Mapping[Tag, Literal["pool", "forget", "stop"]]] = {
-    # The user's own words and decisions, which nobody should be asked for twice.
+TAGS: Final[Mapping[Tag, Fate]] = {
+    # The user's own words and decisions, which no user should be asked for twice.
     "accepted": "pool",
     "declined": "pool",
     "dismissed": "pool",
+    # An answer as it came, whose question has not been reached since. Only in the pool.
+    "unread": "pool",
     # What the client or the engine decided for the user; decided again at need.
     "unasked": "forget",
     "invalid": "forget",
@@ -86,20 +92,16 @@ TAGS: Final[Mapping[Tag, Literal["pool", "forget", "stop"]]] = {
     # A step was performed. Dropping this and going on could charge twice.
     "done": "stop",
     "failed": "stop",
-    "started": "stop",
-    # A step marked replayable when it was performed (the tag counts, not today's code).
-    "redone": "forget",
-    "refailed": "forget",
+    # The winner of a Within or FirstOf, in which a step may have been performed.
+    "won": "stop",
     # Structure.
     "gather": "forget",
     "checkpoint": "forget",
     "restart": "forget",
 }
-POOLED: Final = frozenset(tag for tag, fate in TAGS.items() if fate == "pool")
-PERFORMED: Final = frozenset(tag for tag, fate in TAGS.items() if fate == "stop")
 
 #: The format of `Journal.dumps`. Journals of every format ever released are read.
-FORMAT: Final = 1
+FORMAT: Final = 2
 
 #: Payloads are held to the usual depth when they are recorded. A journal wraps them in
 #: lists, three for each Gather inside a Gather, and must stay writable all the same.
@@ -107,12 +109,24 @@ DEPTH: Final = MAX_DEPTH + 64
 
 
 class JournalError(EffectMCPError):
-    """A text that is no journal of a format this version knows."""
+    """Raised for a text that is not a journal of a format that this version knows."""
 
 
 @record
 class Entry:
-    """One effect and what came back. Immutable."""
+    """One effect and its outcome. Immutable.
+
+    Attributes:
+        key: Its name in its sequence.
+        shape: The first half of its fingerprint.
+        render: The other half.
+        tag: What kind of outcome this is.
+        payload: The outcome, as canonical JSON.
+        branches: The sequences of a `Gather`.
+        replayable: Whether performing it again is harmless. What the step said when it
+            was performed counts, not today's code.
+        wave: The wave in which it was delivered, where others were left waiting.
+    """
 
     key: str
     shape: bytes
@@ -120,6 +134,8 @@ class Entry:
     tag: Tag
     payload: bytes = b"null"
     branches: tuple[tuple[Entry, ...], ...] = ()
+    replayable: bool = False
+    wave: int | None = None
 
     @property
     def value(self) -> JSON:
@@ -127,15 +143,22 @@ class Entry:
         return loads(self.payload)
 
 
+def fate_of(entry: Entry) -> Fate:
+    """Return what salvage does with an entry that is dropped."""
+    if not entry.replayable:
+        return TAGS[entry.tag]
+    return "pool" if entry.tag == "won" else "forget"
+
+
 @record
 class Asking:
-    """A question that is out with the client.
+    """A question that is outstanding.
 
     Attributes:
-        place: Where in the flow.
+        place: Its place in the flow.
         shape: Its fingerprint, which an answer must still find at that place.
         render: The other half of it.
-        unfit: Answers given so far, under this fingerprint, that did not fit.
+        unfit: Answers so far, under this fingerprint, that did not fit.
     """
 
     place: str
@@ -145,16 +168,25 @@ class Asking:
 
 
 @record
-class Tally:
-    """How often one place was asked, for the flow's life.
+class Place:
+    """What the flow remembers of one place beside its entry.
+
+    Most places are asked once and answered, and then their entry is the memory: a record
+    is kept only where it says more, because all of them travel in the state.
 
     Attributes:
         asked: Askings so far; the next one is `~(asked + 1)`.
-        stale: Answers that came to a text which had changed meanwhile.
+        stale: Answers to a text that had changed meanwhile.
+        out: The question that is outstanding there.
+        due: When the time there is up, in seconds since 1970.
+        begun: How often the step there was begun and has no outcome.
     """
 
     asked: int = 0
     stale: int = 0
+    out: Asking | None = None
+    due: float | None = None
+    begun: int = 0
 
 
 @record
@@ -165,77 +197,139 @@ class Pooled:
     entry: Entry
 
 
+@record
+class Row:
+    """A change of the journal, for a store that appends.
+
+    Attributes:
+        generation: The generation of the flow.
+        path: The sequence, by its branch path.
+        index: The entry's index in it.
+        entry: The entry; `None` where the sequence ends here now.
+    """
+
+    generation: int
+    path: str
+    index: int
+    entry: Entry | None
+
+
 @record(kw_only=True)
 class Journal:
     """Everything of a flow that outlives a round. Immutable.
 
     Attributes:
         entries: The root sequence.
-        asked: Wire keys of the questions that are out, and what they asked.
-        tallies: By place, for places asked more than once or dropped.
+        places: What is known of places beside their entries.
         pool: Answers waiting for their question after an edit.
         versions: What `Version` gave, by id.
         generation: How often `Restart` began again.
         restart: The handler and arguments of this generation, unless it is the first.
         rounds: Interim results so far.
         state_rounds: Those of them that asked nothing.
+        waves: Waves of this generation that were delivered when this was written; `None`
+            before the first.
         cancelled: After how many waves of this generation the flow was cancelled.
+        detached: What `Detach` gave, if an earlier generation passed one.
     """
 
     entries: tuple[Entry, ...] = ()
-    asked: Mapping[str, Asking] = field(factory=dict)
-    tallies: Mapping[str, Tally] = field(factory=dict)
+    places: Mapping[str, Place] = field(factory=dict)
     pool: tuple[Pooled, ...] = ()
     versions: Mapping[str, int | str] = field(factory=dict)
     generation: int = 0
     restart: bytes | None = None
     rounds: int = 0
     state_rounds: int = 0
+    waves: int | None = None
     cancelled: int | None = None
+    detached: bool | None = None
 
     @property
     def is_empty(self) -> bool:
         """Whether this is the journal of a flow that has not begun."""
         return not self.rounds and self == _EMPTY
 
+    @property
+    def asked(self) -> dict[str, Asking]:
+        """The questions that are outstanding, by wire key."""
+        return {
+            wire_key(self.generation, place, one.asked): one.out
+            for place, one in self.places.items()
+            if one.out is not None
+        }
+
+    def with_rows(self, rows: Iterable[Row]) -> Journal:
+        """Return this journal with the entries that `Run.take_rows` gave so far.
+
+        Args:
+            rows: All of them, in the order in which they were given. Those of earlier
+                generations are left out.
+        """
+        sequences: dict[str, list[Entry]] = {}
+        for row in rows:
+            if row.generation == self.generation:
+                entries = sequences.setdefault(row.path, [])
+                del entries[row.index :]
+                if row.entry is not None:
+                    entries.append(row.entry)
+        return attrs.evolve(self, entries=_grown(sequences, ""))
+
     def dumps(self) -> bytes:
-        """This journal as canonical JSON, for a file or a store. Not sealed."""
+        """Return this journal as canonical JSON, for a file or a store. Not sealed."""
         return dumps(
             {
                 "format": FORMAT,
                 "entries": [_entry_to_json(entry) for entry in self.entries],
-                "asked": {
-                    key: [one.place, one.shape.hex(), one.render.hex(), one.unfit]
-                    for key, one in self.asked.items()
-                },
-                "tallies": {
-                    place: [tally.asked, tally.stale]
-                    for place, tally in self.tallies.items()
+                "places": {
+                    place: _place_to_json(one) for place, one in self.places.items()
                 },
                 "pool": [[one.path, _entry_to_json(one.entry)] for one in self.pool],
                 "versions": dict(self.versions),
                 "generation": self.generation,
                 "restart": None if self.restart is None else loads(self.restart),
                 "rounds": [self.rounds, self.state_rounds],
+                "waves": self.waves,
                 "cancelled": self.cancelled,
+                "detached": self.detached,
             },
             max_depth=DEPTH,
         )
 
     @classmethod
     def loads(cls, text: bytes | str) -> Journal:
-        """The journal that `dumps` wrote.
+        """Return the journal that `dumps` wrote.
 
         Raises:
-            JournalError: when the text is anything else.
+            JournalError: The text is not a journal.
         """
         try:
-            return _journal_from_json(cls, parse(text, max_depth=DEPTH))
+            value = parse(text, max_depth=DEPTH)
+            format_ = value.get("format") if isinstance(value, dict) else None
+            read = _READERS.get(format_) if type(format_) is int else None
+            if read is None:
+                raise ValueError("unknown format")
+            return read(cls, value)
         except (LookupError, TypeError, ValueError, AttributeError, UsageError) as exc:
             raise JournalError(f"not a journal: {exc}") from None
 
 
 _EMPTY: Final = Journal()
+
+
+def _grown(sequences: Mapping[str, list[Entry]], path: str) -> tuple[Entry, ...]:
+    return tuple(
+        attrs.evolve(
+            entry,
+            branches=tuple(
+                _grown(sequences, f"{path}{entry.key}/{index}/")
+                for index in range(len(entry.branches))
+            ),
+        )
+        if entry.branches
+        else entry
+        for entry in sequences.get(path, ())
+    )
 
 
 def _entry_to_json(entry: Entry) -> JSON:
@@ -250,6 +344,8 @@ def _entry_to_json(entry: Entry) -> JSON:
         plain.append(
             [[_entry_to_json(one) for one in branch] for branch in entry.branches]
         )
+    elif entry.replayable or entry.wave is not None:
+        plain += [entry.replayable, entry.wave]
     return plain
 
 
@@ -257,7 +353,14 @@ def _entry_from_json(value: JSON) -> Entry:
     key, shape, render, tag, payload, *rest = value
     if tag not in TAGS:
         raise ValueError(f"unknown tag {tag!r}")
-    branches = rest[0] if tag == "gather" else ()
+    branches: Any = ()
+    replayable, wave = False, None
+    if tag == "gather":
+        (branches,) = rest
+    elif rest:
+        replayable, wave = rest
+        if type(replayable) is not bool:
+            raise ValueError(f"{replayable!r} where a yes or no belongs")
     return Entry(
         _text(key),
         bytes.fromhex(shape),
@@ -265,38 +368,155 @@ def _entry_from_json(value: JSON) -> Entry:
         tag,
         dumps(payload),
         tuple(tuple(map(_entry_from_json, branch)) for branch in branches),
+        replayable,
+        None if wave is None else _count(wave),
     )
 
 
+def _place_to_json(place: Place) -> JSON:
+    out = place.out
+    return [
+        place.asked,
+        place.stale,
+        out and [out.shape.hex(), out.render.hex(), out.unfit],
+        place.due,
+        place.begun,
+    ]
+
+
+def _place_from_json(at: str, value: JSON) -> Place:
+    asked, stale, out, due, begun = value
+    if due is not None and type(due) not in (int, float):
+        raise ValueError(f"{due!r} where a time belongs")
+    asking = None
+    if out is not None:
+        shape, render, unfit = out
+        asking = Asking(at, bytes.fromhex(shape), bytes.fromhex(render), _count(unfit))
+    return Place(_count(asked), _count(stale), asking, due, _count(begun))
+
+
 def _journal_from_json(cls: type[Journal], value: JSON) -> Journal:
-    if not isinstance(value, dict) or value.get("format") != FORMAT:
-        raise ValueError("unknown format")
-    rounds, state_rounds = value["rounds"]
-    cancelled = value["cancelled"]
-    restart = value["restart"]
+    waves, detached = value["waves"], value["detached"]
+    if detached is not None and type(detached) is not bool:
+        raise ValueError(f"{detached!r} where a yes or no belongs")
     return cls(
         entries=tuple(map(_entry_from_json, value["entries"])),
-        asked={
-            key: Asking(
-                _text(place), bytes.fromhex(shape), bytes.fromhex(render), _count(unfit)
-            )
-            for key, (place, shape, render, unfit) in value["asked"].items()
-        },
-        tallies={
-            place: Tally(_count(asked), _count(stale))
-            for place, (asked, stale) in value["tallies"].items()
+        places={
+            _text(place): _place_from_json(place, one)
+            for place, one in value["places"].items()
         },
         pool=tuple(
             Pooled(_text(path), _entry_from_json(entry))
             for path, entry in value["pool"]
         ),
-        versions={key: _version(one) for key, one in value["versions"].items()},
-        generation=_count(value["generation"]),
-        restart=None if restart is None else dumps(restart),
-        rounds=_count(rounds),
-        state_rounds=_count(state_rounds),
-        cancelled=None if cancelled is None else _count(cancelled),
+        waves=None if waves is None else _count(waves),
+        detached=detached,
+        **_common_from_json(value),
     )
+
+
+def _common_from_json(value: JSON) -> dict[str, Any]:
+    rounds, state_rounds = value["rounds"]
+    cancelled = value["cancelled"]
+    restart = value["restart"]
+    return {
+        "versions": {key: _version(one) for key, one in value["versions"].items()},
+        "generation": _count(value["generation"]),
+        "restart": None if restart is None else dumps(restart),
+        "rounds": _count(rounds),
+        "state_rounds": _count(state_rounds),
+        "cancelled": None if cancelled is None else _count(cancelled),
+    }
+
+
+# ---- the format before ----------------------------------------------------------------
+
+
+def _journal_from_format_1(cls: type[Journal], value: JSON) -> Journal:
+    places: dict[str, Place] = {}
+    for at, (asked, stale) in value["tallies"].items():
+        places[_text(at)] = Place(_count(asked), _count(stale))
+    for at, shape, render, unfit in value["asked"].values():
+        asking = Asking(
+            _text(at), bytes.fromhex(shape), bytes.fromhex(render), _count(unfit)
+        )
+        places[at] = attrs.evolve(places.get(at, Place(1)), out=asking)
+    begun: list[str] = []
+    entries = _sequence_from_format_1(value["entries"], "", begun)
+    return cls(
+        entries=entries,
+        places=with_begun(places, begun),
+        pool=tuple(
+            Pooled(_text(path), one)
+            for path, entry in value["pool"]
+            for one in _sequence_from_format_1([entry], path, [])
+        ),
+        **_common_from_json(value),
+    )
+
+
+def with_begun(places: dict[str, Place], begun: Iterable[str]) -> dict[str, Place]:
+    """Return `places` with the steps that had begun in it."""
+    for at in begun:
+        places[at] = attrs.evolve(places.get(at, Place()), begun=1)
+    return places
+
+
+def _sequence_from_format_1(
+    values: Iterable[JSON], path: str, begun: list[str]
+) -> tuple[Entry, ...]:
+    entries = []
+    for key, shape, render, tag, payload, *rest in values:
+        if tag == "started":
+            # Begun and not ended was an entry then, the last of its sequence.
+            begun.append(f"{path}{_text(key)}")
+            continue
+        branches: tuple[Any, ...] = ()
+        if tag == "gather":
+            branches = tuple(
+                _sequence_from_format_1(branch, f"{path}{key}/{index}/", begun)
+                for index, branch in enumerate(rest[0])
+            )
+        entries.append(
+            entry_of_format_1(
+                _text(key),
+                bytes.fromhex(shape),
+                bytes.fromhex(render),
+                tag,
+                dumps(payload),
+                branches,
+            )
+        )
+    return tuple(entries)
+
+
+def entry_of_format_1(
+    key: str,
+    shape: bytes,
+    render: bytes,
+    tag: str,
+    payload: bytes,
+    branches: tuple[tuple[Entry, ...], ...] = (),
+) -> Entry:
+    """Return an entry as it was written before steps had a bit and winners a tag.
+
+    Raises:
+        ValueError: The tag is unknown.
+    """
+    replayable = tag in ("redone", "refailed")
+    known: Any = {"redone": "done", "refailed": "failed"}.get(tag, tag)
+    if known not in TAGS:
+        raise ValueError(f"unknown tag {tag!r}")
+    kind = key.rpartition("-")[0]
+    if known == "done" and kind in ("within", "first"):
+        known, won = "won", loads(payload)
+        if won is not None:
+            position, value = won if kind == "first" else [0, *won]
+            payload = dumps([position, "done", value])
+    return Entry(key, shape, render, known, payload, branches, replayable)
+
+
+_READERS: Final = {1: _journal_from_format_1, 2: _journal_from_json}
 
 
 def _text(value: JSON) -> str:

@@ -20,13 +20,13 @@ import datetime as dt
 import enum
 import uuid
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import attrs
 from attrs import frozen
 
 from .. import effects as fx
-from ..canonical import JSON, dumps, loads
+from ..canonical import JSON, MAX_DEPTH, dumps, loads
 from ..errors import (
     CanonicalError,
     ClientFailed,
@@ -51,14 +51,16 @@ __all__ = [
     "LOCAL",
     "NAMES",
     "Kind",
+    "Recorded",
     "Wave",
     "deliver",
+    "is_replayable",
     "kind_of",
     "options_of",
     "record_error",
     "record_value",
     "steps_in",
-    "tag_of",
+    "won",
 ]
 
 
@@ -103,6 +105,13 @@ class Kind:
     is_question: bool = False
     #: May stand anywhere, and performs no step: nothing to check when it is yielded.
     is_free: bool = False
+    #: Waits for people or clocks where waiting is free; elsewhere it is performed.
+    is_wait: bool = False
+
+    @property
+    def may_hold(self) -> bool:
+        """Whether dropping such an entry could perform a step again."""
+        return self.tag in ("done", "won")
 
 
 # ---- questions ----------------------------------------------------------------------
@@ -226,31 +235,44 @@ def _read_step(effect: fx.Step[Any], payload: bytes) -> Any:
         ) from None
 
 
+def _inner(effect: Any) -> tuple[fx.Effect[Any], ...]:
+    return (effect.effect,) if type(effect) is fx.Within else effect.effects
+
+
+def _schema_race(effect: Any) -> bytes:
+    # What the answer must look like, where there is one: nothing for steps and clocks.
+    schemas = [_inner_schema(one) for one in _inner(effect)]
+    return b"\n".join(schemas) if any(schemas) else b""
+
+
+def _inner_schema(effect: fx.Effect[Any]) -> bytes:
+    found = kind_of(effect)
+    assert found is not None
+    kind, subject = found
+    if not kind.is_question:
+        return b""
+    return dumps([kind.name, subject.key]) + kind.schema(subject)  # type: ignore[attr-defined]
+
+
 def _render_inner(effect: Any) -> bytes:
-    kind = KINDS[type(effect)]
-    return kind.name.encode() + b" " + kind.render(effect)
+    found = kind_of(effect)
+    assert found is not None
+    kind, subject = found
+    return kind.name.encode() + b" " + kind.render(subject)
 
 
 def _render_within(effect: fx.Within[Any]) -> bytes:
     return dumps(effect.seconds) + b" " + _render_inner(effect.effect)
 
 
+def _render_first(effect: fx.FirstOf[Any]) -> bytes:
+    return b"\n".join(map(_render_inner, effect.effects))
+
+
 def _write_within(effect: fx.Within[Any], value: Any) -> bytes:
     if isinstance(value, fx.TimedOut):
         return b"null"
-    kind = KINDS[type(effect.effect)]
-    return dumps([loads(kind.write(effect.effect, value))])
-
-
-def _read_within(effect: fx.Within[Any], payload: bytes) -> Any:
-    value = loads(payload)
-    if value is None:
-        return fx.TimedOut()
-    return KINDS[type(effect.effect)].read(effect.effect, dumps(value[0]))
-
-
-def _render_first(effect: fx.FirstOf[Any]) -> bytes:
-    return b"\n".join(map(_render_inner, effect.effects))
+    return _write_won(effect, 0, value)
 
 
 def _write_first(effect: fx.FirstOf[Any], value: Any) -> bytes:
@@ -258,18 +280,39 @@ def _write_first(effect: fx.FirstOf[Any], value: Any) -> bytes:
         case (int() as position, won) if type(position) is int and 0 <= position < len(
             effect.effects
         ):
-            winner = effect.effects[position]
+            return _write_won(effect, position, won)
         case _:
             raise UsageError(
                 f"FirstOf() was answered with {value!r}, not (position, value)"
             )
-    return dumps([position, loads(KINDS[type(winner)].write(winner, won))])
 
 
-def _read_first(effect: fx.FirstOf[Any], payload: bytes) -> Any:
-    position, won = loads(payload)
-    winner = effect.effects[position]
-    return position, KINDS[type(winner)].read(winner, dumps(won))
+def _write_won(effect: fx.Effect[Any], position: int, value: Any) -> bytes:
+    winner = _inner(effect)[position]
+    tag, payload, _ = record_value(winner, KINDS[type(winner)], value)
+    if tag == "failed":
+        raise StepError(loads(payload)["args"][0])
+    return won(position, tag, payload)
+
+
+def won(position: int, tag: Tag, payload: bytes) -> bytes:
+    """The payload of a `Within` or `FirstOf` that ended with one of its effects."""
+    return dumps([position, tag, loads(payload)], max_depth=MAX_DEPTH + 1)
+
+
+def _deliver_won(effect: fx.Effect[Any], entry: Entry) -> Any:
+    outcome = entry.value
+    if outcome is None:
+        return fx.TimedOut()
+    position, tag, payload = outcome
+    winner = _inner(effect)[position]
+    found = kind_of(winner)
+    assert found is not None
+    own = Entry(
+        entry.key, entry.shape, entry.render, tag, dumps(payload, max_depth=MAX_DEPTH)
+    )
+    value = deliver(winner, found[0], own)
+    return value if type(effect) is fx.Within else (position, value)
 
 
 # ---- the rest -----------------------------------------------------------------------
@@ -345,6 +388,7 @@ KINDS: Final[Mapping[type[fx.Effect[Any]], Kind]] = {
         read=_read_elicit,
         is_question=True,
         is_free=True,
+        is_wait=True,
     ),
     fx.Confirm: Kind(
         "confirm",
@@ -354,6 +398,7 @@ KINDS: Final[Mapping[type[fx.Effect[Any]], Kind]] = {
         read=_read_true,
         is_question=True,
         is_free=True,
+        is_wait=True,
     ),
     fx.ElicitUrl: Kind(
         "url",
@@ -363,6 +408,7 @@ KINDS: Final[Mapping[type[fx.Effect[Any]], Kind]] = {
         read=_read_none,
         is_question=True,
         is_free=True,
+        is_wait=True,
     ),
     fx.Sample: Kind(
         "sample",
@@ -373,6 +419,7 @@ KINDS: Final[Mapping[type[fx.Effect[Any]], Kind]] = {
         read=_read_sample,
         is_question=True,
         is_free=True,
+        is_wait=True,
     ),
     fx.ListRoots: Kind(
         "roots",
@@ -381,8 +428,11 @@ KINDS: Final[Mapping[type[fx.Effect[Any]], Kind]] = {
         read=_read_roots,
         is_question=True,
         is_free=True,
+        is_wait=True,
     ),
-    fx.Checkpoint: Kind("checkpoint", Wave.CLIENT, tag="checkpoint", is_free=True),
+    fx.Checkpoint: Kind(
+        "checkpoint", Wave.CLIENT, tag="checkpoint", is_free=True, is_wait=True
+    ),
     fx.Step: Kind(
         "step",
         Wave.LOCAL,
@@ -394,18 +444,20 @@ KINDS: Final[Mapping[type[fx.Effect[Any]], Kind]] = {
     fx.Within: Kind(
         "within",
         Wave.LOCAL,
+        schema=_schema_race,
         render=_render_within,
         write=_write_within,
-        read=_read_within,
-        tag="done",
+        tag="won",
+        is_wait=True,
     ),
     fx.FirstOf: Kind(
         "first",
         Wave.LOCAL,
+        schema=_schema_race,
         render=_render_first,
         write=_write_first,
-        read=_read_first,
-        tag="done",
+        tag="won",
+        is_wait=True,
     ),
     fx.Now: Kind(
         "now", Wave.LOCAL, write=_write_now, read=_read_now, tag="chance", is_free=True
@@ -432,6 +484,7 @@ KINDS: Final[Mapping[type[fx.Effect[Any]], Kind]] = {
         "sleep",
         Wave.LOCAL,
         render=lambda effect: dumps(effect.seconds),
+        is_wait=True,
     ),
     fx.Restart: Kind("restart", Wave.LOCAL, render=_render_restart, tag="restart"),
     fx.Gather: Kind("gather", Wave.TREE, tag="gather"),
@@ -442,11 +495,11 @@ KINDS: Final[Mapping[type[fx.Effect[Any]], Kind]] = {
     fx.Status: Kind("status", Wave.INLINE),
 }
 
-#: Those that may stand anywhere, and whose entries are all that they need.
+#: Those whose entries are all that they need: they may stand anywhere, or are steps.
 FED: Final[Mapping[type[Any], Kind]] = {
     effect: kind
     for effect, kind in KINDS.items()
-    if kind.is_free and kind.wave is not INLINE
+    if (kind.is_free and kind.wave is not INLINE) or effect is fx.Step
 }
 
 #: What a generated key may begin with.
@@ -466,25 +519,13 @@ def kind_of(effect: fx.Effect[Any]) -> tuple[Kind, fx.Effect[Any]] | None:
 # ---- local effects: what to record --------------------------------------------------
 
 
-def tag_of(effect: fx.Effect[Any], kind: Kind, *, failed: bool) -> Tag:
-    """The tag of a performed effect: what salvage may do with it is decided now."""
-    if kind.tag != "done":
-        return kind.tag
-    if _is_replayable(effect):
-        return "refailed" if failed else "redone"
-    return "failed" if failed else "done"
+#: What to journal: the tag, the payload, and whether performing it again is harmless.
+Recorded: TypeAlias = tuple[Tag, bytes, bool]
 
 
-def _is_replayable(effect: fx.Effect[Any]) -> bool:
-    match effect:
-        case fx.Step():
-            return effect.options.replayable
-        case fx.Within():
-            return _is_replayable(effect.effect)
-        case fx.FirstOf():
-            return all(map(_is_replayable, effect.effects))
-        case _:
-            return True
+def is_replayable(effect: fx.Effect[Any]) -> bool:
+    """Whether performing `effect` again is harmless: all steps in it say so."""
+    return all(step.options.replayable for step in steps_in(effect))
 
 
 def options_of(effect: fx.Effect[Any]) -> fx.StepOptions:
@@ -514,22 +555,20 @@ def steps_in(effect: fx.Effect[Any]) -> list[fx.Step[Any]]:
             return []
 
 
-def record_value(effect: fx.Effect[Any], kind: Kind, value: Any) -> tuple[Tag, bytes]:
+def record_value(effect: fx.Effect[Any], kind: Kind, value: Any) -> Recorded:
     """What to journal when `effect` was performed and gave `value`."""
     try:
-        return tag_of(effect, kind, failed=False), kind.write(effect, value)
+        payload = kind.write(effect, value)
     except StepError as exc:
         # It was performed, so it must be recorded: a step whose result is unusable
         # would otherwise be performed again every round.
-        return record_error(effect, kind, exc)
+        return record_error(effect, exc)
+    return kind.tag, payload, kind.may_hold and is_replayable(effect)
 
 
-def record_error(
-    effect: fx.Effect[Any], kind: Kind, error: Exception
-) -> tuple[Tag, bytes]:
+def record_error(effect: fx.Effect[Any], error: Exception) -> Recorded:
     """What to journal when performing `effect` raised `error`."""
-    tag = tag_of(effect, kind, failed=True)
-    return tag, failure_to(error, options_of(effect))
+    return "failed", failure_to(error, options_of(effect)), is_replayable(effect)
 
 
 # ---- deliveries ---------------------------------------------------------------------
@@ -547,8 +586,10 @@ def deliver(effect: fx.Effect[Any], kind: Kind, entry: Entry) -> Any:
         return _deliver_outcome(effect, kind, entry)
     if tag == "accepted":
         return kind.read(effect, entry.payload)
-    if tag in ("failed", "refailed"):
+    if tag == "failed":
         raise failure_from(entry.payload, options_of(effect))
+    if tag == "won":
+        return _deliver_won(effect, entry)
     if isinstance(effect, fx.InputRequest):
         error = _refusal(effect, entry)
         if tag == "declined" and type(effect) is fx.Confirm:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from ..effects import Effect
 from ..errors import UsageError
-from .branches import Node
+from .sequences import Sequence
 from .turn import is_running
 
 __all__ = [
@@ -24,10 +24,10 @@ __all__ = [
 ]
 
 
-def located(exc: UsageError, node: Node) -> UsageError:
+def located(exc: UsageError, sequence: Sequence) -> UsageError:
     """`exc` with the `file:line` of the yield in it."""
     if exc.where is None:
-        exc.where = node.where
+        exc.where = sequence.where
     return exc
 
 
@@ -43,18 +43,22 @@ def traced(error: BaseException) -> BaseException:
     return error
 
 
-def translated(error: BaseException, node: Node) -> BaseException:
+def translated(error: BaseException, sequence: Sequence) -> BaseException:
     """What left a branch, unless it is trio's word for something we know better."""
     # trio notices when the cancel scopes of two branches overlap, and says so in terms
     # of its own insides. The cause is always the same.
-    if node.path and isinstance(error, RuntimeError) and "ancel scope" in str(error):
+    if (
+        sequence.path
+        and isinstance(error, RuntimeError)
+        and "ancel scope" in str(error)
+    ):
         known = UsageError(
             "a trio cancel scope (or nursery) stayed open across a yield inside a"
             " Gather, whose branches take turns. Put what needs it into a Step"
         )
         known.__cause__ = error
         return known
-    return traced(awaited(error, node.running))
+    return traced(awaited(error, sequence.running))
 
 
 def awaited(error: BaseException, running: object) -> BaseException:
@@ -99,7 +103,7 @@ def forgotten(value: object) -> str | None:
     return f"{what} came back instead of its answer: a forgotten `yield from`?"
 
 
-def not_an_effect(node: Node, value: object) -> str:
+def not_an_effect(sequence: Sequence, value: object) -> str:
     """What to say of a yielded value that is no effect."""
     if isinstance(value, str) and len(value) == 1:
         hint = (
@@ -111,7 +115,7 @@ def not_an_effect(node: Node, value: object) -> str:
         hint = f"That is the class. Write {value.__name__}(...)"
     elif is_running(value):
         hint = "That is a flow. Write `yield from`, not `yield`"
-    elif hasattr(node.running, "cr_frame"):
+    elif hasattr(sequence.running, "cr_frame"):
         hint = _EFFECTS_ONLY
     elif callable(value):
         hint = "Write Step(function, ...) to call it and record the result"

@@ -27,13 +27,16 @@ class Rules:
         early_answers: Whether answers may come with the first call already.
         unfit: Answers that do not fit, under one text, until `InvalidAnswer`.
         stale: Answers to a changed text, at one place, until giving up.
-        yields: Yields a round that no journal entry feeds.
+        yields: Yields that no journal entry feeds, between two stops at which the flow
+            waits for people or clocks.
+        branches: Branches that may be live at once, and so the questions of a round.
         secret_steps: Whether steps marked `secret` may be performed.
         private_steps: Whether steps not marked `public` may be.
-        at_most_once: Whether `at_most_once` steps may be: the driver must save the
-            journal before it performs them.
+        at_most_once: Whether `at_most_once` steps may be: the driver must call
+            `Run.begin` and save the journal before it performs them.
         detach: Whether `Detach` makes sense here at all.
-        task: Whether this is a task, in which waiting is free.
+        task: Whether this is a task, in which waiting is free: people and clocks are
+            waited for together, and what arrives first is delivered first.
         development: Whether to warn about effects that were built and not performed.
     """
 
@@ -45,6 +48,7 @@ class Rules:
     unfit: int = 3
     stale: int = 4
     yields: int = 10_000
+    branches: int = 1_000
     secret_steps: bool = True
     private_steps: bool = True
     at_most_once: bool = False

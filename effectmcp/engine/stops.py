@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextvars import Context
 from typing import Any, TypeAlias
 
 import attrs
 
+from ..canonical import JSON
 from ..effects import Accepted, Effect, InputRequest
 from ..errors import ClientFailed, Declined, Dismissed
 from ..forms import Unfit
@@ -34,15 +34,18 @@ class Want:
     """One local effect to perform.
 
     Attributes:
-        key: How `performed` names it.
-        effect: A `Step`, `Now`, `Uuid`, `Random`, `Caller`, `Detach`, `Sleep`,
-            `Within` or `FirstOf`.
+        key: How `performed` and `begin` name it. Unique over the flow's life.
+        effect: A `Step`, `Now`, `Uuid`, `Random`, `Caller`, `Detach` or `Sleep`; where
+            waiting is not free, also a `Within` or `FirstOf`. A step's arguments are
+            copies, so that what its function does to them is not seen by the handler.
         context: Run steps in a copy of it.
+        begun: How often it was begun before, and nothing came of it.
     """
 
     key: str
     effect: Effect[Any]
     context: Context = attrs.field(eq=False, repr=False)
+    begun: int = 0
 
 
 @record
@@ -71,9 +74,19 @@ class Question:
 
 @record
 class Asked:
-    """Stopped until the client answers. No questions: a state-only round."""
+    """Stopped until something arrives.
+
+    Attributes:
+        questions: What to ask the client. By retry, none of them is a state-only round.
+        wants: Steps to perform meanwhile, in a task: they race against a question or a
+            clock.
+        due: When to go on though nothing arrived, in seconds since 1970; `None` for
+            never.
+    """
 
     questions: tuple[Question, ...]
+    wants: tuple[Want, ...] = ()
+    due: float | None = None
 
 
 @record
@@ -109,13 +122,13 @@ class Failure:
 
 @record
 class Unread:
-    """An answer as it came, which only its question can read.
+    """An answer as it came, which only its question can read: see `Run(read=...)`.
 
     Attributes:
-        read: Given the question, the answer.
+        value: JSON.
     """
 
-    read: Callable[[InputRequest[Any]], Answer]
+    value: JSON
 
 
 #: `Accepted(content)` holds the wire content of the answer, JSON; an `Unfit` stands for

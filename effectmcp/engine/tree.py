@@ -1,8 +1,8 @@
-"""The tree of sequences at work: its generators take turns; branches begin, fail, join.
+"""The tree of sequences at work: generators take turns; branches begin, fail, join.
 
-Who is next, and with what, is decided in `replay.py`. Here one node at a time is run
-until it waits or ends, and what follows from that for the nodes around it is carried
-out:
+Which sequence is next, and with what, is decided in `generation.py`. Here one sequence at
+a time is run until it waits or ends, and what follows from that for those around it is
+carried out:
 
     begins   a Gather's branches take their first turns within their parent's
     fails    of the branches that failed in one wave the lowest position wins; the
@@ -13,18 +13,18 @@ out:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextvars import copy_context
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, TypeAlias
 
 from .. import effects as fx
 from ..effects import Effect
 from ..errors import Cancelled, FlowError, NotAnEffectError, Signal, UsageError
-from .branches import Node
-from .development import Watch
 from .intake import WAIT, BuriedError, Intake
 from .journal import Entry
 from .misuse import forgotten, located, translated
+from .sequences import Closing, Gathering, Rows, Sequence, Wanted
+from .shared import Shared
 from .turn import (
     Ended,
     Failed,
@@ -37,237 +37,241 @@ from .turn import (
     throw,
 )
 
-__all__ = ["Tree"]
+__all__ = ["Cause", "Leaf", "Tree"]
 
+#: A sequence that waits, and what it waits for.
+Leaf: TypeAlias = tuple[Sequence, Wanted]
 
-class _Diverge(Protocol):
-    def __call__(
-        self,
-        cause: Literal["differs", "left over", "surplus"],
-        node: Node,
-        entry: Entry | None = None,
-    ) -> None: ...
+#: What is wrong with the entries at hand.
+Cause: TypeAlias = Literal["differs", "left over", "surplus", "unfit"]
 
 
 class Tree:
-    """The nodes of one generation of a flow, and whatever runs them.
-
-    Args:
-        entries: The root's journal.
-        intake: Looks at what is yielded.
-        unreached: Places that were out with the client, and that no node has come to
-            yet. Each is taken out as a node waits there.
-        diverge: Drops what the journal holds beyond, or refuses.
-        watch: Hears of each effect that is performed, in development mode.
+    """The sequences of one generation of a flow.
 
     Attributes:
+        flow: The flow.
+        intake: Looks at what is yielded.
         root: The handler's own sequence.
+        waves: Waves that were delivered.
     """
 
-    __slots__ = ("_diverge", "_intake", "_unreached", "_watch", "root")
+    __slots__ = ("_live", "_rows", "flow", "intake", "root", "waves")
 
     def __init__(
         self,
-        entries: tuple[Entry, ...],
+        flow: Shared,
         intake: Intake,
-        *,
-        unreached: set[str],
-        diverge: _Diverge,
-        watch: Watch | None,
+        entries: tuple[Entry, ...],
+        generation: int,
     ) -> None:
-        self.root = Node("", own_context(copy_context()), list(entries))
-        self._intake = intake
-        self._unreached = unreached
-        self._diverge: _Diverge | None = diverge
-        self._watch = watch
+        self.flow = flow
+        self.intake = intake
+        self.waves = 0
+        self._live = 1
+        self._rows = Rows(generation, flow.rows)
+        self.root = Sequence("", own_context(copy_context()), list(entries), self._rows)
+
+    def diverge(
+        self, cause: Cause, sequence: Sequence, entry: Entry | None = None
+    ) -> None:
+        """Drop every entry that was not delivered, in the whole flow, if we may.
+
+        Raises:
+            DivergenceError: We may not.
+        """
+        raise NotImplementedError
+
+    def withdraw(self, leaf: Sequence) -> None:
+        """Note that what `leaf` waits for is no longer wanted."""
+        raise NotImplementedError
 
     def open(
-        self, handler: Callable[..., Any], args: tuple[Any, ...], kwargs: Any
-    ) -> None:
+        self,
+        handler: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+    ) -> bool:
+        """Call `handler`. Whether it gave something to drive, which has not begun yet."""
         root = self.root
         out = start(handler, args, kwargs, root.context)
-        if isinstance(out, Ended):
-            root.end(result=out.value)
-        elif isinstance(out, Failed):
-            root.end(failure=out.error)
-        else:
-            root.running = out
-            self.turn(root, None, None)
-            self.join()
+        if isinstance(out, (Ended, Failed)):
+            root.ends(out)
+            return False
+        root.running = out
+        return True
 
-    def turn(self, node: Node, value: Any, error: BaseException | None) -> None:
-        """Run one node until it waits for something or ends."""
-        running, context = node.running, node.context
+    def turn(self, sequence: Sequence, value: Any, error: BaseException | None) -> None:
+        """Run one sequence until it waits for something or ends."""
+        running, context = sequence.running, sequence.context
         assert running is not None
+        sequence.wanted = None
         if error is None:
-            self.took(node, send(running, context, value))
+            self.took(sequence, send(running, context, value))
         else:
-            self.took(node, throw(running, context, error))
+            self.took(sequence, throw(running, context, error))
 
-    def took(self, node: Node, out: Yielded | Ended | Failed) -> None:
-        """Go on from the end of one turn until the node waits or ends."""
-        running, context = node.running, node.context
+    def took(self, sequence: Sequence, out: Yielded | Ended | Failed) -> None:
+        """Go on from the end of one turn until the sequence waits or ends."""
+        running, context = sequence.running, sequence.context
         assert running is not None
+        watch = self.flow.watch
         value: Any = None
         error: BaseException | None
         while True:
             if isinstance(out, Ended):
-                node.end(result=out.value)
+                sequence.ends(out)
                 return
             if isinstance(out, Failed):
-                node.end(failure=translated(out.error, node))
+                sequence.ends(Failed(translated(out.error, sequence)))
                 return
             try:
-                if self._watch is not None and isinstance(out.effect, Effect):
-                    self._watch.performed(out.effect)
-                value = self._intake.receive(node, out.effect, self.is_past)
-                error = None
+                if watch is not None and isinstance(out.effect, Effect):
+                    watch.performed(out.effect)
+                value = self.intake.receive(
+                    sequence, out.effect, self.waves, self._live
+                )
                 if value is WAIT:
-                    if isinstance(node.subject, fx.Gather):
-                        self._begin_gather(node, node.subject)
-                    else:
-                        self._unreached.discard(node.place)
+                    self._wait(sequence)
                     return
+                error = None
             except BuriedError:
-                assert node.closing is not None
+                assert sequence.closing is not None
                 bury(running)
-                node.end(failure=node.closing())
+                sequence.ends(Failed(sequence.closing.signal()))
                 return
             except UsageError as exc:
-                error = located(exc, node)
-                self._intake.spend()
+                error = located(exc, sequence)
+                self.flow.spend()
             except (FlowError, Signal) as exc:
                 error = exc
-                self._intake.spend()
+                self.flow.spend()
             if error is None:
                 out = send(running, context, value)
             else:
                 out = throw(running, context, error)
 
-    def _begin_gather(self, node: Node, gather: fx.Gather[Any]) -> None:
+    def _wait(self, sequence: Sequence) -> None:
+        wanted = sequence.wanted
+        assert wanted is not None
+        gather = wanted.subject
+        if not isinstance(gather, fx.Gather):
+            return
         running = [
             iter(branch) if isinstance(branch, Effect) else branch
             for branch in gather.branches
         ]
-        recorded = self._recorded_branches(node, len(running))
-        node.position += 1
-        node.gather = gather
-        node.children = [
-            Node(
-                path=f"{node.place}/{index}/",
-                context=own_context(node.context.copy()),
+        recorded = self._recorded_branches(sequence, wanted, len(running))
+        sequence.position += 1
+        sequence.wanted = None
+        self._live += len(running)
+        children = [
+            Sequence(
+                path=f"{wanted.place}/{index}/",
+                context=own_context(sequence.context.copy()),
                 entries=list(recorded[index]) if index < len(recorded) else [],
-                depth=node.depth + 1,
-                parent=node,
+                rows=self._rows,
+                depth=sequence.depth + 1,
+                parent=sequence,
                 running=one,
             )
             for index, one in enumerate(running)
         ]
-        for child in node.children:
+        sequence.gathering = Gathering(gather, children)
+        for child in children:
             self.turn(child, None, None)
 
-    def _recorded_branches(self, node: Node, count: int) -> tuple[Any, ...]:
-        entry = node.next_entry()
+    def _recorded_branches(
+        self, sequence: Sequence, wanted: Wanted, count: int
+    ) -> tuple[tuple[Entry, ...], ...]:
+        entry = sequence.next_entry()
         if entry is not None:
-            if (entry.key, entry.shape) != (node.key, node.shape):
-                self._diverged("differs", node, entry)
+            if (entry.key, entry.shape) != (wanted.key, wanted.shape):
+                self.diverge("differs", sequence, entry)
             elif len(entry.branches) > count:
-                self._diverged("surplus", node, entry)
+                self.diverge("surplus", sequence, entry)
             else:
                 return entry.branches
-        node.record("gather", b"null")
-        node.is_new = False
-        self._intake.spend()
-        return ()
-
-    def _diverged(
-        self,
-        cause: Literal["differs", "left over", "surplus"],
-        node: Node,
-        entry: Entry | None = None,
-    ) -> None:
-        assert self._diverge is not None
-        self._diverge(cause, node, entry)
+        branches = ((),) * count
+        sequence.append(
+            Entry(wanted.key, wanted.shape, wanted.render, "gather", b"null", branches)
+        )
+        self.flow.spend()
+        return branches
 
     def join(self) -> None:
         """Hand results and failures of Gathers upwards, until nothing moves."""
-        if self.root.children is not None:
+        if self.root.gathering is not None:
             self._join(self.root)
 
-    def _join(self, node: Node) -> None:
+    def _join(self, sequence: Sequence) -> None:
         # What is below must have come to rest first: how many Gathers end at once there
         # must not decide which branch's failure is the first.
-        while (children := node.children) is not None:
-            for child in children:
+        while (gathering := sequence.gathering) is not None:
+            for child in gathering.children:
                 self._join(child)
-            if not self._settle(node, children):
+            if not self._settle(sequence, gathering):
                 return
 
-    def _settle(self, node: Node, children: list[Node]) -> bool:
+    def _settle(self, sequence: Sequence, gathering: Gathering) -> bool:
         moved = False
-        failed = [child.failure for child in children if child.failure is not None]
-        if failed and node.failing is None:
-            # The lowest position of those that failed in this wave; later waves are not
-            # waited for.
-            moved = True
-            node.failing = failed[0]
-            for child in children:
-                if not child.ended:
-                    self.close(child, Cancelled)
-        if not all(child.ended for child in children):
+        children = gathering.children
+        if gathering.failing is None:
+            failed = [one.end.error for one in children if isinstance(one.end, Failed)]
+            if failed:
+                # The lowest position of those that failed in this wave; later waves are
+                # not waited for.
+                moved = True
+                gathering.failing = failed[0]
+                for child in children:
+                    if child.end is None and child.closing is None:
+                        self.close(child, Cancelled)
+        if any(child.end is None for child in children):
             return moved
         for child in children:
             if child.next_entry() is not None:
-                self._diverged("left over", child)
-        assert node.gather is not None
-        error = node.failing
-        results = [child.result for child in children]
-        said = next(filter(None, map(forgotten, results)), None)
-        if error is None and said is not None:
-            error = located(NotAnEffectError(f"in a branch, {said}"), node)
-        value = results if node.gather.as_list else tuple(results)
-        node.close_gather()
-        self.turn(node, value, error)
+                self.diverge("left over", child)
+        error = gathering.failing
+        results = [one.end.value for one in children if isinstance(one.end, Ended)]
+        if error is None:
+            said = next(filter(None, map(forgotten, results)), None)
+            if said is not None:
+                error = located(NotAnEffectError(f"in a branch, {said}"), sequence)
+        value = results if gathering.effect.as_list else tuple(results)
+        sequence.close_gathering()
+        self._live -= len(children)
+        self.turn(sequence, value, error)
         return True
 
-    def close(self, node: Node, signal: type[Signal]) -> None:
-        """Throw `signal` into the live branches below `node`, then into `node`."""
-        node.closing = signal
-        if node.children is None:
-            self.turn(node, None, signal())
+    def close(self, sequence: Sequence, signal: type[Signal]) -> None:
+        """Throw `signal` into the live branches below a sequence, then into itself."""
+        sequence.closing = Closing(signal)
+        gathering = sequence.gathering
+        if gathering is None:
+            self.withdraw(sequence)
+            self.turn(sequence, None, signal())
             return
         # Its own turn comes when the branches' cleanup has ended, at the join.
-        node.failing = signal()
-        for child in node.children:
-            if not child.ended:
+        gathering.failing = signal()
+        for child in gathering.children:
+            # One that is being ended already goes on with its cleanup.
+            if child.end is None and child.closing is None:
                 self.close(child, signal)
 
     def unwind(self) -> None:
-        root = self.root
-        for node in [root] if root.children is None else list(root.nodes()):
-            running, node.running = node.running, None
+        """End every generator for this round, and forget it."""
+        for sequence in self.root.sequences():
+            running, sequence.running = sequence.running, None
             if running is not None:
-                suspend(running, node.context)
+                suspend(running, sequence.context)
 
-    def let_go(self) -> None:
-        """Forget whose tree this is, once nothing will turn any more.
-
-        It is the way back to the run that holds this; in a cycle, each round would
-        wait for the garbage collector with all that it holds.
-        """
-        self._diverge = None
-
-    def is_past(self) -> bool:
-        """Whether anything was recorded or asked beyond what was delivered so far."""
-        return bool(self._unreached) or self.is_anything_ahead([])
-
-    def is_anything_ahead(self, wave: list[Node]) -> bool:
+    def is_anything_ahead(self, wave: list[Leaf]) -> bool:
         """Whether any sequence holds an entry beyond this wave."""
         root = self.root
-        if root.children is None:
+        if root.gathering is None:
             return len(root.entries) > root.position + len(wave)
-        in_wave = set(map(id, wave))
+        in_wave = {id(sequence) for sequence, _ in wave}
         return any(
-            len(node.entries) > node.position + (id(node) in in_wave)
-            for node in root.nodes()
+            len(one.entries) > one.position + (id(one) in in_wave)
+            for one in root.sequences()
         )

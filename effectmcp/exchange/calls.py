@@ -26,7 +26,7 @@ from ..lowlevel import InputRequired
 from ..protocol.jsonrpc import Id, Request, encode, notification
 from ..protocol.legacy import question_message, read_reply
 from ..protocol.meta import Meta
-from ..protocol.modern import read_answers
+from ..protocol.modern import read_answers, read_result
 from ..records import record
 from ..schema.written import written
 from ..server import (
@@ -279,6 +279,8 @@ class _Flow:
             "rules": app.rules_for(is_tool=isinstance(feature, Tool), is_live=is_live),
             "supports": context.dialect.supporter(context.meta),
             "emit": self._heard.append,
+            "read": read_result,
+            "clock": context.clock,
             "name": feature.handler.name,
         }
         function = feature.handler.function
@@ -348,6 +350,7 @@ class _Flow:
                     wants.append(want)
             if wants:
                 began = self._context.clock()
+                round_.run.begin(*[want.key for want in wants])
                 outcomes |= yield from self._perform(round_, wants)
                 self._tell_steps(wants, outcomes, round_, began)
             self._look(round_)

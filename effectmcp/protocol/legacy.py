@@ -18,7 +18,7 @@ from ..effects import InputRequest, Outcome
 from ..engine import Answer, Question
 from ..errors import ClientFailed, ProtocolError
 from .jsonrpc import INVALID_PARAMS, Id
-from .modern import lacking_of, reader_of, request_of
+from .modern import lacking_of, read_result, request_of
 
 __all__ = [
     "REVISIONS",
@@ -239,7 +239,7 @@ def read_reply(effect: InputRequest[Any], message: Mapping[str, JSON]) -> Answer
     """
     error = message.get("error")
     if error is None:
-        return reader_of(message.get("result"))(effect)
+        return read_result(effect, message.get("result"))
     error = error if isinstance(error, dict) else {}
     code, text = error.get("code"), error.get("message")
     return ClientFailed(

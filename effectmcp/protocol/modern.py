@@ -16,6 +16,7 @@ from .. import effects as fx
 from ..canonical import JSON
 from ..effects import Accepted, InputRequest
 from ..engine import Answer, Question, Unread
+from ..engine.stops import Said
 from ..errors import Declined, Dismissed, ProtocolError
 from ..forms import Unfit
 from .jsonrpc import INVALID_PARAMS
@@ -26,7 +27,7 @@ __all__ = [
     "lacking_of",
     "missing_capability",
     "read_answers",
-    "reader_of",
+    "read_result",
     "request_of",
     "supporter",
 ]
@@ -217,25 +218,21 @@ def read_answers(params: Mapping[str, JSON]) -> dict[str, Answer]:
         raise ProtocolError(
             INVALID_PARAMS, "Invalid params: inputResponses is a map of results"
         )
-    return {key: Unread(reader_of(value)) for key, value in responses.items()}
+    return {key: Unread(value) for key, value in responses.items()}
 
 
-def reader_of(value: JSON) -> Callable[[InputRequest[Any]], Answer]:
-    """Given the question, the answer that a client's result is."""
-
-    def read(effect: InputRequest[Any]) -> Answer:
-        if not isinstance(value, dict):
-            return Unfit(["the answer must be an object"])
-        if isinstance(effect, (fx.Sample, fx.ListRoots)):
-            return Accepted(value)
-        match value.get("action"):
-            case "accept":
-                return Accepted(value.get("content"))
-            case "decline":
-                return Declined()
-            case "cancel":
-                return Dismissed()
-            case _:
-                return Unfit(['action: must be "accept", "decline" or "cancel"'])
-
-    return read
+def read_result(effect: InputRequest[Any], value: JSON) -> Said:
+    """Return the answer that a client's result is to the question `effect`."""
+    if not isinstance(value, dict):
+        return Unfit(["the answer must be an object"])
+    if isinstance(effect, (fx.Sample, fx.ListRoots)):
+        return Accepted(value)
+    match value.get("action"):
+        case "accept":
+            return Accepted(value.get("content"))
+        case "decline":
+            return Declined()
+        case "cancel":
+            return Dismissed()
+        case _:
+            return Unfit(['action: must be "accept", "decline" or "cancel"'])

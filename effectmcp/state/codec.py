@@ -28,16 +28,16 @@ from __future__ import annotations
 import re
 import struct
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import Final, TypeVar
 
 from attrs import define, field
 
 from ..canonical import JSON, dumps, loads
-from ..engine import Asking, Entry, Journal, Pooled, Tally
-from ..engine.branches import MAX_NESTING
-from ..engine.journal import Tag, wire_key
+from ..engine import Asking, Entry, Journal, Place, Pooled
+from ..engine.journal import Tag, entry_of_format_1, with_begun
+from ..engine.sequences import MAX_NESTING
 from .claims import BOUND, DIGEST_SIZE, MAX_TIME, Claims
 
 __all__ = [
@@ -52,24 +52,28 @@ __all__ = [
 
 T = TypeVar("T")
 
-#: Both lists are the format: append, never insert.
-TAGS: Final[tuple[Tag, ...]] = (
-    "accepted",
-    "declined",
-    "dismissed",
-    "unasked",
-    "invalid",
-    "refused",
-    "chance",
-    "known",
-    "done",
-    "failed",
-    "started",
-    "redone",
-    "refailed",
-    "gather",
-    "checkpoint",
-    "restart",
+#: Both lists are the format: append, never insert. A tag stands with whether what was
+#: performed may be performed again.
+TAGS: Final[tuple[tuple[Tag | None, bool], ...]] = (
+    ("accepted", False),
+    ("declined", False),
+    ("dismissed", False),
+    ("unasked", False),
+    ("invalid", False),
+    ("refused", False),
+    ("chance", False),
+    ("known", False),
+    ("done", False),
+    ("failed", False),
+    (None, False),  # a step that had begun was an entry once
+    ("done", True),
+    ("failed", True),
+    ("gather", False),
+    ("checkpoint", False),
+    ("restart", False),
+    ("unread", False),
+    ("won", False),
+    ("won", True),
 )
 KINDS: Final = (
     "elicit",
@@ -93,14 +97,12 @@ KINDS: Final = (
 )
 
 #: Written by the client, and known to it: the only payloads that may be deflated.
-DEFLATED: Final = frozenset({"accepted"})
+DEFLATED: Final = frozenset({"accepted", "unread"})
 #: Known to the client too, and of a length that it may choose: errors in its words or
 #: about them, its name. Not deflated, as they may stand beside what the server wrote.
 KNOWN: Final = frozenset({"invalid", "refused", "known"})
 #: Their payload is always null, so it is not there.
-EMPTY: Final = frozenset(
-    {"declined", "dismissed", "unasked", "started", "gather", "checkpoint"}
-)
+EMPTY: Final = frozenset({"declined", "dismissed", "unasked", "gather", "checkpoint"})
 
 #: Longer pieces are deflated alone: one is then worth its own dictionary, and what two
 #: models wrote does not show in each other's length.
@@ -119,7 +121,9 @@ SMALL: Final = 1024
 BLOCK: Final = 64
 
 _TAG_NUMBERS: Final = {tag: number for number, tag in enumerate(TAGS)}
-_ACCEPTED: Final = _TAG_NUMBERS["accepted"]
+_ACCEPTED: Final = _TAG_NUMBERS["accepted", False]
+#: What follows the questions. A state of before waves were counted has the first alone.
+_MORE, _WAVES, _WAITS = 1, 2, 4
 _KIND_NUMBERS: Final = {kind: number for number, kind in enumerate(KINDS)}
 #: Times (when the flow started, and from there on), bindings, four counts.
 _HEADER: Final = struct.Struct(f">QII{DIGEST_SIZE * len(BOUND)}sIIII")
@@ -132,6 +136,7 @@ _OWN_KEY: Final = re.compile(r"([a-z]+)-([1-9][0-9]{0,8})\Z")
 #: shape, render, unfit answers. None is shorter.
 _ASKING: Final = struct.Struct(">BBB4s8sB")
 _EXPLICIT: Final = 255
+_RACES: Final = ("within-", "first-")
 _LONG_BIT: Final = 128
 
 
@@ -175,7 +180,11 @@ class _Writer:
         structure, answers = self.structure, self.answers
         for entry in entries:
             payload = entry.payload
-            if entry.tag == "accepted" and (size := len(payload)) < 128:
+            if (
+                entry.tag == "accepted"
+                and (size := len(payload)) < 128
+                and entry.wave is None
+            ):
                 structure += _answer_to_bytes(entry.key) + entry.shape + entry.render
                 answers.append(size)
                 answers += payload
@@ -184,8 +193,13 @@ class _Writer:
 
     def _other(self, entry: Entry) -> None:
         structure, tag, payload = self.structure, entry.tag, entry.payload
+        if entry.wave is not None:
+            raise PackingError("a task's entries, which no client carries")
         is_long = tag in DEFLATED and len(payload) > LONG
-        structure.append(_TAG_NUMBERS[tag] | (_LONG_BIT if is_long else 0))
+        number = _TAG_NUMBERS.get((tag, entry.replayable))
+        if number is None:
+            raise PackingError(f"{tag} is nothing that could be performed again")
+        structure.append(number | (_LONG_BIT if is_long else 0))
         structure += _key_to_bytes(entry.key) + entry.shape + entry.render
         if is_long:
             self.texts.append(payload)
@@ -235,38 +249,55 @@ def pack(packed: Packed) -> bytes:
     )
     _put_bytes(structure, claims.flow_id)
     writer.entries(journal.entries)
-    _put_number(structure, len(journal.asked))
-    for asking in journal.asked.values():
+    asked = [one.out for one in journal.places.values() if one.out is not None]
+    _put_number(structure, len(asked))
+    for asking in asked:
         structure += _place_to_bytes(asking.place) + asking.shape + asking.render
         _put_number(structure, asking.unfit)
     # Of what most flows never have, nothing is written but that it is missing.
-    has_more = _has_more(claims)
-    structure.append(has_more)
-    if has_more:
-        _pack_more(writer, claims)
-    return writer.whole()
-
-
-def _has_more(claims: Claims) -> bool:
-    journal = claims.journal
-    return bool(
+    tallies = [
+        (place, one)
+        for place, one in journal.places.items()
+        if one.asked != (one.out is not None) or one.stale
+    ]
+    has_more = (
         claims.version is not None
         or claims.trace is not None
         or journal.versions
-        or journal.tallies
+        or tallies
         or journal.pool
         or journal.restart is not None
     )
+    waits = {
+        place: [one.due, one.begun]
+        for place, one in journal.places.items()
+        if one.due is not None or one.begun
+    }
+    has_waits = waits or journal.detached is not None
+    structure.append(
+        (_MORE if has_more else 0)
+        | (_WAVES if journal.waves is not None else 0)
+        | (_WAITS if has_waits else 0)
+    )
+    if journal.waves is not None:
+        _put_number(structure, journal.waves)
+    if has_more:
+        _pack_more(writer, claims, tallies)
+    if has_waits:
+        writer.json([journal.detached, waits])
+    return writer.whole()
 
 
-def _pack_more(writer: _Writer, claims: Claims) -> None:
+def _pack_more(
+    writer: _Writer, claims: Claims, tallies: list[tuple[str, Place]]
+) -> None:
     journal = claims.journal
     writer.json([claims.version, claims.trace, dict(journal.versions)])
-    writer.number(len(journal.tallies))
-    for place, tally in journal.tallies.items():
+    writer.number(len(tallies))
+    for place, one in tallies:
         writer.structure += _place_to_bytes(place)
-        writer.number(tally.asked)
-        writer.number(tally.stale)
+        writer.number(one.asked)
+        writer.number(one.stale)
     writer.number(len(journal.pool))
     for pooled in journal.pool:
         writer.structure += _path_to_bytes(pooled.path)
@@ -304,12 +335,16 @@ def _place_to_bytes(place: str) -> bytes:
 
 @lru_cache(maxsize=4096)
 def _path_to_bytes(path: str) -> bytes:
-    # gather-1/0/gather-2/3/ → 2 steps: (1, 0), (2, 3)
+    # gather-1/0/gather-2/3/ → 2 steps: (1, 0), (2, 3). A step into another kind, a
+    # Within say, begins with a 0, as no Gather does, and the kind.
     out = bytearray()
     steps = path.split("/")[:-1]
     _put_number(out, len(steps) // 2)
-    for gather, branch in zip(steps[::2], steps[1::2], strict=True):
-        _put_number(out, int(gather.removeprefix("gather-")))
+    for key, branch in zip(steps[::2], steps[1::2], strict=True):
+        kind, _, ordinal = key.rpartition("-")
+        if kind != "gather":
+            out += bytes([0, _KIND_NUMBERS[kind]])
+        _put_number(out, int(ordinal))
         _put_number(out, int(branch))
     return bytes(out)
 
@@ -407,9 +442,13 @@ class _Reader:
         steps = self.number()
         if not steps:
             return ""  # the root's, which nearly all are
-        return "".join(
-            [f"gather-{self.number()}/{self.number()}/" for _ in range(steps)]
-        )
+        return "".join([self._step() for _ in range(steps)])
+
+    def _step(self) -> str:
+        kind, ordinal = "gather", self.number()
+        if not ordinal:
+            kind, ordinal = KINDS[self.number()], self.number()
+        return f"{kind}-{ordinal}/{self.number()}/"
 
     def place(self) -> str:
         return self.path() + self.key()
@@ -427,12 +466,13 @@ class _More:
     version: str | None = None
     trace: str | None = None
     versions: dict[str, int | str] = field(factory=dict)
-    tallies: dict[str, Tally] = field(factory=dict)
+    tallies: dict[str, Place] = field(factory=dict)
     pool: tuple[Pooled, ...] = ()
     restart: bytes | None = None
 
 
 _NO_MORE: Final = _More()
+_ONCE: Final = Place(1)
 
 
 class _Unpacker:
@@ -447,6 +487,8 @@ class _Unpacker:
         answers = whole.bytes()
         self.answers = _Reader(self._inflate(answers) if answers else b"")
         self._depth = 0
+        self._path = ""
+        self._begun: list[str] = []
 
     def _inflate(self, data: bytes) -> bytes:
         size = len(data) - _STORED.size
@@ -463,7 +505,8 @@ class _Unpacker:
         return value
 
     def entry(self) -> Entry:
-        return self.run(1)[0]
+        (one,) = self.run(1)
+        return one
 
     def entries(self) -> tuple[Entry, ...]:
         return tuple(self.run(self.structure.number()))
@@ -491,12 +534,14 @@ class _Unpacker:
                 found.append(Entry(key, shape, render, "accepted", payload))
             else:
                 structure.at, answers.at = at, there
-                found.append(self._other())
+                other = self._other()
+                if other is not None:
+                    found.append(other)
                 at, there = structure.at, answers.at
         structure.at, answers.at = at, there
         return found
 
-    def _other(self) -> Entry:
+    def _other(self) -> Entry | None:
         structure = self.structure
         number, kind, ordinal, shape, render = _ENTRY.unpack_from(
             structure.data, structure.at
@@ -509,7 +554,10 @@ class _Unpacker:
             structure.at += 1
             key = structure.key()
             shape, render = structure.raw(4), structure.raw(8)
-        tag = TAGS[number & ~_LONG_BIT]
+        tag, replayable = TAGS[number & ~_LONG_BIT]
+        if tag is None:
+            self._begun.append(self._path + key)
+            return None
         if number & _LONG_BIT:
             payload = self._inflate(self.whole.bytes())
         elif tag in DEFLATED:
@@ -520,17 +568,25 @@ class _Unpacker:
             payload = b"null"
         else:
             payload = self.private.bytes()
-        branches = self.branches() if tag == "gather" else ()
-        return Entry(key, shape, render, tag, payload, branches)
+        if tag == "done" and key.startswith(_RACES):
+            # A winner had no tag of its own once.
+            old = "redone" if replayable else "done"
+            return entry_of_format_1(key, shape, render, old, payload)
+        branches = self.branches(key) if tag == "gather" else ()
+        return Entry(key, shape, render, tag, payload, branches, replayable)
 
-    def branches(self) -> tuple[tuple[Entry, ...], ...]:
+    def branches(self, key: str) -> tuple[tuple[Entry, ...], ...]:
         # By a count of our own: how much recursion Python has left is the caller's.
         self._depth += 1
         if self._depth > MAX_NESTING:
             raise PackingError("nested deeper than any flow")
-        branches = tuple(self.structure.many(self.entries))
+        path, branches = self._path, []
+        for index in range(self.structure.number()):
+            self._path = f"{path}{key}/{index}/"
+            branches.append(self.entries())
+        self._path = path
         self._depth -= 1
-        return branches
+        return tuple(branches)
 
     def asking(self) -> Asking:
         structure = self.structure
@@ -543,9 +599,9 @@ class _Unpacker:
         place = structure.place()
         return Asking(place, structure.raw(4), structure.raw(8), structure.number())
 
-    def tally(self) -> tuple[str, Tally]:
+    def tally(self) -> tuple[str, Place]:
         structure = self.structure
-        return structure.place(), Tally(structure.number(), structure.number())
+        return structure.place(), Place(structure.number(), structure.number())
 
     def pooled(self) -> Pooled:
         return Pooled(self.structure.path(), self.entry())
@@ -564,23 +620,29 @@ class _Unpacker:
         askings = []
         for _ in range(structure.number()):
             askings.append(self.asking())
-        more = self.more() if structure.number() else _NO_MORE
-        self.end()
-        asked = {}
+        flags = structure.number()
+        if flags & ~(_MORE | _WAVES | _WAITS):
+            raise PackingError("more than this version knows")
+        waves = structure.number() if flags & _WAVES else None
+        more = self.more() if flags & _MORE else _NO_MORE
+        places = more.tallies.copy()
         for one in askings:
-            nth = _asked(more.tallies, one)
-            asked[wire_key(generation, one.place, nth)] = one
+            tally = places.pop(one.place, _ONCE)  # in the order of asking
+            places[one.place] = Place(tally.asked, tally.stale, one)
+        detached, places = self.waits(places) if flags & _WAITS else (None, places)
+        self.end()
         journal = Journal(
             entries=entries,
-            asked=asked,
-            tallies=more.tallies,
+            places=with_begun(places, self._begun),
             pool=more.pool,
             versions=more.versions,
             generation=generation,
             restart=more.restart,
             rounds=rounds,
             state_rounds=state_rounds,
+            waves=waves,
             cancelled=cancelled - 1 if cancelled else None,
+            detached=detached,
         )
         claims = Claims(
             flow_id=flow_id,
@@ -603,6 +665,17 @@ class _Unpacker:
         ):
             raise PackingError("more or less than was written")
 
+    def waits(self, places: dict[str, Place]) -> tuple[bool | None, dict[str, Place]]:
+        detached, waits = loads(self.structure.bytes())
+        if detached is not None and type(detached) is not bool:
+            raise PackingError("a flag of another type")
+        for at, (due, begun) in waits.items():
+            if type(begun) is not int or type(due) not in (float, int, type(None)):
+                raise PackingError("a time of another type")
+            one = places.get(at, Place())
+            places[at] = Place(one.asked, one.stale, one.out, due, begun)
+        return detached, places
+
     def more(self) -> _More:
         structure = self.structure
         version, trace, versions = loads(structure.bytes())
@@ -616,12 +689,6 @@ class _Unpacker:
 
 def _is_text(value: JSON) -> bool:
     return value is None or type(value) is str
-
-
-def _asked(tallies: Mapping[str, Tally], asking: Asking) -> int:
-    # A place without a tally was asked once; see `Askings.tallies`.
-    tally = tallies.get(asking.place)
-    return 1 if tally is None else tally.asked
 
 
 #: What reading nonsense comes to. StopIteration is the JSON scanner's word for a value

@@ -725,6 +725,8 @@ class _Check:
         if last is None or transcript.early:
             return  # limits on rounds and early answers are only there by retry
         for way in WAYS:
+            if way.stores and transcript.lacks:
+                continue  # what cannot be asked is told before the rest is answered
             try:
                 other = talk(
                     self.subject,

@@ -40,7 +40,7 @@ from ..engine import (
     Run,
     Stop,
 )
-from ..engine.askings import read_answer
+from ..engine.answers import read_answer
 from ..engine.kinds import KINDS
 from ..errors import ClientFailed, Declined, Dismissed, UsageError
 from ..forms import Unfit
@@ -140,6 +140,8 @@ class Dialogue(Generic[T]):
             kwargs,
             flow_id=FLOW_ID,
             rules=_RULES,
+            # What races is performed as one, as by hand it is.
+            detached=_RULES,
             emit=hear,
             supports=supports,
         )

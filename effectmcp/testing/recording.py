@@ -25,7 +25,7 @@ from ..canonical import JSON, dumps
 from ..effects import Accepted, Effect, InputRequest
 from ..engine import RETRY, Answer, Done, Entry, Failure, Journal, Question, Want
 from ..engine.failures import failure_from
-from ..engine.kinds import KINDS, options_of, steps_in
+from ..engine.kinds import KINDS, deliver, options_of, steps_in
 from ..engine.steps import step_name
 from ..errors import ClientFailed, Declined, Dismissed
 from ..protocol.modern import supporter
@@ -275,8 +275,12 @@ class _Journaled:
             for part in _SAID & value.keys():
                 value[part] = self._mask(want.effect, value[part])
             return Failure(failure_from(dumps(value), options_of(want.effect)))
-        payload = dumps(self._mask(want.effect, value))
-        return Done(KINDS[type(want.effect)].read(want.effect, payload))
+        if entry.tag != "won":
+            value = self._mask(want.effect, value)
+        elif value is not None:
+            value[2] = self._mask(want.effect, value[2])
+        masked = attrs.evolve(entry, payload=dumps(value))
+        return Done(deliver(want.effect, KINDS[type(want.effect)], masked))
 
 
 #: What a failure says, beside of what class it is.

@@ -44,9 +44,11 @@ from ..engine import (
     Stop,
     Want,
 )
+from ..engine.answers import read_answer
 from ..engine.failures import failure_from
-from ..engine.kinds import KINDS, options_of, record_error, record_value
+from ..engine.kinds import KINDS, deliver, options_of, record_error, record_value
 from ..engine.turn import GRAVEYARD
+from ..forms import Unfit
 from ..lowlevel import is_call
 from ..state import Call, Claims, Keys, Sealer, make_key
 from .subjects import Subject
@@ -66,7 +68,6 @@ __all__ = [
     "Unscripted",
     "Way",
     "answers_of",
-    "begun_nothing",
     "in_earnest",
     "sealed",
     "talk",
@@ -175,10 +176,28 @@ class Recorded:
         if not known:
             raise Unscripted(shown(want.effect), None)
         one = known.popleft() if len(known) > 1 else known[0]
-        payload = dumps(one.payload)
-        if one.tag in ("failed", "refailed"):
-            return Failure(failure_from(payload, options_of(want.effect)))
-        return Done(KINDS[type(want.effect)].read(want.effect, payload))
+        return _outcome(want, one.tag, one.payload)
+
+    def race(self, key: str, want: Want) -> Done | Failure | None:
+        """What came of a step inside a `Within` or `FirstOf`; `None` if it lost."""
+        outer, index, _ = key.rsplit("/", 2)
+        known = self._outcomes.get(outer)
+        if not known:
+            raise Unscripted(shown(want.effect), None)
+        one = known[0]
+        if one.tag == "won" and (one.payload is None or one.payload[0] != int(index)):
+            return None
+        if one.tag == "won":
+            return _outcome(want, one.payload[1], one.payload[2])
+        return _outcome(want, one.tag, one.payload)
+
+
+def _outcome(want: Want, tag: str, payload: JSON) -> Done | Failure:
+    if tag in ("failed", "refailed"):
+        return Failure(failure_from(dumps(payload), options_of(want.effect)))
+    kind = KINDS[type(want.effect)]
+    entry = Entry("", b"", b"", kind.tag, dumps(payload))
+    return Done(deliver(want.effect, kind, entry))
 
 
 # ---- one round ----------------------------------------------------------------------
@@ -232,6 +251,10 @@ class Talk:
         self._live: Run | None = None
         self._early: tuple[Said, ...] = ()
         self._performed: list[Performed] = []
+        self._now = float(_NOW)
+        #: Of a task: what was answered and not delivered, and what of it does not fit.
+        self._held: dict[str, Answer] = {}
+        self._unfit: set[str] = set()
 
     def round(self, journal: Journal, answers: Mapping[str, Answer]) -> Played:
         """One request: what it brought is delivered, and the round taken to its end.
@@ -244,23 +267,73 @@ class Talk:
             Buried: It cannot be ended.
         """
         self._performed = []
+        if self.way.stores:
+            answers = self._together(journal, answers)
         run = self._live or self._run(journal)
         try:
             with self._around():
                 stop = run.start(answers) if not self._live else run.answered(answers)
-            while isinstance(stop, Perform):
-                stop = self._perform(run, stop)
+            while (gone_on := self._go_on(run, stop)) is not None:
+                stop = gone_on
                 if self.way.stores and not isinstance(stop, (Returned, Raised)):
                     # Another worker goes on from what was stored.
-                    stored = self.way.carry(begun_nothing(self._end(run)), self)
+                    stored = self.way.carry(self._end(run), self)
                     run = self._run(stored)
                     with self._around():
                         stop = run.start()
+            assert not isinstance(stop, Perform)
             return self._played(run, stop)
         except BaseException:
             # A draw that is given up, too: no generator is left.
             run.close()
             raise
+
+    def _together(
+        self, journal: Journal, answers: Mapping[str, Answer]
+    ) -> Mapping[str, Answer]:
+        """What of the answers so far is delivered now.
+
+        In a task what arrives first is delivered first. A conversation that was had by
+        retry is the same there only where the answers of a round arrive together.
+        """
+        self._held |= answers
+        again = {
+            key: self._held[key]
+            for key in self._unfit & self._held.keys() & journal.asked.keys()
+            if journal.asked[key].unfit + 1 < self.way.rules.unfit
+        }
+        if again:
+            for key in again:
+                del self._held[key]
+            return again
+        if journal.asked.keys() - self._held.keys():
+            return {}
+        arrived, self._held = self._held, {}
+        return arrived
+
+    def _go_on(self, run: Run, stop: Stop) -> Stop | None:
+        """Whatever needs no client; `None` where nothing is left but its answers."""
+        if isinstance(stop, Perform):
+            return self._perform(run, stop)
+        if not isinstance(stop, Asked) or not self.way.stores:
+            return None
+        partner = self.partner
+        # Of a race that was recorded as one, the others have lost.
+        race = partner.race if isinstance(partner, Recorded) else partner.perform
+        for want in stop.wants:
+            outcome = race(self._key(run, want), want)
+            if outcome is not None:
+                with self._around():
+                    return run.performed({want.key: outcome})
+        if stop.questions or stop.due is None:
+            return None
+        self._now = stop.due
+        with self._around():
+            return run.answered()
+
+    def _key(self, run: Run, want: Want) -> str:
+        generation = run.journal.generation
+        return f"{generation}:{want.key.removeprefix(f'r{generation}/')}"
 
     def close(self) -> None:
         """End a generator that is kept for the next round."""
@@ -277,6 +350,7 @@ class Talk:
             journal=journal,
             rules=self.way.rules,
             supports=self._supports,
+            clock=lambda: self._now,
             name=feature.handler.name,
             version=feature.version,
         )
@@ -286,10 +360,9 @@ class Talk:
         return class_.__name__ not in self.partner.lacks
 
     def _perform(self, run: Run, stop: Perform) -> Stop:
-        generation = run.journal.generation
         outcomes = {}
         for want in stop.wants:
-            key = f"{generation}:{want.key}"
+            key = self._key(run, want)
             outcome = outcomes[want.key] = self.partner.perform(key, want)
             tag, payload = _recorded(want, outcome)
             where = run.line_of(want.key)
@@ -302,7 +375,7 @@ class Talk:
     def _played(self, run: Run, stop: Asked | Returned | Raised) -> Played:
         performed, salvaged = tuple(self._performed), tuple(map(str, run.salvaged))
         if not isinstance(stop, Asked):
-            journal = None if run.is_over_limit else run.journal
+            journal = None if run.is_over_limit else _unnumbered(run.journal)
             return Played(stop, journal, performed, salvaged)
         if self.way.resumes:
             self._live = run
@@ -318,10 +391,15 @@ class Talk:
 
     def ask(self, stop: Asked) -> tuple[Said, ...]:
         """Ask the partner."""
-        return tuple(
-            Said(one.key, shown(one.effect), one.where, self.partner.answer(one))
-            for one in stop.questions
-        )
+        asked = []
+        for one in stop.questions:
+            if one.key in self._held:
+                continue  # answered already
+            answer = self.partner.answer(one)
+            if answer is not None and not _fits(one, answer):
+                self._unfit.add(one.key)
+            asked.append(Said(one.key, shown(one.effect), one.where, answer))
+        return tuple(asked)
 
     def ending(self, stop: Returned | Raised) -> Ending:
         """How it ended, as the client gets to know.
@@ -362,25 +440,34 @@ class Talk:
         )
 
 
-def begun_nothing(journal: Journal) -> Journal:
-    """A journal without what is only wanted: nothing is begun before the next run."""
+def _fits(question: Question, answer: Answer) -> bool:
+    try:
+        read_answer(question.effect, KINDS[type(question.effect)], answer)
+    except Unfit:
+        return False
+    return True
 
-    # What an at_most_once step writes before it is performed, and it is only wanted.
+
+def _unnumbered(journal: Journal) -> Journal:
+    """A journal as it is where all answers of a round arrive together."""
+
     def clean(entries: tuple[Entry, ...]) -> tuple[Entry, ...]:
         return tuple(
-            attrs.evolve(one, branches=tuple(map(clean, one.branches)))
+            attrs.evolve(one, wave=None, branches=tuple(map(clean, one.branches)))
             for one in entries
-            if one.tag != "started"
         )
 
     return attrs.evolve(journal, entries=clean(journal.entries))
 
 
 def _recorded(want: Want, outcome: Done | Failure) -> tuple[str, bytes]:
-    kind = KINDS[type(want.effect)]
+    """The tag and payload of what was performed; `re` for what may be performed again."""
     if isinstance(outcome, Done):
-        return record_value(want.effect, kind, outcome.value)
-    return record_error(want.effect, kind, outcome.error)
+        kind = KINDS[type(want.effect)]
+        tag, payload, replayable = record_value(want.effect, kind, outcome.value)
+    else:
+        tag, payload, replayable = record_error(want.effect, outcome.error)
+    return f"re{tag}" if replayable and tag != "won" else tag, payload
 
 
 def answers_of(asked: Iterable[Said]) -> dict[str, Answer]:

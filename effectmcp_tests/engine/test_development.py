@@ -19,7 +19,6 @@ from effectmcp import (
     Outcome,
     Sleep,
     Step,
-    TimedOut,
     Within,
     effects,
     step,
@@ -156,12 +155,16 @@ def test_performed_local_combinations_are_not_warned_about() -> None:
         yield from Within(1, Sleep(2))
         yield from FirstOf(Sleep(1), Step(charge))
 
-    one = run(handler, rules=attrs.evolve(TASK, development=True))
+    clock = [0.0]
+    one = run(
+        handler, rules=attrs.evolve(TASK, development=True), clock=lambda: clock[0]
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         one.start()
-        one.performed({"within-1": Done(TimedOut())})
-        assert one.performed({"first-1": Done((1, 1))}) == Returned(None)
+        clock[0] = 1.0
+        one.answered()
+        assert one.performed({"first-1/1/step-1": Done(1)}) == Returned(None)
 
 
 def test_constants_of_a_module_are_not_warned_about() -> None:

@@ -4,7 +4,7 @@ import attrs
 import pytest
 
 from effectmcp.engine import Entry, Pooled, Report
-from effectmcp.engine.divergence import CAUSES, Pool, flatten, is_stopping
+from effectmcp.engine.divergence import CAUSES, flatten, is_stopping, pooled_of
 from effectmcp.engine.journal import TAGS, Tag
 
 
@@ -88,69 +88,19 @@ def test_dropping_a_performed_step_is_a_hard_stop(tag: Tag) -> None:
     assert is_stopping(flatten([gathered], "")) == stops
 
 
-# ---- the pool ----
+@pytest.mark.parametrize("tag", ["done", "failed", "won"])
+def test_dropping_what_is_replayable_is_no_hard_stop(tag: Tag) -> None:
+    one = attrs.evolve(entry("b", tag), replayable=True)
+    assert not is_stopping(flatten([one], ""))
 
 
 @pytest.mark.parametrize("tag", sorted(TAGS))
-def test_pool_keeps_what_a_user_said_and_chance_drew(tag: Tag) -> None:
-    pool = Pool(())
-    pool.add([Pooled("", entry("a", tag))])
-    assert bool(pool.by_print) == (
-        tag in {"accepted", "declined", "dismissed", "chance"}
-    )
-
-
-def test_pool_gives_an_answer_once() -> None:
-    one = Pooled("", entry("elicit-1"))
-    pool = Pool([one])
-    assert list(pool) == [one]
-    assert pool.take_here("", b"s", b"r") == [one.entry]
-    assert pool.take_here("", b"s", b"r") == []
-    assert not pool.by_print
-
-
-@pytest.mark.parametrize(("shape", "render"), [(b"x", b"r"), (b"s", b"x")])
-def test_pool_matches_both_halves_of_a_fingerprint(shape: bytes, render: bytes) -> None:
-    pool = Pool([Pooled("", entry("elicit-1"))])
-    assert pool.take_here("", shape, render) == []
-    assert pool.take_elsewhere(shape, render) is None
-    assert pool.by_print
-
-
-def test_pool_prefers_the_same_path() -> None:
-    here = Pooled("gather-1/0/", entry("elicit-1"))
-    there = Pooled("gather-1/1/", entry("elicit-2"))
-    pool = Pool([there, here])
-    assert pool.take_here("gather-1/0/", b"s", b"r") == [here.entry]
-    # Only now is the other one the only one.
-    assert pool.take_here("", b"s", b"r") == []
-    assert pool.take_elsewhere(b"s", b"r") == there.entry
-    assert not pool.by_print
-
-
-def test_pool_never_guesses_between_two_here() -> None:
-    """Which answer was whose cannot be told any more: ask again, forget both."""
-    pool = Pool([Pooled("", entry("elicit-1")), Pooled("", entry("elicit-2"))])
-    assert len(pool.take_here("", b"s", b"r")) == 2
-    assert not pool.by_print
-
-
-def test_pool_never_guesses_between_two_elsewhere() -> None:
-    """Each may still be the answer of the branch it was given in."""
-    a = Pooled("gather-1/0/", entry("elicit-1"))
-    b = Pooled("gather-1/1/", entry("elicit-1"))
-    pool = Pool([a, b])
-    assert pool.take_elsewhere(b"s", b"r") is None
-    assert pool.take_here("gather-1/1/", b"s", b"r") == [b.entry]
-
-
-def test_pool_keeps_others_when_it_forgets_two() -> None:
-    there = Pooled("gather-1/0/", entry("elicit-1"))
-    pool = Pool([Pooled("", entry("a")), there, Pooled("", entry("b"))])
-    assert len(pool.take_here("", b"s", b"r")) == 2
-    assert list(pool) == [there]
-
-
-def test_pool_never_guesses_between_two_at_one_path_elsewhere() -> None:
-    pool = Pool([Pooled("gather-1/0/", entry("a")), Pooled("gather-1/0/", entry("b"))])
-    assert pool.take_elsewhere(b"s", b"r") is None
+@pytest.mark.parametrize("replayable", [True, False])
+def test_pool_keeps_what_a_user_said_and_chance_drew(
+    tag: Tag, replayable: bool
+) -> None:
+    one = Pooled("", attrs.evolve(entry("a", tag), replayable=replayable))
+    kept = {"accepted", "declined", "dismissed", "unread", "chance"}
+    if replayable:
+        kept = {"won"}
+    assert pooled_of([one]) == ([one] if tag in kept else [])

@@ -193,6 +193,7 @@ def perform_all(run: Run, stop: Stop, *, cancelling: bool = False) -> Stop:
         if not isinstance(stop, Perform):
             return stop
         if cancelling:
+            run.begin(*[want.key for want in stop.wants])
             run.cancel()
             cancelling = False
         stop = run.performed({want.key: perform(want) for want in stop.wants})

@@ -3,32 +3,45 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import attrs
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from effectmcp import Accepted, Confirm, Flow, Gather, Step, UsageError
+from effectmcp import (
+    Accepted,
+    Confirm,
+    Elicit,
+    Flow,
+    Gather,
+    Now,
+    Restart,
+    Step,
+    UsageError,
+)
 from effectmcp.canonical import dumps
 from effectmcp.engine import (
     SCRIPT,
+    Asked,
     Asking,
     Entry,
     Journal,
     JournalError,
+    Place,
     Pooled,
     Returned,
-    Tally,
 )
 from effectmcp.engine.journal import (
-    PERFORMED,
-    POOLED,
     TAGS,
+    Fate,
     Fingerprints,
+    Tag,
     check_key,
+    fate_of,
     wire_key,
 )
 from effectmcp.engine.kinds import NAMES
-from effectmcp_tests.helpers import FLOW_ID, advance, run
+from effectmcp_tests.helpers import FLOW_ID, advance, answers_to, run, yes
 
 # ---- generated journals ----
 
@@ -69,20 +82,36 @@ def gathers(inner: st.SearchStrategy[Entry]) -> st.SearchStrategy[Entry]:
 
 entries = st.recursive(plain_entries, gathers, max_leaves=6)
 
+times = st.none() | st.floats(0, 2**40)
+places_ = st.tuples(texts, st.booleans()).flatmap(
+    lambda at: st.tuples(
+        st.just(at[0]),
+        st.builds(
+            Place,
+            counts,
+            counts,
+            st.builds(Asking, st.just(at[0]), prints, prints, counts)
+            if at[1]
+            else st.none(),
+            times,
+            counts,
+        ),
+    )
+)
+
 journals = st.builds(
     Journal,
     entries=st.lists(entries, max_size=4).map(tuple),
-    asked=st.dictionaries(
-        texts, st.builds(Asking, texts, prints, prints, counts), max_size=3
-    ),
-    tallies=st.dictionaries(texts, st.builds(Tally, counts, counts), max_size=3),
+    places=st.lists(places_, max_size=3, unique_by=lambda one: one[0]).map(dict),
     pool=st.lists(st.builds(Pooled, texts, entries), max_size=3).map(tuple),
     versions=st.dictionaries(texts, st.integers() | texts, max_size=3),
     generation=counts,
     restart=st.none() | st.lists(values, min_size=3, max_size=3).map(dumps),
     rounds=counts,
     state_rounds=counts,
+    waves=st.none() | counts,
     cancelled=st.none() | counts,
+    detached=st.none() | st.booleans(),
 )
 
 
@@ -155,15 +184,19 @@ FULL = Journal(
             branches=((Entry("step-1", b"shap", b"rendered", "done", b"[1]"),), ()),
         ),
     ),
-    asked={"elicit-2~3": Asking("elicit-2", b"shap", b"rendered", 1)},
-    tallies={"elicit-2": Tally(3, 1)},
+    places={
+        "elicit-2": Place(3, 1, Asking("elicit-2", b"shap", b"rendered", 1)),
+        "within-1": Place(due=5.5, begun=2),
+    },
     pool=(Pooled("gather-1/0/", Entry("now-1", b"s", b"r", "chance", b'"x"')),),
     versions={"fee": 1, "tax": "b"},
     generation=2,
     restart=b'["shop:order",["Dune"],{}]',
     rounds=4,
     state_rounds=1,
+    waves=5,
     cancelled=3,
+    detached=True,
 )
 SPOILERS: list[Any] = [..., None, 5, -1, 0.5, True, "x", [], {}, [1, 2], {"a": 1}]
 
@@ -177,7 +210,7 @@ def test_loads_of_a_journal_with_any_one_part_spoilt() -> None:
                 accept(json.dumps(changed(whole, path, spoiler)))
 
 
-@pytest.mark.parametrize("format_", [0, 2, "1", None, []])
+@pytest.mark.parametrize("format_", [0, 3, "1", None, []])
 def test_loads_refuses_an_unknown_format(format_: Any) -> None:
     """Taking it for "no progress" would repeat steps in a rolling deployment."""
     text = json.dumps({**json.loads(FULL.dumps()), "format": format_})
@@ -268,11 +301,115 @@ def test_entry_value_is_decoded_afresh() -> None:
     assert entry.value == [1]
 
 
-def test_tags_say_what_salvage_does() -> None:
+FATES: dict[Fate, set[Tag]] = {
+    "pool": {"accepted", "declined", "dismissed", "unread", "chance"},
+    "stop": {"done", "failed", "won"},
+}
+
+
+@pytest.mark.parametrize("tag", sorted(TAGS))
+def test_tags_say_what_salvage_does(tag: Tag) -> None:
     """Answers and chance are kept; performed steps stop it; the rest is forgotten."""
-    assert POOLED == {"accepted", "declined", "dismissed", "chance"}
-    assert PERFORMED == {"done", "failed", "started"}
-    assert not POOLED & PERFORMED
+    fate = next((fate for fate, tags in FATES.items() if tag in tags), "forget")
+    assert fate_of(Entry("k", b"", b"", tag)) == fate
+
+
+def test_replayable_step_is_performed_again_and_a_race_without_steps_kept() -> None:
+    for tag, fate in (("done", "forget"), ("failed", "forget"), ("won", "pool")):
+        entry = Entry("k", b"", b"", tag, replayable=True)  # type: ignore[arg-type]  # a Tag
+        assert fate_of(entry) == fate
+
+
+def test_rows_of_a_run_make_its_journal() -> None:
+    """A store that appends writes each entry once."""
+
+    def pair(name: str) -> Flow[Any]:
+        who = yield from Elicit(f"Who is {name}?", str)
+        return (yield from Gather(Step(str, who), Now()))
+
+    def handler() -> Flow[Any]:
+        yield from Step(str, 1)
+        pairs = yield from Gather(pair("a"), pair("b"), Gather())
+        return pairs, (yield from Step(str, 2))
+
+    one = run(handler, rules=SCRIPT)
+    stop = advance(one, one.start())
+    rows = one.take_rows()
+    assert isinstance(stop, Asked)
+    advance(one, one.answered(answers_to(stop, yes)))
+    more = one.take_rows()
+    assert one.take_rows() == []
+    assert len(rows + more) == 1 + 1 + 1 + 2 + 2 + 4 + 1
+    head = attrs.evolve(one.journal, entries=())
+    assert head.with_rows(rows + more) == one.journal
+
+
+def test_rows_of_an_earlier_generation_are_left_out() -> None:
+    one = run(again, 0, rules=SCRIPT, resolve=lambda name: again)
+    advance(one, one.start())
+    rows = one.take_rows()
+    assert {row.generation for row in rows} == {0, 1}
+    assert attrs.evolve(one.journal, entries=()).with_rows(rows) == one.journal
+
+
+def again(n: int) -> Flow[Any]:
+    yield from Now()
+    if n == 0:
+        return (yield from Restart(again, 1))
+    return n
+
+
+def test_journal_of_format_1_is_read() -> None:
+    """What had begun was an entry; replayable steps and winners had other tags."""
+    entries = [
+        [
+            "gather-1",
+            "aa",
+            "bb",
+            "gather",
+            None,
+            [[["step-1", "", "", "started", None]]],
+        ],
+        ["step-1", "01", "02", "redone", [1]],
+        ["step-2", "01", "02", "refailed", {"builtin": "KeyError", "args": []}],
+        ["step-3", "01", "02", "done", 5],
+        ["within-1", "01", "02", "done", [5]],
+        ["within-2", "01", "02", "redone", None],
+        ["first-1", "01", "02", "done", [1, None]],
+    ]
+    journal = Journal.loads(
+        json.dumps(
+            {
+                "format": 1,
+                "entries": entries,
+                "asked": {"r2/elicit-1~3": ["elicit-1", "aa", "bb", 1]},
+                "tallies": {"elicit-1": [3, 1], "confirm-1": [1, 0]},
+                "pool": [["gather-1/0/", ["elicit-4", "01", "02", "accepted", {}]]],
+                "versions": {"fee": 1},
+                "generation": 2,
+                "restart": None,
+                "rounds": [4, 1],
+                "cancelled": 3,
+            }
+        )
+    )
+    assert [(one.tag, one.replayable, one.payload) for one in journal.entries] == [
+        ("gather", False, b"null"),
+        ("done", True, b"[1]"),
+        ("failed", True, b'{"args":[],"builtin":"KeyError"}'),
+        ("done", False, b"5"),
+        ("won", False, b'[0,"done",5]'),
+        ("won", True, b"null"),
+        ("won", False, b'[1,"done",null]'),
+    ]
+    assert journal.entries[0].branches == ((),)
+    assert journal.places == {
+        "elicit-1": Place(3, 1, Asking("elicit-1", b"\xaa", b"\xbb", 1)),
+        "confirm-1": Place(1),
+        "gather-1/0/step-1": Place(begun=1),
+    }
+    assert list(journal.asked) == ["r2/elicit-1~3"]
+    assert (journal.waves, journal.detached, journal.cancelled) == (None, None, 3)
 
 
 # ---- keys ----
@@ -303,12 +440,12 @@ def test_check_key_refuses_what_looks_generated(key: str) -> None:
         check_key(key, NAMES)
 
 
-places_ = st.from_regex(r"(gather-[1-9]/[0-9]/){0,2}[a-z]+-[1-9]", fullmatch=True)
+wire_places = st.from_regex(r"(gather-[1-9]/[0-9]/){0,2}[a-z]+-[1-9]", fullmatch=True)
 
 
 @given(
-    st.tuples(st.integers(0, 20), places_, st.integers(1, 20)),
-    st.tuples(st.integers(0, 20), places_, st.integers(1, 20)),
+    st.tuples(st.integers(0, 20), wire_places, st.integers(1, 20)),
+    st.tuples(st.integers(0, 20), wire_places, st.integers(1, 20)),
 )
 def test_wire_key_is_unique(a: tuple[int, str, int], b: tuple[int, str, int]) -> None:
     """Over the flow's whole life: generation, place and asking tell keys apart."""

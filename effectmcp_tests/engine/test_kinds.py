@@ -56,12 +56,12 @@ from effectmcp.engine.kinds import (
     NAMES,
     Wave,
     deliver,
+    is_replayable,
     kind_of,
     options_of,
     record_error,
     record_value,
     steps_in,
-    tag_of,
 )
 from effectmcp.forms import Unfit
 
@@ -91,7 +91,10 @@ def record(effect: Effect[Any], content: Any) -> bytes:
 
 def through(effect: Effect[Any], content: Any) -> Any:
     """What the handler gets for an answer or performed value."""
-    return KINDS[type(effect)].read(effect, record(effect, content))
+    kind = KINDS[type(effect)]
+    payload = record(effect, content)
+    tag: Tag = "accepted" if kind.is_question else kind.tag
+    return deliver(effect, kind, Entry("k", b"", b"", tag, payload))
 
 
 def render(effect: Effect[Any]) -> bytes:
@@ -408,26 +411,30 @@ replayable = step(replayable=True)(charge)
 
 
 @pytest.mark.parametrize(
-    ("effect", "done", "failed"),
+    ("effect", "again"),
     [
-        (Step(charge, 1), "done", "failed"),
-        (replayable(1), "redone", "refailed"),
-        (Within(1, Step(charge, 1)), "done", "failed"),
-        (Within(1, replayable(1)), "redone", "refailed"),
-        (Within(1, Sleep(1)), "redone", "refailed"),
-        (FirstOf(replayable(1), Sleep(1)), "redone", "refailed"),
-        (FirstOf(replayable(1), Step(charge, 1)), "done", "failed"),
-        (Now(), "chance", "chance"),
-        (Sleep(1), "known", "known"),
+        (Step(charge, 1), False),
+        (replayable(1), True),
+        (Within(1, Step(charge, 1)), False),
+        (Within(1, replayable(1)), True),
+        (Within(1, Sleep(1)), True),
+        (FirstOf(replayable(1), Sleep(1)), True),
+        (FirstOf(replayable(1), Step(charge, 1)), False),
+        (FirstOf(Confirm("Sure?"), Sleep(1)), True),
     ],
     ids=repr,
 )
-def test_tag_says_whether_it_may_be_done_again(
-    effect: Effect[Any], done: Tag, failed: Tag
+def test_entry_says_whether_it_may_be_performed_again(
+    effect: Effect[Any], again: bool
 ) -> None:
-    kind = KINDS[type(effect)]
-    assert tag_of(effect, kind, failed=False) == done
-    assert tag_of(effect, kind, failed=True) == failed
+    assert is_replayable(effect) == again
+    assert record_error(effect, ValueError("no"))[2] == again
+
+
+@pytest.mark.parametrize("effect", [Now(), Sleep(1), Uuid()], ids=repr)
+def test_entry_of_what_no_step_is_in_says_nothing_of_it(effect: Effect[Any]) -> None:
+    value = {Now: NOON, Sleep: None, Uuid: uuid.UUID(int=7)}[type(effect)]
+    assert record_value(effect, KINDS[type(effect)], value)[2] is False
 
 
 def test_options_of() -> None:
@@ -451,7 +458,7 @@ def test_steps_in() -> None:
 def test_record_value_of_a_result_that_cannot_be_recorded() -> None:
     """It was performed, so it is recorded: or it would be performed every round."""
     effect = Step(day_of, 28)
-    tag, payload = record_value(effect, KINDS[Step], "yesterday")
+    tag, payload, _ = record_value(effect, KINDS[Step], "yesterday")
     assert tag == "failed"
     with pytest.raises(StepError, match="does not come back as"):
         deliver(effect, KINDS[Step], Entry("step-1", b"", b"", tag, payload))
@@ -562,7 +569,7 @@ def test_deliver_outcome_returns_refusals_and_does_not_raise() -> None:
 
 def test_deliver_failure_is_fresh_each_time() -> None:
     effect = Step(charge, 1)
-    tag, payload = record_error(effect, KINDS[Step], ValueError("no"))
+    tag, payload, _ = record_error(effect, ValueError("no"))
     first = delivered(effect, tag, loads(payload))
     second = delivered(effect, tag, loads(payload))
     assert type(first) is type(second) is ValueError
@@ -577,13 +584,13 @@ def test_deliver_refusal_is_fresh_each_time() -> None:
 
 def test_deliver_failure_within() -> None:
     effect = Within(1, step(raises=(KeyError,))(charge)(1))
-    tag, payload = record_error(effect, KINDS[Within], KeyError("x"))
+    tag, payload, _ = record_error(effect, KeyError("x"))
     assert isinstance(delivered(effect, tag, loads(payload)), KeyError)
 
 
 def test_deliver_a_failure_of_replayable_steps() -> None:
-    tag, payload = record_error(replayable(1), KINDS[Step], LookupError("x"))
-    assert tag == "refailed"
+    tag, payload, _ = record_error(replayable(1), LookupError("x"))
+    assert tag == "failed"
     assert isinstance(delivered(replayable(1), tag, loads(payload)), LookupError)
 
 
@@ -609,5 +616,5 @@ def test_step_failed_is_of_the_steps_own_class() -> None:
         pass
 
     effect = Step(charge, 1)
-    tag, payload = record_error(effect, KINDS[Step], CardError("expired"))
+    tag, payload, _ = record_error(effect, CardError("expired"))
     assert delivered(effect, tag, loads(payload)) == StepFailed("CardError", "expired")

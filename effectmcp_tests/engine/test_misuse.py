@@ -21,7 +21,6 @@ from effectmcp import (
     UsageError,
 )
 from effectmcp.engine import Asked, Raised, Run
-from effectmcp.engine.branches import Node
 from effectmcp.engine.misuse import (
     forgotten,
     located,
@@ -29,6 +28,7 @@ from effectmcp.engine.misuse import (
     text_of,
     translated,
 )
+from effectmcp.engine.sequences import Rows, Sequence
 
 from ..helpers import FLOW_ID, run, shown
 
@@ -41,10 +41,10 @@ async def aask() -> bool:
     return await Confirm("Sure?")
 
 
-def node(path: str = "", running: Any = None) -> Node:
+def node(path: str = "", running: Any = None) -> Sequence:
     if running is not None:
         running.send(None)
-    return Node(path, Context(), [], running=running)
+    return Sequence(path, Context(), [], Rows(0, []), running=running)
 
 
 # ---- located ----

@@ -8,7 +8,7 @@ import gc
 import logging
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import attrs
@@ -265,7 +265,8 @@ def in_state(state: str) -> Run:
 
 VERBS: dict[str, Callable[[Run], object]] = {
     "start": lambda one: one.start(),
-    "performed": lambda one: one.performed({"step-1": Done("charged 1")}),
+    "begin": lambda one: one.begin(),
+    "performed": lambda one: one.performed({}),
     "answered": lambda one: one.answered({"confirm-1": YES}),
     "cancel": lambda one: one.cancel(),
     "suspend": lambda one: one.suspend(),
@@ -364,15 +365,27 @@ def test_perform_names_each_want() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    "outcomes", [{}, {"step-2": Done(1)}, {"step-1": Done("x"), "step-2": Done(1)}]
-)
-def test_performed_wants_one_outcome_for_each(outcomes: dict[str, Done]) -> None:
+@pytest.mark.parametrize("keys", [["step-2"], ["step-1", "step-2"]])
+def test_performed_of_what_is_not_wanted(keys: list[str]) -> None:
     one = in_state("performing")
-    with pytest.raises(UsageError, match=r"one outcome for each.*\['step-[12]'\]"):
-        one.performed(outcomes)
+    with pytest.raises(UsageError, match=r"what is not wanted: \['step-2'\]"):
+        one.performed({key: Done("charged 1") for key in keys})
     # Nothing happened: the right ones may still come.
     assert isinstance(one.performed({"step-1": Done("charged 1")}), Asked)
+
+
+def test_performed_takes_part_of_a_wave() -> None:
+    """What has come is in the journal; the wave is delivered when the rest is in."""
+    handler = flow_of(Gather(Step(charge, 1), Step(charge, 2)))
+    one = run(handler, rules=SCRIPT)
+    one.start()
+    stop = one.performed({"gather-1/1/step-1": Done("charged 2")})
+    assert isinstance(stop, Perform)
+    assert [want.key for want in stop.wants] == ["gather-1/0/step-1"]
+    again = resumed(handler, one.journal, rules=SCRIPT)
+    assert again.start() == stop
+    stop = again.performed({"gather-1/0/step-1": Done("charged 1")})
+    assert stop == Returned([("charged 1", "charged 2")])
 
 
 def test_performed_with_what_the_effect_does_not_give() -> None:
@@ -452,17 +465,36 @@ def test_first_delivery_is_the_round_tripped_one() -> None:
     assert shared == {"items": [1]}
 
 
-def test_at_most_once_step_is_begun_in_the_journal_first() -> None:
-    """S5: whoever finds only that knows that it was begun, not whether it ended."""
-    one = run(flow_of(once(3)), rules=TASK)
+def test_begin_is_in_the_journal_and_counts() -> None:
+    """What is only wanted is not begun: a worker may be lost before it begins."""
+    handler = flow_of(Step(charge, 3))
+    one = run(handler, rules=TASK)
+    for begun in range(3):
+        stop = one.start()
+        assert isinstance(stop, Perform)
+        assert [want.begun for want in stop.wants] == [begun]
+        one.begin("step-1")
+        one = resumed(handler, Journal.loads(one.journal.dumps()), rules=TASK)
     one.start()
-    assert [entry.tag for entry in one.journal.entries] == ["started"]
-    stop = one.performed({"step-1": Done("charged 3")})
-    assert stop == Returned(["charged 3"])
-    assert [entry.tag for entry in one.journal.entries] == ["done"]
+    one.performed({"step-1": Done("charged 3")})
+    assert one.journal.places == {}
+
+
+def test_begin_of_what_is_not_wanted() -> None:
+    with pytest.raises(UsageError, match=r"begin\(\) of what is not wanted: \['x'\]"):
+        in_state("performing").begin("x")
+
+
+def test_at_most_once_step_that_was_not_begun_is_wanted_again() -> None:
+    handler = flow_of(once(3))
+    one = run(handler, rules=TASK)
+    stop = one.start()
+    assert resumed(handler, one.journal, rules=TASK).start() == stop
 
 
 def test_at_most_once_step_found_begun_is_interrupted() -> None:
+    """S5: the journal tells that it was begun, and not whether it ended."""
+
     def handler() -> Flow[str]:
         try:
             return (yield from once(3))
@@ -471,6 +503,7 @@ def test_at_most_once_step_found_begun_is_interrupted() -> None:
 
     one = run(handler, rules=TASK)
     one.start()
+    one.begin("step-1")
     again = resumed(handler, one.journal, rules=TASK)
     name = f"{__name__}:charge"
     assert again.start() == Returned(name)
@@ -1292,8 +1325,8 @@ def test_salvage_matches_an_answer_in_another_branch() -> None:
     assert messages(one.start()) == ["new"]
 
 
-def test_salvage_prefers_the_same_path_over_an_earlier_leaf() -> None:
-    """A question elsewhere must not take the answer of one later in this wave."""
+def test_salvage_takes_the_one_answer_wherever_it_was_given() -> None:
+    """Q1a: one copy of a text is the answer to whichever branch asks it first."""
 
     def handler(extra: bool) -> Flow[Any]:
         def one() -> Flow[bool]:
@@ -1311,8 +1344,8 @@ def test_salvage_prefers_the_same_path_over_an_earlier_leaf() -> None:
     one.answered({"gather-1/1/confirm-1": Declined()})
     again = resumed(handler, one.journal, True)
     stop = advance(again, again.start())
-    assert keys(stop) == ["gather-1/0/confirm-1"]
-    assert again.answered({"gather-1/0/confirm-1": YES}) == Returned((True, False))
+    assert keys(stop) == ["gather-1/1/confirm-1~2"]
+    assert again.answered({"gather-1/1/confirm-1~2": YES}) == Returned((False, True))
 
 
 def test_salvage_would_drop_a_performed_step() -> None:
@@ -1435,7 +1468,7 @@ def test_reworded_question_without_an_answer_is_not_stale() -> None:
     journal = journal_of(asks("old?"), rounds=0)
     one = resumed(asks("new?"), journal)
     assert keys(one.start()) == ["confirm-1~2"]
-    assert one.journal.tallies["confirm-1"].stale == 0
+    assert one.journal.places["confirm-1"].stale == 0
 
 
 def test_reworded_recorded_question_is_asked_again() -> None:
@@ -1452,61 +1485,70 @@ def test_widened_form_is_another_question() -> None:
     assert keys(one.start({"elicit-1": Accepted({"value": 5})})) == ["elicit-1~2"]
 
 
-def test_text_that_never_stays_is_refused_at_once() -> None:
+def stale_rounds(
+    handlers: Iterable[Callable[..., Any]], rules: Rules = RETRY
+) -> Iterator[Stop]:
+    """Rounds in each of which the question of the round before is answered."""
+    journal = Journal()
+    answers: dict[str, Answer] = {}
+    for handler in handlers:
+        one = resumed(handler, journal, rules=rules)
+        stop = one.start(answers)
+        yield stop
+        if isinstance(stop, Asked):
+            answers = answers_to(stop, yes)
+            journal = one.suspend()
+
+
+def test_text_that_never_stays_is_refused_in_the_end() -> None:
     """The livelock guard: "12:31?" would be asked until the client gives up."""
     clock = iter(range(1_000))
 
     def handler() -> Flow[None]:
         yield from Confirm(f"Now, at {next(clock)}?")
 
-    journal = journal_of(handler, rounds=0)
-    error = error_of(resumed(handler, journal).start({"confirm-1": YES}))
+    *asked, last = stale_rounds([handler] * 5)
+    assert all(isinstance(one, Asked) for one in asked)
+    error = error_of(last)
     assert isinstance(error, NondeterminismError)
-    for part in ("at 1?", "at 2?", "Now()", "Uuid()", "Random()", "Step("):
+    for part in ("at 4?", "at 5?", "Now()", "Uuid()", "Random()", "Step("):
         assert part in error.problem
     assert error.where is not None
     assert error.where.startswith(__file__)
 
 
 def test_flow_that_never_stays_is_refused_too() -> None:
-    """The second run over the same journal asks something else, or nothing."""
-    coin = iter([0, 1, 2, 3, 4])
+    """The second run over the same journal does not even reach its question."""
+    coin = iter(range(10))
 
     def handler() -> Flow[None]:
         turn = next(coin)
+        if turn == 5:
+            return
         yield from Confirm(f"{turn}?")
-        if turn == 2:
-            yield from Confirm("b")
 
-    def returning() -> Flow[None]:
-        if next(coin) < 2:
-            yield from Confirm(f"{next(coin)}?")
-
-    journal = journal_of(handler, rounds=0)
-    error = error_of(resumed(handler, journal).start({"confirm-1": YES}))
+    *_, last = stale_rounds([handler] * 5)
+    error = error_of(last)
     assert isinstance(error, NondeterminismError)
-    coin = iter([0, 10, 1, 11, 2, 12])
-    journal = journal_of(returning, rounds=0)
-    error = error_of(resumed(returning, journal).start({"confirm-1": YES}))
-    assert isinstance(error, NondeterminismError)
-    assert "and then came to" in error.problem
+    assert "and then 'came to another place'" in error.problem
 
 
 def test_flow_that_diverges_from_itself_is_refused() -> None:
-    """The cold replay finds that it does not even reach its question."""
-    coin = iter([0, 0, 1])
+    coin = iter([0] * 5 + [1])
+    words = iter("abcdef")
 
     def handler() -> Flow[None]:
+        yield from Elicit("Who?", str, otherwise="")
         if next(coin):
-            yield from Confirm("other")
-        else:
             yield from Now()
-            yield from Confirm(f"at {next(words)}?")
+        yield from Confirm(f"at {next(words)}?")
 
-    words = iter("abc")
-    journal = journal_of(handler, rounds=0)
-    error = error_of(resumed(handler, journal).start({"confirm-1": YES}))
-    assert isinstance(error, NondeterminismError)
+    def first() -> Flow[None]:
+        yield from Elicit("Who?", str, otherwise="")
+        yield from Confirm(f"at {next(words)}?")
+
+    *_, last = stale_rounds([first, *[handler] * 5])
+    assert isinstance(error_of(last), NondeterminismError)
 
 
 def test_edited_handler_is_not_taken_for_one_that_never_stays() -> None:
@@ -1534,35 +1576,76 @@ def test_edited_handler_may_take_what_cannot_be_copied() -> None:
 
 
 def test_fourth_stale_answer_blames_the_deployment() -> None:
-    """D1: equal renders, again and again: two versions are being served."""
-    versions = [asks("one?"), asks("two?")]
-    journal = Journal()
-    answers: dict[str, Answer] = {}
-    for round_ in range(4):
-        one = resumed(versions[round_ % 2], journal)
-        stop = one.start(answers)
-        assert isinstance(stop, Asked)
-        answers = answers_to(stop, yes)
-        journal = one.suspend()
+    """D1: another text in each round, and always the same one from the same code."""
     with pytest.raises(DivergenceError) as caught:
-        resumed(versions[0], journal).start(answers)
+        list(stale_rounds(asks(f"{n}?") for n in range(5)))
     assert caught.value.report.cause == "versions"
     assert caught.value.verdict == "stop"
 
 
 def test_fourth_stale_answer_parks_a_task() -> None:
-    versions = [asks("one?"), asks("two?")]
+    with pytest.raises(DivergenceError) as caught:
+        list(stale_rounds((asks(f"{n}?") for n in range(5)), TASK))
+    assert caught.value.verdict == "park"
+
+
+def test_two_versions_that_alternate_come_to_an_end() -> None:
+    """D1a: a stale answer stays known under the text that it answered."""
+    *asked, last = stale_rounds([asks("one?"), asks("two?"), asks("one?")])
+    assert last == Returned([True])
+    assert len(asked) == 2
+
+
+def test_fourth_stale_answer_stops_before_anything_is_performed() -> None:
+    """C: a charge of this very round would be forgotten with the flow."""
+
+    def handler(text: str) -> Callable[[], Flow[Any]]:
+        def order() -> Flow[Any]:
+            return (yield from Gather(Confirm(text), paid()))
+
+        def paid() -> Flow[str]:
+            sure = yield from Confirm("Sure?")
+            return (yield from Step(charge, 1)) if sure else ""
+
+        return order
+
+    versions = [handler(f"{n}?") for n in range(5)]
     journal = Journal()
     answers: dict[str, Answer] = {}
-    for round_ in range(4):
-        one = resumed(versions[round_ % 2], journal, rules=TASK)
+    for version in versions[:-1]:
+        one = resumed(version, journal)
         stop = one.start(answers)
+        answers = {key: YES for key in keys(stop) if key.startswith("gather-1/0/")}
+        journal = one.suspend()
+    answers["gather-1/1/confirm-1"] = YES
+    with pytest.raises(DivergenceError):
+        resumed(versions[-1], journal).start(answers)
+
+
+def test_stale_answer_after_a_charge_of_this_round_is_only_counted() -> None:
+    """C: the stop comes in the next round, before anything is performed."""
+
+    def handler(text: str) -> Callable[[], Flow[Any]]:
+        def order() -> Flow[Any]:
+            receipt = ""
+            if text == "4?":
+                receipt = yield from Step(charge, 1)
+            return receipt, (yield from Confirm(text))
+
+        return order
+
+    *_, last = stale_rounds([handler(f"{n}?") for n in range(4)])
+    assert isinstance(last, Asked)
+    journal = Journal()
+    answers: dict[str, Answer] = {}
+    for n in range(5):
+        one = resumed(handler(f"{n}?"), journal)
+        stop = advance(one, one.start(answers))
         assert isinstance(stop, Asked)
         answers = answers_to(stop, yes)
         journal = one.suspend()
-    with pytest.raises(DivergenceError) as caught:
-        resumed(versions[0], journal, rules=TASK).start(answers)
-    assert caught.value.verdict == "park"
+    assert [entry.tag for entry in journal.entries] == ["done"]
+    assert journal.places["confirm-1"].stale == 4
 
 
 # ---- suspending ----
@@ -1729,7 +1812,11 @@ def test_cancel_waits_for_what_is_being_performed() -> None:
     seen: list[Any] = []
     one = run(careful, seen, rules=TASK)
     performing = one.start()
-    assert one.cancel() == performing
+    one.begin("step-1")
+    stop = one.cancel()
+    assert isinstance(stop, Perform)
+    assert isinstance(performing, Perform)
+    assert [want.key for want in stop.wants] == [one.key for one in performing.wants]
     stop = one.performed({"step-1": Done("charged 1")})
     assert isinstance(stop, Perform)
     assert [want.effect for want in stop.wants] == [Step(charge, 2)]
@@ -1937,7 +2024,7 @@ def test_restart_whose_cleanup_was_edited_is_a_divergence() -> None:
     one.start()
     one.performed({"step-1": Done("charged 0")})
     journal = one.suspend()
-    assert [entry.tag for entry in journal.entries] == ["restart", "redone"]
+    assert [entry.tag for entry in journal.entries] == ["restart", "done"]
     with pytest.raises(DivergenceError) as caught:
         resumed(handler, journal, 0, rules=STRICT).start()
     assert caught.value.report.cause == "left over"
@@ -1954,7 +2041,7 @@ def test_restart_forgets_versions_pool_and_questions() -> None:
     one.start()
     one.answered({"confirm-1": YES})
     journal = one.journal
-    assert (journal.versions, journal.pool, journal.tallies) == ({}, (), {})
+    assert (journal.versions, journal.pool) == ({}, ())
     assert set(journal.asked) == {"r1/elicit-1"}
 
 

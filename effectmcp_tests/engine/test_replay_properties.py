@@ -76,6 +76,13 @@ def journals_of(program: Program) -> tuple[list[Journal], Any]:
     return journals, outcome_of(stop)
 
 
+def has_checkpoint(program: Program) -> bool:
+    return any(
+        stmt.kind == "checkpoint" or any(map(has_checkpoint, stmt.blocks))
+        for stmt in program
+    )
+
+
 def check_ways(program: Program, seed: int) -> None:
     handler = handler_of(program)
     performed.clear()
@@ -84,6 +91,9 @@ def check_ways(program: Program, seed: int) -> None:
     event(f"{expected[0]}, {len(expected[-1])} events")
     for way in (live, by_retry, by_store):
         for answer in (answer_of, Reluctant(seed)):
+            if way is by_store and (answer is not answer_of or has_checkpoint(program)):
+                # In a task what arrives first is delivered first (B3a 7).
+                continue
             performed.clear()
             assert outcome_of(way(handler, answer=answer)) == expected, way
             assert dict(performed) == counts, way

@@ -9,7 +9,10 @@ from effectmcp.engine import Asked, Question, Returned, Want
 def test_want_is_equal_by_key_and_effect() -> None:
     """A script compares stops; contexts have identity, and say nothing in a repr."""
     assert Want("now-1", Now(), Context()) == Want("now-1", Now(), Context())
-    assert repr(Want("now-1", Now(), Context())) == "Want(key='now-1', effect=Now())"
+    assert (
+        repr(Want("now-1", Now(), Context()))
+        == "Want(key='now-1', effect=Now(), begun=0)"
+    )
 
 
 def test_question_is_equal_wherever_it_was_asked() -> None:

@@ -421,8 +421,7 @@ def test_clock_before_a_second_question(nth: int) -> None:
     assert messages(stop) == ["at 1"]
     assert keys(stop) == ["elicit-1~2"]
     if nth == 1:
-        stop, journal = round_of(handler, journal, say(stop))
-        assert messages(stop) == ["and then?"]
+        # The second answer was kept under its text, and nobody is asked for it twice.
         end, _ = round_of(handler, journal, say(stop))
         assert end == Returned("re: at 1 re: and then?")
         return
@@ -437,7 +436,7 @@ def test_clock_before_a_second_question(nth: int) -> None:
 
 
 def test_clock_before_a_second_question_within_a_round() -> None:
-    """The same with a clock that never stands still: found out by the first stale answer."""
+    """The same with a clock that never stands still: found out by the dry replay."""
     ticks = iter(range(100))
 
     def handler() -> Flow[str]:
@@ -445,11 +444,12 @@ def test_clock_before_a_second_question_within_a_round() -> None:
         return at + (yield from Elicit("and then?", str))
 
     stop, journal = round_of(handler)
-    end, _ = round_of(handler, journal, say(stop))
-    assert isinstance(end, Raised)
-    assert isinstance(end.error, NondeterminismError)
-    assert "'at 1'" in end.error.problem
-    assert "'at 2'" in end.error.problem
+    for _ in range(4):
+        stop, journal = round_of(handler, journal, say(stop))
+    assert isinstance(stop, Raised)
+    assert isinstance(stop.error, NondeterminismError)
+    assert "'at 4'" in stop.error.problem
+    assert "'at 5'" in stop.error.problem
 
 
 # ---- either version each round ------------------------------------------------------
@@ -658,7 +658,7 @@ def test_gather_each_over_reordered_items_of_equal_text_with_keys(
 
 
 def test_gather_each_over_reordered_items_of_equal_text_salvaged() -> None:
-    """Dropped by an edit elsewhere, equal texts are told by their branch path."""
+    """Dropped by an edit elsewhere, equal texts cannot be told apart: asked again."""
 
     def handler(edited: bool) -> Callable[[], Flow[Any]]:
         def inner() -> Flow[Any]:
@@ -679,8 +679,10 @@ def test_gather_each_over_reordered_items_of_equal_text_salvaged() -> None:
     stop, journal = round_of(handler(True), journal)
     assert messages(stop) == ["new"]
     stop, journal = round_of(handler(True), journal, say(stop))
+    assert messages(stop) == ["How many?"] * 3
+    stop, journal = round_of(handler(True), journal, say(stop))
     assert messages(stop) == ["Sure?"]
-    assert round_of(handler(True), journal, say(stop))[0] == Returned(ITEMS)
+    assert not journal.pool
 
 
 # ---- found while these tests were written -------------------------------------------

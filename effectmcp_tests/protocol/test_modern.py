@@ -25,7 +25,7 @@ from effectmcp.protocol.modern import (
     input_required,
     missing_capability,
     read_answers,
-    reader_of,
+    read_result,
     supporter,
 )
 
@@ -228,7 +228,7 @@ def test_what_is_no_question_of_the_protocol() -> None:
 def read(value: Any, effect: Any) -> Any:
     answer = read_answers({"inputResponses": {"k": value}})["k"]
     assert isinstance(answer, Unread)
-    return answer.read(effect)
+    return read_result(effect, answer.value)
 
 
 @pytest.mark.parametrize("params", [{}, {"inputResponses": None}])
@@ -273,7 +273,7 @@ def test_answer_without_a_known_action_is_no_consent(value: Any) -> None:
 @pytest.mark.parametrize("value", [None, 5, "accept", [], 12345])
 def test_answer_that_is_no_object(name: str, value: Any) -> None:
     """A live client's reply; beside a `requestState` the whole request is malformed."""
-    assert isinstance(reader_of(value)(QUESTIONS[name]), Unfit)
+    assert isinstance(read_result(QUESTIONS[name], value), Unfit)
 
 
 def test_answer_to_sampling_is_read_as_such() -> None:

@@ -10,11 +10,12 @@ from __future__ import annotations
 from hashlib import blake2b
 from typing import Any, Final
 
+import attrs
 from hypothesis import strategies as st
 
 from effectmcp.canonical import dumps
-from effectmcp.engine import Asking, Entry, Journal, Pooled, Tally
-from effectmcp.engine.journal import TAGS, Tag, wire_key
+from effectmcp.engine import Asking, Entry, Journal, Place, Pooled
+from effectmcp.engine.journal import TAGS, Tag
 from effectmcp.state import Call, Claims
 from effectmcp.state.codec import EMPTY, INFLATED, KINDS, LONG, Packed
 
@@ -70,7 +71,12 @@ counts = st.integers(0, 5) | st.integers(0, 2**20)
 shapes = st.binary(min_size=4, max_size=4)
 renders = st.binary(min_size=8, max_size=8)
 paths = st.lists(
-    st.builds("gather-{}/{}/".format, st.integers(1, 300), st.integers(0, 300)),
+    st.builds(
+        "{}-{}/{}/".format,
+        st.sampled_from(["gather", "gather", "within", "first"]),
+        st.integers(1, 300),
+        st.integers(0, 300),
+    ),
     max_size=3,
 ).map("".join)
 places = st.builds("{}{}".format, paths, keys)
@@ -83,7 +89,20 @@ simple_tags: st.SearchStrategy[Tag] = st.sampled_from(
 def simple_entries(draw: st.DrawFn) -> Entry:
     tag = draw(simple_tags)
     payload = b"null" if tag in EMPTY else draw(payloads)
-    return Entry(draw(keys), draw(shapes), draw(renders), tag, payload)
+    replayable = tag in {"done", "failed", "won"} and draw(st.booleans())
+    return Entry(
+        draw(keys.filter(lambda key: tag != "done" or not _is_race(key))),
+        draw(shapes),
+        draw(renders),
+        tag,
+        payload,
+        replayable=replayable,
+    )
+
+
+def _is_race(key: str) -> bool:
+    # They have a tag of their own; under another, they are of an earlier format.
+    return key.startswith(("within-", "first-"))
 
 
 def _gathers(inner: st.SearchStrategy[Entry]) -> st.SearchStrategy[Entry]:
@@ -102,7 +121,12 @@ def _gathers(inner: st.SearchStrategy[Entry]) -> st.SearchStrategy[Entry]:
 
 entries = st.recursive(simple_entries(), _gathers, max_leaves=6)
 askings = st.builds(Asking, places, shapes, renders, counts)
-tallies = st.builds(Tally, st.integers(1, 300), counts)
+tallies = st.builds(Place, st.integers(1, 300), counts)
+waits = st.builds(
+    Place,
+    due=st.none() | st.floats(0, 2**40) | st.integers(0, 2**40),
+    begun=counts,
+)
 restarts = st.builds(
     lambda name, args: dumps([name, args, {}]), texts, st.lists(values, max_size=2)
 )
@@ -112,21 +136,25 @@ restarts = st.builds(
 def journals(draw: st.DrawFn) -> Journal:
     generation = draw(st.just(0) | counts)
     asked = draw(st.lists(askings, max_size=3, unique_by=lambda one: one.place))
-    counted = draw(
-        st.lists(
-            st.sampled_from([one.place for one in asked]) | places if asked else places,
-            max_size=3,
-            unique=True,
-        )
-    )
-    tallied = {place: draw(tallies) for place in counted}
+    known = [one.place for one in asked]
+    some = st.sampled_from(known) | places if known else places
+    table = {
+        place: draw(tallies)
+        for place in draw(st.lists(some, max_size=3, unique=True))
+        if place not in known or draw(st.booleans())
+    }
+    for one in asked:
+        tally = table.pop(one.place, Place(1))
+        table[one.place] = attrs.evolve(tally, out=one)
+    for place in draw(st.lists(some, max_size=2, unique=True)):
+        wait = draw(waits)
+        if wait != Place():
+            table[place] = attrs.evolve(
+                table.get(place, Place()), due=wait.due, begun=wait.begun
+            )
     return Journal(
         entries=tuple(draw(st.lists(entries, max_size=5))),
-        asked={
-            wire_key(generation, one.place, tallied.get(one.place, Tally(1)).asked): one
-            for one in asked
-        },
-        tallies=tallied,
+        places=table,
         pool=tuple(
             draw(st.lists(st.builds(Pooled, paths, simple_entries()), max_size=3))
         ),
@@ -135,7 +163,9 @@ def journals(draw: st.DrawFn) -> Journal:
         restart=draw(st.none() | restarts),
         rounds=draw(counts),
         state_rounds=draw(counts),
+        waves=draw(st.none() | counts),
         cancelled=draw(st.none() | counts),
+        detached=draw(st.none() | st.booleans()),
     )
 
 
@@ -175,8 +205,8 @@ def entry(key: str, tag: Tag, payload: Any = None, *branches: Any) -> Entry:
 
 def journal_of(*recorded: Entry, **more: Any) -> Journal:
     """A journal with one question out, unless it says otherwise."""
-    asked = {"elicit-9": Asking("elicit-9", b"shap", b"renderre")}
-    return Journal(**{"entries": recorded, "asked": asked, "rounds": 1, **more})
+    places = {"elicit-9": Place(1, out=Asking("elicit-9", b"shap", b"renderre"))}
+    return Journal(**{"entries": recorded, "places": places, "rounds": 1, **more})
 
 
 def claims_of(*recorded: Entry, **more: Any) -> Claims:

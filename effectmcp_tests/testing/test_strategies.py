@@ -43,7 +43,7 @@ from effectmcp import (
     Sample,
     UsageError,
 )
-from effectmcp.engine.askings import read_answer
+from effectmcp.engine.answers import read_answer
 from effectmcp.engine.kinds import KINDS
 from effectmcp.errors import FormError
 from effectmcp.forms import form_of

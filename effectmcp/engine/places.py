@@ -1,0 +1,107 @@
+"""What a flow remembers of its places beside their entries: one record for each.
+
+Most places are asked once and answered, and then the entry says all that there is to
+say. So a record is kept only from the moment when no entry and no outstanding question
+does, because every record travels in the state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Final
+
+import attrs
+
+from .journal import Asking, Place, wire_key
+
+__all__ = ["Places"]
+
+_NOTHING: Final = Place()
+
+
+class Places:
+    """The places of one generation of a flow.
+
+    Attributes:
+        table: The records, by place.
+    """
+
+    __slots__ = ("_generation", "table")
+
+    def __init__(self, table: Mapping[str, Place], generation: int) -> None:
+        self.table = dict(table)
+        self._generation = generation
+
+    def at(self, place: str) -> Place:
+        """Return the record of a place; an empty one where there is none."""
+        return self.table.get(place, _NOTHING)
+
+    def wire(self, place: str) -> str:
+        """Return the wire key of the question that is outstanding at `place`."""
+        return wire_key(self._generation, place, self.at(place).asked)
+
+    def first_wire(self, place: str) -> str:
+        """Return the wire key of the first question that will be asked at `place`."""
+        return wire_key(self._generation, place, 1)
+
+    def ask(self, place: str, shape: bytes, render: bytes, unfit: int = 0) -> None:
+        """Note a question, under a wire key that was never used before."""
+        one = self.at(place)
+        asking = Asking(place, shape, render, unfit)
+        # In the order of asking, which is that of the questions on the wire.
+        self.table.pop(place, None)
+        self.table[place] = attrs.evolve(one, asked=one.asked + 1, out=asking)
+
+    def settle(self, place: str) -> None:
+        """Note that the question at `place` was answered: its entry remembers it."""
+        one = self.table[place]
+        if one.asked == 1 and not one.stale and one.due is None and not one.begun:
+            del self.table[place]
+        else:
+            self.table[place] = attrs.evolve(one, out=None)
+
+    def withdraw(self, place: str) -> None:
+        """Note that a question is no longer asked; its wire key is never used again."""
+        one = self.table.get(place)
+        if one is not None and one.out is not None:
+            self.table[place] = attrs.evolve(one, out=None)
+
+    def count(self, place: str) -> None:
+        """Remember that `place` was asked, now that no entry does."""
+        one = self.at(place)
+        if not one.asked:
+            self.table[place] = attrs.evolve(one, asked=1)
+
+    def note_stale(self, place: str) -> int:
+        """Count an answer that belongs to a text which is no longer the question's."""
+        one = self.at(place)
+        self.table[place] = attrs.evolve(one, stale=one.stale + 1)
+        return one.stale + 1
+
+    def begin(self, place: str) -> None:
+        """Count one more beginning of the step at `place`."""
+        one = self.at(place)
+        self.table[place] = attrs.evolve(one, begun=one.begun + 1)
+
+    def set_due(self, place: str, due: float) -> None:
+        """Start the clock at `place`."""
+        self.table[place] = attrs.evolve(self.at(place), due=due)
+
+    def end(self, place: str) -> None:
+        """Note that nothing runs at `place` any more: no clock, and no step."""
+        one = self.table.get(place)
+        if one is not None and (one.due is not None or one.begun):
+            one = attrs.evolve(one, due=None, begun=0)
+            if one == _NOTHING:
+                del self.table[place]
+            else:
+                self.table[place] = one
+
+    def keep_only(self, places: Collection[str]) -> None:
+        """Withdraw the questions and stop the clocks at all other places."""
+        for place, one in list(self.table.items()):
+            if place not in places:
+                if one.out is not None:
+                    self.withdraw(place)
+                if one.due is not None:
+                    self.end(place)

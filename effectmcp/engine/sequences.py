@@ -1,0 +1,264 @@
+"""The tree of sequences: a generator each, with its part of the journal.
+
+    root ── waits at a Gather ──┬── branch 0: waits for an answer          (a leaf)
+                                ├── branch 1: waits at a Gather ──┬── …
+                                └── branch 2: ended
+
+A sequence waits for one effect (then it is a leaf, and `wanted` says for what), waits for
+its branches (`gathering`), or has ended (`end`). No generator is run here: `tree.py` does
+that. Recursion below is over the nesting of Gathers only, which MAX_NESTING bounds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextvars import Context
+from typing import Any, Final
+
+import attrs
+from attrs import define, field
+
+from ..effects import Effect, Gather
+from ..errors import Signal
+from .journal import Entry, Row, Tag
+from .kinds import Kind
+from .turn import Ended, Failed, Running, where
+
+__all__ = ["MAX_NESTING", "Closing", "Gathering", "Rows", "Sequence", "Wanted"]
+
+#: Paths grow with nesting, and so do journals. Nobody reads a flow nested deeper.
+MAX_NESTING: Final = 16
+
+
+@define(eq=False)
+class Wanted:
+    """What a leaf waits for, under its key and fingerprint.
+
+    Attributes:
+        effect: What was yielded.
+        subject: The same, `Outcome` taken off.
+        row: The table's row of the subject.
+        key: Its key in the sequence.
+        place: Path and key: the place in the flow.
+        shape: The first half of its fingerprint.
+        render: The other half.
+        is_local: Whether this process can give it, without waiting for people or clocks.
+        parts: What a `Within` or `FirstOf` waits for, likewise.
+        ready: Whether its outcome is known: `value` or `error`, handed over when the
+            whole wave is in.
+        value: What the yield will give.
+        error: What the yield will raise.
+        is_new: Whether the outcome came in this run and not out of the journal.
+        problems: Why the last answer did not fit, in words for the user.
+    """
+
+    effect: Effect[Any]
+    subject: Effect[Any]
+    row: Kind
+    key: str
+    place: str
+    shape: bytes
+    render: bytes
+    is_local: bool
+    parts: tuple[Wanted, ...] = ()
+    ready: bool = False
+    value: Any = None
+    error: BaseException | None = None
+    is_new: bool = False
+    problems: tuple[str, ...] = ()
+
+    def is_of(self, entry: Entry) -> bool:
+        """Whether `entry` is the outcome of just this effect."""
+        return (
+            entry.key == self.key
+            and entry.render == self.render
+            and entry.shape == self.shape
+        )
+
+    def entry(
+        self,
+        tag: Tag,
+        payload: bytes,
+        replayable: bool = False,
+        wave: int | None = None,
+    ) -> Entry:
+        """Return the entry of this effect with this outcome."""
+        return Entry(
+            self.key, self.shape, self.render, tag, payload, (), replayable, wave
+        )
+
+    def questions(self) -> tuple[Wanted, ...]:
+        """The questions in it: itself, or some of its parts."""
+        if self.row.is_question:
+            return (self,)
+        return tuple([part for part in self.parts if part.row.is_question])
+
+
+@define(eq=False)
+class Gathering:
+    """The branches that a sequence waits for.
+
+    Attributes:
+        effect: The effect.
+        children: The branches, by position.
+        failing: What the yield will raise when all of them have ended.
+    """
+
+    effect: Gather[Any]
+    children: list[Sequence]
+    failing: BaseException | None = None
+
+
+@define(eq=False)
+class Closing:
+    """How a sequence is being ended, and how patient the engine was so far.
+
+    Attributes:
+        signal: What is thrown at its yields.
+        effects: Effects that its cleanup performed.
+        throws: How often the signal was thrown again.
+    """
+
+    signal: type[Signal]
+    effects: int = 0
+    throws: int = 0
+
+
+class Rows:
+    """Hears of each entry, so that a store need not write the whole journal again."""
+
+    __slots__ = ("_generation", "_noted")
+
+    def __init__(self, generation: int, noted: list[Row]) -> None:
+        self._generation = generation
+        self._noted = noted
+
+    def note(self, path: str, index: int, entry: Entry | None) -> None:
+        """Note a new entry, or that the sequence ends before `index` now."""
+        self._noted.append(Row(self._generation, path, index, entry))
+
+
+@define(eq=False)
+class Sequence:
+    """A generator and its part of the journal.
+
+    Attributes:
+        path: In front of every key of this sequence: `gather-1/0/`.
+        context: The `contextvars` context of every turn.
+        entries: The sequence's journal, as far as it is known.
+        rows: Hears of each entry that is recorded.
+        depth: How many Gathers it is in.
+        parent: The sequence whose branch it is.
+        running: The generator, while there is one.
+        position: How many entries were delivered, or begun if a Gather's.
+        ordinals: How often each kind and explicit key was used.
+        wanted: What it waits for, if it is a leaf.
+        gathering: The branches it waits for, if it has some.
+        closing: How it is being ended, if it is.
+        end: How it ended, if it has.
+    """
+
+    path: str
+    context: Context
+    entries: list[Entry]
+    rows: Rows
+    depth: int = 0
+    parent: Sequence | None = None
+    running: Running | None = None
+    position: int = 0
+    ordinals: dict[str, int] = field(factory=dict)
+    wanted: Wanted | None = None
+    gathering: Gathering | None = None
+    closing: Closing | None = None
+    end: Ended | Failed | None = None
+
+    def leaves(self) -> list[tuple[Sequence, Wanted]]:
+        """Return the leaves from here on, in position order, with what they wait for."""
+        if self.gathering is not None:
+            return [one for child in self.gathering.children for one in child.leaves()]
+        wanted = self.wanted
+        return [] if wanted is None else [(self, wanted)]
+
+    def sequences(self) -> Iterator[Sequence]:
+        """Yield all from here on, branches before the sequence they belong to."""
+        if self.gathering is not None:
+            for child in self.gathering.children:
+                yield from child.sequences()
+        yield self
+
+    def ends(self, end: Ended | Failed) -> None:
+        """Note how the generator ended, and let go of it."""
+        self.end = end
+        self.running = self.wanted = None
+
+    def next_ordinal(self, name: str) -> int:
+        """Count the uses of `name` in this sequence, this time included."""
+        ordinal = self.ordinals.get(name, 0) + 1
+        self.ordinals[name] = ordinal
+        return ordinal
+
+    def next_entry(self) -> Entry | None:
+        """Return the entry at hand: recorded, and not delivered yet."""
+        if self.position < len(self.entries):
+            return self.entries[self.position]
+        return None
+
+    def record(self, tag: Tag, payload: bytes, replayable: bool = False) -> None:
+        """Journal the outcome of the awaited effect. It is delivered with its wave."""
+        wanted = self.wanted
+        assert wanted is not None
+        assert self.position == len(self.entries)
+        self.append(wanted.entry(tag, payload, replayable))
+        wanted.ready = False
+        wanted.is_new = True
+
+    def forget_next(self) -> None:
+        """Journal the entry at hand no more."""
+        del self.entries[self.position]
+        self.rows.note(self.path, self.position, None)
+
+    def append(self, entry: Entry) -> None:
+        """Journal `entry`."""
+        self.rows.note(self.path, len(self.entries), entry)
+        self.entries.append(entry)
+
+    def drop(self) -> list[Entry]:
+        """Cut off what was not delivered yet, and return it."""
+        dropped = self.entries[self.position :]
+        if dropped:
+            del self.entries[self.position :]
+            self.rows.note(self.path, self.position, None)
+        if self.wanted is not None:
+            self.wanted.ready = self.wanted.is_new = False
+        return dropped
+
+    def snapshot(self) -> tuple[Entry, ...]:
+        """Return the sequence as a journal holds it, with branches still running."""
+        if self.gathering is None:
+            return tuple(self.entries)
+        entries = list(self.entries)
+        entries[self.position - 1] = self._gathered(self.gathering)
+        return tuple(entries)
+
+    @property
+    def where(self) -> str | None:
+        """`file:line` of the yield at which this sequence waits.
+
+        An effect given to a Gather as it is has no line of its own: its Gather's.
+        """
+        found = where(self.running)
+        if found is None and self.parent is not None:
+            return self.parent.where
+        return found
+
+    def close_gathering(self) -> None:
+        """Fold the ended branches into the Gather's entry."""
+        assert self.gathering is not None
+        self.entries[self.position - 1] = self._gathered(self.gathering)
+        self.gathering = None
+
+    def _gathered(self, gathering: Gathering) -> Entry:
+        return attrs.evolve(
+            self.entries[self.position - 1],
+            branches=tuple([child.snapshot() for child in gathering.children]),
+        )
