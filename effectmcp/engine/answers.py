@@ -18,6 +18,7 @@ go: nobody is asked twice because of a deploy.
 
 from __future__ import annotations
 
+import enum
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, TypeAlias
@@ -28,6 +29,7 @@ from ..canonical import dumps
 from ..effects import Accepted, Confirm, ElicitUrl, InputRequest
 from ..errors import CanonicalError, ClientFailed, Declined, Dismissed, UsageError
 from ..forms import Unfit
+from ..records import record
 from .journal import Asking, Entry, Pooled, Tag
 from .kinds import Kind
 from .places import Places
@@ -69,6 +71,28 @@ class _Own:
 
     asking: Asking
     answer: Answer
+
+
+@record
+class Unfitting:
+    """An answer that does not fit.
+
+    Attributes:
+        count: Answers so far, under this fingerprint, that did not.
+        problems: Why, in words for the user.
+    """
+
+    count: int
+    problems: tuple[str, ...]
+
+
+class Stale(enum.Enum):
+    """An answer to a text that has changed meanwhile."""
+
+    STALE = 1
+
+
+STALE: Final = Stale.STALE
 
 
 class Answers:
@@ -126,25 +150,18 @@ class Answers:
 
     # ---- own ------------------------------------------------------------------------
 
-    def is_stale(self, wanted: Wanted) -> bool:
-        """Whether this request answers another text than the question has now.
+    def take_own(self, wanted: Wanted) -> Found | Unfitting | Stale | None:
+        """Return this request's answer to the question at this place, and settle it.
 
-        The question is no longer asked under its old text then, answered or not.
+        An answer that does not fit ends the asking, as does another text now.
         """
-        out = self._places.at(wanted.place).out
-        if out is None or (out.shape, out.render) == (wanted.shape, wanted.render):
-            return False
-        self._places.withdraw(wanted.place)
-        return wanted.place in self.own
-
-    def take_own(self, wanted: Wanted) -> Found | Unfit | None:
-        """Return this request's answer to a question that is outstanding, and settle it.
-
-        An answer that does not fit is `Unfit`, and the question no longer outstanding.
-        """
-        out = self._places.at(wanted.place).out
+        known = self._places.table.get(wanted.place)
+        out = None if known is None else known.out
         if out is None:
             return None
+        if out.render != wanted.render or out.shape != wanted.shape:
+            self._places.withdraw(wanted.place)
+            return STALE if wanted.place in self.own else None
         own = self.own.pop(wanted.place, None)
         if own is None:
             return None
@@ -152,11 +169,16 @@ class Answers:
             found = self._read_one(wanted, own.answer)
         except Unfit as exc:
             self._places.withdraw(wanted.place)
-            return exc
+            return Unfitting(out.unfit + 1, tuple(map(readable, exc.problems)))
         self._places.settle(wanted.place)
         return found
 
     # ---- the pool -------------------------------------------------------------------
+
+    @property
+    def are_none(self) -> bool:
+        """Whether nothing is known that a question could take."""
+        return not (self.own or self.pool or self.early)
 
     def take_pooled(self, wanted: Wanted) -> tuple[Found, bool] | Unfit | None:
         """Return the one answer in the pool that has this fingerprint, and if it is news.

@@ -48,12 +48,14 @@ from ..errors import (
 )
 from ..forms import Unfit
 from ..records import record
-from .answers import Answers, Found, readable
+from .answers import STALE, Answers, Found, Unfitting, readable
 from .divergence import Report, flatten, is_stopping, pooled_of
 from .intake import Intake
-from .journal import Entry, Journal, wire_key
+from .journal import Entry, Journal, check_key, wire_key
 from .kinds import (
     FED,
+    LOCAL,
+    NAMES,
     Recorded,
     deliver,
     is_replayable,
@@ -90,6 +92,9 @@ _ASKED: Final = frozenset({"accepted", "declined", "dismissed", "invalid", "refu
 
 #: Tags whose entry gives a plain value: a delivery cannot go any other way.
 _PLAIN: Final = frozenset({"accepted", "chance", "known", "done"})
+
+#: The client cannot be asked.
+_UNASKED: Final[Found] = ("unasked", b"null")
 
 #: Arguments of these types cannot be changed.
 _LASTING: Final = frozenset({str, bytes, int, float, bool, type(None)})
@@ -261,6 +266,7 @@ class Generation(Tree):
         if self.cancelled is not None:
             last = min(last, max(0, self.cancelled - 1))
         position, waits = 0, 0
+        heard = self.intake.past + 1
         value: Any = None
         error: BaseException | None = None
         fed = FED if self.flow.watch is None else {}
@@ -280,66 +286,87 @@ class Generation(Tree):
                 root.position = self.waves = position
                 root.ends(Failed(translated(exc, root)))
                 break
+            wanted = None
             kind = fed.get(type(effect))
-            if kind is not None and position < last:
-                entry = entries[position]
-                if entry.tag in _PLAIN and entry.wave is None:
-                    try:
-                        if not kind.is_free:
-                            intake.check_steps(effect)
-                        name, explicit = kind.name, None
-                        if kind.is_question:
-                            explicit = effect.key
-                        counted = name if explicit is None else f"={explicit}"
-                        nth = ordinals.get(counted, 0) + 1
-                        if explicit is None:
-                            key = f"{name}-{nth}"
-                        else:
-                            key = explicit if nth == 1 else f"{explicit}#{nth}"
-                        schema = kind.schema(effect)
-                        print_ = hasher.copy()
-                        print_.update(kind.render(effect))
+            if kind is not None:
+                # As `Intake.identify` does it, without a call for each effect.
+                try:
+                    explicit = None
+                    if kind.is_question:
+                        explicit = effect.key
+                        if explicit is not None:
+                            check_key(explicit, NAMES)
+                    elif not kind.is_free:
+                        intake.check_steps(effect)
+                    name, schema = kind.name, kind.schema(effect)
+                    print_ = hasher.copy()
+                    print_.update(kind.render(effect))
+                    if explicit is None:
+                        ordinals[name] = nth = ordinals.get(name, 0) + 1
+                        key = f"{name}-{nth}"
+                    else:
+                        nth = root.next_ordinal(f"={explicit}")
+                        key = explicit if nth == 1 else f"{explicit}#{nth}"
+                except Exception:
+                    pass  # the long way says in which words
+                else:
+                    render = print_.digest()
+                    shape = shapes.get((name, explicit, schema)) or prints.shape(
+                        name, explicit, schema
+                    )
+                    if position < last:
+                        entry = entries[position]
                         if (
                             entry.key == key
-                            and entry.render == print_.digest()
-                            and entry.shape
-                            == (
-                                shapes.get((name, explicit, schema))
-                                or prints.shape(name, explicit, schema)
-                            )
+                            and entry.render == render
+                            and entry.shape == shape
+                            and entry.tag in _PLAIN
+                            and entry.wave is None
                         ):
-                            value, error = kind.read(effect, entry.payload), None
-                            ordinals[counted] = nth
-                            position += 1
-                            waits += kind.is_wait
-                            continue
-                    except Exception:
-                        pass  # said in the right words on the long way
-            # The long way: refusals, effects without entries, whatever is unusual.
+                            try:
+                                value, error = kind.read(effect, entry.payload), None
+                            except Exception:
+                                pass  # thrown, or asked again, below
+                            else:
+                                position += 1
+                                waits += kind.is_wait
+                                if position == heard:
+                                    self.flow.unmute()
+                                continue
+                    is_local = kind.wave is LOCAL and not (kind.is_wait and in_task)
+                    wanted = root.wanted = Wanted(
+                        effect, effect, kind, key, key, shape, render, is_local
+                    )
             root.position = self.waves = position
             self._waits = waits if in_task else 0
-            self.took(root, Yielded(effect))
-            wanted = root.wanted
-            if (
-                wanted is None
-                or position >= last
-                or isinstance(wanted.subject, _TURNING)
-                or entries[position].wave is not None
-                or not wanted.is_of(entries[position])
-            ):
+            if wanted is None:
+                # The long way: refusals, effects without entries, whatever is unusual.
+                self.took(root, Yielded(effect))
+                wanted = root.wanted
+                if wanted is None:
+                    break
+            if position < last:
+                entry = entries[position]
+                if (
+                    isinstance(wanted.subject, _TURNING)
+                    or entry.wave is not None
+                    or not wanted.is_of(entry)
+                    or not self._compute((root, wanted), entry)
+                ):
+                    break
+            elif wanted.place in self.answers.own and self.cancelled is None:
+                if self._take([(root, wanted)]):
+                    break
+                self.flow.unmute()
+                self.flow.spend()
+            else:
                 break
-            try:
-                value, error = (
-                    deliver(wanted.effect, wanted.row, entries[position]),
-                    None,
-                )
-            except (Unfit, UsageError):
-                break
-            except Exception as exc:
-                value, error = None, exc
+            value, error = wanted.value, wanted.error
             root.wanted = None
             position += 1
             waits += wanted.row.is_wait
+            if position == heard:
+                self.flow.unmute()
 
     # ---- waves ----------------------------------------------------------------------
 
@@ -636,7 +663,8 @@ class Generation(Tree):
                 taken.append((sequence, wanted, outcome))
         stamp = number if missing or always else None
         for sequence, wanted, outcome in taken:
-            self._stop_waiting(wanted)
+            if wanted.row.is_wait and not wanted.row.is_question:
+                self._stop_waiting(wanted)
             sequence.append(wanted.entry(*outcome, stamp))
             wanted.is_new = wanted.place not in self._heard
         return missing
@@ -649,19 +677,23 @@ class Generation(Tree):
         open_: list[Wanted] = []
         for sequence, wanted in fresh:
             for one in wanted.questions():
-                if answers.is_stale(one):
-                    self._note_stale(sequence, one)
-                asking = places.at(one.place).out
                 answer = answers.take_own(one)
-                if answer is None:
-                    open_.append(one)
-                elif isinstance(answer, Unfit):
-                    assert asking is not None
-                    self._take_unfit(one, asking.unfit + 1, answer, found)
-                else:
+                if type(answer) is tuple:
                     found[one.place] = answer
+                elif isinstance(answer, Unfitting):
+                    self._take_unfit(one, answer, found)
+                else:
+                    if answer is STALE:
+                        self._note_stale(sequence, one)
+                    open_.append(one)
             if not wanted.row.is_question:
                 open_.append(wanted)
+        if answers.are_none:
+            for one in open_:
+                if one.row.is_question and not supports(one.subject):
+                    places.withdraw(one.place)
+                    found[one.place] = _UNASKED
+            return found
         for one in open_:
             is_question = one.row.is_question
             pooled = answers.take_pooled(one)
@@ -675,7 +707,7 @@ class Generation(Tree):
                 continue
             if is_question and not supports(one.subject):
                 places.withdraw(one.place)
-                found[one.place] = "unasked", b"null"
+                found[one.place] = _UNASKED
             elif is_question and answers.early and not places.at(one.place).asked:
                 early = answers.take_early(one)
                 if early is not None:
@@ -688,28 +720,29 @@ class Generation(Tree):
         for one in wanted.questions():
             self.places.count(one.place)
         if wanted.row.is_question and not self.flow.supports(wanted.subject):
-            outcome: Recorded = ("unasked", b"null", False)
+            outcome: Recorded = (*_UNASKED, False)
             self._compute(leaf, wanted.entry(*outcome))
             return outcome
         return None
 
     def _take_unfit(
-        self, wanted: Wanted, count: int, unfit: Unfit, found: dict[str, Found]
+        self, wanted: Wanted, answer: Unfitting, found: dict[str, Found]
     ) -> None:
-        problems = tuple(map(readable, unfit.problems))
-        if count >= self.flow.rules.unfit:
-            found[wanted.place] = "invalid", dumps(list(problems))
+        if answer.count >= self.flow.rules.unfit:
+            found[wanted.place] = "invalid", dumps(list(answer.problems))
         elif not self.flow.supports(wanted.subject):
-            found[wanted.place] = "unasked", b"null"
+            found[wanted.place] = _UNASKED
         else:
-            wanted.problems = problems
-            self.places.ask(wanted.place, wanted.shape, wanted.render, count)
+            wanted.problems = answer.problems
+            self.places.ask(wanted.place, wanted.shape, wanted.render, answer.count)
 
     def _at_hand(self, wanted: Wanted, found: Mapping[str, Found]) -> Recorded | None:
         """Return the outcome of what a leaf waits for, if it is known."""
         answer = found.get(wanted.place)
         if answer is not None:
             return (*answer, wanted.row.tag == "won")
+        if wanted.row.is_question:
+            return None
         subject, rules = wanted.subject, self.flow.rules
         match subject:
             case fx.ClientSupports():
@@ -842,35 +875,35 @@ class Generation(Tree):
 
     def withdraw(self, leaf: Sequence) -> None:
         """Note that what `leaf` waits for is no longer wanted."""
-        if leaf.wanted is not None:
-            self.places.withdraw(leaf.wanted.place)
-            self._stop_waiting(leaf.wanted)
+        wanted = leaf.wanted
+        if wanted is not None:
+            self.places.withdraw(wanted.place)
+            self._stop_waiting(wanted)
 
     def _stop_waiting(self, wanted: Wanted) -> None:
         """Take back the questions, clocks and steps of what is decided now."""
-        if wanted.row.is_wait and not wanted.row.is_question:
-            self.places.end(wanted.place)
-            for part in wanted.parts:
-                if part.row.is_question and self.places.at(part.place).out is not None:
-                    self.places.withdraw(part.place)
-                elif part.row.is_question:
-                    # It was asked, and the entry is that of the race.
-                    self.places.count(part.place)
+        self.places.end(wanted.place)
+        for part in wanted.parts:
+            if not part.row.is_question:
                 self._finished.pop(part.place, None)
                 self._end(self._key_of(part), part)
+            elif self.places.at(part.place).out is not None:
+                self.places.withdraw(part.place)
+            else:
+                # It was asked, and the entry is that of the race.
+                self.places.count(part.place)
 
     # ---- ask ------------------------------------------------------------------------
 
     def _ask(self, missing: list[Leaf]) -> Stop | None:
         """Stop until something arrives; `None` if nothing may be asked, or need be."""
         flow, rules = self.flow, self.flow.rules
-        asking = [leaf for leaf in missing if leaf[1].questions()]
+        asking = [leaf for leaf in missing if leaf[1].row.is_question or leaf[1].parts]
         if not rules.task:
             for leaf in missing:
-                sequence, wanted = leaf
-                if isinstance(wanted.subject, fx.Checkpoint):
-                    sequence.record("checkpoint", b"null")
-                    self._prepare(leaf, sequence.entries[-1])
+                if isinstance(leaf[1].subject, fx.Checkpoint):
+                    leaf[0].record("checkpoint", b"null")
+                    self._prepare(leaf, leaf[0].entries[-1])
             if not asking and not rules.shed:
                 return None
             flow.limit = self._limit_reached(is_state_only=not asking)
@@ -880,33 +913,48 @@ class Generation(Tree):
                 return None
             flow.state_rounds += not asking
         self.answers.early = {}  # they came before anything was asked
-        places = self.places
-        questions, wants, kept, is_news = [], [], set(), not rules.task
+        questions: list[Question] = []
+        wants: list[Want] = []
+        kept: set[str] = set()
+        is_news = not rules.task
         for sequence, wanted in missing:
             for one in wanted.questions():
+                is_news |= self._put(sequence, one, questions)
                 kept.add(one.place)
-                if places.at(one.place).out is None:
-                    places.ask(one.place, one.shape, one.render)
-                    is_news = True
-                questions.append(
-                    Question(
-                        places.wire(one.place),
-                        one.subject,  # type: ignore[arg-type]  # a question
-                        one.problems,
-                        sequence.where,
-                    )
-                )
-            for place, seconds in _clocks(wanted):
-                kept.add(place)
-                if places.at(place).due is None:
-                    places.set_due(place, flow.now() + seconds)
-            for part in wanted.parts:
-                if isinstance(part.subject, fx.Step):
-                    wants.append(self._want(sequence, part))
-        places.keep_only(kept)
+            if not wanted.row.is_question:
+                kept |= self._start_clocks(wanted)
+                wants += [
+                    self._want(sequence, part)
+                    for part in wanted.parts
+                    if isinstance(part.subject, fx.Step)
+                ]
+        table = self.places.table
+        if len(table) > len(kept):
+            self.places.keep_only(kept)
         flow.rounds += is_news
-        dues = [one.due for one in places.table.values() if one.due is not None]
+        dues = [one.due for one in table.values() if one.due is not None]
         return Asked(tuple(questions), tuple(wants), min(dues, default=None))
+
+    def _put(self, sequence: Sequence, one: Wanted, questions: list[Question]) -> bool:
+        """Add a question to those of this round; whether it goes out for the first time."""
+        places, place = self.places, one.place
+        is_new = places.at(place).out is None
+        if is_new:
+            places.ask(place, one.shape, one.render)
+        assert isinstance(one.subject, InputRequest)
+        questions.append(
+            Question(places.wire(place), one.subject, one.problems, sequence.where)
+        )
+        return is_new
+
+    def _start_clocks(self, wanted: Wanted) -> set[str]:
+        """Start the clocks of what is waited for; return their places."""
+        places = set()
+        for place, seconds in _clocks(wanted):
+            places.add(place)
+            if self.places.at(place).due is None:
+                self.places.set_due(place, self.flow.now() + seconds)
+        return places
 
     def _limit_reached(self, *, is_state_only: bool) -> int | None:
         flow, rules = self.flow, self.flow.rules

@@ -46,11 +46,10 @@ class Places:
 
     def ask(self, place: str, shape: bytes, render: bytes, unfit: int = 0) -> None:
         """Note a question, under a wire key that was never used before."""
-        one = self.at(place)
-        asking = Asking(place, shape, render, unfit)
         # In the order of asking, which is that of the questions on the wire.
-        self.table.pop(place, None)
-        self.table[place] = attrs.evolve(one, asked=one.asked + 1, out=asking)
+        one = self.table.pop(place, _NOTHING)
+        asking = Asking(place, shape, render, unfit)
+        self.table[place] = Place(one.asked + 1, one.stale, asking, one.due, one.begun)
 
     def settle(self, place: str) -> None:
         """Note that the question at `place` was answered: its entry remembers it."""

@@ -65,6 +65,7 @@ _STATE_AFTER: Final[Mapping[type[Stop], State]] = {
 }
 
 _NO_KWARGS: Final[Mapping[str, Any]] = {}
+_NOTHING: Final = Journal()
 
 
 def _always(what: object) -> bool:
@@ -149,8 +150,8 @@ class Run:
             raise UsageError(
                 f"args are a tuple, not {args!r}: Run(order, ('Dune',), flow_id=...)"
             )
-        self._given = journal = Journal() if journal is None else journal
-        is_first = journal.is_empty
+        is_first = journal is None or journal.is_empty
+        self._given = journal = _NOTHING if journal is None else journal
         self._flow = Shared(
             handler,
             (args, kwargs),
@@ -198,7 +199,7 @@ class Run:
         self._check("start")
         answers = answers or {}
         self._take_in(answers)
-        if self._flow.rules.early_answers and self._given.is_empty:
+        if answers and self._flow.rules.early_answers and self._given.is_empty:
             self._generation.answers.early = answers
         return self._guard(self._begin)
 
@@ -356,7 +357,7 @@ class Run:
 
     def _guard(self, advance: Callable[[], Stop | Again]) -> Stop:
         flow = self._flow
-        wanted = set(self._generation.wants)
+        wanted = self._generation.wants.copy()
         self._is_busy = True
         self._is_untouched = False
         if flow.watch is not None:
@@ -389,7 +390,8 @@ class Run:
             if flow.watch is not None:
                 flow.watch.end()
         self._stop = stop
-        self._late |= wanted - set(self._generation.wants)
+        if wanted:
+            self._late |= wanted.keys() - self._generation.wants.keys()
         self._state = _STATE_AFTER[type(stop)]
         if flow.watch is not None and isinstance(stop, Returned):
             flow.watch.report(flow.name)

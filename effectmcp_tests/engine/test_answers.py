@@ -3,6 +3,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import attrs
 import pytest
 from attrs import define
 
@@ -32,7 +33,7 @@ from effectmcp.engine import (
     Run,
     Unread,
 )
-from effectmcp.engine.answers import Answers, read_answer
+from effectmcp.engine.answers import STALE, Answers, Unfitting, read_answer
 from effectmcp.engine.journal import Tag
 from effectmcp.engine.kinds import KINDS
 from effectmcp.engine.places import Places
@@ -86,15 +87,15 @@ def test_own_answer_of_a_question_that_is_not_outstanding_is_ignored() -> None:
 
 
 def test_own_answer_that_does_not_fit_ends_the_asking() -> None:
-    one = answers(asked=(out(),), elicit_1=Accepted({}))
-    assert isinstance(one.take_own(wanted()), Unfit)
+    one = answers(asked=(attrs.evolve(out(), unfit=1),), elicit_1=Accepted({}))
+    assert one.take_own(wanted()) == Unfitting(2, ("value: is required",))
     assert one.take_own(wanted()) is None
 
 
 def test_stale_answer_stays_known_under_the_text_that_it_answered() -> None:
     one = answers(asked=(out(),), elicit_1=ANN)
     reworded = wanted(render=b"reworded")
-    assert one.is_stale(reworded)
+    assert one.take_own(reworded) is STALE
     assert one.take_own(reworded) is None
     assert one.take_pooled(reworded) is None
     assert one.take_pooled(wanted("elicit-2")) == (FOUND, True)
@@ -102,8 +103,9 @@ def test_stale_answer_stays_known_under_the_text_that_it_answered() -> None:
 
 def test_question_whose_text_changed_unanswered_is_not_stale() -> None:
     one = answers(asked=(out(),))
-    assert not one.is_stale(wanted(render=b"reworded"))
-    assert not one.is_stale(wanted(render=b"reworded"))
+    assert one.take_own(wanted(render=b"reworded")) is None
+    # And is no longer asked under its old text.
+    assert one.take_own(wanted()) is None
 
 
 def test_answer_that_no_question_took_is_pooled_unread() -> None:
