@@ -498,9 +498,9 @@ class Generation(Tree):
         sequences = list(self.root.sequences())
         if entry is None:
             # The last one: that is the one which lies beyond, whichever sequence has it.
-            holder = sequence if sequence.next_entry() is not None else None
-            holder = holder or next(one for one in sequences if one.next_entry())
-            entry = holder.entries[-1]
+            holders = [one for one in (sequence, *sequences) if one.next_entry()]
+            beyond = holders[0].entries[-1] if holders else None
+            entry = beyond or self.left_over[-1].entry
         wanted = sequence.wanted
         current = None if wanted is None else _described(wanted, entry)
         report = self.report(cause, sequence, f"{entry.key} ({entry.tag})", current)
@@ -516,7 +516,8 @@ class Generation(Tree):
             raise DivergenceError(flow.rules.policy, report)
         if self.cancelled is not None:
             raise DivergenceError("stop", report)  # it ended; nobody is asked again
-        dropped = [
+        dropped, self.left_over = self.left_over, []
+        dropped += [
             one
             for each in sequences
             for one in flatten(each.entries[each.position :], each.path)
@@ -1003,8 +1004,16 @@ class Generation(Tree):
     # ---- the end --------------------------------------------------------------------
 
     def _cancel(self) -> None:
-        """Deliver what was performed of this wave, and throw `Cancelled`."""
-        done = [leaf for leaf in self.root.leaves() if _has_own(leaf)]
+        """Deliver what was performed of this wave, and throw `Cancelled`.
+
+        Answers that came and were not delivered are not delivered any more.
+        """
+        done = []
+        for leaf in filter(_has_own, self.root.leaves()):
+            if leaf[1].is_local:
+                done.append(leaf)
+            else:
+                leaf[0].drop()
         if done and not self._match(done):
             self._deliver(done)
         self.cancelled = self.waves
@@ -1020,12 +1029,12 @@ class Generation(Tree):
         if self._again is not None:
             if failure is not None and not isinstance(failure, Signal):
                 logger.error("an exception in a restart's cleanup", exc_info=failure)
-            if root.next_entry() is not None:
+            if self.is_anything_ahead([]):
                 self.diverge("left over", root)
             return self._again
         if self.cancelled is not None and isinstance(failure, Restarted):
             return Raised(Cancelled())  # it was cancelled while it was restarting
-        if root.next_entry() is not None:
+        if self.is_anything_ahead([]):
             if failure is None or self.flow.rules.policy == "park":
                 self.diverge("left over", root)
             else:

@@ -20,8 +20,9 @@ from typing import Any, Literal, TypeAlias
 from .. import effects as fx
 from ..effects import Effect
 from ..errors import Cancelled, FlowError, NotAnEffectError, Signal, UsageError
+from .divergence import flatten
 from .intake import WAIT, BuriedError, Intake
-from .journal import Entry
+from .journal import Entry, Pooled
 from .misuse import forgotten, located, translated
 from .sequences import Closing, Gathering, Rows, Sequence, Wanted
 from .shared import Shared
@@ -54,9 +55,10 @@ class Tree:
         intake: Looks at what is yielded.
         root: The handler's own sequence.
         waves: Waves that were delivered.
+        left_over: Entries of branches that were cancelled before they came to them.
     """
 
-    __slots__ = ("_live", "_rows", "flow", "intake", "root", "waves")
+    __slots__ = ("_live", "_rows", "flow", "intake", "left_over", "root", "waves")
 
     def __init__(
         self,
@@ -68,7 +70,8 @@ class Tree:
         self.flow = flow
         self.intake = intake
         self.waves = 0
-        self._live = 1
+        self.left_over: list[Pooled] = []
+        self._live = 0
         self._rows = Rows(generation, flow.rows)
         self.root = Sequence("", own_context(copy_context()), list(entries), self._rows)
 
@@ -228,10 +231,16 @@ class Tree:
                         self.close(child, Cancelled)
         if any(child.end is None for child in children):
             return moved
-        for child in children:
-            if child.next_entry() is not None:
-                self.diverge("left over", child)
         error = gathering.failing
+        for child in children:
+            if child.next_entry() is None:
+                continue
+            if error is None:
+                self.diverge("left over", child)
+            else:
+                # If the failure ends the flow, it is the news. If the handler catches
+                # it, these lie ahead of whatever comes next.
+                self.left_over += flatten(child.drop(), child.path)
         results = [one.end.value for one in children if isinstance(one.end, Ended)]
         if error is None:
             said = next(filter(None, map(forgotten, results)), None)
@@ -268,6 +277,8 @@ class Tree:
     def is_anything_ahead(self, wave: list[Leaf]) -> bool:
         """Whether any sequence holds an entry beyond this wave."""
         root = self.root
+        if self.left_over:
+            return True
         if root.gathering is None:
             return len(root.entries) > root.position + len(wave)
         in_wave = {id(sequence) for sequence, _ in wave}
