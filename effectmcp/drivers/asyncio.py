@@ -43,6 +43,7 @@ from .local import (
     at_once,
     job_of_invoke,
     job_of_step,
+    left,
     pause,
     running,
     tell_changes,
@@ -103,16 +104,21 @@ async def _obey(app: Server, command: Command, send: Send) -> Any:
         case Notify(message):
             return await send(message)
         case Ask(asking):
-            return await ask_client(asking, send, Bell())
+            limit = asyncio.timeout(left(asking.until))
+            try:
+                async with limit:
+                    await ask_client(asking, send, Bell())
+            except TimeoutError:
+                if not limit.expired():
+                    raise  # the transport's own
+            return None
         case Listen(subscription):
             return await listen(app, subscription, send)
 
 
 @asynccontextmanager
 async def _until(deadline: float | None) -> AsyncIterator[None]:
-    limit = asyncio.timeout(
-        None if deadline is None else max(0.0, deadline - time.time())
-    )
+    limit = asyncio.timeout(left(deadline))
     # What is called raises nothing: its TimeoutErrors are outcomes.
     try:
         async with limit:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime as dt
 import random
 import threading
+import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, nullcontext
@@ -39,6 +40,7 @@ __all__ = [
     "at_once",
     "job_of_invoke",
     "job_of_step",
+    "left",
     "lifespan_of",
     "opened",
     "pause",
@@ -281,6 +283,11 @@ class Ringing(Protocol):
 
 
 Send: TypeAlias = Callable[[Mapping[str, JSON]], Awaitable[None]]
+
+
+def left(until: float | None) -> float | None:
+    """Seconds until a time, 0 if it has passed; `None` where there is none."""
+    return None if until is None else max(0.0, until - time.time())
 
 
 async def ask_client(asking: Inquiry, send: Send, bell: Ringing) -> None:

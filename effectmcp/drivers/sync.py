@@ -62,6 +62,7 @@ from .local import (
     at_once,
     job_of_invoke,
     job_of_step,
+    left,
     lifespan_of,
     opened,
     pause,
@@ -236,7 +237,7 @@ def wait_for(asking: Inquiry) -> None:
     """Wait until questions are answered, in messages that another thread handles."""
     over = threading.Event()
     asking.listen(over.set)
-    over.wait()
+    over.wait(left(asking.until))
 
 
 def handle(

@@ -51,6 +51,7 @@ from .local import (
     at_once,
     job_of_invoke,
     job_of_step,
+    left,
     pause,
     running,
     tell_changes,
@@ -157,15 +158,18 @@ async def _obey(app: Server, command: Command, send: Send) -> Any:
         case Notify(message):
             return await send(message)
         case Ask(asking):
-            return await ask_client(asking, send, Bell())
+            seconds = left(asking.until)
+            with trio.move_on_after(math.inf if seconds is None else seconds):
+                await ask_client(asking, send, Bell())
+            return None
         case Listen(subscription):
             return await listen(app, subscription, send)
 
 
 @contextmanager
 def _until(deadline: float | None) -> Iterator[None]:
-    seconds = math.inf if deadline is None else max(0.0, deadline - time.time())
-    with trio.move_on_after(seconds) as scope:
+    seconds = left(deadline)
+    with trio.move_on_after(math.inf if seconds is None else seconds) as scope:
         yield
     if scope.cancelled_caught:
         raise Overdue

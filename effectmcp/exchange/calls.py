@@ -375,23 +375,25 @@ class _Flow:
                 question, dialect.revision, id_, known_by
             )
 
-        asking = session.ask(running, map(message_of, asked.questions))
+        asking = session.ask(running, map(message_of, asked.questions), until=asked.due)
         try:
             yield Ask(asking)
         finally:
             session.asked(running)
         running.is_cancelled |= asking.is_gone
-        if self._look(round_):
-            for id_ in asking.messages.keys() - asking.replies.keys():
-                yield Notify(
-                    notification("notifications/cancelled", {"requestId": id_})
-                )
+        is_over = self._look(round_)
+        # Those that nobody answered: the call was cancelled, or a time was up. What is
+        # still wanted is asked again.
+        for id_ in asking.messages.keys() - asking.replies.keys():
+            yield Notify(notification("notifications/cancelled", {"requestId": id_}))
+        if is_over:
             return
         pairs = zip(asked.questions, asking.messages, strict=True)
         round_.answered(
             {
                 question.key: read_reply(question.effect, asking.replies[id_])
                 for question, id_ in pairs
+                if id_ in asking.replies
             }
         )
 

@@ -113,7 +113,7 @@ class Notify:
 @record(eq=False)
 class Ask:
     """Send the messages of `asking` on the stream of this request, now, and wait until
-    it is over. The replies come in as messages of their own."""
+    it is over, or its time is up. The replies come in as messages of their own."""
 
     asking: Inquiry
 

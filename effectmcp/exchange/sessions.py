@@ -42,10 +42,16 @@ class Inquiry:
         messages: The requests to send, by id.
         replies: What came back, by id.
         is_gone: Whether nobody will answer any more.
+        until: When to wait no longer, in seconds since 1970; `None` for never.
     """
 
-    def __init__(self, messages: Mapping[Id, Mapping[str, JSON]]) -> None:
+    def __init__(
+        self,
+        messages: Mapping[Id, Mapping[str, JSON]],
+        until: float | None = None,
+    ) -> None:
         self.messages = messages
+        self.until = until
         self.replies: dict[Id, Mapping[str, JSON]] = {}
         self.is_gone = False
         self._wake: Callable[[], None] = _nobody
@@ -195,18 +201,20 @@ class Session:
         self,
         running: Running,
         questions: Iterable[Callable[[Id], Mapping[str, JSON]]],
+        until: float | None = None,
     ) -> Inquiry:
         """Questions to send, each made with an id of its own.
 
         Args:
             running: The request that asks.
             questions: Give the message, given the id.
+            until: When to wait no longer, in seconds since 1970.
         """
         messages: dict[Id, Mapping[str, JSON]] = {}
         for make in questions:
             id_: Id = next(_IDS)
             messages[id_] = make(id_)
-        asking = running.asking = Inquiry(messages)
+        asking = running.asking = Inquiry(messages, until)
         for id_ in messages:
             self._asked[_key(id_)] = asking
         if running.is_cancelled:

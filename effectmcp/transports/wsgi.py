@@ -31,6 +31,7 @@ from typing import Any, Final, TypeAlias
 import attrs
 
 from ..canonical import JSON
+from ..drivers.local import left
 from ..drivers.sync import handle, running
 from ..errors import UsageError
 from ..exchange.commands import Peer
@@ -255,7 +256,11 @@ class _Stream:
         """Wait for answers, and end with the client if it is gone."""
         over = threading.Event()
         asking.listen(over.set)
-        while not self._is_gone and not over.wait(_QUIET):
+        while not self._is_gone:
+            seconds = left(asking.until)
+            quiet = _QUIET if seconds is None else min(_QUIET, seconds)
+            if over.wait(quiet) or quiet == seconds:
+                return
             self._try(KEEP_ALIVE)
         if not asking.is_over:
             asking.end()

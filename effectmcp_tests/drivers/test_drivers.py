@@ -1587,6 +1587,64 @@ def test_questions_are_waited_for_without_a_loop() -> None:
     assert text_of(result(reply)) == "Ann in Rome"
 
 
+def patient(seconds: float) -> Callable[[], Flow[str]]:
+    def wait() -> Flow[str]:
+        yield from Detach()
+        match (yield from Within(seconds, Elicit("Who?", str))):
+            case TimedOut():
+                return "nobody"
+            case name:
+                return str(name)
+
+    return wait
+
+
+def check_taken_back(reply: Reply, told: list[Any]) -> None:
+    assert text_of(result(reply)) == "nobody"
+    question, taken_back = told
+    assert question["method"] == "elicitation/create"
+    assert taken_back["method"] == "notifications/cancelled"
+    assert taken_back["params"] == {"requestId": question["id"]}
+
+
+@each_loop
+def test_a_question_whose_time_is_up_is_taken_back(driver: Any) -> None:
+    """V3: live, the run keeps the clock."""
+    app = serving(patient(0.01))
+    peer = shaken(app)
+    told: list[Any] = []
+    replies: list[Reply] = []
+
+    async def main() -> None:
+        async def send(message: Any) -> None:
+            told.append(message)
+
+        replies.append(await driver.driver.handle(app, LIVE, peer, send=send))
+
+    driver.run(main)
+    check_taken_back(replies[0], told)
+
+
+def test_a_question_whose_time_is_up_is_taken_back_without_a_loop() -> None:
+    app = serving(patient(0.01))
+    told: list[Any] = []
+    reply = on_sync.handle(app, LIVE, shaken(app), send=told.append)
+    check_taken_back(reply, told)
+
+
+def test_an_answer_that_comes_in_time_counts() -> None:
+    app = serving(patient(LIMIT))
+    peer = shaken(app)
+    told: list[Any] = []
+
+    def send(message: Any) -> None:
+        told.append(message)
+        on_sync.handle(app, reply_to(message, "Ann"), peer)
+
+    assert text_of(result(on_sync.handle(app, LIVE, peer, send=send))) == "Ann"
+    assert len(told) == 1
+
+
 @each_loop
 def test_a_question_that_cannot_be_sent(driver: Any) -> None:
     app = serving(asking)

@@ -1,0 +1,557 @@
+"""Waiting for people and clocks (REPLAY, B3a), example by example."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+import pytest
+
+from effectmcp import (
+    Accepted,
+    Cancelled,
+    Checkpoint,
+    Confirm,
+    Declined,
+    Detach,
+    DivergenceError,
+    Elicit,
+    FirstOf,
+    Flow,
+    Gather,
+    Outcome,
+    Restart,
+    Sleep,
+    Step,
+    StepInterrupted,
+    TimedOut,
+    Unsupported,
+    Within,
+    step,
+)
+from effectmcp.engine import (
+    LIVE,
+    RETRY,
+    TASK,
+    Asked,
+    Done,
+    Failure,
+    Journal,
+    Perform,
+    Raised,
+    Returned,
+    Run,
+    Stop,
+)
+
+from ..helpers import FLOW_ID, keys, messages
+
+DAY = 24 * 3600.0
+
+
+class Clock:
+    """A clock that stands still."""
+
+    now = 1_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def a(text: str) -> Accepted[Any]:
+    return Accepted({"value": text})
+
+
+def charge(amount: int) -> str:
+    raise AssertionError("nothing is performed here")
+
+
+def task(
+    handler: Callable[..., Any], journal: Journal | None = None, **options: Any
+) -> tuple[Run, Clock]:
+    clock = Clock()
+    options = {"rules": TASK, "clock": clock, **options}
+    return Run(handler, flow_id=FLOW_ID, journal=journal, **options), clock
+
+
+def cold(run: Run, clock: Clock, handler: Callable[..., Any]) -> Stop:
+    """Where another worker comes to, from the same journal."""
+    stored = run.journal.dumps()
+    again, other = task(handler, Journal.loads(stored))
+    other.now = clock.now
+    stop = again.start()
+    assert again.journal.dumps() == stored
+    again.close()
+    return stop
+
+
+def ask_and_sleep() -> Flow[Any]:
+    return (yield from Gather(Sleep(DAY), Elicit("Who?", str)))
+
+
+def test_people_and_clocks_are_waited_for_together() -> None:
+    """B3a: a question beside a pause is asked today, not tomorrow."""
+    run, clock = task(ask_and_sleep)
+    stop = run.start()
+    assert isinstance(stop, Asked)
+    assert (keys(stop), stop.due) == (["gather-1/1/elicit-1"], clock.now + DAY)
+    assert cold(run, clock, ask_and_sleep) == stop
+    stop = run.answered({"gather-1/1/elicit-1": a("Ann")})
+    assert stop == Asked((), (), clock.now + DAY)
+    clock.now += DAY
+    assert run.answered() == Returned((None, "Ann"))
+    assert cold(run, clock, ask_and_sleep) == Returned((None, "Ann"))
+
+
+def test_one_persons_next_question_does_not_wait_for_another() -> None:
+    def talk(name: str) -> Flow[list[str]]:
+        first = yield from Elicit(f"{name} 1", str)
+        return [first, (yield from Elicit(f"{name} 2", str))]
+
+    def handler() -> Flow[Any]:
+        return (yield from Gather(talk("a"), talk("b")))
+
+    run, clock = task(handler)
+    stop = run.start()
+    assert messages(stop) == ["a 1", "b 1"]
+    stop = run.answered({"gather-1/1/elicit-1": a("x")})
+    assert messages(stop) == ["a 1", "b 2"]
+    # The wire key of what was missing stays.
+    assert keys(stop) == ["gather-1/0/elicit-1", "gather-1/1/elicit-2"]
+    assert cold(run, clock, handler) == stop
+    stop = run.answered({key: a("y") for key in keys(stop)})
+    assert messages(stop) == ["a 2"]
+    assert run.answered({keys(stop)[0]: a("z")}) == Returned((["y", "z"], ["x", "y"]))
+    assert cold(run, clock, handler) == Returned((["y", "z"], ["x", "y"]))
+
+
+def test_entry_is_numbered_where_others_were_left_waiting() -> None:
+    """B3a 2: flows without branches pay nothing."""
+    run, _ = task(ask_and_sleep)
+    run.start()
+    run.answered({"gather-1/1/elicit-1": a("Ann")})
+    (gathered,) = run.journal.entries
+    assert [[one.wave for one in branch] for branch in gathered.branches] == [[], [0]]
+
+    def alone() -> Flow[str]:
+        return (yield from Elicit("Who?", str))
+
+    run, _ = task(alone)
+    run.start()
+    run.answered({"elicit-1": a("Ann")})
+    assert [one.wave for one in run.journal.entries] == [None]
+
+
+def test_answers_that_arrive_together_make_the_rounds_journal() -> None:
+    """B3a 7: byte for byte."""
+
+    def handler() -> Flow[Any]:
+        return (yield from Gather(Elicit("a", str), Confirm("b")))
+
+    run, _ = task(handler)
+    live = Run(handler, flow_id=FLOW_ID, rules=LIVE)
+    for one in (run, live):
+        stop = one.start()
+        one.answered({keys(stop)[0]: a("x"), keys(stop)[1]: Accepted(None)})
+    assert run.journal == live.journal
+
+
+def test_what_needs_nobody_is_delivered_at_once() -> None:
+    """B3a 6: beside a question that waits."""
+
+    def handler() -> Flow[Any]:
+        return (yield from Gather(Elicit("Who?", str), Checkpoint(), Confirm("b")))
+
+    run, _ = task(handler, supports=lambda what: not isinstance(what, Confirm))
+    stop = run.start()
+    assert isinstance(stop, Raised)
+    assert isinstance(stop.error, Unsupported)
+
+
+# ---- Within, FirstOf ----
+
+
+def remind() -> Flow[Any]:
+    return (yield from Within(DAY, Elicit("Which day?", str)))
+
+
+def test_within_asks_and_waits_only_so_long() -> None:
+    run, clock = task(remind)
+    stop = run.start()
+    assert isinstance(stop, Asked)
+    assert (keys(stop), stop.due) == (["within-1/0/elicit-1"], clock.now + DAY)
+    assert cold(run, clock, remind) == stop
+    clock.now += DAY - 1
+    assert run.answered() == stop
+    clock.now += 1
+    assert run.answered() == Returned(TimedOut())
+    assert cold(run, clock, remind) == Returned(TimedOut())
+    assert run.journal.asked == {}
+    # And for ever, whatever comes.
+    again, _ = task(remind, run.journal)
+    assert again.start({"within-1/0/elicit-1": a("Friday")}) == Returned(TimedOut())
+
+
+def test_within_gives_the_answer_as_its_question_does() -> None:
+    run, _ = task(remind)
+    run.start()
+    assert run.answered({"within-1/0/elicit-1": a("Friday")}) == Returned("Friday")
+    run, _ = task(remind)
+    run.start()
+    stop = run.answered({"within-1/0/elicit-1": Declined()})
+    assert isinstance(stop, Raised)
+    assert stop.error == Declined()
+
+
+def test_within_an_outcome() -> None:
+    def handler() -> Flow[Any]:
+        return (yield from Within(DAY, Outcome(Confirm("Sure?", key="sure"))))
+
+    run, _ = task(handler)
+    assert keys(run.start()) == ["within-1/0/sure"]
+    stop = run.answered({"within-1/0/sure": Declined()})
+    assert stop == Returned(Declined())
+
+
+def test_answer_that_does_not_fit_is_no_arrival() -> None:
+    """B3a 4: it is asked again, and the clock goes on."""
+    run, clock = task(remind)
+    first = run.start()
+    assert isinstance(first, Asked)
+    stop = run.answered({"within-1/0/elicit-1": Accepted({"value": 5})})
+    assert isinstance(stop, Asked)
+    assert keys(stop) == ["within-1/0/elicit-1~2"]
+    assert stop.questions[0].problems
+    assert stop.due == first.due
+    clock.now += DAY
+    assert run.answered() == Returned(TimedOut())
+
+
+def first_of() -> Flow[Any]:
+    yield from Confirm("Begin?")
+    return (
+        yield from FirstOf(
+            Elicit("Which day?", str, key="day"), Step(charge, 5), Sleep(DAY)
+        )
+    )
+
+
+def begun() -> tuple[Run, Clock, Asked]:
+    run, clock = task(first_of)
+    run.start()
+    stop = run.answered({"confirm-1": Accepted(None)})
+    assert isinstance(stop, Asked)
+    return run, clock, stop
+
+
+def test_first_of_a_question_a_step_and_a_clock() -> None:
+    run, clock, stop = begun()
+    assert keys(stop) == ["first-1/0/day"]
+    assert [want.key for want in stop.wants] == ["first-1/1/step-1"]
+    assert stop.due == clock.now + DAY
+    assert cold(run, clock, first_of) == stop
+
+
+@pytest.mark.parametrize("won", ["answer", "step", "clock"])
+def test_first_of_gives_what_came_first(won: str) -> None:
+    run, clock, _ = begun()
+    if won == "answer":
+        end = run.answered({"first-1/0/day": a("Friday")})
+        assert end == Returned((0, "Friday"))
+    elif won == "step":
+        end = run.performed({"first-1/1/step-1": Done("paid")})
+        assert end == Returned((1, "paid"))
+    else:
+        clock.now += DAY
+        end = run.answered()
+        assert end == Returned((2, None))
+    assert cold(run, clock, first_of) == end
+    assert run.journal.asked == {}
+    assert all(one.due is None for one in run.journal.places.values())
+    # A step was in it, whoever won: nothing may perform it again in silence.
+    assert not run.journal.entries[-1].replayable
+
+
+def test_first_of_raises_what_the_first_raised() -> None:
+    run, clock, _ = begun()
+    end = run.performed({"first-1/1/step-1": Failure(KeyError("x"))})
+    assert isinstance(end, Raised)
+    assert isinstance(end.error, KeyError)
+    assert isinstance(cold(run, clock, first_of), Raised)
+
+
+def test_what_was_stored_beats_a_clock() -> None:
+    """B3a 5: no answer loses to a deadline that passed while no worker ran."""
+    run, clock, _ = begun()
+    journal = run.suspend()
+    for arrived in ("answer", "step"):
+        again, later = task(first_of, journal)
+        later.now = clock.now + 2 * DAY
+        if arrived == "answer":
+            end = again.start({"first-1/0/day": a("Friday")})
+            assert end == Returned((0, "Friday"))
+    again, later = task(first_of, journal)
+    later.now = clock.now + 2 * DAY
+    assert again.start() == Returned((2, None))
+
+
+def test_step_that_lost_may_end_late() -> None:
+    run, clock, _ = begun()
+
+    def handler() -> Flow[Any]:
+        first = yield from first_of()
+        return first, (yield from Confirm("And now?"))
+
+    run, clock = task(handler)
+    run.start()
+    run.answered({"confirm-1": Accepted(None)})
+    run.begin("first-1/1/step-1")
+    stop = run.answered({"first-1/0/day": a("Friday")})
+    assert messages(stop) == ["And now?"]
+    # Acknowledged, and ignored.
+    assert run.performed({"first-1/1/step-1": Done("paid")}) == stop
+    assert run.journal.places["first-1/0/day"].asked == 1
+
+
+def test_at_most_once_step_that_races_is_begun_once() -> None:
+    paid = step(at_most_once=True)(charge)
+
+    def handler() -> Flow[Any]:
+        try:
+            return (yield from Within(DAY, paid(5)))
+        except StepInterrupted:
+            return "interrupted"
+
+    run, _ = task(handler)
+    stop = run.start()
+    assert isinstance(stop, Asked)
+    run.begin("within-1/0/step-1")
+    again, _ = task(handler, Journal.loads(run.journal.dumps()))
+    assert again.start() == Returned("interrupted")
+
+
+def test_losers_of_a_failed_gather_are_taken_back() -> None:
+    """B3a 5: in the same write."""
+
+    def fails() -> Flow[None]:
+        yield from Confirm("a")
+        raise LookupError
+
+    def handler() -> Flow[Any]:
+        try:
+            yield from Gather(fails(), Elicit("b", str), Sleep(DAY))
+        except LookupError:
+            return (yield from Confirm("And now?"))
+
+    run, clock = task(handler)
+    run.start()
+    stop = run.answered({"gather-1/0/confirm-1": Accepted(None)})
+    assert isinstance(stop, Asked)
+    assert (messages(stop), stop.due) == (["And now?"], None)
+    assert list(run.journal.asked) == ["confirm-1"]
+    assert cold(run, clock, handler) == stop
+
+
+# ---- cancelling ----
+
+
+def careful() -> Flow[Any]:
+    try:
+        yield from Gather(Sleep(DAY), Elicit("Who?", str), Step(charge, 1))
+    except Cancelled:
+        yield from Step(charge, 2)
+        raise
+
+
+def test_cancel_does_not_wait_for_what_was_not_begun() -> None:
+    run, clock = task(careful)
+    assert isinstance(run.start(), Perform)
+    stop = run.cancel()
+    assert isinstance(stop, Perform)
+    assert [want.effect for want in stop.wants] == [Step(charge, 2)]
+    stop = run.performed({stop.wants[0].key: Done("refunded")})
+    assert isinstance(stop, Raised)
+    assert isinstance(cold(run, clock, careful), Raised)
+
+
+def test_cancel_waits_for_what_was_begun_and_delivers_it() -> None:
+    run, clock = task(careful)
+    run.start()
+    run.begin("gather-1/2/step-1")
+    stop = run.cancel()
+    assert isinstance(stop, Perform)
+    assert [want.key for want in stop.wants] == ["gather-1/2/step-1"]
+    stop = run.performed({"gather-1/2/step-1": Done("paid")})
+    assert isinstance(stop, Perform)
+    assert [want.effect for want in stop.wants] == [Step(charge, 2)]
+    (gathered,) = run.journal.entries
+    assert [one.tag for one in gathered.branches[2]] == ["done"]
+    assert cold(run, clock, careful) == stop
+
+
+@pytest.mark.parametrize("where", ["new", "asking"])
+def test_cancel_from_the_start_and_while_waiting(where: str) -> None:
+    run, clock = task(careful)
+    run.start()
+    run.performed({"gather-1/2/step-1": Done("paid")})
+    if where == "new":
+        run, _ = task(careful, run.journal)
+    stop = run.cancel()
+    assert isinstance(stop, Perform)
+    assert [want.effect for want in stop.wants] == [Step(charge, 2)]
+    assert run.journal.asked == {}
+    assert cold(run, clock, careful) == stop
+
+
+def test_cancel_while_a_step_races_keeps_what_comes_of_it() -> None:
+    def handler() -> Flow[Any]:
+        try:
+            yield from Gather(Within(DAY, Step(charge, 1)), Elicit("Who?", str))
+        finally:
+            yield from Step(charge, 2)
+
+    run, clock = task(handler)
+    run.start()
+    run.begin("gather-1/0/within-1/0/step-1")
+    assert isinstance(run.cancel(), Perform)
+    stop = run.performed({"gather-1/0/within-1/0/step-1": Done("paid")})
+    assert isinstance(stop, Perform)
+    (gathered,) = run.journal.entries
+    assert [[one.tag for one in branch] for branch in gathered.branches] == [
+        ["won"],
+        [],
+    ]
+    assert cold(run, clock, handler) == stop
+
+
+# ---- Detach, parking ----
+
+
+def detached() -> Flow[Any]:
+    name = yield from Elicit("Who?", str)
+    is_task = yield from Detach()
+    first = yield from Gather(Sleep(1), Confirm(f"{name}?"))
+    return is_task, first
+
+
+def test_detach_changes_the_rules_within_a_run() -> None:
+    """B3a 6: up to its entry the rounds' waves, after it these."""
+    first = Run(detached, flow_id=FLOW_ID)
+    first.start()
+    run, clock = task(detached, first.suspend(), rules=RETRY)
+    stop = run.start({"elicit-1": a("Ann")})
+    assert isinstance(stop, Perform)
+    stop = run.performed({"detach-1": Done(True)})
+    assert isinstance(stop, Asked)
+    assert (messages(stop), stop.due) == (["Ann?"], clock.now + 1)
+    again, other = task(detached, Journal.loads(run.journal.dumps()), rules=RETRY)
+    assert again.start() == stop
+    other.now += 1
+    assert again.answered({keys(stop)[0]: Accepted(None)}) == Returned(
+        (True, (None, True))
+    )
+
+
+def test_parked_journal_is_not_altered() -> None:
+    def before() -> Flow[Any]:
+        return (yield from Elicit("a", str)), (yield from Elicit("b", str))
+
+    def after() -> Flow[Any]:
+        return (yield from Elicit("c", str)), (yield from Elicit("b", str))
+
+    run, _ = task(before)
+    run.start()
+    run.answered({"elicit-1": a("x")})
+    journal = run.suspend()
+    edited, _ = task(after, journal)
+    with pytest.raises(DivergenceError) as caught:
+        edited.start({"elicit-2": a("y")})
+    assert caught.value.verdict == "park"
+    assert edited.journal is journal
+    assert edited.take_rows() == []
+    # After a rollback it goes on.
+    again, _ = task(before, journal)
+    assert again.start({"elicit-2": a("y")}) == Returned(("x", "y"))
+
+
+def test_budget_of_yields_does_not_run_out_in_a_long_task() -> None:
+    """L5: it is counted between two stops at which the flow waits."""
+
+    def handler() -> Flow[int]:
+        for _ in range(10):
+            for _ in range(30):
+                yield from Step(charge, 1)
+            yield from Sleep(1)
+        return 300
+
+    run, clock = task(handler, rules=attrs.evolve(TASK, yields=50))
+    stop = run.start()
+    while not isinstance(stop, Returned):
+        if isinstance(stop, Perform):
+            stop = run.performed({want.key: Done("paid") for want in stop.wants})
+        else:
+            assert isinstance(stop, Asked), stop
+            clock.now += 1
+            stop = run.answered()
+    assert stop == Returned(300)
+
+
+# ---- in a call ----
+
+
+def inline() -> Flow[Any]:
+    yield from Detach()
+    return (yield from remind())
+
+
+def test_by_retry_an_answer_that_comes_too_late_has_lost() -> None:
+    """V3: the due time is journaled when the question goes out."""
+    run, clock = task(inline, rules=RETRY)
+    run.start()
+    stop = run.performed({"detach-1": Done(False)})
+    assert isinstance(stop, Asked)
+    assert stop.due == clock.now + DAY
+    journal = Journal.loads(run.suspend().dumps())
+    answers = {"within-1/0/elicit-1": a("Friday")}
+    for seconds, end in ((DAY - 1, "Friday"), (DAY, TimedOut())):
+        again, later = task(inline, journal, rules=RETRY)
+        later.now = clock.now + seconds
+        assert again.start(answers) == Returned(end)
+
+
+def test_live_the_run_keeps_the_clock() -> None:
+    run, clock = task(inline, rules=LIVE)
+    run.start()
+    run.performed({"detach-1": Done(False)})
+    clock.now += DAY
+    assert run.answered({"within-1/0/elicit-1": a("Friday")}) == Returned(TimedOut())
+
+
+def test_question_beside_a_step_needs_a_task() -> None:
+    def handler() -> Flow[Any]:
+        yield from Detach()
+        return (yield from first_of())
+
+    run, _ = task(handler, rules=LIVE)
+    run.start()
+    run.performed({"detach-1": Done(False)})
+    stop = run.answered({"confirm-1": Accepted(None)})
+    assert isinstance(stop, Raised)
+    assert "FirstOf() of a question and a step needs a task" in str(stop.error)
+
+
+def test_want_is_named_with_its_generation() -> None:
+    def again(n: int) -> Flow[Any]:
+        yield from Step(charge, n)
+        if n:
+            return n
+        return (yield from Restart(again, 1))
+
+    run, _ = task(lambda: again(0), resolve=lambda name: again)
+    stop = run.start()
+    assert isinstance(stop, Perform)
+    assert [want.key for want in stop.wants] == ["step-1"]
+    stop = run.performed({"step-1": Done("paid")})
+    assert isinstance(stop, Perform)
+    assert [want.key for want in stop.wants] == ["r1/step-1"]
