@@ -70,6 +70,8 @@ class Server:
         ttl: Seconds that a client may keep lists.
         page_size: How many entries a list shows at once.
         rounds: Interim results that a call may have.
+        branches: Branches of `Gather` that a call may have at once, and so questions in
+            a round.
         early_answers: Whether answers may come with the first request of a call.
         shed: Whether `Checkpoint` hands the state to the client.
         legacy: Whether clients are served that shake hands: revisions 2025-03-26,
@@ -101,6 +103,7 @@ class Server:
         ttl: float = 60,
         page_size: int = 100,
         rounds: int = 9,
+        branches: int = 1_000,
         early_answers: bool = True,
         shed: bool = True,
         legacy: bool = True,
@@ -125,7 +128,9 @@ class Server:
         )
         # Prompts and resources cannot become tasks.
         self._rules = {
-            (is_tool, is_live): attrs.evolve(LIVE if is_live else retry, detach=is_tool)
+            (is_tool, is_live): attrs.evolve(
+                LIVE if is_live else retry, detach=is_tool, branches=branches
+            )
             for is_tool in (True, False)
             for is_live in (True, False)
         }
