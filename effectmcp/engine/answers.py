@@ -129,8 +129,9 @@ class Answers:
 
         Answers to questions that are not outstanding are ignored.
         """
-        self.add(self._leftovers())
-        self.own = {}
+        if self.own:
+            self.add(self._leftovers())
+            self.own = {}
         if answers:
             for place, one in self._places.table.items():
                 if one.out is not None:
@@ -298,7 +299,6 @@ def read_answer(
             raise UsageError("Run(read=...) returned an answer that is still unread")
         check_answer(said)
     else:
-        check_answer(answer)
         said = answer
     match said:
         case Accepted(content):
@@ -316,7 +316,8 @@ def read_answer(
         case ClientFailed(code=-1):
             # What clients of the older eras send for "the user said no".
             return "declined", b"null"
-        case _:  # any other ClientFailed
+        case _:
+            check_answer(said)  # any other ClientFailed
             code = said.code if type(said.code) is int else 0
             message = readable(said.message)
             try:

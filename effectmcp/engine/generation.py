@@ -203,6 +203,8 @@ class Generation(Tree):
             stop: _Out
             if self.root.end is not None:
                 stop = self._finish()
+            elif self.root.gathering is None:
+                stop = self._take_alone()
             else:
                 leaves = self.root.leaves()
                 local = [leaf for leaf in leaves if leaf[1].is_local]
@@ -257,7 +259,8 @@ class Generation(Tree):
         thing that can, the sequence is left to the waves as it stands, its generator
         included.
         """
-        root, intake, in_task = self.root, self.intake, self.flow.rules.task
+        root, intake, places = self.root, self.intake, self.places
+        in_task = self.flow.rules.task
         running, entries, ordinals = root.running, root.entries, root.ordinals
         assert running is not None
         run, send_in, prints = root.context.run, running.send, self.flow.prints
@@ -355,8 +358,14 @@ class Generation(Tree):
                 ):
                     break
             elif wanted.place in self.answers.own and self.cancelled is None:
-                if self._take([(root, wanted)]):
+                outcome = self._take_own(root, wanted)
+                if outcome is None:
                     break
+                entry = wanted.entry(*outcome)
+                if not self._compute((root, wanted), entry):
+                    places.count(wanted.place)
+                    break
+                root.append(entry)
                 self.flow.unmute()
                 self.flow.spend()
             else:
@@ -369,6 +378,15 @@ class Generation(Tree):
                 self.flow.unmute()
 
     # ---- waves ----------------------------------------------------------------------
+
+    def _take_alone(self) -> _Out:
+        """Take the wave of the root, where there are no branches."""
+        wanted = self.root.wanted
+        assert wanted is not None
+        wave = [(self.root, wanted)]
+        if self.flow.rules.task and not wanted.is_local:
+            return self._wait_wave(wave)
+        return self._take_wave(wave)
 
     def _take_wave(self, wave: list[Leaf]) -> _Out:
         if self.cancelled is not None and self.cancelled - 1 == self.waves:
@@ -576,7 +594,6 @@ class Generation(Tree):
             rules=rules,
             emit=lambda effect: None,
             watch=None,
-            rows=[],
             spent=0,
             muted=True,
         )
@@ -656,6 +673,14 @@ class Generation(Tree):
             number: The wait-wave's; its entries bear it if it is not all of `fresh`.
             always: Whether they bear it in any case.
         """
+        if not self.places.table and self.answers.are_none:
+            # Nothing is outstanding, and nothing is left over: as when most rounds end.
+            supports = self.flow.supports
+            for _, one in fresh:
+                if not one.row.is_question or not supports(one.subject):
+                    break
+            else:
+                return fresh
         found = self._take_answers(fresh)
         taken, missing = [], []
         for leaf in fresh:
@@ -683,15 +708,11 @@ class Generation(Tree):
         open_: list[Wanted] = []
         for sequence, wanted in fresh:
             for one in wanted.questions():
-                answer = answers.take_own(one)
-                if type(answer) is tuple:
+                answer = self._take_own(sequence, one)
+                if answer is not None:
                     found[one.place] = answer
-                elif isinstance(answer, Unfitting):
-                    self._take_unfit(one, answer, found)
-                else:
-                    if answer is STALE:
-                        self._note_stale(sequence, one)
-                    open_.append(one)
+                elif not one.problems or places.at(one.place).out is None:
+                    open_.append(one)  # it was not just asked again
             if not wanted.row.is_question:
                 open_.append(wanted)
         if answers.are_none:
@@ -731,16 +752,22 @@ class Generation(Tree):
             return outcome
         return None
 
-    def _take_unfit(
-        self, wanted: Wanted, answer: Unfitting, found: dict[str, Found]
-    ) -> None:
+    def _take_own(self, sequence: Sequence, wanted: Wanted) -> Found | None:
+        """Return what this request's answer to a question at this place comes to."""
+        answer = self.answers.take_own(wanted)
+        if answer is None or type(answer) is tuple:
+            return answer
+        if answer is STALE:
+            self._note_stale(sequence, wanted)
+            return None
+        assert isinstance(answer, Unfitting)
         if answer.count >= self.flow.rules.unfit:
-            found[wanted.place] = "invalid", dumps(list(answer.problems))
-        elif not self.flow.supports(wanted.subject):
-            found[wanted.place] = _UNASKED
-        else:
-            wanted.problems = answer.problems
-            self.places.ask(wanted.place, wanted.shape, wanted.render, answer.count)
+            return "invalid", dumps(list(answer.problems))
+        if not self.flow.supports(wanted.subject):
+            return _UNASKED
+        wanted.problems = answer.problems
+        self.places.ask(wanted.place, wanted.shape, wanted.render, answer.count)
+        return None
 
     def _at_hand(self, wanted: Wanted, found: Mapping[str, Found]) -> Recorded | None:
         """Return the outcome of what a leaf waits for, if it is known."""
@@ -922,13 +949,16 @@ class Generation(Tree):
         questions: list[Question] = []
         wants: list[Want] = []
         kept: set[str] = set()
+        dues: list[float] = []
         is_news = not rules.task
         for sequence, wanted in missing:
             for one in wanted.questions():
                 is_news |= self._put(sequence, one, questions)
                 kept.add(one.place)
             if not wanted.row.is_question:
-                kept |= self._start_clocks(wanted)
+                for place, seconds in _clocks(wanted):
+                    kept.add(place)
+                    dues.append(self._start_clock(place, seconds))
                 wants += [
                     self._want(sequence, part)
                     for part in wanted.parts
@@ -938,29 +968,27 @@ class Generation(Tree):
         if len(table) > len(kept):
             self.places.keep_only(kept)
         flow.rounds += is_news
-        dues = [one.due for one in table.values() if one.due is not None]
         return Asked(tuple(questions), tuple(wants), min(dues, default=None))
 
     def _put(self, sequence: Sequence, one: Wanted, questions: list[Question]) -> bool:
         """Add a question to those of this round; whether it goes out for the first time."""
         places, place = self.places, one.place
-        is_new = places.at(place).out is None
-        if is_new:
-            places.ask(place, one.shape, one.render)
-        assert isinstance(one.subject, InputRequest)
-        questions.append(
-            Question(places.wire(place), one.subject, one.problems, sequence.where)
+        known = places.table.get(place)
+        is_new = known is None or known.out is None
+        wire = (
+            places.ask(place, one.shape, one.render) if is_new else places.wire(place)
         )
+        subject: Any = one.subject
+        questions.append(Question(wire, subject, one.problems, sequence.where))
         return is_new
 
-    def _start_clocks(self, wanted: Wanted) -> set[str]:
-        """Start the clocks of what is waited for; return their places."""
-        places = set()
-        for place, seconds in _clocks(wanted):
-            places.add(place)
-            if self.places.at(place).due is None:
-                self.places.set_due(place, self.flow.now() + seconds)
-        return places
+    def _start_clock(self, place: str, seconds: float) -> float:
+        """Start a clock, unless it runs; return when its time is up."""
+        due = self.places.at(place).due
+        if due is None:
+            due = self.flow.now() + seconds
+            self.places.set_due(place, due)
+        return due
 
     def _limit_reached(self, *, is_state_only: bool) -> int | None:
         flow, rules = self.flow, self.flow.rules

@@ -44,12 +44,14 @@ class Places:
         """Return the wire key of the first question that will be asked at `place`."""
         return wire_key(self._generation, place, 1)
 
-    def ask(self, place: str, shape: bytes, render: bytes, unfit: int = 0) -> None:
-        """Note a question, under a wire key that was never used before."""
+    def ask(self, place: str, shape: bytes, render: bytes, unfit: int = 0) -> str:
+        """Note a question, and return its wire key, which was never used before."""
         # In the order of asking, which is that of the questions on the wire.
         one = self.table.pop(place, _NOTHING)
+        asked = one.asked + 1
         asking = Asking(place, shape, render, unfit)
-        self.table[place] = Place(one.asked + 1, one.stale, asking, one.due, one.begun)
+        self.table[place] = Place(asked, one.stale, asking, one.due, one.begun)
+        return wire_key(self._generation, place, asked)
 
     def settle(self, place: str) -> None:
         """Note that the question at `place` was answered: its entry remembers it."""

@@ -112,8 +112,10 @@ class Run:
         "_generation",
         "_given",
         "_is_busy",
+        "_is_first",
         "_is_untouched",
         "_late",
+        "_rows",
         "_state",
         "_stop",
         "salvaged",
@@ -166,7 +168,6 @@ class Run:
             name or name_of(handler),
             version,
             Watch() if rules.development else None,
-            [],
             journal.rounds,
             journal.state_rounds,
             journal.detached,
@@ -178,6 +179,9 @@ class Run:
         )
         #: Keys of wants that were taken back: what comes of them is ignored.
         self._late: set[str] = set()
+        #: Rows of generations that have ended.
+        self._rows: list[Row] = []
+        self._is_first = is_first
         self._state: State = "new"
         self._stop: Stop | None = None
         self._is_busy = False
@@ -199,7 +203,7 @@ class Run:
         self._check("start")
         answers = answers or {}
         self._take_in(answers)
-        if answers and self._flow.rules.early_answers and self._given.is_empty:
+        if answers and self._is_first and self._flow.rules.early_answers:
             self._generation.answers.early = answers
         return self._guard(self._begin)
 
@@ -324,8 +328,10 @@ class Run:
 
         With `Journal.with_rows` they are the entries of a journal again.
         """
-        rows = [] if self._is_untouched else self._flow.rows[:]
-        self._flow.rows.clear()
+        if self._is_untouched:
+            return []
+        rows = self._rows + self._generation.rows.take()
+        self._rows = []
         return rows
 
     @property
@@ -399,6 +405,7 @@ class Run:
 
     def _next_generation(self, again: Again) -> Stop | Again:
         before = self._generation
+        self._rows += before.rows.take()
         self._flow.spend()
         journal = Journal(
             generation=before.number + 1,

@@ -125,17 +125,19 @@ class Closing:
 
 
 class Rows:
-    """Hears of each entry, so that a store need not write the whole journal again."""
+    """What changed in the sequences of one generation, for a store that appends."""
 
-    __slots__ = ("_generation", "_noted")
+    __slots__ = ("_generation", "noted")
 
-    def __init__(self, generation: int, noted: list[Row]) -> None:
+    def __init__(self, generation: int) -> None:
         self._generation = generation
-        self._noted = noted
+        #: Path, index, and the entry; or `None` where the sequence ends there now.
+        self.noted: list[tuple[str, int, Entry | None]] = []
 
-    def note(self, path: str, index: int, entry: Entry | None) -> None:
-        """Note a new entry, or that the sequence ends before `index` now."""
-        self._noted.append(Row(self._generation, path, index, entry))
+    def take(self) -> list[Row]:
+        """Return what was noted since the last time."""
+        noted, self.noted = self.noted, []
+        return [Row(self._generation, *one) for one in noted]
 
 
 @define(eq=False)
@@ -215,11 +217,11 @@ class Sequence:
     def forget_next(self) -> None:
         """Journal the entry at hand no more."""
         del self.entries[self.position]
-        self.rows.note(self.path, self.position, None)
+        self.rows.noted.append((self.path, self.position, None))
 
     def append(self, entry: Entry) -> None:
         """Journal `entry`."""
-        self.rows.note(self.path, len(self.entries), entry)
+        self.rows.noted.append((self.path, len(self.entries), entry))
         self.entries.append(entry)
 
     def drop(self) -> list[Entry]:
@@ -227,7 +229,7 @@ class Sequence:
         dropped = self.entries[self.position :]
         if dropped:
             del self.entries[self.position :]
-            self.rows.note(self.path, self.position, None)
+            self.rows.noted.append((self.path, self.position, None))
         if self.wanted is not None:
             self.wanted.ready = self.wanted.is_new = False
         return dropped

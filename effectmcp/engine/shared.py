@@ -11,7 +11,7 @@ from ..effects import Effect
 from ..errors import UsageError
 from .answers import Read
 from .development import Watch
-from .journal import Fingerprints, Row
+from .journal import Fingerprints
 from .rules import Rules
 from .turn import name_of
 
@@ -46,7 +46,6 @@ class Shared:
         name: The handler's name in reports.
         version: Its declared version.
         watch: Hears of each effect that is performed, in development mode.
-        rows: Entries that were recorded, for a store that appends.
         rounds: Interim results so far.
         state_rounds: Those of them that asked nothing.
         limit: The limit on rounds that this round passed, if it did.
@@ -68,7 +67,6 @@ class Shared:
     name: str
     version: str | None
     watch: Watch | None
-    rows: list[Row]
     rounds: int
     state_rounds: int
     detached: bool | None

@@ -54,11 +54,12 @@ class Tree:
         flow: The flow.
         intake: Looks at what is yielded.
         root: The handler's own sequence.
+        rows: What changed in the sequences.
         waves: Waves that were delivered.
         left_over: Entries of branches that were cancelled before they came to them.
     """
 
-    __slots__ = ("_live", "_rows", "flow", "intake", "left_over", "root", "waves")
+    __slots__ = ("_live", "flow", "intake", "left_over", "root", "rows", "waves")
 
     def __init__(
         self,
@@ -72,8 +73,8 @@ class Tree:
         self.waves = 0
         self.left_over: list[Pooled] = []
         self._live = 0
-        self._rows = Rows(generation, flow.rows)
-        self.root = Sequence("", own_context(copy_context()), list(entries), self._rows)
+        self.rows = Rows(generation)
+        self.root = Sequence("", own_context(copy_context()), list(entries), self.rows)
 
     def diverge(
         self, cause: Cause, sequence: Sequence, entry: Entry | None = None
@@ -173,7 +174,7 @@ class Tree:
                 path=f"{wanted.place}/{index}/",
                 context=own_context(sequence.context.copy()),
                 entries=list(recorded[index]) if index < len(recorded) else [],
-                rows=self._rows,
+                rows=self.rows,
                 depth=sequence.depth + 1,
                 parent=sequence,
                 running=one,
@@ -269,8 +270,10 @@ class Tree:
 
     def unwind(self) -> None:
         """End every generator for this round, and forget it."""
-        for sequence in self.root.sequences():
+        root = self.root
+        for sequence in (root,) if root.gathering is None else root.sequences():
             running, sequence.running = sequence.running, None
+            sequence.parent = None  # or branches would wait for the garbage collector
             if running is not None:
                 suspend(running, sequence.context)
 

@@ -249,17 +249,21 @@ def pack(packed: Packed) -> bytes:
     )
     _put_bytes(structure, claims.flow_id)
     writer.entries(journal.entries)
-    asked = [one.out for one in journal.places.values() if one.out is not None]
+    asked: list[Asking] = []
+    tallies: list[tuple[str, Place]] = []
+    waits: dict[str, JSON] = {}
+    for place, one in journal.places.items():
+        if one.out is not None:
+            asked.append(one.out)
+        if one.stale or one.asked != (one.out is not None):
+            tallies.append((place, one))
+        if one.begun or one.due is not None:
+            waits[place] = [one.due, one.begun]
     _put_number(structure, len(asked))
     for asking in asked:
         structure += _place_to_bytes(asking.place) + asking.shape + asking.render
         _put_number(structure, asking.unfit)
     # Of what most flows never have, nothing is written but that it is missing.
-    tallies = [
-        (place, one)
-        for place, one in journal.places.items()
-        if one.asked != (one.out is not None) or one.stale
-    ]
     has_more = (
         claims.version is not None
         or claims.trace is not None
@@ -268,11 +272,6 @@ def pack(packed: Packed) -> bytes:
         or journal.pool
         or journal.restart is not None
     )
-    waits = {
-        place: [one.due, one.begun]
-        for place, one in journal.places.items()
-        if one.due is not None or one.begun
-    }
     has_waits = waits or journal.detached is not None
     structure.append(
         (_MORE if has_more else 0)

@@ -44,7 +44,7 @@ async def aask() -> bool:
 def node(path: str = "", running: Any = None) -> Sequence:
     if running is not None:
         running.send(None)
-    return Sequence(path, Context(), [], Rows(0, []), running=running)
+    return Sequence(path, Context(), [], Rows(0), running=running)
 
 
 # ---- located ----

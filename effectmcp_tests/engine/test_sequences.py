@@ -19,7 +19,7 @@ from effectmcp.engine.turn import Ended
 
 
 def sequence(path: str = "", *entries: Entry, **fields: Any) -> Sequence:
-    return Sequence(path, Context(), list(entries), Rows(0, []), **fields)
+    return Sequence(path, Context(), list(entries), Rows(0), **fields)
 
 
 def entry(key: str) -> Entry:
@@ -116,12 +116,11 @@ def test_drop_cuts_off_what_was_not_delivered() -> None:
 
 
 def test_rows_hears_of_entries_and_of_those_that_go() -> None:
-    rows: list[Row] = []
     one = sequence("a/0/", entry("a"))
-    one.rows = Rows(2, rows)
+    one.rows = Rows(2)
     one.append(entry("b"))
     one.drop()
-    assert rows == [Row(2, "a/0/", 1, entry("b")), Row(2, "a/0/", 0, None)]
+    assert one.rows.take() == [Row(2, "a/0/", 1, entry("b")), Row(2, "a/0/", 0, None)]
 
 
 # ---- Gathers ----
