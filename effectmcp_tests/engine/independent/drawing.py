@@ -92,8 +92,7 @@ class World:
 # ---- programs -----------------------------------------------------------------------
 
 TEXTS = ("Go?", "Go?", "Sure?", "Name?")
-import os
-STEP_KINDS = [k for k in get_args(StepKind) if k not in os.environ.get("NOT","").split()]
+STEP_KINDS: tuple[StepKind, ...] = get_args(StepKind)
 
 
 def question(random: Random) -> Question:
@@ -190,7 +189,7 @@ def together(random: Random, depth: int) -> Together:
 
 
 def body(random: Random, depth: int, *, is_root: bool = False) -> Body:
-    count = random.choice((0, 1, 1, 2, 2, 3)) if depth < 3 else random.randint(1, 5)
+    count = random.choice((0, 1, 1, 2, 2, 3)) if depth < 3 else random.randint(1, 7)
     return tuple(statement(random, depth, is_root=is_root) for _ in range(count))
 
 
@@ -371,6 +370,28 @@ def verdicts(random: Random) -> Iterator[Verdict]:
 
 def draw(random: Random) -> World:
     """A random world."""
+    return drifting(random) if random.random() < 0.05 else edited_world(random)
+
+
+def drifting(random: Random) -> World:
+    """A world in which every version of a program words one question anew."""
+    root = body(random, 2, is_root=True)
+    at = random.randint(0, len(root))
+    asked = question(random)
+    codes = []
+    for number in range(7):
+        text = f"Edition {number}?" if random.random() < 0.9 else "Go?"
+        new = (step(random),) if random.random() < 0.15 else ()
+        codes.append(Code((*root[:at], *new, evolve(asked, text=text), *root[at:])))
+    rounds = (
+        Round(code=number if random.random() < 0.9 else number // 2)
+        for number in range(7)
+        for _ in range(random.choice((1, 1, 1, 2)))
+    )
+    return World(codes=tuple(codes), history=tuple(rounds))
+
+
+def edited_world(random: Random) -> World:
     codes = [Code(body(random, 3, is_root=True), body(random, 2))]
     if random.random() < 0.8:
         for _ in range(random.choice((1, 1, 2))):
@@ -379,7 +400,7 @@ def draw(random: Random) -> World:
     is_limited = random.random() < 0.3
     changes = random.random() * 0.7
     history, code = [], 0
-    for number in range(random.randint(3, 8)):
+    for number in range(random.randint(3, 12)):
         if number and random.random() < changes:
             code = random.randrange(len(codes))
         kinds = [kind for kind in sorted(BOTH) if is_limited and random.random() < 0.2]

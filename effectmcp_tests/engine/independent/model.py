@@ -132,6 +132,8 @@ class Journal:
     askings: dict[Place, int] = field(factory=dict)
     unfit: dict[tuple[Place, Print], int] = field(factory=dict)
     stale: dict[Place, int] = field(factory=dict)
+    #: Recorded answers whose text differed at a replay: whether they count is open.
+    reworded: dict[Place, int] = field(factory=dict)
     pool: list[tuple[Print, Entry]] = field(factory=list)
     versions: dict[str, Any] = field(factory=dict)
     delivered: int | None = None
@@ -147,6 +149,7 @@ class Journal:
             askings=dict(self.askings),
             unfit=dict(self.unfit),
             stale=dict(self.stale),
+            reworded=dict(self.reworded),
             pool=list(self.pool),
             versions=dict(self.versions),
             delivered=self.delivered,
@@ -379,8 +382,7 @@ class Flow:
                     continue
                 wave = self.wave()
                 self.match(wave)
-                yield from self.fill(wave)
-                if any(leaf.entry or leaf.error for leaf in wave):
+                if (yield from self.fill(wave)):
                     self.deliver(wave)
         except _Stop as stop:
             return Stopped(str(stop))
@@ -412,6 +414,8 @@ class Flow:
             self.begin(name)
             return None
         if root.error is not None:
+            if self.diverged:
+                raise Unjudged("the handler raises after a branch has diverged")
             return Raised(root.error)
         self.drop()
         return Returned(root.value)
@@ -572,6 +576,8 @@ class Flow:
                 matched.append((leaf, entry))
             else:
                 differs = True
+                if entry.key == leaf.key and want.kind in ("elicit", "confirm"):
+                    self.count(self.journal.reworded, leaf.place)
         if self.diverged and matched:
             raise Unjudged("entries left over in one branch, while another replays")
         beyond = sum(node.position < len(node.entries) for node in self.nodes)
@@ -596,46 +602,48 @@ class Flow:
 
     def fill(
         self, wave: list[Node]
-    ) -> Generator[Asked, Mapping[Wire, Said] | Cancel, None]:
-        """Take, perform or ask until each leaf of the wave has its entry or error."""
+    ) -> Generator[Asked, Mapping[Wire, Said] | Cancel, bool]:
+        """Take, perform or ask until each leaf of the wave has its entry or error.
+
+        Returns:
+            Whether to deliver; False if the call was cancelled instead.
+        """
         if wave[0].want and wave[0].want.kind in LOCAL:
             self.take_pooled(wave)
             for leaf in wave:
                 if leaf.entry is None:
                     self.perform_local(leaf)
-            return
+            return True
         while True:
             stale = self.take_answers(wave)
             self.take_pooled(wave)
             for leaf in wave:
                 self.fill_without_asking(leaf)
             unanswered = [leaf for leaf in wave if leaf.entry is None]
-            questions = [w for w in unanswered if w.want and w.want.kind != "checkpoint"]
+            questions = [
+                w for w in unanswered if w.want and w.want.kind != "checkpoint"
+            ]
             pauses = [w for w in unanswered if w not in questions]
             if self.sees_two_versions(stale, questions):
                 raise _Stop("versions")
             if not unanswered or (not questions and not self.limits.sheds):
                 for leaf in pauses:
                     self.record(leaf, "checkpoint")
-                return
+                return True
             if self.is_too_many(questions):
                 for leaf in pauses if questions else ():
                     self.record(leaf, "checkpoint")
                 for leaf in questions or pauses:
                     leaf.error = TooManyRounds(self.limits.rounds or 0)
                 self.is_over = True
-                return
+                return True
             for leaf in pauses:
                 self.record(leaf, "checkpoint")
             answers = yield self.ask(questions)
             if isinstance(answers, Cancel):
                 self.cancel(self.root)
-                for leaf in wave:
-                    leaf.entry = None
-                return
+                return False
             self.receive(answers)
-            if not questions:
-                return
 
     def record(self, leaf: Node, tag: str, value: Any = None) -> None:
         assert leaf.want is not None
@@ -662,8 +670,7 @@ class Flow:
                 # It stays among the answers, which the pool includes.
                 if said.how == "unfit":
                     raise Unjudged("an answer that does not fit, to a changed text")
-                count = self.journal.stale.get(leaf.place, 0) + 1
-                self.journal.stale[leaf.place] = count
+                self.count(self.journal.stale, leaf.place)
                 stale.append(leaf)
                 continue
             del self.answers[wire]
@@ -678,6 +685,9 @@ class Flow:
                 self.record(leaf, "invalid")
                 leaf.is_new_answer = True
         return stale
+
+    def count(self, counts: dict[Place, int], place: Place) -> None:
+        counts[place] = counts.get(place, 0) + 1
 
     def take_pooled(self, wave: list[Node]) -> None:
         """Take what is in the pool exactly once; forget what is there more often."""
@@ -712,7 +722,13 @@ class Flow:
 
     def sees_two_versions(self, stale: list[Node], asked: list[Node]) -> bool:
         """Whether the fourth stale answer at one place stops the flow now."""
-        over = [leaf for leaf in asked if self.journal.stale.get(leaf.place, 0) >= STALE]
+        for leaf in (*stale, *asked):
+            sure = self.journal.stale.get(leaf.place, 0)
+            if sure < STALE <= sure + self.journal.reworded.get(leaf.place, 0):
+                raise Unjudged("four stale answers, recorded ones included")
+        over = [
+            leaf for leaf in asked if self.journal.stale.get(leaf.place, 0) >= STALE
+        ]
         if any(leaf not in stale for leaf in over):
             raise Unjudged("four stale answers, and none in this round")
         late = [leaf for leaf in stale if self.journal.stale[leaf.place] >= STALE]

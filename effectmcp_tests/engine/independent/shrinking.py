@@ -155,7 +155,9 @@ def story(world: World) -> str:
         if any(type(one).__name__ == "Again" for one in statements(code.main)):
             lines += ["  restarted as:", show(code.other)]
     if world.rounds != 9 or world.state_rounds != 2:
-        lines.append(f"at most {world.rounds} rounds, {world.state_rounds} of state only")
+        lines.append(
+            f"at most {world.rounds} rounds, {world.state_rounds} of state only"
+        )
     if world.cancels is not None:
         lines.append(f"live, cancelled after {world.cancels} rounds")
     try:

@@ -8,10 +8,10 @@ round ends. Then it checks laws that need no model. It raises `Difference` at th
 from __future__ import annotations
 
 import datetime as dt
-import inspect
-import logging
+import zlib
 from collections import Counter
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Literal, TypeAlias
 
 import attrs
@@ -56,7 +56,7 @@ from effectmcp.engine import Returned as RealReturned
 from effectmcp.forms import Unfit
 
 from . import model
-from .drawing import Code, Round, Verdict, World
+from .drawing import BOTH, Code, Round, Verdict, World
 from .model import Said, Wire
 from .programs import Memory, Question, StepKind, described, play as interpret
 
@@ -64,8 +64,6 @@ __all__ = ["Difference", "Report", "Seen", "play", "play_alike"]
 
 FLOW_ID = b"an oracle's flow"
 START = dt.datetime(2026, 7, 28, tzinfo=dt.UTC)
-#: Whether `IdempotencyKey` takes `about`.
-HAS_ABOUT = "about" in inspect.signature(IdempotencyKey).parameters
 
 
 class Difference(AssertionError):
@@ -186,8 +184,7 @@ class Effects:
         return Version(id, default=0, latest=1)
 
     def key(self, name: str, about: tuple[Any, ...]) -> Any:
-        make: Any = IdempotencyKey
-        return make(name, *about) if HAS_ABOUT else make("/".join((name, *about)))
+        return IdempotencyKey(name, *about)
 
     def say(self, label: str) -> Any:
         return Log("info", label)
@@ -302,10 +299,12 @@ class Report:
 
     Attributes:
         lines: The conversation as text.
+        seen: What was observed of the engine, round by round.
         unjudged: Why the model gave no opinion, if it did not.
     """
 
     lines: list[str] = field(factory=list)
+    seen: list[Seen] = field(factory=list)
     unjudged: str | None = None
     rounds: int = 0
 
@@ -475,11 +474,15 @@ class Table:
         self.report.rounds += 1
         self.tell(number, request, state, answers)
         run, seen = self.start(state, code, request.supports)
-        self.advance(run, seen, lambda: run.start(answers))
-        seen.events = list(seen.events)
         text = None
-        if seen.end == ("asked",):
-            text = run.suspend().dumps()
+        try:
+            self.advance(run, seen, partial(run.start, answers))
+            # What the handler notes while it is suspended is no part of the round.
+            seen.events = list(seen.events)
+            if seen.end == ("asked",):
+                text = run.suspend().dumps()
+        finally:
+            run.close()
         self.show(seen)
         journal = self.model_round(request, state, code, said, seen)
         return self.after(state, request, answers, seen, text, journal)
@@ -493,14 +496,13 @@ class Table:
         seen: Seen,
     ) -> model.Journal | None:
         if state.journal is None:
+            self.theirs.count = self.ours.count
             return None
         flow = self.flow(code, request.supports, state.journal.copy())
         predicted = Seen()
         stops = flow.run(said, is_first=state.text is None)
-        # The model's own generators end after its opinion is copied.
-        stops_at = None
         try:
-            stops_at = self.predict(flow, Sender(stops), predicted, None)
+            journal = self.predict(flow, Sender(stops), predicted, None)
         except model.Unjudged as unjudged:
             self.report.unjudged = str(unjudged)
             self.theirs.count = self.ours.count
@@ -510,7 +512,7 @@ class Table:
         found = compare(seen, predicted, self.names)
         if found:
             raise Difference(found)
-        return stops_at
+        return journal
 
     def flow(
         self, code: Code, supports: frozenset[str], journal: model.Journal
@@ -526,6 +528,47 @@ class Table:
             limits=self.limits(),
             journal=journal,
         )
+
+    # ---- a live call ----
+
+    def live(self) -> None:
+        """Play the first version without replay, and cancel it."""
+        code, supports = self.world.codes[0], self.world.history[0].supports
+        run, seen = self.start(State(), code, supports)
+        flow = self.flow(code, supports, model.Journal())
+        flow.limits, predicted = model.Limits(None, None, False), Seen()
+        stops = Sender(flow.run())
+        self.advance(run, seen, run.start)
+        try:
+            self.predict(flow, stops, predicted, None)
+            self.agree(seen, predicted)
+            for number, request in enumerate(self.world.history):
+                if seen.end != ("asked",):
+                    return
+                cancels = number == self.world.cancels
+                asked = tuple((key, seen.kinds[key], text) for key, text, _ in seen.ask)
+                answers, said = self.request(number, request, State(asked=asked))
+                self.report.rounds += 1
+                self.tell(number, request, State(), {} if cancels else answers)
+                if cancels:
+                    self.report.lines.append("    cancelled")
+                    self.advance(run, seen, run.cancel)
+                    self.predict(flow, stops, predicted, model.Cancel())
+                else:
+                    self.advance(run, seen, partial(run.answered, answers))
+                    self.predict(flow, stops, predicted, said)
+                self.agree(seen, predicted)
+        except model.Unjudged as unjudged:
+            self.report.unjudged = str(unjudged)
+        finally:
+            run.close()
+            flow.close()
+
+    def agree(self, seen: Seen, predicted: Seen) -> None:
+        found = compare(seen, predicted, self.names)
+        if found:
+            raise Difference(found)
+        self.show(seen)
 
     # ---- laws ----
 
@@ -586,6 +629,7 @@ class Table:
             self.report.lines.append(f"    answer {key} = {answer!r}")
 
     def show(self, seen: Seen) -> None:
+        self.report.seen.append(seen)
         lines = self.report.lines
         lines += [f"    performed {entry}" for entry in seen.performed]
         lines += [f"    asks {key}: {text!r}" for key, text, _ in seen.ask]
@@ -647,7 +691,7 @@ def laws(
     for _, text, problem in seen.ask:
         for kind in ("elicit", "confirm"):
             once = answered[kind, text] == wanted[kind, text] == 1
-            if once and not problem and text not in got and "L" not in __import__("os").environ.get("OLD",""):
+            if once and not problem and text not in got:
                 raise Difference(f"{text!r} was answered, and is asked again")
     return did_restart, received, past
 
@@ -656,12 +700,75 @@ def laws(
 
 
 def play(world: World) -> Report:
-    """Play a world; raise `Difference` with a `report` at the first difference."""
-    rules = attrs.evolve(RETRY, rounds=world.rounds, state_rounds=world.state_rounds)
-    table = Table(world, rules)
+    """Play a world; raise an exception with a `report` at the first difference."""
+    if world.cancels is not None:
+        table = Table(world, LIVE)
+    else:
+        caps = {"rounds": world.rounds, "state_rounds": world.state_rounds}
+        table = Table(world, attrs.evolve(RETRY, **caps))
     try:
-        table.by_retry()
+        if world.cancels is not None:
+            table.live()
+        else:
+            table.by_retry()
     except Exception as error:
         error.report = table.report  # type: ignore[attr-defined]
         raise
     return table.report
+
+
+def latest(events: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    """The events of the last generation: a replay begins there."""
+    start = max(at for at, event in enumerate(events) if event[1] == "begins")
+    return events[start:]
+
+
+def play_alike(code: Code, seed: int) -> None:
+    """Play one version by retry, live, and cold at each prefix: all must be equal."""
+    uncapped = attrs.evolve(RETRY, rounds=None, state_rounds=None)
+    world = World(codes=(code,))
+    retry, live = Table(world, uncapped), Table(world, LIVE)
+
+    def answers(seen: Seen) -> dict[str, Answer]:
+        given = {}
+        for key, text, _ in seen.ask:
+            number = zlib.crc32(f"{seed} {text}".encode())
+            verdict: Verdict = ("A", "A", "B", "A", "no", "close")[number % 6]
+            given[key] = answer_of(verdict, seen.kinds[key], f"{verdict} {text}")[0]
+        return given
+
+    text, said, performed = None, {}, []
+    while True:
+        run, seen = retry.start(State(text=text), code, BOTH)
+        retry.advance(run, seen, partial(run.start, said))
+        seen.events = list(seen.events)
+        performed += seen.performed
+        if seen.end != ("asked",):
+            break
+        said = answers(seen)
+        text = run.suspend().dumps()
+        # A replay after a round that asked nothing goes on without an answer.
+        if said:
+            run, cold = retry.start(State(text=text), code, BOTH)
+            retry.advance(run, cold, run.start)
+            cold.events = list(cold.events)
+            run.close()
+            for what, left, right in (
+                ("events", latest(cold.events), latest(seen.events)),
+                ("performed", cold.performed, []),
+                ("questions", cold.ask, seen.ask),
+                ("end", cold.end, seen.end),
+            ):
+                if left != right:
+                    raise Difference(f"{what} in a cold replay: {left}, not {right}")
+    run, played = live.start(State(), code, BOTH)
+    live.advance(run, played, run.start)
+    while played.end == ("asked",):
+        live.advance(run, played, partial(run.answered, answers(played)))
+    for what, left, right in (
+        ("events", latest(seen.events), latest(played.events)),
+        ("performed", performed, played.performed),
+        ("end", seen.end, played.end),
+    ):
+        if left != right:
+            raise Difference(f"{what} by retry: {left}; live: {right}")
