@@ -254,7 +254,8 @@ def reword(random: Random, whole: Body) -> Body:
                 return evolve(inside, label=random.choice("st"))
             case Attempt(body=(Question() | Do() as only,)):
                 return evolve(inside, body=(other(only),))
-        return inside
+            case _:
+                return inside
 
     places = [i for i, one in enumerate(whole) if other(one) is not one]
     if not places:

@@ -264,7 +264,7 @@ class Versioned(Statement):
 
     id: str
     body: Body
-    inner = ("body",)
+    inner: ClassVar[tuple[str, ...]] = ("body",)
 
     def play(self, frame: Frame) -> Flow:
         version = yield frame.make.version(self.id)
@@ -327,7 +327,7 @@ class When(Statement):
     shared: bool
     then: Body
     orelse: Body = ()
-    inner = ("then", "orelse")
+    inner: ClassVar[tuple[str, ...]] = ("then", "orelse")
 
     def play(self, frame: Frame) -> Flow:
         value = frame.memory.last if self.shared else frame.last
@@ -344,7 +344,7 @@ class Loop(Statement):
 
     times: int
     body: Body
-    inner = ("body",)
+    inner: ClassVar[tuple[str, ...]] = ("body",)
 
     def play(self, frame: Frame) -> Flow:
         for _ in range(self.times):
@@ -359,7 +359,7 @@ class Sub(Statement):
     """A flow of its own, played by `yield from`: `Leave` ends it alone."""
 
     body: Body
-    inner = ("body",)
+    inner: ClassVar[tuple[str, ...]] = ("body",)
 
     def play(self, frame: Frame) -> Flow:
         yield from sequence(self.body, frame)
@@ -376,7 +376,7 @@ class Attempt(Statement):
     handler: Body = ()
     cleanup: Body = ()
     catches: bool = True
-    inner = ("body", "handler", "cleanup")
+    inner: ClassVar[tuple[str, ...]] = ("body", "handler", "cleanup")
 
     def play(self, frame: Frame) -> Flow:
         try:

@@ -116,12 +116,14 @@ def simpler_statements(one: Statement) -> Iterator[Statement]:
     match one:
         case Question():
             yield from (
-                evolve(one, **{name: plain})
-                for name, plain in (
-                    *(("echo", False), ("key", None)),
-                    *(("outcome", False), ("otherwise", None)),
+                simpler
+                for simpler in (
+                    evolve(one, echo=False),
+                    evolve(one, key=None),
+                    evolve(one, outcome=False),
+                    evolve(one, otherwise=None),
                 )
-                if getattr(one, name) != plain
+                if simpler != one
             )
         case Do(kind=kind) if kind != "plain":
             yield evolve(one, kind="plain")
@@ -129,6 +131,8 @@ def simpler_statements(one: Statement) -> Iterator[Statement]:
             yield evolve(one, counted=False)
         case Attempt(catches=False):
             yield evolve(one, catches=True)
+        case _:
+            pass
 
 
 def simpler_rounds(one: Round) -> Iterator[Round]:

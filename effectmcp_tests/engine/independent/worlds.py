@@ -7,48 +7,23 @@ round ends. Then it checks laws that need no model. It raises `Difference` at th
 
 from __future__ import annotations
 
-import datetime as dt
 import zlib
 from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 import attrs
-from attrs import define, evolve, field, frozen
+from attrs import define, field, frozen
 
-import effectmcp
 from effectmcp import (
     Accepted,
-    Checkpoint,
-    ClientSupports,
-    Confirm,
     Declined,
     Dismissed,
     DivergenceError,
-    Elicit,
-    Gather,
-    IdempotencyKey,
-    Log,
     NondeterminismError,
-    Now,
-    Outcome,
-    Step,
-    Version,
-    step,
 )
-from effectmcp.engine import (
-    LIVE,
-    RETRY,
-    Answer,
-    Done,
-    Failure,
-    Perform,
-    Rules,
-    Run,
-    Stop,
-    Want,
-)
+from effectmcp.engine import LIVE, RETRY, Answer, Perform, Rules, Run, Stop
 from effectmcp.engine import Asked as RealAsked
 from effectmcp.engine import Journal as RealJournal
 from effectmcp.engine import Raised as RealRaised
@@ -57,215 +32,15 @@ from effectmcp.forms import Unfit
 
 from . import model
 from .drawing import BOTH, Code, Round, Verdict, World
-from .model import Said, Wire
-from .programs import Memory, Question, StepKind, described, play as interpret
+from .observing import Difference, Names, Seen, compare, identity, latest, laws
+from .programs import Memory, described
+from .programs import play as interpret
+from .records import Journal, Limits, Raised, Returned, Said, Stopped, Unjudged, Wire
+from .stage import Effects, Performer, perform
 
-__all__ = ["Difference", "Report", "Seen", "play", "play_alike"]
+__all__ = ["Report", "play", "play_alike"]
 
 FLOW_ID = b"an oracle's flow"
-START = dt.datetime(2026, 7, 28, tzinfo=dt.UTC)
-
-
-class Difference(AssertionError):
-    """The engine and the rules differ, or a law is broken."""
-
-
-# ---- what the programs perform ------------------------------------------------------
-
-
-class DomainError(Exception):
-    """An exception that its step declares."""
-
-
-class ForeignError(Exception):
-    """An exception that its step does not declare."""
-
-
-@define(eq=False)
-class Performer:
-    """Performs local effects. Each value is new, so that a second performance shows."""
-
-    count: int = 0
-    log: list[tuple[Any, ...]] = field(factory=list)
-
-    def step(self, kind: str, args: tuple[Any, ...]) -> str:
-        self.count += 1
-        self.log.append((kind, *(list(a) if isinstance(a, list) else a for a in args)))
-        match kind:
-            case "raising":
-                raise ValueError("refused")
-            case "declared":
-                raise DomainError("declared")
-            case "foreign":
-                raise ForeignError("foreign")
-        return f"{'A' if self.count % 2 else 'B'}{self.count}"
-
-    def now(self) -> dt.datetime:
-        self.count += 1
-        return START + dt.timedelta(seconds=self.count)
-
-    def random(self) -> float:
-        self.count += 1
-        return self.count / 1024
-
-
-#: The performer of the run in progress, which step functions find here.
-performer = Performer()
-
-
-def step_of(kind: StepKind, **options: Any) -> Any:
-    def perform(*args: Any) -> Any:
-        value = performer.step(kind, args)
-        if kind == "mutating":
-            args[-1].append("changed")
-        return value
-
-    return step(name=kind, **options)(perform)
-
-
-STEPS = {
-    "plain": step_of("plain"),
-    "replayable": step_of("replayable", replayable=True),
-    "raising": step_of("raising"),
-    "declared": step_of("declared", raises=(DomainError,)),
-    "foreign": step_of("foreign"),
-    "mutating": step_of("mutating"),
-    "charge": step_of("charge"),
-}
-
-
-def perform(want: Want) -> Done | Failure:
-    match want.effect:
-        case Step() as effect:
-            try:
-                return Done(effect.fn(*effect.args, **effect.kwargs))
-            except Exception as error:
-                return Failure(error)
-        case Now():
-            return Done(performer.now())
-    return Done(performer.random())
-
-
-FORMS: dict[str, Any] = {"elicit": Elicit, "confirm": Confirm}
-
-
-@define(eq=False)
-class Effects:
-    """The effects of a program, for the engine."""
-
-    restart: Callable[[str], Any]
-
-    def question(self, question: Question, text: str) -> Any:
-        options: dict[str, Any] = {}
-        if question.key is not None:
-            options["key"] = question.key
-        if question.otherwise is not None:
-            options["otherwise"] = question.otherwise
-        effect: Any = (
-            Elicit(text, str, **options)
-            if question.kind == "elicit"
-            else Confirm(text, **options)
-        )
-        return Outcome(effect) if question.outcome else effect
-
-    def local(self, kind: Literal["now", "random"]) -> Any:
-        return Now() if kind == "now" else effectmcp.Random()
-
-    def step(self, kind: StepKind, args: tuple[Any, ...]) -> Any:
-        return STEPS[kind](*args)
-
-    def pause(self) -> Any:
-        return Checkpoint()
-
-    def supports(self, kind: Literal["elicit", "confirm"]) -> Any:
-        return ClientSupports(FORMS[kind])
-
-    def version(self, id: str) -> Any:
-        return Version(id, default=0, latest=1)
-
-    def key(self, name: str, about: tuple[Any, ...]) -> Any:
-        return IdempotencyKey(name, *about)
-
-    def say(self, label: str) -> Any:
-        return Log("info", label)
-
-    def gather(self, branches: list[Any]) -> Any:
-        return Gather(*branches)
-
-    def again(self, name: str) -> Any:
-        return effectmcp.Restart(self.restart(name))
-
-
-# ---- what is observed ---------------------------------------------------------------
-
-
-@define(kw_only=True)
-class Seen:
-    """Everything observable of one round.
-
-    Attributes:
-        ask: Key, text and whether there is a problem (None: open), for each question.
-        end: How the round ended, as words.
-        logs: What the client hears; for the model with `None` where that is open.
-        kinds: Of the questions, by key.
-    """
-
-    performed: list[tuple[Any, ...]] = field(factory=list)
-    events: list[tuple[Any, ...]] = field(factory=list)
-    ask: list[tuple[Any, str, bool | None]] = field(factory=list)
-    end: tuple[Any, ...] = ()
-    logs: list[Any] = field(factory=list)
-    kinds: dict[str, str] = field(factory=dict)
-
-
-@define
-class Names:
-    """The names that each engine gives to the same thing, for a flow's life."""
-
-    forth: dict[str, Any] = field(factory=dict)
-    back: dict[Any, str] = field(factory=dict)
-
-    def same(self, real: Any, predicted: Any) -> bool:
-        """Whether both are equal, names compared by what they were used for so far."""
-        if isinstance(predicted, model.KeyOf | Wire):
-            known = self.forth.setdefault(real, predicted)
-            return known == predicted and self.back.setdefault(predicted, real) == real
-        if isinstance(predicted, tuple | list):
-            return len(real) == len(predicted) and all(map(self.same, real, predicted))
-        return bool(real == predicted)
-
-
-def compare(real: Seen, predicted: Seen, names: Names) -> str | None:
-    """The first difference, in words."""
-    if real.end == predicted.end == ("stopped",):
-        # Of such a round nothing is left, so how far the handler came is open.
-        return "performed before a hard stop" if real.performed else None
-    for what in ("events", "performed"):
-        ours, theirs = getattr(real, what), getattr(predicted, what)
-        for number, (left, right) in enumerate(zip(ours, theirs, strict=False)):
-            if left != right and not names.same(left, right):
-                return f"{what} {number}: got {left}, expected {right}"
-        if len(ours) != len(theirs):
-            number = min(len(ours), len(theirs))
-            return f"{what}: got {ours[number:]}, expected {theirs[number:]}"
-    if real.end != predicted.end:
-        return f"end: got {real.end}, expected {predicted.end}"
-    texts = [text for _, text, _ in real.ask], [text for _, text, _ in predicted.ask]
-    if texts[0] != texts[1]:
-        return f"asked: got {texts[0]}, expected {texts[1]}"
-    for left, right in zip(real.ask, predicted.ask, strict=True):
-        if not names.same(left[0], right[0]):
-            known = names.forth[left[0]], names.back.get(right[0])
-            return f"key of {left[1]!r}: got {left[0]}, expected {right[0]}; {known=}"
-        if right[2] is not None and left[2] != right[2]:
-            return f"problem of {left[1]!r}: got {left[2]}, expected {right[2]}"
-    sure = [label for label, is_heard in predicted.logs if is_heard is not False]
-    must = [label for label, is_heard in predicted.logs if is_heard]
-    if any(label not in sure for label in real.logs) or any(
-        label not in real.logs for label in must
-    ):
-        return f"logs: got {real.logs}, expected {predicted.logs}"
-    return None
 
 
 # ---- a flow -------------------------------------------------------------------------
@@ -284,8 +59,8 @@ class State:
         past: Those that earlier generations received.
     """
 
-    text: str | None = None
-    journal: model.Journal | None = field(factory=model.Journal)
+    text: bytes | None = None
+    journal: Journal | None = field(factory=Journal)
     asked: tuple[tuple[str, str, str], ...] = ()
     consents: frozenset[str] = frozenset()
     answered: Counter[tuple[str, str]] = field(factory=Counter)
@@ -322,6 +97,8 @@ def answer_of(verdict: Verdict, kind: str, value: str) -> tuple[Answer, Said]:
             # A text is asked for. A Confirm takes any content.
             wrong = Accepted({"value": 7}) if kind == "elicit" else Unfit(["bad"])
             return wrong, Said("unfit")
+        case _:
+            pass
     content = {"value": value} if kind == "elicit" else {}
     return Accepted(content), Said("accepted", value)
 
@@ -337,8 +114,8 @@ class Table:
     ours: Performer = field(factory=Performer)
     theirs: Performer = field(factory=Performer)
 
-    def limits(self) -> model.Limits:
-        return model.Limits(self.world.rounds, self.world.state_rounds)
+    def limits(self) -> Limits:
+        return Limits(self.world.rounds, self.world.state_rounds)
 
     # ---- the two engines ----
 
@@ -380,14 +157,13 @@ class Table:
 
     def advance(self, run: Run, seen: Seen, begin: Callable[[], Stop]) -> None:
         """Go on until the next question or the end, and note what was seen."""
-        global performer
-        performer = self.ours
-        performer.log = seen.performed
+        self.ours.log = seen.performed
         seen.ask = []
         try:
             stop = begin()
             while isinstance(stop, Perform):
-                stop = run.performed({want.key: perform(want) for want in stop.wants})
+                outcomes = {w.key: perform(w, self.ours) for w in stop.wants}
+                stop = run.performed(outcomes)
         except (DivergenceError, NondeterminismError) as error:
             if not isinstance(error, DivergenceError) or error.verdict != "stop":
                 raise
@@ -403,8 +179,10 @@ class Table:
                     seen.kinds[question.key] = type(effect).__name__.lower()
             case RealReturned(value):
                 seen.end = ("returned", value)
-            case RealRaised(error):
-                seen.end = ("raised", *described(error))
+            case RealRaised(raised):
+                seen.end = ("raised", *described(raised))
+            case _:
+                raise AssertionError(stop)
 
     def predict(
         self,
@@ -412,7 +190,7 @@ class Table:
         stops: Any,
         seen: Seen,
         answers: Mapping[Wire, Said] | model.Cancel | None,
-    ) -> model.Journal | None:
+    ) -> Journal | None:
         """Let the model play until the next question or the end."""
         self.theirs.log = seen.performed
         seen.ask = []
@@ -420,16 +198,18 @@ class Table:
             asked = stops.send(answers)
             seen.end = ("asked",)
             seen.ask = list(asked.questions)
-            journal: model.Journal = asked.journal
+            journal: Journal = asked.journal
             return journal
         except StopIteration as stop:
             match stop.value:
-                case model.Returned(value):
+                case Returned(value):
                     seen.end = ("returned", value)
-                case model.Raised(error):
+                case Raised(error):
                     seen.end = ("raised", *described(error))
-                case model.Stopped():
+                case Stopped():
                     seen.end = ("stopped",)
+                case _:
+                    raise AssertionError(stop.value) from None
         finally:
             seen.events = list(flow.memory.events)
             seen.logs = list(flow.logs)
@@ -494,7 +274,7 @@ class Table:
         code: Code,
         said: dict[Wire, Said],
         seen: Seen,
-    ) -> model.Journal | None:
+    ) -> Journal | None:
         if state.journal is None:
             self.theirs.count = self.ours.count
             return None
@@ -503,7 +283,7 @@ class Table:
         stops = flow.run(said, is_first=state.text is None)
         try:
             journal = self.predict(flow, Sender(stops), predicted, None)
-        except model.Unjudged as unjudged:
+        except Unjudged as unjudged:
             self.report.unjudged = str(unjudged)
             self.theirs.count = self.ours.count
             return None
@@ -515,7 +295,7 @@ class Table:
         return journal
 
     def flow(
-        self, code: Code, supports: frozenset[str], journal: model.Journal
+        self, code: Code, supports: frozenset[str], journal: Journal
     ) -> model.Flow:
         def programs(name: str) -> Any:
             body = code.main if name == "main" else code.other
@@ -535,8 +315,8 @@ class Table:
         """Play the first version without replay, and cancel it."""
         code, supports = self.world.codes[0], self.world.history[0].supports
         run, seen = self.start(State(), code, supports)
-        flow = self.flow(code, supports, model.Journal())
-        flow.limits, predicted = model.Limits(None, None, False), Seen()
+        flow = self.flow(code, supports, Journal())
+        flow.limits, predicted = Limits(None, None, False), Seen()
         stops = Sender(flow.run())
         self.advance(run, seen, run.start)
         try:
@@ -558,7 +338,7 @@ class Table:
                     self.advance(run, seen, partial(run.answered, answers))
                     self.predict(flow, stops, predicted, said)
                 self.agree(seen, predicted)
-        except model.Unjudged as unjudged:
+        except Unjudged as unjudged:
             self.report.unjudged = str(unjudged)
         finally:
             run.close()
@@ -578,8 +358,8 @@ class Table:
         request: Round,
         answers: Mapping[str, Answer],
         seen: Seen,
-        text: str | None,
-        journal: model.Journal | None,
+        text: bytes | None,
+        journal: Journal | None,
     ) -> State | None:
         """Check the laws that need no model; return what the client holds now."""
         consents = set(state.consents)
@@ -648,54 +428,6 @@ class Sender:
         return next(self.generator)
 
 
-def identity(performed: tuple[Any, ...]) -> tuple[Any, ...]:
-    """What a step is called in the events: its kind, label and count."""
-    kind, *args = performed
-    counted = len(args) > 1 and isinstance(args[1], int)
-    return (kind, *args[: 2 if counted else 1])
-
-
-def laws(
-    seen: Seen,
-    consents: set[str],
-    answered: Counter[tuple[str, str]],
-    past: Counter[tuple[Any, ...]],
-) -> tuple[bool, Counter[tuple[Any, ...]], Counter[tuple[Any, ...]]]:
-    """Check what the handler met in a round.
-
-    Returns:
-        Whether it restarted; the steps it received, in this generation; and before.
-    """
-    received: Counter[tuple[Any, ...]] = Counter()
-    wanted: Counter[tuple[str, str]] = Counter()
-    did_restart = has_begun = False
-    got: set[str] = set()
-    for event in seen.events:
-        match event:
-            case (_, "wants", "elicit" | "confirm" as kind, text):
-                wanted[kind, text] += 1
-            case (_, "got", text, value):
-                got.add(text)
-            case (_, "did" | "met" as what, kind, *rest) if kind in STEPS:
-                name = (kind, *(rest if what == "did" else rest[:-1]))
-                if kind != "replayable" and rest[-1] != "Cancelled":
-                    received[name] += 1
-            case (_, "consents", text) if text not in consents:
-                raise Difference(f"True for {text!r}, which nobody accepted")
-            case (_, "begins"):
-                past, received = past + received, Counter()
-                did_restart, has_begun = has_begun, True
-                if did_restart:
-                    wanted.clear()
-                    answered.clear()
-    for _, text, problem in seen.ask:
-        for kind in ("elicit", "confirm"):
-            once = answered[kind, text] == wanted[kind, text] == 1
-            if once and not problem and text not in got:
-                raise Difference(f"{text!r} was answered, and is asked again")
-    return did_restart, received, past
-
-
 # ---- playing ------------------------------------------------------------------------
 
 
@@ -704,8 +436,10 @@ def play(world: World) -> Report:
     if world.cancels is not None:
         table = Table(world, LIVE)
     else:
-        caps = {"rounds": world.rounds, "state_rounds": world.state_rounds}
-        table = Table(world, attrs.evolve(RETRY, **caps))
+        rules = attrs.evolve(
+            RETRY, rounds=world.rounds, state_rounds=world.state_rounds
+        )
+        table = Table(world, rules)
     try:
         if world.cancels is not None:
             table.live()
@@ -715,12 +449,6 @@ def play(world: World) -> Report:
         error.report = table.report  # type: ignore[attr-defined]
         raise
     return table.report
-
-
-def latest(events: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-    """The events of the last generation: a replay begins there."""
-    start = max(at for at, event in enumerate(events) if event[1] == "begins")
-    return events[start:]
 
 
 def play_alike(code: Code, seed: int) -> None:
@@ -737,7 +465,9 @@ def play_alike(code: Code, seed: int) -> None:
             given[key] = answer_of(verdict, seen.kinds[key], f"{verdict} {text}")[0]
         return given
 
-    text, said, performed = None, {}, []
+    text: bytes | None = None
+    said: dict[str, Answer] = {}
+    performed: list[tuple[Any, ...]] = []
     while True:
         run, seen = retry.start(State(text=text), code, BOTH)
         retry.advance(run, seen, partial(run.start, said))
