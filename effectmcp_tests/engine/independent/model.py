@@ -219,6 +219,8 @@ class Flow:
                 state_rounds=old.state_rounds,
             )
             self.answers, self.saved, self.delivered = {}, None, 0
+            # Whether a new generation logs before a new answer is open.
+            self.is_audible = self.is_audible or None
             self.restarting = None
             self.begin(name)
             return None
@@ -405,7 +407,9 @@ class Flow:
         """Drop all entries of the flow that are not delivered."""
         dropped = [entry for entries in self.surplus for entry in flat(entries)]
         for node in self.nodes:
-            dropped += flat(node.entries[node.position :])
+            unfed = node.entries[node.position :]
+            dropped += flat(unfed)
+            self.journal.unasked.update((node.path, entry.key) for entry in unfed)
             del node.entries[node.position :]
         self.surplus, self.diverged = [], False
         if any(entry.tag == "step" for entry in dropped):
@@ -583,6 +587,8 @@ class Flow:
                 wire = old
             else:
                 nth = journal.askings.get(leaf.place, 0) + 1
+                if nth == 1 and leaf.place in journal.unasked:
+                    raise Unjudged("a first asking where an entry was dropped")
                 journal.askings[leaf.place] = nth
                 wire = Wire(journal.generation, leaf.path, leaf.key, nth)
             asked[wire] = print

@@ -116,6 +116,8 @@ class Journal:
 
     entries: list[Entry] = field(factory=list)
     asked: dict[Wire, Print] = field(factory=dict)
+    #: Places of dropped entries, asked or not: whether this is a first asking is open.
+    unasked: set[Place] = field(factory=set)
     askings: dict[Place, int] = field(factory=dict)
     unfit: dict[tuple[Place, Print], int] = field(factory=dict)
     stale: dict[Place, int] = field(factory=dict)
@@ -133,6 +135,7 @@ class Journal:
         return Journal(
             entries=copy_entries(self.entries),
             asked=dict(self.asked),
+            unasked=set(self.unasked),
             askings=dict(self.askings),
             unfit=dict(self.unfit),
             stale=dict(self.stale),

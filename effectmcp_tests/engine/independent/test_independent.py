@@ -294,7 +294,9 @@ def test_question_that_quotes_the_clock_is_named_before_long() -> None:
     stop = run.start()
     for _ in range(5):
         if isinstance(stop, Asked):
-            answers = {question.key: Accepted({}) for question in stop.questions}
+            answers: dict[str, Any] = {
+                question.key: Accepted({}) for question in stop.questions
+            }
             journal = run.suspend()
             run = Run(handler, flow_id=b"an oracle's flow", journal=journal)
             stop = run.start(answers)
