@@ -1,6 +1,6 @@
 """Random programs, edits of them, and histories: data, drawn from a `random.Random`.
 
-Few labels are used, so that texts, steps and keys collide often. Nothing here depends on
+Few labels are used, so that questions, steps and keys collide often. Nothing depends on
 what a program does, so a world can be shrunk by deleting parts of it.
 """
 
@@ -37,7 +37,7 @@ from .programs import (
 
 __all__ = ["BOTH", "Code", "Round", "Verdict", "World", "draw", "edited"]
 
-#: accepted with a text that starts with A or B · declined · dismissed · does not fit · missing
+#: accepted with a string that starts with A or B · declined · dismissed · does not fit · missing
 Verdict: TypeAlias = Literal["A", "B", "no", "close", "bad", "-"]
 VERDICTS = get_args(Verdict)
 BOTH = frozenset({"elicit", "confirm"})
@@ -346,7 +346,7 @@ def restarts(inside: Statement) -> bool:
 
 
 def edited(random: Random, code: Code) -> Code:
-    """Another version of the program."""
+    """Return another version of the program."""
     main, other = code.main, code.other
     for _ in range(random.choice((1, 1, 1, 2, 3))):
         edit = random.choice(EDITS)
@@ -370,12 +370,12 @@ def verdicts(random: Random) -> Iterator[Verdict]:
 
 
 def draw(random: Random) -> World:
-    """A random world."""
+    """Draw a world."""
     return drifting(random) if random.random() < 0.05 else edited_world(random)
 
 
 def drifting(random: Random) -> World:
-    """A world in which every version of a program words one question anew."""
+    """Draw a program whose every version words one question differently."""
     root = body(random, 2, is_root=True)
     at = random.randint(0, len(root))
     asked = question(random)

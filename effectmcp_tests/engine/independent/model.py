@@ -56,7 +56,7 @@ from .records import (
 
 __all__ = ["Cancel", "Flow"]
 
-#: Stale answers at one place, and unfitting ones to one text, that end a question.
+#: Limits on stale answers at one place and on unfitting answers to one wording.
 STALE = 4
 UNFIT = 3
 
@@ -150,7 +150,7 @@ class Flow:
     is_live: bool = False
     journal: Journal = field(factory=Journal)
     memory: Memory = field(factory=Memory)
-    #: What was logged: by label, and whether the client hears of it (None: open).
+    #: What was logged: by label, and whether it is sent (None: open).
     logs: list[tuple[str, bool | None]] = field(factory=list)
 
     answers: dict[Wire, Said] = field(factory=dict, init=False)
@@ -372,7 +372,7 @@ class Flow:
     # ---- a wave ----
 
     def wave(self) -> list[Node]:
-        """The leaves that want something local; if there are none, all leaves."""
+        """The leaves that want something local; otherwise, all leaves."""
         leaves = [node for node in self.root.walk() if node.children is None]
         local = [leaf for leaf in leaves if leaf.want and leaf.want.kind in LOCAL]
         return local or leaves
@@ -464,7 +464,7 @@ class Flow:
 
     def record(self, leaf: Node, tag: str, value: Any = None) -> None:
         assert leaf.want is not None
-        # Whether the client hears of logs from here on is open: see `deliver`.
+        # Whether later logs are sent is open until a new answer is delivered.
         self.is_audible = self.is_audible or None
         leaf.record(Entry(leaf.key, leaf.want.print, tag, value))
 
@@ -486,7 +486,7 @@ class Flow:
             if not is_same:
                 # It stays among the answers, which the pool includes.
                 if said.how == "unfit":
-                    raise Unjudged("an answer that does not fit, to a changed text")
+                    raise Unjudged("an unfitting answer to a reworded question")
                 self.count(self.journal.stale, leaf.place)
                 stale.append(leaf)
                 continue
@@ -552,7 +552,7 @@ class Flow:
         if any(leaf not in asked for leaf in late):
             raise Unjudged("a fourth stale answer, and a value without asking")
         if over and self.has_performed is None:
-            raise Unjudged("four stale answers, and only the time or chance performed")
+            raise Unjudged("four stale answers, after Now or Random only")
         return bool(over) and not self.has_performed
 
     def is_too_many(self, questions: list[Node]) -> bool:
@@ -643,7 +643,7 @@ class Flow:
 
 
 def given(entry: Entry, want: Want) -> Any:
-    """What a yield receives for an entry, or raises."""
+    """Return what a yield receives for an entry, or raise it."""
     question = want.detail
     match entry.tag:
         case "accepted":

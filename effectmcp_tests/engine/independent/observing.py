@@ -1,4 +1,4 @@
-"""What can be observed of a round, and the laws that need no model."""
+"""Observations of a round, their comparison, and the laws that need no model."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Seen:
     Attributes:
         ask: Key, text and whether there is a problem (None: open), for each question.
         end: How the round ended, as words.
-        logs: What the client hears; for the model with `None` where that is open.
+        logs: Messages sent; the model pairs each with whether it is (None: open).
         kinds: Of the questions, by key.
     """
 
@@ -57,7 +57,7 @@ class Names:
 def compare(real: Seen, predicted: Seen, names: Names) -> str | None:
     """The first difference, in words."""
     if real.end == predicted.end == ("stopped",):
-        # Of such a round nothing is left, so how far the handler came is open.
+        # Nothing is left of such a round: how far the handler came is open.
         return "performed before a hard stop" if real.performed else None
     for what in ("events", "performed"):
         ours, theirs = getattr(real, what), getattr(predicted, what)
@@ -88,7 +88,7 @@ def compare(real: Seen, predicted: Seen, names: Names) -> str | None:
 
 
 def identity(performed: tuple[Any, ...]) -> tuple[Any, ...]:
-    """What a step is called in the events: its kind, label and count."""
+    """Return how events name a step: its kind, label and count."""
     kind, *args = performed
     counted = len(args) > 1 and isinstance(args[1], int)
     return (kind, *args[: 2 if counted else 1])

@@ -101,7 +101,7 @@ class Frame:
 
 
 class LocalError(Exception):
-    """What `Fail` raises."""
+    """Raised by `Fail`."""
 
 
 class Left(Exception):
@@ -109,14 +109,14 @@ class Left(Exception):
 
 
 def plain(value: Any) -> Any:
-    """Return `value` so that it compares alike, whichever engine made it."""
+    """Return `value` in a form that is equal for both engines."""
     name = type(value).__name__
     if name == "Accepted":
         return (name, value.value)
     return name if name in ("Declined", "Dismissed") else value
 
 
-#: Those whose text the rules fix; others quote lines of source or a limit.
+#: Exceptions whose message the rules fix; others quote source lines or limits.
 SPOKEN = {"LocalError", "ValueError", "DomainError", "StepFailed", "Unsupported"}
 
 
@@ -148,7 +148,7 @@ class Statement:
         return evolve(self, **dict(zip(self.inner, bodies, strict=True)))  # type: ignore[misc]
 
     def head(self) -> str:
-        """The statement as text, without what is inside."""
+        """The statement as one line, without its inner statements."""
         return type(self).__name__.lower()
 
 
@@ -340,7 +340,7 @@ class When(Statement):
 
 @frozen
 class Loop(Statement):
-    """Some statements, several times."""
+    """A loop over some statements."""
 
     times: int
     body: Body
@@ -487,7 +487,7 @@ def sequence(body: Body, frame: Frame) -> Flow:
 
 
 def play(body: Body, memory: Memory, make: Builder) -> Flow:
-    """Play a whole program, whose memory is new but for the events."""
+    """Play a whole program; only the events are shared with earlier programs."""
     frame = Frame(Memory(events=memory.events), make)
     frame.note("begins")
     return sequence(body, frame)
@@ -497,7 +497,7 @@ def play(body: Body, memory: Memory, make: Builder) -> Flow:
 
 
 def show(body: Body, indent: str = "    ") -> str:
-    """The program as text, one statement per line."""
+    """Return the program as lines, one statement each."""
     return "\n".join(_lines(body, indent)) or f"{indent}pass"
 
 

@@ -1,4 +1,4 @@
-"""What the model records, answers and stops with: plain data.
+"""The model's journals, answers and stops: plain data.
 
 It shares nothing with `effectmcp.engine`, not even names of keys: what names one asking or
 one idempotency key is a value of its own, compared by what it was used for.
@@ -58,7 +58,7 @@ class Wire:
 
 @frozen
 class KeyOf:
-    """What an idempotency key digests."""
+    """The parts that an idempotency key digests."""
 
     generation: int
     path: Path
@@ -69,7 +69,7 @@ class KeyOf:
 
 @frozen
 class Said:
-    """One answer: accepted with a value, refused, or one that does not fit."""
+    """One answer: accepted with a value, refused, or unfitting."""
 
     how: Literal["accepted", "declined", "dismissed", "unfit"]
     value: Any = None
@@ -77,7 +77,7 @@ class Said:
 
 @frozen
 class Accepted:
-    """What `Outcome` returns when the user accepted."""
+    """The value of an `Outcome` when the user accepted."""
 
     value: Any
 
@@ -103,7 +103,7 @@ def copy_entries(entries: list[Entry]) -> list[Entry]:
 
 
 def flat(entries: list[Entry]) -> Iterator[Entry]:
-    """All entries of a sequence and of the branches inside."""
+    """Yield all entries of a sequence and of the branches inside."""
     for entry in entries:
         yield entry
         for branch in entry.branches or ():

@@ -16,7 +16,7 @@ __all__ = ["failure", "found", "shrunk", "story"]
 
 
 def failure(world: World) -> str | None:
-    """What differs in a world, in words."""
+    """Return the difference that a world shows, in words."""
     try:
         play(world)
     except Exception as error:
@@ -152,7 +152,7 @@ def simpler_rounds(one: Round) -> Iterator[Round]:
 
 
 def story(world: World) -> str:
-    """A world and what happens in it, as text."""
+    """Return a world and its conversation as lines."""
     lines = []
     for number, code in enumerate(world.codes):
         lines += [f"code v{number}:", show(code.main)]

@@ -1,4 +1,4 @@
-"""What programs perform and yield when the engine plays them.
+"""The effects that programs yield to the engine, and their performers.
 
 Steps return a new value at each performance, so that a second one shows.
 """

@@ -96,7 +96,7 @@ def performed(report: Report) -> list[tuple[Any, ...]]:
     return [step for seen in report.seen for step in seen.performed]
 
 
-def test_pool_with_several_answers_to_one_text_is_forgotten() -> None:
+def test_pool_ambiguous_answers_are_asked_again() -> None:
     agree = Question("elicit", "Agree?", outcome=True)
     old = (agree, agree, gather((agree,)), confirm("Done?"))
     yes = answered("A")
@@ -185,7 +185,7 @@ def test_step_gets_copies_of_its_arguments() -> None:
 
 
 @pytest.mark.parametrize("first", [elicit("First?"), confirm("First?")])
-def test_nobody_is_asked_twice_by_a_question_inserted_before(first: Question) -> None:
+def test_question_inserted_before_keeps_the_answer_in_flight(first: Question) -> None:
     name = elicit("Name?")
     report = converse(
         [(name,), (first, name)], answered("A", code=1), answered("A", code=1)
@@ -195,7 +195,7 @@ def test_nobody_is_asked_twice_by_a_question_inserted_before(first: Question) ->
 
 
 @pytest.mark.parametrize("otherwise", [True, False])
-def test_confirm_otherwise_stands_for_all_but_a_decline(otherwise: bool) -> None:
+def test_confirm_otherwise_replaces_all_but_a_decline(otherwise: bool) -> None:
     asked = (confirm("Sure?", otherwise),)
     ends = [
         converse([asked], answered(verdict)).seen[-1].end
@@ -205,7 +205,7 @@ def test_confirm_otherwise_stands_for_all_but_a_decline(otherwise: bool) -> None
 
 
 @pytest.mark.parametrize("verdict", ["no", "close"])
-def test_elicit_otherwise_stands_for_every_refusal(verdict: Verdict) -> None:
+def test_elicit_otherwise_replaces_every_refusal(verdict: Verdict) -> None:
     asked = evolve(elicit("Name?"), otherwise="else")
     assert converse([(asked,)], answered(verdict)).seen[-1].end[1] == "else"
 
@@ -337,7 +337,7 @@ def test_one_of_five_questions_answered_each_round() -> None:
     assert report.seen[-1].end == ("returned", str(answers))
 
 
-def test_gather_over_reordered_items_of_equal_text() -> None:
+def test_gather_over_reordered_items_with_equal_questions() -> None:
     items = [(elicit("Name?"),), (elicit("Name?"), elicit("Day?")), (elicit("Name?"),)]
     report = converse(
         [(gather(*items),), (gather(*items[1:], items[0]),)],

@@ -48,15 +48,15 @@ FLOW_ID = b"an oracle's flow"
 
 @frozen(kw_only=True)
 class State:
-    """What a client holds between two requests, and what is known of its past.
+    """A client's state between two requests, and its past.
 
     Attributes:
         journal: The model's journal; `None` once a case was left open.
         asked: Key, kind and text of the outstanding questions.
-        consents: Texts of accepted `Confirm`s.
+        consents: Messages of accepted `Confirm`s.
         answered: How often each question was answered, in this generation.
         charged: Non-replayable steps performed, over the flow's life.
-        past: Those that earlier generations received.
+        past: Steps that earlier generations received.
     """
 
     text: bytes | None = None
@@ -70,10 +70,10 @@ class State:
 
 @define
 class Report:
-    """What playing a world showed.
+    """The record of a conversation.
 
     Attributes:
-        lines: The conversation as text.
+        lines: The conversation in words.
         seen: What was observed of the engine, round by round.
         unjudged: Why the model gave no opinion, if it did not.
     """
@@ -94,7 +94,7 @@ def answer_of(verdict: Verdict, kind: str, value: str) -> tuple[Answer, Said]:
         case "close":
             return Dismissed(), Said("dismissed")
         case "bad":
-            # A text is asked for. A Confirm takes any content.
+            # An Elicit here needs a string; a Confirm takes any content.
             wrong = Accepted({"value": 7}) if kind == "elicit" else Unfit(["bad"])
             return wrong, Said("unfit")
         case _:
@@ -130,7 +130,7 @@ class Table:
             calls = iter((memory,))
 
             def handler() -> Any:
-                # What a dry replay notes down is nobody's: it is called a second time.
+                # A dry replay calls the handler again; its events are dropped.
                 own = next(calls, None) or Memory()
                 return (yield from interpret(body, own, effects))
 
@@ -156,7 +156,7 @@ class Table:
         return run, seen
 
     def advance(self, run: Run, seen: Seen, begin: Callable[[], Stop]) -> None:
-        """Go on until the next question or the end, and note what was seen."""
+        """Continue until the next question or the end; record it in `seen`."""
         self.ours.log = seen.performed
         seen.ask = []
         try:
@@ -257,7 +257,7 @@ class Table:
         text = None
         try:
             self.advance(run, seen, partial(run.start, answers))
-            # What the handler notes while it is suspended is no part of the round.
+            # Events while the handler is suspended do not belong to the round.
             seen.events = list(seen.events)
             if seen.end == ("asked",):
                 text = run.suspend().dumps()
@@ -477,7 +477,7 @@ def play_alike(code: Code, seed: int) -> None:
             break
         said = answers(seen)
         text = run.suspend().dumps()
-        # A replay after a round that asked nothing goes on without an answer.
+        # A replay after a state-only round continues without an answer.
         if said:
             run, cold = retry.start(State(text=text), code, BOTH)
             retry.advance(run, cold, run.start)
