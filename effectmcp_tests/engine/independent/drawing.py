@@ -62,6 +62,7 @@ class Round:
         base: The state it brings: 0 is the newest, 1 the one before.
         is_lost: The reply is lost, so the state before stays the newest.
         late: Whether it also answers questions that are not out any more.
+        early: Without a state: a verdict for each explicit key.
     """
 
     code: int = 0
@@ -70,6 +71,7 @@ class Round:
     base: int = 0
     is_lost: bool = False
     late: bool = False
+    early: Verdict = "-"
 
 
 @frozen(kw_only=True)
@@ -413,6 +415,7 @@ def edited_world(random: Random) -> World:
                 base=random.choice((0, 0, 1, 2)) if is_forked else 0,
                 is_lost=is_forked and random.random() < 0.25,
                 late=random.random() < 0.1,
+                early=random.choice(VERDICTS) if random.random() < 0.1 else "-",
             )
         )
     is_capped = random.random() < 0.1

@@ -153,6 +153,9 @@ class Flow:
     #: What was logged: by label, and whether it is sent (None: open).
     logs: list[tuple[str, bool | None]] = field(factory=list)
 
+    #: Answers by explicit key, in a request without a state.
+    early: dict[str, Said] = field(factory=dict)
+
     answers: dict[Wire, Said] = field(factory=dict, init=False)
     saved: int | None = field(default=None, init=False)
     delivered: int = field(default=0, init=False)
@@ -218,7 +221,7 @@ class Flow:
                 rounds=old.rounds,
                 state_rounds=old.state_rounds,
             )
-            self.answers, self.saved, self.delivered = {}, None, 0
+            self.answers, self.early, self.saved, self.delivered = {}, {}, None, 0
             # Whether a new generation logs before a new answer is open.
             self.is_audible = self.is_audible or None
             self.restarting = None
@@ -475,7 +478,19 @@ class Flow:
         self.problems = set()
         for leaf in wave:
             wire = out.get(leaf.place)
-            if leaf.entry is not None or wire is None or leaf.want is None:
+            if leaf.entry is not None or leaf.want is None:
+                continue
+            # Nobody consents to a message that nobody was shown.
+            is_open = leaf.path == () and leaf.want.kind == "elicit"
+            if is_open and leaf.want.explicit and leaf.key in self.early:
+                early = self.early.pop(leaf.key)
+                if leaf.want.kind not in self.supports:
+                    raise Unjudged("an early answer to what cannot be asked")
+                if early.how != "unfit":
+                    self.record(leaf, early.how, early.value)
+                    leaf.is_new_answer = True
+                    continue
+            if wire is None:
                 continue
             is_same = self.journal.asked[wire] == leaf.want.print
             if is_same and wire in self.offered:

@@ -10,7 +10,15 @@ from attrs import define, field
 from .records import KeyOf, Wire
 from .stage import STEPS
 
-__all__ = ["Difference", "Names", "Seen", "compare", "identity", "laws", "latest"]
+__all__ = [
+    "Difference",
+    "Names",
+    "Seen",
+    "compare",
+    "identity",
+    "laws",
+    "latest",
+]
 
 
 class Difference(AssertionError):

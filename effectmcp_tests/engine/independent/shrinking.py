@@ -138,6 +138,8 @@ def simpler_statements(one: Statement) -> Iterator[Statement]:
 def simpler_rounds(one: Round) -> Iterator[Round]:
     if one.late:
         yield evolve(one, late=False)
+    if one.early != "-":
+        yield evolve(one, early="-")
     if one.is_lost:
         yield evolve(one, is_lost=False)
     if one.base:

@@ -240,6 +240,9 @@ class Table:
                 if state.journal is not None:
                     theirs[self.names.forth[key]] = said
         # On a call without state they would be early answers.
+        if self.is_early(request, state):
+            for kind, key in (("elicit", "ke"), ("confirm", "kc")):
+                ours[key] = answer_of(request.early, kind, f"{request.early} early")[0]
         if request.late and state.text:
             out = {key for key, _, _ in state.asked}
             for key, name in self.names.forth.items():
@@ -247,6 +250,10 @@ class Table:
                     ours[key], theirs[name] = answer_of("A", "elicit", "LATE")
             ours["unknown"] = Accepted({"value": "LATE"})
         return ours, theirs
+
+    def is_early(self, request: Round, state: State) -> bool:
+        is_first = self.rules.early_answers and state.text is None
+        return is_first and request.early != "-"
 
     def round(self, number: int, request: Round, state: State) -> State | None:
         code = self.world.codes[request.code % len(self.world.codes)]
@@ -279,6 +286,9 @@ class Table:
             self.theirs.count = self.ours.count
             return None
         flow = self.flow(code, request.supports, state.journal.copy())
+        if self.is_early(request, state):
+            _, early = answer_of(request.early, "elicit", f"{request.early} early")
+            flow.early = {"ke": early, "kc": early}
         predicted = Seen()
         stops = flow.run(said, is_first=state.text is None)
         try:
