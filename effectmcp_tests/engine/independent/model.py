@@ -396,6 +396,7 @@ class Flow:
                 differs = True
                 if entry.key == leaf.key and want.kind in ("elicit", "confirm"):
                     self.count(self.journal.reworded, leaf.place)
+                    self.judge_staleness(leaf)
         if self.diverged and matched:
             raise Unjudged("entries left over in one branch, while another replays")
         beyond = sum(node.position < len(node.entries) for node in self.nodes)
@@ -555,9 +556,7 @@ class Flow:
     def sees_two_versions(self, stale: list[Node], asked: list[Node]) -> bool:
         """Whether the fourth stale answer at one place stops the flow now."""
         for leaf in (*stale, *asked):
-            sure = self.journal.stale.get(leaf.place, 0)
-            if sure < STALE <= sure + self.journal.reworded.get(leaf.place, 0):
-                raise Unjudged("four stale answers, recorded ones included")
+            self.judge_staleness(leaf)
         over = [
             leaf for leaf in asked if self.journal.stale.get(leaf.place, 0) >= STALE
         ]
@@ -569,6 +568,11 @@ class Flow:
         if over and self.has_performed is None:
             raise Unjudged("four stale answers, after Now or Random only")
         return bool(over) and not self.has_performed
+
+    def judge_staleness(self, leaf: Node) -> None:
+        sure = self.journal.stale.get(leaf.place, 0)
+        if sure < STALE <= sure + self.journal.reworded.get(leaf.place, 0):
+            raise Unjudged("four stale answers, recorded ones included")
 
     def is_too_many(self, questions: list[Node]) -> bool:
         journal, limits = self.journal, self.limits
