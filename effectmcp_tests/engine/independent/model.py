@@ -536,11 +536,12 @@ class Flow:
                 continue
             if leaf.place in self.problems:
                 raise Unjudged("an answer that does not fit, and one in the pool")
-            fitting = [w for w in flying if self.answers[w].how != "unfit"]
+            if any(self.answers[wire].how == "unfit" for wire in flying):
+                raise Unjudged("an unfitting answer, wanted at another place")
             self.offered.update(flying)
             pool[:] = [pair for pair in pool if pair[0] != print]
             said = [Said(e.tag, e.value) for e in kept]  # type: ignore[arg-type]
-            said += [self.answers[wire] for wire in fitting]
+            said += [self.answers[wire] for wire in flying]
             for wire in flying:
                 del self.answers[wire]
             if len(said) == 1:
@@ -591,10 +592,11 @@ class Flow:
         out = {(wire.path, wire.key): wire for wire in journal.asked}
         # An answer that was not taken stays known under the text that it answered.
         for wire, said in self.answers.items():
-            if said.how != "unfit":
-                print = journal.asked[wire]
-                entry = Entry(wire.key, print, said.how, said.value)
-                journal.pool.append((print, entry))
+            if said.how == "unfit":
+                raise Unjudged("an unfitting answer whose place is not reached")
+            print = journal.asked[wire]
+            entry = Entry(wire.key, print, said.how, said.value)
+            journal.pool.append((print, entry))
         asked: dict[Wire, Print] = {}
         shown = []
         for leaf in questions:

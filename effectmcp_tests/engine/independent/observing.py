@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
+from typing import Any, TypeAlias
 
 from attrs import define, field
 
@@ -11,6 +11,7 @@ from .records import KeyOf, Wire
 from .stage import STEPS
 
 __all__ = [
+    "AskedText",
     "Difference",
     "Names",
     "Seen",
@@ -19,6 +20,10 @@ __all__ = [
     "laws",
     "latest",
 ]
+
+
+#: The kind, explicit key and message of a question.
+AskedText: TypeAlias = tuple[str, str | None, str]
 
 
 class Difference(AssertionError):
@@ -33,7 +38,7 @@ class Seen:
         ask: Key, text and whether there is a problem (None: open), for each question.
         end: How the round ended, as words.
         logs: Messages sent; the model pairs each with whether it is (None: open).
-        kinds: Of the questions, by key.
+        asked: What identifies each question, by key.
     """
 
     performed: list[tuple[Any, ...]] = field(factory=list)
@@ -41,7 +46,7 @@ class Seen:
     ask: list[tuple[Any, str, bool | None]] = field(factory=list)
     end: tuple[Any, ...] = ()
     logs: list[Any] = field(factory=list)
-    kinds: dict[str, str] = field(factory=dict)
+    asked: dict[str, AskedText] = field(factory=dict)
 
 
 @define
@@ -105,7 +110,7 @@ def identity(performed: tuple[Any, ...]) -> tuple[Any, ...]:
 def laws(
     seen: Seen,
     consents: set[str],
-    answered: Counter[tuple[str, str]],
+    answered: Counter[AskedText],
     past: Counter[tuple[Any, ...]],
 ) -> tuple[bool, Counter[tuple[Any, ...]], Counter[tuple[Any, ...]]]:
     """Check what the handler met in a round.
@@ -114,15 +119,15 @@ def laws(
         Whether it restarted; the steps it received, in this generation; and before.
     """
     received: Counter[tuple[Any, ...]] = Counter()
-    wanted: Counter[tuple[str, str]] = Counter()
+    wanted: Counter[AskedText] = Counter()
     did_restart = has_begun = False
-    got: set[str] = set()
+    heard: set[AskedText] = set()
     for event in seen.events:
         match event:
-            case (_, "wants", "elicit" | "confirm" as kind, text):
-                wanted[kind, text] += 1
-            case (_, "got", text, _):
-                got.add(text)
+            case (_, "wants", "elicit" | "confirm" as kind, key, text):
+                wanted[kind, key, text] += 1
+            case (_, "heard", kind, key, text):
+                heard.add((kind, key, text))
             case (_, "did" | "met" as what, kind, *rest) if kind in STEPS:
                 name = (kind, *(rest if what == "did" else rest[:-1]))
                 if kind != "replayable" and rest[-1] != "Cancelled":
@@ -137,11 +142,11 @@ def laws(
                     answered.clear()
             case _:
                 pass
-    for _, text, problem in seen.ask:
-        for kind in ("elicit", "confirm"):
-            once = answered[kind, text] == wanted[kind, text] == 1
-            if once and not problem and text not in got:
-                raise Difference(f"{text!r} was answered, and is asked again")
+    for wire, text, problem in seen.ask:
+        asked = seen.asked[wire]
+        once = answered[asked] == wanted[asked] == 1
+        if once and not problem and asked not in heard:
+            raise Difference(f"{text!r} was answered, and is asked again")
     return did_restart, received, past
 
 

@@ -168,8 +168,13 @@ class Question(Statement):
 
     def play(self, frame: Frame) -> Flow:
         text = f"{self.text} {frame.last}" if self.echo else self.text
-        frame.note("wants", self.kind, text)
-        value = plain((yield frame.make.question(self, text)))
+        frame.note("wants", self.kind, self.key, text)
+        try:
+            value = plain((yield frame.make.question(self, text)))
+        except Exception:
+            frame.note("heard", self.kind, self.key, text)
+            raise
+        frame.note("heard", self.kind, self.key, text)
         if self.kind == "confirm" and value in (True, ("Accepted", True)):
             if self.otherwise is not True:
                 frame.note("consents", text)
@@ -410,7 +415,7 @@ class Together(Statement):
             inner = Frame(frame.memory, frame.make, (*frame.path, index))
             only = body[0] if self.bare and len(body) == 1 else None
             if isinstance(only, Question) and not only.echo:
-                inner.note("wants", only.kind, only.text)
+                inner.note("wants", only.kind, only.key, only.text)
                 flows.append(frame.make.question(only, only.text))
             else:
                 flows.append(sequence(body, inner))

@@ -108,8 +108,8 @@ def test_pool_ambiguous_answers_are_asked_again() -> None:
     )
     asked = [texts(seen) for seen in report.seen[4:]]
     assert asked == [["Sure?"], ["Agree?"], ["Agree?"], ["Agree?"], ["Done?"], []]
-    got = [event[3] for event in report.seen[-1].events if event[2] == "Agree?"]
-    got = [value for value in got if value != "Agree?"]
+    events = report.seen[-1].events
+    got = [event[3] for event in events if event[1:3] == ("got", "Agree?")]
     assert got == ["Declined", ("Accepted", "A7.0"), ("Accepted", "B8.0")]
 
 
@@ -307,10 +307,10 @@ def test_question_that_quotes_the_clock_is_named_before_long() -> None:
 def test_either_version_each_round() -> None:
     old: Body = (elicit("Name?"), elicit("Day?"), confirm("Sure?"))
     new: Body = (elicit("Name?"), elicit("Which day?"), confirm("Sure?"))
-    report = converse([old, new], *(answered("A", code=n % 2) for n in range(1, 6)))
+    report = converse([old, new], *(answered("A", code=n % 2) for n in range(1, 5)))
     # Neither text of the second question is asked twice.
-    assert [texts(seen) for seen in report.seen[:5]] == [
-        *(["Name?"], ["Which day?"], ["Day?"], ["Sure?"], ["Sure?"])
+    assert [texts(seen) for seen in report.seen] == [
+        *(["Name?"], ["Which day?"], ["Day?"], ["Sure?"], [])
     ]
 
 

@@ -32,7 +32,16 @@ from effectmcp.forms import Unfit
 
 from . import model
 from .drawing import BOTH, Code, Round, Verdict, World
-from .observing import Difference, Names, Seen, compare, identity, latest, laws
+from .observing import (
+    AskedText,
+    Difference,
+    Names,
+    Seen,
+    compare,
+    identity,
+    latest,
+    laws,
+)
 from .programs import Memory, described
 from .programs import play as interpret
 from .records import Journal, Limits, Raised, Returned, Said, Stopped, Unjudged, Wire
@@ -52,7 +61,7 @@ class State:
 
     Attributes:
         journal: The model's journal; `None` once a case was left open.
-        asked: Key, kind and text of the outstanding questions.
+        asked: The outstanding questions: key, and what identifies each.
         consents: Messages of accepted `Confirm`s.
         answered: How often each question was answered, in this generation.
         charged: Non-replayable steps performed, over the flow's life.
@@ -61,9 +70,9 @@ class State:
 
     text: bytes | None = None
     journal: Journal | None = field(factory=Journal)
-    asked: tuple[tuple[str, str, str], ...] = ()
+    asked: tuple[tuple[str, AskedText], ...] = ()
     consents: frozenset[str] = frozenset()
-    answered: Counter[tuple[str, str]] = field(factory=Counter)
+    answered: Counter[AskedText] = field(factory=Counter)
     charged: Counter[tuple[Any, ...]] = field(factory=Counter)
     past: Counter[tuple[Any, ...]] = field(factory=Counter)
 
@@ -176,7 +185,8 @@ class Table:
                     effect: Any = question.effect
                     problem = bool(question.problems)
                     seen.ask.append((question.key, effect.message, problem))
-                    seen.kinds[question.key] = type(effect).__name__.lower()
+                    kind = type(effect).__name__.lower()
+                    seen.asked[question.key] = (kind, effect.key, effect.message)
             case RealReturned(value):
                 seen.end = ("returned", value)
             case RealRaised(raised):
@@ -232,7 +242,7 @@ class Table:
     def request(self, number: int, request: Round, state: State) -> Request:
         ours: dict[str, Answer] = {}
         theirs: dict[Wire, Said] = {}
-        for index, (key, kind, _) in enumerate(state.asked):
+        for index, (key, (kind, _, _)) in enumerate(state.asked):
             verdict = request.says[index % len(request.says)] if request.says else "-"
             if verdict != "-":
                 value = f"{verdict}{number}.{index}"
@@ -244,7 +254,7 @@ class Table:
             for kind, key in (("elicit", "ke"), ("confirm", "kc")):
                 ours[key] = answer_of(request.early, kind, f"{request.early} early")[0]
         if request.late and state.text:
-            out = {key for key, _, _ in state.asked}
+            out = {key for key, _ in state.asked}
             for key, name in self.names.forth.items():
                 if key not in out and isinstance(name, Wire):
                     ours[key], theirs[name] = answer_of("A", "elicit", "LATE")
@@ -336,7 +346,7 @@ class Table:
                 if seen.end != ("asked",):
                     return
                 cancels = number == self.world.cancels
-                asked = tuple((key, seen.kinds[key], text) for key, text, _ in seen.ask)
+                asked = tuple((key, seen.asked[key]) for key, _, _ in seen.ask)
                 answers, said = self.request(number, request, State(asked=asked))
                 self.report.rounds += 1
                 self.tell(number, request, State(), {} if cancels else answers)
@@ -374,14 +384,12 @@ class Table:
         """Check the laws that need no model; return what the client holds now."""
         consents = set(state.consents)
         answered = Counter(state.answered)
-        for key, kind, shown in state.asked:
+        for key, shown in state.asked:
             answer = answers.get(key)
-            if isinstance(answer, Accepted) and kind == "confirm":
-                consents.add(shown)
-            if isinstance(answer, Accepted | Declined | Dismissed) and (
-                not isinstance(answer, Accepted) or answer.value != {"value": 7}
-            ):
-                answered[kind, shown] += 1
+            if isinstance(answer, Accepted) and shown[0] == "confirm":
+                consents.add(shown[2])
+            # An unfitting one counts: whether it makes others ambiguous is open.
+            answered[shown] += answer is not None
         generation, received, past = laws(seen, consents, answered, state.past)
         charged = state.charged + Counter(
             step for step in map(identity, seen.performed) if step[0] != "replayable"
@@ -398,7 +406,7 @@ class Table:
         return State(
             text=text,
             journal=journal,
-            asked=tuple((key, seen.kinds[key], shown) for key, shown, _ in seen.ask),
+            asked=tuple((key, seen.asked[key]) for key, _, _ in seen.ask),
             consents=frozenset(consents),
             answered=Counter() if generation else answered,
             charged=charged,
@@ -472,7 +480,7 @@ def play_alike(code: Code, seed: int) -> None:
         for key, text, _ in seen.ask:
             number = zlib.crc32(f"{seed} {text}".encode())
             verdict: Verdict = ("A", "A", "B", "A", "no", "close")[number % 6]
-            given[key] = answer_of(verdict, seen.kinds[key], f"{verdict} {text}")[0]
+            given[key] = answer_of(verdict, seen.asked[key][0], f"{verdict} {text}")[0]
         return given
 
     text: bytes | None = None
