@@ -129,6 +129,14 @@ class Node:
         self.position += 1
 
 
+def places(entries: list[Entry], path: Path) -> Iterator[Place]:
+    """Yield the places of entries and of those in their branches."""
+    for entry in entries:
+        yield path, entry.key
+        for index, branch in enumerate(entry.branches or ()):
+            yield from places(branch, (*path, (entry.key, index)))
+
+
 class Cancel:
     """Sent into `Flow.run()` instead of answers: the live client cancelled."""
 
@@ -413,7 +421,7 @@ class Flow:
         for node in self.nodes:
             unfed = node.entries[node.position :]
             dropped += flat(unfed)
-            self.journal.unasked.update((node.path, entry.key) for entry in unfed)
+            self.journal.unasked.update(places(unfed, node.path))
             del node.entries[node.position :]
         self.surplus, self.diverged = [], False
         if any(entry.tag == "step" for entry in dropped):

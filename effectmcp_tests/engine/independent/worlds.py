@@ -33,6 +33,7 @@ from effectmcp.forms import Unfit
 from . import model
 from .drawing import BOTH, Code, Round, Verdict, World
 from .observing import (
+    EARLY,
     AskedText,
     Difference,
     Names,
@@ -384,6 +385,7 @@ class Table:
         """Check the laws that need no model; return what the client holds now."""
         consents = set(state.consents)
         answered = Counter(state.answered)
+        answered[EARLY] += self.is_early(request, state)
         for key, shown in state.asked:
             answer = answers.get(key)
             if isinstance(answer, Accepted) and shown[0] == "confirm":
