@@ -520,6 +520,8 @@ class Flow:
                 leaf.is_new_answer = True
                 continue
             at = (leaf.place, leaf.want.print)
+            if at in self.journal.interrupted:
+                raise Unjudged("unfitting answers, and the question away in between")
             self.journal.unfit[at] = self.journal.unfit.get(at, 0) + 1
             self.problems.add(leaf.place)
             if self.journal.unfit[at] >= UNFIT:
@@ -625,6 +627,8 @@ class Flow:
             if not has_problem and journal.unfit.get((leaf.place, print)):
                 has_problem = None
             shown.append((wire, print[1], has_problem))
+        out_now = {((wire.path, wire.key), print) for wire, print in asked.items()}
+        journal.interrupted |= journal.unfit.keys() - out_now
         journal.asked = asked
         journal.rounds += 1
         journal.state_rounds += not questions

@@ -120,6 +120,8 @@ class Journal:
     unasked: set[Place] = field(factory=set)
     askings: dict[Place, int] = field(factory=dict)
     unfit: dict[tuple[Place, Print], int] = field(factory=dict)
+    #: Whether their count is kept while the question is not out is open.
+    interrupted: set[tuple[Place, Print]] = field(factory=set)
     stale: dict[Place, int] = field(factory=dict)
     #: Recorded answers whose text differed at a replay: whether they count is open.
     reworded: dict[Place, int] = field(factory=dict)
@@ -138,6 +140,7 @@ class Journal:
             unasked=set(self.unasked),
             askings=dict(self.askings),
             unfit=dict(self.unfit),
+            interrupted=set(self.interrupted),
             stale=dict(self.stale),
             reworded=dict(self.reworded),
             pool=list(self.pool),
