@@ -465,6 +465,7 @@ class Flow:
                 for leaf in questions or pauses:
                     leaf.error = TooManyRounds(self.limits.rounds or 0)
                 self.is_over = True
+                self.is_audible = self.is_audible or None
                 return True
             for leaf in pauses:
                 self.record(leaf, "checkpoint")
