@@ -22,6 +22,9 @@ a new `Run` goes on, here or elsewhere. The modules, in the order in which to re
     journal      entries, places, fingerprints, keys
     kinds        one table of effects
     generation   waves of match, drop, take, perform, deliver
+    feeding      the first phase of a run: a loop over one sequence
+    taking       what is at hand: answers, clocks, races
+    performing   what this process performs
     tree         its generators take turns; branches begin, fail and join
     sequences    the tree: a generator each, with its part of the journal
     intake       what a handler yields: answered, refused, or waited for

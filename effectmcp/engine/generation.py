@@ -27,14 +27,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from copy import deepcopy
 from typing import Any, Final, TypeAlias
 
 import attrs
 
 from .. import effects as fx
-from ..canonical import dumps, loads
-from ..effects import Effect, InputRequest
+from ..canonical import loads
+from ..effects import InputRequest
 from ..errors import (
     Cancelled,
     DivergenceError,
@@ -42,37 +41,29 @@ from ..errors import (
     NotAnEffectError,
     Restarted,
     Signal,
-    StepInterrupted,
     TooManyRounds,
     UsageError,
 )
 from ..forms import Unfit
 from ..records import record
-from .answers import STALE, Answers, Found, Unfitting, readable
+from .answers import Answers
 from .divergence import Report, flatten, is_stopping, pooled_of
+from .feeding import feed
 from .intake import Intake
-from .journal import Entry, Journal, check_key, wire_key
+from .journal import Entry, Journal
 from .kinds import (
-    FED,
-    LOCAL,
-    NAMES,
     Recorded,
     deliver,
-    is_replayable,
-    record_error,
-    record_value,
     steps_in,
-    won,
 )
-from .misuse import forgotten, located, text_of, translated
+from .misuse import forgotten, located, text_of
+from .performing import Performing
 from .places import Places
 from .sequences import Closing, Sequence, Wanted
 from .shared import ExhaustedError, Shared
 from .steps import read_arguments, step_name
 from .stops import (
     Asked,
-    Done,
-    Failure,
     Perform,
     Question,
     Raised,
@@ -80,8 +71,9 @@ from .stops import (
     Stop,
     Want,
 )
+from .taking import UNASKED, Taking, clocks
 from .tree import Cause, Leaf, Tree
-from .turn import Ended, Failed, Yielded
+from .turn import Ended, Failed
 
 __all__ = ["SOON", "Again", "Generation"]
 
@@ -89,15 +81,6 @@ logger = logging.getLogger("effectmcp.engine")
 
 #: Tags of entries whose question was outstanding once.
 _ASKED: Final = frozenset({"accepted", "declined", "dismissed", "invalid", "refused"})
-
-#: Tags whose entry gives a plain value: a delivery cannot go any other way.
-_PLAIN: Final = frozenset({"accepted", "chance", "known", "done"})
-
-#: The client cannot be asked.
-_UNASKED: Final[Found] = ("unasked", b"null")
-
-#: Arguments of these types cannot be changed.
-_LASTING: Final = frozenset({str, bytes, int, float, bool, type(None)})
 
 #: After how many waves a flow is cancelled that is cancelled as soon as can be.
 SOON: Final = -1
@@ -129,24 +112,23 @@ class Generation(Tree):
         answers: This request's answers, and the pool.
         cancelled: After how many waves it was cancelled; `SOON` if that is wanted.
         salvaged: A report for each time that entries were dropped.
-        wants: What is being performed, by key, with the leaf that waits for it.
+        performing: What this process performs.
+        taking: Finds what is at hand.
+        waits: Wait-waves that were delivered.
     """
 
     __slots__ = (
         "_again",
         "_detached",
-        "_finished",
-        "_heard",
-        "_is_fresh",
-        "_waits",
         "answers",
-        "begun",
         "cancelled",
         "number",
+        "performing",
         "places",
         "restart",
         "salvaged",
-        "wants",
+        "taking",
+        "waits",
     )
 
     def __init__(
@@ -167,19 +149,11 @@ class Generation(Tree):
         self.cancelled = journal.cancelled
         self._detached = journal.detached
         self.salvaged = salvaged
-        self.wants: dict[str, tuple[Sequence, Wanted]] = {}
-        #: Wants that were begun.
-        self.begun: set[str] = set()
-        #: What came of steps that race, by place.
-        self._finished: dict[str, Recorded] = {}
-        #: Places whose answer was given in an earlier round.
-        self._heard: set[str] = set()
+        self.performing = Performing(self.places, self.number)
+        self.taking = Taking(flow, self.places, self.answers, self.performing)
         #: What a Restart began again as.
         self._again: Again | None = None
-        #: Whether nothing was performed in this run so far.
-        self._is_fresh = True
-        #: Wait-waves that were delivered.
-        self._waits = 0
+        self.waits = 0
 
     # ---- the whole of it ------------------------------------------------------------
 
@@ -191,7 +165,7 @@ class Generation(Tree):
     ) -> Stop | Again:
         """Begin, and go on to the first stop."""
         if self.open(handler, args, kwargs):
-            self._feed()
+            feed(self)
             self.join()
         return self.go()
 
@@ -249,134 +223,6 @@ class Generation(Tree):
             detached=self._detached,
         )
 
-    # ---- the first phase ------------------------------------------------------------
-
-    def _feed(self) -> None:
-        """Run the handler for as long as it has no branches and its entries match.
-
-        Most flows have no branches, and most of a replay is entries that match: a wave of
-        one leaf each, with everything left out that cannot happen to those. At the first
-        thing that can, the sequence is left to the waves as it stands, its generator
-        included.
-        """
-        root, intake, places = self.root, self.intake, self.places
-        in_task = self.flow.rules.task
-        running, entries, ordinals = root.running, root.entries, root.ordinals
-        assert running is not None
-        run, send_in, prints = root.context.run, running.send, self.flow.prints
-        shapes, hasher = prints.shapes, prints.hasher
-        last = len(entries)
-        if self.cancelled is not None:
-            last = min(last, max(0, self.cancelled - 1))
-        position, waits = 0, 0
-        heard = self.intake.past + 1
-        value: Any = None
-        error: BaseException | None = None
-        fed = FED if self.flow.watch is None else {}
-        while True:
-            try:
-                if error is None:
-                    effect = run(send_in, value)
-                else:
-                    effect = run(running.throw, error)
-            except KeyboardInterrupt:
-                raise
-            except StopIteration as stop:
-                root.position = self.waves = position
-                root.ends(Ended(stop.value))
-                break
-            except BaseException as exc:
-                root.position = self.waves = position
-                root.ends(Failed(translated(exc, root)))
-                break
-            wanted = None
-            kind = fed.get(type(effect))
-            if kind is not None:
-                # As `Intake.identify` does it, without a call for each effect.
-                try:
-                    explicit = None
-                    if kind.is_question:
-                        explicit = effect.key
-                        if explicit is not None:
-                            check_key(explicit, NAMES)
-                    elif not kind.is_free:
-                        intake.check_steps(effect)
-                    name, schema = kind.name, kind.schema(effect)
-                    print_ = hasher.copy()
-                    print_.update(kind.render(effect))
-                    if explicit is None:
-                        ordinals[name] = nth = ordinals.get(name, 0) + 1
-                        key = f"{name}-{nth}"
-                    else:
-                        nth = root.next_ordinal(f"={explicit}")
-                        key = explicit if nth == 1 else f"{explicit}#{nth}"
-                except Exception:
-                    pass  # the long way says in which words
-                else:
-                    render = print_.digest()
-                    shape = shapes.get((name, explicit, schema)) or prints.shape(
-                        name, explicit, schema
-                    )
-                    if position < last:
-                        entry = entries[position]
-                        if (
-                            entry.key == key
-                            and entry.render == render
-                            and entry.shape == shape
-                            and entry.tag in _PLAIN
-                            and entry.wave is None
-                        ):
-                            try:
-                                value, error = kind.read(effect, entry.payload), None
-                            except Exception:
-                                pass  # thrown, or asked again, below
-                            else:
-                                position += 1
-                                waits += kind.is_wait
-                                if position == heard:
-                                    self.flow.unmute()
-                                continue
-                    is_local = kind.wave is LOCAL and not (kind.is_wait and in_task)
-                    wanted = root.wanted = Wanted(
-                        effect, effect, kind, key, key, shape, render, is_local
-                    )
-            root.position = self.waves = position
-            self._waits = waits if in_task else 0
-            if wanted is None:
-                # The long way: refusals, effects without entries, whatever is unusual.
-                self.took(root, Yielded(effect))
-                wanted = root.wanted
-                if wanted is None:
-                    break
-            if position < last:
-                entry = entries[position]
-                if (
-                    isinstance(wanted.subject, _TURNING)
-                    or entry.wave is not None
-                    or not wanted.is_of(entry)
-                    or not self._compute((root, wanted), entry)
-                ):
-                    break
-            elif wanted.place in self.answers.own and self.cancelled is None:
-                outcome = self._take_own(root, wanted)
-                if outcome is None:
-                    break
-                entry = wanted.entry(*outcome)
-                if not self._compute((root, wanted), entry):
-                    places.count(wanted.place)
-                    break
-                root.append(entry)
-                self.flow.unmute()
-                self.flow.spend()
-            else:
-                break
-            value, error = wanted.value, wanted.error
-            root.wanted = None
-            position += 1
-            waits += wanted.row.is_wait
-            if position == heard:
-                self.flow.unmute()
-
     # ---- waves ----------------------------------------------------------------------
 
     def _take_alone(self) -> _Out:
@@ -404,7 +250,9 @@ class Generation(Tree):
             missing = self._take(fresh)
             if missing:
                 if missing[0][1].is_local:
-                    return self._perform(missing)
+                    return Perform(
+                        tuple([self.performing.want(*leaf) for leaf in missing])
+                    )
                 stop = self._ask(missing)
                 if stop is not None:
                     return stop
@@ -413,7 +261,7 @@ class Generation(Tree):
 
     def _wait_wave(self, leaves: list[Leaf]) -> _Out:
         """Deliver what is at hand, or stop until something arrives."""
-        number = self._waits
+        number = self.waits
         wave = [
             leaf
             for leaf in leaves
@@ -438,7 +286,7 @@ class Generation(Tree):
             ended = [
                 leaf
                 for leaf in leaves
-                if any(part.place in self._finished for part in leaf[1].parts)
+                if any(part.place in self.performing.finished for part in leaf[1].parts)
             ]
             if ended:
                 others = len(ended) < len(leaves)
@@ -477,14 +325,14 @@ class Generation(Tree):
 
     def _prepare(self, leaf: Leaf, entry: Entry) -> bool:
         """Compute what `leaf` will get, or forget an answer that no longer fits."""
-        if self._compute(leaf, entry):
+        if self.compute(leaf, entry):
             return True
         sequence, wanted = leaf
         sequence.forget_next()
         self.places.count(wanted.place)
         return False
 
-    def _compute(self, leaf: Leaf, entry: Entry) -> bool:
+    def compute(self, leaf: Leaf, entry: Entry) -> bool:
         """Compute what `leaf` will get for `entry`, if that fits."""
         sequence, wanted = leaf
         wanted.value = wanted.error = None
@@ -551,9 +399,9 @@ class Generation(Tree):
                 self.places.count(pooled.path + pooled.entry.key)
         self.answers.add(pooled_of(dropped))
         if is_reworded and wanted is not None:
-            self._note_stale(sequence, wanted)
+            self.note_stale(sequence, wanted)
 
-    def _note_stale(self, sequence: Sequence, wanted: Wanted) -> None:
+    def note_stale(self, sequence: Sequence, wanted: Wanted) -> None:
         """Count an answer to a text that has changed since, and stop a flow in time.
 
         A server that asks again and again whether "12:31" suits would do so until the
@@ -566,7 +414,7 @@ class Generation(Tree):
         """
         rules = self.flow.rules
         count = self.places.note_stale(wanted.place)
-        is_last = count >= rules.stale and self._is_fresh
+        is_last = count >= rules.stale and self.performing.is_fresh
         if not is_last and rules.policy != "strict":
             return
         other = self._asked_cold(wanted.place)
@@ -602,7 +450,7 @@ class Generation(Tree):
         handler, args, kwargs = self.call()
         try:
             if again.open(handler, args, kwargs):
-                again._feed()
+                feed(again)
                 again.join()
             while again.root.end is None:
                 leaves = again.root.leaves()
@@ -673,20 +521,17 @@ class Generation(Tree):
             number: The wait-wave's; its entries bear it if it is not all of `fresh`.
             always: Whether they bear it in any case.
         """
-        if not self.places.table and self.answers.are_none:
-            # Nothing is outstanding, and nothing is left over: as when most rounds end.
-            supports = self.flow.supports
-            for _, one in fresh:
-                if not one.row.is_question or not supports(one.subject):
-                    break
-            else:
-                return fresh
-        found = self._take_answers(fresh)
+        taking = self.taking
+        if taking.is_nothing_known(fresh):
+            return fresh
+        found, stale = taking.answers(fresh)
+        for leaf in stale:
+            self.note_stale(*leaf)
         taken, missing = [], []
         for leaf in fresh:
             sequence, wanted = leaf
-            outcome = self._at_hand(wanted, found)
-            if outcome is not None and not self._compute(leaf, wanted.entry(*outcome)):
+            outcome = taking.at_hand(wanted, found)
+            if outcome is not None and not self.compute(leaf, wanted.entry(*outcome)):
                 outcome = self._refit(leaf)
             if outcome is None:
                 missing.append(leaf)
@@ -695,51 +540,10 @@ class Generation(Tree):
         stamp = number if missing or always else None
         for sequence, wanted, outcome in taken:
             if wanted.row.is_wait and not wanted.row.is_question:
-                self._stop_waiting(wanted)
+                taking.stop_waiting(wanted)
             sequence.append(wanted.entry(*outcome, stamp))
-            wanted.is_new = wanted.place not in self._heard
+            wanted.is_new = wanted.place not in taking.heard
         return missing
-
-    def _take_answers(self, fresh: list[Leaf]) -> dict[str, Found]:
-        """Return the answers to the questions of a wave, by place."""
-        answers, places, supports = self.answers, self.places, self.flow.supports
-        found: dict[str, Found] = {}
-        self._heard.clear()
-        open_: list[Wanted] = []
-        for sequence, wanted in fresh:
-            for one in wanted.questions():
-                answer = self._take_own(sequence, one)
-                if answer is not None:
-                    found[one.place] = answer
-                elif not one.problems or places.at(one.place).out is None:
-                    open_.append(one)  # it was not just asked again
-            if not wanted.row.is_question:
-                open_.append(wanted)
-        if answers.are_none:
-            for one in open_:
-                if one.row.is_question and not supports(one.subject):
-                    places.withdraw(one.place)
-                    found[one.place] = _UNASKED
-            return found
-        for one in open_:
-            is_question = one.row.is_question
-            pooled = answers.take_pooled(one)
-            if isinstance(pooled, Unfit):
-                one.problems = tuple(map(readable, pooled.problems))
-            elif pooled is not None:
-                places.withdraw(one.place)
-                found[one.place], is_news = pooled
-                if not is_news:
-                    self._heard.add(one.place)
-                continue
-            if is_question and not supports(one.subject):
-                places.withdraw(one.place)
-                found[one.place] = _UNASKED
-            elif is_question and answers.early and not places.at(one.place).asked:
-                early = answers.take_early(one)
-                if early is not None:
-                    found[one.place] = early
-        return found
 
     def _refit(self, leaf: Leaf) -> Recorded | None:
         """Return the outcome in place of an answer that does not fit after all."""
@@ -747,184 +551,17 @@ class Generation(Tree):
         for one in wanted.questions():
             self.places.count(one.place)
         if wanted.row.is_question and not self.flow.supports(wanted.subject):
-            outcome: Recorded = (*_UNASKED, False)
-            self._compute(leaf, wanted.entry(*outcome))
+            outcome: Recorded = (*UNASKED, False)
+            self.compute(leaf, wanted.entry(*outcome))
             return outcome
         return None
-
-    def _take_own(self, sequence: Sequence, wanted: Wanted) -> Found | None:
-        """Return what this request's answer to a question at this place comes to."""
-        answer = self.answers.take_own(wanted)
-        if answer is None or type(answer) is tuple:
-            return answer
-        if answer is STALE:
-            self._note_stale(sequence, wanted)
-            return None
-        assert isinstance(answer, Unfitting)
-        if answer.count >= self.flow.rules.unfit:
-            return "invalid", dumps(list(answer.problems))
-        if not self.flow.supports(wanted.subject):
-            return _UNASKED
-        wanted.problems = answer.problems
-        self.places.ask(wanted.place, wanted.shape, wanted.render, answer.count)
-        return None
-
-    def _at_hand(self, wanted: Wanted, found: Mapping[str, Found]) -> Recorded | None:
-        """Return the outcome of what a leaf waits for, if it is known."""
-        answer = found.get(wanted.place)
-        if answer is not None:
-            return (*answer, wanted.row.tag == "won")
-        if wanted.row.is_question:
-            return None
-        subject, rules = wanted.subject, self.flow.rules
-        match subject:
-            case fx.ClientSupports():
-                supports = bool(self.flow.supports(subject.what))
-                return record_value(subject, wanted.row, supports)
-            case fx.Restart():
-                return "restart", wanted.row.render(subject), False
-            case fx.Checkpoint() if rules.task:
-                return "checkpoint", b"null", False
-            case fx.Step():
-                return self._interrupted(wanted)
-            case fx.Sleep() if rules.task:
-                is_up = self._is_up(wanted.place)
-                return ("known", b"null", False) if is_up else None
-            case fx.Within() | fx.FirstOf() if wanted.parts:
-                return self._race(wanted, found)
-            case _:
-                return None
-
-    def _interrupted(self, wanted: Wanted) -> Recorded | None:
-        step = wanted.subject
-        assert isinstance(step, fx.Step)
-        if not step.options.at_most_once or not self.places.at(wanted.place).begun:
-            return None
-        if self._key_of(wanted) in self.begun:
-            return None  # in this very run: it goes on
-        # Begun in another process, which was lost before it could say more.
-        return record_error(step, StepInterrupted(step_name(step)))
-
-    def _is_up(self, place: str) -> bool:
-        due = self.places.at(place).due
-        return due is not None and due <= self.flow.now()
-
-    def _race(self, wanted: Wanted, found: Mapping[str, Found]) -> Recorded | None:
-        """Return the winner of a `Within` or `FirstOf`, if there is one.
-
-        In a task, what arrived beats a clock: an answer that was stored must not lose to
-        a deadline that passed while no worker ran. Elsewhere the clock beats an answer
-        that comes with the request: it came too late.
-        """
-        arrived, up = self._arrived(wanted, found), self._up(wanted)
-        if self.flow.rules.task:
-            return arrived or up
-        return up or arrived
-
-    def _arrived(self, wanted: Wanted, found: Mapping[str, Found]) -> Recorded | None:
-        may_repeat = is_replayable(wanted.subject)
-        for position, part in enumerate(wanted.parts):
-            outcome: Recorded | None = None
-            if part.row.is_question:
-                answer = found.get(part.place)
-                outcome = None if answer is None else (*answer, False)
-            elif isinstance(part.subject, fx.Step):
-                outcome = self._finished.get(part.place) or self._interrupted(part)
-            if outcome is not None:
-                tag, payload, _ = outcome
-                if tag == "failed":
-                    return tag, payload, may_repeat
-                return "won", won(position, tag, payload), may_repeat
-        return None
-
-    def _up(self, wanted: Wanted) -> Recorded | None:
-        may_repeat = is_replayable(wanted.subject)
-        if self._is_up(wanted.place):
-            return "won", b"null", may_repeat
-        ups = [
-            (self.places.at(part.place).due, position)
-            for position, part in enumerate(wanted.parts)
-            if self._is_up(part.place)
-        ]
-        if not ups:
-            return None
-        return "won", won(min(ups)[1], "known", b"null"), may_repeat
-
-    # ---- perform --------------------------------------------------------------------
-
-    def _key_of(self, wanted: Wanted) -> str:
-        return wire_key(self.number, wanted.place, 1)
-
-    def _want(self, sequence: Sequence, wanted: Wanted) -> Want:
-        key = self._key_of(wanted)
-        self.wants[key] = sequence, wanted
-        begun = self.places.at(wanted.place).begun
-        return Want(key, _with_copies(wanted.subject), sequence.context, begun)
-
-    def _perform(self, missing: list[Leaf]) -> Stop:
-        return Perform(tuple([self._want(*leaf) for leaf in missing]))
-
-    def begin(self, key: str) -> None:
-        """Note that a want is begun: it counts, and a cancel waits for it."""
-        sequence, wanted = self.wants[key]
-        self.begun.add(key)
-        self.places.begin(wanted.place)
-
-    def perform(self, outcomes: Mapping[str, Done | Failure]) -> None:
-        """Record what came of some wants.
-
-        Raises:
-            UsageError: An outcome is not what the effect gives. Nothing is recorded.
-        """
-        written = [
-            (*self.wants[key], key, _written(self.wants[key][1], outcome))
-            for key, outcome in outcomes.items()
-        ]
-        for sequence, wanted, key, outcome in written:
-            self._is_fresh = False
-            self._end(key, wanted)
-            if wanted is sequence.wanted:
-                sequence.record(*outcome)
-            else:
-                self._finished[wanted.place] = outcome
-
-    def _end(self, key: str, wanted: Wanted) -> None:
-        self.wants.pop(key, None)
-        self.begun.discard(key)
-        self.places.end(wanted.place)
-
-    def pending(self) -> Perform:
-        """Return what is still to be performed before the flow can go on."""
-        return Perform(
-            tuple([self._want(*self.wants[key]) for key in sorted(self.wants)])
-        )
-
-    def keep_begun(self) -> set[str]:
-        """Take back what is wanted and was not begun; return its keys."""
-        dropped = set(self.wants) - self.begun
-        for key in dropped:
-            del self.wants[key]
-        return dropped
 
     def withdraw(self, leaf: Sequence) -> None:
         """Note that what `leaf` waits for is no longer wanted."""
         wanted = leaf.wanted
         if wanted is not None:
             self.places.withdraw(wanted.place)
-            self._stop_waiting(wanted)
-
-    def _stop_waiting(self, wanted: Wanted) -> None:
-        """Take back the questions, clocks and steps of what is decided now."""
-        self.places.end(wanted.place)
-        for part in wanted.parts:
-            if not part.row.is_question:
-                self._finished.pop(part.place, None)
-                self._end(self._key_of(part), part)
-            elif self.places.at(part.place).out is not None:
-                self.places.withdraw(part.place)
-            else:
-                # It was asked, and the entry is that of the race.
-                self.places.count(part.place)
+            self.taking.stop_waiting(wanted)
 
     # ---- ask ------------------------------------------------------------------------
 
@@ -956,11 +593,11 @@ class Generation(Tree):
                 is_news |= self._put(sequence, one, questions)
                 kept.add(one.place)
             if not wanted.row.is_question:
-                for place, seconds in _clocks(wanted):
+                for place, seconds in clocks(wanted):
                     kept.add(place)
-                    dues.append(self._start_clock(place, seconds))
+                    dues.append(self.taking.start_clock(place, seconds))
                 wants += [
-                    self._want(sequence, part)
+                    self.performing.want(sequence, part)
                     for part in wanted.parts
                     if isinstance(part.subject, fx.Step)
                 ]
@@ -981,14 +618,6 @@ class Generation(Tree):
         subject: Any = one.subject
         questions.append(Question(wire, subject, one.problems, sequence.where))
         return is_new
-
-    def _start_clock(self, place: str, seconds: float) -> float:
-        """Start a clock, unless it runs; return when its time is up."""
-        due = self.places.at(place).due
-        if due is None:
-            due = self.flow.now() + seconds
-            self.places.set_due(place, due)
-        return due
 
     def _limit_reached(self, *, is_state_only: bool) -> int | None:
         flow, rules = self.flow, self.flow.rules
@@ -1016,7 +645,7 @@ class Generation(Tree):
             is_news = is_news or wanted.is_new
             fed.append(has_entry and not wanted.is_new)
         if flow.rules.task and wave and wave[0][1].row.is_wait:
-            self._waits += 1
+            self.waits += 1
         self.waves += 1
         if is_news or self.waves > self.intake.past:
             flow.unmute()
@@ -1082,49 +711,11 @@ class Generation(Tree):
         return Returned(end.value)
 
 
-#: What changes the rules, the tree or the rounds.
-_TURNING: Final = (fx.Restart, fx.Detach, fx.Checkpoint)
-
-
 def _has_own(leaf: Leaf) -> bool:
     """Whether the entry at hand is the outcome of what the leaf waits for."""
     sequence, wanted = leaf
     entry = sequence.next_entry()
     return entry is not None and entry.key == wanted.key
-
-
-def _clocks(wanted: Wanted) -> list[tuple[str, float]]:
-    """Return the places at which a time runs, and for how long."""
-    match wanted.subject:
-        case fx.Sleep(seconds):
-            return [(wanted.place, seconds)]
-        case fx.Within(seconds):
-            return [(wanted.place, seconds)]
-        case fx.FirstOf():
-            return [
-                (part.place, part.subject.seconds)
-                for part in wanted.parts
-                if isinstance(part.subject, fx.Sleep)
-            ]
-        case _:
-            return []
-
-
-def _with_copies(effect: Effect[Any]) -> Effect[Any]:
-    """Return `effect` with copies of the arguments of the steps in it."""
-    match effect:
-        case fx.Step():
-            values = (*effect.args, *effect.kwargs.values())
-            if _LASTING.issuperset(map(type, values)):
-                return effect
-            args, kwargs = deepcopy((effect.args, dict(effect.kwargs)))
-            return effect.with_arguments(args, kwargs)
-        case fx.Within():
-            return effect.around(_with_copies(effect.effect))
-        case fx.FirstOf():
-            return effect.around(*map(_with_copies, effect.effects))
-        case _:
-            return effect
 
 
 def _described(wanted: Wanted, entry: Entry) -> str:
@@ -1136,17 +727,3 @@ def _described(wanted: Wanted, entry: Entry) -> str:
     if entry.shape != wanted.shape:
         return f"{what} with another form of answer"
     return f"{what} with other arguments, or another step" if names else what
-
-
-def _written(wanted: Wanted, outcome: Done | Failure) -> Recorded:
-    subject, kind = wanted.subject, wanted.row
-    if isinstance(outcome, Done):
-        return record_value(subject, kind, outcome.value)
-    if kind.tag not in ("done", "won") or not isinstance(outcome.error, Exception):
-        raise UsageError(
-            f"{wanted.key} cannot fail: answer {type(subject).__name__} with Done(...),"
-            " and let what is no Exception pass"
-        )
-    # The original traceback is seen here once; replays rebuild the exception without.
-    logger.info("the step %s raised", wanted.place, exc_info=outcome.error)
-    return record_error(subject, outcome.error)

@@ -214,11 +214,12 @@ class Run:
         never begun again: save the journal between this and the beginning.
         """
         self._check("begin")
-        unknown = sorted(set(keys) - set(self._generation.wants))
+        performing = self._generation.performing
+        unknown = sorted(set(keys) - set(performing.wants))
         if unknown:
             raise UsageError(f"begin() of what is not wanted: {unknown}")
         for key in keys:
-            self._generation.begin(key)
+            performing.begin(key)
 
     def performed(self, outcomes: Mapping[str, Done | Failure]) -> Stop:
         """Go on with what performing the wants came to: of all of them, or of some.
@@ -229,16 +230,17 @@ class Run:
         """
         self._check("performed")
         generation = self._generation
-        unknown = set(outcomes) - set(generation.wants)
+        performing = generation.performing
+        unknown = set(outcomes) - set(performing.wants)
         if unknown - self._late:
             raise UsageError(
                 f"performed() of what is not wanted: {sorted(unknown - self._late)}"
             )
-        generation.perform(
+        performing.record(
             {key: one for key, one in outcomes.items() if key not in unknown}
         )
-        if self._state == "performing" and generation.wants:
-            self._stop = generation.pending()
+        if self._state == "performing" and performing.wants:
+            self._stop = performing.pending()
             return self._stop
         return self._guard(generation.go)
 
@@ -279,16 +281,16 @@ class Run:
             generation.cancelled = SOON
         if self._state == "new":
             return self._guard(self._begin)
-        self._late |= generation.keep_begun()
-        if generation.wants:
+        self._late |= generation.performing.keep_begun()
+        if generation.performing.wants:
             self._state = "performing"
-            self._stop = generation.pending()
+            self._stop = generation.performing.pending()
             return self._stop
         return self._guard(generation.go)
 
     def line_of(self, key: str) -> str | None:
         """`file:line` of the yield that wants what `Perform` calls `key`."""
-        found = self._generation.wants.get(key)
+        found = self._generation.performing.wants.get(key)
         return None if found is None else found[0].where
 
     def suspend(self) -> Journal:
@@ -363,7 +365,7 @@ class Run:
 
     def _guard(self, advance: Callable[[], Stop | Again]) -> Stop:
         flow = self._flow
-        wanted = self._generation.wants.copy()
+        wanted = self._generation.performing.wants.copy()
         self._is_busy = True
         self._is_untouched = False
         if flow.watch is not None:
@@ -397,7 +399,7 @@ class Run:
                 flow.watch.end()
         self._stop = stop
         if wanted:
-            self._late |= wanted.keys() - self._generation.wants.keys()
+            self._late |= wanted.keys() - self._generation.performing.wants.keys()
         self._state = _STATE_AFTER[type(stop)]
         if flow.watch is not None and isinstance(stop, Returned):
             flow.watch.report(flow.name)

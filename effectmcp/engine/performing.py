@@ -1,0 +1,142 @@
+"""What this process performs for a flow, and what came of it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from copy import deepcopy
+from typing import Any, Final
+
+from .. import effects as fx
+from ..effects import Effect
+from ..errors import StepInterrupted, UsageError
+from .journal import wire_key
+from .kinds import Recorded, record_error, record_value
+from .places import Places
+from .sequences import Sequence, Wanted
+from .steps import step_name
+from .stops import Done, Failure, Perform, Want
+
+__all__ = ["Performing"]
+
+logger = logging.getLogger("effectmcp.engine")
+
+#: Arguments of these types cannot be changed.
+_LASTING: Final = frozenset({str, bytes, int, float, bool, type(None)})
+
+
+class Performing:
+    """What one generation of a flow has this process perform.
+
+    Attributes:
+        wants: What is wanted and has no outcome, by key, with the leaf that waits for it.
+        begun: The keys of those that were begun.
+        finished: What came of steps that race, by place, until their race is decided.
+        is_fresh: Whether nothing was performed in this run so far.
+    """
+
+    __slots__ = ("_generation", "_places", "begun", "finished", "is_fresh", "wants")
+
+    def __init__(self, places: Places, generation: int) -> None:
+        self.wants: dict[str, tuple[Sequence, Wanted]] = {}
+        self.begun: set[str] = set()
+        self.finished: dict[str, Recorded] = {}
+        self.is_fresh = True
+        self._places = places
+        self._generation = generation
+
+    def want(self, sequence: Sequence, wanted: Wanted) -> Want:
+        """Return what to tell the driver of something that is wanted."""
+        key = self._key_of(wanted)
+        self.wants[key] = sequence, wanted
+        begun = self._places.at(wanted.place).begun
+        return Want(key, _with_copies(wanted.subject), sequence.context, begun)
+
+    def pending(self) -> Perform:
+        """Return what is still to be performed before the flow can go on."""
+        return Perform(
+            tuple([self.want(*self.wants[key]) for key in sorted(self.wants)])
+        )
+
+    def begin(self, key: str) -> None:
+        """Note that a want is begun: it counts, and a cancel waits for it."""
+        _, wanted = self.wants[key]
+        self.begun.add(key)
+        self._places.begin(wanted.place)
+
+    def interrupted(self, wanted: Wanted) -> Recorded | None:
+        """Return the outcome of a step that may not be begun again, if it was begun."""
+        step = wanted.subject
+        assert isinstance(step, fx.Step)
+        if not step.options.at_most_once or not self._places.at(wanted.place).begun:
+            return None
+        if self._key_of(wanted) in self.begun:
+            return None  # in this very run: it goes on
+        # Begun in another process, which was lost before it could say more.
+        return record_error(step, StepInterrupted(step_name(step)))
+
+    def record(self, outcomes: Mapping[str, Done | Failure]) -> None:
+        """Record what came of some wants.
+
+        Raises:
+            UsageError: An outcome is not what the effect gives. Nothing is recorded.
+        """
+        written = [
+            (*self.wants[key], _written(self.wants[key][1], outcome))
+            for key, outcome in outcomes.items()
+        ]
+        for sequence, wanted, outcome in written:
+            self.is_fresh = False
+            self.end(wanted)
+            if wanted is sequence.wanted:
+                sequence.record(*outcome)
+            else:
+                self.finished[wanted.place] = outcome
+
+    def end(self, wanted: Wanted) -> None:
+        """Note that something has an outcome, or that none is wanted any more."""
+        key = self._key_of(wanted)
+        self.wants.pop(key, None)
+        self.begun.discard(key)
+        self._places.end(wanted.place)
+
+    def keep_begun(self) -> set[str]:
+        """Take back what is wanted and was not begun; return its keys."""
+        dropped = set(self.wants) - self.begun
+        for key in dropped:
+            del self.wants[key]
+        return dropped
+
+    def _key_of(self, wanted: Wanted) -> str:
+        return wire_key(self._generation, wanted.place, 1)
+
+
+def _with_copies(effect: Effect[Any]) -> Effect[Any]:
+    """Return `effect` with copies of the arguments of the steps in it."""
+    match effect:
+        case fx.Step():
+            values = (*effect.args, *effect.kwargs.values())
+            if _LASTING.issuperset(map(type, values)):
+                return effect
+            args, kwargs = deepcopy((effect.args, dict(effect.kwargs)))
+            return effect.with_arguments(args, kwargs)
+        case fx.Within():
+            return effect.around(_with_copies(effect.effect))
+        case fx.FirstOf():
+            return effect.around(*map(_with_copies, effect.effects))
+        case _:
+            return effect
+
+
+def _written(wanted: Wanted, outcome: Done | Failure) -> Recorded:
+    subject, kind = wanted.subject, wanted.row
+    if isinstance(outcome, Done):
+        return record_value(subject, kind, outcome.value)
+    if kind.tag not in ("done", "won") or not isinstance(outcome.error, Exception):
+        raise UsageError(
+            f"{wanted.key} cannot fail: answer {type(subject).__name__} with Done(...),"
+            " and let what is no Exception pass"
+        )
+    # The original traceback is seen here once; replays rebuild the exception without.
+    logger.info("the step %s raised", wanted.place, exc_info=outcome.error)
+    return record_error(subject, outcome.error)

@@ -1,0 +1,237 @@
+"""What is at hand for what a wave waits for: answers, clocks, steps that race.
+
+answers   this request's own, the pool, early ones; or that the client cannot be asked
+clocks    a time that is up: Sleep in a task, Within, FirstOf
+races     which part of a Within or FirstOf was first
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from .. import effects as fx
+from ..canonical import dumps
+from ..forms import Unfit
+from .answers import STALE, Answers, Found, Stale, Unfitting, readable
+from .kinds import Recorded, is_replayable, record_value, won
+from .performing import Performing
+from .places import Places
+from .sequences import Sequence, Wanted
+from .shared import Shared
+
+__all__ = ["UNASKED", "Taking", "clocks"]
+
+#: The client cannot be asked.
+UNASKED: Final[Found] = ("unasked", b"null")
+
+
+class Taking:
+    """What is at hand in one generation of a flow.
+
+    Attributes:
+        heard: Places whose answer, in the wave at hand, was given in an earlier round.
+    """
+
+    __slots__ = ("_answers", "_flow", "_performing", "_places", "heard")
+
+    def __init__(
+        self, flow: Shared, places: Places, answers: Answers, performing: Performing
+    ) -> None:
+        self._flow = flow
+        self._places = places
+        self._answers = answers
+        self._performing = performing
+        self.heard: set[str] = set()
+
+    def is_nothing_known(self, questions: list[tuple[Sequence, Wanted]]) -> bool:
+        """Whether these are questions of which nothing is known: as most rounds end."""
+        if self._places.table or not self._answers.are_none:
+            return False
+        supports = self._flow.supports
+        for _, one in questions:
+            if not one.row.is_question or not supports(one.subject):
+                return False
+        return True
+
+    # ---- answers --------------------------------------------------------------------
+
+    def answers(
+        self, fresh: list[tuple[Sequence, Wanted]]
+    ) -> tuple[dict[str, Found], list[tuple[Sequence, Wanted]]]:
+        """Take the answers to the questions of a wave.
+
+        Returns:
+            The answers, by place; and the questions to which a stale one came.
+        """
+        answers, places, supports = self._answers, self._places, self._flow.supports
+        found: dict[str, Found] = {}
+        stale: list[tuple[Sequence, Wanted]] = []
+        open_: list[Wanted] = []
+        self.heard.clear()
+        # This request's own for all of them: none may go to another question.
+        for sequence, wanted in fresh:
+            for one in wanted.questions():
+                answer = self.own(one)
+                if answer is STALE:
+                    stale.append((sequence, one))
+                    open_.append(one)
+                elif answer is not None:
+                    found[one.place] = answer
+                elif not one.problems or places.at(one.place).out is None:
+                    open_.append(one)  # it was not just asked again
+            if not wanted.row.is_question:
+                open_.append(wanted)
+        if answers.are_none:
+            for one in open_:
+                if one.row.is_question and not supports(one.subject):
+                    places.withdraw(one.place)
+                    found[one.place] = UNASKED
+            return found, stale
+        for one in open_:
+            is_question = one.row.is_question
+            pooled = answers.take_pooled(one)
+            if isinstance(pooled, Unfit):
+                one.problems = tuple(map(readable, pooled.problems))
+            elif pooled is not None:
+                places.withdraw(one.place)
+                found[one.place], is_news = pooled
+                if not is_news:
+                    self.heard.add(one.place)
+                continue
+            if is_question and not supports(one.subject):
+                places.withdraw(one.place)
+                found[one.place] = UNASKED
+            elif is_question and answers.early and not places.at(one.place).asked:
+                early = answers.take_early(one)
+                if early is not None:
+                    found[one.place] = early
+        return found, stale
+
+    def own(self, wanted: Wanted) -> Found | Stale | None:
+        """Return what this request's answer to a question at this place comes to."""
+        answer = self._answers.take_own(wanted)
+        if not isinstance(answer, Unfitting):
+            return answer
+        if answer.count >= self._flow.rules.unfit:
+            return "invalid", dumps(list(answer.problems))
+        if not self._flow.supports(wanted.subject):
+            return UNASKED
+        wanted.problems = answer.problems
+        self._places.ask(wanted.place, wanted.shape, wanted.render, answer.count)
+        return None
+
+    # ---- whatever is at hand --------------------------------------------------------
+
+    def at_hand(self, wanted: Wanted, found: Mapping[str, Found]) -> Recorded | None:
+        """Return the outcome of what a leaf waits for, if it is known."""
+        answer = found.get(wanted.place)
+        if answer is not None:
+            return (*answer, wanted.row.tag == "won")
+        if wanted.row.is_question:
+            return None
+        subject, rules = wanted.subject, self._flow.rules
+        match subject:
+            case fx.ClientSupports():
+                supports = bool(self._flow.supports(subject.what))
+                return record_value(subject, wanted.row, supports)
+            case fx.Restart():
+                return "restart", wanted.row.render(subject), False
+            case fx.Checkpoint() if rules.task:
+                return "checkpoint", b"null", False
+            case fx.Step():
+                return self._performing.interrupted(wanted)
+            case fx.Sleep() if rules.task:
+                is_up = self._is_up(wanted.place)
+                return ("known", b"null", False) if is_up else None
+            case fx.Within() | fx.FirstOf() if wanted.parts:
+                return self._race(wanted, found)
+            case _:
+                return None
+
+    def _is_up(self, place: str) -> bool:
+        due = self._places.at(place).due
+        return due is not None and due <= self._flow.now()
+
+    def _race(self, wanted: Wanted, found: Mapping[str, Found]) -> Recorded | None:
+        """Return the winner of a `Within` or `FirstOf`, if there is one.
+
+        In a task, what arrived beats a clock: an answer that was stored must not lose to
+        a deadline that passed while no worker ran. Elsewhere the clock beats an answer
+        that comes with the request: it came too late.
+        """
+        arrived, up = self._arrived(wanted, found), self._up(wanted)
+        if self._flow.rules.task:
+            return arrived or up
+        return up or arrived
+
+    def _arrived(self, wanted: Wanted, found: Mapping[str, Found]) -> Recorded | None:
+        may_repeat = is_replayable(wanted.subject)
+        for position, part in enumerate(wanted.parts):
+            outcome: Recorded | None = None
+            if part.row.is_question:
+                answer = found.get(part.place)
+                outcome = None if answer is None else (*answer, False)
+            elif isinstance(part.subject, fx.Step):
+                outcome = self._performing.finished.get(
+                    part.place
+                ) or self._performing.interrupted(part)
+            if outcome is not None:
+                tag, payload, _ = outcome
+                if tag == "failed":
+                    return tag, payload, may_repeat
+                return "won", won(position, tag, payload), may_repeat
+        return None
+
+    def _up(self, wanted: Wanted) -> Recorded | None:
+        may_repeat = is_replayable(wanted.subject)
+        if self._is_up(wanted.place):
+            return "won", b"null", may_repeat
+        ups = [
+            (self._places.at(part.place).due, position)
+            for position, part in enumerate(wanted.parts)
+            if self._is_up(part.place)
+        ]
+        if not ups:
+            return None
+        return "won", won(min(ups)[1], "known", b"null"), may_repeat
+
+    # ---- clocks ---------------------------------------------------------------------
+
+    def start_clock(self, place: str, seconds: float) -> float:
+        """Start a clock, unless it runs; return when its time is up."""
+        due = self._places.at(place).due
+        if due is None:
+            due = self._flow.now() + seconds
+            self._places.set_due(place, due)
+        return due
+
+    def stop_waiting(self, wanted: Wanted) -> None:
+        """Take back the questions, clocks and steps of what is decided now."""
+        self._places.end(wanted.place)
+        for part in wanted.parts:
+            if not part.row.is_question:
+                self._performing.finished.pop(part.place, None)
+                self._performing.end(part)
+            elif self._places.at(part.place).out is not None:
+                self._places.withdraw(part.place)
+            else:
+                # It was asked, and the entry is that of the race.
+                self._places.count(part.place)
+
+
+def clocks(wanted: Wanted) -> list[tuple[str, float]]:
+    """Return the places at which a time runs, and for how long."""
+    match wanted.subject:
+        case fx.Sleep(seconds):
+            return [(wanted.place, seconds)]
+        case fx.Within(seconds):
+            return [(wanted.place, seconds)]
+        case fx.FirstOf():
+            return [
+                (part.place, part.subject.seconds)
+                for part in wanted.parts
+                if isinstance(part.subject, fx.Sleep)
+            ]
+        case _:
+            return []
