@@ -21,7 +21,7 @@ from __future__ import annotations
 import enum
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from attrs import define
 
@@ -31,10 +31,12 @@ from ..errors import CanonicalError, ClientFailed, Declined, Dismissed, UsageErr
 from ..forms import Unfit
 from ..records import record
 from .journal import Asking, Entry, Pooled, Tag
-from .kinds import Kind
 from .places import Places
-from .sequences import Wanted
 from .stops import Answer, Said, Unread
+
+if TYPE_CHECKING:
+    from .kinds import Kind
+    from .sequences import Wanted
 
 __all__ = [
     "Answers",

@@ -9,7 +9,7 @@ the sequence waits.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .. import effects as fx
 from ..canonical import JSON, dumps, loads
@@ -36,9 +36,11 @@ from .kinds import (
 )
 from .misuse import not_an_effect
 from .sequences import MAX_NESTING, Sequence, Wanted
-from .shared import Shared
 from .steps import read_arguments, spec_of, step_name, write_arguments
 from .turn import PATIENCE, check_branch, is_running, name_of
+
+if TYPE_CHECKING:
+    from .shared import Shared
 
 __all__ = ["WAIT", "BuriedError", "Intake"]
 

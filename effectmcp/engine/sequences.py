@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextvars import Context
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 from attrs import define, field
@@ -21,8 +21,10 @@ from attrs import define, field
 from ..effects import Effect, Gather
 from ..errors import Signal
 from .journal import Entry, Row, Tag
-from .kinds import Kind
 from .turn import Ended, Failed, Running, where
+
+if TYPE_CHECKING:
+    from .kinds import Kind
 
 __all__ = ["MAX_NESTING", "Closing", "Gathering", "Rows", "Sequence", "Wanted"]
 

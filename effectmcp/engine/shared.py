@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from attrs import define
 
 from ..effects import Effect
 from ..errors import UsageError
-from .answers import Read
-from .development import Watch
 from .journal import Fingerprints
 from .rules import Rules
 from .turn import name_of
+
+if TYPE_CHECKING:
+    from .answers import Read
+    from .development import Watch
 
 __all__ = ["ExhaustedError", "Shared"]
 

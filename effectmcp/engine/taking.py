@@ -8,7 +8,7 @@ races     which part of a Within or FirstOf was first
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from .. import effects as fx
 from ..canonical import dumps
@@ -18,7 +18,9 @@ from .kinds import Recorded, is_replayable, record_value, won
 from .performing import Performing
 from .places import Places
 from .sequences import Sequence, Wanted
-from .shared import Shared
+
+if TYPE_CHECKING:
+    from .shared import Shared
 
 __all__ = ["UNASKED", "Taking", "clocks"]
 

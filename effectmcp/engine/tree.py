@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextvars import copy_context
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from .. import effects as fx
 from ..effects import Effect
@@ -25,7 +25,6 @@ from .intake import WAIT, BuriedError, Intake
 from .journal import Entry, Pooled
 from .misuse import forgotten, located, translated
 from .sequences import Closing, Gathering, Rows, Sequence, Wanted
-from .shared import Shared
 from .turn import (
     Ended,
     Failed,
@@ -37,6 +36,9 @@ from .turn import (
     suspend,
     throw,
 )
+
+if TYPE_CHECKING:
+    from .shared import Shared
 
 __all__ = ["Cause", "Leaf", "Tree"]
 
