@@ -23,8 +23,6 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from attrs import define
-
 from ..canonical import dumps
 from ..effects import Accepted, Confirm, ElicitUrl, InputRequest
 from ..errors import CanonicalError, ClientFailed, Declined, Dismissed, UsageError
@@ -62,19 +60,6 @@ def refuse_unread(effect: InputRequest[Any], value: Any) -> Said:
     raise UsageError("an Unread answer can be read by Run(read=...) only")
 
 
-@define(eq=False)
-class _Own:
-    """An answer of this request, to a question that was outstanding.
-
-    Attributes:
-        asking: The question, as it was asked.
-        answer: The answer.
-    """
-
-    asking: Asking
-    answer: Answer
-
-
 @record
 class Unfitting:
     """An answer that does not fit.
@@ -106,7 +91,8 @@ class Answers:
         read: Reads answers that came unread.
 
     Attributes:
-        own: Answers of this request that no question has taken, by place.
+        own: Answers of this request that no question has taken, by place, each with the
+            question as it was asked.
         pool: Those of earlier requests, by fingerprint.
         early: Answers by wire key that came before anything was asked.
     """
@@ -121,7 +107,7 @@ class Answers:
     ) -> None:
         self._places = places
         self._read = read
-        self.own: dict[str, _Own] = {}
+        self.own: dict[str, tuple[Asking, Answer]] = {}
         self.pool: dict[tuple[bytes, bytes], list[Pooled]] = {}
         self.add(pool)
         self.early: Mapping[str, Answer] = {}
@@ -135,14 +121,15 @@ class Answers:
             self.add(self._leftovers())
             self.own = {}
         if answers:
-            for place, one in self._places.table.items():
-                if one.out is not None:
-                    answer = answers.get(self._places.wire(place))
-                    if answer is not None:
-                        self.own[place] = _Own(one.out, answer)
+            for place, wire, asking in self._places.outstanding():
+                answer = answers.get(wire)
+                if answer is not None:
+                    self.own[place] = asking, answer
 
     def pooled(self) -> tuple[Pooled, ...]:
         """Return the pool as the journal keeps it: with what no question has taken."""
+        if not self.pool and not self.own:
+            return ()
         held = [one for same in self.pool.values() for one in same]
         return (*held, *self._leftovers())
 
@@ -169,7 +156,7 @@ class Answers:
         if own is None:
             return None
         try:
-            found = self._read_one(wanted, own.answer)
+            found = self._read_one(wanted, own[1])
         except Unfit as exc:
             self._places.withdraw(wanted.place)
             return Unfitting(out.unfit + 1, tuple(map(readable, exc.problems)))
@@ -192,12 +179,12 @@ class Answers:
         held = self.pool.pop((shape, render), [])
         own = [
             place
-            for place, one in self.own.items()
-            if one.asking.render == render and one.asking.shape == shape
+            for place, (asking, _) in self.own.items()
+            if asking.render == render and asking.shape == shape
         ]
         if not held and not own:
             return None
-        answers = [self.own.pop(place).answer for place in own]
+        answers = [self.own.pop(place)[1] for place in own]
         for place in own:
             self._places.withdraw(place)
         if len(held) + len(own) > 1:
@@ -222,11 +209,10 @@ class Answers:
 
     def _leftovers(self) -> list[Pooled]:
         found = []
-        for place, own in self.own.items():
-            written = _write_unread(own.answer)
+        for place, (asking, answer) in self.own.items():
+            written = _write_unread(answer)
             if written is not None:
                 path, slash, key = place.rpartition("/")
-                asking = own.asking
                 entry = Entry(key, asking.shape, asking.render, "unread", written)
                 found.append(Pooled(path + slash, entry))
         return found

@@ -227,11 +227,20 @@ class Generation(Tree):
 
     def _take_alone(self) -> _Out:
         """Take the wave of the root, where there are no branches."""
-        wanted = self.root.wanted
+        root = self.root
+        wanted = root.wanted
         assert wanted is not None
-        wave = [(self.root, wanted)]
+        wave = [(root, wanted)]
         if self.flow.rules.task and not wanted.is_local:
             return self._wait_wave(wave)
+        if (
+            root.position == len(root.entries)
+            and self.cancelled is None
+            and not self.left_over
+            and self.taking.is_nothing_known(wave)
+            and (stop := self._ask(wave)) is not None
+        ):
+            return stop  # as most rounds end: there was nothing to match or to take
         return self._take_wave(wave)
 
     def _take_wave(self, wave: list[Leaf]) -> _Out:

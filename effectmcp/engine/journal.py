@@ -560,6 +560,8 @@ def check_key(key: Any, kinds: Iterable[str]) -> None:
 
 def wire_key(generation: int, place: str, asking: int) -> str:
     """What a question is called on the wire."""
+    if asking < 2 and not generation:
+        return place
     prefix = f"r{generation}/" if generation else ""
     suffix = f"~{asking}" if asking > 1 else ""
     return f"{prefix}{place}{suffix}"

@@ -624,7 +624,7 @@ class _Unpacker:
             raise PackingError("more than this version knows")
         waves = structure.number() if flags & _WAVES else None
         more = self.more() if flags & _MORE else _NO_MORE
-        places = more.tallies.copy()
+        places = more.tallies.copy() if more.tallies else {}
         for one in askings:
             tally = places.pop(one.place, _ONCE)  # in the order of asking
             places[one.place] = Place(tally.asked, tally.stale, one)
