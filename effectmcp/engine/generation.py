@@ -664,7 +664,7 @@ class Generation(Tree):
                 taken.append((sequence, wanted, outcome))
         stamp = number if missing or always else None
         for sequence, wanted, outcome in taken:
-            if wanted.row.is_wait and not wanted.row.is_question:
+            if not wanted.row.is_question:
                 self._stop_waiting(wanted)
             sequence.append(wanted.entry(*outcome, stamp))
             wanted.is_new = wanted.place not in self._heard

@@ -1,0 +1,81 @@
+"""Directed examples of what the drawn worlds found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from effectmcp import (
+    Accepted,
+    Confirm,
+    Elicit,
+    FirstOf,
+    Gather,
+    Sleep,
+    Step,
+    StepInterrupted,
+    Within,
+    step,
+)
+from effectmcp.effects import Flow
+from effectmcp.engine import TASK, Answer, Asked, Done, Failure, Journal, Perform
+from effectmcp.engine import Raised, Returned, Run, Stop
+
+from .host import FLOW_ID
+
+YES: Answer = Accepted({})
+
+
+def work(name: str) -> str:
+    return name
+
+
+once = step(at_most_once=True)(work)
+
+
+def worker(
+    handler: Callable[..., Any], before: Run | None = None, *, now: float = 0
+) -> Run:
+    """Return a run from the journal of the worker before, which is lost."""
+    journal = None
+    if before is not None:
+        journal = Journal.loads(before.journal.dumps())
+        before.close()
+    return Run(
+        handler, flow_id=FLOW_ID, journal=journal, rules=TASK, clock=lambda: now
+    )
+
+
+def keys(stop: Stop) -> list[str]:
+    assert isinstance(stop, (Asked, Perform))
+    return [want.key for want in stop.wants]
+
+
+def branches(*flows: Callable[[], Flow[Any]]) -> Callable[[], Flow[Any]]:
+    """Return a handler that gathers flows."""
+
+    def handler() -> Flow[Any]:
+        return (yield from Gather(*[flow() for flow in flows]))
+
+    return handler
+
+
+def agreed() -> Flow[Any]:
+    """Ask, and work."""
+    yield from Confirm("Sure?")
+    return (yield from Step(work, "agreed"))
+
+
+def test_interrupted_step_is_forgotten_by_its_place() -> None:
+    def handler() -> Flow[Any]:
+        try:
+            yield from once("a")
+        except StepInterrupted:
+            yield from Confirm("Sure?")
+
+    one = worker(handler)
+    one.start()
+    one.begin("step-1")
+    again = worker(handler, one)
+    assert isinstance(again.start(), Asked)
+    assert list(again.journal.places) == ["confirm-1"]
