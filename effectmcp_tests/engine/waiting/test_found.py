@@ -79,3 +79,24 @@ def test_interrupted_step_is_forgotten_by_its_place() -> None:
     again = worker(handler, one)
     assert isinstance(again.start(), Asked)
     assert list(again.journal.places) == ["confirm-1"]
+
+
+def test_cancelled_flow_replays_a_branch_that_was_in_its_cleanup() -> None:
+    def cleans() -> Flow[Any]:
+        try:
+            yield from Confirm("Sure?")
+        finally:
+            yield from Step(work, "undo")
+            yield from Step(work, "undo too")
+
+    one = worker(branches(lambda: (yield from Step(work, "a")), cleans))
+    one.start()
+    one.begin("gather-1/0/step-1")
+    one.cancel()
+    stop = one.performed({"gather-1/0/step-1": Failure(ValueError("broken"))})
+    assert keys(stop) == ["gather-1/1/step-1"]
+    stop = one.performed({"gather-1/1/step-1": Done("undone")})
+    journal = one.journal
+    again = worker(branches(lambda: (yield from Step(work, "a")), cleans), one)
+    assert again.start() == stop
+    assert again.journal == journal
