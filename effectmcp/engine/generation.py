@@ -861,11 +861,20 @@ class Generation(Tree):
         self.begun.discard(key)
         self.places.end(wanted.place)
 
-    def pending(self) -> Perform:
-        """Return what is still to be performed before the flow can go on."""
-        return Perform(
-            tuple([self._want(*self.wants[key]) for key in sorted(self.wants)])
-        )
+    def pending(self) -> Perform | None:
+        """Return what must still be performed before the flow goes on, if anything.
+
+        Steps of races run in the background, unless the flow is being cancelled: then all
+        that was begun is waited for.
+        """
+        keys = [
+            key
+            for key, (sequence, wanted) in sorted(self.wants.items())
+            if wanted is sequence.wanted or self.cancelled == SOON
+        ]
+        if not keys:
+            return None
+        return Perform(tuple([self._want(*self.wants[key]) for key in keys]))
 
     def keep_begun(self) -> set[str]:
         """Take back what is wanted and was not begun; return its keys."""

@@ -233,10 +233,7 @@ class Run:
         generation.perform(
             {key: one for key, one in outcomes.items() if key not in unknown}
         )
-        if self._state == "performing" and generation.wants:
-            self._stop = generation.pending()
-            return self._stop
-        return self._guard(generation.go)
+        return self._pending() or self._guard(generation.go)
 
     def answered(self, answers: Mapping[str, Answer] | None = None) -> Stop:
         """Go on with the client's answers, live; those missing are asked again.
@@ -278,9 +275,16 @@ class Run:
         self._late |= generation.keep_begun()
         if generation.wants:
             self._state = "performing"
-            self._stop = generation.pending()
-            return self._stop
-        return self._guard(generation.go)
+        return self._pending() or self._guard(generation.go)
+
+    def _pending(self) -> Perform | None:
+        """Return the rest of what is performed, if the run waits for it."""
+        pending = None
+        if self._state == "performing":
+            pending = self._generation.pending()
+        if pending is not None:
+            self._stop = pending
+        return pending
 
     def line_of(self, key: str) -> str | None:
         """`file:line` of the yield that wants what `Perform` calls `key`."""

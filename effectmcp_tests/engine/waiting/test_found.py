@@ -100,3 +100,42 @@ def test_cancelled_flow_replays_a_branch_that_was_in_its_cleanup() -> None:
     again = worker(branches(lambda: (yield from Step(work, "a")), cleans), one)
     assert again.start() == stop
     assert again.journal == journal
+
+
+def races() -> Flow[Any]:
+    """Race a step against a question."""
+    return (yield from FirstOf(once("a"), Elicit("How many?", int)))
+
+
+RACED = "gather-1/0/first-1/0/step-1"
+
+
+def test_step_of_a_race_is_not_waited_for() -> None:
+    one = worker(branches(races, agreed))
+    assert keys(one.start()) == [RACED]
+    one.begin(RACED)
+    stop = one.answered({"gather-1/1/confirm-1": YES})
+    assert keys(stop) == ["gather-1/1/step-1"]
+    stop = one.performed({"gather-1/1/step-1": Done("agreed")})
+    assert isinstance(stop, Asked)
+    assert keys(stop) == [RACED]
+    assert one.performed({RACED: Done("a")}) == Returned(((0, "a"), "agreed"))
+
+
+def test_step_of_a_race_is_waited_for_by_a_cancel() -> None:
+    def handler() -> Flow[Any]:
+        yield from Gather(races(), agreed())
+        yield from Confirm("And now?")
+
+    one = worker(handler)
+    one.start()
+    one.begin(RACED)
+    one.answered({"gather-1/1/confirm-1": YES})
+    one.begin("gather-1/1/step-1")
+    stop = one.cancel()
+    assert keys(stop) == [RACED, "gather-1/1/step-1"]
+    stop = one.performed({"gather-1/1/step-1": Done("agreed")})
+    assert keys(stop) == [RACED]
+    assert isinstance(one.performed({RACED: Done("a")}), Raised)
+    tags = [entry.tag for branch in one.journal.entries[0].branches for entry in branch]
+    assert tags == ["won", "accepted", "done"]
