@@ -850,10 +850,13 @@ class Generation(Tree):
         ]
         for sequence, wanted, key, outcome in written:
             self._is_fresh = False
-            self._end(key, wanted)
             if wanted is sequence.wanted:
+                self._end(key, wanted)
                 sequence.record(*outcome)
             else:
+                # Its place remembers that it was begun until its race is recorded.
+                del self.wants[key]
+                self.begun.discard(key)
                 self._finished[wanted.place] = outcome
 
     def _end(self, key: str, wanted: Wanted) -> None:

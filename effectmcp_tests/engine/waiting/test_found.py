@@ -139,3 +139,21 @@ def test_step_of_a_race_is_waited_for_by_a_cancel() -> None:
     assert isinstance(one.performed({RACED: Done("a")}), Raised)
     tags = [entry.tag for branch in one.journal.entries[0].branches for entry in branch]
     assert tags == ["won", "accepted", "done"]
+
+
+def test_step_of_a_race_is_begun_until_the_race_is_recorded() -> None:
+    def handler() -> Flow[Any]:
+        try:
+            yield from Gather(races(), agreed())
+        except StepInterrupted:
+            return "interrupted"
+
+    one = worker(handler)
+    one.start()
+    one.begin(RACED)
+    one.answered({"gather-1/1/confirm-1": YES})
+    one.performed({RACED: Done("a")})
+    again = worker(handler, one)
+    assert keys(again.start()) == ["gather-1/1/step-1"]
+    stop = again.performed({"gather-1/1/step-1": Done("agreed")})
+    assert stop == Returned("interrupted")
