@@ -439,6 +439,8 @@ class Host:
 
     def _drop_losers(self, worker: Worker) -> None:
         stop = worker.stop
+        if isinstance(stop, Perform):
+            return  # the steps of races run on, and are not among its wants
         wanted = {one.key for one in getattr(stop, "wants", ())}
         for key in [key for key in worker.running if key not in wanted]:
             one = worker.running.pop(key)
