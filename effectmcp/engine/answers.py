@@ -119,7 +119,11 @@ class Answers:
         """
         if self.own:
             self.add(self._leftovers())
-            self.own = {}
+            self.own = {
+                place: one
+                for place, one in self.own.items()
+                if self._places.at(place).out is one[0]
+            }
         if answers:
             for place, wire, asking in self._places.outstanding():
                 answer = answers.get(wire)
@@ -208,8 +212,15 @@ class Answers:
         return read_answer(subject, wanted.row, answer, self._read)
 
     def _leftovers(self) -> list[Pooled]:
+        """Return the answers whose question is no longer asked, as the pool keeps them.
+
+        The others are not here to keep: their sender has them, until the question is
+        answered.
+        """
         found = []
         for place, (asking, answer) in self.own.items():
+            if self._places.at(place).out is asking:
+                continue
             written = _write_unread(answer)
             if written is not None:
                 path, slash, key = place.rpartition("/")

@@ -548,7 +548,7 @@ class Generation(Tree):
                 taken.append((sequence, wanted, outcome))
         stamp = number if missing or always else None
         for sequence, wanted, outcome in taken:
-            if wanted.row.is_wait and not wanted.row.is_question:
+            if not wanted.row.is_question:
                 taking.stop_waiting(wanted)
             sequence.append(wanted.entry(*outcome, stamp))
             wanted.is_new = wanted.place not in taking.heard
@@ -677,16 +677,18 @@ class Generation(Tree):
     def _cancel(self) -> None:
         """Deliver what was performed of this wave, and throw `Cancelled`.
 
-        Answers that came and were not delivered are not delivered any more.
+        Answers that came and were not delivered are not delivered any more. In a replay
+        there is nothing to deliver: what is recorded beyond is the cleanup's.
         """
-        done = []
-        for leaf in filter(_has_own, self.root.leaves()):
-            if leaf[1].is_local:
-                done.append(leaf)
-            else:
-                leaf[0].drop()
-        if done and not self._match(done):
-            self._deliver(done)
+        if self.cancelled == SOON:
+            done = []
+            for leaf in filter(_has_own, self.root.leaves()):
+                if leaf[1].is_local:
+                    done.append(leaf)
+                else:
+                    leaf[0].drop()
+            if done and not self._match(done):
+                self._deliver(done)
         self.cancelled = self.waves
         self._again = None
         if self.root.end is None:

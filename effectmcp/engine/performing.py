@@ -52,11 +52,20 @@ class Performing:
         begun = self._places.at(wanted.place).begun
         return Want(key, _with_copies(wanted.subject), sequence.context, begun)
 
-    def pending(self) -> Perform:
-        """Return what is still to be performed before the flow can go on."""
-        return Perform(
-            tuple([self.want(*self.wants[key]) for key in sorted(self.wants)])
-        )
+    def pending(self, *, is_cancelling: bool) -> Perform | None:
+        """Return what must still be performed before the flow goes on, if anything.
+
+        Steps of races run in the background, unless the flow is being cancelled: then all
+        that was begun is waited for.
+        """
+        keys = [
+            key
+            for key, (sequence, wanted) in sorted(self.wants.items())
+            if wanted is sequence.wanted or is_cancelling
+        ]
+        if not keys:
+            return None
+        return Perform(tuple([self.want(*self.wants[key]) for key in keys]))
 
     def begin(self, key: str) -> None:
         """Note that a want is begun: it counts, and a cancel waits for it."""
@@ -87,10 +96,14 @@ class Performing:
         ]
         for sequence, wanted, outcome in written:
             self.is_fresh = False
-            self.end(wanted)
             if wanted is sequence.wanted:
+                self.end(wanted)
                 sequence.record(*outcome)
             else:
+                # Its place remembers that it was begun until its race is recorded.
+                key = self._key_of(wanted)
+                del self.wants[key]
+                self.begun.discard(key)
                 self.finished[wanted.place] = outcome
 
     def end(self, wanted: Wanted) -> None:

@@ -52,7 +52,7 @@ LEGAL: Final[Mapping[Verb, frozenset[State]]] = {
     "start": frozenset({"new"}),
     "begin": frozenset({"performing", "asking"}),
     "performed": frozenset({"performing", "asking"}),
-    "answered": frozenset({"asking"}),
+    "answered": frozenset({"performing", "asking"}),
     "cancel": frozenset({"new", "performing", "asking", "ended", "suspended"}),
     "suspend": frozenset({"new", "performing", "asking", "ended", "suspended"}),
 }
@@ -239,21 +239,22 @@ class Run:
         performing.record(
             {key: one for key, one in outcomes.items() if key not in unknown}
         )
-        if self._state == "performing" and performing.wants:
-            self._stop = performing.pending()
-            return self._stop
-        return self._guard(generation.go)
+        return self._pending() or self._guard(generation.go)
 
     def answered(self, answers: Mapping[str, Answer] | None = None) -> Stop:
         """Go on with the client's answers, live; those missing are asked again.
 
-        Call it without any when a time is due that `Asked` named.
+        Call it without any when a time is due that `Asked` named. While local effects are
+        performed, answers are only taken in: the stop is the same as before.
 
         Raises:
             DivergenceError: The handler changed, and may not go on.
         """
         self._check("answered")
         self._take_in(answers or {})
+        pending = self._pending()
+        if pending is not None:
+            return pending
         self._flow.spent = 0  # the flow has waited
         return self._guard(self._generation.go)
 
@@ -284,9 +285,19 @@ class Run:
         self._late |= generation.performing.keep_begun()
         if generation.performing.wants:
             self._state = "performing"
-            self._stop = generation.performing.pending()
-            return self._stop
-        return self._guard(generation.go)
+        return self._pending() or self._guard(generation.go)
+
+    def _pending(self) -> Perform | None:
+        """Return the rest of what is performed, if the run waits for it."""
+        pending = None
+        if self._state == "performing":
+            generation = self._generation
+            pending = generation.performing.pending(
+                is_cancelling=generation.cancelled == SOON
+            )
+        if pending is not None:
+            self._stop = pending
+        return pending
 
     def line_of(self, key: str) -> str | None:
         """`file:line` of the yield that wants what `Perform` calls `key`."""

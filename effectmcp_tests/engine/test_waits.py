@@ -555,3 +555,41 @@ def test_want_is_named_with_its_generation() -> None:
     stop = run.performed({"step-1": Done("paid")})
     assert isinstance(stop, Perform)
     assert [want.key for want in stop.wants] == ["r1/step-1"]
+
+
+# ---- what arrives while something is performed ----
+
+
+def busy() -> Flow[Any]:
+    def first() -> Flow[Any]:
+        yield from Confirm("Begin?")
+        return (yield from Step(charge, 1))
+
+    return (yield from Gather(Within(DAY, Elicit("Who?", str)), first()))
+
+
+def performing() -> tuple[Run, Clock]:
+    run, clock = task(busy)
+    run.start()
+    stop = run.answered({"gather-1/1/confirm-1": Accepted(None)})
+    assert isinstance(stop, Perform)
+    return run, clock
+
+
+def test_answer_that_arrives_meanwhile_beats_a_clock_that_ran_out_meanwhile() -> None:
+    """B3a 5: it was stored before the worker looked at the clock."""
+    run, clock = performing()
+    stop = run.answered({"gather-1/0/within-1/0/elicit-1": a("Ann")})
+    assert isinstance(stop, Perform)
+    assert [want.key for want in stop.wants] == ["gather-1/1/step-1"]
+    clock.now += 2 * DAY
+    end = run.performed({"gather-1/1/step-1": Done("paid")})
+    assert end == Returned(("Ann", "paid"))
+
+
+def test_answer_that_arrives_meanwhile_stays_with_its_sender() -> None:
+    """B3a 4: in the pool as well, it would answer the next question of its text."""
+    run, _ = performing()
+    run.answered({"gather-1/0/within-1/0/elicit-1": a("Ann")})
+    assert run.journal.pool == ()
+    assert list(run.journal.asked) == ["gather-1/0/within-1/0/elicit-1"]

@@ -1,0 +1,133 @@
+"""The laws of waiting, written from the rules alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from attrs import define
+
+from effectmcp.engine import Entry, Journal
+
+from .programs import Delivered, Leave, Limit, Memory, Race, Stage
+
+__all__ = ["Broken", "Expected", "check_schedule", "expect", "law"]
+
+
+class Broken(AssertionError):
+    """A law does not hold."""
+
+    def __init__(self, name: str, what: object) -> None:
+        super().__init__(f"law {name}: {what}")
+        self.name = name
+
+
+def law(name: str, holds: bool, what: object) -> None:
+    """Raise `Broken` unless a law holds."""
+    if not holds:
+        raise Broken(name, what)
+
+
+@define(eq=False)
+class Expected:
+    """What must be delivered first by a call of a host that waits.
+
+    Attributes:
+        memory: The memory of the generation in which it waits.
+        past: How many deliveries it had then.
+        winners: The places of what is delivered, in position order, with the position of
+            the winner if it is a race; -1 for a time that is up.
+    """
+
+    memory: Memory
+    past: int
+    winners: list[tuple[str, int | None]]
+
+    def check(self, *, is_cancelling: bool) -> None:
+        """Compare with what was delivered."""
+        if is_cancelling:
+            return
+        new = self.memory.log[self.past :][: len(self.winners)]
+        places = [one.leaf.place for one in new]
+        law("4 wave", places == [at for at, _ in self.winners], (places, self.winners))
+        if not self.winners:
+            law("4 nothing", len(self.memory.log) == self.past, self.memory.log)
+        for one, (_, position) in zip(new, self.winners, strict=True):
+            value = one.value
+            match one.leaf.statement:
+                case Race() if type(value) is tuple:
+                    law("4 winner", value[0] == position, (one, position))
+                case Limit():
+                    law("4 winner", one.is_time_up == (position == -1), (one, position))
+
+
+def expect(
+    memory: Memory, at_hand: set[str], dues: Mapping[str, float], now: int
+) -> Expected:
+    """Return what is delivered when these places have answers and results."""
+    winners: list[tuple[str, int | None]] = []
+    for _, leaf in sorted(memory.waiting.items()):
+        up = {at: due for at, due in dues.items() if due <= now and at in leaf.clocks()}
+        arrived = [
+            position for position, (at, _) in enumerate(leaf.parts()) if at in at_hand
+        ]
+        match leaf.statement:
+            case Limit() | Race() if arrived:
+                winners.append((leaf.place, arrived[0]))
+            case Limit() if leaf.place in up:
+                winners.append((leaf.place, -1))
+            case Limit() | Race() if up:
+                places = [at for at, _ in leaf.parts()]
+                first = min((due, places.index(at)) for at, due in up.items())
+                winners.append((leaf.place, first[1]))
+            case _ if arrived or up:
+                winners.append((leaf.place, None))
+    return Expected(memory, len(memory.log), winners)
+
+
+# ---- the schedule -------------------------------------------------------------------
+
+
+def check_schedule(stage: Stage, journal: Journal) -> None:
+    """Law 5: waves are what B1 and B3a say, and their stamps are needed and right."""
+    memory = stage.memory
+    stamps = dict(_stamps(journal.entries, ""))
+    log, at, waits = memory.log, 0, 0
+    while at < len(log):
+        one = log[at]
+        if isinstance(one.leaf.statement, Leave):
+            waits = 0  # the rounds' waves are not counted
+        if not one.leaf.is_wait:
+            at += 1
+            continue
+        stamp = stamps.get(one.leaf.place)
+        if stamp is not None:
+            law("5 number", stamp == waits, (one, stamp, waits))
+            members = {place for place, number in stamps.items() if number == stamp}
+            law("5 needed", members < one.leaves, (members, one.leaves))
+        else:
+            members = set(one.leaves)
+        wave = log[at : at + len(members)]
+        law("5 wave", {each.leaf.place for each in wave} == members, (wave, members))
+        law("5 order", _in_order(wave), wave)
+        for each in wave:
+            law("5 stamps", stamps.get(each.leaf.place) == stamp, each)
+        law("5 local waits", all(each.leaf.is_wait for each in wave), wave)
+        at += len(members)
+        waits += 1
+    if not any(leaf.path for leaf in (one.leaf for one in log)):
+        law("5 no branches", not any(n is not None for n in stamps.values()), stamps)
+
+
+def _in_order(wave: list[Delivered]) -> bool:
+    paths = [one.leaf.path for one in wave]
+    return paths == sorted(paths)
+
+
+def _stamps(entries: tuple[Entry, ...], path: str) -> list[tuple[str, int | None]]:
+    found = []
+    for entry in entries:
+        if entry.tag != "gather":
+            found.append((path + entry.key, entry.wave))
+        for index, branch in enumerate(entry.branches):
+            found += _stamps(branch, f"{path}{entry.key}/{index}/")
+    return found

@@ -1,0 +1,113 @@
+"""A greedy shrinker of worlds, and the report of a broken law."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from random import Random as Dice
+
+from attrs import evolve, fields
+
+from .host import Host, Reply, World, draw_world
+from .programs import show, simpler_programs
+
+__all__ = ["failure", "found", "shrunk", "story"]
+
+
+def failure(world: World) -> str | None:
+    """Return how a world breaks a law, in words."""
+    try:
+        Host(world).play()
+    except Exception as error:
+        return getattr(error, "name", None) or f"{type(error).__name__}: {error}"
+    return None
+
+
+def shrunk(
+    world: World, fails: Callable[[World], bool], *, tries: int = 5_000
+) -> World:
+    """Leave out parts of a world for as long as it fails."""
+    while True:
+        for smaller in simpler_worlds(world):
+            tries -= 1
+            if tries < 0:
+                return world
+            if fails(smaller):
+                world = smaller
+                break
+        else:
+            return world
+
+
+def simpler_worlds(world: World) -> Iterator[World]:
+    """Yield worlds with a part less, the largest parts first."""
+    for number in world.crashes:
+        rest = {at: time for at, time in world.crashes.items() if at != number}
+        yield evolve(world, crashes=rest)
+    if world.cancel is not None:
+        yield evolve(world, cancel=None)
+    for program in simpler_programs(world.program):
+        yield evolve(world, program=program)
+    for name in ("replies", "durations"):
+        some = getattr(world, name)
+        for end in (0, len(some) // 2, len(some) - 1):
+            if end < len(some):
+                yield evolve(world, **{name: some[:end]})
+    for name in ("detaches", "one_by_one", "is_late", "steps_first"):
+        if getattr(world, name):
+            yield evolve(world, **{name: False})
+    if world.mute:
+        yield evolve(world, mute=frozenset())
+    for at, reply in enumerate(world.replies):
+        for simpler in (Reply(), Reply(reply.after), Reply(1, reply.verdict)):
+            if simpler != reply:
+                replies = (*world.replies[:at], simpler, *world.replies[at + 1 :])
+                yield evolve(world, replies=replies)
+    for at, lasts in enumerate(world.durations):
+        if lasts != 1:
+            yield evolve(
+                world, durations=(*world.durations[:at], 1, *world.durations[at + 1 :])
+            )
+    for number, downtime in world.crashes.items():
+        if downtime:
+            yield evolve(world, crashes={**world.crashes, number: 0})
+        if number:
+            crashes = {at: n for at, n in world.crashes.items() if at != number}
+            yield evolve(world, crashes={number - 1: downtime, **crashes})
+    if world.cancel:
+        yield evolve(world, cancel=world.cancel - 1)
+
+
+def story(world: World) -> str:
+    """Return a world and its history as lines."""
+    lines = ["handler:", show(world.program.main)]
+    if world.program.other:
+        lines += ["restarted as:", show(world.program.other)]
+    for one in fields(World):
+        value = getattr(world, one.name)
+        if one.name != "program" and value:
+            lines.append(f"{one.name}: {value}")
+    host = Host(world)
+    try:
+        host.play()
+    except Exception as error:
+        lines += host.story
+        lines.append(f"{type(error).__name__}: {error}")
+    else:
+        lines += host.story
+    return "\n".join(lines)
+
+
+def found(seed: int) -> str | None:
+    """Return the shortest story of a seed whose world breaks a law."""
+    logging.disable(logging.CRITICAL)
+    try:
+        world = draw_world(Dice(seed))
+        name = failure(world)
+        if name is None:
+            return None
+        # Shrinking keeps to the same law.
+        small = shrunk(world, lambda one: (failure(one) or "")[:24] == name[:24])
+        return f"seed {seed}\n{story(small)}"
+    finally:
+        logging.disable(logging.NOTSET)

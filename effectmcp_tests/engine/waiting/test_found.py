@@ -1,0 +1,166 @@
+"""Directed examples of what the drawn worlds found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from effectmcp import (
+    Accepted,
+    Confirm,
+    Elicit,
+    FirstOf,
+    Gather,
+    Step,
+    StepInterrupted,
+    step,
+)
+from effectmcp.effects import Flow
+from effectmcp.engine import (
+    TASK,
+    Answer,
+    Asked,
+    Done,
+    Failure,
+    Journal,
+    Perform,
+    Raised,
+    Returned,
+    Run,
+    Stop,
+)
+
+from .host import FLOW_ID
+
+YES: Answer = Accepted({})
+
+
+def work(name: str) -> str:
+    return name
+
+
+once = step(at_most_once=True)(work)
+
+
+def worker(
+    handler: Callable[..., Any], before: Run | None = None, *, now: float = 0
+) -> Run:
+    """Return a run from the journal of the worker before, which is lost."""
+    journal = None
+    if before is not None:
+        journal = Journal.loads(before.journal.dumps())
+        before.close()
+    return Run(handler, flow_id=FLOW_ID, journal=journal, rules=TASK, clock=lambda: now)
+
+
+def keys(stop: Stop) -> list[str]:
+    assert isinstance(stop, (Asked, Perform))
+    return [want.key for want in stop.wants]
+
+
+def branches(*flows: Callable[[], Flow[Any]]) -> Callable[[], Flow[Any]]:
+    """Return a handler that gathers flows."""
+
+    def handler() -> Flow[Any]:
+        return (yield from Gather(*[flow() for flow in flows]))
+
+    return handler
+
+
+def agreed() -> Flow[Any]:
+    """Ask, and work."""
+    yield from Confirm("Sure?")
+    return (yield from Step(work, "agreed"))
+
+
+def test_interrupted_step_is_forgotten_by_its_place() -> None:
+    def handler() -> Flow[Any]:
+        try:
+            yield from once("a")
+        except StepInterrupted:
+            yield from Confirm("Sure?")
+
+    one = worker(handler)
+    one.start()
+    one.begin("step-1")
+    again = worker(handler, one)
+    assert isinstance(again.start(), Asked)
+    assert list(again.journal.places) == ["confirm-1"]
+
+
+def test_cancelled_flow_replays_a_branch_that_was_in_its_cleanup() -> None:
+    def cleans() -> Flow[Any]:
+        try:
+            yield from Confirm("Sure?")
+        finally:
+            yield from Step(work, "undo")
+            yield from Step(work, "undo too")
+
+    one = worker(branches(lambda: (yield from Step(work, "a")), cleans))
+    one.start()
+    one.begin("gather-1/0/step-1")
+    one.cancel()
+    stop = one.performed({"gather-1/0/step-1": Failure(ValueError("broken"))})
+    assert keys(stop) == ["gather-1/1/step-1"]
+    stop = one.performed({"gather-1/1/step-1": Done("undone")})
+    journal = one.journal
+    again = worker(branches(lambda: (yield from Step(work, "a")), cleans), one)
+    assert again.start() == stop
+    assert again.journal == journal
+
+
+def races() -> Flow[Any]:
+    """Race a step against a question."""
+    return (yield from FirstOf(once("a"), Elicit("How many?", int)))
+
+
+RACED = "gather-1/0/first-1/0/step-1"
+
+
+def test_step_of_a_race_is_not_waited_for() -> None:
+    one = worker(branches(races, agreed))
+    assert keys(one.start()) == [RACED]
+    one.begin(RACED)
+    stop = one.answered({"gather-1/1/confirm-1": YES})
+    assert keys(stop) == ["gather-1/1/step-1"]
+    stop = one.performed({"gather-1/1/step-1": Done("agreed")})
+    assert isinstance(stop, Asked)
+    assert keys(stop) == [RACED]
+    assert one.performed({RACED: Done("a")}) == Returned(((0, "a"), "agreed"))
+
+
+def test_step_of_a_race_is_waited_for_by_a_cancel() -> None:
+    def handler() -> Flow[Any]:
+        yield from Gather(races(), agreed())
+        yield from Confirm("And now?")
+
+    one = worker(handler)
+    one.start()
+    one.begin(RACED)
+    one.answered({"gather-1/1/confirm-1": YES})
+    one.begin("gather-1/1/step-1")
+    stop = one.cancel()
+    assert keys(stop) == [RACED, "gather-1/1/step-1"]
+    stop = one.performed({"gather-1/1/step-1": Done("agreed")})
+    assert keys(stop) == [RACED]
+    assert isinstance(one.performed({RACED: Done("a")}), Raised)
+    tags = [entry.tag for branch in one.journal.entries[0].branches for entry in branch]
+    assert tags == ["won", "accepted", "done"]
+
+
+def test_step_of_a_race_is_begun_until_the_race_is_recorded() -> None:
+    def handler() -> Flow[Any]:
+        try:
+            yield from Gather(races(), agreed())
+        except StepInterrupted:
+            return "interrupted"
+
+    one = worker(handler)
+    one.start()
+    one.begin(RACED)
+    one.answered({"gather-1/1/confirm-1": YES})
+    one.performed({RACED: Done("a")})
+    again = worker(handler, one)
+    assert keys(again.start()) == ["gather-1/1/step-1"]
+    stop = again.performed({"gather-1/1/step-1": Done("agreed")})
+    assert stop == Returned("interrupted")
