@@ -3,146 +3,55 @@
     check(app)
 
 Conversations are drawn (`conversations`), each round of which is replayed from a sealed
-state while the sanitizer watches. Then every one is put to the oracles:
+state while the sanitizer watches. Each one is judged by
 
-    cold        each journal, replayed, comes to just the same questions
-    elsewhere   ... in other processes, under other hashes, clocks and time zones, too
-    ways        by retry, live, in a task and in process it comes to the same end
-    late        a branch asks the same however late the others are
+    suspects    faults that can be read in the source, if it ran those lines
+    sanitizer   what the handler did that no replay can repeat
+    endings     how it ended
+    oracles     what every correct handler answers alike
+    refusals    the answers that made no difference
 
-What is found is shrunk by Hypothesis and told in words, with the line and with the
-shortest conversation that shows it.
+Hypothesis shrinks the conversation that shows a fault. The finding is a sentence, the
+line, and the shortest conversation.
 """
 
 from __future__ import annotations
 
-import ast
 import time
 import warnings
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import lru_cache
 from typing import Any, Final
 
 import attrs
-from attrs import field, frozen
 from hypothesis import HealthCheck, Phase, Verbosity, given, reject, settings
 from hypothesis import strategies as st
 from hypothesis.errors import HypothesisException, Unsatisfiable
 
-from ..canonical import dumps
-from ..effects import Accepted, StepFunction, StepOptions
+from ..effects import Accepted, StepFunction
 from ..engine import UnperformedEffectWarning, development
-from ..engine.failures import failure_from
-from ..errors import (
-    DivergenceError,
-    FlowError,
-    NondeterminismError,
-    OutputError,
-    ProtocolError,
-    Signal,
-    StateSizeError,
-    ToolError,
-    TooManyRounds,
-    Unsupported,
-    UsageError,
-)
+from ..errors import UsageError
 from ..server import Server
 from ..server.target import load
 from .changes import Change, Changes
-from .cold import arrive
-from .conversations import Looping, Options, Unsteady, converse
-from .delays import late_branches
-from .forgotten import forgotten_flow
-from .mutations import changed_answers
+from .conversations import Looping, Options, converse
+from .endings import found_in, was_wasteful
+from .findings import Checked, CheckError, Fault, Finding, Found
+from .lines import Lines
+from .notices import notices_of
+from .oracles import Case, asked
+from .performing import Fakes, Performer
+from .refusals import Differences, Same
 from .sanitizer import Sanitizer
-from .silence import silent
+from .silence import muted, silent
 from .subjects import Subject, subject_of, subjects_of
-from .talks import WATCHED, WAYS, Broken, Buried, Recorded, Unscripted, talk
+from .suspects import WRITE, suspects_of
+from .talks import WATCHED, Broken, Recorded, talk
 from .transcripts import Transcript
-from .words import place_of, shown
-from .workers import Elsewhere, WorkerError, Workers
+from .words import shown
+from .workers import WorkerError, Workers
 
 __all__ = ["CheckError", "Checked", "Finding", "check", "options_at"]
-
-
-@frozen
-class Finding:
-    """Something that is wrong with a handler.
-
-    Attributes:
-        subject: The handler, as clients call it.
-        kind: What is wrong, one of a few words.
-        problem: The same in words.
-        where: `file:line`.
-        advice: What to do about it.
-        transcript: The shortest conversation that shows it.
-    """
-
-    subject: str
-    kind: str
-    problem: str
-    where: str | None
-    advice: str
-    transcript: Transcript | None = field(default=None, repr=False)
-
-    def __str__(self) -> str:
-        lines = [f"{self.subject}: {self.problem}"]
-        if self.where:
-            lines.append(f"  at {self.where}")
-        if self.advice:
-            lines.append(f"  {self.advice}")
-        if self.transcript is not None:
-            lines.append("  It shows in this conversation:")
-            lines += [f"    {line}" for line in _few(self.transcript.lines)]
-        return "\n".join(lines)
-
-
-def _few(lines: list[str]) -> list[str]:
-    if len(lines) <= _MOST_LINES:
-        return lines
-    half = _MOST_LINES // 2
-    return [*lines[:half], f"... ({len(lines) - 2 * half} more)", *lines[-half:]]
-
-
-_MOST_LINES: Final = 24
-
-
-@frozen
-class Checked:
-    """What a check came to.
-
-    Attributes:
-        subjects: What was checked.
-        conversations: How many there were.
-        findings: What is wrong.
-        notices: What may be meant, and is worth knowing.
-    """
-
-    subjects: tuple[str, ...]
-    conversations: int
-    findings: tuple[Finding, ...]
-    notices: tuple[str, ...]
-
-    def __str__(self) -> str:
-        what = ", ".join(self.subjects) or "nothing"
-        lines = [f"checked {what}: {self.conversations:,} conversations"]
-        lines += [str(one) for one in self.findings]
-        lines += [f"note: {one}" for one in self.notices]
-        return "\n".join(lines)
-
-
-class CheckError(AssertionError):
-    """A check found something wrong.
-
-    Attributes:
-        checked: What.
-    """
-
-    def __init__(self, checked: Checked) -> None:
-        self.checked = checked
-        super().__init__(str(checked))
 
 
 def check(
@@ -153,24 +62,31 @@ def check(
     steps: Mapping[Any, st.SearchStrategy[Any]] | None = None,
     answers: Mapping[Any, st.SearchStrategy[Any]] | None = None,
     arguments: Mapping[str, st.SearchStrategy[Any]] | None = None,
+    perform: Fakes = False,
     workers: Workers | int = 3,
     again: Iterable[Transcript] = (),
     raises: bool = True,
 ) -> Checked:
     """Look for everything that can be wrong with handlers, in drawn conversations.
 
-    No step is performed: what it gives is drawn from its return annotation, or it fails.
+    A step that `perform` does not name is not performed: its result is drawn from its
+    return annotation, or it fails.
 
     Args:
         what: A server, whose tools, prompts and resources that ask are checked one after
             the other; or one handler.
         conversations: How many to have with each.
         only: Of a server, the names or URIs of those to check.
-        steps: Strategies for what steps give, by function, where their annotation does
-            not say it or says too much.
+        steps: Strategies for the results of steps, by function, where their annotation
+            does not say it or says too much.
         answers: Strategies for what users fill in, by form as `Elicit` is given it,
             where validators of yours want what chance hardly ever draws.
         arguments: Strategies for arguments, by name; of values as a handler has them.
+        perform: Functions that perform steps, by the step: a fake that takes the same
+            arguments, or `True` for the step itself. `True` alone performs all steps by
+            themselves. A function without parameters that returns such a dict is called
+            before each conversation, so that fakes can keep state. Each step is
+            performed twice, with copies of its arguments.
         workers: Other processes that replay: how many, or those of earlier checks.
         again: Conversations to have first: those that failed before.
         raises: Whether to raise what is found; otherwise it is only returned.
@@ -185,7 +101,12 @@ def check(
         step.fn if isinstance(step, StepFunction) else step: one
         for step, one in (steps or {}).items()
     }
-    options = Options(steps=made, answers=answers or {}, arguments=arguments or {})
+    options = Options(
+        steps=made,
+        answers=answers or {},
+        arguments=arguments or {},
+        performer=Performer(perform),
+    )
     running = Workers(workers) if isinstance(workers, int) else workers
     findings: list[Finding] = []
     notices: dict[str, None] = {}
@@ -208,11 +129,11 @@ def check(
     return checked
 
 
-_OPTIONS: Final = frozenset({"steps", "answers", "arguments"})
+_OPTIONS: Final = frozenset({"steps", "answers", "arguments", "perform"})
 
 
 def options_at(target: str | None) -> dict[str, Any]:
-    """What `module:name` says of how to check: a dict of `steps`, `answers`, `arguments`.
+    """What `module:name` says of how to check: a dict of some of `_OPTIONS`.
 
     Raises:
         UsageError: It is something else.
@@ -255,15 +176,6 @@ def _fitting(options: Options, subject: Subject) -> Options:
 
 # ---- one handler --------------------------------------------------------------------
 
-
-class _Fault(Exception):
-    """One conversation shows that something is wrong."""
-
-    def __init__(self, finding: Finding) -> None:
-        self.finding = finding
-        super().__init__(finding.kind)
-
-
 #: Seconds in which a conversation is made shorter.
 _SHRINKING: Final = 1.5
 
@@ -274,17 +186,23 @@ class _Check:
         self.count = 0
         self.notices: dict[str, None] = {}
         self._options = options
+        self._performer: Performer = options.performer or Performer(False)
         self._best: Finding | None = None
         self._until = float("inf")
         self._workers: Workers | None = workers
-        #: Where effects were built that were performed, and where others were not.
-        self._performed_at: set[str] = set()
+        self._changes = Changes(subject.function)
         self._noticed: set[str] = set()
-        self._unperformed: dict[str, Finding] = {}
+        #: Where effects were built that were performed.
+        self._performed_at: set[str] = set()
         #: Where was asked, and where an answer was accepted.
         self._asked_at: set[str] = set()
         self._accepted_at: set[str] = set()
-        self._changes = Changes(subject.function)
+        self._suspects = suspects_of(subject.function)
+        self._differences = Differences(subject.function)
+        #: Faults to report if there is no other, each with its shortest conversation;
+        #: and that one of them for which conversations are made shorter.
+        self._weak: dict[tuple[str, str | None], Finding] = {}
+        self._wanted: tuple[str, str | None] | None = None
 
     def run(self, conversations: int, again: Iterable[Transcript]) -> Finding | None:
         """The worst that there is, or nothing."""
@@ -295,34 +213,45 @@ class _Check:
                     self._have_again(transcript)
             if self._best is None:
                 self._explore(conversations)
-        if self._best is None:
-            forgotten = (
-                finding
-                for where, finding in self._unperformed.items()
-                # Of several that are built, the one that is needed may be picked.
-                if where not in self._performed_at
-            )
-            self._best = next(forgotten, None) or self._forgotten_flow()
+                self._shorten_weak(conversations)
+        self._notice_what_was_not_reached()
+        return self._best
+
+    def _shorten_weak(self, conversations: int) -> None:
+        """Report a fault that is only one where no other is; in a short conversation."""
+        if self._best is not None:
+            return
+        weak = {
+            at: finding
+            for at, finding in self._weak.items()
+            # Of several effects that are built, the one that is needed may be picked.
+            if finding.kind != "forgotten" or finding.where not in self._performed_at
+        }
+        if not weak:
+            return
+        self._wanted = next(iter(weak))
+        count, notices = self.count, dict(self.notices)
+        if conversations:
+            self._explore(conversations)
+        self.count, self.notices = count, notices
+        found = [weak[self._wanted], self._best]
+        self._best = min(filter(None, found), key=lambda one: one.size)
+
+    def _notice_what_was_not_reached(self) -> None:
+        name = self.subject.name
         for where in sorted(self._asked_at - self._accepted_at):
             self.notices[
-                f"{self.subject.name}: nothing that was drawn fits what is asked at"
+                f"{name}: nothing that was drawn fits what is asked at"
                 f" {where}, so what comes after it was not checked. Say what users fill"
                 " in with answers=, or what steps give with steps="
             ] = None
-        return self._best
-
-    def _forgotten_flow(self) -> Finding | None:
-        found = forgotten_flow(self.subject.function)
-        if found is None:
-            return None
-        what, where = found
-        return Finding(
-            self.subject.name,
-            "forgotten",
-            f"it makes the flow {what} and never runs it",
-            where,
-            _WRITE,
-        )
+        if self._best is None:
+            for same in self._differences.without():
+                self.notices[
+                    f"{name}: a yes and a no at {same.where} led to the same, in all"
+                    f" {same.count} conversations that were compared"
+                ] = None
+        self.notices.update(self._performer.notices)
 
     def _load(self) -> None:
         assert self._workers is not None
@@ -373,18 +302,18 @@ class _Check:
                 )
         except UsageError as exc:
             self._best = self._undrawn(str(exc))
-        except (_Fault, HypothesisException, BaseExceptionGroup):
+        except (Fault, HypothesisException, BaseExceptionGroup):
             if self._best is None:
                 raise
 
     def _undrawn(self, problem: str) -> Finding:
-        return Finding(
-            self.subject.name,
+        found = Found(
             "undrawn",
             f"it was not checked: {problem}",
             self.subject.where,
             "Say with arguments= and steps= what may come.",
         )
+        return found.of(self.subject.name)
 
     def _have_again(self, transcript: Transcript) -> None:
         def same(watch: Any) -> Transcript:
@@ -401,7 +330,7 @@ class _Check:
 
         try:
             self._have(same)
-        except _Fault:
+        except Fault:
             pass
         except Exception as exc:
             # The handler takes other arguments now, say.
@@ -409,17 +338,21 @@ class _Check:
                 None
             )
 
+    # ---- one conversation ----
+
     def _have(self, having: Callable[[Any], Transcript]) -> None:
-        """Have one conversation, and put it to the oracles."""
+        """Have one conversation, and judge it."""
         sanitizer = Sanitizer(of=self.subject.function)
+        lines = Lines(one.shows_at for one in self._suspects)
         changes = self._changes
         changed: dict[str, Change] = {}
+        self._performer.begin()
 
         @contextmanager
         def watch() -> Iterator[None]:
             changes.take()  # what changed in between is not the handler's doing
             try:
-                with sanitizer.watching():
+                with muted(), lines.watching(), sanitizer.watching():
                     yield
             finally:
                 for one in changes.take():
@@ -431,7 +364,7 @@ class _Check:
                 warnings.simplefilter("always", RuntimeWarning)
                 try:
                     transcript = having(watch)
-                    error: BaseException | None = None
+                    error: Exception | None = None
                 except Broken as broken:
                     transcript, error = broken.transcript, broken.error
                 except Looping as looping:
@@ -442,13 +375,13 @@ class _Check:
                     reject()
             self.count += 1
             self._note_answers(transcript)
-            self._judge(transcript, error, sanitizer, changed)
+            self._judge_lines(transcript, lines)
+            self._judge_sights(transcript, sanitizer, changed)
+            self._judge_ending(transcript, error, sanitizer.returned_at, changed)
             self._judge_warnings(warned, transcript)
             if error is None:
-                self._ask_oracles(transcript, changed)
-                self._judge_ending(transcript, changed)
-                self._take_notice(transcript)
-        except _Fault as fault:
+                self._judge_answers(transcript, changed)
+        except Fault as fault:
             self._keep(fault.finding)
             raise
 
@@ -476,140 +409,76 @@ class _Check:
     def _keep(self, finding: Finding) -> None:
         if self._best is None:
             self._until = time.monotonic() + _SHRINKING
-        if self._best is None or _size(finding) < _size(self._best):
+        if self._best is None or finding.size < self._best.size:
             self._best = finding
 
-    # ---- what is wrong ----
+    def _report(self, found: Found | None, transcript: Transcript) -> None:
+        """Raise what is found, unless conversations are had for another finding."""
+        if found is not None and self._wanted is None:
+            raise Fault(found.of(self.subject.name, transcript))
 
-    def _fault(
-        self,
-        kind: str,
-        problem: str,
-        where: str | None,
-        advice: str = "",
-        transcript: Transcript | None = None,
-    ) -> _Fault:
-        return _Fault(
-            Finding(self.subject.name, kind, problem, where, advice, transcript)
-        )
+    def _report_weak(self, found: Found, transcript: Transcript) -> None:
+        """Keep what is to be reported if nothing else is found."""
+        finding = found.of(self.subject.name, transcript)
+        at = (found.kind, found.where)
+        if self._wanted == at:
+            raise Fault(finding)
+        known = self._weak.get(at)
+        if known is None or finding.size < known.size:
+            self._weak[at] = finding
 
-    def _judge(
+    # ---- judges ----
+
+    def _judge_lines(self, transcript: Transcript, lines: Lines) -> None:
+        for one in self._suspects:
+            if one.shows_at in lines.seen:
+                found = Found(one.kind, one.problem, one.where, one.advice)
+                report = self._report_weak if one.is_weak else self._report
+                report(found, transcript)
+
+    def _judge_sights(
         self,
         transcript: Transcript,
-        error: BaseException | None,
         sanitizer: Sanitizer,
         changed: Mapping[str, Change],
     ) -> None:
         """What was noticed while the handler ran: that explains all the rest."""
         for sight in sanitizer.seen:
-            raise self._fault(
+            found = Found(
                 "unrecorded",
                 f"{sight.what} is not recorded: each replay does it again, and may come"
                 " to something else",
                 sight.where,
                 f"Use {sight.instead}.",
-                transcript,
             )
+            self._report(found, transcript)
         for one in changed.values():
             if one.is_default:
-                raise self._fault(
+                found = Found(
                     "default",
                     f"{one.what}: a default belongs to the function, and not to one call",
                     one.where,
                     "Make None the default, and a new one inside.",
-                    transcript,
                 )
+                self._report(found, transcript)
+
+    def _judge_ending(
+        self,
+        transcript: Transcript,
+        error: Exception | None,
+        returned_at: str | None,
+        changed: Mapping[str, Change],
+    ) -> None:
         raised = error or transcript.ending.error
         if raised is not None:
-            self._judge_error(raised, transcript, changed, sanitizer.returned_at)
-
-    def _judge_error(
-        self,
-        error: BaseException,
-        transcript: Transcript,
-        changed: Mapping[str, Change],
-        returned_at: str | None,
-    ) -> None:
-        where = place_of(error)
-        match error:
-            case DivergenceError():
-                raise self._drifts(
-                    str(error.report), error.report.where, transcript, changed
-                )
-            case NondeterminismError():
-                raise self._drifts(error.problem, error.where, transcript, changed)
-            case Unsteady():
-                raise self._drifts(str(error), error.where, transcript, changed)
-            case Unscripted():
-                return  # a conversation of long ago, with a handler of long ago
-            case Buried():
-                raise self._fault(
-                    "swallows",
-                    "it goes on yielding while it is being ended, so a round of it never"
-                    " ends",
-                    _except_at(error.where) or error.where,
-                    "Catch Exception, or raise again: what ends a generator is a"
-                    " BaseException.",
-                    transcript,
-                )
-            case StateSizeError():
-                raise self._fault(
-                    "size", str(error), _last_asked(transcript), transcript=transcript
-                )
-            case OutputError():
-                raise self._fault(
-                    "result",
-                    f"its result is not what it promised: {'; '.join(error.problems)}",
-                    returned_at or self.subject.where,
-                    transcript=transcript,
-                )
-            case UsageError():
-                raise self._fault(
-                    "misuse",
-                    error.problem,
-                    error.where or where or returned_at,
-                    transcript=transcript,
-                )
-            case TooManyRounds():
-                if not _was_wasteful(transcript):
-                    raise self._fault(
-                        "rounds",
-                        "it asks in more rounds than clients put up with",
-                        where or _last_asked(transcript),
-                        "Ask several questions at once with Gather(...).",
-                        transcript,
-                    )
-            case ToolError() | ProtocolError() | FlowError() | Signal():
-                return
-            case _ if _is_of_a_step(error, transcript):
-                return  # which failed; the handler lets it pass
-            case _:
-                raise self._fault(
-                    "crash",
-                    f"it raises {type(error).__name__}: {error}",
-                    where or self.subject.where,
-                    "Clients are told nothing but that it failed. Raise ToolError to"
-                    f" tell them, or handle it.{_never(transcript)}",
-                    transcript,
-                )
-
-    def _drifts(
-        self,
-        problem: str,
-        where: str | None,
-        transcript: Transcript,
-        changed: Mapping[str, Change],
-    ) -> _Fault:
-        advice = ""
-        if changed:
-            advice = f"Meanwhile {_said(changed)}."
-        return self._fault(
-            "drifts",
-            f"it does something else when it is replayed: {problem}",
-            where or _last_asked(transcript),
-            advice,
-            transcript,
-        )
+            found = found_in(
+                raised,
+                transcript,
+                subject=self.subject,
+                changed=changed,
+                returned_at=returned_at,
+            )
+            self._report(found, transcript)
 
     def _judge_warnings(
         self, warned: Iterable[warnings.WarningMessage], transcript: Transcript
@@ -617,252 +486,55 @@ class _Check:
         for one in warned:
             if isinstance(one.message, UnperformedEffectWarning):
                 what, where = shown(one.message.effect), one.message.where
-                finding = Finding(
-                    self.subject.name,
-                    "forgotten",
-                    f"it builds {what} and never performs it",
-                    where,
-                    _WRITE,
+                self._report_weak(
+                    Found(
+                        "forgotten",
+                        f"it builds {what} and never performs it",
+                        where,
+                        WRITE,
+                    ),
                     transcript,
                 )
-                known = self._unperformed.get(where)
-                if known is None or _size(finding) < _size(known):
-                    self._unperformed[where] = finding
             elif "was never awaited" in str(one.message):
-                raise self._fault(
-                    "forgotten",
-                    str(one.message),
-                    self.subject.where,
-                    _WRITE,
+                self._report(
+                    Found("forgotten", str(one.message), self.subject.where, WRITE),
                     transcript,
                 )
 
-    def _judge_ending(
+    def _judge_answers(
         self, transcript: Transcript, changed: Mapping[str, Change]
     ) -> None:
-        if transcript.rounds[-1].journal is None and not _was_wasteful(transcript):
+        case = Case(self.subject, transcript, self._workers, self._performer, changed)
+        if self._wanted is None:
+            self._report(asked(case), transcript)
+            self._take_notice(case)
+        if case.could_be_live:
+            for same in self._differences.look(self.subject, case.overheard):
+                self._report_weak(_swallowed(same), transcript)
+
+    def _take_notice(self, case: Case) -> None:
+        name, transcript = self.subject.name, case.transcript
+        if transcript.rounds[-1].journal is None and not was_wasteful(transcript):
             self.notices[
-                f"{self.subject.name} can ask in more rounds than clients put up with,"
-                " and handles it"
+                f"{name} can ask in more rounds than clients put up with, and handles it"
             ] = None
-        for one in changed.values():
+        for one in case.changed.values():
             if one.name not in self._noticed:
                 self._noticed.add(one.name)
                 self.notices[
-                    f"{self.subject.name}: {one.what}. Nothing came of it; in another"
-                    " process it is as it was"
+                    f"{name}: {one.what}. Nothing came of it; in another process it is as"
+                    " it was"
                 ] = None
-
-    # ---- oracles ----
-
-    def _ask_oracles(
-        self, transcript: Transcript, changed: Mapping[str, Change]
-    ) -> None:
-        self._ask_how_often(transcript)
-        self._ask_elsewhere(transcript, changed)
-        self._ask_other_ways(transcript, changed)
-        self._ask_late(transcript)
-
-    def _ask_how_often(self, transcript: Transcript) -> None:
-        done = Counter(p.key for each in transcript.rounds for p in each.performed)
-        for each in transcript.rounds:
-            for one in each.performed:
-                if done[one.key] > 1:
-                    raise self._fault(
-                        "repeats",
-                        f"{one.what} is performed {done[one.key]} times in one call",
-                        one.where,
-                        "",
-                        transcript,
-                    )
-
-    def _ask_elsewhere(
-        self, transcript: Transcript, changed: Mapping[str, Change]
-    ) -> None:
-        journals = transcript.journals
-        elsewhere = self._elsewhere(transcript)
-        for journal, others in zip(journals, elsewhere, strict=True):
-            here = arrive(
-                self.subject,
-                transcript.arguments,
-                journal,
-                flow_id=transcript.flow_id,
-                lacks=transcript.lacks,
-            )
-            if not here.is_there:
-                raise self._drifts(here.what[0], here.where, transcript, changed)
-            for other in others:
-                if not here.is_same(other.arrival):
-                    raise self._fault(
-                        "elsewhere",
-                        "it does something else in another process: here it"
-                        f" {here}, and with {other.differs} it {other.arrival}",
-                        other.arrival.where or here.where or self.subject.where,
-                        "What differs from process to process must not decide: sort sets,"
-                        " and record the rest with Now, Random or a Step."
-                        + (f" Meanwhile {_said(changed)}." if changed else ""),
-                        transcript,
-                    )
-
-    def _elsewhere(self, transcript: Transcript) -> list[list[Elsewhere]]:
-        if self._workers is None:
-            return [[] for _ in transcript.journals]
-        try:
-            return self._workers.arrivals(transcript)
-        except WorkerError as exc:
-            raise self._fault(
-                "elsewhere",
-                f"in another process {exc}",
-                self.subject.where,
-                "",
-                transcript,
-            ) from None
-
-    def _ask_other_ways(
-        self, transcript: Transcript, changed: Mapping[str, Change]
-    ) -> None:
-        last = transcript.rounds[-1].journal
-        if last is None or transcript.early:
-            return  # limits on rounds and early answers are only there by retry
-        for way in WAYS:
-            if way.stores and transcript.lacks:
-                continue  # what cannot be asked is told before the rest is answered
-            try:
-                other = talk(
-                    self.subject,
-                    transcript.arguments,
-                    Recorded(transcript),
-                    way,
-                    flow_id=transcript.flow_id,
-                )
-            except Broken as broken:
-                error: Any = broken.error
-                raise self._drifts(
-                    f"{way.name}: {error}",
-                    getattr(error, "where", None),
-                    transcript,
-                    changed,
-                ) from None
-            journal = other.rounds[-1].journal
-            assert journal is not None
-            if (other.ending, journal.entries) != (transcript.ending, last.entries):
-                raise self._drifts(
-                    f"it {transcript.ending}; and when the same was had {way.name} again,"
-                    f" it {other.ending}",
-                    None,
-                    transcript,
-                    changed,
-                )
-
-    def _ask_late(self, transcript: Transcript) -> None:
-        late = late_branches(self.subject, transcript)
-        if late is not None:
-            raise self._fault(
-                "timing",
-                "a branch of a Gather depends on how far another one has come: it wants"
-                f" {late.first}, and where another is later {late.second}",
-                late.where,
-                "Read what branches share after the Gather, when all have ended.",
-                transcript,
-            )
-
-    # ---- what may be meant ----
-
-    def _take_notice(self, transcript: Transcript) -> None:
-        first = transcript.rounds[0]
-        name = self.subject.name
-        for where in changed_answers(self.subject, transcript):
-            self.notices[
-                f"{name}: what is answered at {where} is changed later. That is harmless,"
-                " and not kept: each round builds it afresh"
-            ] = None
-        for one in first.performed:
-            if first.asked and one.tag in ("done", "failed"):
-                self.notices[
-                    f"{name}: {one.what.partition('(')[0]}, at {one.where}, is performed"
-                    " before the first question. A client that sends its first request"
-                    " again performs it again, and its IdempotencyKey is another one"
-                ] = None
-        if isinstance(transcript.ending.error, Unsupported):
-            before = _before_unasked(transcript)
-            for one in (p for each in transcript.rounds for p in each.performed):
-                if (
-                    one.tag in ("done", "failed")
-                    and one.key.partition(":")[2] in before
-                ):
-                    self.notices[
-                        f"{name}: {one.what.partition('(')[0]}, at {one.where}, is"
-                        " performed for clients that cannot be asked what comes after"
-                        " it. Say requires=(...) to turn them away first"
-                    ] = None
+        self.notices.update(dict.fromkeys(notices_of(case)))
 
 
-#: What to write where something is built and not run.
-_WRITE: Final = "Write `yield from` in front of it (in an async handler, `await`)."
-
-
-def _said(changed: Mapping[str, Change]) -> str:
-    return "; ".join(one.what for one in changed.values())
-
-
-def _never(transcript: Transcript) -> str:
-    if any(each.performed for each in transcript.rounds):
-        return " If a step never gives that, say what it gives with steps=."
-    return ""
-
-
-def _before_unasked(transcript: Transcript) -> set[str]:
-    """The places before the first question that could not be asked."""
-    found: set[str] = set()
-    for journal in transcript.journals[-1:]:
-        for entry in journal.entries:
-            if entry.tag == "unasked":
-                return found
-            found.add(entry.key)
-    return set()
-
-
-def _size(finding: Finding) -> int:
-    return 0 if finding.transcript is None else len(str(finding.transcript))
-
-
-def _last_asked(transcript: Transcript) -> str | None:
-    asked = [one for each in transcript.rounds for one in each.asked]
-    return asked[-1].where if asked else None
-
-
-def _was_wasteful(transcript: Transcript) -> bool:
-    """Whether some of the rounds were the client's fault."""
-    asked = [one for each in transcript.rounds for one in each.asked]
-    return any(one.answer is None or "~" in one.key for one in asked)
-
-
-def _is_of_a_step(error: BaseException, transcript: Transcript) -> bool:
-    for each in transcript.rounds:
-        for one in each.performed:
-            if one.tag in ("failed", "refailed"):
-                raised = failure_from(dumps(one.payload), StepOptions())
-                if str(error) in (str(raised), getattr(raised, "message", None)):
-                    return True
-    return False
-
-
-@lru_cache(64)
-def _except_at(where: str | None) -> str | None:
-    """`file:line` of the `except` around a line that catches everything."""
-    file, _, line = (where or "").rpartition(":")
-    try:
-        with open(file, encoding="utf-8") as source:
-            tree = ast.parse(source.read())
-    except (OSError, SyntaxError, ValueError):
-        return None
-    found = None
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Try) and any(
-            one.lineno <= int(line) <= (one.end_lineno or one.lineno)
-            for one in node.body
-        ):
-            for handler in node.handlers:
-                if handler.type is None or "BaseException" in ast.dump(handler.type):
-                    found = f"{file}:{handler.lineno}"
-    return found
+def _swallowed(same: Same) -> Found:
+    assert same.swallow is not None
+    return Found(
+        "refusal",
+        f"a user who refuses the question at {same.where} is ignored: the handler goes on"
+        " as if they had accepted",
+        same.swallow.where,
+        "Let Declined and Dismissed pass: the client is told that the user refused. Or"
+        " return in the `except`.",
+    )

@@ -40,6 +40,8 @@ from ..errors import (
 )
 from ..schema import input_of
 from .chance import EPOCH, FLOW_ID, Chance
+from .performing import Performer
+from .source import raised_by
 from .strategies import answers_for, arguments_of
 from .subjects import Subject, subject_of
 from .talks import (
@@ -108,6 +110,7 @@ class Options:
         answers: What users fill in, by form as `Elicit` is given it: strategies of
             values as the handler gets them.
         edited: The handler as it is after a deploy, somewhere in the middle.
+        performer: Who performs steps, instead of drawing what they give.
         trouble: Whether anything goes wrong at all.
     """
 
@@ -115,6 +118,7 @@ class Options:
     steps: Mapping[Callable[..., Any], Strategy] = field(factory=dict)
     answers: Mapping[Any, Strategy] = field(factory=dict)
     edited: Subject | None = None
+    performer: Performer | None = None
     trouble: bool = True
 
 
@@ -207,9 +211,14 @@ class Drawn:
         self._options = options
         self._chance = Chance()
         self._performed = 0
+        #: Whether the user refuses everything once they refused something.
+        self._is_stubborn = False
+        self._refused: Answer | None = None
         #: What was performed in this round: it comes to the same if that is had again.
         self._done: dict[str, Done | Failure] = {}
-        if options.trouble and draw(_ROLL) == 19:
+        roll = draw(_ROLL) if options.trouble else 0
+        self._is_stubborn = roll in (17, 18)
+        if roll == 19:
             required = {one.__name__ for one in subject.feature.requires}
             self.lacks = draw(_LACKING) - required
 
@@ -219,7 +228,12 @@ class Drawn:
 
     def answer(self, question: Question) -> Answer | None:
         """What comes back for a question."""
+        if self._refused is not None:
+            return self._refused
         roll = self._draw(_ROLL) if self._options.trouble else 0
+        if self._is_stubborn and roll > 9:
+            self._refused = Declined() if roll < 17 else Dismissed()
+            return self._refused
         if roll < 13:
             return self._accept(question.effect)
         if roll < 15:
@@ -248,8 +262,17 @@ class Drawn:
             self._performed += 1
             if self._performed > _MOST_PERFORMED:
                 raise Looping(shown(want.effect))
-            self._done[key] = self._outcome(want.effect)
+            self._done[key] = self._performed_by(want) or self._outcome(want.effect)
         return self._done[key]
+
+    def _performed_by(self, want: Want) -> Done | Failure | None:
+        """The outcome of a step that the author has performed."""
+        performer = self._options.performer
+        if performer is None or not performer.performs:
+            return None
+        if self._options.trouble and self._draw(_ROLL) > 18:
+            return None  # it may fail all the same
+        return performer.outcome(want)
 
     def _outcome(self, effect: Effect[Any]) -> Done | Failure:
         if self._options.trouble and isinstance(effect, fx.Random):
@@ -290,9 +313,10 @@ class Drawn:
 
 
 def _made(step: fx.Step[Any]) -> list[Exception]:
-    """One of each class that a step says it raises."""
+    """One of each class that a step says it raises, or that its own source raises."""
     made: list[Exception] = []
-    for class_ in step.options.raises:
+    raised = raised_by(step.fn) if inspect.isfunction(step.fn) else ()
+    for class_ in dict.fromkeys([*step.options.raises, *raised]):
         try:
             made.append(class_("it failed"))
         except Exception:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -202,8 +203,10 @@ def main() -> None:
     """Serve one parent, until it hangs up."""
     _shift_clocks(float(os.environ.pop("EFFECTMCP_LATER", "0")))
     stdin, stdout = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
-    # What a handler prints is not for the parent to read.
-    os.dup2(2, 1)
+    # What a handler prints and logs is for nobody: the check reports it once.
+    logging.disable(logging.CRITICAL)
+    sys.stdout = open(os.devnull, "w", encoding="utf-8")
+    os.dup2(sys.stdout.fileno(), 1)
     subject: Subject | None = None
     for line in stdin:
         message = json.loads(line)

@@ -42,8 +42,8 @@ from effectmcp import (
 )
 from effectmcp.compat import Context, awaits_effects
 from effectmcp.testing import Checked, CheckError, Finding, check, conversation
-from effectmcp.testing.checking import _Check, _except_at, _Fault
-from effectmcp.testing.conversations import Options, Unsteady
+from effectmcp.testing.conversations import Unsteady
+from effectmcp.testing.endings import except_at, found_in
 from effectmcp.testing.subjects import subject_of
 from effectmcp.testing.talks import Recorded, talk
 from effectmcp.testing.transcripts import Ending, Said, Transcript
@@ -89,8 +89,8 @@ def crashes_on_a_refusal() -> Flow[str]:
 
 
 def crashes_on_a_value(amount: int) -> Flow[str]:
-    yield from Confirm("Sure?", otherwise=False)
-    return str(100 // amount)
+    sure = yield from Confirm("Sure?", otherwise=False)
+    return f"{100 // amount} {sure}"
 
 
 def crashes_at_once(title: str) -> Flow[str]:
@@ -257,7 +257,8 @@ def tells_the_model(amount: int) -> Flow[str]:
 
 
 def lets_a_step_fail() -> Flow[str]:
-    yield from Confirm("Sure?", otherwise=False)
+    if not (yield from Confirm("Sure?", otherwise=False)):
+        return "."
     return (yield from pay(3))
 
 
@@ -276,8 +277,8 @@ def handles_too_many_rounds() -> Flow[str]:
 
 def pays_first() -> Flow[str]:
     receipt = yield from pay(3)
-    yield from Confirm(f"{receipt}?", otherwise=False)
-    return receipt
+    kept = yield from Confirm(f"{receipt}?", otherwise=False)
+    return f"{receipt} {kept}"
 
 
 def pays_before_a_gate() -> Flow[str]:
@@ -294,7 +295,8 @@ def pays_between_two_questions() -> Flow[str]:
 
 
 def takes_a_receipt(title: str) -> Flow[str]:
-    yield from Confirm(f"{title}?", otherwise=False)
+    if not (yield from Confirm(f"{title}?", otherwise=False)):
+        return "."
     found = yield from receipt_of(title)
     if found.number > 100:
         raise ValueError("many")
@@ -302,7 +304,8 @@ def takes_a_receipt(title: str) -> Flow[str]:
 
 
 def begins_in_another_way(title: str) -> Flow[str]:
-    yield from Confirm(title, otherwise=False)
+    if not (yield from Confirm(title, otherwise=False)):
+        return "."
     return (yield from Restart(takes_a_receipt, title))
 
 
@@ -498,7 +501,7 @@ def test_a_state_that_is_too_large(one: Workers) -> None:
     large = st.just("".join(map(str, range(60_000))))
     finding = found(one, carries, steps={fetch: large})
     assert finding.kind == "size"
-    assert finding.where == line(carries, 1), "the last question that could be asked"
+    assert finding.where == line(carries, 2), "the step whose result is so large"
     assert "clients need not carry more than" in finding.problem
 
 
@@ -562,13 +565,15 @@ def test_where_the_generator_is_kept_it_does_something_else(one: Workers) -> Non
     assert finding.where == line(counts_its_rounds, 8)
 
 
-def test_what_is_told_of_an_unsteady_handler(one: Workers) -> None:
-    looking = _Check(subject_of(tells_the_model), Options(), one)
-    with pytest.raises(_Fault) as caught:
-        looking._judge_error(
-            Unsteady("this", "that", "a.py:3"), had(tells_the_model, amount=1), {}, None
-        )
-    finding = caught.value.finding
+def test_what_is_told_of_an_unsteady_handler() -> None:
+    finding = found_in(
+        Unsteady("this", "that", "a.py:3"),
+        had(tells_the_model, amount=1),
+        subject=subject_of(tells_the_model),
+        changed={},
+        returned_at=None,
+    )
+    assert finding is not None
     assert (finding.kind, finding.where) == ("drifts", "a.py:3")
     assert finding.problem.endswith(": first this, and then that, at a.py:3")
 
@@ -585,8 +590,8 @@ def test_what_a_check_raises_reads_well(one: Workers) -> None:
         check(crashes_on_a_refusal, conversations=60, workers=one)
     assert isinstance(caught.value, AssertionError)
     lines = str(caught.value).splitlines()
-    assert lines[0].startswith("checked crashes_on_a_refusal: ")
-    assert lines[1:] == [
+    assert lines[-1].startswith("checked crashes_on_a_refusal: ")
+    assert lines[:-1] == [
         (
             "crashes_on_a_refusal: it raises AttributeError: 'NoneType' object has no"
             " attribute 'upper'"
@@ -880,7 +885,8 @@ def is_done() -> int:
 
 
 def waits_for_a_number() -> Flow[str]:
-    yield from Confirm("Begin?", otherwise=False)
+    if not (yield from Confirm("Begin?", otherwise=False)):
+        return "."
     while (yield from is_done()) != 123_456:
         pass
     return "."
@@ -1064,12 +1070,12 @@ def test_the_except_that_catches_everything(tmp_path: Path) -> None:
         "except (ValueError, BaseException):\n"
         "    pass\n"
     )
-    assert _except_at(f"{file}:3") == f"{file}:6"
-    assert _except_at(f"{file}:7") is None
+    assert except_at(f"{file}:3") == f"{file}:6"
+    assert except_at(f"{file}:7") is None
     file.write_text("try:\n")
-    assert _except_at(f"{file}:1") is None
-    assert _except_at(None) is None
-    assert _except_at("/no/such/file.py:1") is None
+    assert except_at(f"{file}:1") is None
+    assert except_at(None) is None
+    assert except_at("/no/such/file.py:1") is None
 
 
 def test_an_ending_of_a_file_has_no_error() -> None:
@@ -1099,8 +1105,7 @@ def sorts_what_was_answered() -> Flow[str]:
     toppings = yield from Elicit("With?", list[Literal["ham", "egg"]])
     toppings.sort()
     toppings.append("egg")
-    yield from Confirm(f"{toppings}?")
-    return "yes"
+    return "yes" if (yield from Confirm(f"{toppings}?")) else "no"
 
 
 def test_an_answer_that_is_changed_is_noticed(one: Workers) -> None:
