@@ -207,7 +207,7 @@ class _Check:
     def run(self, conversations: int, again: Iterable[Transcript]) -> Finding | None:
         """The worst that there is, or nothing."""
         self._load()
-        with silent():
+        with silent(), muted():
             for transcript in again:
                 if transcript.target == self.subject.target:
                     self._have_again(transcript)
@@ -343,7 +343,12 @@ class _Check:
     def _have(self, having: Callable[[Any], Transcript]) -> None:
         """Have one conversation, and judge it."""
         sanitizer = Sanitizer(of=self.subject.function)
-        lines = Lines(one.shows_at for one in self._suspects)
+        lines = Lines(
+            at
+            for one in self._suspects
+            for at in (one.shows_at, one.near)
+            if at is not None
+        )
         changes = self._changes
         changed: dict[str, Change] = {}
         self._performer.begin()
@@ -380,7 +385,7 @@ class _Check:
             self._judge_ending(transcript, error, sanitizer.returned_at, changed)
             self._judge_warnings(warned, transcript)
             if error is None:
-                self._judge_answers(transcript, changed)
+                self._judge_answers(transcript, changed, sanitizer.returned_at)
         except Fault as fault:
             self._keep(fault.finding)
             raise
@@ -431,10 +436,11 @@ class _Check:
 
     def _judge_lines(self, transcript: Transcript, lines: Lines) -> None:
         for one in self._suspects:
-            if one.shows_at in lines.seen:
-                found = Found(one.kind, one.problem, one.where, one.advice)
-                report = self._report_weak if one.is_weak else self._report
-                report(found, transcript)
+            found = Found(one.kind, one.problem, one.where, one.advice)
+            if one.shows_at in lines.seen and not one.is_weak:
+                self._report(found, transcript)
+            elif one.shows_at in lines.seen or one.near in lines.seen:
+                self._report_weak(found, transcript)
 
     def _judge_sights(
         self,
@@ -445,11 +451,7 @@ class _Check:
         """What was noticed while the handler ran: that explains all the rest."""
         for sight in sanitizer.seen:
             found = Found(
-                "unrecorded",
-                f"{sight.what} is not recorded: each replay does it again, and may come"
-                " to something else",
-                sight.where,
-                f"Use {sight.instead}.",
+                "unrecorded", sight.problem, sight.where, f"Use {sight.instead}."
             )
             self._report(found, transcript)
         for one in changed.values():
@@ -502,9 +504,19 @@ class _Check:
                 )
 
     def _judge_answers(
-        self, transcript: Transcript, changed: Mapping[str, Change]
+        self,
+        transcript: Transcript,
+        changed: Mapping[str, Change],
+        returned_at: str | None,
     ) -> None:
-        case = Case(self.subject, transcript, self._workers, self._performer, changed)
+        case = Case(
+            self.subject,
+            transcript,
+            self._workers,
+            self._performer,
+            changed,
+            returned_at,
+        )
         if self._wanted is None:
             self._report(asked(case), transcript)
             self._take_notice(case)
@@ -532,8 +544,8 @@ def _swallowed(same: Same) -> Found:
     assert same.swallow is not None
     return Found(
         "refusal",
-        f"a user who refuses the question at {same.where} is ignored: the handler goes on"
-        " as if they had accepted",
+        f"a user who refuses is ignored: after {same.question} was refused, the handler"
+        " does what it does when it is accepted",
         same.swallow.where,
         "Let Declined and Dismissed pass: the client is told that the user refused. Or"
         " return in the `except`.",

@@ -55,7 +55,7 @@ from .talks import (
     in_earnest,
     sealed,
 )
-from .transcripts import Ending, Round, Said, Transcript
+from .transcripts import FAILED, Ending, Round, Said, Transcript
 from .values import content_of
 from .words import shown
 
@@ -176,8 +176,6 @@ def _function(step: Any) -> Callable[..., Any]:
 
 # ---- who answers --------------------------------------------------------------------
 
-#: Tags of what raised.
-FAILED: Final = frozenset({"failed", "refailed"})
 _ROLL: Final = st.integers(0, 19)
 _CODES: Final = st.sampled_from([-32603, -1])
 _FRACTIONS: Final = st.sampled_from([0.5, 0.0, 0.999]) | st.floats(
@@ -211,14 +209,9 @@ class Drawn:
         self._options = options
         self._chance = Chance()
         self._performed = 0
-        #: Whether the user refuses everything once they refused something.
-        self._is_stubborn = False
-        self._refused: Answer | None = None
         #: What was performed in this round: it comes to the same if that is had again.
         self._done: dict[str, Done | Failure] = {}
-        roll = draw(_ROLL) if options.trouble else 0
-        self._is_stubborn = roll in (17, 18)
-        if roll == 19:
+        if options.trouble and draw(_ROLL) == 19:
             required = {one.__name__ for one in subject.feature.requires}
             self.lacks = draw(_LACKING) - required
 
@@ -228,12 +221,7 @@ class Drawn:
 
     def answer(self, question: Question) -> Answer | None:
         """What comes back for a question."""
-        if self._refused is not None:
-            return self._refused
         roll = self._draw(_ROLL) if self._options.trouble else 0
-        if self._is_stubborn and roll > 9:
-            self._refused = Declined() if roll < 17 else Dismissed()
-            return self._refused
         if roll < 13:
             return self._accept(question.effect)
         if roll < 15:

@@ -34,11 +34,11 @@ from ..errors import (
     UsageError,
 )
 from .changes import Change
-from .conversations import FAILED, Unsteady
+from .conversations import Unsteady
 from .findings import Found
 from .subjects import Subject
 from .talks import Buried, Unscripted
-from .transcripts import Said, Transcript
+from .transcripts import FAILED, Said, Transcript
 from .words import place_of
 
 __all__ = [
@@ -158,15 +158,14 @@ def _rounds(transcript: Transcript, where: str | None) -> Found:
         problem = f"{problem}: it asks {asked[-1].what} again and again"
         where = asked[-1].where or where
         if all(isinstance(one.answer, (Declined, Dismissed)) for one in asked):
-            problem = (
-                "it asks the same question again as long as the user says no:"
-                f" {asked[-1].what}"
+            return Found(
+                "loops",
+                "it asks the same question again for as long as the user refuses:"
+                f" {asked[-1].what}",
+                where,
+                "Accept a refusal as an answer: return, or raise ToolError. A loop needs"
+                " an end (`for _ in range(3)`), whatever the user answers.",
             )
-            advice = (
-                "Accept a refusal as an answer: return, or raise ToolError, when the"
-                " user says no."
-            )
-            return Found("loops", problem, where, advice)
         advice = (
             "Say in the form what fits (a validator is shown to the user), or end after"
             " a few tries. If each turn asks for one more item, ask for a list."

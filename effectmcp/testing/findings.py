@@ -34,9 +34,13 @@ class Finding:
     transcript: Transcript | None = field(default=None, repr=False)
 
     @property
-    def size(self) -> int:
-        """The length of the conversation, to compare two findings."""
-        return 0 if self.transcript is None else len(str(self.transcript))
+    def size(self) -> tuple[int, int, int]:
+        """How much there is to read in the conversation, to compare two findings."""
+        if self.transcript is None:
+            return 0, 0, 0
+        lines = self.transcript.lines
+        failures = sum(" raised " in line for line in lines)
+        return len(lines), failures, len(str(self.transcript))
 
     def __str__(self) -> str:
         lines = [f"{self.subject}: {self.problem}"]
@@ -59,17 +63,27 @@ def _few(lines: list[str]) -> list[str]:
 
 @frozen
 class Found:
-    """A finding before it has a handler and a conversation; see `Finding`."""
+    """A finding before it has a handler and a conversation; see `Finding`.
+
+    Attributes:
+        transcript: Another conversation than the one that was judged, if that shows it.
+    """
 
     kind: str
     problem: str
     where: str | None
     advice: str = ""
+    transcript: Transcript | None = None
 
     def of(self, subject: str, transcript: Transcript | None = None) -> Finding:
         """The finding about a handler."""
         return Finding(
-            subject, self.kind, self.problem, self.where, self.advice, transcript
+            subject,
+            self.kind,
+            self.problem,
+            self.where,
+            self.advice,
+            self.transcript or transcript,
         )
 
 

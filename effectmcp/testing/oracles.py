@@ -30,6 +30,7 @@ from .endings import ADDRESS, drifts, last_asked, said_of
 from .findings import Found
 from .overheard import Overheard, overhear
 from .performing import Performer, relied_on
+from .stubborn import endless_loop
 from .subjects import Subject
 from .talks import WAYS, Broken, Recorded, Way, talk
 from .transcripts import Transcript
@@ -48,6 +49,7 @@ class Case:
         workers: Other processes; `None` if they cannot load the handler.
         performer: Who performed steps.
         changed: Defaults and globals that changed meanwhile.
+        returned_at: `file:line` at which the handler returned.
     """
 
     subject: Subject
@@ -55,6 +57,7 @@ class Case:
     workers: Workers | None
     performer: Performer
     changed: Mapping[str, Change]
+    returned_at: str | None
     _overheard: Overheard | None = field(default=None, init=False)
 
     @property
@@ -251,6 +254,15 @@ def _late(case: Case) -> Found | None:
     late = late_branches(case.subject, case.transcript)
     if late is None:
         return None
+    if late.where is None:
+        return Found(
+            "timing",
+            "its result depends on which branch of a Gather ends first: it"
+            f" {late.first}, and where another branch is later it {late.second}",
+            case.returned_at or last_asked(case.transcript),
+            "Let each branch return its part, and put them together from what Gather"
+            " gives, in the order of the branches.",
+        )
     return Found(
         "timing",
         "a branch of a Gather depends on how far another one has come: it wants"
@@ -258,6 +270,10 @@ def _late(case: Case) -> Found | None:
         late.where,
         "Read what branches share after the Gather, when all have ended.",
     )
+
+
+def _loops(case: Case) -> Found | None:
+    return endless_loop(case.subject, case.transcript)
 
 
 def _keys(case: Case) -> Found | None:
@@ -310,6 +326,7 @@ ORACLES: Final[tuple[Callable[[Case], Found | None], ...]] = (
     _elsewhere,
     _ways,
     _late,
+    _loops,
     _keys,
     _performed,
 )

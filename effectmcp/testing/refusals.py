@@ -32,6 +32,7 @@ from .source import Source, is_flow, source_of, sources_of
 from .subjects import Subject
 from .talks import Recorded
 from .transcripts import Transcript
+from .words import shown
 
 __all__ = ["Differences", "Same", "Swallow", "is_unused", "swallows_of"]
 
@@ -158,12 +159,14 @@ class Same:
     """A question whose answer made no difference so far.
 
     Attributes:
+        question: The question, in words.
         where: `file:line` of the yield.
         swallow: The clause that caught a refusal; `None` for a yes and a no.
         transcript: The shortest conversation in which it made none.
         count: The number of those conversations.
     """
 
+    question: str
     where: str
     swallow: Swallow | None
     transcript: Transcript
@@ -221,7 +224,8 @@ class Differences:
         at = (heard.where, False)
         if at not in self._differ:
             again = _with(subject, overheard, heard, other)
-            self._count(at, None, overheard, is_same=again.trace == overheard.trace)
+            is_same = again.trace == overheard.trace
+            self._count(at, None, overheard, heard, is_same=is_same)
 
     def _refused(
         self, subject: Subject, overheard: Overheard, heard: Heard, place: int
@@ -247,19 +251,28 @@ class Differences:
             is_same = not is_page and again.trace == overheard.trace
         else:
             return
-        self._count(at, swallow, overheard, is_same=is_same)
+        self._count(at, swallow, overheard, heard, is_same=is_same)
         if at in self._same:
             yield self._same[at]
 
     def _count(
-        self, at: _At, swallow: Swallow | None, overheard: Overheard, *, is_same: bool
+        self,
+        at: _At,
+        swallow: Swallow | None,
+        overheard: Overheard,
+        heard: Heard,
+        *,
+        is_same: bool,
     ) -> None:
         if not is_same:
             self._differ.add(at)
             self._same.pop(at, None)
             return
-        found = self._same.setdefault(at, Same(at[0], swallow, overheard.transcript))
+        found = self._same.setdefault(
+            at, Same(shown(heard.question), at[0], swallow, overheard.transcript)
+        )
         found.count += 1
+        found.question = shown(heard.question)
 
     def without(self) -> Iterator[Same]:
         """The yes-or-no questions whose answers never made a difference."""

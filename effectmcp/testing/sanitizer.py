@@ -62,11 +62,18 @@ class Sight:
     where: str
     instead: str
 
-    def __str__(self) -> str:
+    @property
+    def problem(self) -> str:
+        """What is wrong with it."""
+        if self.instead is _PRINTED:
+            return f"{self.what} writes again each time the handler is replayed"
         return (
-            f"{self.where}: {self.what} is not recorded: each replay does it again, and"
-            f" may come to something else. Use {self.instead}"
+            f"{self.what} is not recorded: each replay does it again, and may come to"
+            " something else"
         )
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.problem}. Use {self.instead}"
 
 
 _CLOCK: Final = "Now(), which is recorded; or a Step"
@@ -272,7 +279,7 @@ class Sanitizer:
 
     def printed(self) -> None:
         """Note that the code that runs writes to the standard output."""
-        authors, package = _through_packages(sys._getframe(2), self._package)
+        authors, package = _through_packages(sys._getframe(3), self._package)
         if authors is not None:
             by = f" by {package}" if package else ""
             self._see(authors, f"print(){by}", _PRINTED)

@@ -36,6 +36,7 @@ class Suspect:
         advice: What to write instead.
         shows_at: The file, the first and the last line that show it when they run.
         is_weak: Whether any other finding is more important.
+        near: Lines that show it less well, if those above never run.
     """
 
     kind: str
@@ -44,6 +45,7 @@ class Suspect:
     advice: str
     shows_at: tuple[str, int, int]
     is_weak: bool = False
+    near: tuple[str, int, int] | None = None
 
 
 def suspects_of(function: Callable[..., Any]) -> list[Suspect]:
@@ -77,6 +79,23 @@ def _flows(source: Source) -> Iterator[Suspect]:
         )
 
 
+def _cached(source: Source) -> Iterator[Suspect]:
+    for node in ast.walk(source.node):
+        if source.makes_flow(node) is None or not isinstance(node, ast.Call):
+            continue
+        called = source.value(node.func)
+        if hasattr(called, "cache_info"):
+            yield Suspect(
+                "misuse",
+                f"the function {called.__name__} is cached, and what it gives is a flow,"
+                " which runs once: the next caller gets one that has ended",
+                source.where(node),
+                "Do not cache it. What a user answered is recorded anyway; cache what a"
+                " plain function calculates.",
+                _lines(source, node),
+            )
+
+
 def _catches(source: Source) -> Iterator[Suspect]:
     for one in catches_in_vain(source):
         name = one.caught.__name__
@@ -93,7 +112,8 @@ def _catches(source: Source) -> Iterator[Suspect]:
             f" {one.instead}",
             source.where(one.node),
             raises,
-            (source.file, first.lineno, last.end_lineno or last.lineno),
+            (source.file, one.node.lineno, one.node.lineno),
+            near=(source.file, first.lineno, last.end_lineno or last.lineno),
         )
 
 
@@ -172,6 +192,7 @@ def _is_taken_for_another(source: Source, node: ast.AST) -> bool:
 
 READERS: Final[tuple[Callable[[Source], Iterator[Suspect]], ...]] = (
     _flows,
+    _cached,
     _catches,
     _late,
     _written,

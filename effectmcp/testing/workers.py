@@ -21,7 +21,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from contextlib import redirect_stderr, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Final
@@ -211,15 +211,16 @@ def main() -> None:
     for line in stdin:
         message = json.loads(line)
         answer: JSON
-        if len(message) == _LOADING:
-            try:
-                *origin, path = message
-                subject, answer = _load(Origin(*origin), path), None
-            except Exception as exc:
-                answer = f"{type(exc).__name__}: {exc}"
-        else:
-            assert subject is not None
-            answer = _arrivals(subject, *message)
+        with redirect_stderr(sys.stdout):
+            if len(message) == _LOADING:
+                try:
+                    *origin, path = message
+                    subject, answer = _load(Origin(*origin), path), None
+                except Exception as exc:
+                    answer = f"{type(exc).__name__}: {exc}"
+            else:
+                assert subject is not None
+                answer = _arrivals(subject, *message)
         stdout.write(json.dumps(answer).encode() + b"\n")
         stdout.flush()
 
