@@ -44,6 +44,7 @@ from .performing import Fakes, Performer
 from .refusals import Differences, Same
 from .sanitizer import Sanitizer
 from .silence import muted, silent
+from .simpler import simpler
 from .subjects import Subject, subject_of, subjects_of
 from .suspects import WRITE, suspects_of
 from .talks import WATCHED, Broken, Recorded, talk
@@ -178,6 +179,8 @@ def _fitting(options: Options, subject: Subject) -> Options:
 
 #: Seconds in which a conversation is made shorter.
 _SHRINKING: Final = 1.5
+#: Seconds in which the texts of the shortest one are made plain.
+_PLAINER: Final = 0.5
 
 
 class _Check:
@@ -214,6 +217,7 @@ class _Check:
             if self._best is None:
                 self._explore(conversations)
                 self._shorten_weak(conversations)
+            self._make_plain()
         self._notice_what_was_not_reached()
         return self._best
 
@@ -315,7 +319,39 @@ class _Check:
         )
         return found.of(self.subject.name)
 
-    def _have_again(self, transcript: Transcript) -> None:
+    def _make_plain(self) -> None:
+        """Make the texts of the conversation plain, as far as it still shows the fault."""
+        until = time.monotonic() + _PLAINER
+        count, notices = self.count, dict(self.notices)
+        while self._best is not None and self._best.transcript is not None:
+            found = None
+            for transcript in simpler(self._best.transcript):
+                if time.monotonic() > until:
+                    break
+                found = self._same_in(transcript, self._best)
+                if found is not None:
+                    break
+            if found is None:
+                break
+            self._best = found
+        self.count, self.notices = count, notices
+
+    def _same_in(self, transcript: Transcript, finding: Finding) -> Finding | None:
+        """The same finding in another conversation."""
+        best = self._best
+        try:
+            self._have(self._as(transcript))
+        except Fault as fault:
+            found = fault.finding
+            if (found.kind, found.where) == (finding.kind, finding.where):
+                return found
+        except Exception:
+            pass  # it does not take a text as plain as that
+        finally:
+            self._best = best
+        return None
+
+    def _as(self, transcript: Transcript) -> Callable[[Any], Transcript]:
         def same(watch: Any) -> Transcript:
             self.subject.read(transcript.arguments)  # which it may take no more
             return talk(
@@ -328,8 +364,11 @@ class _Check:
                 around=watch,
             )
 
+        return same
+
+    def _have_again(self, transcript: Transcript) -> None:
         try:
-            self._have(same)
+            self._have(self._as(transcript))
         except Fault:
             pass
         except Exception as exc:

@@ -38,6 +38,7 @@ class Heard:
         value: What the handler got.
         error: What was raised at the yield instead.
         key: The wire key, of a question that was asked.
+        what: The effect's repr when it was yielded.
         before: The value's repr when it was delivered, if a handler can change it.
     """
 
@@ -48,6 +49,7 @@ class Heard:
     value: Any = None
     error: BaseException | None = None
     key: str | None = None
+    what: str = ""
     before: str | None = None
 
     @property
@@ -76,7 +78,7 @@ class Overheard:
     @property
     def trace(self) -> list[tuple[str, str]]:
         """What the handler did, to compare two conversations."""
-        did = [(one.path, repr(one.effect)) for one in self.heard]
+        did = [(one.path, one.what) for one in self.heard]
         ending = self.transcript.ending
         return [*did, (ending.how, repr(ending.value))]
 
@@ -187,7 +189,7 @@ def _forwarded(
             effect = flow.send(value) if error is None else flow.throw(error)
         except StopIteration as stop:
             return stop.value
-        at, sent = place or where(flow), effect
+        at, sent, what = place or where(flow), effect, repr(effect)
         if isinstance(effect, Gather):
             gathers += 1
             sent = _listening(effect, ear, f"{path}gather-{gathers}/", at)
@@ -201,7 +203,9 @@ def _forwarded(
                 ear.deliver(effect)
             before = repr(value) if isinstance(value, _MUTABLE) else None
             key = ear.key_of(effect)
-            ear.hear(Heard(path, effect, at, ear.round, value, error, key, before))
+            ear.hear(
+                Heard(path, effect, at, ear.round, value, error, key, what, before)
+            )
 
 
 def _listening(

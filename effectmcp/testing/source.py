@@ -113,6 +113,8 @@ class Source:
                 owner = self.value(of)
                 if owner is UNKNOWN or isinstance(owner, ast.AST):
                     return UNKNOWN
+                if isinstance(owner, StepFunction):
+                    return getattr(owner, name, UNKNOWN)
                 try:
                     found = inspect.getattr_static(owner, name)
                 except AttributeError:
@@ -120,6 +122,8 @@ class Source:
                     if not isinstance(owner, ModuleType):
                         return UNKNOWN
                     return getattr(owner, name, UNKNOWN)
+                if inspect.isdatadescriptor(found):
+                    return UNKNOWN  # reading it would run the author's code
                 return getattr(found, "__func__", found)
             case _:
                 return UNKNOWN
