@@ -14,7 +14,14 @@
 
 Below these: `subjects`, what is tested; `talks`, a conversation in each of the ways in
 which answers can arrive; `cold`, a journal replayed alone; `workers`, other processes;
-`changes` and `delays`, two things that `check` looks for; `forgotten` and `mutations`, two more; `chance`, `values`, `words`, `silence`.
+`chance`, `values`, `words`, `silence`.
+
+What `check` is made of: `findings`, its results; `suspects`, a table of the faults that
+can be read (`source`, `forgotten`, `catches`, `closures`), and `lines`, whether they run;
+`endings`, a table of the errors that are faults; `oracles`, a table of what every correct
+handler answers alike (`charges`, `delays`, `stubborn`, `performing`); `overheard`, a
+conversation effect by effect; `refusals`, answers that make no difference; `changes`,
+state that outlives a call; `notices`; and `simpler`, plain values for the report.
 
 A name is imported when it is asked for: what needs hypothesis needs it only then.
 """

@@ -111,6 +111,8 @@ def _is_met(class_: type[Exception], caught: list[Any], inside: _Inside) -> bool
     for step in inside.steps:
         if any(issubclass(one, class_) for one in step.options.raises):
             return True
+    if any(one is UNKNOWN for one in inside.others):
+        return True
     is_evident = any(
         issubclass(one, class_) for step in inside.steps for one in step.raised
     ) or any(_package(class_) in step.packages for step in inside.steps)
@@ -118,22 +120,16 @@ def _is_met(class_: type[Exception], caught: list[Any], inside: _Inside) -> bool
         return False
     if _package(class_) in sys.stdlib_module_names:
         return True  # operators may raise it, as those of Decimal do
-    return any(_may_raise(one, class_) for one in inside.others)
+    return any(map(_may_raise, inside.others))
 
 
 def _is_of_source(class_: type, inside: _Inside) -> bool:
     """Whether other code in the `try` uses the package that the class is from."""
-    return any(
-        one is not UNKNOWN and _package_of(one) == _package(class_)
-        for one in inside.others
-    )
+    return any(_package_of(one) == _package(class_) for one in inside.others)
 
 
-def _may_raise(called: Any, class_: type[Exception]) -> bool:
-    if called is UNKNOWN:
-        return True
-    package = _package_of(called)
-    return package not in sys.stdlib_module_names or package == _package(class_)
+def _may_raise(called: Any) -> bool:
+    return _package_of(called) not in sys.stdlib_module_names
 
 
 def _package(class_: type) -> str:

@@ -53,8 +53,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--effectmcp-with",
         metavar="TARGET",
-        help="module:name of a dict with steps, answers and arguments, as check() takes"
-        " them",
+        help="module:name of a dict with steps, answers, arguments and perform, as"
+        " check() takes them",
     )
     parser.addini(
         "effectmcp_transcripts",

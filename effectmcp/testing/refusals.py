@@ -34,7 +34,7 @@ from .talks import Recorded
 from .transcripts import Transcript
 from .words import shown
 
-__all__ = ["Differences", "Same", "Swallow", "is_unused", "swallows_of"]
+__all__ = ["Differences", "Same", "Swallow", "swallows_of"]
 
 #: Conversations in which a yes and a no make no difference before that is reported.
 _ENOUGH: Final = 4
@@ -74,7 +74,7 @@ def swallows_of(function: Callable[..., Any]) -> dict[str, Swallow]:
                             Swallow(
                                 source.where(clause),
                                 _is_blanket(source, clause),
-                                is_unused(inner, inner.parent(question)),
+                                inner.uses_of(inner.parent(question)) == [],
                                 _is_empty(clause),
                             ),
                         )
@@ -128,25 +128,6 @@ def _questions(
             inner = source_of(called)
             if inner is not None:
                 yield from _questions(inner, inner.node.body, seen)
-
-
-def is_unused(source: Source, node: ast.AST) -> bool:
-    """Whether the value of an expression is used nowhere: for `yield from`, the answer."""
-    parent = source.parent(node)
-    if isinstance(parent, ast.Expr):
-        return True
-    if not isinstance(parent, ast.Assign) or len(parent.targets) > 1:
-        return False
-    (target,) = parent.targets
-    return isinstance(target, ast.Name) and not any(
-        isinstance(one, (ast.Global, ast.Nonlocal))
-        or (
-            isinstance(one, ast.Name)
-            and one.id == target.id
-            and isinstance(one.ctx, ast.Load)
-        )
-        for one in ast.walk(source.function_around(node))
-    )
 
 
 # ---- what conversations show --------------------------------------------------------

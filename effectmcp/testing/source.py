@@ -128,6 +128,31 @@ class Source:
             case _:
                 return UNKNOWN
 
+    def uses_of(self, node: ast.AST) -> list[ast.AST] | None:
+        """The nodes that use a value, through one variable; `None` if they are not known.
+
+        An empty list is a value that nothing uses.
+        """
+        parent = self.parent(node)
+        match parent:
+            case ast.Expr():
+                return []
+            case (
+                ast.Assign(targets=[ast.Name(id=name)])
+                | ast.AnnAssign(target=ast.Name(id=name))
+            ):
+                around = self.function_around(node)
+            case _:
+                return [parent]
+        found: list[ast.AST] = []
+        for one in ast.walk(around):
+            if isinstance(one, (ast.Global, ast.Nonlocal)) and name in one.names:
+                return None
+            is_load = isinstance(one, ast.Name) and isinstance(one.ctx, ast.Load)
+            if is_load and one.id == name:  # type: ignore[attr-defined]  # a Name
+                found.append(self.parent(one))
+        return found
+
     def makes_flow(self, node: ast.AST) -> str | None:
         """The name of the function, if `node` calls one that makes a flow."""
         if not isinstance(node, ast.Call):

@@ -16,7 +16,6 @@ from .. import effects as fx
 from .catches import catches_in_vain
 from .closures import late_functions, written_variables
 from .forgotten import flows_not_run
-from .refusals import is_unused
 from .source import Source, sources_of
 
 __all__ = ["WRITE", "Suspect", "suspects_of"]
@@ -148,9 +147,10 @@ def _discarded(source: Source) -> Iterator[Suspect]:
             continue
         if not source.makes(node.value, fx.Confirm):
             continue
-        if is_unused(source, node):
+        uses = source.uses_of(node)
+        if uses == []:
             problem = "it asks for a yes or a no, and does not use the answer"
-        elif _is_taken_for_another(source, node):
+        elif uses is not None and all(map(_takes_it_for_another, uses)):
             problem = (
                 "it compares the answer of a Confirm, which is True or False, with"
                 " something else"
@@ -168,25 +168,12 @@ def _discarded(source: Source) -> Iterator[Suspect]:
         )
 
 
-def _is_taken_for_another(source: Source, node: ast.AST) -> bool:
-    """Whether an answer is compared with constants that are neither True nor False."""
-    parent = source.parent(node)
-    if isinstance(parent, ast.Assign) and isinstance(parent.targets[0], ast.Name):
-        name = parent.targets[0].id
-        uses = [
-            source.parent(one)
-            for one in ast.walk(source.function_around(node))
-            if isinstance(one, ast.Name)
-            and one.id == name
-            and isinstance(one.ctx, ast.Load)
-        ]
-    else:
-        uses = [parent]
-    return bool(uses) and all(
-        isinstance(one, ast.Compare)
-        and isinstance(one.comparators[0], ast.Constant)
-        and not isinstance(one.comparators[0].value, (bool, int))
-        for one in uses
+def _takes_it_for_another(use: ast.AST) -> bool:
+    """Whether an answer is compared with a constant that is neither True nor False."""
+    return (
+        isinstance(use, ast.Compare)
+        and isinstance(use.comparators[0], ast.Constant)
+        and not isinstance(use.comparators[0].value, (bool, int))
     )
 
 

@@ -5,7 +5,7 @@ Each one is called in its own turn of the loop, or has the value as a parameter.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import partial
 
 from effectmcp import Elicit, Flow, Gather, Server, Step
 
@@ -32,9 +32,7 @@ def rank(words: list[str]) -> Flow[str]:
         ranked = sorted(ranked, key=lambda word: len(word) * worth)  # at once
         longest = max((len(word) for word in ranked), default=worth)
         yield from Step(note, JUDGES[0], longest)
-    weigh: list[Callable[[int], int]] = [
-        lambda n, worth=worth: n + worth for worth in points
-    ]  # type: ignore[misc]
+    weigh = [partial(int.__add__, worth) for worth in points]
     notes = yield from Gather.each(
         [Step(note, judge, way(1)) for judge, way in zip(JUDGES, weigh, strict=True)]
     )

@@ -13,9 +13,9 @@ app = Server("tips", version="1.0")
 @app.tool
 def pay(cents: int) -> Flow[str]:
     """Pay, with a tip."""
-    match (yield from Outcome(Elicit("Which tip, in cents?", int))):
+    match (yield from Outcome(Elicit("Which tip, in cents?", int))):  # type: ignore[exhaustive-match]  # as it should not
         case Accepted(given):
             tip = given
         case Declined():
             tip = 0
-    return f"{cents + tip} cents."  # here
+    return f"{cents + tip} cents."  # type: ignore[possibly-undefined]  # here
