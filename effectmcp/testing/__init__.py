@@ -16,7 +16,8 @@ Below these: `subjects`, what is tested; `talks`, a conversation in each of the 
 which answers can arrive; `cold`, a journal replayed alone; `workers`, other processes;
 `chance`, `values`, `words`, `silence`.
 
-What `check` is made of: `findings`, its results; `suspects`, a table of the faults that
+What `check` is made of: `findings`, its results; `judging`, which judges a conversation
+by all of these: `suspects`, a table of the faults that
 can be read (`source`, `forgotten`, `catches`, `closures`), and `lines`, whether they run;
 `endings`, a table of the errors that are faults; `oracles`, a table of what every correct
 handler answers alike (`charges`, `delays`, `stubborn`, `performing`); `overheard`, a
@@ -33,10 +34,11 @@ from typing import TYPE_CHECKING
 from ..later import later
 
 if TYPE_CHECKING:
-    from .checking import Checked, CheckError, Finding, check
+    from .checking import check
     from .client import MemoryClient
     from .conversations import conversation
     from .dialogue import Dialogue, Expectation, Mismatch, Script, play, play_script
+    from .findings import Checked, CheckError, Finding
     from .keys import PlainKeys
     from .recording import Recorder
     from .sanitizer import Sanitizer
@@ -44,11 +46,11 @@ if TYPE_CHECKING:
     from .verdicts import Verdict, verdict_of
 else:
     _LATER = {
-        "CheckError": "checking",
-        "Checked": "checking",
+        "CheckError": "findings",
+        "Checked": "findings",
         "Dialogue": "dialogue",
         "Expectation": "dialogue",
-        "Finding": "checking",
+        "Finding": "findings",
         "MemoryClient": "client",
         "Mismatch": "dialogue",
         "PlainKeys": "keys",

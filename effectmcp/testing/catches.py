@@ -8,8 +8,8 @@ a class in the step's `raises=`. All others come back as `StepFailed`. So
     except FetchError:
 
 catches nothing unless `fetch` is declared with `raises=(FetchError,)`. Reported only if
-no other code in the `try` may raise the class, and nothing beside it catches what comes
-instead.
+no other code in the `try` may raise the class, and no other clause of the `try` catches the
+class that replaces it.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def _is_own(class_: Any) -> bool:
 
 
 def _is_met(class_: type[Exception], caught: list[Any], inside: _Inside) -> bool:
-    """Whether the exception may come, or what comes instead is caught beside it."""
+    """Whether the exception may be raised, or its replacement is caught as well."""
     instead = ToolError if issubclass(class_, ToolError) else StepFailed
     if any(isinstance(one, type) and issubclass(instead, one) for one in caught):
         return True
@@ -149,7 +149,7 @@ class _Step:
     packages: frozenset[str]
 
 
-#: Methods of texts, lists and dicts, whose objects are mostly not known by reading.
+#: Methods of strings, lists and dicts. Their objects are mostly not known by reading.
 _HARMLESS: Final = frozenset(
     name for type_ in (str, list, dict, set, bytes) for name in dir(type_)
 )
@@ -162,7 +162,7 @@ class _Inside:
     Attributes:
         steps: The steps that it performs.
         raised: The classes that it raises itself.
-        others: The functions that it calls; `UNKNOWN` for those that are not known.
+        others: The functions that it calls; `UNKNOWN` if one is not known.
     """
 
     steps: list[_Step] = Factory(list)

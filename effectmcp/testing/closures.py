@@ -40,7 +40,7 @@ class Late:
     """A nested function that reads a loop's variable after the loop.
 
     Attributes:
-        node: The place at which it is kept for later.
+        node: Where it is kept for later.
         variable: The variable.
     """
 
@@ -84,7 +84,7 @@ def late_functions(source: Source) -> Iterator[Late]:
 def _loops_around(source: Source, node: ast.AST) -> Iterator[ast.AST]:
     for above in source.above(node):
         if isinstance(above, _NESTED):
-            return  # a function is made anew in each call of the one around it
+            return  # each call of the outer function makes another inner one
         if isinstance(above, (*_LOOPS, *_COMPREHENSIONS)):
             yield above
 
@@ -136,7 +136,7 @@ def _parameters(function: _Nested) -> list[ast.arg]:
 
 
 def _made_at(source: Source, node: _Nested) -> Iterator[ast.AST]:
-    """Where the function is used: at once for a lambda, by its name for the others."""
+    """Yield the uses of a function: a lambda itself, the loads of another's name."""
     if isinstance(node, ast.Lambda):
         yield node
         return
@@ -144,7 +144,7 @@ def _made_at(source: Source, node: _Nested) -> Iterator[ast.AST]:
         if isinstance(one, ast.Name) and one.id == node.name:
             parent = source.parent(one)
             is_called = isinstance(parent, ast.Call) and parent.func is one
-            # Called, a plain function has read its variable; a flow has not begun.
+            # A call of a plain function reads the variable now; a flow reads it later.
             if not is_called:
                 yield one
             elif source.makes_flow(parent):

@@ -59,7 +59,15 @@ from .transcripts import FAILED, Ending, Round, Said, Transcript
 from .values import content_of
 from .words import shown
 
-__all__ = ["Drawn", "Looping", "Options", "Unsteady", "conversation", "converse"]
+__all__ = [
+    "Drawn",
+    "Looping",
+    "Options",
+    "Unsteady",
+    "conversation",
+    "converse",
+    "failures_of",
+]
 
 Draw: TypeAlias = Callable[[st.SearchStrategy[Any]], Any]
 Strategy: TypeAlias = st.SearchStrategy[Any]
@@ -286,7 +294,7 @@ class Drawn:
 
     def _step(self, step: fx.Step[Any]) -> Done | Failure:
         if self._options.trouble and self._draw(_ROLL) > 17:
-            error = self._draw(st.sampled_from([*_made(step), *_ERRORS]))
+            error = self._draw(st.sampled_from(failures_of(step)))
             return Failure(error)
         given = self._options.steps.get(step.fn)
         if given is not None:
@@ -300,8 +308,11 @@ class Drawn:
         )
 
 
-def _made(step: fx.Step[Any]) -> list[Exception]:
-    """One of each class that a step says it raises, or that its own source raises."""
+def failures_of(step: fx.Step[Any]) -> list[Exception]:
+    """Return an exception of each class that a step declares, or raises in its source.
+
+    Two builtin exceptions come after them.
+    """
     made: list[Exception] = []
     raised = raised_by(step.fn) if inspect.isfunction(step.fn) else ()
     for class_ in dict.fromkeys([*step.options.raises, *raised]):
@@ -309,7 +320,7 @@ def _made(step: fx.Step[Any]) -> list[Exception]:
             made.append(class_("it failed"))
         except Exception:
             pass  # it wants other arguments, and whoever cares gives steps=
-    return made
+    return [*made, *_ERRORS]
 
 
 @lru_cache(maxsize=1024)

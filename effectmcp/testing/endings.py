@@ -43,10 +43,12 @@ from .words import place_of
 
 __all__ = [
     "ADDRESS",
+    "NO_END",
     "drifts",
     "except_at",
     "found_in",
     "last_asked",
+    "loop_of",
     "said_of",
     "was_wasteful",
 ]
@@ -157,20 +159,35 @@ def _rounds(transcript: Transcript, where: str | None) -> Found:
     if asked:
         problem = f"{problem}: it asks {asked[-1].what} again and again"
         where = asked[-1].where or where
-        if all(isinstance(one.answer, (Declined, Dismissed)) for one in asked):
-            return Found(
-                "loops",
-                "it asks the same question again for as long as the user refuses:"
-                f" {asked[-1].what}",
-                where,
-                "Accept a refusal as an answer: return, or raise ToolError. A loop needs"
-                " an end (`for _ in range(3)`), whatever the user answers.",
-            )
+        found = loop_of(transcript)
+        if found is not None:
+            return found
         advice = (
             "Say in the form what fits (a validator is shown to the user), or end after"
             " a few tries. If each turn asks for one more item, ask for a list."
         )
     return Found("rounds", problem, where, advice)
+
+
+def loop_of(transcript: Transcript) -> Found | None:
+    """The fault of asking the same question for as long as the user refuses."""
+    asked = _repeated(transcript)
+    if not asked or not all(
+        isinstance(one.answer, (Declined, Dismissed)) for one in asked
+    ):
+        return None
+    return Found(
+        "loops",
+        "it asks the same question again for as long as the user refuses:"
+        f" {asked[0].what}",
+        asked[0].where,
+        f"Accept a refusal as an answer: return, or raise ToolError. {NO_END}",
+        transcript,
+    )
+
+
+#: What to write where a loop waits for somebody to give in.
+NO_END: Final = "A loop needs an end, such as `for _ in range(3)` and then a ToolError."
 
 
 def _repeated(transcript: Transcript) -> list[Said]:

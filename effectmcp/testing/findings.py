@@ -34,13 +34,14 @@ class Finding:
     transcript: Transcript | None = field(default=None, repr=False)
 
     @property
-    def size(self) -> tuple[int, int, int]:
-        """How much there is to read in the conversation, to compare two findings."""
+    def size(self) -> tuple[int, int]:
+        """How long and how smooth the conversation is, to compare two findings."""
         if self.transcript is None:
-            return 0, 0, 0
+            return 0, 0
         lines = self.transcript.lines
-        failures = sum(" raised " in line for line in lines)
-        return len(lines), failures, len(str(self.transcript))
+        # A failure says less than the line that it saves.
+        failures = sum(" raised " in f" {line}" for line in lines)
+        return len(lines) + 2 * failures, len(str(self.transcript))
 
     def __str__(self) -> str:
         lines = [f"{self.subject}: {self.problem}"]
@@ -66,7 +67,7 @@ class Found:
     """A finding before it has a handler and a conversation; see `Finding`.
 
     Attributes:
-        transcript: Another conversation than the one that was judged, if that shows it.
+        transcript: The conversation that shows it, if the judged one does not.
     """
 
     kind: str

@@ -70,7 +70,7 @@ def _line(node: Any) -> int:
 def _uses(
     source: Source, node: ast.AST, *, in_list: bool = False
 ) -> Iterator[tuple[ast.AST, _Use]]:
-    """Where a flow is used, and how; `in_list` for a list with flows in it."""
+    """Yield the uses of a flow; `in_list` for a list with flows in it."""
     parent = source.parent(node)
     match parent:
         case ast.Expr():

@@ -1,4 +1,4 @@
-"""Note which of some lines run: those that show a fault, if they do (`suspects`).
+"""Note which lines run, of those that show a fault if they do (`suspects`).
 
 A trace function sees the functions that have such lines and no others, so a check of a
 handler without suspects costs nothing.
@@ -22,7 +22,7 @@ class Lines:
         wanted: Files, with the first and the last line of each range.
 
     Attributes:
-        seen: The ranges of which a line has run.
+        seen: The ranges with a line that has run.
     """
 
     def __init__(self, wanted: Iterable[tuple[str, int, int]]) -> None:

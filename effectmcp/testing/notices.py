@@ -1,4 +1,4 @@
-"""What may be intended, and is worth knowing: notices, which fail no check."""
+"""Notices: remarks on what may be intended. They fail no check."""
 
 from __future__ import annotations
 

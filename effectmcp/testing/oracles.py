@@ -30,7 +30,7 @@ from .endings import ADDRESS, drifts, last_asked, said_of
 from .findings import Found
 from .overheard import Overheard, overhear
 from .performing import Performer, relied_on
-from .stubborn import endless_loop
+from .stubborn import Stubborn
 from .subjects import Subject
 from .talks import WAYS, Broken, Recorded, Way, talk
 from .transcripts import Transcript
@@ -50,6 +50,8 @@ class Case:
         performer: Who performed steps.
         changed: Defaults and globals that changed meanwhile.
         returned_at: `file:line` at which the handler returned.
+        stubborn: Which loops of the handler are known to end.
+        outlived: Globals that are not as they were when the check began.
     """
 
     subject: Subject
@@ -58,6 +60,8 @@ class Case:
     performer: Performer
     changed: Mapping[str, Change]
     returned_at: str | None
+    stubborn: Stubborn
+    outlived: Mapping[str, Change]
     _overheard: Overheard | None = field(default=None, init=False)
 
     @property
@@ -149,8 +153,8 @@ def _elsewhere(case: Case) -> Found | None:
                 advice = _DIFFERS
                 if " at 0x" in str(here):
                     advice = ADDRESS
-                if case.changed:
-                    advice += f" Meanwhile {said_of(case.changed)}."
+                if case.outlived:
+                    advice = f"{_OUTLIVES} Here {said_of(case.outlived)}."
                 return Found(
                     "elsewhere",
                     "it does something else in another process: here it"
@@ -164,6 +168,12 @@ def _elsewhere(case: Case) -> Found | None:
 _DIFFERS: Final = (
     "What differs from process to process must not decide: sort sets, and record the rest"
     " with Now, Random or a Step."
+)
+
+
+_OUTLIVES: Final = (
+    "What one call leaves in a module decides in the next one, and other processes do not"
+    " have it: read it in a Step, or ask again."
 )
 
 
@@ -273,7 +283,7 @@ def _late(case: Case) -> Found | None:
 
 
 def _loops(case: Case) -> Found | None:
-    return endless_loop(case.subject, case.transcript)
+    return case.stubborn.found(case.subject, case.transcript)
 
 
 def _keys(case: Case) -> Found | None:

@@ -34,7 +34,7 @@ class Heard:
         path: The branch that yielded it: `gather-1/0/`; empty for the handler itself.
         effect: The effect.
         where: `file:line` of the yield.
-        round: The round in which its outcome was delivered, counted from 1.
+        round: The number of the round that delivered its outcome, from 1.
         value: What the handler got.
         error: What was raised at the yield instead.
         key: The wire key, of a question that was asked.
@@ -66,7 +66,7 @@ class Overheard:
     """A conversation that was listened to.
 
     Attributes:
-        heard: The effects, in the order in which their outcomes were delivered.
+        heard: The effects, in the order of their outcomes.
         transcript: The conversation; what took place of it, if it broke off.
         error: Why it broke off.
     """
@@ -77,14 +77,14 @@ class Overheard:
 
     @property
     def trace(self) -> list[tuple[str, str]]:
-        """What the handler did, to compare two conversations."""
+        """The effects and the ending in words, to compare two conversations."""
         did = [(one.path, one.what) for one in self.heard]
         ending = self.transcript.ending
         return [*did, (ending.how, repr(ending.value))]
 
 
 def changed_answers(heard: Iterable[Heard]) -> set[str]:
-    """Where a handler got a value that it changed later: `file:line` of the yields.
+    """Find the yields, as `file:line`, whose values a handler changed later.
 
     That is harmless, as each round builds values afresh; but an author who changes a
     list may think that the change is kept.

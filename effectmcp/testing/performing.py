@@ -1,4 +1,4 @@
-"""Perform steps in a check, by functions that the author of the handler gives.
+"""Perform steps in a check, by functions from the author of the handler.
 
     check(app, perform={charge_card: fake_charge})     this step, by a fake
     check(app, perform={price_of: True})               this step, by itself
@@ -101,7 +101,7 @@ class Performer:
             self._functions[function] = by.fn if isinstance(by, StepFunction) else by
 
     def function_of(self, step: fx.Step[Any]) -> Callable[..., Any] | None:
-        """The function that performs a step; `None` if its result is to be drawn."""
+        """The function that performs a step; `None` if its result must be drawn."""
         try:
             found = self._functions.get(step.fn, self._all)
         except TypeError:  # without a hash
@@ -121,7 +121,7 @@ class Performer:
         return step.fn
 
     def outcome(self, want: Want) -> Done | Failure | None:
-        """The outcome of performing a step; `None` if it is to be drawn."""
+        """The outcome of performing a step; `None` if it must be drawn."""
         step = want.effect
         if not isinstance(step, fx.Step):
             return None

@@ -1,8 +1,8 @@
-"""Make the texts of a conversation plain: `''` or `'a'` instead of `'k\\U000b2da9'`.
+"""Make the strings of a conversation plain: `''` or `'a'` instead of `'k\\U000b2da9'`.
 
 Hypothesis shrinks what it draws for as long as a check gives it. What is left is made
-plain here, one text after the other, in the arguments, in the answers and in what steps
-gave. The caller has each conversation again and sees whether it still shows the fault.
+plain here, one string after the other: in arguments, answers and results of steps. The
+caller has each conversation again and sees whether it still shows the fault.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from .transcripts import FAILED, Performed, Round, Said, Transcript
 __all__ = ["simpler"]
 
 _PLAIN: Final = ("", "a")
-#: A text that is longer is not read at a glance.
+#: The longest string that is read at a glance.
 _SHORT: Final = 8
 
 _Change = Callable[[str], str]
 
 
 def simpler(transcript: Transcript) -> Iterator[Transcript]:
-    """Conversations in which texts are plain: all of them at once, then each alone."""
+    """Yield the conversation with plain strings: all of them at once, then each alone."""
     odd = sorted({text for text in _texts(transcript) if not _is_plain(text)})
     if len(odd) > 1:
         for plain in _PLAIN:

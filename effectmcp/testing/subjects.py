@@ -92,7 +92,7 @@ class Subject:
             OutputError: It is not what was promised.
         """
         feature = self.feature
-        problem = misfit(value, feature.handler.returns)
+        problem = _misfit(value, feature.handler.returns)
         if problem is not None:
             raise OutputError([problem])
         if isinstance(feature, Tool):
@@ -109,7 +109,7 @@ class Subject:
 _TEXTS: Final = (str, bytes, NoneType)
 
 
-def misfit(value: Any, annotation: Any) -> str | None:
+def _misfit(value: Any, annotation: Any) -> str | None:
     """Why a result is not what was promised as text; `None` if it fits.
 
     A server promises no schema for `str`, `bytes` and `None`, so it sends whatever comes:

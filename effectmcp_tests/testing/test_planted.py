@@ -19,7 +19,7 @@ from . import healthy, planted
 #: The kind of finding of each planted bug, and what its sentence must name.
 FOUND = {
     "address_in_text": ("drifts", "asked 'Shall we book <"),
-    "answered_before": ("drifts", "no longer follows its journal"),
+    "answered_before": ("elsewhere", "something else in another process"),
     "branch_timing": ("timing", "depends on how far another one has come"),
     "broken_result": ("result", "its result is not what it promised"),
     "cached_flow": ("misuse", "the function address is cached"),

@@ -17,7 +17,7 @@ SIZES: dict[str, int] = {}
 def order_shoes(customer: str) -> Flow[str]:
     """Order shoes."""
     if customer not in SIZES:
-        SIZES[customer] = yield from Elicit("Which size?", int)
-    if not (yield from Confirm(f"Size {SIZES[customer]}?")):  # here
+        SIZES[customer] = yield from Elicit("Which size?", int)  # here
+    if not (yield from Confirm(f"Size {SIZES[customer]}?")):
         return "Nothing was ordered."
     return f"Shoes of size {SIZES[customer]} for {customer}."
