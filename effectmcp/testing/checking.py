@@ -34,6 +34,7 @@ from .conversations import Looping, Options, converse
 from .findings import Checked, CheckError, Fault, Finding, Found
 from .judging import Judge
 from .performing import Fakes, Performer
+from .refusals import Same, branches_of
 from .silence import muted, silent
 from .simpler import simpler
 from .subjects import Subject, subject_of, subjects_of
@@ -193,6 +194,7 @@ class _Check:
             if self._best is None:
                 self._explore(conversations)
                 self._shorten_weak(conversations)
+                self._judge_decisions(conversations)
             self._make_plain()
         self._notice_what_was_not_reached()
         return self._best
@@ -212,6 +214,25 @@ class _Check:
         found = [weak[self.judge.wanted], self._best]
         self._best = min(filter(None, found), key=lambda one: one.size)
 
+    def _judge_decisions(self, conversations: int) -> None:
+        """Report a yes and a no that lead to the same, if all that hangs on it has run."""
+        name = self._subject.name
+        same = [] if self._best else list(self.judge.differences.without())
+        for one in same:
+            branches = branches_of(self._subject.function, one.where)
+            if branches is not None and self._best is None:
+                self.judge.covering, self.judge.wanted = branches, ("covering", None)
+                count = self.judge.count
+                self._explore(conversations)
+                self.judge.count = count
+                if branches <= self.judge.covered:
+                    self._best = _undecided(one).of(name, one.transcript)
+                    return
+            self.judge.notices[
+                f"{name}: a yes and a no at {one.where} led to the same, in all"
+                f" {one.count} conversations that were compared"
+            ] = None
+
     def _notice_what_was_not_reached(self) -> None:
         name = self._subject.name
         for where in self.judge.not_reached:
@@ -220,12 +241,6 @@ class _Check:
                 f" {where}, so what comes after it was not checked. Say what users fill"
                 " in with answers=, or what steps give with steps="
             ] = None
-        if self._best is None:
-            for same in self.judge.differences.without():
-                self.judge.notices[
-                    f"{name}: a yes and a no at {same.where} led to the same, in all"
-                    f" {same.count} conversations that were compared"
-                ] = None
         self.judge.notices.update(self._performer.notices)
 
     def _load(self) -> None:
@@ -366,3 +381,12 @@ class _Check:
             self._until = time.monotonic() + _SHRINKING
         if self._best is None or finding.size < self._best.size:
             self._best = finding
+
+
+def _undecided(same: Same) -> Found:
+    return Found(
+        "unused",
+        f"a yes and a no lead to the same steps and to the same result: {same.question}",
+        same.where,
+        "Return when the user says no: `if not (yield from Confirm(...)): return ...`.",
+    )

@@ -18,7 +18,7 @@ from .changes import Change, Changes
 from .conversations import Looping
 from .endings import found_in, was_wasteful
 from .findings import Fault, Finding, Found
-from .lines import Lines
+from .lines import Lines, Range
 from .notices import notices_of
 from .oracles import Case, asked
 from .performing import Performer
@@ -54,6 +54,8 @@ class Judge:
         weak: Faults to report if there is no other, in their shortest conversations.
         wanted: The weak fault to raise; all others are then left alone.
         differences: Which answers made a difference.
+        covering: Lines to look out for besides those of suspects.
+        covered: Those of them that ran.
     """
 
     def __init__(self, subject: Subject, performer: Performer) -> None:
@@ -64,6 +66,8 @@ class Judge:
         self.weak: dict[At, Finding] = {}
         self.wanted: At | None = None
         self.differences = Differences(subject.function)
+        self.covering: set[Range] = set()
+        self.covered: set[Range] = set()
         self._performer = performer
         self._changes = Changes(subject.function)
         self._suspects = suspects_of(subject.function)
@@ -98,12 +102,8 @@ class Judge:
             Looping: If it was given up, as it performed too much.
         """
         sanitizer = Sanitizer(of=self.subject.function)
-        lines = Lines(
-            at
-            for one in self._suspects
-            for at in (one.shows_at, one.near)
-            if at is not None
-        )
+        wanted = {at for one in self._suspects for at in (one.shows_at, one.near)}
+        lines = Lines(at for at in wanted | self.covering if at is not None)
         changes = self._changes
         changed: dict[str, Change] = {}
         self._performer.begin()
@@ -133,6 +133,7 @@ class Judge:
                 ] = None
                 raise
         self.count += 1
+        self.covered |= lines.seen & self.covering
         self._note_answers(transcript)
         self._judge_lines(transcript, lines)
         self._judge_sights(transcript, sanitizer, changed)

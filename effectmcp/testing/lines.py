@@ -10,9 +10,12 @@ import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any
+from typing import Any, TypeAlias
 
-__all__ = ["Lines"]
+__all__ = ["Lines", "Range"]
+
+#: A file, the first and the last line.
+Range: TypeAlias = tuple[str, int, int]
 
 
 class Lines:
@@ -25,8 +28,8 @@ class Lines:
         seen: The ranges with a line that has run.
     """
 
-    def __init__(self, wanted: Iterable[tuple[str, int, int]]) -> None:
-        self.seen: set[tuple[str, int, int]] = set()
+    def __init__(self, wanted: Iterable[Range]) -> None:
+        self.seen: set[Range] = set()
         self._wanted = sorted(set(wanted))
         self._files = {file for file, _, _ in self._wanted}
 

@@ -27,6 +27,7 @@ from .. import effects as fx
 from ..effects import Accepted, InputRequest
 from ..engine import Answer, Question
 from ..errors import Declined, FlowError, Refused
+from .lines import Range
 from .overheard import Heard, Overheard, overhear
 from .source import Source, is_flow, source_of, sources_of
 from .subjects import Subject
@@ -34,7 +35,7 @@ from .talks import Recorded
 from .transcripts import Transcript
 from .words import shown
 
-__all__ = ["Differences", "Same", "Swallow", "swallows_of"]
+__all__ = ["Differences", "Same", "Swallow", "branches_of", "swallows_of"]
 
 #: Conversations in which a yes and a no make no difference before that is reported.
 _ENOUGH: Final = 4
@@ -79,6 +80,34 @@ def swallows_of(function: Callable[..., Any]) -> dict[str, Swallow]:
                             ),
                         )
     return found
+
+
+def branches_of(function: Callable[..., Any], where: str) -> set[Range] | None:
+    """The statements that the answer of a question decides about, as file and lines.
+
+    `None` if the answer is used for something else than the test of an `if`: then more
+    than these statements may depend on it.
+    """
+    for source in sources_of(function):
+        for node in ast.walk(source.node):
+            if isinstance(node, (ast.YieldFrom, ast.Await)) and (
+                source.where(node) == where and source.makes(node.value, fx.Confirm)
+            ):
+                uses = [_negated(source, one) for one in source.uses_of(node) or ()]
+                if not uses or not all(isinstance(one, ast.If) for one in uses):
+                    return None
+                return {
+                    (source.file, one.lineno, one.lineno)
+                    for use in uses
+                    for part in (*use.body, *use.orelse)  # type: ignore[attr-defined]
+                    for one in ast.walk(part)
+                    if isinstance(one, ast.stmt) and not isinstance(one, ast.Pass)
+                }
+    return None
+
+
+def _negated(source: Source, node: ast.AST) -> ast.AST:
+    return source.parent(node) if isinstance(node, ast.UnaryOp) else node
 
 
 def _catching(source: Source, node: ast.Try) -> ast.ExceptHandler | None:
@@ -253,6 +282,8 @@ class Differences:
             at, Same(shown(heard.question), at[0], swallow, overheard.transcript)
         )
         found.count += 1
+        if len(str(overheard.transcript)) < len(str(found.transcript)):
+            found.transcript = overheard.transcript
         found.question = shown(heard.question)
 
     def without(self) -> Iterator[Same]:

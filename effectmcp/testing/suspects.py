@@ -16,6 +16,7 @@ from .. import effects as fx
 from .catches import catches_in_vain
 from .closures import late_functions, written_variables
 from .forgotten import flows_not_run
+from .lines import Range
 from .source import Source, sources_of
 
 __all__ = ["WRITE", "Suspect", "suspects_of"]
@@ -42,9 +43,9 @@ class Suspect:
     problem: str
     where: str
     advice: str
-    shows_at: tuple[str, int, int]
+    shows_at: Range
     is_weak: bool = False
-    near: tuple[str, int, int] | None = None
+    near: Range | None = None
 
 
 def suspects_of(function: Callable[..., Any]) -> list[Suspect]:
@@ -57,7 +58,7 @@ def suspects_of(function: Callable[..., Any]) -> list[Suspect]:
     ]
 
 
-def _lines(source: Source, node: Any) -> tuple[str, int, int]:
+def _lines(source: Source, node: Any) -> Range:
     return source.file, node.lineno, node.end_lineno or node.lineno
 
 
@@ -146,9 +147,10 @@ def _discarded(source: Source) -> Iterator[Suspect]:
         if not isinstance(node, (ast.YieldFrom, ast.Await)):
             continue
         if not source.makes(node.value, fx.Confirm):
-            continue
+            if not _gathers_yes_or_no(source, node):
+                continue
         uses = source.uses_of(node)
-        if uses == []:
+        if uses == [] or (uses and all(map(_is_empty, uses))):
             problem = "it asks for a yes or a no, and does not use the answer"
         elif uses is not None and all(map(_takes_it_for_another, uses)):
             problem = (
@@ -166,6 +168,24 @@ def _discarded(source: Source) -> Iterator[Suspect]:
             _lines(source, node),
             is_weak=True,
         )
+
+
+def _gathers_yes_or_no(source: Source, node: ast.YieldFrom | ast.Await) -> bool:
+    """Whether it asks several things at once, a yes or a no among them, for nothing."""
+    gather = node.value
+    return (
+        isinstance(gather, ast.Call)
+        and source.makes(gather, fx.Gather)
+        and isinstance(source.parent(node), ast.Expr)
+        and any(source.makes(one, fx.Confirm) for one in ast.walk(gather))
+    )
+
+
+def _is_empty(use: ast.AST) -> bool:
+    """Whether an answer decides between nothing and nothing."""
+    return isinstance(use, ast.If) and all(
+        isinstance(one, ast.Pass) for one in (*use.body, *use.orelse)
+    )
 
 
 def _takes_it_for_another(use: ast.AST) -> bool:

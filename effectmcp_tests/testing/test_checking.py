@@ -1083,6 +1083,55 @@ def test_an_ending_of_a_file_has_no_error() -> None:
     assert isinstance(Recorded(had(lets_a_refusal_pass)).lacks, frozenset)
 
 
+# ---- a yes and a no ----
+
+
+@step
+def delete(name: str) -> None:
+    raise OSError("no test should get here")
+
+
+def forgets_to_return(name: str) -> Flow[str]:
+    sure = yield from Confirm(f"Delete {name}?")
+    if not sure:
+        "Nothing was deleted."  # as it should not
+    yield from delete(name)
+    return "."
+
+
+def wraps_one_book(title: str) -> Flow[str]:
+    """What hangs on the answer is hardly ever reached."""
+    if (yield from Confirm("Wrap it?")):
+        if title == "Dune":
+            return "wrapped"
+    return "."
+
+
+def wraps_one_book_in_a_line(title: str) -> Flow[str]:
+    wrap = yield from Confirm("Wrap it?")
+    return "wrapped" if wrap and title == "Dune" else "."
+
+
+def test_a_yes_and_a_no_that_lead_to_the_same(one: Workers) -> None:
+    finding = found(one, forgets_to_return)
+    assert (finding.kind, finding.where) == ("unused", line(forgets_to_return, 1))
+    assert finding.problem == (
+        "a yes and a no lead to the same steps and to the same result:"
+        " Confirm(message='Delete ?')"
+    )
+
+
+@pytest.mark.parametrize("handler", [wraps_one_book, wraps_one_book_in_a_line])
+def test_a_yes_and_a_no_that_may_differ(one: Workers, handler: Handler) -> None:
+    (notice,) = nothing(one, handler, conversations=40).notices
+    assert (
+        f"a yes and a no at {line(handler, 2 - (handler is not wraps_one_book))} led"
+        in notice
+    )
+    arguments = {"title": st.sampled_from(["Dune", "Emma"])}
+    assert nothing(one, handler, arguments=arguments).notices == ()
+
+
 # ---- clocks without a time ----
 
 

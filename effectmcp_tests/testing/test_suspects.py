@@ -259,6 +259,17 @@ def never_looked_at() -> Flow[str]:
     return "."
 
 
+def gathered_for_nothing() -> Flow[str]:
+    yield from Gather(Confirm("Sure?"), Confirm("Really?"))  # here
+    return "."
+
+
+def decides_nothing() -> Flow[str]:
+    if (yield from Confirm("Sure?")):  # here
+        pass
+    return "."
+
+
 def taken_for_none() -> Flow[str]:
     sure: Any = yield from Confirm("Sure?")  # here
     return "." if sure is None else "!"
@@ -285,7 +296,8 @@ WRONG = (
     *((one, "late") for one in (in_a_list, appended, by_name)),
     (counts_in_a_step, "mutates"),
     *((one, "unused") for one in (thrown_away, never_looked_at, taken_for_none)),
-    (taken_for_a_text, "unused"),
+    *((one, "unused") for one in (taken_for_a_text, gathered_for_nothing)),
+    (decides_nothing, "unused"),
 )
 
 # ---- right --------------------------------------------------------------------------
