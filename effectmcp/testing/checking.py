@@ -36,7 +36,7 @@ from .judging import Judge
 from .performing import Fakes, Performer
 from .refusals import Same, branches_of
 from .silence import muted, silent
-from .simpler import simpler
+from .simpler import Patient, simpler
 from .subjects import Subject, subject_of, subjects_of
 from .talks import WATCHED, Recorded, talk
 from .transcripts import Transcript
@@ -327,27 +327,29 @@ class _Check:
         self.judge.count, self.judge.notices = count, notices
 
     def _same_in(self, transcript: Transcript, finding: Finding) -> Finding | None:
-        """The same finding in another conversation."""
+        """Find a fault at the same line in another conversation."""
         best = self._best
         try:
-            self._have(self._as(transcript))
+            self._have(self._as(transcript, Patient(transcript)))
         except Fault as fault:
-            found = fault.finding
-            if (found.kind, found.where) == (finding.kind, finding.where):
-                return found
+            # State that outlives a call may show in another way the next time.
+            if fault.finding.where == finding.where:
+                return fault.finding
         except Exception:
             pass  # it does not take a text as plain as that
         finally:
             self._best = best
         return None
 
-    def _as(self, transcript: Transcript) -> Callable[[Any], Transcript]:
+    def _as(
+        self, transcript: Transcript, partner: Recorded
+    ) -> Callable[[Any], Transcript]:
         def same(watch: Any) -> Transcript:
             self._subject.read(transcript.arguments)  # which it may take no more
             return talk(
                 self._subject,
                 transcript.arguments,
-                Recorded(transcript),
+                partner,
                 WATCHED,
                 flow_id=transcript.flow_id,
                 early=transcript.early,
@@ -358,7 +360,7 @@ class _Check:
 
     def _have_again(self, transcript: Transcript) -> None:
         try:
-            self._have(self._as(transcript))
+            self._have(self._as(transcript, Recorded(transcript)))
         except Fault:
             pass
         except Exception as exc:

@@ -14,11 +14,34 @@ import attrs
 
 from ..canonical import JSON
 from ..effects import Accepted
+from ..engine import Answer, Question
+from .talks import Recorded, Unscripted
 from .transcripts import FAILED, Performed, Round, Said, Transcript
 
-__all__ = ["simpler"]
+__all__ = ["Patient", "simpler"]
 
 _PLAIN: Final = ("", "a")
+
+
+class Patient(Recorded):
+    """The partner of a transcript, who answers a question again if it is asked again.
+
+    A handler that does not repeat itself may ask once more than it did.
+    """
+
+    def __init__(self, transcript: Transcript) -> None:
+        super().__init__(transcript)
+        self._said: dict[str, Answer | None] = {}
+
+    def answer(self, question: Question) -> Answer | None:
+        try:
+            self._said[question.key] = super().answer(question)
+        except Unscripted:
+            if question.key not in self._said:
+                raise
+        return self._said[question.key]
+
+
 #: The longest string that is read at a glance.
 _SHORT: Final = 8
 
