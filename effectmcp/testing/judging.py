@@ -8,9 +8,10 @@ reported when all conversations are over.
 from __future__ import annotations
 
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from ..effects import Accepted
 from ..engine import UnperformedEffectWarning, development
@@ -34,6 +35,9 @@ from .words import shown
 from .workers import Workers
 
 __all__ = ["At", "Judge"]
+
+#: Times that a question is asked before it is remarkable that none was answered.
+_OFTEN: Final = 3
 
 #: The kind of a finding, and its `file:line`.
 At: TypeAlias = tuple[str, str | None]
@@ -75,8 +79,8 @@ class Judge:
         self._noticed: set[str] = set()
         #: Where effects were built that were performed.
         self._performed_at: set[str] = set()
-        #: Where questions were asked, and where an answer was accepted.
-        self._asked_at: set[str] = set()
+        #: Where questions were asked and how often, and where an answer was accepted.
+        self._asked_at: Counter[str] = Counter()
         self._accepted_at: set[str] = set()
 
     @property
@@ -92,7 +96,11 @@ class Judge:
     @property
     def not_reached(self) -> list[str]:
         """The questions that no conversation came past: `file:line`."""
-        return sorted(self._asked_at - self._accepted_at)
+        return sorted(
+            where
+            for where, count in self._asked_at.items()
+            if count >= _OFTEN and where not in self._accepted_at
+        )
 
     def have(self, having: Callable[[Any], Transcript]) -> None:
         """Have one conversation, and judge it.
@@ -157,7 +165,7 @@ class Judge:
         for each in transcript.rounds:
             for one in each.asked:
                 if one.where is not None:
-                    self._asked_at.add(one.where)
+                    self._asked_at[one.where] += 1
                     if isinstance(one.answer, Accepted) and one.answer.value != (
                         "nonsense"
                     ):
