@@ -18,7 +18,8 @@ def add(parsers: Any) -> None:
         "check",
         help="find what is wrong with handlers",
         description="Have conversations with the handlers of a server, and find what is"
-        " wrong with them. No step is performed. Exits with 1 if something is found.",
+        " wrong with them. No step is performed, unless --with says by what. Exits with 1"
+        " if something is found.",
     )
     parser.add_argument("target", help="module:app, or path/file.py:app")
     parser.add_argument("names", nargs="*", metavar="NAME", help="only these handlers")
@@ -33,8 +34,8 @@ def add(parsers: Any) -> None:
         "--with",
         dest="options",
         metavar="TARGET",
-        help="module:name of a dict with steps, answers and arguments, as check() takes"
-        " them",
+        help="module:name of a dict with steps, answers, arguments and perform, as"
+        " check() takes them",
     )
     parser.add_argument(
         "--save",

@@ -14,7 +14,15 @@
 
 Below these: `subjects`, what is tested; `talks`, a conversation in each of the ways in
 which answers can arrive; `cold`, a journal replayed alone; `workers`, other processes;
-`changes` and `delays`, two things that `check` looks for; `forgotten` and `mutations`, two more; `chance`, `values`, `words`, `silence`.
+`chance`, `values`, `words`, `silence`.
+
+What `check` is made of: `findings`, its results; `judging`, which judges a conversation
+by all of these: `suspects`, a table of the faults that
+can be read (`source`, `forgotten`, `catches`, `closures`), and `lines`, whether they run;
+`endings`, a table of the errors that are faults; `oracles`, a table of what every correct
+handler answers alike (`charges`, `delays`, `stubborn`, `performing`); `overheard`, a
+conversation effect by effect; `refusals`, answers that make no difference; `changes`,
+state that outlives a call; `notices`; and `simpler`, plain values for the report.
 
 A name is imported when it is asked for: what needs hypothesis needs it only then.
 """
@@ -26,10 +34,11 @@ from typing import TYPE_CHECKING
 from ..later import later
 
 if TYPE_CHECKING:
-    from .checking import Checked, CheckError, Finding, check
+    from .checking import check
     from .client import MemoryClient
     from .conversations import conversation
     from .dialogue import Dialogue, Expectation, Mismatch, Script, play, play_script
+    from .findings import Checked, CheckError, Finding
     from .keys import PlainKeys
     from .recording import Recorder
     from .sanitizer import Sanitizer
@@ -37,11 +46,11 @@ if TYPE_CHECKING:
     from .verdicts import Verdict, verdict_of
 else:
     _LATER = {
-        "CheckError": "checking",
-        "Checked": "checking",
+        "CheckError": "findings",
+        "Checked": "findings",
         "Dialogue": "dialogue",
         "Expectation": "dialogue",
-        "Finding": "checking",
+        "Finding": "findings",
         "MemoryClient": "client",
         "Mismatch": "dialogue",
         "PlainKeys": "keys",

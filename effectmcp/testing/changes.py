@@ -93,6 +93,14 @@ class Changes:
                 )
         return found
 
+    def outlived(self) -> dict[str, Change]:
+        """What is not as it was at the first look, by name."""
+        now = self._before
+        self._before = self._first
+        found = {one.name: one for one in self.take()}
+        self._before = now
+        return found
+
     def _look(self) -> dict[tuple[str, str], tuple[str, str | None]]:
         found: dict[tuple[str, str], tuple[str, str | None]] = {}
         for name, value, where in self._defaults:

@@ -2,147 +2,47 @@
 
     check(app)
 
-Conversations are drawn (`conversations`), each round of which is replayed from a sealed
-state while the sanitizer watches. Then every one is put to the oracles:
+Conversations are drawn (`conversations`); every round is replayed from a sealed state
+while the sanitizer watches. Each conversation is judged (`judging`) by
 
-    cold        each journal, replayed, comes to just the same questions
-    elsewhere   ... in other processes, under other hashes, clocks and time zones, too
-    ways        by retry, live, in a task and in process it comes to the same end
-    late        a branch asks the same however late the others are
+    suspects    faults that can be read in the source, if it ran those lines
+    sanitizer   what the handler did that no replay can repeat
+    endings     how it ended
+    oracles     what every correct handler answers alike
+    refusals    the answers that made no difference
 
-What is found is shrunk by Hypothesis and told in words, with the line and with the
-shortest conversation that shows it.
+Hypothesis shrinks the conversation that shows a fault. The finding is a sentence, the
+line, and the shortest conversation.
 """
 
 from __future__ import annotations
 
-import ast
 import time
-import warnings
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from functools import lru_cache
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 import attrs
-from attrs import field, frozen
 from hypothesis import HealthCheck, Phase, Verbosity, given, reject, settings
 from hypothesis import strategies as st
 from hypothesis.errors import HypothesisException, Unsatisfiable
 
-from ..canonical import dumps
-from ..effects import Accepted, StepFunction, StepOptions
-from ..engine import UnperformedEffectWarning, development
-from ..engine.failures import failure_from
-from ..errors import (
-    DivergenceError,
-    FlowError,
-    NondeterminismError,
-    OutputError,
-    ProtocolError,
-    Signal,
-    StateSizeError,
-    ToolError,
-    TooManyRounds,
-    Unsupported,
-    UsageError,
-)
+from ..effects import StepFunction
+from ..errors import UsageError
 from ..server import Server
 from ..server.target import load
-from .changes import Change, Changes
-from .cold import arrive
-from .conversations import Looping, Options, Unsteady, converse
-from .delays import late_branches
-from .forgotten import forgotten_flow
-from .mutations import changed_answers
-from .sanitizer import Sanitizer
-from .silence import silent
+from .conversations import Looping, Options, converse
+from .findings import Checked, CheckError, Fault, Finding, Found
+from .judging import Judge
+from .performing import Fakes, Performer
+from .refusals import Same, branches_of
+from .silence import muted, silent
+from .simpler import Patient, simpler
 from .subjects import Subject, subject_of, subjects_of
-from .talks import WATCHED, WAYS, Broken, Buried, Recorded, Unscripted, talk
+from .talks import WATCHED, Recorded, talk
 from .transcripts import Transcript
-from .words import place_of, shown
-from .workers import Elsewhere, WorkerError, Workers
+from .workers import WorkerError, Workers
 
-__all__ = ["CheckError", "Checked", "Finding", "check", "options_at"]
-
-
-@frozen
-class Finding:
-    """Something that is wrong with a handler.
-
-    Attributes:
-        subject: The handler, as clients call it.
-        kind: What is wrong, one of a few words.
-        problem: The same in words.
-        where: `file:line`.
-        advice: What to do about it.
-        transcript: The shortest conversation that shows it.
-    """
-
-    subject: str
-    kind: str
-    problem: str
-    where: str | None
-    advice: str
-    transcript: Transcript | None = field(default=None, repr=False)
-
-    def __str__(self) -> str:
-        lines = [f"{self.subject}: {self.problem}"]
-        if self.where:
-            lines.append(f"  at {self.where}")
-        if self.advice:
-            lines.append(f"  {self.advice}")
-        if self.transcript is not None:
-            lines.append("  It shows in this conversation:")
-            lines += [f"    {line}" for line in _few(self.transcript.lines)]
-        return "\n".join(lines)
-
-
-def _few(lines: list[str]) -> list[str]:
-    if len(lines) <= _MOST_LINES:
-        return lines
-    half = _MOST_LINES // 2
-    return [*lines[:half], f"... ({len(lines) - 2 * half} more)", *lines[-half:]]
-
-
-_MOST_LINES: Final = 24
-
-
-@frozen
-class Checked:
-    """What a check came to.
-
-    Attributes:
-        subjects: What was checked.
-        conversations: How many there were.
-        findings: What is wrong.
-        notices: What may be meant, and is worth knowing.
-    """
-
-    subjects: tuple[str, ...]
-    conversations: int
-    findings: tuple[Finding, ...]
-    notices: tuple[str, ...]
-
-    def __str__(self) -> str:
-        what = ", ".join(self.subjects) or "nothing"
-        lines = [f"checked {what}: {self.conversations:,} conversations"]
-        lines += [str(one) for one in self.findings]
-        lines += [f"note: {one}" for one in self.notices]
-        return "\n".join(lines)
-
-
-class CheckError(AssertionError):
-    """A check found something wrong.
-
-    Attributes:
-        checked: What.
-    """
-
-    def __init__(self, checked: Checked) -> None:
-        self.checked = checked
-        super().__init__(str(checked))
+__all__ = ["check", "options_at"]
 
 
 def check(
@@ -153,31 +53,38 @@ def check(
     steps: Mapping[Any, st.SearchStrategy[Any]] | None = None,
     answers: Mapping[Any, st.SearchStrategy[Any]] | None = None,
     arguments: Mapping[str, st.SearchStrategy[Any]] | None = None,
+    perform: Fakes = False,
     workers: Workers | int = 3,
     again: Iterable[Transcript] = (),
     raises: bool = True,
 ) -> Checked:
     """Look for everything that can be wrong with handlers, in drawn conversations.
 
-    No step is performed: what it gives is drawn from its return annotation, or it fails.
+    A step that `perform` does not name is not performed: its result is drawn from its
+    return annotation, or it fails.
 
     Args:
         what: A server, whose tools, prompts and resources that ask are checked one after
             the other; or one handler.
         conversations: How many to have with each.
         only: Of a server, the names or URIs of those to check.
-        steps: Strategies for what steps give, by function, where their annotation does
-            not say it or says too much.
+        steps: Strategies for the results of steps, by function, where their annotation
+            does not say it or says too much.
         answers: Strategies for what users fill in, by form as `Elicit` is given it,
             where validators of yours want what chance hardly ever draws.
         arguments: Strategies for arguments, by name; of values as a handler has them.
+        perform: Functions that perform steps, by the step: a fake that takes the same
+            arguments, or `True` for the step itself. `True` alone performs all steps by
+            themselves. A function without parameters that returns such a dict is called
+            before each conversation, so that fakes can keep state. Each step is
+            performed twice, with copies of its arguments.
         workers: Other processes that replay: how many, or those of earlier checks.
         again: Conversations to have first: those that failed before.
         raises: Whether to raise what is found; otherwise it is only returned.
 
     Raises:
-        CheckError: Something is wrong.
-        UsageError: There is nothing to check, or something cannot be drawn.
+        CheckError: If something is wrong.
+        UsageError: If there is nothing to check, or something cannot be drawn.
     """
     subjects = _subjects(what, only)
     again = list(again)
@@ -185,7 +92,12 @@ def check(
         step.fn if isinstance(step, StepFunction) else step: one
         for step, one in (steps or {}).items()
     }
-    options = Options(steps=made, answers=answers or {}, arguments=arguments or {})
+    options = Options(
+        steps=made,
+        answers=answers or {},
+        arguments=arguments or {},
+        performer=Performer(perform),
+    )
     running = Workers(workers) if isinstance(workers, int) else workers
     findings: list[Finding] = []
     notices: dict[str, None] = {}
@@ -196,8 +108,8 @@ def check(
             finding = one.run(conversations, again)
             if finding is not None:
                 findings.append(finding)
-            count += one.count
-            notices.update(one.notices)
+            count += one.judge.count
+            notices.update(one.judge.notices)
     finally:
         if running is not workers:
             running.close()
@@ -208,14 +120,14 @@ def check(
     return checked
 
 
-_OPTIONS: Final = frozenset({"steps", "answers", "arguments"})
+_OPTIONS: Final = frozenset({"steps", "answers", "arguments", "perform"})
 
 
 def options_at(target: str | None) -> dict[str, Any]:
-    """What `module:name` says of how to check: a dict of `steps`, `answers`, `arguments`.
+    """Read the options of `check` at `module:name`: a dict of some of `_OPTIONS`.
 
     Raises:
-        UsageError: It is something else.
+        UsageError: If it is something else.
     """
     if target is None:
         return {}
@@ -255,91 +167,94 @@ def _fitting(options: Options, subject: Subject) -> Options:
 
 # ---- one handler --------------------------------------------------------------------
 
-
-class _Fault(Exception):
-    """One conversation shows that something is wrong."""
-
-    def __init__(self, finding: Finding) -> None:
-        self.finding = finding
-        super().__init__(finding.kind)
-
-
 #: Seconds in which a conversation is made shorter.
 _SHRINKING: Final = 1.5
+#: Seconds in which the texts of the shortest one are made plain.
+_PLAINER: Final = 0.5
 
 
 class _Check:
     def __init__(self, subject: Subject, options: Options, workers: Workers) -> None:
-        self.subject = subject
-        self.count = 0
-        self.notices: dict[str, None] = {}
+        performer = options.performer or Performer(False)
+        self.judge = Judge(subject, performer)
+        self._subject = subject
         self._options = options
+        self._performer = performer
+        self._workers = workers
         self._best: Finding | None = None
         self._until = float("inf")
-        self._workers: Workers | None = workers
-        #: Where effects were built that were performed, and where others were not.
-        self._performed_at: set[str] = set()
-        self._noticed: set[str] = set()
-        self._unperformed: dict[str, Finding] = {}
-        #: Where was asked, and where an answer was accepted.
-        self._asked_at: set[str] = set()
-        self._accepted_at: set[str] = set()
-        self._changes = Changes(subject.function)
 
     def run(self, conversations: int, again: Iterable[Transcript]) -> Finding | None:
-        """The worst that there is, or nothing."""
+        """Find the most important fault; `None` if there is none."""
         self._load()
-        with silent():
+        with silent(), muted():
             for transcript in again:
-                if transcript.target == self.subject.target:
+                if transcript.target == self._subject.target:
                     self._have_again(transcript)
             if self._best is None:
                 self._explore(conversations)
-        if self._best is None:
-            forgotten = (
-                finding
-                for where, finding in self._unperformed.items()
-                # Of several that are built, the one that is needed may be picked.
-                if where not in self._performed_at
-            )
-            self._best = next(forgotten, None) or self._forgotten_flow()
-        for where in sorted(self._asked_at - self._accepted_at):
-            self.notices[
-                f"{self.subject.name}: nothing that was drawn fits what is asked at"
+                self._shorten_weak(conversations)
+                self._judge_decisions(conversations)
+            self._make_plain()
+        self._notice_what_was_not_reached()
+        return self._best
+
+    def _shorten_weak(self, conversations: int) -> None:
+        """Report the first weak fault, in a short conversation, if there is no other."""
+        if self._best is not None:
+            return
+        weak = self.judge.weak_faults
+        if not weak:
+            return
+        self.judge.wanted = next(iter(weak))
+        count, notices = self.judge.count, dict(self.judge.notices)
+        if conversations:
+            self._explore(conversations)
+        self.judge.count, self.judge.notices = count, notices
+        found = [weak[self.judge.wanted], self._best]
+        self._best = min(filter(None, found), key=lambda one: one.size)
+
+    def _judge_decisions(self, conversations: int) -> None:
+        """Report a yes and a no that lead to the same, if all that hangs on it has run."""
+        name = self._subject.name
+        same = [] if self._best else list(self.judge.differences.without())
+        for one in same:
+            branches = branches_of(self._subject.function, one.where)
+            if branches is not None and self._best is None:
+                self.judge.covering, self.judge.wanted = branches, ("covering", None)
+                count = self.judge.count
+                self._explore(conversations)
+                self.judge.count = count
+                if branches <= self.judge.covered:
+                    self._best = _undecided(one).of(name, one.transcript)
+                    return
+            self.judge.notices[
+                f"{name}: a yes and a no at {one.where} led to the same, in all"
+                f" {one.count} conversations that were compared"
+            ] = None
+
+    def _notice_what_was_not_reached(self) -> None:
+        name = self._subject.name
+        for where in self.judge.not_reached:
+            self.judge.notices[
+                f"{name}: nothing that was drawn fits what is asked at"
                 f" {where}, so what comes after it was not checked. Say what users fill"
                 " in with answers=, or what steps give with steps="
             ] = None
-        return self._best
-
-    def _forgotten_flow(self) -> Finding | None:
-        found = forgotten_flow(self.subject.function)
-        if found is None:
-            return None
-        what, where = found
-        return Finding(
-            self.subject.name,
-            "forgotten",
-            f"it makes the flow {what} and never runs it",
-            where,
-            _WRITE,
-        )
+        self.judge.notices.update(self._performer.notices)
 
     def _load(self) -> None:
-        assert self._workers is not None
-        origin = self.subject.origin
+        origin = self._subject.origin
         problem = "it is no attribute of a module that can be imported"
         if origin is not None:
             try:
                 self._workers.load(origin)
+                self.judge.workers = self._workers
                 return
             except WorkerError as exc:
                 problem = str(exc)
-        self._stay_here(problem)
-
-    def _stay_here(self, problem: str) -> None:
-        self._workers = None
-        self.notices[
-            f"{self.subject.name} was replayed in this process only: {problem}"
+        self.judge.notices[
+            f"{self._subject.name} was replayed in this process only: {problem}"
         ] = None
 
     def _explore(self, conversations: int) -> None:
@@ -360,7 +275,7 @@ class _Check:
             if time.monotonic() < self._until:
                 self._have(
                     lambda watch: converse(
-                        data.draw, self.subject, self._options, around=watch
+                        data.draw, self._subject, self._options, around=watch
                     )
                 )
 
@@ -373,496 +288,107 @@ class _Check:
                 )
         except UsageError as exc:
             self._best = self._undrawn(str(exc))
-        except (_Fault, HypothesisException, BaseExceptionGroup):
-            if self._best is None:
-                raise
+        except (Fault, HypothesisException, BaseExceptionGroup) as exc:
+            if self._best is not None:
+                return
+            if isinstance(exc, HypothesisException) and self._performer.performs:
+                self.judge.notices[
+                    f"{self._subject.name}: the functions of perform= keep state from one"
+                    " conversation to the next, so not all were had. Give perform= a"
+                    " function that makes them"
+                ] = None
+                return
+            raise
 
     def _undrawn(self, problem: str) -> Finding:
-        return Finding(
-            self.subject.name,
+        found = Found(
             "undrawn",
             f"it was not checked: {problem}",
-            self.subject.where,
+            self._subject.where,
             "Say with arguments= and steps= what may come.",
         )
+        return found.of(self._subject.name)
 
-    def _have_again(self, transcript: Transcript) -> None:
+    def _make_plain(self) -> None:
+        """Make the texts of the conversation plain, as far as it still shows the fault."""
+        until = time.monotonic() + _PLAINER
+        count, notices = self.judge.count, dict(self.judge.notices)
+        while self._best is not None and self._best.transcript is not None:
+            found = None
+            for transcript in simpler(self._best.transcript):
+                if time.monotonic() > until:
+                    break
+                found = self._same_in(transcript, self._best)
+                if found is not None:
+                    break
+            if found is None:
+                break
+            self._best = found
+        self.judge.count, self.judge.notices = count, notices
+
+    def _same_in(self, transcript: Transcript, finding: Finding) -> Finding | None:
+        """Find a fault at the same line in another conversation."""
+        best = self._best
+        try:
+            self._have(self._as(transcript, Patient(transcript)))
+        except Fault as fault:
+            # State that outlives a call may show in another way the next time.
+            if fault.finding.where == finding.where:
+                return fault.finding
+        except Exception:
+            pass  # it does not take a text as plain as that
+        finally:
+            self._best = best
+        return None
+
+    def _as(
+        self, transcript: Transcript, partner: Recorded
+    ) -> Callable[[Any], Transcript]:
         def same(watch: Any) -> Transcript:
-            self.subject.read(transcript.arguments)  # which it may take no more
+            self._subject.read(transcript.arguments)  # which it may take no more
             return talk(
-                self.subject,
+                self._subject,
                 transcript.arguments,
-                Recorded(transcript),
+                partner,
                 WATCHED,
                 flow_id=transcript.flow_id,
                 early=transcript.early,
                 around=watch,
             )
 
+        return same
+
+    def _have_again(self, transcript: Transcript) -> None:
         try:
-            self._have(same)
-        except _Fault:
+            self._have(self._as(transcript, Recorded(transcript)))
+        except Fault:
             pass
         except Exception as exc:
             # The handler takes other arguments now, say.
-            self.notices[f"a conversation that failed cannot be had again: {exc}"] = (
-                None
-            )
+            self.judge.notices[
+                f"a conversation that failed cannot be had again: {exc}"
+            ] = None
 
     def _have(self, having: Callable[[Any], Transcript]) -> None:
-        """Have one conversation, and put it to the oracles."""
-        sanitizer = Sanitizer(of=self.subject.function)
-        changes = self._changes
-        changed: dict[str, Change] = {}
-
-        @contextmanager
-        def watch() -> Iterator[None]:
-            changes.take()  # what changed in between is not the handler's doing
-            try:
-                with sanitizer.watching():
-                    yield
-            finally:
-                for one in changes.take():
-                    changed.setdefault(one.name, one)
-
         try:
-            with warnings.catch_warnings(record=True) as warned, self._noting():
-                warnings.simplefilter("always", UnperformedEffectWarning)
-                warnings.simplefilter("always", RuntimeWarning)
-                try:
-                    transcript = having(watch)
-                    error: BaseException | None = None
-                except Broken as broken:
-                    transcript, error = broken.transcript, broken.error
-                except Looping as looping:
-                    self.notices[
-                        f"{self.subject.name}: {looping.what} is performed in a loop that"
-                        " what is drawn hardly ever ends. Say what it gives with steps="
-                    ] = None
-                    reject()
-            self.count += 1
-            self._note_answers(transcript)
-            self._judge(transcript, error, sanitizer, changed)
-            self._judge_warnings(warned, transcript)
-            if error is None:
-                self._ask_oracles(transcript, changed)
-                self._judge_ending(transcript, changed)
-                self._take_notice(transcript)
-        except _Fault as fault:
+            self.judge.have(having)
+        except Looping:
+            reject()
+        except Fault as fault:
             self._keep(fault.finding)
             raise
-
-    @contextmanager
-    def _noting(self) -> Iterator[None]:
-        before, development.on_performed = (
-            development.on_performed,
-            self._performed_at.add,
-        )
-        try:
-            yield
-        finally:
-            development.on_performed = before
-
-    def _note_answers(self, transcript: Transcript) -> None:
-        for each in transcript.rounds:
-            for one in each.asked:
-                if one.where is not None:
-                    self._asked_at.add(one.where)
-                    if isinstance(one.answer, Accepted) and one.answer.value != (
-                        "nonsense"
-                    ):
-                        self._accepted_at.add(one.where)
 
     def _keep(self, finding: Finding) -> None:
         if self._best is None:
             self._until = time.monotonic() + _SHRINKING
-        if self._best is None or _size(finding) < _size(self._best):
+        if self._best is None or finding.size < self._best.size:
             self._best = finding
 
-    # ---- what is wrong ----
 
-    def _fault(
-        self,
-        kind: str,
-        problem: str,
-        where: str | None,
-        advice: str = "",
-        transcript: Transcript | None = None,
-    ) -> _Fault:
-        return _Fault(
-            Finding(self.subject.name, kind, problem, where, advice, transcript)
-        )
-
-    def _judge(
-        self,
-        transcript: Transcript,
-        error: BaseException | None,
-        sanitizer: Sanitizer,
-        changed: Mapping[str, Change],
-    ) -> None:
-        """What was noticed while the handler ran: that explains all the rest."""
-        for sight in sanitizer.seen:
-            raise self._fault(
-                "unrecorded",
-                f"{sight.what} is not recorded: each replay does it again, and may come"
-                " to something else",
-                sight.where,
-                f"Use {sight.instead}.",
-                transcript,
-            )
-        for one in changed.values():
-            if one.is_default:
-                raise self._fault(
-                    "default",
-                    f"{one.what}: a default belongs to the function, and not to one call",
-                    one.where,
-                    "Make None the default, and a new one inside.",
-                    transcript,
-                )
-        raised = error or transcript.ending.error
-        if raised is not None:
-            self._judge_error(raised, transcript, changed, sanitizer.returned_at)
-
-    def _judge_error(
-        self,
-        error: BaseException,
-        transcript: Transcript,
-        changed: Mapping[str, Change],
-        returned_at: str | None,
-    ) -> None:
-        where = place_of(error)
-        match error:
-            case DivergenceError():
-                raise self._drifts(
-                    str(error.report), error.report.where, transcript, changed
-                )
-            case NondeterminismError():
-                raise self._drifts(error.problem, error.where, transcript, changed)
-            case Unsteady():
-                raise self._drifts(str(error), error.where, transcript, changed)
-            case Unscripted():
-                return  # a conversation of long ago, with a handler of long ago
-            case Buried():
-                raise self._fault(
-                    "swallows",
-                    "it goes on yielding while it is being ended, so a round of it never"
-                    " ends",
-                    _except_at(error.where) or error.where,
-                    "Catch Exception, or raise again: what ends a generator is a"
-                    " BaseException.",
-                    transcript,
-                )
-            case StateSizeError():
-                raise self._fault(
-                    "size", str(error), _last_asked(transcript), transcript=transcript
-                )
-            case OutputError():
-                raise self._fault(
-                    "result",
-                    f"its result is not what it promised: {'; '.join(error.problems)}",
-                    returned_at or self.subject.where,
-                    transcript=transcript,
-                )
-            case UsageError():
-                raise self._fault(
-                    "misuse",
-                    error.problem,
-                    error.where or where or returned_at,
-                    transcript=transcript,
-                )
-            case TooManyRounds():
-                if not _was_wasteful(transcript):
-                    raise self._fault(
-                        "rounds",
-                        "it asks in more rounds than clients put up with",
-                        where or _last_asked(transcript),
-                        "Ask several questions at once with Gather(...).",
-                        transcript,
-                    )
-            case ToolError() | ProtocolError() | FlowError() | Signal():
-                return
-            case _ if _is_of_a_step(error, transcript):
-                return  # which failed; the handler lets it pass
-            case _:
-                raise self._fault(
-                    "crash",
-                    f"it raises {type(error).__name__}: {error}",
-                    where or self.subject.where,
-                    "Clients are told nothing but that it failed. Raise ToolError to"
-                    f" tell them, or handle it.{_never(transcript)}",
-                    transcript,
-                )
-
-    def _drifts(
-        self,
-        problem: str,
-        where: str | None,
-        transcript: Transcript,
-        changed: Mapping[str, Change],
-    ) -> _Fault:
-        advice = ""
-        if changed:
-            advice = f"Meanwhile {_said(changed)}."
-        return self._fault(
-            "drifts",
-            f"it does something else when it is replayed: {problem}",
-            where or _last_asked(transcript),
-            advice,
-            transcript,
-        )
-
-    def _judge_warnings(
-        self, warned: Iterable[warnings.WarningMessage], transcript: Transcript
-    ) -> None:
-        for one in warned:
-            if isinstance(one.message, UnperformedEffectWarning):
-                what, where = shown(one.message.effect), one.message.where
-                finding = Finding(
-                    self.subject.name,
-                    "forgotten",
-                    f"it builds {what} and never performs it",
-                    where,
-                    _WRITE,
-                    transcript,
-                )
-                known = self._unperformed.get(where)
-                if known is None or _size(finding) < _size(known):
-                    self._unperformed[where] = finding
-            elif "was never awaited" in str(one.message):
-                raise self._fault(
-                    "forgotten",
-                    str(one.message),
-                    self.subject.where,
-                    _WRITE,
-                    transcript,
-                )
-
-    def _judge_ending(
-        self, transcript: Transcript, changed: Mapping[str, Change]
-    ) -> None:
-        if transcript.rounds[-1].journal is None and not _was_wasteful(transcript):
-            self.notices[
-                f"{self.subject.name} can ask in more rounds than clients put up with,"
-                " and handles it"
-            ] = None
-        for one in changed.values():
-            if one.name not in self._noticed:
-                self._noticed.add(one.name)
-                self.notices[
-                    f"{self.subject.name}: {one.what}. Nothing came of it; in another"
-                    " process it is as it was"
-                ] = None
-
-    # ---- oracles ----
-
-    def _ask_oracles(
-        self, transcript: Transcript, changed: Mapping[str, Change]
-    ) -> None:
-        self._ask_how_often(transcript)
-        self._ask_elsewhere(transcript, changed)
-        self._ask_other_ways(transcript, changed)
-        self._ask_late(transcript)
-
-    def _ask_how_often(self, transcript: Transcript) -> None:
-        done = Counter(p.key for each in transcript.rounds for p in each.performed)
-        for each in transcript.rounds:
-            for one in each.performed:
-                if done[one.key] > 1:
-                    raise self._fault(
-                        "repeats",
-                        f"{one.what} is performed {done[one.key]} times in one call",
-                        one.where,
-                        "",
-                        transcript,
-                    )
-
-    def _ask_elsewhere(
-        self, transcript: Transcript, changed: Mapping[str, Change]
-    ) -> None:
-        journals = transcript.journals
-        elsewhere = self._elsewhere(transcript)
-        for journal, others in zip(journals, elsewhere, strict=True):
-            here = arrive(
-                self.subject,
-                transcript.arguments,
-                journal,
-                flow_id=transcript.flow_id,
-                lacks=transcript.lacks,
-            )
-            if not here.is_there:
-                raise self._drifts(here.what[0], here.where, transcript, changed)
-            for other in others:
-                if not here.is_same(other.arrival):
-                    raise self._fault(
-                        "elsewhere",
-                        "it does something else in another process: here it"
-                        f" {here}, and with {other.differs} it {other.arrival}",
-                        other.arrival.where or here.where or self.subject.where,
-                        "What differs from process to process must not decide: sort sets,"
-                        " and record the rest with Now, Random or a Step."
-                        + (f" Meanwhile {_said(changed)}." if changed else ""),
-                        transcript,
-                    )
-
-    def _elsewhere(self, transcript: Transcript) -> list[list[Elsewhere]]:
-        if self._workers is None:
-            return [[] for _ in transcript.journals]
-        try:
-            return self._workers.arrivals(transcript)
-        except WorkerError as exc:
-            raise self._fault(
-                "elsewhere",
-                f"in another process {exc}",
-                self.subject.where,
-                "",
-                transcript,
-            ) from None
-
-    def _ask_other_ways(
-        self, transcript: Transcript, changed: Mapping[str, Change]
-    ) -> None:
-        last = transcript.rounds[-1].journal
-        if last is None or transcript.early:
-            return  # limits on rounds and early answers are only there by retry
-        for way in WAYS:
-            if way.stores and transcript.lacks:
-                continue  # what cannot be asked is told before the rest is answered
-            try:
-                other = talk(
-                    self.subject,
-                    transcript.arguments,
-                    Recorded(transcript),
-                    way,
-                    flow_id=transcript.flow_id,
-                )
-            except Broken as broken:
-                error: Any = broken.error
-                raise self._drifts(
-                    f"{way.name}: {error}",
-                    getattr(error, "where", None),
-                    transcript,
-                    changed,
-                ) from None
-            journal = other.rounds[-1].journal
-            assert journal is not None
-            if (other.ending, journal.entries) != (transcript.ending, last.entries):
-                raise self._drifts(
-                    f"it {transcript.ending}; and when the same was had {way.name} again,"
-                    f" it {other.ending}",
-                    None,
-                    transcript,
-                    changed,
-                )
-
-    def _ask_late(self, transcript: Transcript) -> None:
-        late = late_branches(self.subject, transcript)
-        if late is not None:
-            raise self._fault(
-                "timing",
-                "a branch of a Gather depends on how far another one has come: it wants"
-                f" {late.first}, and where another is later {late.second}",
-                late.where,
-                "Read what branches share after the Gather, when all have ended.",
-                transcript,
-            )
-
-    # ---- what may be meant ----
-
-    def _take_notice(self, transcript: Transcript) -> None:
-        first = transcript.rounds[0]
-        name = self.subject.name
-        for where in changed_answers(self.subject, transcript):
-            self.notices[
-                f"{name}: what is answered at {where} is changed later. That is harmless,"
-                " and not kept: each round builds it afresh"
-            ] = None
-        for one in first.performed:
-            if first.asked and one.tag in ("done", "failed"):
-                self.notices[
-                    f"{name}: {one.what.partition('(')[0]}, at {one.where}, is performed"
-                    " before the first question. A client that sends its first request"
-                    " again performs it again, and its IdempotencyKey is another one"
-                ] = None
-        if isinstance(transcript.ending.error, Unsupported):
-            before = _before_unasked(transcript)
-            for one in (p for each in transcript.rounds for p in each.performed):
-                if (
-                    one.tag in ("done", "failed")
-                    and one.key.partition(":")[2] in before
-                ):
-                    self.notices[
-                        f"{name}: {one.what.partition('(')[0]}, at {one.where}, is"
-                        " performed for clients that cannot be asked what comes after"
-                        " it. Say requires=(...) to turn them away first"
-                    ] = None
-
-
-#: What to write where something is built and not run.
-_WRITE: Final = "Write `yield from` in front of it (in an async handler, `await`)."
-
-
-def _said(changed: Mapping[str, Change]) -> str:
-    return "; ".join(one.what for one in changed.values())
-
-
-def _never(transcript: Transcript) -> str:
-    if any(each.performed for each in transcript.rounds):
-        return " If a step never gives that, say what it gives with steps=."
-    return ""
-
-
-def _before_unasked(transcript: Transcript) -> set[str]:
-    """The places before the first question that could not be asked."""
-    found: set[str] = set()
-    for journal in transcript.journals[-1:]:
-        for entry in journal.entries:
-            if entry.tag == "unasked":
-                return found
-            found.add(entry.key)
-    return set()
-
-
-def _size(finding: Finding) -> int:
-    return 0 if finding.transcript is None else len(str(finding.transcript))
-
-
-def _last_asked(transcript: Transcript) -> str | None:
-    asked = [one for each in transcript.rounds for one in each.asked]
-    return asked[-1].where if asked else None
-
-
-def _was_wasteful(transcript: Transcript) -> bool:
-    """Whether some of the rounds were the client's fault."""
-    asked = [one for each in transcript.rounds for one in each.asked]
-    return any(one.answer is None or "~" in one.key for one in asked)
-
-
-def _is_of_a_step(error: BaseException, transcript: Transcript) -> bool:
-    for each in transcript.rounds:
-        for one in each.performed:
-            if one.tag in ("failed", "refailed"):
-                raised = failure_from(dumps(one.payload), StepOptions())
-                if str(error) in (str(raised), getattr(raised, "message", None)):
-                    return True
-    return False
-
-
-@lru_cache(64)
-def _except_at(where: str | None) -> str | None:
-    """`file:line` of the `except` around a line that catches everything."""
-    file, _, line = (where or "").rpartition(":")
-    try:
-        with open(file, encoding="utf-8") as source:
-            tree = ast.parse(source.read())
-    except (OSError, SyntaxError, ValueError):
-        return None
-    found = None
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Try) and any(
-            one.lineno <= int(line) <= (one.end_lineno or one.lineno)
-            for one in node.body
-        ):
-            for handler in node.handlers:
-                if handler.type is None or "BaseException" in ast.dump(handler.type):
-                    found = f"{file}:{handler.lineno}"
-    return found
+def _undecided(same: Same) -> Found:
+    return Found(
+        "unused",
+        f"a yes and a no lead to the same steps and to the same result: {same.question}",
+        same.where,
+        "Return when the user says no: `if not (yield from Confirm(...)): return ...`.",
+    )

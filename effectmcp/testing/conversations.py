@@ -40,6 +40,8 @@ from ..errors import (
 )
 from ..schema import input_of
 from .chance import EPOCH, FLOW_ID, Chance
+from .performing import Performer
+from .source import raised_by
 from .strategies import answers_for, arguments_of
 from .subjects import Subject, subject_of
 from .talks import (
@@ -53,11 +55,19 @@ from .talks import (
     in_earnest,
     sealed,
 )
-from .transcripts import Ending, Round, Said, Transcript
+from .transcripts import FAILED, Ending, Round, Said, Transcript
 from .values import content_of
 from .words import shown
 
-__all__ = ["Drawn", "Looping", "Options", "Unsteady", "conversation", "converse"]
+__all__ = [
+    "Drawn",
+    "Looping",
+    "Options",
+    "Unsteady",
+    "conversation",
+    "converse",
+    "failures_of",
+]
 
 Draw: TypeAlias = Callable[[st.SearchStrategy[Any]], Any]
 Strategy: TypeAlias = st.SearchStrategy[Any]
@@ -108,6 +118,7 @@ class Options:
         answers: What users fill in, by form as `Elicit` is given it: strategies of
             values as the handler gets them.
         edited: The handler as it is after a deploy, somewhere in the middle.
+        performer: Who performs steps, instead of drawing what they give.
         trouble: Whether anything goes wrong at all.
     """
 
@@ -115,6 +126,7 @@ class Options:
     steps: Mapping[Callable[..., Any], Strategy] = field(factory=dict)
     answers: Mapping[Any, Strategy] = field(factory=dict)
     edited: Subject | None = None
+    performer: Performer | None = None
     trouble: bool = True
 
 
@@ -172,8 +184,6 @@ def _function(step: Any) -> Callable[..., Any]:
 
 # ---- who answers --------------------------------------------------------------------
 
-#: Tags of what raised.
-FAILED: Final = frozenset({"failed", "refailed"})
 _ROLL: Final = st.integers(0, 19)
 _CODES: Final = st.sampled_from([-32603, -1])
 _FRACTIONS: Final = st.sampled_from([0.5, 0.0, 0.999]) | st.floats(
@@ -248,8 +258,17 @@ class Drawn:
             self._performed += 1
             if self._performed > _MOST_PERFORMED:
                 raise Looping(shown(want.effect))
-            self._done[key] = self._outcome(want.effect)
+            self._done[key] = self._performed_by(want) or self._outcome(want.effect)
         return self._done[key]
+
+    def _performed_by(self, want: Want) -> Done | Failure | None:
+        """The outcome of a step that the author has performed."""
+        performer = self._options.performer
+        if performer is None or not performer.performs:
+            return None
+        if self._options.trouble and self._draw(_ROLL) > 18:
+            return None  # it may fail all the same
+        return performer.outcome(want)
 
     def _outcome(self, effect: Effect[Any]) -> Done | Failure:
         if self._options.trouble and isinstance(effect, fx.Random):
@@ -275,7 +294,7 @@ class Drawn:
 
     def _step(self, step: fx.Step[Any]) -> Done | Failure:
         if self._options.trouble and self._draw(_ROLL) > 17:
-            error = self._draw(st.sampled_from([*_made(step), *_ERRORS]))
+            error = self._draw(st.sampled_from(failures_of(step)))
             return Failure(error)
         given = self._options.steps.get(step.fn)
         if given is not None:
@@ -289,15 +308,19 @@ class Drawn:
         )
 
 
-def _made(step: fx.Step[Any]) -> list[Exception]:
-    """One of each class that a step says it raises."""
+def failures_of(step: fx.Step[Any]) -> list[Exception]:
+    """Return an exception of each class that a step declares, or raises in its source.
+
+    Two builtin exceptions come after them.
+    """
     made: list[Exception] = []
-    for class_ in step.options.raises:
+    raised = raised_by(step.fn) if inspect.isfunction(step.fn) else ()
+    for class_ in dict.fromkeys([*step.options.raises, *raised]):
         try:
             made.append(class_("it failed"))
         except Exception:
             pass  # it wants other arguments, and whoever cares gives steps=
-    return made
+    return [*made, *_ERRORS]
 
 
 @lru_cache(maxsize=1024)

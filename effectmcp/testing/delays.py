@@ -19,7 +19,7 @@ from ..engine import Answer, Done, Failure, Question, Want
 from ..errors import Signal
 from .subjects import Subject
 from .talks import WAYS, Broken, Recorded, talk
-from .transcripts import Performed, Said, Transcript
+from .transcripts import Ending, Performed, Said, Transcript
 from .words import shown
 
 __all__ = ["Late", "late_branches"]
@@ -33,9 +33,9 @@ class Late:
     """A branch that asks something else where another one comes later.
 
     Attributes:
-        first: What was wanted.
+        first: What was wanted; the result, if that alone is another.
         second: What was wanted when another branch came later.
-        where: `file:line` of the yield.
+        where: `file:line` of the yield; `None` for a result.
     """
 
     first: str
@@ -52,6 +52,7 @@ class _Noting(Recorded):
         #: Set when a Gather failed: which of its branches fails first is a matter of
         #: time, and what the handler makes of that is not compared.
         self.has_failed = False
+        self.ending: Ending | None = None
 
     def _note(self, key: str, effect: Effect[Any]) -> None:
         if not self.has_failed:
@@ -91,7 +92,19 @@ def late_branches(subject: Subject, transcript: Transcript) -> Late | None:
             if "/" in key and key not in before and _is_smooth(subject, transcript):
                 last, where = list(before.values())[-1]
                 return Late(f"no more than {last}", what, where)
+        if _returns_another(transcript, partner) and _is_smooth(subject, transcript):
+            return Late(str(transcript.ending), str(partner.ending), None)
     return None
+
+
+def _returns_another(transcript: Transcript, partner: _Noting) -> bool:
+    ending = transcript.ending
+    return (
+        partner.ending is not None
+        and not partner.has_failed
+        and ending.how == partner.ending.how == "returned"
+        and ending != partner.ending
+    )
 
 
 def _had(subject: Subject, transcript: Transcript, late: str) -> _Noting:
@@ -99,13 +112,13 @@ def _had(subject: Subject, transcript: Transcript, late: str) -> _Noting:
     partner = _Noting(transcript)
     delayed = _delayed(subject, _Delay(late, partner))
     try:
-        talk(
+        partner.ending = talk(
             delayed,
             transcript.arguments,
             partner,
             WAYS[1],
             flow_id=transcript.flow_id,
-        )
+        ).ending
     except Broken:
         pass  # another branch fails first now, say: what came before is compared
     return partner

@@ -53,8 +53,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--effectmcp-with",
         metavar="TARGET",
-        help="module:name of a dict with steps, answers and arguments, as check() takes"
-        " them",
+        help="module:name of a dict with steps, answers, arguments and perform, as"
+        " check() takes them",
     )
     parser.addini(
         "effectmcp_transcripts",
@@ -98,7 +98,8 @@ class HandlerItem(pytest.Item):
 
     def runtest(self) -> None:
         """Check it."""
-        from .checking import CheckError, check, options_at
+        from .checking import check, options_at
+        from .findings import CheckError
         from .transcripts import TranscriptError, read_transcripts
 
         folder = self._folder
@@ -135,7 +136,7 @@ class HandlerItem(pytest.Item):
         self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None
     ) -> Any:
         """What was found, and no traceback: it would be ours."""
-        from .checking import CheckError
+        from .findings import CheckError
 
         if isinstance(excinfo.value, CheckError):
             return str(excinfo.value)

@@ -43,7 +43,7 @@ from attrs import frozen
 from ..engine import development
 from ..server import Server
 
-__all__ = ["Sanitizer", "Sight", "make_strict"]
+__all__ = ["Sanitizer", "Sight", "is_authors", "make_strict", "watching_now"]
 
 logger = logging.getLogger("effectmcp.testing")
 
@@ -62,11 +62,18 @@ class Sight:
     where: str
     instead: str
 
-    def __str__(self) -> str:
+    @property
+    def problem(self) -> str:
+        """What is wrong with it."""
+        if self.instead is _PRINTED:
+            return f"{self.what} writes again each time the handler is replayed"
         return (
-            f"{self.where}: {self.what} is not recorded: each replay does it again, and"
-            f" may come to something else. Use {self.instead}"
+            f"{self.what} is not recorded: each replay does it again, and may come to"
+            " something else"
         )
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.problem}. Use {self.instead}"
 
 
 _CLOCK: Final = "Now(), which is recorded; or a Step"
@@ -128,13 +135,42 @@ _EVENTS: Final[Mapping[str, str]] = {
     "urllib.Request": "urllib.request",
 }
 
+#: Audit events of what reaches the world, whatever package does it for the handler.
+_WORLD: Final[Mapping[str, str]] = {
+    "open": "writing a file",
+    "socket.connect": "socket.connect",
+    "socket.sendto": "socket.sendto",
+    "socket.getaddrinfo": "socket.getaddrinfo",
+    "subprocess.Popen": "subprocess.Popen",
+    "os.system": "os.system",
+    "os.remove": "os.remove",
+    "os.rename": "os.rename",
+    "os.mkdir": "os.mkdir",
+    "sqlite3.connect": "sqlite3.connect",
+}
+#: Modules that may do so for themselves: they report, or they load code.
+_REPORTING: Final = frozenset(
+    {
+        "logging",
+        "warnings",
+        "importlib",
+        "traceback",
+        "linecache",
+        "_pytest",
+        "coverage",
+    }
+)
+_PRINTED: Final = "Log(...) or Progress(...), which replays do not repeat; or logging"
+
 #: Modules of the standard library that hand on what they get.
 _HANDING: Final = frozenset(
     {
         *("random", "uuid", "secrets", "os", "pathlib", "tempfile", "glob", "shutil"),
         *("posixpath", "ntpath", "genericpath", "collections", "socket", "ssl"),
         *("subprocess", "sqlite3", "codecs", "fileinput", "linecache", "zipfile"),
-        *("getpass", "platform", "threading", "concurrent", "urllib"),
+        *("getpass", "platform", "threading", "concurrent", "urllib", "http"),
+        *("configparser", "shelve", "dbm", "gzip", "bz2", "lzma", "tarfile"),
+        *("smtplib", "ftplib", "imaplib", "poplib", "xmlrpc", "mailbox"),
     }
 )
 #: Of these the name that an author wrote says more than the builtin inside.
@@ -155,7 +191,7 @@ _INSTALLED: Final = frozenset({"site-packages", "dist-packages"})
 
 
 @lru_cache(4096)
-def _is_authors(file: str) -> bool:
+def is_authors(file: str) -> bool:
     """Whether a file is neither Python's, nor installed, nor ours, nor generated."""
     return not file.startswith(("<", _OURS, *_STDLIB)) and (
         _INSTALLED.isdisjoint(Path(file).parts)
@@ -239,8 +275,25 @@ class Sanitizer:
             if module in _TELLING:
                 what = f"{module}.{between.f_code.co_name}"
                 instead = _TELLING[module]
+        self._see(authors, f"{what}()" if what != "os.environ" else what, instead)
+
+    def printed(self) -> None:
+        """Note that the code that runs writes to the standard output."""
+        authors, package = _through_packages(sys._getframe(3), self._package)
+        if authors is not None:
+            by = f" by {package}" if package else ""
+            self._see(authors, f"print(){by}", _PRINTED)
+
+    def reached(self, frame: FrameType, what: str) -> None:
+        """Note that a package reaches the world, at the line that called the package."""
+        authors, package = _through_packages(frame, self._package)
+        if authors is not None and package:
+            called = what if " " in what else f"{what}()"
+            self._see(authors, f"{called} by {package}", _OUTSIDE)
+
+    def _see(self, authors: FrameType, what: str, instead: str) -> None:
         where = f"{authors.f_code.co_filename}:{authors.f_lineno}"
-        sight = Sight(f"{what}()" if what != "os.environ" else what, where, instead)
+        sight = Sight(what, where, instead)
         if sight not in self.seen:
             self.seen[sight] = None
             if self._hear is not None:
@@ -253,7 +306,7 @@ class Sanitizer:
         between = None
         while frame is not None:
             file = frame.f_code.co_filename
-            if file.startswith(self._package) or _is_authors(file):
+            if file.startswith(self._package) or is_authors(file):
                 break
             # Constructors that attrs and dataclasses write hand on, as well.
             if not file.startswith(("<attrs", "<string")):
@@ -261,12 +314,34 @@ class Sanitizer:
                     return None, None
                 between = frame
             frame = frame.f_back
-        outer = frame
-        while outer is not None and not outer.f_code.co_filename.startswith(_OURS):
-            if outer.f_code.co_filename.startswith("<frozen importlib"):
-                return None, None  # it is a module that is imported, once a process
-            outer = outer.f_back
-        return frame, between
+        return (None, None) if _is_importing(frame) else (frame, between)
+
+
+def _is_importing(frame: FrameType | None) -> bool:
+    """Whether a frame runs because a module is imported, once per process."""
+    while frame is not None and not frame.f_code.co_filename.startswith(_OURS):
+        if frame.f_code.co_filename.startswith("<frozen importlib"):
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _through_packages(
+    frame: FrameType | None, own: str
+) -> tuple[FrameType | None, str]:
+    """The author's frame that called a package, and the package; none of those is ours."""
+    package = ""
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if file.startswith(own) or is_authors(file):
+            return (None, "") if _is_importing(frame) else (frame, package)
+        name = str(frame.f_globals.get("__name__", "")).partition(".")[0]
+        if file.startswith(_OURS) or name in _REPORTING or "importlib" in file:
+            return None, ""
+        if not _INSTALLED.isdisjoint(Path(file).parts):
+            package = name
+        frame = frame.f_back
+    return None, ""
 
 
 def make_strict(app: Server) -> None:
@@ -314,6 +389,11 @@ class _Watching(threading.local):
     sanitizer: Sanitizer | None = None
 
 
+def watching_now() -> Sanitizer | None:
+    """The sanitizer that watches this thread."""
+    return _watching.sanitizer
+
+
 _watching: Final = _Watching()
 _hooks: Final[list[Callable[[str, tuple[Any, ...]], None]]] = []
 
@@ -323,6 +403,20 @@ def _audit(event: str, arguments: tuple[Any, ...]) -> None:
     if sanitizer is not None and event in _EVENTS and not _is_data(event, arguments):
         # Seen by the profile function too, mostly; the same sight is noted once.
         sanitizer._note(sys._getframe(1), _EVENTS[event], _OUTSIDE)
+    if sanitizer is not None and event in _WORLD and not _is_read(event, arguments):
+        sanitizer.reached(sys._getframe(1), _WORLD[event])
+
+
+_WRITING: Final = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
+
+
+def _is_read(event: str, arguments: tuple[Any, ...]) -> bool:
+    # What packages read they read for themselves, mostly: templates, certificates.
+    if event != "open":
+        return False
+    flags = arguments[2] if len(arguments) > 2 else 0
+    is_write = isinstance(flags, int) and flags & _WRITING
+    return not is_write or _is_data(event, arguments)
 
 
 #: Files of Python and of packages, read once a process: time zones above all.

@@ -1,20 +1,64 @@
-"""A handler that is tried in every way logs a lot, and all of it is found otherwise."""
+"""Keep a check quiet: a handler that is run in every way logs and prints a lot.
+
+The findings of the check report the same errors, once. What a handler prints is noted
+and discarded: on a stdio transport it would end up between the protocol's messages.
+"""
 
 from __future__ import annotations
 
+import io
 import logging
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
-__all__ = ["silent"]
+from .sanitizer import watching_now
+
+__all__ = ["muted", "silent"]
 
 
 @contextmanager
 def silent() -> Iterator[None]:
-    """Let nobody log anything meanwhile."""
+    """Disable all logging meanwhile."""
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
         yield
     finally:
         logging.disable(before)
+
+
+@contextmanager
+def muted() -> Iterator[None]:
+    """Discard what is printed meanwhile, and note what a handler prints."""
+    before = sys.stdout, sys.stderr
+    sys.stdout, sys.stderr = _Sink(is_noted=True), _Sink(is_noted=False)
+    try:
+        yield
+    finally:
+        sys.stdout, sys.stderr = before
+
+
+class _Sink(io.TextIOBase):
+    def __init__(self, *, is_noted: bool) -> None:
+        self._is_noted = is_noted
+        self.buffer = _Bytes(self)
+
+    def write(self, text: str) -> int:
+        self.note()
+        return len(text)
+
+    def note(self) -> None:
+        sanitizer = watching_now()
+        if self._is_noted and sanitizer is not None:
+            sanitizer.printed()
+
+
+class _Bytes(io.RawIOBase):
+    def __init__(self, sink: _Sink) -> None:
+        self._sink = sink
+
+    def write(self, data: Any) -> int:
+        self._sink.note()
+        return len(data)

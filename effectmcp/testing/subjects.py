@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Coroutine, Generator, Iterable
+from types import NoneType, UnionType
+from typing import Any, Final, Union, get_args, get_origin
 
 import attrs
 from attrs import frozen
 
 from ..canonical import JSON
 from ..engine.turn import find, name_of
-from ..errors import UsageError
+from ..errors import OutputError, UsageError
 from ..exchange.results import prompt_result, resource_result, tool_result
 from ..schema.written import written
 from ..server import Prompt, Server, Tool
@@ -91,6 +92,9 @@ class Subject:
             OutputError: It is not what was promised.
         """
         feature = self.feature
+        problem = _misfit(value, feature.handler.returns)
+        if problem is not None:
+            raise OutputError([problem])
         if isinstance(feature, Tool):
             fields = tool_result(feature, value)
         elif isinstance(feature, Prompt):
@@ -99,6 +103,27 @@ class Subject:
             assert isinstance(feature, Resource), feature
             fields = resource_result(feature, self.target, value)
         return written(fields)[0]
+
+
+#: Results that are sent as text. What else is promised has a schema, which is checked.
+_TEXTS: Final = (str, bytes, NoneType)
+
+
+def _misfit(value: Any, annotation: Any) -> str | None:
+    """Why a result is not what was promised as text; `None` if it fits.
+
+    A server promises no schema for `str`, `bytes` and `None`, so it sends whatever comes:
+    a set as a list, in the order of its hashes.
+    """
+    while (get_origin(annotation) or annotation) in (Generator, Coroutine):
+        annotation = (*get_args(annotation), Any, Any, Any)[2]
+    annotation = NoneType if annotation is None else annotation
+    is_union = get_origin(annotation) in (Union, UnionType)
+    parts = get_args(annotation) if is_union else (annotation,)
+    if not all(part in _TEXTS for part in parts) or isinstance(value, tuple(parts)):
+        return None
+    names = " or ".join("None" if one is NoneType else one.__name__ for one in parts)
+    return f"the result: must be {names}, not {type(value).__name__}"
 
 
 def _code_of(function: Any) -> Any:

@@ -52,7 +52,7 @@ from ..forms import Unfit
 from ..lowlevel import is_call
 from ..state import Call, Claims, Keys, Sealer, make_key
 from .subjects import Subject
-from .transcripts import Ending, Performed, Round, Said, Transcript
+from .transcripts import FAILED, Ending, Performed, Round, Said, Transcript
 from .words import shown
 
 __all__ = [
@@ -193,11 +193,21 @@ class Recorded:
 
 
 def _outcome(want: Want, tag: str, payload: JSON) -> Done | Failure:
-    if tag in ("failed", "refailed"):
-        return Failure(failure_from(dumps(payload), options_of(want.effect)))
+    if tag in FAILED:
+        return Failure(_failure(payload, want))
     kind = KINDS[type(want.effect)]
     entry = Entry("", b"", b"", kind.tag, dumps(payload))
     return Done(deliver(want.effect, kind, entry))
+
+
+def _failure(payload: Any, want: Want) -> Exception:
+    """An exception that is recorded as this payload again."""
+    if isinstance(payload, dict) and "type" in payload:
+        # As a StepFailed it would be recorded as one that failed with a StepFailed.
+        class_ = type(payload["type"], (Exception,), {"data": payload.get("data")})
+        error: Exception = class_(payload["message"])
+        return error
+    return failure_from(dumps(payload), options_of(want.effect))
 
 
 # ---- one round ----------------------------------------------------------------------

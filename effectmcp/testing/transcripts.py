@@ -26,6 +26,7 @@ from ..errors import ClientFailed, Declined, Dismissed, EffectMCPError
 from ..forms import Unfit
 
 __all__ = [
+    "FAILED",
     "Ending",
     "Performed",
     "Round",
@@ -36,6 +37,9 @@ __all__ = [
 ]
 
 FORMAT: Final = 1
+
+#: Tags of what raised.
+FAILED: Final = frozenset({"failed", "refailed"})
 
 
 class TranscriptError(EffectMCPError):
@@ -61,8 +65,9 @@ class Performed:
     payload: JSON
 
     def __str__(self) -> str:
-        verb = "raised" if self.tag in ("failed", "refailed") else "gave"
-        return f"{self.what} {verb} {_said(self.payload)}"
+        if self.tag in FAILED:
+            return f"{self.what} raised {_raised(self.payload)}"
+        return f"{self.what} gave {_said(self.payload)}"
 
 
 @frozen
@@ -94,6 +99,19 @@ class Said:
             case other:
                 said = str(other)
         return f"{self.what} → {said}"
+
+
+def _raised(payload: Any) -> str:
+    """A failure as a journal has it, in words: `OSError: it failed`."""
+    match payload:
+        case {"type": str() as name, "message": message}:
+            return f"{name}: {message}"
+        case {"builtin": str() as name, "args": [*args]}:
+            return f"{name}: {', '.join(map(str, args))}"
+        case {"class": str() as name, "args": [*args]}:
+            return f"{name.rpartition(':')[2]}: {', '.join(map(str, args))}"
+        case _:
+            return _said(payload)
 
 
 def _said(value: JSON) -> str:

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from .. import effects as fx
 from ..effects import Effect, StepFunction
+from .sanitizer import is_authors
 
 __all__ = ["place_of", "shown"]
 
@@ -28,12 +29,17 @@ def shown(what: Any) -> str:
 
 
 def place_of(error: BaseException) -> str | None:
-    """`file:line` of the innermost line that an exception passed outside effectmcp."""
-    found = None
+    """`file:line` of the innermost line of an author that an exception passed.
+
+    Where all lines are of libraries, the innermost of those that are not effectmcp's.
+    """
+    found = authors = None
     trace = error.__traceback__
     while trace is not None:
         module = trace.tb_frame.f_globals.get("__name__", "")
+        file = trace.tb_frame.f_code.co_filename
         if module.partition(".")[0] != "effectmcp":
-            found = f"{trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}"
+            found = f"{file}:{trace.tb_lineno}"
+            authors = found if is_authors(file) else authors
         trace = trace.tb_next
-    return found
+    return authors or found

@@ -15,12 +15,13 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import json
+import logging
 import os
 import subprocess
 import sys
 import time
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from contextlib import redirect_stderr, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Final
@@ -202,21 +203,24 @@ def main() -> None:
     """Serve one parent, until it hangs up."""
     _shift_clocks(float(os.environ.pop("EFFECTMCP_LATER", "0")))
     stdin, stdout = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
-    # What a handler prints is not for the parent to read.
-    os.dup2(2, 1)
+    # What a handler prints and logs is for nobody: the check reports it once.
+    logging.disable(logging.CRITICAL)
+    sys.stdout = open(os.devnull, "w", encoding="utf-8")
+    os.dup2(sys.stdout.fileno(), 1)
     subject: Subject | None = None
     for line in stdin:
         message = json.loads(line)
         answer: JSON
-        if len(message) == _LOADING:
-            try:
-                *origin, path = message
-                subject, answer = _load(Origin(*origin), path), None
-            except Exception as exc:
-                answer = f"{type(exc).__name__}: {exc}"
-        else:
-            assert subject is not None
-            answer = _arrivals(subject, *message)
+        with redirect_stderr(sys.stdout):
+            if len(message) == _LOADING:
+                try:
+                    *origin, path = message
+                    subject, answer = _load(Origin(*origin), path), None
+                except Exception as exc:
+                    answer = f"{type(exc).__name__}: {exc}"
+            else:
+                assert subject is not None
+                answer = _arrivals(subject, *message)
         stdout.write(json.dumps(answer).encode() + b"\n")
         stdout.flush()
 

@@ -21,7 +21,8 @@ app = Server({name!r})
 @app.tool
 def order(title: str) -> Flow[str]:
     {first}name = yield from Elicit({question!r}, str)
-    yield from Confirm(f"{{title}} for {{name}}?")
+    if not (yield from Confirm(f"{{title}} for {{name}}?")):
+        return "."
     return name{end}
 """
 

@@ -42,8 +42,8 @@ from effectmcp import (
 )
 from effectmcp.compat import Context, awaits_effects
 from effectmcp.testing import Checked, CheckError, Finding, check, conversation
-from effectmcp.testing.checking import _Check, _except_at, _Fault
-from effectmcp.testing.conversations import Options, Unsteady
+from effectmcp.testing.conversations import Unsteady
+from effectmcp.testing.endings import except_at, found_in
 from effectmcp.testing.subjects import subject_of
 from effectmcp.testing.talks import Recorded, talk
 from effectmcp.testing.transcripts import Ending, Said, Transcript
@@ -89,8 +89,8 @@ def crashes_on_a_refusal() -> Flow[str]:
 
 
 def crashes_on_a_value(amount: int) -> Flow[str]:
-    yield from Confirm("Sure?", otherwise=False)
-    return str(100 // amount)
+    sure = yield from Confirm("Sure?", otherwise=False)
+    return f"{100 // amount} {sure}"
 
 
 def crashes_at_once(title: str) -> Flow[str]:
@@ -257,7 +257,8 @@ def tells_the_model(amount: int) -> Flow[str]:
 
 
 def lets_a_step_fail() -> Flow[str]:
-    yield from Confirm("Sure?", otherwise=False)
+    if not (yield from Confirm("Sure?", otherwise=False)):
+        return "."
     return (yield from pay(3))
 
 
@@ -276,8 +277,8 @@ def handles_too_many_rounds() -> Flow[str]:
 
 def pays_first() -> Flow[str]:
     receipt = yield from pay(3)
-    yield from Confirm(f"{receipt}?", otherwise=False)
-    return receipt
+    kept = yield from Confirm(f"{receipt}?", otherwise=False)
+    return f"{receipt} {kept}"
 
 
 def pays_before_a_gate() -> Flow[str]:
@@ -294,7 +295,8 @@ def pays_between_two_questions() -> Flow[str]:
 
 
 def takes_a_receipt(title: str) -> Flow[str]:
-    yield from Confirm(f"{title}?", otherwise=False)
+    if not (yield from Confirm(f"{title}?", otherwise=False)):
+        return "."
     found = yield from receipt_of(title)
     if found.number > 100:
         raise ValueError("many")
@@ -302,7 +304,8 @@ def takes_a_receipt(title: str) -> Flow[str]:
 
 
 def begins_in_another_way(title: str) -> Flow[str]:
-    yield from Confirm(title, otherwise=False)
+    if not (yield from Confirm(title, otherwise=False)):
+        return "."
     return (yield from Restart(takes_a_receipt, title))
 
 
@@ -498,7 +501,7 @@ def test_a_state_that_is_too_large(one: Workers) -> None:
     large = st.just("".join(map(str, range(60_000))))
     finding = found(one, carries, steps={fetch: large})
     assert finding.kind == "size"
-    assert finding.where == line(carries, 1), "the last question that could be asked"
+    assert finding.where == line(carries, 2), "the step whose result is so large"
     assert "clients need not carry more than" in finding.problem
 
 
@@ -562,13 +565,15 @@ def test_where_the_generator_is_kept_it_does_something_else(one: Workers) -> Non
     assert finding.where == line(counts_its_rounds, 8)
 
 
-def test_what_is_told_of_an_unsteady_handler(one: Workers) -> None:
-    looking = _Check(subject_of(tells_the_model), Options(), one)
-    with pytest.raises(_Fault) as caught:
-        looking._judge_error(
-            Unsteady("this", "that", "a.py:3"), had(tells_the_model, amount=1), {}, None
-        )
-    finding = caught.value.finding
+def test_what_is_told_of_an_unsteady_handler() -> None:
+    finding = found_in(
+        Unsteady("this", "that", "a.py:3"),
+        had(tells_the_model, amount=1),
+        subject=subject_of(tells_the_model),
+        changed={},
+        returned_at=None,
+    )
+    assert finding is not None
     assert (finding.kind, finding.where) == ("drifts", "a.py:3")
     assert finding.problem.endswith(": first this, and then that, at a.py:3")
 
@@ -585,8 +590,8 @@ def test_what_a_check_raises_reads_well(one: Workers) -> None:
         check(crashes_on_a_refusal, conversations=60, workers=one)
     assert isinstance(caught.value, AssertionError)
     lines = str(caught.value).splitlines()
-    assert lines[0].startswith("checked crashes_on_a_refusal: ")
-    assert lines[1:] == [
+    assert lines[-1].startswith("checked crashes_on_a_refusal: ")
+    assert lines[:-1] == [
         (
             "crashes_on_a_refusal: it raises AttributeError: 'NoneType' object has no"
             " attribute 'upper'"
@@ -880,7 +885,8 @@ def is_done() -> int:
 
 
 def waits_for_a_number() -> Flow[str]:
-    yield from Confirm("Begin?", otherwise=False)
+    if not (yield from Confirm("Begin?", otherwise=False)):
+        return "."
     while (yield from is_done()) != 123_456:
         pass
     return "."
@@ -1064,17 +1070,66 @@ def test_the_except_that_catches_everything(tmp_path: Path) -> None:
         "except (ValueError, BaseException):\n"
         "    pass\n"
     )
-    assert _except_at(f"{file}:3") == f"{file}:6"
-    assert _except_at(f"{file}:7") is None
+    assert except_at(f"{file}:3") == f"{file}:6"
+    assert except_at(f"{file}:7") is None
     file.write_text("try:\n")
-    assert _except_at(f"{file}:1") is None
-    assert _except_at(None) is None
-    assert _except_at("/no/such/file.py:1") is None
+    assert except_at(f"{file}:1") is None
+    assert except_at(None) is None
+    assert except_at("/no/such/file.py:1") is None
 
 
 def test_an_ending_of_a_file_has_no_error() -> None:
     assert Ending("raised", "KeyError: 'a'").error is None
     assert isinstance(Recorded(had(lets_a_refusal_pass)).lacks, frozenset)
+
+
+# ---- a yes and a no ----
+
+
+@step
+def delete(name: str) -> None:
+    raise OSError("no test should get here")
+
+
+def forgets_to_return(name: str) -> Flow[str]:
+    sure = yield from Confirm(f"Delete {name}?")
+    if not sure:
+        "Nothing was deleted."  # as it should not
+    yield from delete(name)
+    return "."
+
+
+def wraps_one_book(title: str) -> Flow[str]:
+    """What hangs on the answer is hardly ever reached."""
+    if (yield from Confirm("Wrap it?")):
+        if title == "Dune":
+            return "wrapped"
+    return "."
+
+
+def wraps_one_book_in_a_line(title: str) -> Flow[str]:
+    wrap = yield from Confirm("Wrap it?")
+    return "wrapped" if wrap and title == "Dune" else "."
+
+
+def test_a_yes_and_a_no_that_lead_to_the_same(one: Workers) -> None:
+    finding = found(one, forgets_to_return)
+    assert (finding.kind, finding.where) == ("unused", line(forgets_to_return, 1))
+    assert finding.problem == (
+        "a yes and a no lead to the same steps and to the same result:"
+        " Confirm(message='Delete ?')"
+    )
+
+
+@pytest.mark.parametrize("handler", [wraps_one_book, wraps_one_book_in_a_line])
+def test_a_yes_and_a_no_that_may_differ(one: Workers, handler: Handler) -> None:
+    (notice,) = nothing(one, handler, conversations=40).notices
+    assert (
+        f"a yes and a no at {line(handler, 2 - (handler is not wraps_one_book))} led"
+        in notice
+    )
+    arguments = {"title": st.sampled_from(["Dune", "Emma"])}
+    assert nothing(one, handler, arguments=arguments).notices == ()
 
 
 # ---- clocks without a time ----
@@ -1099,8 +1154,7 @@ def sorts_what_was_answered() -> Flow[str]:
     toppings = yield from Elicit("With?", list[Literal["ham", "egg"]])
     toppings.sort()
     toppings.append("egg")
-    yield from Confirm(f"{toppings}?")
-    return "yes"
+    return "yes" if (yield from Confirm(f"{toppings}?")) else "no"
 
 
 def test_an_answer_that_is_changed_is_noticed(one: Workers) -> None:

@@ -49,6 +49,7 @@ from effectmcp.testing.sanitizer import (
     _audit,
     make_strict,
 )
+from effectmcp.testing.silence import muted
 
 NOWHERE = "/no/such/place"
 
@@ -475,6 +476,74 @@ def test_what_the_standard_library_hands_on_is_the_callers() -> None:
 def test_parts_of_modules_hand_on_as_well() -> None:
     call = made_in(STDLIB + "pathlib/_local.py", "pathlib._local", CALL)
     assert len(seen(lambda: call(time.time))) == 1
+
+
+def library(text: str) -> Any:
+    """The function `call` of an installed package."""
+    return made_in(INSTALLED + "tracker/__init__.py", "tracker", text)
+
+
+def test_what_a_package_writes_is_the_callers(tmp_path: Path) -> None:
+    """Packages read for themselves; what they write outlives the round."""
+    file = tmp_path / "visits.txt"
+    call = library("def call(file, mode):\n    open(file, mode).close()\n")
+
+    def writes() -> None:
+        call(file, "a")
+
+    (sight,) = seen(writes)
+    assert (sight.what, sight.where) == ("writing a file by tracker", line(writes, 1))
+    assert sight.instead == "a Step, whose result is recorded"
+    assert seen(lambda: call(file, "r")) == []
+
+
+def test_whom_a_package_calls_is_the_callers_affair() -> None:
+    call = library(
+        "import socket\n"
+        "def call():\n"
+        "    with socket.socket() as one:\n"
+        "        one.connect(('127.0.0.1', 1))\n"
+    )
+
+    def connects() -> None:
+        call()
+
+    assert ("socket.connect() by tracker", line(connects, 1)) in [
+        (sight.what, sight.where) for sight in seen(connects)
+    ]
+
+
+def test_logs_of_packages_are_theirs(tmp_path: Path) -> None:
+    """A handler of `logging` may write a file, in each round."""
+    text = "def call(file):\n    open(file, 'a').close()\n"
+    logs = made_in(STDLIB + "logging/handlers.py", "logging.handlers", text)
+    call = library("def call(logs, file):\n    logs(file)\n")
+    assert seen(lambda: call(logs, tmp_path / "log.txt")) == []
+
+
+def test_what_is_printed_is_noted_and_discarded(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    call = library("def call(*texts):\n    print(*texts)\n")
+
+    def prints() -> None:
+        print("a")
+        call("b")
+        sys.stdout.buffer.write(b"c")
+        print("d", file=sys.stderr)
+
+    sanitizer = Sanitizer()
+    with muted(), sanitizer.watching():
+        prints()
+    with muted():
+        prints()
+    assert [(one.what, one.where) for one in sanitizer.seen] == [
+        ("print()", line(prints, 1)),
+        ("print() by tracker", line(prints, 2)),
+        ("print()", line(prints, 3)),
+    ]
+    assert "writes again each time" in str(next(iter(sanitizer.seen)))
+    assert capsys.readouterr() == ("", "")
 
 
 def test_requests_are_seen() -> None:

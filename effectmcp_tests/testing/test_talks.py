@@ -176,14 +176,14 @@ def asks_a_model() -> Flow[str]:
 
 
 def takes_its_time() -> Flow[str]:
-    yield from Confirm("Begin?", otherwise=False)
+    sure = yield from Confirm("Begin?", otherwise=False)
     yield from Detach()
     yield from Sleep(60)
     found = yield from Within(5, charge("a", "b"))
     place, won = yield from FirstOf(menu(), Sleep(1))
     text = "late" if isinstance(found, TimedOut) else found
     end = yield from Elicit(f"{text} {place} {won}?", str, otherwise="")
-    return f"{end}."
+    return f"{end} {sure}."
 
 
 @awaits_effects

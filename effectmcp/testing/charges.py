@@ -1,0 +1,236 @@
+"""Find idempotency keys that do not do their duty.
+
+shared      one key for two different calls of the same step: a payment service takes
+            the second for the first again, and charges once
+unstable    a key of values that differ when the client sends its request again: a
+            clock, a random value or a step of the key's own round; the service sees
+            a new key, and charges twice
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import inspect
+import json
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+import attrs
+from attrs import frozen
+
+from .. import effects as fx
+from ..canonical import dumps
+from ..engine import Done, Failure, Want
+from ..engine.kinds import KINDS
+from .overheard import Heard, Overheard, overhear
+from .subjects import Subject
+from .talks import Recorded
+from .transcripts import Transcript
+from .words import shown
+
+__all__ = ["Shared", "Unstable", "shared_key", "unstable_key"]
+
+#: Parts of the names of parameters that take a key. A step may take the same string as
+#: the id of what it writes, and then it may come twice.
+_KEYS: Final = ("key", "idem", "once", "dedup", "nonce", "token")
+
+
+@frozen
+class Shared:
+    """One key for two calls of a step.
+
+    Attributes:
+        name: What the key is called.
+        first: The first call.
+        second: The second call.
+        where: `file:line` of the second one.
+    """
+
+    name: str
+    first: str
+    second: str
+    where: str | None
+
+
+@frozen
+class Unstable:
+    """A key that differs when its round is had again.
+
+    Attributes:
+        name: What the key is called.
+        because: The effect whose outcome differs.
+        where: `file:line` of the key.
+    """
+
+    name: str
+    because: str
+    where: str | None
+
+
+# ---- shared keys --------------------------------------------------------------------
+
+
+def shared_key(heard: Iterable[Heard]) -> Shared | None:
+    """The first key that a step is given twice, with other arguments."""
+    names: dict[str, str] = {}
+    calls: dict[tuple[str, Any], Heard] = {}
+    for one in heard:
+        effect = one.effect
+        if isinstance(effect, fx.IdempotencyKey) and isinstance(one.value, str):
+            names[one.value] = effect.name
+        for step in _steps(effect):
+            for key in _keys_in(step, names):
+                at = (key, _name_of(step))
+                first = calls.setdefault(at, attrs.evolve(one, effect=step))
+                if _written(first.effect) != _written(step):
+                    return Shared(
+                        names[key], shown(first.effect), shown(step), one.where
+                    )
+    return None
+
+
+def _steps(effect: Any) -> list[fx.Step[Any]]:
+    match effect:
+        case fx.Step():
+            return [effect]
+        case fx.Within(effect=inner):
+            return _steps(inner)
+        case fx.FirstOf(effects=several):
+            return [step for one in several for step in _steps(one)]
+        case _:
+            return []
+
+
+def _name_of(step: fx.Step[Any]) -> Any:
+    return getattr(step.fn, "__qualname__", None) or repr(step.fn)
+
+
+def _written(step: Any) -> str:
+    return repr((step.args, dict(step.kwargs)))
+
+
+def _keys_in(step: fx.Step[Any], names: Mapping[str, str]) -> Iterator[str]:
+    try:
+        bound = inspect.signature(step.fn).bind(*step.args, **step.kwargs)
+    except (TypeError, ValueError):
+        return
+    for parameter, value in bound.arguments.items():
+        for name, part in _parts(parameter, value):
+            if any(word in name.lower() for word in _KEYS):
+                yield from (key for key in names if part == key)
+
+
+def _parts(name: str, value: Any) -> Iterator[tuple[str, str]]:
+    """The strings in an argument, with the name that is nearest to each."""
+    if isinstance(value, str):
+        yield name, value
+    elif isinstance(value, Mapping):
+        for key, one in value.items():
+            yield from _parts(str(key), one)
+    elif isinstance(value, (list, tuple)):
+        for one in value:
+            yield from _parts(name, one)
+    elif attrs.has(type(value)):
+        for field in attrs.fields(type(value)):
+            yield from _parts(field.name, getattr(value, field.name))
+
+
+# ---- unstable keys ------------------------------------------------------------------
+
+_LOCAL: Final = (fx.Now, fx.Uuid, fx.Random, fx.Step)
+#: As many as are given another outcome, one after the other.
+_MOST: Final = 4
+
+
+def unstable_key(
+    subject: Subject, transcript: Transcript, overheard: Overheard
+) -> Unstable | None:
+    """The first key that differs when a local effect of its round gives another value."""
+    keys = _keys(overheard.heard)
+    for effect in _suspects(overheard.heard)[:_MOST]:
+        again = overhear(subject, transcript, _Otherwise(transcript, effect))
+        others = _keys(again.heard)
+        for place, one in keys.items():
+            other = others.get(place)
+            if other is not None and _made_of(other) != _made_of(one):
+                assert isinstance(one.effect, fx.IdempotencyKey)
+                return Unstable(one.effect.name, shown(effect), one.where)
+    return None
+
+
+def _keys(heard: Iterable[Heard]) -> dict[tuple[str, int], Heard]:
+    """The keys of a conversation, by their place in their branch."""
+    found: dict[tuple[str, int], Heard] = {}
+    count: dict[str, int] = {}
+    for one in heard:
+        if isinstance(one.effect, fx.IdempotencyKey):
+            count[one.path] = number = count.get(one.path, 0) + 1
+            found[one.path, number] = one
+    return found
+
+
+def _made_of(one: Heard) -> str:
+    return repr((one.effect, getattr(one.effect, "about", ())))
+
+
+def _suspects(heard: list[Heard]) -> list[fx.Effect[Any]]:
+    """Local effects that came before a key of their round."""
+    found: list[fx.Effect[Any]] = []
+    for place, one in enumerate(heard):
+        if isinstance(one.effect, fx.IdempotencyKey):
+            for before in heard[:place]:
+                is_local = isinstance(before.effect, _LOCAL) and before.error is None
+                # Before the first question each retry has another key anyway.
+                is_early = isinstance(before.effect, fx.Step) and one.round == 1
+                if before.round == one.round and is_local and not is_early:
+                    found.append(before.effect)
+    return found
+
+
+class _Otherwise(Recorded):
+    """The partner of a transcript, in whose world one effect has another outcome."""
+
+    def __init__(self, transcript: Transcript, effect: fx.Effect[Any]) -> None:
+        super().__init__(transcript)
+        self._effect = effect
+
+    def perform(self, key: str, want: Want) -> Done | Failure:
+        outcome = super().perform(key, want)
+        if isinstance(outcome, Done) and want.effect == self._effect:
+            return Done(_another(want.effect, outcome.value))
+        return outcome
+
+
+def _another(effect: fx.Effect[Any], value: Any) -> Any:
+    """Another value that the effect could give; the same if none is found."""
+    match effect:
+        case fx.Now():
+            return value + dt.timedelta(seconds=1)
+        case fx.Uuid():
+            return uuid.UUID(int=value.int ^ 1)
+        case fx.Random():
+            return value / 2 + 0.25
+        case _:
+            kind = KINDS[type(effect)]
+            written = json.loads(kind.write(effect, value))
+            try:
+                return kind.read(effect, dumps(_changed(written)))
+            except Exception:
+                return value  # its class takes only some values
+
+
+def _changed(value: Any) -> Any:
+    match value:
+        case bool() | None:
+            return value
+        case str():
+            return f"{value}0"
+        case int() | float():
+            return value + 1
+        case list():
+            return [_changed(one) for one in value]
+        case dict():
+            return {name: _changed(one) for name, one in value.items()}
+        case _:
+            return value

@@ -1,0 +1,308 @@
+"""Judge one conversation after the other, and remember what they have in common.
+
+A fault that explains all others is reported at once. One that matters only if there is no
+other, such as an effect that is built and never performed, is kept as weak: it is
+reported when all conversations are over.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final, TypeAlias
+
+from ..effects import Accepted
+from ..engine import UnperformedEffectWarning, development
+from .changes import Change, Changes
+from .conversations import Looping
+from .endings import found_in, was_wasteful
+from .findings import Fault, Finding, Found
+from .lines import Lines, Range
+from .notices import notices_of
+from .oracles import Case, asked
+from .performing import Performer
+from .refusals import Differences, Same
+from .sanitizer import Sanitizer
+from .silence import muted
+from .stubborn import Stubborn
+from .subjects import Subject
+from .suspects import WRITE, suspects_of
+from .talks import Broken
+from .transcripts import Transcript
+from .words import shown
+from .workers import Workers
+
+__all__ = ["At", "Judge"]
+
+#: Times that a question is asked before it is remarkable that none was answered.
+_OFTEN: Final = 3
+
+#: The kind of a finding, and its `file:line`.
+At: TypeAlias = tuple[str, str | None]
+
+
+class Judge:
+    """Has the conversations of one handler, and raises the faults that they show.
+
+    Args:
+        subject: The handler.
+        performer: Who performs steps.
+
+    Attributes:
+        subject: The handler.
+        workers: Other processes that replay; `None` for none.
+        count: The number of conversations.
+        notices: What is worth knowing, in order.
+        weak: Faults to report if there is no other, in their shortest conversations.
+        wanted: The weak fault to raise; all others are then left alone.
+        differences: Which answers made a difference.
+        covering: Lines to look out for besides those of suspects.
+        covered: Those of them that ran.
+    """
+
+    def __init__(self, subject: Subject, performer: Performer) -> None:
+        self.subject = subject
+        self.workers: Workers | None = None
+        self.count = 0
+        self.notices: dict[str, None] = {}
+        self.weak: dict[At, Finding] = {}
+        self.wanted: At | None = None
+        self.differences = Differences(subject.function)
+        self.covering: set[Range] = set()
+        self.covered: set[Range] = set()
+        self._performer = performer
+        self._changes = Changes(subject.function)
+        self._suspects = suspects_of(subject.function)
+        self._stubborn = Stubborn()
+        self._noticed: set[str] = set()
+        #: Where effects were built that were performed.
+        self._performed_at: set[str] = set()
+        #: Where questions were asked and how often, and where an answer was accepted.
+        self._asked_at: Counter[str] = Counter()
+        self._accepted_at: set[str] = set()
+
+    @property
+    def weak_faults(self) -> dict[At, Finding]:
+        """The weak faults that no other conversation has cleared."""
+        # Of several effects that are built, the one that is needed may be picked.
+        return {
+            at: finding
+            for at, finding in self.weak.items()
+            if finding.kind != "forgotten" or finding.where not in self._performed_at
+        }
+
+    @property
+    def not_reached(self) -> list[str]:
+        """The questions that no conversation came past: `file:line`."""
+        return sorted(
+            where
+            for where, count in self._asked_at.items()
+            if count >= _OFTEN and where not in self._accepted_at
+        )
+
+    def have(self, having: Callable[[Any], Transcript]) -> None:
+        """Have one conversation, and judge it.
+
+        Raises:
+            Fault: If it shows a fault.
+            Looping: If it was given up, as it performed too much.
+        """
+        sanitizer = Sanitizer(of=self.subject.function)
+        wanted = {at for one in self._suspects for at in (one.shows_at, one.near)}
+        lines = Lines(at for at in wanted | self.covering if at is not None)
+        changes = self._changes
+        changed: dict[str, Change] = {}
+        self._performer.begin()
+
+        @contextmanager
+        def watch() -> Iterator[None]:
+            changes.take()  # what changed in between is not the handler's doing
+            try:
+                with muted(), lines.watching(), sanitizer.watching():
+                    yield
+            finally:
+                for one in changes.take():
+                    changed.setdefault(one.name, one)
+
+        with warnings.catch_warnings(record=True) as warned, self._noting():
+            warnings.simplefilter("always", UnperformedEffectWarning)
+            warnings.simplefilter("always", RuntimeWarning)
+            try:
+                transcript = having(watch)
+                error: Exception | None = None
+            except Broken as broken:
+                transcript, error = broken.transcript, broken.error
+            except Looping as looping:
+                self.notices[
+                    f"{self.subject.name}: {looping.what} is performed in a loop that"
+                    " what is drawn hardly ever ends. Say what it gives with steps="
+                ] = None
+                raise
+        self.count += 1
+        self.covered |= lines.seen & self.covering
+        self._note_answers(transcript)
+        self._judge_lines(transcript, lines)
+        self._judge_sights(transcript, sanitizer, changed)
+        self._judge_ending(transcript, error, sanitizer.returned_at, changed)
+        self._judge_warnings(warned, transcript)
+        if error is None:
+            self._judge_answers(transcript, changed, sanitizer.returned_at)
+
+    @contextmanager
+    def _noting(self) -> Iterator[None]:
+        before, development.on_performed = (
+            development.on_performed,
+            self._performed_at.add,
+        )
+        try:
+            yield
+        finally:
+            development.on_performed = before
+
+    def _note_answers(self, transcript: Transcript) -> None:
+        for each in transcript.rounds:
+            for one in each.asked:
+                if one.where is not None:
+                    self._asked_at[one.where] += 1
+                    if isinstance(one.answer, Accepted) and one.answer.value != (
+                        "nonsense"
+                    ):
+                        self._accepted_at.add(one.where)
+
+    def _report(self, found: Found | None, transcript: Transcript) -> None:
+        """Raise what is found, unless conversations are had for another finding."""
+        if found is not None and self.wanted is None:
+            raise Fault(found.of(self.subject.name, transcript))
+
+    def _report_weak(self, found: Found, transcript: Transcript) -> None:
+        """Keep what is to be reported if nothing else is found."""
+        finding = found.of(self.subject.name, transcript)
+        at = (found.kind, found.where)
+        if self.wanted == at:
+            raise Fault(finding)
+        known = self.weak.get(at)
+        if known is None or finding.size < known.size:
+            self.weak[at] = finding
+
+    # ---- judges ----
+
+    def _judge_lines(self, transcript: Transcript, lines: Lines) -> None:
+        for one in self._suspects:
+            found = Found(one.kind, one.problem, one.where, one.advice)
+            if one.shows_at in lines.seen and not one.is_weak:
+                self._report(found, transcript)
+            elif one.shows_at in lines.seen or one.near in lines.seen:
+                self._report_weak(found, transcript)
+
+    def _judge_sights(
+        self,
+        transcript: Transcript,
+        sanitizer: Sanitizer,
+        changed: Mapping[str, Change],
+    ) -> None:
+        """What was noticed while the handler ran: that explains all the rest."""
+        for sight in sanitizer.seen:
+            found = Found(
+                "unrecorded", sight.problem, sight.where, f"Use {sight.instead}."
+            )
+            self._report(found, transcript)
+        for one in changed.values():
+            if one.is_default:
+                found = Found(
+                    "default",
+                    f"{one.what}: a default belongs to the function, and not to one call",
+                    one.where,
+                    "Make None the default, and a new one inside.",
+                )
+                self._report(found, transcript)
+
+    def _judge_ending(
+        self,
+        transcript: Transcript,
+        error: Exception | None,
+        returned_at: str | None,
+        changed: Mapping[str, Change],
+    ) -> None:
+        raised = error or transcript.ending.error
+        if raised is not None:
+            found = found_in(
+                raised,
+                transcript,
+                subject=self.subject,
+                changed=changed,
+                returned_at=returned_at,
+            )
+            self._report(found, transcript)
+
+    def _judge_warnings(
+        self, warned: Iterable[warnings.WarningMessage], transcript: Transcript
+    ) -> None:
+        for one in warned:
+            if isinstance(one.message, UnperformedEffectWarning):
+                what, where = shown(one.message.effect), one.message.where
+                self._report_weak(
+                    Found(
+                        "forgotten",
+                        f"it builds {what} and never performs it",
+                        where,
+                        WRITE,
+                    ),
+                    transcript,
+                )
+            elif "was never awaited" in str(one.message):
+                self._report(
+                    Found("forgotten", str(one.message), self.subject.where, WRITE),
+                    transcript,
+                )
+
+    def _judge_answers(
+        self,
+        transcript: Transcript,
+        changed: Mapping[str, Change],
+        returned_at: str | None,
+    ) -> None:
+        case = Case(
+            self.subject,
+            transcript,
+            self.workers,
+            self._performer,
+            changed,
+            returned_at,
+            self._stubborn,
+            self._changes.outlived(),
+        )
+        if self.wanted is None:
+            self._report(asked(case), transcript)
+            self._take_notice(case)
+        if case.could_be_live:
+            for same in self.differences.look(self.subject, case.overheard):
+                self._report_weak(_swallowed(same), transcript)
+
+    def _take_notice(self, case: Case) -> None:
+        name, transcript = self.subject.name, case.transcript
+        if transcript.rounds[-1].journal is None and not was_wasteful(transcript):
+            self.notices[
+                f"{name} can ask in more rounds than clients put up with, and handles it"
+            ] = None
+        for one in case.changed.values():
+            if one.name not in self._noticed:
+                self._noticed.add(one.name)
+                self.notices[
+                    f"{name}: {one.what}. Nothing came of it; in another process it is as"
+                    " it was"
+                ] = None
+        self.notices.update(dict.fromkeys(notices_of(case)))
+
+
+def _swallowed(same: Same) -> Found:
+    assert same.swallow is not None
+    return Found(
+        "refusal",
+        f"a user who refuses is ignored: after {same.question} was refused, the handler"
+        " does what it does when it is accepted",
+        same.swallow.where,
+        "Let Declined and Dismissed pass: the client is told that the user refused. Or"
+        " return in the `except`.",
+    )

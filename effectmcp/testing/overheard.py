@@ -1,0 +1,225 @@
+"""Listen to a handler: every effect that it yields, and what it gets for it.
+
+A journal has what a replay needs. Some questions need more: which values a key was made
+of, in which round, and whether an exception reached the handler. So a conversation is
+had again, live, with a generator around the handler and around each branch of a `Gather`
+that passes everything on and takes notes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable
+from typing import Any, Final
+
+from attrs import define, frozen
+
+from ..effects import Checkpoint, Effect, Gather, InputRequest, Outcome
+from ..engine import Answer, Question
+from ..engine.turn import where
+from ..errors import Signal
+from .subjects import Subject
+from .talks import WAYS, Broken, Recorded, talk
+from .transcripts import Transcript
+
+__all__ = ["Heard", "Overheard", "changed_answers", "overhear"]
+
+_MUTABLE: Final = (list, dict, set, bytearray)
+
+
+@frozen(eq=False)
+class Heard:
+    """An effect that a handler yielded, and its outcome.
+
+    Attributes:
+        path: The branch that yielded it: `gather-1/0/`; empty for the handler itself.
+        effect: The effect.
+        where: `file:line` of the yield.
+        round: The number of the round that delivered its outcome, from 1.
+        value: What the handler got.
+        error: What was raised at the yield instead.
+        key: The wire key, of a question that was asked.
+        what: The effect's repr when it was yielded.
+        before: The value's repr when it was delivered, if a handler can change it.
+    """
+
+    path: str
+    effect: Effect[Any]
+    where: str | None
+    round: int
+    value: Any = None
+    error: BaseException | None = None
+    key: str | None = None
+    what: str = ""
+    before: str | None = None
+
+    @property
+    def question(self) -> InputRequest[Any] | None:
+        """The question that it is, with or without an `Outcome` around it."""
+        effect = self.effect
+        if isinstance(effect, Outcome):
+            return effect.request
+        return effect if isinstance(effect, InputRequest) else None
+
+
+@define
+class Overheard:
+    """A conversation that was listened to.
+
+    Attributes:
+        heard: The effects, in the order of their outcomes.
+        transcript: The conversation; what took place of it, if it broke off.
+        error: Why it broke off.
+    """
+
+    heard: list[Heard]
+    transcript: Transcript
+    error: Exception | None = None
+
+    @property
+    def trace(self) -> list[tuple[str, str]]:
+        """The effects and the ending in words, to compare two conversations."""
+        did = [(one.path, one.what) for one in self.heard]
+        ending = self.transcript.ending
+        return [*did, (ending.how, repr(ending.value))]
+
+
+def changed_answers(heard: Iterable[Heard]) -> set[str]:
+    """Find the yields, as `file:line`, whose values a handler changed later.
+
+    That is harmless, as each round builds values afresh; but an author who changes a
+    list may think that the change is kept.
+    """
+    return {
+        one.where
+        for one in heard
+        if one.before is not None
+        and one.where is not None
+        and repr(one.value) != one.before
+    }
+
+
+def overhear(
+    subject: Subject,
+    transcript: Transcript,
+    partner: Recorded | None = None,
+    *,
+    deliver: Callable[[Effect[Any]], None] = lambda effect: None,
+) -> Overheard:
+    """Have a conversation again, live, and listen.
+
+    Args:
+        subject: The handler.
+        transcript: The conversation.
+        partner: Who answers, if not as it was recorded.
+        deliver: Called with each effect before its outcome is delivered.
+    """
+    ear = _Ear(deliver)
+    answering = _Answering(partner or Recorded(transcript), ear)
+    try:
+        again = talk(
+            _heard_by(subject, ear),
+            transcript.arguments,
+            answering,
+            WAYS[1],
+            flow_id=transcript.flow_id,
+        )
+    except Broken as broken:
+        return Overheard(ear.heard, broken.transcript, broken.error)
+    return Overheard(ear.heard, again)
+
+
+class _Ear:
+    def __init__(self, deliver: Callable[[Effect[Any]], None]) -> None:
+        self.heard: list[Heard] = []
+        self.deliver = deliver
+        self.round = 1
+        self.is_asking = False
+        self._keys: dict[int, str] = {}
+
+    def ask(self, question: Question) -> None:
+        self._keys[id(question.effect)] = question.key
+        # The questions of one round are put one after the other.
+        if not self.is_asking:
+            self.is_asking = True
+            self.round += 1
+
+    def key_of(self, effect: Effect[Any]) -> str | None:
+        inner = effect.request if isinstance(effect, Outcome) else effect
+        return self._keys.pop(id(inner), None)
+
+    def hear(self, one: Heard) -> None:
+        self.is_asking = False
+        self.heard.append(one)
+        if isinstance(one.effect, Checkpoint):
+            self.round += 1
+
+
+class _Answering:
+    """A partner, with a note of when it is asked."""
+
+    def __init__(self, partner: Recorded, ear: _Ear) -> None:
+        self._partner = partner
+        self._ear = ear
+        self.lacks = partner.lacks
+        self.perform = partner.perform
+
+    def answer(self, question: Question) -> Answer | None:
+        self._ear.ask(question)
+        return self._partner.answer(question)
+
+
+def _heard_by(subject: Subject, ear: _Ear) -> Subject:
+    function = subject.function
+
+    def handler(**kwargs: Any) -> Any:
+        return _forwarded(function(**kwargs), ear, "")
+
+    return subject.standing_for(handler)
+
+
+def _forwarded(
+    flow: Any, ear: _Ear, path: str, place: str | None = None
+) -> Generator[Any, Any, Any]:
+    """`flow`, with everything that goes in and out noted; at `place`, if it is given."""
+    value: Any = None
+    error: BaseException | None = None
+    gathers = 0
+    while True:
+        try:
+            effect = flow.send(value) if error is None else flow.throw(error)
+        except StopIteration as stop:
+            return stop.value
+        at, sent, what = place or where(flow), effect, repr(effect)
+        if isinstance(effect, Gather):
+            gathers += 1
+            sent = _listening(effect, ear, f"{path}gather-{gathers}/", at)
+        value, error = None, None
+        try:
+            value = yield sent
+        except BaseException as exc:
+            error = exc
+        if not isinstance(error, (Signal, GeneratorExit)):
+            if isinstance(effect, Effect):
+                ear.deliver(effect)
+            before = repr(value) if isinstance(value, _MUTABLE) else None
+            key = ear.key_of(effect)
+            ear.hear(
+                Heard(path, effect, at, ear.round, value, error, key, what, before)
+            )
+
+
+def _listening(
+    gather: Gather[Any], ear: _Ear, path: str, at: str | None
+) -> Gather[Any]:
+    branches = [
+        _forwarded(_single(one), ear, f"{path}{place}/", at)
+        if isinstance(one, Effect)
+        else _forwarded(one, ear, f"{path}{place}/")
+        for place, one in enumerate(gather.branches)
+    ]
+    made: Gather[Any] = Gather.each(branches) if gather.as_list else Gather(*branches)
+    return made
+
+
+def _single(effect: Effect[Any]) -> Generator[Any, Any, Any]:
+    return (yield effect)

@@ -1,0 +1,318 @@
+"""Find answers that make no difference.
+
+A handler that asks for a yes or a no does something else for each. A handler that
+catches a refusal does not continue as if the user had accepted. Both are seen by having
+a conversation again in which one answer is another one and all others stay: if the same
+effects come, with the same arguments, and then the same result, the answer made no
+difference there. One conversation in which it does is enough to clear a question.
+
+A refusal may well make none: an optional question has an answer to use instead. So one
+is a fault only where the source, too, shows that the refusal was swallowed:
+
+    blanket    `except Exception: pass` (or FlowError, or wider) around the question, and
+               a step is performed that is performed on acceptance, too
+    unused     the answer is not used, so that only a refusal could have made a difference
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections.abc import Callable, Iterator
+from typing import Any, Final, TypeAlias
+
+from attrs import define, frozen
+
+from .. import effects as fx
+from ..effects import Accepted, InputRequest
+from ..engine import Answer, Question
+from ..errors import Declined, FlowError, Refused
+from .lines import Range
+from .overheard import Heard, Overheard, overhear
+from .source import Source, is_flow, source_of, sources_of
+from .subjects import Subject
+from .talks import Recorded
+from .transcripts import Transcript
+from .words import shown
+
+__all__ = ["Differences", "Same", "Swallow", "branches_of", "swallows_of"]
+
+#: Conversations in which a yes and a no make no difference before that is reported.
+_ENOUGH: Final = 4
+
+
+# ---- what the source shows ----------------------------------------------------------
+
+
+@frozen
+class Swallow:
+    """An `except` clause that catches the refusal of a question and does nothing.
+
+    Attributes:
+        where: `file:line` of the clause.
+        is_blanket: Whether it catches far more than refusals.
+        is_unused: Whether the answer is used nowhere.
+        is_empty: Whether its body is `pass` or `continue`.
+    """
+
+    where: str
+    is_blanket: bool
+    is_unused: bool
+    is_empty: bool
+
+
+def swallows_of(function: Callable[..., Any]) -> dict[str, Swallow]:
+    """The clauses that catch refusals, by `file:line` of the question."""
+    found: dict[str, Swallow] = {}
+    for source in sources_of(function):
+        for node in ast.walk(source.node):
+            if isinstance(node, ast.Try):
+                clause = _catching(source, node)
+                if clause is not None:
+                    for inner, question in _questions(source, node.body, set()):
+                        found.setdefault(
+                            inner.where(question),
+                            Swallow(
+                                source.where(clause),
+                                _is_blanket(source, clause),
+                                inner.uses_of(inner.parent(question)) == [],
+                                _is_empty(clause),
+                            ),
+                        )
+    return found
+
+
+def branches_of(function: Callable[..., Any], where: str) -> set[Range] | None:
+    """The statements that the answer of a question decides about, as file and lines.
+
+    `None` if the answer is used for something else than the test of an `if`: then more
+    than these statements may depend on it.
+    """
+    for source in sources_of(function):
+        for node in ast.walk(source.node):
+            if isinstance(node, (ast.YieldFrom, ast.Await)) and (
+                source.where(node) == where and source.makes(node.value, fx.Confirm)
+            ):
+                uses = [_negated(source, one) for one in source.uses_of(node) or ()]
+                if not uses or not all(isinstance(one, ast.If) for one in uses):
+                    return None
+                return {
+                    (source.file, one.lineno, one.lineno)
+                    for use in uses
+                    for part in (*use.body, *use.orelse)  # type: ignore[attr-defined]
+                    for one in ast.walk(part)
+                    if isinstance(one, ast.stmt) and not isinstance(one, ast.Pass)
+                }
+    return None
+
+
+def _negated(source: Source, node: ast.AST) -> ast.AST:
+    return source.parent(node) if isinstance(node, ast.UnaryOp) else node
+
+
+def _catching(source: Source, node: ast.Try) -> ast.ExceptHandler | None:
+    """The first clause that catches a refusal."""
+    for clause in node.handlers:
+        classes = _classes(source, clause)
+        if any(isinstance(one, type) and issubclass(Declined, one) for one in classes):
+            return clause
+    return None
+
+
+def _classes(source: Source, clause: ast.ExceptHandler) -> list[Any]:
+    if clause.type is None:
+        return [BaseException]
+    parts = clause.type.elts if isinstance(clause.type, ast.Tuple) else [clause.type]
+    return [source.value(one) for one in parts]
+
+
+def _is_blanket(source: Source, clause: ast.ExceptHandler) -> bool:
+    return any(
+        isinstance(one, type) and issubclass(FlowError, one)
+        for one in _classes(source, clause)
+    )
+
+
+def _is_empty(clause: ast.ExceptHandler) -> bool:
+    return all(
+        isinstance(one, (ast.Pass, ast.Continue))
+        or (isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant))
+        for one in clause.body
+    )
+
+
+def _questions(
+    source: Source, body: list[ast.stmt], seen: set[Any]
+) -> Iterator[tuple[Source, ast.Call]]:
+    for node in (one for statement in body for one in ast.walk(statement)):
+        if not isinstance(node, ast.Call):
+            continue
+        if source.makes(node, InputRequest):
+            if isinstance(source.parent(node), (ast.YieldFrom, ast.Await)):
+                yield source, node
+            continue
+        called = source.value(node.func)
+        if inspect.isfunction(called) and called not in seen and is_flow(called):
+            seen.add(called)
+            inner = source_of(called)
+            if inner is not None:
+                yield from _questions(inner, inner.node.body, seen)
+
+
+# ---- what conversations show --------------------------------------------------------
+
+_At: TypeAlias = tuple[str, bool]
+
+
+@define
+class Same:
+    """A question whose answer made no difference so far.
+
+    Attributes:
+        question: The question, in words.
+        where: `file:line` of the yield.
+        swallow: The clause that caught a refusal; `None` for a yes and a no.
+        transcript: The shortest conversation in which it made none.
+        count: The number of those conversations.
+    """
+
+    question: str
+    where: str
+    swallow: Swallow | None
+    transcript: Transcript
+    count: int = 0
+
+
+class Differences:
+    """The questions of one handler, and which of their answers made a difference.
+
+    Args:
+        function: The handler.
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._swallows = swallows_of(function)
+        self._same: dict[_At, Same] = {}
+        self._differ: set[_At] = set()
+        #: Answers that were accepted, by the question's line.
+        self._accepted: dict[str, Accepted[Any]] = {}
+
+    def look(self, subject: Subject, overheard: Overheard) -> Iterator[Same]:
+        """Compare a conversation with those in which one answer is another one.
+
+        Yields the refusals that make no difference in this conversation.
+        """
+        transcript = overheard.transcript
+        if overheard.error is not None or transcript.early:
+            return
+        answers = {
+            one.key: one.answer for each in transcript.rounds for one in each.asked
+        }
+        for place, heard in enumerate(overheard.heard):
+            if heard.where is None or heard.key is None or "~" in heard.key:
+                continue
+            answer = answers.get(heard.key)
+            if heard.error is None and isinstance(answer, Accepted):
+                self._accepted.setdefault(heard.where, answer)
+            if isinstance(heard.error, Refused):
+                yield from self._refused(subject, overheard, heard, place)
+            elif isinstance(heard.effect, fx.Confirm):
+                self._decided(subject, overheard, heard, answer)
+
+    def _decided(
+        self, subject: Subject, overheard: Overheard, heard: Heard, answer: Any
+    ) -> None:
+        """A yes or a no: have the conversation again with the other."""
+        match answer:
+            case Accepted():
+                other: Answer = Declined()
+            case Declined():
+                other = Accepted({})
+            case _:
+                return
+        assert heard.where is not None
+        at = (heard.where, False)
+        if at not in self._differ:
+            again = _with(subject, overheard, heard, other)
+            is_same = again.trace == overheard.trace
+            self._count(at, None, overheard, heard, is_same=is_same)
+
+    def _refused(
+        self, subject: Subject, overheard: Overheard, heard: Heard, place: int
+    ) -> Iterator[Same]:
+        """A refusal that was raised: have the conversation again with an acceptance."""
+        assert heard.where is not None
+        at = (heard.where, True)
+        swallow = self._swallows.get(heard.where)
+        steps = _steps(overheard.heard[place + 1 :])
+        accepted = self._accepted.get(heard.where)
+        if isinstance(heard.effect, fx.Confirm):
+            accepted = Accepted({})
+        is_page = isinstance(heard.question, fx.ElicitUrl)
+        if swallow is None or not steps or accepted is None or at in self._differ:
+            return
+        again = _with(subject, overheard, heard, accepted)
+        if swallow.is_blanket and swallow.is_empty:
+            is_same = bool(steps & _steps(again.heard[place + 1 :]))
+        elif swallow.is_unused or (
+            isinstance(heard.effect, fx.Confirm) and swallow.is_empty
+        ):
+            # A page that the user may well leave unread has no answer to use.
+            is_same = not is_page and again.trace == overheard.trace
+        else:
+            return
+        self._count(at, swallow, overheard, heard, is_same=is_same)
+        if at in self._same:
+            yield self._same[at]
+
+    def _count(
+        self,
+        at: _At,
+        swallow: Swallow | None,
+        overheard: Overheard,
+        heard: Heard,
+        *,
+        is_same: bool,
+    ) -> None:
+        if not is_same:
+            self._differ.add(at)
+            self._same.pop(at, None)
+            return
+        found = self._same.setdefault(
+            at, Same(shown(heard.question), at[0], swallow, overheard.transcript)
+        )
+        found.count += 1
+        if len(str(overheard.transcript)) < len(str(found.transcript)):
+            found.transcript = overheard.transcript
+        found.question = shown(heard.question)
+
+    def without(self) -> Iterator[Same]:
+        """The yes-or-no questions whose answers never made a difference."""
+        for same in self._same.values():
+            if same.swallow is None and same.count >= _ENOUGH:
+                yield same
+
+
+def _with(
+    subject: Subject, overheard: Overheard, heard: Heard, answer: Answer
+) -> Overheard:
+    assert heard.key is not None
+    transcript = overheard.transcript
+    return overhear(subject, transcript, _OneOther(transcript, heard.key, answer))
+
+
+def _steps(heard: list[Heard]) -> set[str | None]:
+    return {one.where for one in heard if isinstance(one.effect, fx.Step)}
+
+
+class _OneOther(Recorded):
+    """The partner of a transcript, who answers one question in another way."""
+
+    def __init__(self, transcript: Transcript, key: str, answer: Answer) -> None:
+        super().__init__(transcript)
+        self._key = key
+        self._other = answer
+
+    def answer(self, question: Question) -> Answer | None:
+        known = super().answer(question)
+        return self._other if question.key == self._key else known

@@ -1,0 +1,23 @@
+"""Cancels a subscription.
+
+Wrong: nobody looks at the answer, so a no cancels it, too.
+"""
+
+from __future__ import annotations
+
+from effectmcp import Confirm, Flow, Server, step
+
+app = Server("subscriptions", version="1.0")
+
+
+@step
+def cancel(number: int) -> None:
+    """Stands for the database. To cancel again does no harm."""
+
+
+@app.tool
+def cancel_subscription(number: int) -> Flow[str]:
+    """Cancel a subscription."""
+    yield from Confirm(f"Cancel subscription {number}?")  # here
+    yield from cancel(number)
+    return "It is cancelled."
