@@ -12,7 +12,7 @@ import asyncio
 import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from contextvars import Context
 from typing import Any, TypeAlias
 
@@ -104,14 +104,7 @@ async def _obey(app: Server, command: Command, send: Send) -> Any:
         case Notify(message):
             return await send(message)
         case Ask(asking):
-            limit = asyncio.timeout(left(asking.until))
-            try:
-                async with limit:
-                    await ask_client(asking, send, Bell())
-            except TimeoutError:
-                if not limit.expired():
-                    raise  # the transport's own
-            return None
+            return await ask_client(asking, send, Bell())
         case Listen(subscription):
             return await listen(app, subscription, send)
 
@@ -262,10 +255,12 @@ class Bell:
         self._is_ringing = False
         self._rung.set()
 
-    async def wait(self) -> None:
-        """Wait until it was rung since the last time. Look around afterwards."""
-        await self._rung.wait()
-        self._rung.clear()
+    async def wait(self, seconds: float | None = None) -> None:
+        """Wait until it was rung since the last time, or for so long."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._rung.wait()
+                self._rung.clear()
 
 
 async def listen(app: Server, subscription: Subscription | News, send: Send) -> None:

@@ -278,8 +278,12 @@ class Ringing(Protocol):
     def ring(self) -> None:
         """Wake who waits, or will wait next."""
 
-    async def wait(self) -> None:
-        """Wait until it was rung since the last time. Look around afterwards."""
+    async def wait(self, seconds: float | None = None) -> None:
+        """Wait until it was rung since the last time. Look around afterwards.
+
+        Args:
+            seconds: How long at most.
+        """
 
 
 Send: TypeAlias = Callable[[Mapping[str, JSON]], Awaitable[None]]
@@ -291,12 +295,12 @@ def left(until: float | None) -> float | None:
 
 
 async def ask_client(asking: Inquiry, send: Send, bell: Ringing) -> None:
-    """Send questions, and wait until they are answered or nobody will."""
+    """Send questions, and wait until they are answered, or nobody will, or time is up."""
     asking.listen(bell.ring)
     for message in asking.messages.values():
         await send(message)
-    while not asking.is_over:
-        await bell.wait()
+    while not asking.is_over and left(asking.until) != 0.0:
+        await bell.wait(left(asking.until))
 
 
 async def tell_changes(

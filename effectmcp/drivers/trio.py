@@ -158,10 +158,7 @@ async def _obey(app: Server, command: Command, send: Send) -> Any:
         case Notify(message):
             return await send(message)
         case Ask(asking):
-            seconds = left(asking.until)
-            with trio.move_on_after(math.inf if seconds is None else seconds):
-                await ask_client(asking, send, Bell())
-            return None
+            return await ask_client(asking, send, Bell())
         case Listen(subscription):
             return await listen(app, subscription, send)
 
@@ -322,10 +319,11 @@ class Bell:
     def _ring(self) -> None:
         self._rung.set()
 
-    async def wait(self) -> None:
-        """Wait until it was rung since the last time. Look around afterwards."""
-        await self._rung.wait()
-        self._rung = trio.Event()
+    async def wait(self, seconds: float | None = None) -> None:
+        """Wait until it was rung since the last time, or for so long."""
+        with trio.move_on_after(math.inf if seconds is None else seconds):
+            await self._rung.wait()
+            self._rung = trio.Event()
 
 
 async def listen(app: Server, subscription: Subscription | News, send: Send) -> None:

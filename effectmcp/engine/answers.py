@@ -37,9 +37,12 @@ if TYPE_CHECKING:
     from .sequences import Wanted
 
 __all__ = [
+    "STALE",
     "Answers",
     "Found",
     "Read",
+    "Stale",
+    "Unfitting",
     "check_answer",
     "read_answer",
     "readable",

@@ -120,6 +120,7 @@ class Generation(Tree):
     __slots__ = (
         "_again",
         "_detached",
+        "_rules",
         "answers",
         "cancelled",
         "number",
@@ -148,6 +149,7 @@ class Generation(Tree):
         self.answers = Answers(journal.pool, self.places, flow.read)
         self.cancelled = journal.cancelled
         self._detached = journal.detached
+        self._rules = flow.rules
         self.salvaged = salvaged
         self.performing = Performing(self.places, self.number)
         self.taking = Taking(flow, self.places, self.answers, self.performing)
@@ -282,11 +284,9 @@ class Generation(Tree):
         ):
             wave = leaves
         if wave:
-            missing = self._match(wave)
-            if missing:
-                # A recorded answer that does not fit any more; all the rest must go.
-                self.diverge("unfit", missing[0][0])
-            self._deliver(wave)
+            if not self._match(wave):
+                self._deliver(wave)
+            # Otherwise entries were dropped: what is left of the record says what is next.
             return None
         if self.is_anything_ahead([]):
             self.diverge("left over", leaves[0][0])
@@ -306,7 +306,8 @@ class Generation(Tree):
         missing = self._take(leaves, number)
         if len(missing) == len(leaves):
             return self._ask(leaves)
-        self._deliver([leaf for leaf in leaves if leaf not in missing])
+        waiting = {id(sequence) for sequence, _ in missing}
+        self._deliver([leaf for leaf in leaves if id(leaf[0]) not in waiting])
         return None
 
     # ---- match ----------------------------------------------------------------------
@@ -426,7 +427,8 @@ class Generation(Tree):
         is_last = count >= rules.stale and self.performing.is_fresh
         if not is_last and rules.policy != "strict":
             return
-        other = self._asked_cold(wanted.place)
+        # A task waits for a deploy, whatever the cause.
+        other = wanted if rules.task else self._asked_cold(wanted.place)
         if other is None or other.render != wanted.render:
             then = "came to another place" if other is None else text_of(other.subject)
             raise NondeterminismError(
@@ -445,10 +447,11 @@ class Generation(Tree):
 
     def _asked_cold(self, place: str) -> Wanted | None:
         """Replay once more, cold: what the same code over the same journal asks there."""
-        rules = attrs.evolve(self.flow.rules, policy="strict", development=False)
+        rules = attrs.evolve(self._rules, policy="strict", development=False)
         flow = attrs.evolve(
             self.flow,
             rules=rules,
+            detached=self._detached,
             emit=lambda effect: None,
             watch=None,
             spent=0,
@@ -689,11 +692,24 @@ class Generation(Tree):
                     leaf[0].drop()
             if done and not self._match(done):
                 self._deliver(done)
+            self._record_races()
+        for sequence, wanted in filter(_has_own, self.root.leaves()):
+            if sequence.closing is None and not wanted.is_local:
+                sequence.position += 1  # recorded, and never delivered
         self.cancelled = self.waves
         self._again = None
         if self.root.end is None:
             self.close(self.root, Cancelled)
             self.join()
+
+    def _record_races(self) -> None:
+        """Record what came of steps that raced, as nothing will decide their races."""
+        for sequence, wanted in self.root.leaves():
+            if any(part.place in self.performing.finished for part in wanted.parts):
+                outcome = self.taking.at_hand(wanted, {})
+                assert outcome is not None
+                self.taking.stop_waiting(wanted)
+                sequence.record(*outcome)
 
     def _finish(self) -> Stop | Again:
         root = self.root

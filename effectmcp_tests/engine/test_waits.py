@@ -593,3 +593,87 @@ def test_answer_that_arrives_meanwhile_stays_with_its_sender() -> None:
     run.answered({"gather-1/0/within-1/0/elicit-1": a("Ann")})
     assert run.journal.pool == ()
     assert list(run.journal.asked) == ["gather-1/0/within-1/0/elicit-1"]
+
+
+# ---- found by a review ----
+
+
+def test_step_that_raced_beside_what_is_performed_is_journaled_when_cancelled() -> None:
+    """L4: its result is journaled, though nothing will decide its race."""
+
+    def handler() -> Flow[Any]:
+        def late() -> Flow[Any]:
+            yield from Confirm("Begin?")
+            return (yield from Step(charge, 2))
+
+        try:
+            return (yield from Gather(Within(DAY, Step(charge, 1)), late()))
+        finally:
+            yield from Step(charge, 3)
+
+    run, clock = task(handler)
+    run.start()
+    run.begin("gather-1/0/within-1/0/step-1")
+    run.answered({"gather-1/1/confirm-1": Accepted(None)})
+    run.performed({"gather-1/0/within-1/0/step-1": Done("paid")})
+    stop = run.cancel()
+    assert isinstance(stop, Perform)
+    assert [want.effect for want in stop.wants] == [Step(charge, 3)]
+    (gathered,) = run.journal.entries
+    assert [one.tag for one in gathered.branches[0]] == ["won"]
+    assert cold(run, clock, handler) == stop
+
+
+class Limit:
+    """What a validator allows today."""
+
+    least = 0
+
+
+@attrs.frozen
+class Guest:
+    age: int = attrs.field()
+
+    @age.validator
+    def _check(self, attribute: Any, value: int) -> None:
+        if value < Limit.least:
+            raise ValueError("too young")
+
+
+def test_recorded_answer_that_no_longer_fits_parks_a_wave_of_waits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def handler() -> Flow[Any]:
+        return (yield from Elicit("How old?", Guest)), (yield from Confirm("Sure?"))
+
+    run, _ = task(handler)
+    run.start()
+    run.answered({"elicit-1": Accepted({"age": 5})})
+    journal = run.suspend()
+    monkeypatch.setattr(Limit, "least", 18)
+    again, _ = task(handler, journal)
+    # Nothing was built on it, so it is only asked again.
+    stop = again.start()
+    assert messages(stop) == ["How old?"]
+
+
+def test_fourth_stale_answer_of_a_task_parks_whatever_the_cause() -> None:
+    """A clock in the text, after a Detach: no worker may end the task for it."""
+    ticks = iter(range(100))
+
+    def handler() -> Flow[Any]:
+        yield from Detach()
+        return (yield from Confirm(f"At {next(ticks)}?"))
+
+    run, _ = task(handler, rules=RETRY)
+    run.start()
+    stop = run.performed({"detach-1": Done(True)})
+    for _ in range(3):
+        journal, key = run.suspend(), keys(stop)[0]
+        run, _ = task(handler, journal, rules=RETRY)
+        stop = run.start({key: Accepted(None)})
+    journal, key = run.suspend(), keys(stop)[0]
+    run, _ = task(handler, journal, rules=RETRY)
+    with pytest.raises(DivergenceError) as caught:
+        run.start({key: Accepted(None)})
+    assert caught.value.verdict == "park"
