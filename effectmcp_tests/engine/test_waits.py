@@ -281,6 +281,26 @@ def test_first_of_raises_what_the_first_raised() -> None:
     assert isinstance(cold(run, clock, first_of), Raised)
 
 
+@pytest.mark.parametrize(
+    ("seconds", "value"), [(5, None), (60, None), (90, TimedOut())], ids=str
+)
+def test_within_a_sleep_ends_with_the_shorter_of_them(seconds: float, value: Any) -> None:
+    def handler() -> Flow[Any]:
+        return (yield from Within(60, Sleep(seconds)))
+
+    run, clock = task(handler)
+    due = clock.now + min(seconds, 60)
+    assert run.start() == Asked((), due=due)
+    clock.now = due
+    assert run.answered() == Returned(value)
+    # Nor does it matter for how long no worker ran.
+    run, clock = task(handler)
+    run.start()
+    clock.now += DAY
+    assert run.answered() == Returned(value)
+    assert cold(run, clock, handler) == Returned(value)
+
+
 def test_what_was_stored_beats_a_clock() -> None:
     """B3a 5: no answer loses to a deadline that passed while no worker ran."""
     run, clock, _ = begun()
