@@ -44,6 +44,7 @@ from effectmcp.engine import (
     Run,
     Stop,
 )
+from effectmcp.engine.kinds import KINDS
 
 from ..helpers import FLOW_ID, keys, messages
 
@@ -299,6 +300,15 @@ def test_within_a_sleep_ends_with_the_shorter_of_them(seconds: float, value: Any
     clock.now += DAY
     assert run.answered() == Returned(value)
     assert cold(run, clock, handler) == Returned(value)
+
+
+def test_first_of_texts_that_would_run_together() -> None:
+    """E2: a fingerprint belongs to one set of texts."""
+    one = FirstOf(Elicit("a\nconfirm b", str), Confirm("c"))
+    other = FirstOf(Elicit("a", str), Confirm("b\nconfirm c"))
+    first = KINDS[FirstOf]
+    assert first.schema(one) == first.schema(other)
+    assert first.render(one) != first.render(other)
 
 
 def test_what_was_stored_beats_a_clock() -> None:
