@@ -30,6 +30,7 @@ from effectmcp import (
     Within,
     step,
 )
+from effectmcp.canonical import MAX_DEPTH
 from effectmcp.engine import (
     LIVE,
     RETRY,
@@ -309,6 +310,26 @@ def test_first_of_texts_that_would_run_together() -> None:
     first = KINDS[FirstOf]
     assert first.schema(one) == first.schema(other)
     assert first.render(one) != first.render(other)
+
+
+def test_race_is_won_by_a_value_as_deep_as_may_be() -> None:
+    deep: Any = None
+    for _ in range(MAX_DEPTH):
+        deep = [deep]
+
+    def measure() -> Any:
+        raise AssertionError("nothing is performed here")
+
+    def handler() -> Flow[Any]:
+        won = yield from Within(DAY, Step(measure))
+        return won, (yield from Confirm("And now?"))
+
+    run, clock = task(handler)
+    run.start()
+    stop = run.performed({"within-1/0/step-1": Done(deep)})
+    assert messages(stop) == ["And now?"]
+    assert Journal.loads(run.journal.dumps()) == run.journal
+    assert cold(run, clock, handler) == stop
 
 
 def test_what_was_stored_beats_a_clock() -> None:
