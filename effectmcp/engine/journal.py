@@ -366,7 +366,7 @@ def _entry_from_json(value: JSON) -> Entry:
         bytes.fromhex(shape),
         bytes.fromhex(render),
         tag,
-        dumps(payload),
+        dumps(payload, max_depth=DEPTH),
         tuple(tuple(map(_entry_from_json, branch)) for branch in branches),
         replayable,
         None if wave is None else _count(wave),

@@ -258,7 +258,10 @@ def _render_inner(effect: Any) -> bytes:
     found = kind_of(effect)
     assert found is not None
     kind, subject = found
-    return kind.name.encode() + b" " + kind.render(subject)
+    render = kind.render(subject)
+    if kind.is_question:
+        render = dumps(render.decode())  # a text may hold what stands between two
+    return kind.name.encode() + b" " + render
 
 
 def _render_within(effect: fx.Within[Any]) -> bytes:

@@ -186,17 +186,17 @@ class Taking:
         return None
 
     def _up(self, wanted: Wanted) -> Recorded | None:
-        may_repeat = is_replayable(wanted.subject)
-        if self._is_up(wanted.place):
-            return "won", b"null", may_repeat
         ups = [
-            (self._places.at(part.place).due, position)
-            for position, part in enumerate(wanted.parts)
-            if self._is_up(part.place)
+            (self._places.at(one.place).due, position)
+            for position, one in enumerate((*wanted.parts, wanted))
+            if self._is_up(one.place)
         ]
         if not ups:
             return None
-        return "won", won(min(ups)[1], "known", b"null"), may_repeat
+        _, position = min(ups)
+        is_limit = position == len(wanted.parts)
+        payload = b"null" if is_limit else won(position, "known", b"null")
+        return "won", payload, is_replayable(wanted.subject)
 
     # ---- clocks ---------------------------------------------------------------------
 
@@ -228,12 +228,13 @@ def clocks(wanted: Wanted) -> list[tuple[str, float]]:
         case fx.Sleep(seconds):
             return [(wanted.place, seconds)]
         case fx.Within(seconds):
-            return [(wanted.place, seconds)]
+            limit = [(wanted.place, seconds)]
         case fx.FirstOf():
-            return [
-                (part.place, part.subject.seconds)
-                for part in wanted.parts
-                if isinstance(part.subject, fx.Sleep)
-            ]
+            limit = []
         case _:
             return []
+    return limit + [
+        (part.place, part.subject.seconds)
+        for part in wanted.parts
+        if isinstance(part.subject, fx.Sleep)
+    ]

@@ -30,6 +30,7 @@ import struct
 import zlib
 from collections.abc import Callable, Iterator
 from functools import lru_cache
+from math import isfinite
 from typing import Final, TypeVar
 
 from attrs import define, field
@@ -668,8 +669,12 @@ class _Unpacker:
         detached, waits = loads(self.structure.bytes())
         if detached is not None and type(detached) is not bool:
             raise PackingError("a flag of another type")
+        if type(waits) is not dict:
+            raise PackingError("waits of another type")
         for at, (due, begun) in waits.items():
-            if type(begun) is not int or type(due) not in (float, int, type(None)):
+            if type(begun) is not int or begun < 0:
+                raise PackingError("a count of another type")
+            if due is not None and not (type(due) in (float, int) and isfinite(due)):
                 raise PackingError("a time of another type")
             one = places.get(at, Place())
             places[at] = Place(one.asked, one.stale, one.out, due, begun)

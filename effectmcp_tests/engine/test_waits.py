@@ -30,6 +30,7 @@ from effectmcp import (
     Within,
     step,
 )
+from effectmcp.canonical import MAX_DEPTH
 from effectmcp.engine import (
     LIVE,
     RETRY,
@@ -44,6 +45,7 @@ from effectmcp.engine import (
     Run,
     Stop,
 )
+from effectmcp.engine.kinds import KINDS
 
 from ..helpers import FLOW_ID, keys, messages
 
@@ -279,6 +281,55 @@ def test_first_of_raises_what_the_first_raised() -> None:
     assert isinstance(end, Raised)
     assert isinstance(end.error, KeyError)
     assert isinstance(cold(run, clock, first_of), Raised)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "value"), [(5, None), (60, None), (90, TimedOut())], ids=str
+)
+def test_within_a_sleep_ends_with_the_shorter_of_them(seconds: float, value: Any) -> None:
+    def handler() -> Flow[Any]:
+        return (yield from Within(60, Sleep(seconds)))
+
+    run, clock = task(handler)
+    due = clock.now + min(seconds, 60)
+    assert run.start() == Asked((), due=due)
+    clock.now = due
+    assert run.answered() == Returned(value)
+    # Nor does it matter for how long no worker ran.
+    run, clock = task(handler)
+    run.start()
+    clock.now += DAY
+    assert run.answered() == Returned(value)
+    assert cold(run, clock, handler) == Returned(value)
+
+
+def test_first_of_texts_that_would_run_together() -> None:
+    """E2: a fingerprint belongs to one set of texts."""
+    one = FirstOf(Elicit("a\nconfirm b", str), Confirm("c"))
+    other = FirstOf(Elicit("a", str), Confirm("b\nconfirm c"))
+    first = KINDS[FirstOf]
+    assert first.schema(one) == first.schema(other)
+    assert first.render(one) != first.render(other)
+
+
+def test_race_is_won_by_a_value_as_deep_as_may_be() -> None:
+    deep: Any = None
+    for _ in range(MAX_DEPTH):
+        deep = [deep]
+
+    def measure() -> Any:
+        raise AssertionError("nothing is performed here")
+
+    def handler() -> Flow[Any]:
+        won = yield from Within(DAY, Step(measure))
+        return won, (yield from Confirm("And now?"))
+
+    run, clock = task(handler)
+    run.start()
+    stop = run.performed({"within-1/0/step-1": Done(deep)})
+    assert messages(stop) == ["And now?"]
+    assert Journal.loads(run.journal.dumps()) == run.journal
+    assert cold(run, clock, handler) == stop
 
 
 def test_what_was_stored_beats_a_clock() -> None:

@@ -212,7 +212,14 @@ def test_unpack_of_flags_that_are_unknown() -> None:
 
 
 @pytest.mark.parametrize(
-    "waits", [b"[]", b"[1,{}]", b'[null,{"a":[null,"x"]}]', b'[null,{"a":["x",0]}]']
+    "waits",
+    [
+        *(b"[]", b"[1,{}]", b"[null,[]]", b"[null,null]"),
+        *(b'[null,{"a":[null,"x"]}]', b'[null,{"a":[null,true]}]'),
+        *(b'[null,{"a":[null,-1]}]', b'[null,{"a":["x",0]}]', b'[null,{"a":[true,0]}]'),
+        *(b'[null,{"a":[NaN,0]}]', b'[null,{"a":[1e999,0]}]'),
+        b'[null,{"a":[1' + b"0" * 400 + b",0]}]",
+    ],
 )
 def test_unpack_of_waits_that_are_none(waits: bytes) -> None:
     (structure, *rest) = parts_of(pack(packed_of()))
