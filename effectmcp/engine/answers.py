@@ -127,10 +127,13 @@ class Answers:
     def arrive(self, answers: Mapping[str, Answer]) -> None:
         """Take in what came with a request, by wire key.
 
-        Answers to questions that are not outstanding are ignored.
+        Answers to questions that are not outstanding are ignored. Those that came before
+        and whose question has not been reached since are kept.
         """
-        self.add(self._leftovers())
-        self.own = {}
+        late = [place for place in self.own if not self._is_out(place)]
+        self.add(self._leftovers(late))
+        for place in late:
+            del self.own[place]
         if answers:
             for place, one in self._places.table.items():
                 if one.out is not None:
@@ -138,10 +141,21 @@ class Answers:
                     if answer is not None:
                         self.own[place] = _Own(one.out, answer)
 
-    def pooled(self) -> tuple[Pooled, ...]:
-        """Return the pool as the journal keeps it: with what no question has taken."""
+    def pooled(self, *, has_inbox: bool = False) -> tuple[Pooled, ...]:
+        """Return the pool as the journal keeps it: with what no question has taken.
+
+        Args:
+            has_inbox: Whether answers are kept beside the journal for as long as their
+                question is outstanding. In the pool they would be found a second time.
+        """
         held = [one for same in self.pool.values() for one in same]
-        return (*held, *self._leftovers())
+        own = [place for place in self.own if not (has_inbox and self._is_out(place))]
+        return (*held, *self._leftovers(own))
+
+    def _is_out(self, place: str) -> bool:
+        """Whether the question that was answered at `place` is outstanding still."""
+        known = self._places.table.get(place)
+        return known is not None and known.out == self.own[place].asking
 
     def add(self, answers: Iterable[Pooled]) -> None:
         """Put answers into the pool."""
@@ -217,9 +231,10 @@ class Answers:
         assert isinstance(subject, InputRequest)  # its shape is a question's
         return read_answer(subject, wanted.row, answer, self._read)
 
-    def _leftovers(self) -> list[Pooled]:
+    def _leftovers(self, places: Iterable[str]) -> list[Pooled]:
         found = []
-        for place, own in self.own.items():
+        for place in places:
+            own = self.own[place]
             written = _write_unread(own.answer)
             if written is not None:
                 path, slash, key = place.rpartition("/")

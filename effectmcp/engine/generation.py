@@ -236,7 +236,7 @@ class Generation(Tree):
         return Journal(
             entries=self.root.snapshot(),
             places=dict(self.places.table),
-            pool=self.answers.pooled(),
+            pool=self.answers.pooled(has_inbox=self.flow.rules.task),
             versions=dict(self.intake.versions),
             generation=self.number,
             restart=self.restart,
@@ -892,6 +892,10 @@ class Generation(Tree):
         if wanted is not None:
             self.places.withdraw(wanted.place)
             self._stop_waiting(wanted)
+            if self.flow.rules.task:
+                # An answer that is here already is as late as one that comes later.
+                for one in wanted.questions():
+                    self.answers.own.pop(one.place, None)
 
     def _stop_waiting(self, wanted: Wanted) -> None:
         """Take back the questions, clocks and steps of what is decided now."""
