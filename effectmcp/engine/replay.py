@@ -52,7 +52,7 @@ LEGAL: Final[Mapping[Verb, frozenset[State]]] = {
     "start": frozenset({"new"}),
     "begin": frozenset({"performing", "asking"}),
     "performed": frozenset({"performing", "asking"}),
-    "answered": frozenset({"asking"}),
+    "answered": frozenset({"performing", "asking"}),
     "cancel": frozenset({"new", "performing", "asking", "ended", "suspended"}),
     "suspend": frozenset({"new", "performing", "asking", "ended", "suspended"}),
 }
@@ -238,13 +238,17 @@ class Run:
     def answered(self, answers: Mapping[str, Answer] | None = None) -> Stop:
         """Go on with the client's answers, live; those missing are asked again.
 
-        Call it without any when a time is due that `Asked` named.
+        Call it without any when a time is due that `Asked` named. While something is
+        performed, answers are taken in and wait: the stop is still the same.
 
         Raises:
             DivergenceError: The handler changed, and may not go on.
         """
         self._check("answered")
         self._take_in(answers or {})
+        if self._state == "performing":
+            assert self._stop is not None
+            return self._stop
         self._flow.spent = 0  # the flow has waited
         return self._guard(self._generation.go)
 

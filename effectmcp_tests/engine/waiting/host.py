@@ -291,9 +291,8 @@ class Host:
             return False
         if self._cancelling and not worker.is_cancelled:
             worker.is_cancelled = True
-            begun = {
-                key: self._begun[key] for key in worker.running
-            }
+            wanted = worker.stage.memory.steps(worker.run.journal.generation)
+            begun = wanted & set(worker.running)
             worker.stop = worker.run.cancel()
             self._tell(f"cancel() -> {_words(worker.stop)}")
             self._drop_losers(worker)
@@ -355,12 +354,9 @@ class Host:
         """Let the next thing happen; whether there is one."""
         times = [at for at, _ in worker.running.values()]
         times += [at for at, _ in worker.late.values()]
-        if isinstance(stop, Asked):
-            times += [at for at, _, _ in self._mail]
-            if stop.due is not None:
-                times.append(int(stop.due))
-            if set(self.inbox) - worker.given:
-                times.append(self.now)
+        times += [at for at, _, _ in self._mail]
+        if isinstance(stop, Asked) and stop.due is not None:
+            times.append(int(stop.due))
         if not times:
             return False
         self.now = max(self.now, min(times))
@@ -372,11 +368,10 @@ class Host:
         outcomes = {key: worker.running[key][1] for key in ended}
         outcomes |= {key: worker.late.pop(key)[1] for key in late}
         answers = {key: one for key, one in self.inbox.items() if key not in worker.given}
-        if isinstance(stop, Perform) or (outcomes and self.world.steps_first):
+        if outcomes and self.world.steps_first:
             answers = {}
-        if answers or not outcomes:
-            if isinstance(stop, Asked):
-                self._answered(worker, answers)
+        if answers or (not outcomes and isinstance(stop, Asked)):
+            self._answered(worker, answers)
         else:
             self._report(worker, outcomes)
         return True
@@ -393,12 +388,17 @@ class Host:
 
     def _answered(self, worker: Worker, answers: Mapping[str, Answer]) -> None:
         worker.given |= set(answers) - self._unfit
-        expected = self._expect(worker, self._arrivals(worker, answers), {})
+        expected, performing = None, isinstance(worker.stop, Perform)
+        if not performing:
+            arrivals = self._arrivals(worker, answers)
+            expected = self._expect(worker, arrivals, {})
         # Late answers are acknowledged, and given to the run to be ignored.
         late = {key: Accepted({"value": 99}) for key in self._shown - set(self.inbox)}
         asked = worker.run.journal.asked
         late = {key: one for key, one in late.items() if key not in asked}
+        before = worker.stop
         worker.stop = worker.run.answered({**late, **answers})
+        law("performing", not performing or worker.stop == before, worker.stop)
         self._tell(f"answered({_short(answers)}) -> {_words(worker.stop)}")
         self._drop_losers(worker)
         self._check_expected(expected, worker)
@@ -433,7 +433,7 @@ class Host:
     def _stored_answers(self, worker: Worker) -> set[str]:
         """Return the places of the effects for which an answer is stored."""
         asked = worker.run.journal.asked
-        places = {asked[key].place for key in set(self.inbox) - self._unfit if key in asked}
+        places = {asked[key].place for key in worker.given if key in asked}
         leaves = worker.stage.memory.waiting.values()
         return {leaf.place for leaf in leaves if places & set(leaf.questions())}
 

@@ -197,3 +197,20 @@ def test_answer_to_a_cancelled_branch_is_ignored() -> None:
     assert isinstance(stop, Asked)
     assert [one.key for one in stop.questions] == ["elicit-1"]
     assert not again.journal.pool
+
+
+def test_stored_answer_beats_a_deadline_that_passed_while_a_step_ran() -> None:
+    def handler() -> Flow[Any]:
+        limited: Within[int] = Within(5, Elicit("How many?", int))
+        return (yield from Gather(limited, agreed()))
+
+    now = [0.0]
+    one = Run(handler, flow_id=FLOW_ID, rules=TASK, clock=lambda: now[0])
+    one.start()
+    performing = one.answered({"gather-1/1/confirm-1": YES})
+    assert keys(performing) == ["gather-1/1/step-1"]
+    answer: Answer = Accepted({"value": 3})
+    assert one.answered({"gather-1/0/within-1/0/elicit-1": answer}) == performing
+    now[0] = 9.0
+    stop = one.performed({"gather-1/1/step-1": Done("agreed")})
+    assert stop == Returned((3, "agreed"))
