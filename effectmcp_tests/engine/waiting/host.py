@@ -128,7 +128,7 @@ class Worker:
         run: The run.
         stop: Where the run is.
         running: Steps that are performed: when they end, and with what.
-        given: Answers that fit and were given to the run.
+        given: Answers that were given to the run.
         is_cancelled: Whether this run was told to cancel.
     """
 
@@ -275,7 +275,7 @@ class Host:
             return
         if self.inbox:
             self._check_start()
-        worker.given = set(self.inbox) - self._unfit
+        worker.given = set(self.inbox)
         worker.stop = worker.run.start(dict(self.inbox))
         self._tell(f"start({_short(self.inbox)}) -> {_words(worker.stop)}")
 
@@ -387,7 +387,7 @@ class Host:
                     self.inbox[key] = answer
 
     def _answered(self, worker: Worker, answers: Mapping[str, Answer]) -> None:
-        worker.given |= set(answers) - self._unfit
+        worker.given |= set(answers)
         expected, performing = None, isinstance(worker.stop, Perform)
         if not performing:
             arrivals = self._arrivals(worker, answers)
@@ -433,7 +433,7 @@ class Host:
     def _stored_answers(self, worker: Worker) -> set[str]:
         """Return the places of the effects for which an answer is stored."""
         asked = worker.run.journal.asked
-        places = {asked[key].place for key in worker.given if key in asked}
+        places = {asked[key].place for key in worker.given - self._unfit if key in asked}
         leaves = worker.stage.memory.waiting.values()
         return {leaf.place for leaf in leaves if places & set(leaf.questions())}
 
@@ -589,7 +589,7 @@ class Host:
                     {one.key for one in questions} == set(journal.asked),
                     (questions, journal.asked),
                 )
-                fit = worker.given & set(journal.asked)
+                fit = (worker.given - self._unfit) & set(journal.asked)
                 law("4 delivered", not fit, fit)
                 if worker.stage.in_task:
                     law("4 local", all(leaf.is_wait for leaf in leaves), leaves)
