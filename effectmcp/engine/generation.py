@@ -574,6 +574,10 @@ class Generation(Tree):
         if wanted is not None:
             self.places.withdraw(wanted.place)
             self.taking.stop_waiting(wanted)
+            if self.flow.rules.task:
+                # An answer that is here already is as late as one that comes later.
+                for one in wanted.questions():
+                    self.answers.own.pop(one.place, None)
 
     # ---- ask ------------------------------------------------------------------------
 

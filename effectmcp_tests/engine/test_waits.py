@@ -286,7 +286,9 @@ def test_first_of_raises_what_the_first_raised() -> None:
 @pytest.mark.parametrize(
     ("seconds", "value"), [(5, None), (60, None), (90, TimedOut())], ids=str
 )
-def test_within_a_sleep_ends_with_the_shorter_of_them(seconds: float, value: Any) -> None:
+def test_within_a_sleep_ends_with_the_shorter_of_them(
+    seconds: float, value: Any
+) -> None:
     def handler() -> Flow[Any]:
         return (yield from Within(60, Sleep(seconds)))
 

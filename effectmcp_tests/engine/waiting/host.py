@@ -136,7 +136,7 @@ class Worker:
         run: The run.
         stop: Where the run is.
         running: Steps that are performed: when they end, and with what.
-        given: Answers that fit and were given to the run.
+        given: Answers that were given to the run.
         is_cancelled: Whether this run was told to cancel.
     """
 
@@ -283,7 +283,7 @@ class Host:
             return
         if self.inbox:
             self._check_start()
-        worker.given = set(self.inbox) - self._unfit
+        worker.given = set(self.inbox)
         worker.stop = worker.run.start(dict(self.inbox))
         self._tell(f"start({_short(self.inbox)}) -> {_words(worker.stop)}")
 
@@ -299,7 +299,8 @@ class Host:
             return False
         if self._cancelling and not worker.is_cancelled:
             worker.is_cancelled = True
-            begun = {key: self._begun[key] for key in worker.running}
+            wanted = worker.stage.memory.steps(worker.run.journal.generation)
+            begun = wanted & set(worker.running)
             worker.stop = worker.run.cancel()
             self._tell(f"cancel() -> {_words(worker.stop)}")
             self._drop_losers(worker)
@@ -361,12 +362,9 @@ class Host:
         """Let the next thing happen; whether there is one."""
         times = [at for at, _ in worker.running.values()]
         times += [at for at, _ in worker.late.values()]
-        if isinstance(stop, Asked):
-            times += [at for at, _, _ in self._mail]
-            if stop.due is not None:
-                times.append(int(stop.due))
-            if set(self.inbox) - worker.given:
-                times.append(self.now)
+        times += [at for at, _, _ in self._mail]
+        if isinstance(stop, Asked) and stop.due is not None:
+            times.append(int(stop.due))
         if not times:
             return False
         self.now = max(self.now, min(times))
@@ -380,11 +378,10 @@ class Host:
         answers = {
             key: one for key, one in self.inbox.items() if key not in worker.given
         }
-        if isinstance(stop, Perform) or (outcomes and self.world.steps_first):
+        if outcomes and self.world.steps_first:
             answers = {}
-        if answers or not outcomes:
-            if isinstance(stop, Asked):
-                self._answered(worker, answers)
+        if answers or (not outcomes and isinstance(stop, Asked)):
+            self._answered(worker, answers)
         else:
             self._report(worker, outcomes)
         return True
@@ -400,13 +397,18 @@ class Host:
                     self.inbox[key] = answer
 
     def _answered(self, worker: Worker, answers: Mapping[str, Answer]) -> None:
-        worker.given |= set(answers) - self._unfit
-        expected = self._expect(worker, self._arrivals(worker, answers), {})
+        worker.given |= set(answers)
+        expected, performing = None, isinstance(worker.stop, Perform)
+        if not performing:
+            arrivals = self._arrivals(worker, answers)
+            expected = self._expect(worker, arrivals, {})
         # Late answers are acknowledged, and given to the run to be ignored.
         late = {key: Accepted({"value": 99}) for key in self._shown - set(self.inbox)}
         asked = worker.run.journal.asked
         late = {key: one for key, one in late.items() if key not in asked}
+        before = worker.stop
         worker.stop = worker.run.answered({**late, **answers})
+        law("performing", not performing or worker.stop == before, worker.stop)
         self._tell(f"answered({_short(answers)}) -> {_words(worker.stop)}")
         self._drop_losers(worker)
         self._check_expected(expected, worker)
@@ -442,7 +444,7 @@ class Host:
         """Return the places of the effects for which an answer is stored."""
         asked = worker.run.journal.asked
         places = {
-            asked[key].place for key in set(self.inbox) - self._unfit if key in asked
+            asked[key].place for key in worker.given - self._unfit if key in asked
         }
         leaves = worker.stage.memory.waiting.values()
         return {leaf.place for leaf in leaves if places & set(leaf.questions())}
@@ -602,7 +604,7 @@ class Host:
                     {one.key for one in questions} == set(journal.asked),
                     (questions, journal.asked),
                 )
-                fit = worker.given & set(journal.asked)
+                fit = (worker.given - self._unfit) & set(journal.asked)
                 law("4 delivered", not fit, fit)
                 if worker.stage.in_task:
                     law("4 local", all(leaf.is_wait for leaf in leaves), leaves)

@@ -366,6 +366,12 @@ class Memory:
     log: list[Delivered] = field(factory=list)
     closed: Counter[tuple[int, ...]] = field(factory=Counter)
 
+    def steps(self, generation: int) -> set[str]:
+        """Return the keys of the steps and the like that are waited for."""
+        prefix = f"r{generation}/" if generation else ""
+        leaves = self.waiting.values()
+        return {prefix + place for leaf in leaves for place in leaf.steps()}
+
     def digest(self) -> int:
         return crc32(repr(self.events).encode()) % 1000
 

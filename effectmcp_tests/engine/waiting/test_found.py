@@ -13,6 +13,7 @@ from effectmcp import (
     Gather,
     Step,
     StepInterrupted,
+    Within,
     step,
 )
 from effectmcp.effects import Flow
@@ -164,3 +165,60 @@ def test_step_of_a_race_is_begun_until_the_race_is_recorded() -> None:
     assert keys(again.start()) == ["gather-1/1/step-1"]
     stop = again.performed({"gather-1/1/step-1": Done("agreed")})
     assert stop == Returned("interrupted")
+
+
+def test_answer_in_the_inbox_is_not_in_the_pool() -> None:
+    """A copy in the pool would answer the next question of the same text."""
+
+    def asks() -> Flow[Any]:
+        first = yield from Elicit("How many?", int)
+        return [first, (yield from Elicit("How many?", int))]
+
+    handler = branches(agreed, asks)
+    one = worker(handler)
+    one.start()
+    one.answered({"gather-1/0/confirm-1": YES})
+    inbox: dict[str, Answer] = {"gather-1/1/elicit-1": Accepted({"value": 3})}
+    again = worker(handler, one)
+    assert keys(again.start(inbox)) == ["gather-1/0/step-1"]
+    assert not again.journal.pool
+    third = worker(handler, again)
+    third.start(inbox)
+    stop = third.performed({"gather-1/0/step-1": Done("agreed")})
+    assert isinstance(stop, Asked)
+    assert [one.key for one in stop.questions] == ["gather-1/1/elicit-2"]
+
+
+def test_answer_to_a_cancelled_branch_is_ignored() -> None:
+    def handler() -> Flow[Any]:
+        try:
+            yield from Gather(agreed(), Elicit("How many?", int))
+        except ValueError:
+            return (yield from Elicit("How many?", int))
+
+    one = worker(handler)
+    one.start()
+    one.answered({"gather-1/0/confirm-1": YES})
+    again = worker(handler, one)
+    again.start({"gather-1/1/elicit-1": Accepted({"value": 3})})
+    stop = again.performed({"gather-1/0/step-1": Failure(ValueError("broken"))})
+    assert isinstance(stop, Asked)
+    assert [one.key for one in stop.questions] == ["elicit-1"]
+    assert not again.journal.pool
+
+
+def test_stored_answer_beats_a_deadline_that_passed_while_a_step_ran() -> None:
+    def handler() -> Flow[Any]:
+        limited: Within[int] = Within(5, Elicit("How many?", int))
+        return (yield from Gather(limited, agreed()))
+
+    now = [0.0]
+    one = Run(handler, flow_id=FLOW_ID, rules=TASK, clock=lambda: now[0])
+    one.start()
+    performing = one.answered({"gather-1/1/confirm-1": YES})
+    assert keys(performing) == ["gather-1/1/step-1"]
+    answer: Answer = Accepted({"value": 3})
+    assert one.answered({"gather-1/0/within-1/0/elicit-1": answer}) == performing
+    now[0] = 9.0
+    stop = one.performed({"gather-1/1/step-1": Done("agreed")})
+    assert stop == Returned((3, "agreed"))
