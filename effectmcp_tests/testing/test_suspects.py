@@ -471,14 +471,19 @@ def marked(function: Any) -> str:
     return f"{source.file}:{number}"
 
 
-@pytest.mark.parametrize(("function", "kind"), WRONG, ids=lambda one: str(one))
+def named(one: Any) -> str:
+    """The name of a function, alike in every process that runs these tests."""
+    return str(getattr(one, "__name__", one))
+
+
+@pytest.mark.parametrize(("function", "kind"), WRONG, ids=named)
 def test_a_fault_that_can_be_read(function: Any, kind: str) -> None:
     (suspect,) = suspects_of(function)
     assert (suspect.kind, suspect.where) == (kind, marked(function))
     assert suspect.advice
 
 
-@pytest.mark.parametrize("function", RIGHT, ids=lambda one: str(one.__name__))
+@pytest.mark.parametrize("function", RIGHT, ids=named)
 def test_what_looks_like_a_fault_and_is_none(function: Any) -> None:
     assert suspects_of(function) == []
 
