@@ -347,6 +347,33 @@ def test_what_was_stored_beats_a_clock() -> None:
     assert again.start() == Returned((2, None))
 
 
+def test_answer_that_was_kept_and_is_given_again_counts_once() -> None:
+    """Q1: consent belongs to one question, however often workers are lost."""
+
+    def nap() -> Flow[Any]:
+        yield from Sleep(DAY)
+        return (yield from Step(charge, 5))
+
+    def handler() -> Flow[Any]:
+        yield from Gather(Confirm("Go on?"), nap())
+        return (yield from Confirm("Go on?"))
+
+    run, clock = task(handler)
+    run.start()
+    clock.now += DAY
+    stop: Stop = run.answered()
+    assert isinstance(stop, Perform)
+    given = {"gather-1/0/confirm-1": Accepted({})}
+    for _ in range(2):
+        # The answer is stored; the step comes first, and then this worker is lost.
+        journal = Journal.loads(run.suspend().dumps())
+        run, _ = task(handler, journal, clock=clock)
+        assert run.start(given) == stop
+    stop = run.performed({"gather-1/1/step-1": Done("paid")})
+    assert keys(stop) == ["confirm-1"]
+    assert run.journal.pool == ()
+
+
 def test_step_that_lost_may_end_late() -> None:
     run, clock, _ = begun()
 
