@@ -15,7 +15,7 @@ from .kinds import Recorded, record_error, record_value
 from .places import Places
 from .sequences import Sequence, Wanted
 from .steps import step_name
-from .stops import Done, Failure, Perform, Want
+from .stops import Done, Failure, Want
 
 __all__ = ["Performing"]
 
@@ -52,10 +52,18 @@ class Performing:
         begun = self._places.at(wanted.place).begun
         return Want(key, _with_copies(wanted.subject), sequence.context, begun)
 
-    def pending(self) -> Perform:
-        """Return what is still to be performed before the flow can go on."""
-        return Perform(
-            tuple([self.want(*self.wants[key]) for key in sorted(self.wants)])
+    def pending(self, with_races: bool) -> tuple[Want, ...]:
+        """Return what must still be performed before the flow can go on.
+
+        Args:
+            with_races: Whether steps that race against questions or clocks are among it.
+        """
+        return tuple(
+            [
+                self.want(sequence, wanted)
+                for _, (sequence, wanted) in sorted(self.wants.items())
+                if with_races or wanted is sequence.wanted
+            ]
         )
 
     def begin(self, key: str) -> None:

@@ -239,8 +239,10 @@ class Run:
         performing.record(
             {key: one for key, one in outcomes.items() if key not in unknown}
         )
-        if self._state == "performing" and performing.wants:
-            self._stop = performing.pending()
+        # What races is waited for by a cancel alone.
+        with_races = generation.cancelled == SOON
+        if self._state == "performing" and (pending := performing.pending(with_races)):
+            self._stop = Perform(pending)
             return self._stop
         return self._guard(generation.go)
 
@@ -282,9 +284,9 @@ class Run:
         if self._state == "new":
             return self._guard(self._begin)
         self._late |= generation.performing.keep_begun()
-        if generation.performing.wants:
+        if pending := generation.performing.pending(with_races=True):
             self._state = "performing"
-            self._stop = generation.performing.pending()
+            self._stop = Perform(pending)
             return self._stop
         return self._guard(generation.go)
 

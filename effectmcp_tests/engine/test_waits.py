@@ -286,7 +286,9 @@ def test_first_of_raises_what_the_first_raised() -> None:
 @pytest.mark.parametrize(
     ("seconds", "value"), [(5, None), (60, None), (90, TimedOut())], ids=str
 )
-def test_within_a_sleep_ends_with_the_shorter_of_them(seconds: float, value: Any) -> None:
+def test_within_a_sleep_ends_with_the_shorter_of_them(
+    seconds: float, value: Any
+) -> None:
     def handler() -> Flow[Any]:
         return (yield from Within(60, Sleep(seconds)))
 
@@ -390,6 +392,32 @@ def test_step_that_lost_may_end_late() -> None:
     # Acknowledged, and ignored.
     assert run.performed({"first-1/1/step-1": Done("paid")}) == stop
     assert run.journal.places["first-1/0/day"].asked == 1
+
+
+def test_step_that_races_holds_up_no_other() -> None:
+    """B3a 1: it runs while others are asked, and while others perform."""
+
+    def branch() -> Flow[Any]:
+        name = yield from Elicit("Who?", str)
+        yield from Step(charge, 5)
+        return (yield from Confirm(f"{name}?"))
+
+    def handler() -> Flow[Any]:
+        return (yield from Gather(Within(DAY, Step(charge, 1)), branch()))
+
+    run, clock = task(handler)
+    run.start()
+    run.begin("gather-1/0/within-1/0/step-1")
+    stop = run.answered({"gather-1/1/elicit-1": a("Ann")})
+    assert isinstance(stop, Perform)
+    assert [want.effect for want in stop.wants] == [Step(charge, 5)]
+    stop = run.performed({"gather-1/1/step-1": Done("paid")})
+    assert messages(stop) == ["Ann?"]
+    assert messages(cold(run, clock, handler)) == ["Ann?"]
+    clock.now += DAY
+    assert run.answered({"gather-1/1/confirm-1": Accepted({})}) == Returned(
+        (TimedOut(), True)
+    )
 
 
 def test_at_most_once_step_that_races_is_begun_once() -> None:
