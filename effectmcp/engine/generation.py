@@ -284,9 +284,13 @@ class Generation(Tree):
         if wave:
             missing = self._match(wave)
             if missing:
-                # A recorded answer that does not fit any more; all the rest must go.
-                self.diverge("unfit", missing[0][0])
-            self._deliver(wave)
+                # Dropped, or an answer that does not fit any more and is asked for again:
+                # the others are the wave without it.
+                wave = [leaf for leaf in wave if leaf not in missing]
+                for sequence, _ in wave:
+                    sequence.stamp_next(number)
+            if wave:
+                self._deliver(wave)
             return None
         if self.is_anything_ahead([]):
             self.diverge("left over", leaves[0][0])

@@ -559,6 +559,66 @@ def test_detach_changes_the_rules_within_a_run() -> None:
     )
 
 
+def test_task_may_salvage() -> None:
+    def handler(text: str) -> Flow[Any]:
+        first = yield from Confirm(text)
+        return first, (yield from Confirm("And now?"))
+
+    rules = attrs.evolve(TASK, policy="salvage")
+    run, _ = task(lambda: handler("One?"), rules=rules)
+    run.start()
+    run.answered({"confirm-1": Accepted({})})
+    again, _ = task(lambda: handler("Two?"), run.suspend(), rules=rules)
+    assert messages(again.start()) == ["Two?"]
+
+
+def test_recorded_answer_that_fits_no_more_is_asked_for_again() -> None:
+    """Q2: no divergence; and what came together with it has come."""
+    most = [10]
+
+    @attrs.frozen
+    class Order:
+        copies: int = attrs.field()
+
+        @copies.validator
+        def _check(self, attribute: Any, value: int) -> None:
+            if value > most[0]:
+                raise ValueError(f"at most {most[0]}")
+
+    def nap() -> Flow[Any]:
+        yield from Sleep(DAY)
+        yield from Sleep(DAY)
+
+    def handler() -> Flow[Any]:
+        order, *_ = yield from Gather(Elicit("What?", Order), Confirm("Sure?"), nap())
+        return order.copies
+
+    run, clock = task(handler)
+    run.start()
+    clock.now += DAY
+    stop = run.answered(
+        {
+            "gather-1/0/elicit-1": Accepted({"copies": 8}),
+            "gather-1/1/confirm-1": Accepted({}),
+        }
+    )
+    assert stop == Asked((), due=clock.now + DAY)
+    journal, rows = run.suspend(), run.take_rows()
+    most[0] = 5
+    again, _ = task(handler, journal, clock=clock)
+    stop = again.start()
+    assert isinstance(stop, Asked)
+    (question,) = stop.questions
+    assert question.key == "gather-1/0/elicit-1~2"
+    assert question.problems == ("at most 5",)
+    assert keys(cold(again, clock, handler)) == keys(stop)
+    rows += again.take_rows()
+    assert again.journal.with_rows(rows) == again.journal
+    assert again.answered({question.key: Accepted({"copies": 3})}) == Asked(
+        (), due=clock.now + DAY
+    )
+
+
 def test_parked_journal_is_not_altered() -> None:
     def before() -> Flow[Any]:
         return (yield from Elicit("a", str)), (yield from Elicit("b", str))
