@@ -132,6 +132,21 @@ class Answers:
                 answer = answers.get(wire)
                 if answer is not None:
                     self.own[place] = asking, answer
+                    if self.pool:
+                        self._forget_earlier(place, asking)
+
+    def _forget_earlier(self, place: str, asking: Asking) -> None:
+        # A journal that was saved before the question was reached has kept the answer,
+        # and a store gives it again until it is taken: it must not count twice.
+        print_ = asking.shape, asking.render
+        held = self.pool.pop(print_, [])
+        kept = [
+            one
+            for one in held
+            if one.entry.tag != "unread" or one.path + one.entry.key != place
+        ]
+        if kept:
+            self.pool[print_] = kept
 
     def pooled(self) -> tuple[Pooled, ...]:
         """Return the pool as the journal keeps it: with what no question has taken."""

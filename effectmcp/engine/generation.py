@@ -284,9 +284,15 @@ class Generation(Tree):
         ):
             wave = leaves
         if wave:
-            if not self._match(wave):
+            missing = self._match(wave)
+            if missing:
+                # Dropped, or an answer that does not fit any more and is asked for again:
+                # the others are the wave without it.
+                wave = [leaf for leaf in wave if leaf not in missing]
+                for sequence, _ in wave:
+                    sequence.stamp_next(number)
+            if wave:
                 self._deliver(wave)
-            # Otherwise entries were dropped: what is left of the record says what is next.
             return None
         if self.is_anything_ahead([]):
             self.diverge("left over", leaves[0][0])

@@ -221,6 +221,11 @@ class Sequence:
         del self.entries[self.position]
         self.rows.noted.append((self.path, self.position, None))
 
+    def stamp_next(self, wave: int) -> None:
+        """Note in the entry at hand that others were left waiting in its wave."""
+        entry = attrs.evolve(self.entries.pop(), wave=wave)
+        self.append(entry)
+
     def append(self, entry: Entry) -> None:
         """Journal `entry`."""
         self.rows.noted.append((self.path, len(self.entries), entry))

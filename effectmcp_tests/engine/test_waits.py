@@ -349,6 +349,33 @@ def test_what_was_stored_beats_a_clock() -> None:
     assert again.start() == Returned((2, None))
 
 
+def test_answer_that_was_kept_and_is_given_again_counts_once() -> None:
+    """Q1: consent belongs to one question, however often workers are lost."""
+
+    def nap() -> Flow[Any]:
+        yield from Sleep(DAY)
+        return (yield from Step(charge, 5))
+
+    def handler() -> Flow[Any]:
+        yield from Gather(Confirm("Go on?"), nap())
+        return (yield from Confirm("Go on?"))
+
+    run, clock = task(handler)
+    run.start()
+    clock.now += DAY
+    stop: Stop = run.answered()
+    assert isinstance(stop, Perform)
+    given = {"gather-1/0/confirm-1": Accepted({})}
+    for _ in range(2):
+        # The answer is stored; the step comes first, and then this worker is lost.
+        journal = Journal.loads(run.suspend().dumps())
+        run, _ = task(handler, journal, clock=clock)
+        assert run.start(given) == stop
+    stop = run.performed({"gather-1/1/step-1": Done("paid")})
+    assert keys(stop) == ["confirm-1"]
+    assert run.journal.pool == ()
+
+
 def test_step_that_lost_may_end_late() -> None:
     run, clock, _ = begun()
 
@@ -365,6 +392,32 @@ def test_step_that_lost_may_end_late() -> None:
     # Acknowledged, and ignored.
     assert run.performed({"first-1/1/step-1": Done("paid")}) == stop
     assert run.journal.places["first-1/0/day"].asked == 1
+
+
+def test_step_that_races_holds_up_no_other() -> None:
+    """B3a 1: it runs while others are asked, and while others perform."""
+
+    def branch() -> Flow[Any]:
+        name = yield from Elicit("Who?", str)
+        yield from Step(charge, 5)
+        return (yield from Confirm(f"{name}?"))
+
+    def handler() -> Flow[Any]:
+        return (yield from Gather(Within(DAY, Step(charge, 1)), branch()))
+
+    run, clock = task(handler)
+    run.start()
+    run.begin("gather-1/0/within-1/0/step-1")
+    stop = run.answered({"gather-1/1/elicit-1": a("Ann")})
+    assert isinstance(stop, Perform)
+    assert [want.effect for want in stop.wants] == [Step(charge, 5)]
+    stop = run.performed({"gather-1/1/step-1": Done("paid")})
+    assert messages(stop) == ["Ann?"]
+    assert messages(cold(run, clock, handler)) == ["Ann?"]
+    clock.now += DAY
+    assert run.answered({"gather-1/1/confirm-1": Accepted({})}) == Returned(
+        (TimedOut(), True)
+    )
 
 
 def test_at_most_once_step_that_races_is_begun_once() -> None:
@@ -503,6 +556,66 @@ def test_detach_changes_the_rules_within_a_run() -> None:
     other.now += 1
     assert again.answered({keys(stop)[0]: Accepted(None)}) == Returned(
         (True, (None, True))
+    )
+
+
+def test_task_may_salvage() -> None:
+    def handler(text: str) -> Flow[Any]:
+        first = yield from Confirm(text)
+        return first, (yield from Confirm("And now?"))
+
+    rules = attrs.evolve(TASK, policy="salvage")
+    run, _ = task(lambda: handler("One?"), rules=rules)
+    run.start()
+    run.answered({"confirm-1": Accepted({})})
+    again, _ = task(lambda: handler("Two?"), run.suspend(), rules=rules)
+    assert messages(again.start()) == ["Two?"]
+
+
+def test_recorded_answer_that_fits_no_more_is_asked_for_again() -> None:
+    """Q2: no divergence; and what came together with it has come."""
+    most = [10]
+
+    @attrs.frozen
+    class Order:
+        copies: int = attrs.field()
+
+        @copies.validator
+        def _check(self, attribute: Any, value: int) -> None:
+            if value > most[0]:
+                raise ValueError(f"at most {most[0]}")
+
+    def nap() -> Flow[Any]:
+        yield from Sleep(DAY)
+        yield from Sleep(DAY)
+
+    def handler() -> Flow[Any]:
+        order, *_ = yield from Gather(Elicit("What?", Order), Confirm("Sure?"), nap())
+        return order.copies
+
+    run, clock = task(handler)
+    run.start()
+    clock.now += DAY
+    stop = run.answered(
+        {
+            "gather-1/0/elicit-1": Accepted({"copies": 8}),
+            "gather-1/1/confirm-1": Accepted({}),
+        }
+    )
+    assert stop == Asked((), due=clock.now + DAY)
+    journal, rows = run.suspend(), run.take_rows()
+    most[0] = 5
+    again, _ = task(handler, journal, clock=clock)
+    stop = again.start()
+    assert isinstance(stop, Asked)
+    (question,) = stop.questions
+    assert question.key == "gather-1/0/elicit-1~2"
+    assert question.problems == ("at most 5",)
+    assert keys(cold(again, clock, handler)) == keys(stop)
+    rows += again.take_rows()
+    assert again.journal.with_rows(rows) == again.journal
+    assert again.answered({question.key: Accepted({"copies": 3})}) == Asked(
+        (), due=clock.now + DAY
     )
 
 
