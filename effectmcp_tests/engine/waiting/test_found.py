@@ -7,6 +7,7 @@ from typing import Any
 
 from effectmcp import (
     Accepted,
+    Cancelled,
     Confirm,
     Elicit,
     FirstOf,
@@ -214,3 +215,19 @@ def test_stored_answer_beats_a_deadline_that_passed_while_a_step_ran() -> None:
     now[0] = 9.0
     stop = one.performed({"gather-1/1/step-1": Done("agreed")})
     assert stop == Returned((3, "agreed"))
+
+
+def test_cleanup_may_not_ask_within_a_time() -> None:
+    """B3: a question in cleanup gets `Cancelled` again."""
+
+    def handler() -> Flow[Any]:
+        try:
+            yield from Confirm("Sure?")
+        finally:
+            yield from Within(5, Elicit("Why?", str))
+
+    one = worker(handler)
+    one.start()
+    stop = one.cancel()
+    assert isinstance(stop, Raised)
+    assert isinstance(stop.error, Cancelled)
