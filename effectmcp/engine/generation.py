@@ -1036,8 +1036,11 @@ class Generation(Tree):
                 self._deliver(done)
         self.cancelled = self.waves
         self._again = None
-        if self.root.end is None:
-            self.close(self.root, Cancelled)
+        root = self.root
+        if root.end is None and root.closing is not None:
+            root.closing.signal = Cancelled  # it restarts: its cleanup goes on
+        elif root.end is None:
+            self.close(root, Cancelled)
             self.join()
 
     def _finish(self) -> Stop | Again:

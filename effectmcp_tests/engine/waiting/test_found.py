@@ -12,7 +12,7 @@ from effectmcp import (
     Elicit,
     FirstOf,
     Gather,
-    Sleep,
+    Restart,
     Step,
     StepInterrupted,
     Within,
@@ -231,3 +231,28 @@ def test_cleanup_may_not_ask_within_a_time() -> None:
     stop = one.cancel()
     assert isinstance(stop, Raised)
     assert isinstance(stop.error, Cancelled)
+
+
+def elsewhere() -> Flow[Any]:
+    """Wait for what is never reached."""
+    yield from Confirm("Here?")
+
+
+def test_cancel_lets_the_cleanup_of_a_restart_end() -> None:
+    def handler() -> Flow[Any]:
+        try:
+            return (yield from Restart(elsewhere))
+        finally:
+            yield from Step(work, "undo")
+
+    one = worker(handler)
+    assert keys(one.start()) == ["step-1"]
+    journal = one.journal
+    assert keys(one.cancel()) == ["step-1"]
+    stop = one.performed({"step-1": Done("undone")})
+    assert isinstance(stop, Raised)
+    assert isinstance(stop.error, Cancelled)
+    again = worker(handler, one)
+    assert isinstance(again.start(), Raised)
+    assert journal.cancelled is None
+    assert again.journal.cancelled == 1
