@@ -708,8 +708,11 @@ class Generation(Tree):
                 sequence.position += 1  # recorded, and never delivered
         self.cancelled = self.waves
         self._again = None
-        if self.root.end is None:
-            self.close(self.root, Cancelled)
+        root = self.root
+        if root.end is None and root.closing is not None:
+            root.closing.signal = Cancelled  # it restarts: its cleanup goes on
+        elif root.end is None:
+            self.close(root, Cancelled)
             self.join()
 
     def _record_races(self) -> None:

@@ -31,6 +31,7 @@ from .kinds import (
     LOCAL,
     NAMES,
     Kind,
+    inner_of,
     kind_of,
     steps_in,
 )
@@ -105,7 +106,7 @@ class Intake:
             raise NotAnEffectError(not_an_effect(sequence, effect))
         kind, subject = found
         if closing is not None:
-            self._check_cleanup(sequence, kind)
+            self._check_cleanup(sequence, kind, subject)
         if not kind.is_free:
             self.check_steps(subject)
             self._check_position(sequence, subject)
@@ -122,13 +123,16 @@ class Intake:
         sequence.wanted = wanted
         return WAIT
 
-    def _check_cleanup(self, sequence: Sequence, kind: Kind) -> None:
+    def _check_cleanup(
+        self, sequence: Sequence, kind: Kind, subject: Effect[Any]
+    ) -> None:
         """Cleanup may do local things, some of them; anything else ends it again."""
         closing = sequence.closing
         assert closing is not None
         if kind.wave is INLINE:
             return
-        if kind.wave is LOCAL and kind.name not in ("restart", "detach"):
+        is_local = kind.wave is LOCAL and kind.name not in ("restart", "detach")
+        if is_local and not any(map(_is_question, inner_of(subject))):
             closing.effects += 1
             if closing.effects <= PATIENCE:
                 return
@@ -261,8 +265,8 @@ class Intake:
         Raises:
             UsageError: They cannot be waited for together here.
         """
-        inner = (subject.effect,) if isinstance(subject, fx.Within) else subject.effects
-        parts = [self._part(wanted, index, one) for index, one in enumerate(inner)]
+        inner = enumerate(inner_of(subject))
+        parts = [self._part(wanted, index, one) for index, one in inner]
         asks = any(part.row.is_question for part in parts)
         if asks and not self._flow.rules.task:
             if any(isinstance(part.subject, fx.Step) for part in parts):
@@ -328,6 +332,10 @@ class Intake:
             )
         for branch in gather.branches:
             check_branch(branch)
+
+
+def _is_question(effect: Effect[Any]) -> bool:
+    return isinstance(effect, (fx.InputRequest, fx.Outcome))
 
 
 def _written(kind: Kind, subject: Effect[Any]) -> tuple[bytes, bytes]:

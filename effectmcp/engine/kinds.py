@@ -54,6 +54,7 @@ __all__ = [
     "Recorded",
     "Wave",
     "deliver",
+    "inner_of",
     "is_replayable",
     "kind_of",
     "options_of",
@@ -235,13 +236,20 @@ def _read_step(effect: fx.Step[Any], payload: bytes) -> Any:
         ) from None
 
 
-def _inner(effect: Any) -> tuple[fx.Effect[Any], ...]:
-    return (effect.effect,) if type(effect) is fx.Within else effect.effects
+def inner_of(effect: fx.Effect[Any]) -> tuple[fx.Effect[Any], ...]:
+    """Return the effects that a `Within` or `FirstOf` holds; others hold none."""
+    match effect:
+        case fx.Within():
+            return (effect.effect,)
+        case fx.FirstOf():
+            return effect.effects
+        case _:
+            return ()
 
 
 def _schema_race(effect: Any) -> bytes:
     # What the answer must look like, where there is one: nothing for steps and clocks.
-    schemas = [_inner_schema(one) for one in _inner(effect)]
+    schemas = [_inner_schema(one) for one in inner_of(effect)]
     return b"\n".join(schemas) if any(schemas) else b""
 
 
@@ -291,7 +299,7 @@ def _write_first(effect: fx.FirstOf[Any], value: Any) -> bytes:
 
 
 def _write_won(effect: fx.Effect[Any], position: int, value: Any) -> bytes:
-    winner = _inner(effect)[position]
+    winner = inner_of(effect)[position]
     tag, payload, _ = record_value(winner, KINDS[type(winner)], value)
     if tag == "failed":
         raise StepError(loads(payload)["args"][0])
@@ -308,7 +316,7 @@ def _deliver_won(effect: fx.Effect[Any], entry: Entry) -> Any:
     if outcome is None:
         return fx.TimedOut()
     position, tag, payload = outcome
-    winner = _inner(effect)[position]
+    winner = inner_of(effect)[position]
     found = kind_of(winner)
     assert found is not None
     own = Entry(

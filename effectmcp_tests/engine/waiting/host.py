@@ -10,21 +10,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from itertools import islice
 from random import Random as Dice
 from typing import Any, Final, Literal, TypeAlias
 
 from attrs import define, evolve, field, frozen
 
-from effectmcp import (
-    Accepted,
-    Confirm,
-    Declined,
-    Detach,
-    Dismissed,
-    Elicit,
-    Random,
-    Step,
-)
+from effectmcp import Accepted, Confirm, Declined, Detach, Dismissed, Elicit, Random
+from effectmcp import Step
 from effectmcp.engine import (
     TASK,
     Answer,
@@ -41,12 +34,21 @@ from effectmcp.engine import (
     Stop,
     Want,
 )
-from effectmcp.errors import ClientFailed
+from effectmcp.errors import ClientFailed, DivergenceError
 
-from .laws import Broken, Expected, check_schedule, expect, law
-from .programs import DomainError, Program, Stage, draw_program, shown
+from .laws import Broken, Expected, check_schedule, expect, law, stamps_of
+from .programs import (
+    Do,
+    DomainError,
+    Draw,
+    Program,
+    Stage,
+    draw_program,
+    shown,
+    simpler_programs,
+)
 
-__all__ = ["FLOW_ID", "Host", "Reply", "World", "draw_world", "outcome_of"]
+__all__ = ["FLOW_ID", "Host", "Reply", "Verdict", "World", "draw_world", "outcome_of"]
 
 FLOW_ID: Final = b"a flow that waits"
 Verdict: TypeAlias = Literal["yes", "no", "close", "fail", "unfit", "never"]
@@ -206,6 +208,7 @@ class Host:
         self._lost: set[str] = set()
         self._dues: dict[tuple[int, str], float] = {}
         self._gone: set[tuple[int, str]] = set()
+        self._shielded: tuple[int, set[str]] = (0, set())
         self._performed = 0
         self._stopped_at: tuple[int, Any] = (0, None)
         self.end: Any = None
@@ -235,6 +238,7 @@ class Host:
         except Crash:
             self._lost |= set(worker.running) | worker.unsaved
             self.has_crashed = True
+            self._shielded = (0, set())
             raise
         finally:
             worker.run.close()
@@ -276,6 +280,12 @@ class Host:
             raise Crash
 
     def _start(self, worker: Worker) -> None:
+        if self._cancelling and Journal.loads(self.stored).cancelled is not None:
+            # The journal says it itself.
+            worker.is_cancelled = True
+            worker.stop = worker.run.start(dict(self.inbox))
+            self._tell(f"start() -> {_words(worker.stop)}")
+            return
         if self._cancelling:
             worker.is_cancelled = True
             worker.stop = worker.run.cancel()
@@ -299,12 +309,17 @@ class Host:
             return False
         if self._cancelling and not worker.is_cancelled:
             worker.is_cancelled = True
-            wanted = worker.stage.memory.steps(worker.run.journal.generation)
-            begun = wanted & set(worker.running)
+            generation = worker.run.journal.generation
+            wanted = worker.stage.memory.steps(generation)
+            self._shielded = generation, wanted & set(worker.running)
             worker.stop = worker.run.cancel()
             self._tell(f"cancel() -> {_words(worker.stop)}")
+            law(
+                "7 shielded",
+                not self._shielded[1] or isinstance(worker.stop, Perform),
+                self._shielded,
+            )
             self._drop_losers(worker)
-            law("7 begun", not begun or isinstance(worker.stop, Perform), begun)
             return True
         fresh = [want for want in stop.wants if want.key not in worker.running]
         if fresh:
@@ -595,11 +610,9 @@ class Host:
         prefix = f"r{journal.generation}/" if journal.generation else ""
         match stop:
             case Asked(questions, wants, due):
+                is_over = worker.is_cancelled and journal.cancelled is not None
+                law("7 asked", not (is_over and questions), questions)
                 law(
-                    "asked",
-                    [one.key for one in questions] == [key for key in journal.asked],
-                    (questions, journal.asked),
-                ) if False else law(
                     "asked",
                     {one.key for one in questions} == set(journal.asked),
                     (questions, journal.asked),
@@ -684,9 +697,38 @@ class Host:
     def _check_end(self, worker: Worker) -> None:
         self.end = outcome_of(worker.stop)  # type: ignore[arg-type]
         self.events = worker.stage.memory.events
-        if self._cancelling and worker.is_cancelled:
-            closed = worker.stage.memory.closed
-            self._tell(f"closed: {dict(closed)}")
+        if worker.is_cancelled:
+            self._check_cancelled(worker)
+
+    def _check_cancelled(self, worker: Worker) -> None:
+        """Law 7: `Cancelled` is thrown once, and what had begun is recorded."""
+        journal = worker.run.journal
+        seen: set[tuple[int, ...]] = set()
+        for leaf in worker.stage.memory.closed:
+            is_local = isinstance(leaf.statement, (Do, Draw))
+            law("7 once", leaf.path not in seen or not is_local, leaf)
+            seen.add(leaf.path)
+        generation, shielded = self._shielded
+        if generation == journal.generation:
+            prefix = f"r{generation}/" if generation else ""
+            places = {prefix + place for place in stamps_of(journal)}
+            for key in shielded:
+                race = key.rsplit("/", 2)[0]
+                law("7 recorded", key in places or race in places, (key, places))
+
+    def check_park(self, edits: int) -> None:
+        """An edited handler parks, and leaves the journal as it is; or it fits."""
+        journal = Journal.loads(self.stored)
+        for program in islice(simpler_programs(self.world.program), edits):
+            worker = self._open(journal)
+            worker.stage.program = program
+            try:
+                worker.run.start(dict(self.inbox))
+            except DivergenceError as error:
+                law("park", error.verdict == "park", error)
+                law("park", worker.run.journal.dumps() == self.stored, journal)
+                law("park", not worker.run.take_rows(), journal)
+            worker.run.close()
 
 
 def _stable(stop: Stop) -> Any:

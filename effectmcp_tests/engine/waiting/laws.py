@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
-from attrs import define
+from attrs import define, frozen
 
 from effectmcp.engine import Entry, Journal
 
 from .programs import Delivered, Leave, Limit, Memory, Race, Stage
 
-__all__ = ["Broken", "Expected", "check_schedule", "expect", "law"]
+__all__ = ["Broken", "Expected", "check_schedule", "expect", "law", "stamps_of"]
 
 
 class Broken(AssertionError):
@@ -90,7 +91,7 @@ def expect(
 def check_schedule(stage: Stage, journal: Journal) -> None:
     """Law 5: waves are what B1 and B3a say, and their stamps are needed and right."""
     memory = stage.memory
-    stamps = dict(_stamps(journal.entries, ""))
+    stamps = stamps_of(journal)
     log, at, waits = memory.log, 0, 0
     while at < len(log):
         one = log[at]
@@ -121,6 +122,11 @@ def check_schedule(stage: Stage, journal: Journal) -> None:
 def _in_order(wave: list[Delivered]) -> bool:
     paths = [one.leaf.path for one in wave]
     return paths == sorted(paths)
+
+
+def stamps_of(journal: Journal) -> dict[str, int | None]:
+    """Return the stamps of all entries, by place."""
+    return dict(_stamps(journal.entries, ""))
 
 
 def _stamps(entries: tuple[Entry, ...], path: str) -> list[tuple[str, int | None]]:

@@ -358,13 +358,13 @@ class Memory:
         events: Everything that the branches met, in order.
         waiting: What each branch waits for, by path.
         log: All deliveries.
-        closed: How often each branch was cancelled for the first time.
+        closed: Where branches were when a signal was thrown, in order.
     """
 
     events: list[Any] = field(factory=list)
     waiting: dict[tuple[int, ...], Leaf] = field(factory=dict)
     log: list[Delivered] = field(factory=list)
-    closed: Counter[tuple[int, ...]] = field(factory=Counter)
+    closed: list[Leaf] = field(factory=list)
 
     def steps(self, generation: int) -> set[str]:
         """Return the keys of the steps and the like that are waited for."""
@@ -436,7 +436,7 @@ def _wait(frame: Frame, statement: Any, effect: Effect[Any], kind: str) -> Flow:
         value = yield effect
     except Signal as signal:
         memory.waiting.pop(frame.path, None)
-        memory.closed[frame.path] += 1
+        memory.closed.append(leaf)
         frame.note("closed", type(signal).__name__)
         raise
     except Exception as error:
@@ -798,8 +798,8 @@ def _draw_statement(
             cleanup: Body = ()
             if dice.random() < 0.7:
                 cleanup = (Do(dice.choice(_kinds(menu)), "undo"),)
-                if dice.random() < 0.2:
-                    cleanup = (*cleanup, draw_part(dice, menu))
+                if dice.random() < 0.3:
+                    cleanup = (*cleanup, *draw_body(dice, menu, 1, 9))
             inside = draw_body(dice, menu, inner, depth, restarts)
             return Attempt(inside, dice.random() < 0.6, cleanup), inner + 1
         case "when":

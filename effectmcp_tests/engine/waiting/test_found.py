@@ -7,29 +7,20 @@ from typing import Any
 
 from effectmcp import (
     Accepted,
+    Cancelled,
     Confirm,
     Elicit,
     FirstOf,
     Gather,
+    Restart,
     Step,
     StepInterrupted,
     Within,
     step,
 )
 from effectmcp.effects import Flow
-from effectmcp.engine import (
-    TASK,
-    Answer,
-    Asked,
-    Done,
-    Failure,
-    Journal,
-    Perform,
-    Raised,
-    Returned,
-    Run,
-    Stop,
-)
+from effectmcp.engine import TASK, Answer, Asked, Done, Failure, Journal, Perform
+from effectmcp.engine import Raised, Returned, Run, Stop
 
 from .host import FLOW_ID
 
@@ -222,3 +213,44 @@ def test_stored_answer_beats_a_deadline_that_passed_while_a_step_ran() -> None:
     now[0] = 9.0
     stop = one.performed({"gather-1/1/step-1": Done("agreed")})
     assert stop == Returned((3, "agreed"))
+
+
+def test_cleanup_may_not_ask_within_a_time() -> None:
+    """B3: a question in cleanup gets `Cancelled` again."""
+
+    def handler() -> Flow[Any]:
+        try:
+            yield from Confirm("Sure?")
+        finally:
+            yield from Within(5, Elicit("Why?", str))
+
+    one = worker(handler)
+    one.start()
+    stop = one.cancel()
+    assert isinstance(stop, Raised)
+    assert isinstance(stop.error, Cancelled)
+
+
+def elsewhere() -> Flow[Any]:
+    """Wait for what is never reached."""
+    yield from Confirm("Here?")
+
+
+def test_cancel_lets_the_cleanup_of_a_restart_end() -> None:
+    def handler() -> Flow[Any]:
+        try:
+            return (yield from Restart(elsewhere))
+        finally:
+            yield from Step(work, "undo")
+
+    one = worker(handler)
+    assert keys(one.start()) == ["step-1"]
+    journal = one.journal
+    assert keys(one.cancel()) == ["step-1"]
+    stop = one.performed({"step-1": Done("undone")})
+    assert isinstance(stop, Raised)
+    assert isinstance(stop.error, Cancelled)
+    again = worker(handler, one)
+    assert isinstance(again.start(), Raised)
+    assert journal.cancelled is None
+    assert again.journal.cancelled == 1
