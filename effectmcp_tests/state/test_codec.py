@@ -650,6 +650,14 @@ def test_whatever_is_deflated_is_raw_deflate(value: bytes) -> None:
         assert codec._Unpacker(sections(b"", b"", deflated)).answers.data == value
 
 
+@pytest.mark.parametrize("size", [1, codec.STORED])
+def test_short_pieces_are_stored(size: int) -> None:
+    """To deflate a few answers would take as long as to replay them."""
+    value = b"x" * size
+    assert codec._deflate(value) == codec._STORED.pack(1, size, size ^ 0xFFFF) + value
+    assert len(codec._deflate(b"x" * (codec.STORED + 1))) < codec.STORED
+
+
 @given(st.binary(max_size=codec.STORED), st.integers(0, 9))
 @example(b"", 0)  # a stored block of no bytes
 @example(b"", 9)  # shorter than any stored block
