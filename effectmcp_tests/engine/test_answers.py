@@ -128,6 +128,15 @@ def test_answer_that_no_question_took_comes_back(answer: Answer) -> None:
     assert found == (read(answer), False)
 
 
+def test_answer_that_no_question_took_outlasts_the_next_request() -> None:
+    """A live run takes several requests' answers."""
+    one = answers(asked=(out(),), elicit_1=ANN)
+    one.arrive({})
+    assert one.take_pooled(wanted("gather-1/0/elicit-1")) == (FOUND, False)
+    one.arrive({})
+    assert one.pooled() == ()
+
+
 @pytest.mark.parametrize(
     "answer", [ClientFailed(1, "m"), Unfit(["no"]), Unread("\ud800")], ids=repr
 )

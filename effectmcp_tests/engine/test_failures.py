@@ -166,11 +166,21 @@ def test_failure_whose_class_left_raises() -> None:
     )
 
 
-def test_failure_without_a_text() -> None:
-    """A broken `__str__` must not lose the step, which was performed."""
-    again = around(BrokenError())
-    assert isinstance(again, StepFailed)
-    assert again.type == "BrokenError"
+@pytest.mark.parametrize("raises", [(), (BrokenError,)])
+def test_failure_without_a_text(raises: tuple[type[Exception], ...]) -> None:
+    """A broken `__str__` must not lose the step, which was performed.
+
+    As itself, though named in `raises=`, it would break the log line that it ends in.
+    """
+    assert around(BrokenError(), raises=raises) == StepFailed(
+        "BrokenError", "a BrokenError that has no text"
+    )
+
+
+def test_failure_without_a_text_below_a_class_in_raises() -> None:
+    again = around(BrokenError(), raises=(Exception,))
+    assert type(again) is Exception
+    assert str(again) == ""
 
 
 def test_failure_text_is_cut() -> None:

@@ -192,6 +192,47 @@ def test_render_differs_by_what_is_asked(one: Effect[Any], other: Effect[Any]) -
     assert schema(one) == schema(other)
 
 
+CHARGE = b'["effectmcp_tests.engine.test_kinds:charge",[1],{}]'
+INTEGER = (
+    b'{"properties":{"value":{"type":"integer"}},"required":["value"],"type":"object"}'
+)
+
+
+@pytest.mark.parametrize(
+    ("effect", "shape", "text"),
+    [
+        (Elicit("Who?", int), INTEGER, b"Who?"),
+        (Confirm("Sure?"), b"", b"Sure?"),
+        (ElicitUrl("Pay", "https://a.example"), b"", b'["Pay","https://a.example"]'),
+        (
+            Sample("Hi", keep="text", max_tokens=5),
+            b"text",
+            b'{"maxTokens":5,"messages":[{"content":{"text":"Hi","type":"text"},'
+            b'"role":"user"}],"preferences":null,"stop":[],"system":null,'
+            b'"temperature":null,"toolChoice":null,"tools":[]}',
+        ),
+        (Step(charge, 1), b"", CHARGE),
+        (Within(5, Confirm("Sure?", key="k")), b'["confirm","k"]', b"5 confirm Sure?"),
+        (Within(5, Step(charge, 1)), b"", b"5 step " + CHARGE),
+        (
+            FirstOf(Elicit("Who?", int), Sleep(2), Confirm("Sure?")),
+            b'["elicit",null]' + INTEGER + b'\n\n["confirm",null]',
+            b"elicit Who?\nsleep 2\nconfirm Sure?",
+        ),
+        (FirstOf(Sleep(1), Step(charge, 1)), b"", b"sleep 1\nstep " + CHARGE),
+        (Sleep(1.5), b"", b"1.5"),
+        (ClientSupports(Elicit), b"", b"Elicit"),
+        (Now(), b"", b""),
+    ],
+    ids=repr,
+)
+def test_fingerprints_do_not_change(
+    effect: Effect[Any], shape: bytes, text: bytes
+) -> None:
+    """With another byte here, an update of the library diverges every running flow."""
+    assert (schema(effect), render(effect)) == (shape, text)
+
+
 def test_schema_differs_by_form() -> None:
     assert schema(Elicit("Who?", str)) != schema(Elicit("Who?", int))
     assert schema(Elicit("Who?", str)) != schema(Elicit("Who?", str, title="Name"))

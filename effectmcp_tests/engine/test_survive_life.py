@@ -8,7 +8,7 @@ import logging
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import attrs
@@ -21,6 +21,7 @@ from effectmcp import (
     BudgetError,
     Confirm,
     Declined,
+    Detach,
     Elicit,
     Flow,
     Gather,
@@ -30,6 +31,7 @@ from effectmcp import (
     Now,
     Progress,
     Restart,
+    Sleep,
     Step,
     StepFailed,
     Suspended,
@@ -63,6 +65,7 @@ from ..helpers import (
     perform,
     returns,
     run,
+    shown,
     yes,
 )
 
@@ -1029,6 +1032,61 @@ def test_loop_of_empty_gathers() -> None:
     stop = advance(one, one.start())
     assert isinstance(stop, Raised)
     assert isinstance(stop.error, BudgetError)
+
+
+def stubborn(refused: Any) -> Flow[str]:
+    """Swallow what the engine says of `refused`, and yield it again."""
+    for _ in range(5_000):
+        try:
+            yield refused
+        except UsageError:
+            pass
+    return "nothing ended this loop"
+
+
+def stubborn_in_a_branch(refused: Any) -> Flow[Any]:
+    return (yield from Gather(stubborn(refused)))
+
+
+def stubborn_in_cleanup(refused: Any) -> Flow[Any]:
+    try:
+        return (yield from Restart(yield_none))
+    finally:
+        yield from stubborn(refused)
+
+
+@pytest.mark.parametrize(
+    ("handler", "refused"),
+    [
+        (stubborn, None),
+        (stubborn, Sleep(1)),
+        (stubborn, Gather(Detach())),
+        (stubborn_in_a_branch, None),
+        (stubborn_in_cleanup, None),
+    ],
+    ids=shown,
+)
+def test_loop_that_swallows_refusals(
+    handler: Callable[[Any], Flow[Any]], refused: Any
+) -> None:
+    """A refusal is a yield that no entry feeds: without a budget it hangs a server."""
+    stop = run(handler, refused, rules=attrs.evolve(LIVE, yields=500)).start()
+    assert isinstance(stop, Raised)
+    assert isinstance(stop.error, BudgetError)
+
+
+def test_loop_that_swallows_refusals_within_the_budget() -> None:
+    """Each of them counts once."""
+
+    def handler(count: int) -> Flow[str]:
+        for _ in range(count):
+            with suppress(NotAnEffectError):
+                yield None  # type: ignore[misc]
+        return "done"
+
+    rules = attrs.evolve(LIVE, yields=50)
+    assert run(handler, 50, rules=rules).start() == Returned("done")
+    assert isinstance(run(handler, 51, rules=rules).start(), Raised)
 
 
 def test_loop_of_local_effects_cannot_be_caught() -> None:

@@ -144,6 +144,26 @@ def test_pack_of_every_kind(kind: str) -> None:
     assert kind.encode() + b"-" not in structure.replace(b"elicit-9", b"")
 
 
+# 127 is the last number that takes one byte, and 16,383 the last that takes two. The
+# loops read one byte by themselves, and leave longer numbers to others.
+@pytest.mark.parametrize("number", [127, 128, 129, 16_383, 16_384, 2**21])
+def test_pack_of_numbers_that_take_one_more_byte(number: int) -> None:
+    key = f"elicit-{number}"
+    check_there_and_back(packed_of(entry(key, "accepted", 1), entry(key, "done", 1)))
+    for place in (key, f"gather-{number}/{number}/who"):
+        for unfit in (0, number):
+            asking = Asking(place, b"shap", b"renderre", unfit)
+            check_there_and_back(packed_of(places={place: Place(1, out=asking)}))
+        check_there_and_back(packed_of(places={place: Place(number, number)}))
+
+
+@pytest.mark.parametrize("tag", ["accepted", "unread", "done", "known"])
+@pytest.mark.parametrize("size", [127, 128, 129, LONG, LONG + 1, 16_383, 16_384])
+def test_pack_of_sizes_that_take_one_more_byte(size: int, tag: Tag) -> None:
+    text = "x" * (size - 2)  # and two quotes
+    check_there_and_back(packed_of(entry("now-1", tag, text), entry("now-2", tag, 2)))
+
+
 def test_pack_of_gathers_as_deep_as_they_get() -> None:
     inner = entry("elicit-1", "accepted", {"value": 1})
     for _ in range(MAX_NESTING):
@@ -399,13 +419,26 @@ def test_unpack_of_more_than_was_written() -> None:
 )
 def test_unpack_of_rare_claims_that_are_none(more: bytes) -> None:
     """JSON that is missing, too deep, or of other types."""
+    with pytest.raises(PackingError):
+        unpack(with_rare_claims(more))
+
+
+@pytest.mark.parametrize("more", [b"[1,null,{}]", b"[null,1,{}]", b"[null,null,[]]"])
+def test_unpack_of_one_rare_claim_of_another_type(more: bytes) -> None:
+    """Each is checked by itself: what reads them later takes the type as given."""
+    assert unpack(with_rare_claims(b"[null,null,{}]")) == packed_of()
+    with pytest.raises(PackingError, match="a version, a trace or versions"):
+        unpack(with_rare_claims(more))
+
+
+def with_rare_claims(more: bytes) -> bytes:
+    """A packed state with `more` as the JSON of version, trace and versions."""
     (structure, *rest) = parts_of(pack(packed_of()))
     assert structure.endswith(b"\0")
     changed = bytearray(structure[:-1] + b"\1")
     codec._put_bytes(changed, more)
     changed += b"\0\0\0"
-    with pytest.raises(PackingError):
-        unpack(sections(bytes(changed), *rest))
+    return sections(bytes(changed), *rest)
 
 
 @pytest.mark.parametrize(
@@ -617,10 +650,28 @@ def test_whatever_is_deflated_is_raw_deflate(value: bytes) -> None:
         assert codec._Unpacker(sections(b"", b"", deflated)).answers.data == value
 
 
-@given(st.binary(min_size=1, max_size=codec.STORED))
-def test_what_was_deflated_by_others_is_read(value: bytes) -> None:
-    deflated = zlib.compress(value, 9, -15)
+@pytest.mark.parametrize("size", [1, codec.STORED])
+def test_short_pieces_are_stored(size: int) -> None:
+    """To deflate a few answers would take as long as to replay them."""
+    value = b"x" * size
+    assert codec._deflate(value) == codec._STORED.pack(1, size, size ^ 0xFFFF) + value
+    assert len(codec._deflate(b"x" * (codec.STORED + 1))) < codec.STORED
+
+
+@given(st.binary(max_size=codec.STORED), st.integers(0, 9))
+@example(b"", 0)  # a stored block of no bytes
+@example(b"", 9)  # shorter than any stored block
+@example(b"x" * codec.STORED, 0)
+def test_what_was_deflated_by_others_is_read(value: bytes, level: int) -> None:
+    deflated = zlib.compress(value, level, -15)
     assert codec._Unpacker(sections(b"", b"", deflated)).answers.data == value
+
+
+def test_unpack_of_a_stored_block_that_is_not_the_last() -> None:
+    """It promises more, and there is none."""
+    block = codec._STORED.pack(0, 3, 3 ^ 0xFFFF) + b"123"
+    with pytest.raises(PackingError):
+        codec._Unpacker(sections(b"", b"", block))
 
 
 # ---- what takes the room ------------------------------------------------------------
