@@ -207,9 +207,11 @@ INTEGER = (
         (
             Sample("Hi", keep="text", max_tokens=5),
             b"text",
-            b'{"maxTokens":5,"messages":[{"content":{"text":"Hi","type":"text"},'
-            b'"role":"user"}],"preferences":null,"stop":[],"system":null,'
-            b'"temperature":null,"toolChoice":null,"tools":[]}',
+            (
+                b'{"maxTokens":5,"messages":[{"content":{"text":"Hi","type":"text"},'
+                b'"role":"user"}],"preferences":null,"stop":[],"system":null,'
+                b'"temperature":null,"toolChoice":null,"tools":[]}'
+            ),
         ),
         (Step(charge, 1), b"", CHARGE),
         (Within(5, Confirm("Sure?", key="k")), b'["confirm","k"]', b"5 confirm Sure?"),

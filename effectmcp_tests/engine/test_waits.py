@@ -35,6 +35,7 @@ from effectmcp.engine import (
     LIVE,
     RETRY,
     TASK,
+    Answer,
     Asked,
     Done,
     Failure,
@@ -365,7 +366,7 @@ def test_answer_that_was_kept_and_is_given_again_counts_once() -> None:
     clock.now += DAY
     stop: Stop = run.answered()
     assert isinstance(stop, Perform)
-    given = {"gather-1/0/confirm-1": Accepted({})}
+    given: dict[str, Answer] = {"gather-1/0/confirm-1": Accepted({})}
     for _ in range(2):
         # The answer is stored; the step comes first, and then this worker is lost.
         journal = Journal.loads(run.suspend().dumps())

@@ -16,8 +16,16 @@ from typing import Any, Final, Literal, TypeAlias
 
 from attrs import define, evolve, field, frozen
 
-from effectmcp import Accepted, Confirm, Declined, Detach, Dismissed, Elicit, Random
-from effectmcp import Step
+from effectmcp import (
+    Accepted,
+    Confirm,
+    Declined,
+    Detach,
+    Dismissed,
+    Elicit,
+    Random,
+    Step,
+)
 from effectmcp.engine import (
     TASK,
     Answer,
@@ -534,7 +542,7 @@ class Host:
 
     def _save(self, worker: Worker) -> None:
         """Store the journal, the rows and the inbox in one write, and check all laws."""
-        stop, stage = worker.stop, worker.stage
+        stop = worker.stop
         assert stop is not None
         journal = worker.run.journal
         text = journal.dumps()

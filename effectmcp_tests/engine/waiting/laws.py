@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
-from attrs import define, frozen
+from attrs import define
 
 from effectmcp.engine import Entry, Journal
 
@@ -59,6 +58,8 @@ class Expected:
                     law("4 winner", value[0] == position, (one, position))
                 case Limit():
                     law("4 winner", one.is_time_up == (position == -1), (one, position))
+                case _:
+                    pass
 
 
 def expect(
@@ -80,8 +81,9 @@ def expect(
                 places = [at for at, _ in leaf.parts()]
                 first = min((due, places.index(at)) for at, due in up.items())
                 winners.append((leaf.place, first[1]))
-            case _ if arrived or up:
-                winners.append((leaf.place, None))
+            case _:
+                if arrived or up:
+                    winners.append((leaf.place, None))
     return Expected(memory, len(memory.log), winners)
 
 

@@ -569,8 +569,8 @@ def _again(one: Again, frame: Frame) -> Flow:
 
 def _fail(one: Fail, frame: Frame) -> Flow:
     frame.note("fails")
+    yield from ()
     raise LocalError
-    yield
 
 
 _STATEMENTS: Final[dict[type, Callable[[Any, Frame], Flow]]] = {
@@ -884,7 +884,8 @@ def _simpler_statements(one: Statement) -> Iterator[Statement]:
             if seconds > 1:
                 yield Limit(1, part)
             for simpler in _simpler_statements(part):
-                yield evolve(one, part=simpler)
+                if isinstance(simpler, (Ask, Do, Nap)):
+                    yield evolve(one, part=simpler)
         case Race(parts):
             yield from parts
             for index in range(len(parts)):
@@ -892,7 +893,8 @@ def _simpler_statements(one: Statement) -> Iterator[Statement]:
                     yield Race(parts[:index] + parts[index + 1 :])
                 for simpler in _simpler_statements(parts[index]):
                     rest = parts[index + 1 :]
-                    yield evolve(one, parts=(*parts[:index], simpler, *rest))
+                    if isinstance(simpler, (Ask, Do, Nap)):
+                        yield evolve(one, parts=(*parts[:index], simpler, *rest))
         case Nap(seconds) if seconds > 1:
             yield Nap(1)
         case _:

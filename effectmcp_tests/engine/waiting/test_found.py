@@ -19,8 +19,19 @@ from effectmcp import (
     step,
 )
 from effectmcp.effects import Flow
-from effectmcp.engine import TASK, Answer, Asked, Done, Failure, Journal, Perform
-from effectmcp.engine import Raised, Returned, Run, Stop
+from effectmcp.engine import (
+    TASK,
+    Answer,
+    Asked,
+    Done,
+    Failure,
+    Journal,
+    Perform,
+    Raised,
+    Returned,
+    Run,
+    Stop,
+)
 
 from .host import FLOW_ID
 
@@ -48,6 +59,10 @@ def worker(
 def keys(stop: Stop) -> list[str]:
     assert isinstance(stop, (Asked, Perform))
     return [want.key for want in stop.wants]
+
+
+def works() -> Flow[Any]:
+    return (yield from Step(work, "a"))
 
 
 def branches(*flows: Callable[[], Flow[Any]]) -> Callable[[], Flow[Any]]:
@@ -88,7 +103,7 @@ def test_cancelled_flow_replays_a_branch_that_was_in_its_cleanup() -> None:
             yield from Step(work, "undo")
             yield from Step(work, "undo too")
 
-    one = worker(branches(lambda: (yield from Step(work, "a")), cleans))
+    one = worker(branches(works, cleans))
     one.start()
     one.begin("gather-1/0/step-1")
     one.cancel()
@@ -96,7 +111,7 @@ def test_cancelled_flow_replays_a_branch_that_was_in_its_cleanup() -> None:
     assert keys(stop) == ["gather-1/1/step-1"]
     stop = one.performed({"gather-1/1/step-1": Done("undone")})
     journal = one.journal
-    again = worker(branches(lambda: (yield from Step(work, "a")), cleans), one)
+    again = worker(branches(works, cleans), one)
     assert again.start() == stop
     assert again.journal == journal
 
@@ -200,7 +215,7 @@ def test_answer_to_a_cancelled_branch_is_ignored() -> None:
 
 def test_stored_answer_beats_a_deadline_that_passed_while_a_step_ran() -> None:
     def handler() -> Flow[Any]:
-        limited: Within[int] = Within(5, Elicit("How many?", int))
+        limited: Within[Any] = Within(5, Elicit("How many?", int))
         return (yield from Gather(limited, agreed()))
 
     now = [0.0]
