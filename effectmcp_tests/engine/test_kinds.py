@@ -214,12 +214,16 @@ INTEGER = (
             ),
         ),
         (Step(charge, 1), b"", CHARGE),
-        (Within(5, Confirm("Sure?", key="k")), b'["confirm","k"]', b"5 confirm Sure?"),
+        (
+            Within(5, Confirm("Sure?", key="k")),
+            b'["confirm","k"]',
+            b'5 confirm "Sure?"',
+        ),
         (Within(5, Step(charge, 1)), b"", b"5 step " + CHARGE),
         (
             FirstOf(Elicit("Who?", int), Sleep(2), Confirm("Sure?")),
             b'["elicit",null]' + INTEGER + b'\n\n["confirm",null]',
-            b"elicit Who?\nsleep 2\nconfirm Sure?",
+            b'elicit "Who?"\nsleep 2\nconfirm "Sure?"',
         ),
         (FirstOf(Sleep(1), Step(charge, 1)), b"", b"sleep 1\nstep " + CHARGE),
         (Sleep(1.5), b"", b"1.5"),
