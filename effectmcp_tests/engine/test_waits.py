@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import attrs
@@ -617,6 +618,51 @@ def test_recorded_answer_that_fits_no_more_is_asked_for_again() -> None:
     assert again.answered({question.key: Accepted({"copies": 3})}) == Asked(
         (), due=clock.now + DAY
     )
+
+
+def test_text_that_keeps_changing_parks_a_task() -> None:
+    """D1: one version alone is consistent, also over waves that left others waiting."""
+
+    def branch(text: str) -> Flow[Any]:
+        yield from Confirm("Sure?")
+        yield from Confirm(text)
+
+    def handler(text: str) -> Flow[Any]:
+        yield from Gather(branch(text), Sleep(DAY))
+
+    run, _ = task(lambda: handler("0?"))
+    run.start()
+    stop = run.answered({"gather-1/0/confirm-1": Accepted({})})
+    for version in range(1, TASK.stale + 1):
+        answers = {key: Accepted({}) for key in keys(stop)}
+        run, _ = task(partial(handler, f"{version}?"), run.suspend())
+        if version < TASK.stale:
+            stop = run.start(answers)
+    with pytest.raises(DivergenceError, match="keeps changing its text") as caught:
+        run.start(answers)
+    assert caught.value.verdict == "park"
+
+
+@pytest.mark.parametrize("value", [True, False])
+def test_changed_text_after_a_detach(value: bool) -> None:
+    """D1: the cold replay detaches like the replay, and under the same rules."""
+
+    def handler(text: str) -> Flow[Any]:
+        yield from Gather(Confirm("Sure?"))
+        yield from Detach()
+        yield from Confirm(text)
+
+    strict = {
+        "rules": attrs.evolve(RETRY, policy="strict"),
+        "detached": attrs.evolve(TASK, policy="strict"),
+    }
+    run, _ = task(lambda: handler("One?"), **strict)
+    run.start()
+    run.answered({"gather-1/0/confirm-1": Accepted({})})
+    stop = run.performed({"detach-1": Done(value)})
+    assert messages(stop) == ["One?"]
+    run, _ = task(lambda: handler("Two?"), run.suspend(), **strict)
+    assert messages(run.start({"confirm-1": Accepted({})})) == ["Two?"]
 
 
 def test_parked_journal_is_not_altered() -> None:
