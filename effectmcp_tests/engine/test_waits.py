@@ -43,6 +43,7 @@ from effectmcp.engine import (
     Perform,
     Raised,
     Returned,
+    Rules,
     Run,
     Stop,
 )
@@ -509,6 +510,31 @@ def test_cancel_from_the_start_and_while_waiting(where: str) -> None:
     assert [want.effect for want in stop.wants] == [Step(charge, 2)]
     assert run.journal.asked == {}
     assert cold(run, clock, careful) == stop
+
+
+@pytest.mark.parametrize("rules", [LIVE, TASK], ids=["live", "task"])
+def test_second_cancel_leaves_a_journal_to_go_on_from(rules: Rules) -> None:
+    """Some of what was begun has ended by then, and some not."""
+
+    def handler() -> Flow[Any]:
+        try:
+            yield from Gather(Step(charge, 1), Step(charge, 2))
+        finally:
+            yield from Step(charge, 3)
+
+    run, clock = task(handler, rules=rules)
+    run.start()
+    run.begin("gather-1/0/step-1", "gather-1/1/step-1")
+    run.cancel()
+    run.performed({"gather-1/0/step-1": Done("paid")})
+    assert isinstance(run.cancel(), Raised)
+    again, clock = task(handler, Journal.loads(run.journal.dumps()), rules=rules)
+    stop = again.start()
+    assert isinstance(stop, Perform)
+    assert [want.effect for want in stop.wants] == [Step(charge, 3)]
+    end = again.performed({"step-1": Done("refunded")})
+    assert isinstance(end, Raised)
+    assert isinstance(end.error, Cancelled)
 
 
 def test_cancel_while_a_step_races_keeps_what_comes_of_it() -> None:
