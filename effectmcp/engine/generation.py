@@ -715,6 +715,14 @@ class Generation(Tree):
             self.close(root, Cancelled)
             self.join()
 
+    def note_cancelled(self) -> None:
+        """Note a cancel that this run does not carry out, for a run that goes on from here."""
+        is_begun = any(
+            wanted.is_local for _, wanted in filter(_has_own, self.root.leaves())
+        )
+        # The outcomes at hand are delivered in one more wave.
+        self.cancelled = self.waves + is_begun
+
     def _record_races(self) -> None:
         """Record what came of steps that raced, as nothing will decide their races."""
         for sequence, wanted in self.root.leaves():

@@ -274,7 +274,7 @@ class Run:
             return Raised(Cancelled())
         if generation.cancelled is not None and self._state != "new":
             if generation.cancelled == SOON:
-                generation.cancelled = generation.waves  # for whoever goes on from here
+                generation.note_cancelled()
             self.suspend()
             self._stop = Raised(Cancelled())
             return self._stop

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import attrs
@@ -43,6 +44,7 @@ from effectmcp.engine import (
     Perform,
     Raised,
     Returned,
+    Rules,
     Run,
     Stop,
 )
@@ -511,6 +513,31 @@ def test_cancel_from_the_start_and_while_waiting(where: str) -> None:
     assert cold(run, clock, careful) == stop
 
 
+@pytest.mark.parametrize("rules", [LIVE, TASK], ids=["live", "task"])
+def test_second_cancel_leaves_a_journal_to_go_on_from(rules: Rules) -> None:
+    """Some of what was begun has ended by then, and some not."""
+
+    def handler() -> Flow[Any]:
+        try:
+            yield from Gather(Step(charge, 1), Step(charge, 2))
+        finally:
+            yield from Step(charge, 3)
+
+    run, clock = task(handler, rules=rules)
+    run.start()
+    run.begin("gather-1/0/step-1", "gather-1/1/step-1")
+    run.cancel()
+    run.performed({"gather-1/0/step-1": Done("paid")})
+    assert isinstance(run.cancel(), Raised)
+    again, clock = task(handler, Journal.loads(run.journal.dumps()), rules=rules)
+    stop = again.start()
+    assert isinstance(stop, Perform)
+    assert [want.effect for want in stop.wants] == [Step(charge, 3)]
+    end = again.performed({"step-1": Done("refunded")})
+    assert isinstance(end, Raised)
+    assert isinstance(end.error, Cancelled)
+
+
 def test_cancel_while_a_step_races_keeps_what_comes_of_it() -> None:
     def handler() -> Flow[Any]:
         try:
@@ -618,6 +645,51 @@ def test_recorded_answer_that_fits_no_more_is_asked_for_again() -> None:
     assert again.answered({question.key: Accepted({"copies": 3})}) == Asked(
         (), due=clock.now + DAY
     )
+
+
+def test_text_that_keeps_changing_parks_a_task() -> None:
+    """D1: one version alone is consistent, also over waves that left others waiting."""
+
+    def branch(text: str) -> Flow[Any]:
+        yield from Confirm("Sure?")
+        yield from Confirm(text)
+
+    def handler(text: str) -> Flow[Any]:
+        yield from Gather(branch(text), Sleep(DAY))
+
+    run, _ = task(lambda: handler("0?"))
+    run.start()
+    stop = run.answered({"gather-1/0/confirm-1": Accepted({})})
+    for version in range(1, TASK.stale + 1):
+        answers = {key: Accepted({}) for key in keys(stop)}
+        run, _ = task(partial(handler, f"{version}?"), run.suspend())
+        if version < TASK.stale:
+            stop = run.start(answers)
+    with pytest.raises(DivergenceError, match="keeps changing its text") as caught:
+        run.start(answers)
+    assert caught.value.verdict == "park"
+
+
+@pytest.mark.parametrize("value", [True, False])
+def test_changed_text_after_a_detach(value: bool) -> None:
+    """D1: the cold replay detaches like the replay, and under the same rules."""
+
+    def handler(text: str) -> Flow[Any]:
+        yield from Gather(Confirm("Sure?"))
+        yield from Detach()
+        yield from Confirm(text)
+
+    strict = {
+        "rules": attrs.evolve(RETRY, policy="strict"),
+        "detached": attrs.evolve(TASK, policy="strict"),
+    }
+    run, _ = task(lambda: handler("One?"), **strict)
+    run.start()
+    run.answered({"gather-1/0/confirm-1": Accepted({})})
+    stop = run.performed({"detach-1": Done(value)})
+    assert messages(stop) == ["One?"]
+    run, _ = task(lambda: handler("Two?"), run.suspend(), **strict)
+    assert messages(run.start({"confirm-1": Accepted({})})) == ["Two?"]
 
 
 def test_parked_journal_is_not_altered() -> None:
