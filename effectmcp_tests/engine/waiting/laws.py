@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
-from attrs import define, frozen
+from attrs import define
 
 from effectmcp.engine import Entry, Journal
 
@@ -129,9 +128,7 @@ def stamps_of(journal: Journal) -> dict[str, int | None]:
     return dict(_stamps(journal.entries, ""))
 
 
-def _stamps(
-    entries: tuple[Entry, ...], path: str
-) -> list[tuple[str, int | None]]:
+def _stamps(entries: tuple[Entry, ...], path: str) -> list[tuple[str, int | None]]:
     found = []
     for entry in entries:
         if entry.tag != "gather":

@@ -522,9 +522,7 @@ def _choose(one: Choose, frame: Frame) -> Flow:
 
 
 def _when(one: When, frame: Frame) -> Flow:
-    yield from _play(
-        one.orelse if len(frame.memory.events) % 2 else one.then, frame
-    )
+    yield from _play(one.orelse if len(frame.memory.events) % 2 else one.then, frame)
 
 
 def _repeat(one: Repeat, frame: Frame) -> Flow:
@@ -739,7 +737,7 @@ class Menu:
     step_races: bool = True
 
 
-def draw_program(dice: Dice, menu: Menu = Menu(), *, detaches: bool = False) -> Program:  # noqa: B008
+def draw_program(dice: Dice, menu: Menu = Menu(), *, detaches: bool = False) -> Program:
     """Draw a program."""
     main = draw_body(dice, menu, dice.randint(3, 12), 0)
     if detaches:
@@ -775,9 +773,15 @@ def _draw_statement(
     inner = dice.randint(1, max(1, size - 1))
     match kind:
         case "limit":
-            return Limit(dice.randint(0, 6), draw_part(dice, menu)), 1
+            one = draw_part(dice, menu)
+            while not menu.step_races and not isinstance(one, Ask):
+                one = draw_part(dice, menu)
+            return Limit(dice.randint(0, 6), one), 1
         case "race":
             parts = [draw_part(dice, menu) for _ in range(dice.randint(2, 3))]
+            if not menu.step_races:
+                parts = [one for one in parts if not isinstance(one, Do)]
+                parts.append(Ask("elicit", "A?"))
             return Race(tuple(parts)), 1
         case "save":
             return Save(), 1

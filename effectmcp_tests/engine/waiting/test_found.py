@@ -19,8 +19,19 @@ from effectmcp import (
     step,
 )
 from effectmcp.effects import Flow
-from effectmcp.engine import TASK, Answer, Asked, Done, Failure, Journal, Perform
-from effectmcp.engine import Raised, Returned, Run, Stop
+from effectmcp.engine import (
+    TASK,
+    Answer,
+    Asked,
+    Done,
+    Failure,
+    Journal,
+    Perform,
+    Raised,
+    Returned,
+    Run,
+    Stop,
+)
 
 from .host import FLOW_ID
 
@@ -42,9 +53,7 @@ def worker(
     if before is not None:
         journal = Journal.loads(before.journal.dumps())
         before.close()
-    return Run(
-        handler, flow_id=FLOW_ID, journal=journal, rules=TASK, clock=lambda: now
-    )
+    return Run(handler, flow_id=FLOW_ID, journal=journal, rules=TASK, clock=lambda: now)
 
 
 def keys(stop: Stop) -> list[str]:
