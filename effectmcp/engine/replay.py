@@ -252,9 +252,10 @@ class Run:
         """
         self._check("answered")
         self._take_in(answers or {})
-        pending = self._pending()
-        if pending is not None:
-            return pending
+        same = self._stop
+        if same is not None and self._pending() is not None:
+            self._stop = same
+            return same
         self._flow.spent = 0  # the flow has waited
         return self._guard(self._generation.go)
 

@@ -660,6 +660,7 @@ def test_text_that_keeps_changing_parks_a_task() -> None:
     run, _ = task(lambda: handler("0?"))
     run.start()
     stop = run.answered({"gather-1/0/confirm-1": Accepted({})})
+    answers: dict[str, Answer] = {}
     for version in range(1, TASK.stale + 1):
         answers = {key: Accepted({}) for key in keys(stop)}
         run, _ = task(partial(handler, f"{version}?"), run.suspend())
@@ -679,7 +680,7 @@ def test_changed_text_after_a_detach(value: bool) -> None:
         yield from Detach()
         yield from Confirm(text)
 
-    strict = {
+    strict: dict[str, Any] = {
         "rules": attrs.evolve(RETRY, policy="strict"),
         "detached": attrs.evolve(TASK, policy="strict"),
     }

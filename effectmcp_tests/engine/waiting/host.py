@@ -9,7 +9,8 @@ leave out parts of it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from itertools import islice
 from random import Random as Dice
 from typing import Any, Final, Literal, TypeAlias
@@ -144,6 +145,7 @@ class Worker:
     Attributes:
         stage: Where the program is played.
         run: The run.
+        clock: The time at which its clock stands; `None` for the host's.
         stop: Where the run is.
         running: Steps that are performed: when they end, and with what.
         given: Answers that were given to the run.
@@ -152,6 +154,7 @@ class Worker:
 
     stage: Stage
     run: Run
+    clock: list[int | None]
     stop: Stop | None = None
     running: dict[str, tuple[int, Done | Failure]] = field(factory=dict)
     given: set[str] = field(factory=set)
@@ -167,7 +170,7 @@ def outcome_of(stop: Stop) -> Any:
             return (
                 "asked",
                 [(one.key, one.effect) for one in questions],
-                sorted((one.key, one.effect) for one in wants),
+                _by_key(wants),
                 due,
             )
         case Perform(wants):
@@ -204,8 +207,8 @@ class Host:
         self.story: list[str] = []
         self.points = 0
         self.saves = 0
-        self.has_crashed = False
-        self._cancelling = False
+        self.crashes = 0
+        self.is_cancelled = False
         self._mail: list[tuple[int, str, Answer]] = []
         self._shown: set[str] = set()
         self._unfit: set[str] = set()
@@ -236,26 +239,26 @@ class Host:
             raise Broken("host", "it crashes for ever")
 
     def _work(self) -> None:
-        worker = self._open(Journal.loads(self.stored))
-        try:
-            self._start(worker)
-            for _ in range(400):
-                if not self._act(worker):
-                    return
-            raise Broken("host", "it never ends")
-        except Crash:
-            self._lost |= set(worker.running) | worker.unsaved
-            self.has_crashed = True
-            self._shielded = (0, set())
-            raise
-        finally:
-            worker.run.close()
+        with self._opened(Journal.loads(self.stored)) as worker:
+            try:
+                self._start(worker)
+                for _ in range(400):
+                    if not self._act(worker):
+                        return
+                raise Broken("host", "it never ends")
+            except Crash:
+                self._lost |= set(worker.running) | worker.unsaved
+                self.crashes += 1
+                self._shielded = (0, set())
+                raise
 
-    def _open(self, journal: Journal, now: int | None = None) -> Worker:
+    @contextmanager
+    def _opened(self, journal: Journal, at: int | None = None) -> Iterator[Worker]:
+        """Open a worker, whose clock stands at a time or is the host's."""
         world = self.world
         rules = CALL if world.detaches else TASK
         in_task = rules.task or journal.detached is True
-        stage = Stage(world.program, in_task=in_task)
+        stage, clock = Stage(world.program, in_task=in_task), [at]
         run = Run(
             stage.main,
             flow_id=FLOW_ID,
@@ -263,10 +266,13 @@ class Host:
             rules=rules,
             supports=self._supports,
             resolve=lambda name: stage.other,
-            clock=lambda: self.now if now is None else now,
+            clock=lambda: self.now if clock[0] is None else clock[0],
             name="main",
         )
-        return Worker(stage, run)
+        try:
+            yield Worker(stage, run, clock)
+        finally:
+            run.close()
 
     def _supports(self, what: Any) -> bool:
         name = what.__name__ if isinstance(what, type) else type(what).__name__
@@ -278,7 +284,7 @@ class Host:
     def _point(self, worker: Worker, where: str) -> None:
         number, self.points = self.points, self.points + 1
         if self.world.cancel == number:
-            self._cancelling = True
+            self.is_cancelled = True
             self._tell("to be cancelled")
         downtime = self.world.crashes.get(number)
         if downtime is not None:
@@ -288,13 +294,13 @@ class Host:
             raise Crash
 
     def _start(self, worker: Worker) -> None:
-        if self._cancelling and Journal.loads(self.stored).cancelled is not None:
+        if self.is_cancelled and Journal.loads(self.stored).cancelled is not None:
             # The journal says it itself.
             worker.is_cancelled = True
             worker.stop = worker.run.start(dict(self.inbox))
             self._tell(f"start() -> {_words(worker.stop)}")
             return
-        if self._cancelling:
+        if self.is_cancelled:
             worker.is_cancelled = True
             worker.stop = worker.run.cancel()
             self._tell(f"cancel() -> {_words(worker.stop)}")
@@ -315,7 +321,7 @@ class Host:
         if isinstance(stop, (Returned, Raised)):
             self._check_end(worker)
             return False
-        if self._cancelling and not worker.is_cancelled:
+        if self.is_cancelled and not worker.is_cancelled:
             worker.is_cancelled = True
             generation = worker.run.journal.generation
             wanted = worker.stage.memory.steps(generation)
@@ -338,6 +344,8 @@ class Host:
     def _begin(self, worker: Worker, wants: list[Want]) -> None:
         for want in wants:
             law("3 begun count", want.begun == self._begun[want.key], want)
+            known = self._effects.setdefault(want.key, want.effect)
+            law("3 arguments", known == want.effect, (want, known))
             worker.run.begin(want.key)
         self._tell(f"begin {[want.key for want in wants]}")
         self._point(worker, "after begin, before saving")
@@ -354,9 +362,7 @@ class Host:
         law("3 performed again", key not in self._done, key)
         if self._performances[key]:
             law("3 performed twice", key in self._lost, key)
-            law("3 arguments", self._effects[key] == effect, (key, effect))
         self._lost.discard(key)
-        self._effects[key] = effect
         self._performances[key] += 1
         self._performed += 1
         nth = self._performed
@@ -451,7 +457,7 @@ class Host:
         memory, past = worker.stage.memory, len(worker.stage.memory.log)
         worker.stop = worker.run.performed(outcomes)
         for one in memory.log[past:]:
-            if one.leaf.place in stored and not self._cancelling:
+            if one.leaf.place in stored and not self.is_cancelled:
                 law("4 stored answer", not one.is_time_up, one)
         self._tell(f"performed({_short(outcomes)}) -> {_words(worker.stop)}")
         self._lost |= set(outcomes)
@@ -504,7 +510,7 @@ class Host:
 
     def _check_expected(self, expected: Expected | None, worker: Worker) -> None:
         if expected is not None:
-            expected.check(is_cancelling=self._cancelling)
+            expected.check(is_cancelling=self.is_cancelled)
 
     def _check_start(self) -> None:
         """Law 4: `start(inbox)` is `start()`, and then `answered(inbox)`."""
@@ -513,31 +519,31 @@ class Host:
         if not isinstance(stop, Asked) or self._has_begun_once(journal):
             return
         dues = [one.due for one in journal.places.values() if one.due is not None]
-        one, two = self._open(journal), self._open(journal, _before(at, dues))
-        first = one.run.start(dict(self.inbox))
-        two.run.start()
-        if not two.stage.in_task:
-            return  # each replay counts a round
-        two.run._flow.clock = lambda: self.now
-        second = two.run.answered(dict(self.inbox))
-        law("4 inbox", outcome_of(first) == outcome_of(second), (first, second))
-        law(
-            "4 inbox",
-            one.run.journal.dumps() == two.run.journal.dumps(),
-            (one.run.journal, two.run.journal),
-        )
-        one.run.close()
-        two.run.close()
+        with (
+            self._opened(journal) as one,
+            self._opened(journal, _before(at, dues)) as two,
+        ):
+            two.run.start()
+            if not two.stage.in_task:
+                return  # each replay counts a round
+            two.clock[0] = None
+            second = two.run.answered(dict(self.inbox))
+            first = one.run.start(dict(self.inbox))
+            law("4 inbox", outcome_of(first) == outcome_of(second), (first, second))
+            after = one.run.journal, two.run.journal
+            law("4 inbox", after[0].dumps() == after[1].dumps(), after)
 
     def _has_begun_once(self, journal: Journal) -> bool:
+        """Whether a new worker finds a step begun that it must not begin."""
         prefix = f"r{journal.generation}/" if journal.generation else ""
-        return any(
-            one.begun
-            and (effect := self._effects.get(prefix + place)) is not None
-            and isinstance(effect, Step)
-            and effect.options.at_most_once
-            or (one.begun and prefix + place not in self._effects)
+        effects = [
+            self._effects.get(prefix + place)
             for place, one in journal.places.items()
+            if one.begun
+        ]
+        return any(
+            isinstance(effect, Step) and effect.options.at_most_once
+            for effect in effects
         )
 
     def _save(self, worker: Worker) -> None:
@@ -680,25 +686,18 @@ class Host:
         assert stop is not None
         if worker.is_cancelled and journal.cancelled is None:
             return  # it is cancelled when what was begun has ended
-        if self._has_begun_once(journal) and journal.cancelled is None:
-            return
+        if self._has_begun_once(journal):
+            return  # it is interrupted
         dues = [one.due for one in journal.places.values() if one.due is not None]
-        cold = self._open(Journal.loads(text), _before(self.now, dues))
-        again = cold.run.start()
-        same = _stable(again) == _stable(stop)
-        if not self._has_begun_once(journal):
-            law("1 stop", same, (stop, again))
-            law(
-                "1 events",
-                cold.stage.memory.events == memory.events,
-                (memory.events, cold.stage.memory.events),
-            )
+        with self._opened(Journal.loads(text), _before(self.now, dues)) as cold:
+            again, found = cold.run.start(), cold.stage.memory
+            law("1 stop", outcome_of(again) == outcome_of(stop), (stop, again))
+            law("1 events", found.events == memory.events, (memory, found))
             after = cold.run.journal
             if not worker.stage.in_task:
                 after = evolve(after, rounds=journal.rounds)  # each is counted
             law("1 bytes", after.dumps() == text, (text, after.dumps()))
             law("1 rows", not cold.run.take_rows(), text)
-        cold.run.close()
         if isinstance(again, (Returned, Raised)) and journal.cancelled is None:
             check_schedule(cold.stage, journal)
 
@@ -728,28 +727,14 @@ class Host:
         """An edited handler parks, and leaves the journal as it is; or it fits."""
         journal = Journal.loads(self.stored)
         for program in islice(simpler_programs(self.world.program), edits):
-            worker = self._open(journal)
-            worker.stage.program = program
-            try:
-                worker.run.start(dict(self.inbox))
-            except DivergenceError as error:
-                law("park", error.verdict == "park", error)
-                law("park", worker.run.journal.dumps() == self.stored, journal)
-                law("park", not worker.run.take_rows(), journal)
-            worker.run.close()
-
-
-def _stable(stop: Stop) -> Any:
-    match stop:
-        case Asked(questions, wants, due):
-            return (
-                "asked",
-                [(one.key, one.effect) for one in questions],
-                _by_key(wants),
-                due,
-            )
-        case _:
-            return outcome_of(stop)
+            with self._opened(journal) as worker:
+                worker.stage.program = program
+                try:
+                    worker.run.start(dict(self.inbox))
+                except DivergenceError as error:
+                    law("park", error.verdict == "park", error)
+                    law("park", worker.run.journal.dumps() == self.stored, journal)
+                    law("park", not worker.run.take_rows(), journal)
 
 
 def _before(now: int, dues: list[float]) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 from attrs import define
 
@@ -62,6 +63,10 @@ class Expected:
                     pass
 
 
+#: Behind every part: a limit that ends with its own part has not timed it out.
+TIE: Final = 1_000
+
+
 def expect(
     memory: Memory, at_hand: set[str], dues: Mapping[str, float], now: int
 ) -> Expected:
@@ -75,12 +80,14 @@ def expect(
         match leaf.statement:
             case Limit() | Race() if arrived:
                 winners.append((leaf.place, arrived[0]))
-            case Limit() if leaf.place in up:
-                winners.append((leaf.place, -1))
             case Limit() | Race() if up:
+                # Its own clock, of a limit, is that of no part.
                 places = [at for at, _ in leaf.parts()]
-                first = min((due, places.index(at)) for at, due in up.items())
-                winners.append((leaf.place, first[1]))
+                first = min(
+                    (due, places.index(at) if at in places else TIE)
+                    for at, due in up.items()
+                )
+                winners.append((leaf.place, first[1] if first[1] != TIE else -1))
             case _:
                 if arrived or up:
                     winners.append((leaf.place, None))

@@ -303,15 +303,14 @@ class Leaf:
 
     def clocks(self) -> dict[str, int]:
         """Return the places at which a time runs, and for how long."""
+        naps = {
+            place: part.seconds for place, part in self.parts() if isinstance(part, Nap)
+        }
         match self.statement:
             case Limit(seconds, _):
-                return {self.place: seconds}
+                return {**naps, self.place: seconds}
             case _:
-                return {
-                    place: part.seconds
-                    for place, part in self.parts()
-                    if isinstance(part, Nap)
-                }
+                return naps
 
 
 def _part_key(part: Part) -> str:
@@ -773,9 +772,15 @@ def _draw_statement(
     inner = dice.randint(1, max(1, size - 1))
     match kind:
         case "limit":
-            return Limit(dice.randint(0, 6), draw_part(dice, menu)), 1
+            one = draw_part(dice, menu)
+            while not menu.step_races and not isinstance(one, Ask):
+                one = draw_part(dice, menu)
+            return Limit(dice.randint(0, 6), one), 1
         case "race":
             parts = [draw_part(dice, menu) for _ in range(dice.randint(2, 3))]
+            if not menu.step_races:
+                parts = [one for one in parts if not isinstance(one, Do)]
+                parts.append(Ask("elicit", "A?"))
             return Race(tuple(parts)), 1
         case "save":
             return Save(), 1

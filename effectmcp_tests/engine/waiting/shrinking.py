@@ -5,20 +5,36 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from random import Random as Dice
-from typing import Any
+from typing import Any, Final
 
 from attrs import evolve, fields
 
 from .host import Host, Reply, World, draw_world
 from .programs import show, simpler_programs
+from .rounds import draw_visits, play_together, play_visits
 
-__all__ = ["failure", "found", "shrunk", "story"]
+__all__ = ["failure", "found", "played", "shrunk", "story"]
+
+#: How many edits of a program are tried.
+EDITS: Final = 2
+
+
+def played(world: World) -> Host:
+    """Play a world, and try to go on with edited programs at its end.
+
+    Raises:
+        Broken: A law does not hold.
+    """
+    host = Host(world)
+    host.play()
+    host.check_park(EDITS)
+    return host
 
 
 def failure(world: World) -> str | None:
     """Return how a world breaks a law, in words."""
     try:
-        Host(world).play()
+        played(world)
     except Exception as error:
         return getattr(error, "name", None) or f"{type(error).__name__}: {error}"
     return None
@@ -93,6 +109,7 @@ def story(world: World) -> str:
     host = Host(world)
     try:
         host.play()
+        host.check_park(EDITS)
     except Exception as error:
         lines += host.story
         lines.append(f"{type(error).__name__}: {error}")
@@ -108,9 +125,21 @@ def found(seed: int) -> str | None:
         world = draw_world(Dice(seed))
         name = failure(world)
         if name is None:
-            return None
+            return _of_rounds(seed)
         # Shrinking keeps to the same law.
         small = shrunk(world, lambda one: (failure(one) or "")[:24] == name[:24])
         return f"seed {seed}\n{story(small)}"
     finally:
         logging.disable(logging.NOTSET)
+
+
+def _of_rounds(seed: int) -> str | None:
+    visits = draw_visits(Dice(seed))
+    main = visits.program.main
+    try:
+        main = play_together(seed).main
+        main = visits.program.main
+        play_visits(visits)
+    except Exception as error:
+        return f"seed {seed}, by rounds\n{show(main)}\n{visits}\n{error}"
+    return None

@@ -1,0 +1,81 @@
+"""Tasks on a host that crashes keep the rules of waiting."""
+
+from __future__ import annotations
+
+import logging
+from random import Random as Dice
+
+import pytest
+from attrs import evolve
+
+from .__main__ import play_seeds
+from .host import Host, World, draw_world
+from .laws import Broken
+from .shrinking import failure, found, story
+
+BLOCK = 250
+
+
+def check(seeds: range) -> None:
+    _, failing = play_seeds(seeds)
+    if failing:
+        pytest.fail(f"{len(failing)} of {len(seeds)} fail; {found(failing[0][1])}")
+
+
+def check_each(worlds: list[World]) -> None:
+    logging.disable(logging.CRITICAL)
+    try:
+        for world in worlds:
+            if failure(world) is not None:
+                pytest.fail(story(world))
+    finally:
+        logging.disable(logging.NOTSET)
+
+
+def points_of(world: World) -> range:
+    """Return the points at which a world can crash, or be cancelled."""
+    host = Host(world)
+    host.play()
+    return range(host.points)
+
+
+def quiet(seed: int) -> World:
+    """Return the world of a seed without its crashes and its cancel."""
+    return evolve(draw_world(Dice(seed)), crashes={}, cancel=None)
+
+
+@pytest.mark.parametrize("start", range(0, 3_000, BLOCK))
+def test_tasks_keep_the_laws(start: int) -> None:
+    check(range(start, start + BLOCK))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("start", range(3_000, 103_000, 5_000))
+def test_tasks_keep_the_laws_at_length(start: int) -> None:
+    check(range(start, start + 5_000))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_crash_at_every_point(seed: int) -> None:
+    world = quiet(seed)
+    check_each([evolve(world, crashes={at: at % 4}) for at in points_of(world)])
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_cancel_at_every_point(seed: int) -> None:
+    world = quiet(seed)
+    points = points_of(world)
+    check_each([evolve(world, cancel=at) for at in points])
+    check_each([evolve(world, cancel=at, crashes={at + 2: 1}) for at in points])
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("start", range(0, 2_000, 100))
+def test_crash_and_cancel_at_every_point_at_length(start: int) -> None:
+    for seed in range(start, start + 100):
+        test_crash_at_every_point(seed)
+        test_cancel_at_every_point(seed)
+
+
+def test_broken_law_is_told_by_name() -> None:
+    assert Broken("4 due", "x").name == "4 due"
