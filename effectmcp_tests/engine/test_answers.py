@@ -131,6 +131,7 @@ def test_answer_that_no_question_took_comes_back(answer: Answer) -> None:
 def test_answer_that_no_question_took_outlasts_the_next_request() -> None:
     """A live run takes several requests' answers."""
     one = answers(asked=(out(),), elicit_1=ANN)
+    one._places.keep_only(())
     one.arrive({})
     assert one.take_pooled(wanted("gather-1/0/elicit-1")) == (FOUND, False)
     one.arrive({})
