@@ -235,9 +235,11 @@ def depends_on_a_branch() -> Flow[str]:
 
 
 def depends_on_hashes() -> Flow[str]:
+    taken = []
     for name in {"bread", "cheese", "grapes", "olives", "salad"}:
-        yield from Confirm(f"Some {name}?", otherwise=False)
-    return "."
+        if (yield from Confirm(f"Some {name}?", otherwise=False)):
+            taken.append(name)
+    return ", ".join(sorted(taken))
 
 
 def reads_the_environment() -> Flow[str]:
@@ -426,7 +428,7 @@ KINDS: Final = {
     swallows_everything: ("swallows", 5, "it goes on yielding while it is being ended"),
     swallows_in_the_end: ("swallows", 3, "it goes on yielding while it is being ended"),
     depends_on_a_branch: ("timing", 9, "it wants Elicit(message='And a name?'"),
-    depends_on_hashes: ("elsewhere", 2, "it does something else in another process"),
+    depends_on_hashes: ("elsewhere", 3, "it does something else in another process"),
     reads_the_environment: ("unrecorded", 4, "os.environ is not recorded"),
 }
 
