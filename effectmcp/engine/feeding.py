@@ -42,7 +42,6 @@ def feed(generation: Generation) -> None:
     if generation.cancelled is not None:
         last = min(last, max(0, generation.cancelled - 1))
     position, waits = 0, 0
-    heard = generation.intake.past + 1
     value: Any = None
     error: BaseException | None = None
     fed = FED if flow.watch is None else {}
@@ -106,8 +105,6 @@ def feed(generation: Generation) -> None:
                         else:
                             position += 1
                             waits += kind.is_wait
-                            if position == heard:
-                                flow.unmute()
                             continue
                 is_local = kind.wave is LOCAL and not (kind.is_wait and in_task)
                 wanted = root.wanted = Wanted(
@@ -150,5 +147,3 @@ def feed(generation: Generation) -> None:
         root.wanted = None
         position += 1
         waits += wanted.row.is_wait
-        if position == heard:
-            flow.unmute()

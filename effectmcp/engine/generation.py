@@ -577,13 +577,13 @@ class Generation(Tree):
     def withdraw(self, leaf: Sequence) -> None:
         """Note that what `leaf` waits for is no longer wanted."""
         wanted = leaf.wanted
-        if wanted is not None:
-            self.places.withdraw(wanted.place)
-            self.taking.stop_waiting(wanted)
-            if self.flow.rules.task:
-                # An answer that is here already is as late as one that comes later.
-                for one in wanted.questions():
-                    self.answers.own.pop(one.place, None)
+        assert wanted is not None
+        self.places.withdraw(wanted.place)
+        self.taking.stop_waiting(wanted)
+        if self.flow.rules.task:
+            # An answer that is here already is as late as one that comes later.
+            for one in wanted.questions():
+                self.answers.own.pop(one.place, None)
 
     # ---- ask ------------------------------------------------------------------------
 

@@ -86,11 +86,9 @@ class Tree:
         Raises:
             DivergenceError: We may not.
         """
-        raise NotImplementedError
 
     def withdraw(self, leaf: Sequence) -> None:
         """Note that what `leaf` waits for is no longer wanted."""
-        raise NotImplementedError
 
     def open(
         self,
