@@ -14,10 +14,13 @@ from effectmcp import (
     Accepted,
     Cancelled,
     Confirm,
+    Detach,
+    DivergenceError,
     Elicit,
     Flow,
     Gather,
     NondeterminismError,
+    Restart,
     Sleep,
     Step,
     Unsupported,
@@ -28,6 +31,7 @@ from effectmcp.engine import (
     TASK,
     Answer,
     Asked,
+    Done,
     Journal,
     JournalError,
     Raised,
@@ -159,3 +163,119 @@ def test_journal_whose_entry_may_perhaps_be_replayed() -> None:
 def test_entry_of_the_format_before_with_an_unknown_tag() -> None:
     with pytest.raises(ValueError, match="unknown tag 'guessed'"):
         entry_of_format_1("step-1", b"", b"", "guessed", b"null")
+
+
+def test_replay_that_diverges_when_it_is_had_cold() -> None:
+    turns = itertools.count()
+
+    def handler() -> Flow[Any]:
+        turn = next(turns)
+        yield from Confirm("other" if turn == 6 else "a")
+        yield from Confirm(f"{turn}?")
+
+    stop = last_of([handler] * 6)
+    assert isinstance(stop, Raised)
+    assert isinstance(stop.error, NondeterminismError)
+
+
+def test_answer_in_a_branch_that_fits_no_more_is_asked_for_again() -> None:
+    def handler() -> Flow[Any]:
+        return (yield from Gather(Elicit("Who?", Guest)))
+
+    one = run(handler)
+    (key,) = keys(one.start())
+    again = run(handler, journal=one.suspend())
+    Limit.left = 1
+    assert keys(again.start({key: Accepted({"name": "Ann"})})) == [f"{key}~2"]
+
+
+def test_wave_that_another_number_was_given_to_parks() -> None:
+    handler = flow_of(Gather(Confirm("a"), Confirm("b")))
+    one = run(handler, rules=TASK)
+    one.start()
+    one.answered({"gather-1/0/confirm-1": YES})
+    text = json.loads(one.journal.dumps())
+    ((entry,), _) = text["entries"][0][5]
+    entry[6] = 5
+    again = run(handler, rules=TASK, journal=Journal.loads(json.dumps(text)))
+    with pytest.raises(DivergenceError) as caught:
+        again.start()
+    assert caught.value.verdict == "park"
+
+
+def test_cancel_delivers_what_was_performed_of_a_wave() -> None:
+    """L4: cleanup must know of the charge."""
+    seen: list[Any] = []
+
+    def branch(name: str) -> Flow[Any]:
+        seen.append((yield from Step(str, name)))
+        yield from Confirm("Sure?")
+
+    def gathering() -> Flow[Any]:
+        return (yield from Gather(branch("a"), branch("b")))
+
+    one = run(gathering, rules=TASK)
+    one.start()
+    one.begin("gather-1/0/step-1")
+    one.cancel()
+    stop = one.performed({"gather-1/0/step-1": Done("a")})
+    assert isinstance(stop, Raised)
+    assert seen == ["a"]
+    again = run(gathering, rules=TASK, journal=one.journal)
+    assert isinstance(again.start(), Raised)
+    assert seen == ["a", "a"]
+
+
+def second() -> Flow[Any]:
+    yield from Sleep(1)
+    return "slept"
+
+
+def test_rules_of_a_task_outlive_a_restart_and_its_worker() -> None:
+    def first() -> Flow[Any]:
+        yield from Detach()
+        return (yield from Restart(second))
+
+    clock = [0.0]
+    one = run(first, clock=lambda: clock[0])
+    one.start()
+    stop = one.performed({"detach-1": Done(True)})
+    assert isinstance(stop, Asked)
+    assert stop.due == 1.0
+    clock[0] = 1.0
+    again = run(first, clock=lambda: clock[0], journal=one.suspend())
+    assert again.start() == Returned("slept")
+
+
+@pytest.mark.parametrize("caught", [False, True])
+def test_entries_left_over_where_a_gather_fails(caught: bool) -> None:
+    """The failure is the news, unless the handler goes on: then a step would be lost."""
+
+    def before() -> Flow[Any]:
+        yield from Gather(Step(str, "a"))
+        yield from Confirm("Sure?")
+
+    def raising() -> Flow[Any]:
+        yield from ()
+        raise LookupError
+
+    def after() -> Flow[Any]:
+        try:
+            yield from Gather(raising())
+        except LookupError:
+            if not caught:
+                raise
+        yield from Confirm("Sure?")
+
+    one = run(before)
+    one.start()
+    one.performed({"gather-1/0/step-1": Done("a")})
+    again = run(after, journal=one.suspend())
+    if caught:
+        with pytest.raises(DivergenceError) as stopped:
+            again.start()
+        assert stopped.value.verdict == "stop"
+    else:
+        stop = again.start()
+        assert isinstance(stop, Raised)
+        assert isinstance(stop.error, LookupError)
