@@ -28,6 +28,7 @@ from effectmcp import (
     Within,
 )
 from effectmcp.engine import (
+    LIVE,
     TASK,
     Answer,
     Asked,
@@ -279,3 +280,19 @@ def test_entries_left_over_where_a_gather_fails(caught: bool) -> None:
         stop = again.start()
         assert isinstance(stop, Raised)
         assert isinstance(stop.error, LookupError)
+
+
+def test_answer_that_was_kept_is_not_delivered_to_a_cancelled_flow() -> None:
+    seen: list[Any] = []
+
+    def branch(text: str) -> Flow[None]:
+        seen.append((yield from Confirm(text)))
+
+    def handler() -> Flow[Any]:
+        return (yield from Gather(branch("a"), branch("b")))
+
+    one = run(handler, rules=LIVE)
+    one.start()
+    one.answered({"gather-1/0/confirm-1": YES})
+    assert isinstance(one.cancel(), Raised)
+    assert seen == []
