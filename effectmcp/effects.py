@@ -214,7 +214,11 @@ def _check_message(effect: InputRequest[Any], message: object) -> None:
 
 def _check_number(effect: Effect[Any], name: str, value: object) -> None:
     _check_type(effect, name, value, "a number", int, float)
-    if isinstance(value, float) and not math.isfinite(value):
+    try:
+        is_finite = math.isfinite(value)  # type: ignore[arg-type]  # looked at above
+    except OverflowError:  # an integer that no clock and no client can read
+        is_finite = False
+    if not is_finite:
         raise UsageError(f"{type(effect).__name__}({name}={value!r}): give a number")
 
 

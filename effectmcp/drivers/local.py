@@ -289,9 +289,13 @@ class Ringing(Protocol):
 Send: TypeAlias = Callable[[Mapping[str, JSON]], Awaitable[None]]
 
 
+#: Seconds that any clock can wait for at once. Locks and sleeps refuse 292 years.
+_FOREVER: Final = 1e9
+
+
 def left(until: float | None) -> float | None:
     """Seconds until a time, 0 if it has passed; `None` where there is none."""
-    return None if until is None else max(0.0, until - time.time())
+    return None if until is None else min(max(0.0, until - time.time()), _FOREVER)
 
 
 async def ask_client(asking: Inquiry, send: Send, bell: Ringing) -> None:

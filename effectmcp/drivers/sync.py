@@ -168,7 +168,7 @@ def advance(run: Run, stop: Stop, **options: Any) -> Asked | Returned | Raised:
                 raise
             stop = run.performed(outcomes)
         elif isinstance(stop, Asked) and not stop.questions and stop.due is not None:
-            time.sleep(max(0.0, stop.due - time.time()))
+            time.sleep(left(stop.due) or 0)
             stop = run.answered()
         else:
             return stop

@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import datetime as dt
+import threading
 import time
 import uuid
 from collections.abc import Callable
@@ -35,6 +36,7 @@ from effectmcp import (
     Within,
     step,
 )
+from effectmcp.drivers.local import left
 from effectmcp.drivers.sync import advance, perform, run_flow
 from effectmcp.engine import (
     TASK,
@@ -322,6 +324,15 @@ def test_advance_records_nothing_of_what_it_cannot_perform() -> None:
     with pytest.raises(StepError, match="nothing is provided"):
         advance(one, asked)
     assert all(entry.tag != "failed" for entry in one.journal.entries)
+
+
+def test_time_that_never_comes_can_be_waited_for() -> None:
+    """`Within(1e12, ...)` is a way to say never, and locks refuse so long a timeout."""
+    seconds = left(1e300)
+    assert seconds is not None
+    assert threading.Lock().acquire(timeout=seconds)
+    assert left(time.time() - 5) == 0
+    assert left(None) is None
 
 
 # ---- a whole flow ----
