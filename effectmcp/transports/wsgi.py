@@ -262,8 +262,7 @@ class _Stream:
             if over.wait(quiet) or quiet == seconds:
                 return
             self._try(KEEP_ALIVE)
-        if not asking.is_over:
-            asking.end()
+        asking.end()
 
     def _try(self, data: bytes) -> None:
         """Send it, and note where nobody is there any more.
