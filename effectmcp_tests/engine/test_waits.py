@@ -660,14 +660,12 @@ def test_text_that_keeps_changing_parks_a_task() -> None:
     run, _ = task(lambda: handler("0?"))
     run.start()
     stop = run.answered({"gather-1/0/confirm-1": Accepted({})})
-    answers: dict[str, Answer] = {}
-    for version in range(1, TASK.stale + 1):
-        answers = {key: Accepted({}) for key in keys(stop)}
+    for version in range(1, TASK.stale):
         run, _ = task(partial(handler, f"{version}?"), run.suspend())
-        if version < TASK.stale:
-            stop = run.start(answers)
+        stop = run.start({key: Accepted({}) for key in keys(stop)})
+    run, _ = task(partial(handler, "last?"), run.suspend())
     with pytest.raises(DivergenceError, match="keeps changing its text") as caught:
-        run.start(answers)
+        run.start({key: Accepted({}) for key in keys(stop)})
     assert caught.value.verdict == "park"
 
 
