@@ -190,6 +190,11 @@ def _checked(value: Any, name: str) -> Any:
 _CLEANUP: Final = 30.0
 
 
+def _may_fail(want: Want) -> bool:
+    """Whether a want can end with a failure. A cancel waits for those that can."""
+    return isinstance(want.effect, (fx.Step, fx.Within, fx.FirstOf))
+
+
 class _Flow:
     """A flow, for one request: a round of it, or all of them where questions go out live."""
 
@@ -350,11 +355,13 @@ class _Flow:
                     wants.append(want)
             if wants:
                 began = self._context.clock()
-                round_.run.begin(*[want.key for want in wants])
+                round_.run.begin(*[want.key for want in wants if _may_fail(want)])
                 outcomes |= yield from self._perform(round_, wants)
                 self._tell_steps(wants, outcomes, round_, began)
             self._look(round_)
-            stop = round_.performed(outcomes)
+            if isinstance(round_.stop, Perform):
+                round_.performed(outcomes)
+            stop = round_.stop
         for report in round_.run.salvaged:
             logger.warning("%s: %s", self._target, report)
             self._tell(Salvaged(flow_id=round_.flow_id.hex(), report=report))
@@ -409,7 +416,10 @@ class _Flow:
             # Nobody comes back to it, so this is its end: it may perform its cleanup.
             self._ends(exc)
             error = TimeoutError(f"{self._target} took too long")
-            outcomes = {want.key: Failure(error) for want in wants}
+            outcomes = {want.key: Failure(error) for want in wants if _may_fail(want)}
+            if len(outcomes) < len(wants):
+                # A Sleep cannot fail: it ends with its flow.
+                round_.cancel()
         return outcomes
 
     def _look(self, round_: Round) -> bool:

@@ -16,6 +16,7 @@ from effectmcp import (
     ClientSupports,
     Confirm,
     Declined,
+    Detach,
     Elicit,
     ElicitUrl,
     Flow,
@@ -24,18 +25,21 @@ from effectmcp import (
     Icon,
     ListRoots,
     Log,
+    Now,
     Outcome,
     Progress,
     Provided,
     ResourceLink,
     Sample,
     Server,
+    Sleep,
     Step,
     Text,
     Title,
     Unsupported,
 )
 from effectmcp.drivers import sync
+from effectmcp.effects import Effect
 from effectmcp.engine import Done
 from effectmcp.exchange.commands import (
     Ask,
@@ -895,6 +899,56 @@ def test_what_takes_too_long_is_ended_for_good() -> None:
     with pytest.raises(StopIteration) as end:  # and so does that
         one.exchange.throw(Overdue())
     assert "took too long" in text_of(end.value.value.message["result"])
+
+
+@pytest.mark.parametrize("effect", [Sleep(60), Gather(Now(), Sleep(60))], ids=repr)
+def test_sleep_that_takes_too_long_ends_with_its_flow(effect: Effect[Any]) -> None:
+    """It cannot fail as a step does."""
+    seen: list[str] = []
+
+    def pay() -> None:
+        raise AssertionError  # performed by hand
+
+    def tool() -> Flow[str]:
+        yield from Detach()
+        try:
+            yield from effect
+        except Cancelled:
+            seen.append("cancelled")
+            raise
+        finally:
+            yield from Step(pay)
+            seen.append("released")
+        return "not reached"
+
+    app = Server("shop")
+    app.tool(timeout=5)(tool)
+    one = Driven(app, "tool")
+    (want,) = one.next().wants
+    one.next({want.key: Done(False)})
+    wanted = one.exchange.throw(Overdue())
+    assert isinstance(wanted, PerformAll)
+    assert [want.effect for want in wanted.wants] == [Step(pay)]
+    reply = one.next({wanted.wants[0].key: Done(None)})
+    assert seen == ["cancelled", "released"]
+    assert text_of(reply.message["result"]) == "tool took too long, and was ended."
+
+
+def test_cancelled_on_the_way_to_what_is_known_at_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def tool() -> Flow[str]:
+        yield from Progress(1)
+        yield from Caller()
+        return "not reached"
+
+    one = Driven(serving(tool), "tool", {"progressToken": "t"})
+    assert isinstance(one.next(), Notify)
+    end_by_client(one)
+    reply = one.next()
+    assert isinstance(reply, Reply)
+    assert reply.message is None
+    assert caplog.records == []
 
 
 def test_what_took_too_long_asks_no_more() -> None:
