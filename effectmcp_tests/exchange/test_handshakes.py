@@ -37,6 +37,7 @@ from effectmcp import (
     Text,
     Title,
     Unsupported,
+    Within,
 )
 from effectmcp.drivers import sync
 from effectmcp.effects import Effect
@@ -819,6 +820,40 @@ def test_cancelled_at_a_question(end: Any, caplog: pytest.LogCaptureFixture) -> 
     assert (reply.message, reply.status) == (None, 202)
     assert not one.client.session.is_busy
     assert {record.levelname for record in caplog.records} == {"DEBUG"}
+
+
+@pytest.mark.parametrize("is_answered", [False, True])
+def test_question_whose_time_is_up_is_taken_back(is_answered: bool) -> None:
+    """V3: an answer at the deadline has lost. What is still wanted is asked again."""
+
+    def tool() -> Flow[str]:
+        yield from Detach()
+        first, name = yield from Gather(
+            Within(60, Confirm("Sure?")), Elicit("Who?", str)
+        )
+        return f"{name}: {first}"
+
+    one = Driven(serving(tool), "tool")
+    (want,) = one.next().wants
+    asking = one.next({want.key: Done(False)}).asking
+    assert asking.until == 60.0
+    sure, who = asking.messages
+    if is_answered:
+        one.client.reply({"jsonrpc": "2.0", "id": sure, "result": {"action": "accept"}})
+    one.now = 60.0
+    taken_back = [one.next() for _ in asking.messages.keys() - asking.replies.keys()]
+    assert {told.message["params"]["requestId"] for told in taken_back} == (
+        {who} if is_answered else {sure, who}
+    )
+    # Too late, and ignored.
+    result = {"action": "accept", "content": {"value": "Ann"}}
+    one.client.reply({"jsonrpc": "2.0", "id": who, "result": result})
+    asking = one.next().asking
+    assert (asking.until, asking.is_over) == (None, False)
+    (who,) = asking.messages
+    one.client.reply({"jsonrpc": "2.0", "id": who, "result": result})
+    assert asking.is_over
+    assert text_of(one.next().message["result"]) == "Ann: TimedOut()"
 
 
 @pytest.mark.parametrize("error", [OSError, TimeoutError])
