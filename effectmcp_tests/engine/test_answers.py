@@ -128,14 +128,25 @@ def test_answer_that_no_question_took_comes_back(answer: Answer) -> None:
     assert found == (read(answer), False)
 
 
-def test_answer_that_no_question_took_outlasts_the_next_request() -> None:
-    """A live run takes several requests' answers."""
+def test_answer_waits_over_requests_for_its_question() -> None:
+    """A live run, or a task, takes several requests' answers."""
     one = answers(asked=(out(),), elicit_1=ANN)
     one._places.keep_only(())
     one.arrive({})
+    assert one.take_own(wanted()) == FOUND
+    one.arrive({})
+    assert one.are_none
+
+
+def test_answer_to_a_question_that_is_no_longer_asked_is_pooled() -> None:
+    places = Places({PLACE: Place(1, out=out())}, 0)
+    one = Answers((), places, lambda question, value: ANN)
+    one.arrive({PLACE: ANN})
+    places.withdraw(PLACE)
+    one.arrive({})
     assert one.take_pooled(wanted("gather-1/0/elicit-1")) == (FOUND, False)
     one.arrive({})
-    assert one.pooled() == ()
+    assert one.are_none
 
 
 @pytest.mark.parametrize(
@@ -223,6 +234,12 @@ def test_read_answer_that_json_cannot_carry() -> None:
     block = {"type": "text", "text": "\ud800"}
     with pytest.raises(Unfit, match="lone surrogate"):
         read(Accepted({"content": block, "model": "m"}), Sample("Write"))
+
+
+@pytest.mark.parametrize("code", ["-1", None, True, 0.5])
+def test_read_answer_of_an_error_with_a_code_of_another_type(code: Any) -> None:
+    """As code 0, and not as -1, which is the user's "no"."""
+    assert read(ClientFailed(code, "m"))[1].startswith(b"[0,")
 
 
 def test_read_answer_of_an_error_that_json_cannot_carry() -> None:

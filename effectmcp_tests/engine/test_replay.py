@@ -896,6 +896,7 @@ def test_checkpoint_makes_a_state_only_round() -> None:
     assert [entry.key for entry in one.journal.entries] == ["step-1", "checkpoint-1"]
     again = resumed(handler, one.suspend(), rules=RETRY)
     assert messages(again.start()) == ["Sure?"]
+    assert Journal.loads(one.journal.dumps()) == one.journal
 
 
 def test_checkpoint_costs_nothing_where_none_is_shed() -> None:
@@ -1849,6 +1850,17 @@ def test_cancel_twice_while_performing() -> None:
 def test_cancel_of_what_is_over_gives_its_end() -> None:
     one = in_state("ended")
     assert one.cancel() == Returned(["charged 1", True])
+    assert one.journal.cancelled is None
+
+
+def test_cancel_of_what_ran_out_of_its_budget_gives_its_end() -> None:
+    """Its generators are gone, so nothing can be thrown into them."""
+    one = run(ask_for_ever, rules=attrs.evolve(LIVE, yields=0))
+    one.start()
+    stop = one.answered({"confirm-1": Accepted(None)})
+    assert isinstance(stop, Raised)
+    assert isinstance(stop.error, BudgetError)
+    assert one.cancel() is stop
 
 
 def test_cancel_reaches_branches_then_the_parent() -> None:

@@ -65,6 +65,11 @@ class Corner(enum.Enum):
     TOP = (0, 0)
 
 
+class Side(enum.Enum):
+    LEFT = "l"
+    RIGHT = (0, 1)
+
+
 @attrs.frozen
 class Line:
     title: str
@@ -511,6 +516,7 @@ def test_result_of_a_whole_number_where_a_float_belongs() -> None:
         dict[tuple[int, int], str],
         # A member's value is what travels.
         Corner,
+        Side,
     ],
     ids=str,
 )

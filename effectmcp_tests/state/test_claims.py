@@ -98,7 +98,9 @@ def test_bindings_are_short_and_the_same_every_time(call: Call) -> None:
 @given(values)
 def test_call_shows_what_it_was_given(arguments: Any) -> None:
     call = Call(method="m", target="t", arguments=arguments)
-    assert repr(arguments) in repr(call)
+    assert repr(call) == (
+        f"Call(method='m', target='t', arguments={arguments!r}, principal=None)"
+    )
     assert call == Call(method="m", target="t", arguments=arguments)
 
 

@@ -454,10 +454,13 @@ def test_times_with_fractions() -> None:
 
 
 @pytest.mark.parametrize("name", ["ttl", "life", "leeway", "warn_at", "refuse_at"])
-def test_sealer_with_a_negative_limit(name: str) -> None:
-    changes: dict[str, Any] = {name: -1}
-    with pytest.raises(UsageError, match=name):
-        attrs.evolve(SEALER, **changes)
+def test_sealer_with_limits_from_nothing_to_2_to_the_30(name: str) -> None:
+    """Beyond that a time would not fit into a token."""
+    for limit in (0, 2**30):
+        assert getattr(attrs.evolve(SEALER, **{name: limit}), name) == limit  # type: ignore[arg-type]
+    for limit in (-1, 2**30 + 1):
+        with pytest.raises(UsageError, match=name):
+            attrs.evolve(SEALER, **{name: limit})  # type: ignore[arg-type]
 
 
 # ---- under which key ----------------------------------------------------------------
