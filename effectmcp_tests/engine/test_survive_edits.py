@@ -40,7 +40,7 @@ from effectmcp.engine import (
     Rules,
 )
 
-from ..helpers import UNCAPPED, advance, keys, messages, run
+from ..helpers import UNCAPPED, advance, flow_of, keys, messages, run
 
 POLICIES: tuple[Policy, ...] = ("salvage", "stop", "park", "strict")
 under_the_four_policies = pytest.mark.parametrize("policy", POLICIES)
@@ -950,6 +950,24 @@ def test_report_is_complete() -> None:
     for field in ("shop:order", "2.1", "round 3", "elicit-2", "confirm-1", "Is it b?"):
         assert field in str(info.value)
     assert "Usual causes" in str(info.value)
+
+
+def test_report_names_the_last_entry_that_lies_beyond() -> None:
+    """Of the first branch that has one, where another branch came in."""
+
+    def before() -> Flow[Any]:
+        return (yield from Gather(flow_of(a, b)(), flow_of(a, c, b)()))
+
+    def after() -> Flow[Any]:
+        return (yield from Gather(flow_of(a, b)(), flow_of(a, c, b)(), c))
+
+    _, journal = rounds_of(before, 4)
+    one = run(after, journal=journal, rules=attrs.evolve(RETRY, policy="strict"))
+    with pytest.raises(DivergenceError) as info:
+        one.start()
+    report = info.value.report
+    assert (report.cause, report.recorded) == ("left over", "elicit-2 (accepted)")
+    assert report.place == "branch gather-1/2, entry 0"
 
 
 def test_salvage_reports_what_it_dropped() -> None:

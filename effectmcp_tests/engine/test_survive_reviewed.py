@@ -30,6 +30,7 @@ from effectmcp import (
     Sleep,
     Step,
     TooManyRounds,
+    Unsupported,
     UsageError,
     Version,
 )
@@ -42,6 +43,7 @@ from effectmcp.engine import (
     Done,
     Journal,
     Perform,
+    Pooled,
     Raised,
     Returned,
     Run,
@@ -211,6 +213,59 @@ def test_log_after_a_checkpoint_is_heard_once() -> None:
 
     rounds: list[dict[str, Any]] = [{}, {}, {}, {"confirm-1": Accepted({})}]
     assert said_by(handler, rounds) == ["before", "after", "end"]
+
+
+def asks_and_works() -> Flow[Any]:
+    try:
+        name = yield from Elicit("Who?", str)
+    except Unsupported:
+        name = "nobody"
+    yield from Log("info", name)
+    yield from Step(len, name)
+    return (yield from Elicit("More?", str))
+
+
+def answered_once() -> Journal:
+    """The journal of `asks_and_works` where it works."""
+    one = run(asks_and_works)
+    one.start()
+    assert isinstance(one.answered({"elicit-1": Accepted({"value": "Ann"})}), Perform)
+    return one.suspend()
+
+
+def test_log_behind_an_answer_that_waited_in_the_pool_is_not_repeated() -> None:
+    """V5: the answer is as old as the log."""
+    journal = answered_once()
+    (entry,) = journal.entries
+    salvaged = attrs.evolve(journal, entries=(), pool=(Pooled("", entry),))
+    for given, expected in ((journal, []), (salvaged, []), (Journal(), ["Ann"])):
+        heard: list[Any] = []
+        one = run(asks_and_works, journal=given, emit=heard.append)
+        stop = one.start()
+        if isinstance(stop, Asked):
+            stop = one.answered({"elicit-1": Accepted({"value": "Ann"})})
+        assert isinstance(stop, Perform)
+        assert [log.data for log in heard] == expected
+
+
+@pytest.mark.parametrize("pool", ["none", "other", "its own"])
+def test_question_that_is_decided_is_no_longer_outstanding(pool: str) -> None:
+    """However: the client cannot be asked any more, or an answer was in the pool."""
+    one = run(asks_and_works)
+    one.start()
+    journal = one.suspend()
+    assert list(journal.asked) == ["elicit-1"]
+    (entry,) = answered_once().entries
+    if pool != "none":
+        if pool == "other":
+            entry = attrs.evolve(entry, render=b"of other")
+        journal = attrs.evolve(journal, pool=(Pooled("", entry),))
+    again = run(asks_and_works, journal=journal, supports=lambda what: False)
+    stop = again.start()
+    assert isinstance(stop, Perform)
+    assert isinstance(stop.wants[0].effect, Step)
+    assert stop.wants[0].effect.args == (("Ann" if pool == "its own" else "nobody"),)
+    assert again.journal.asked == {}
 
 
 def test_log_of_a_branch_whose_answer_was_kept_is_heard() -> None:

@@ -713,6 +713,26 @@ def test_parked_journal_is_not_altered() -> None:
     assert again.start({"elicit-2": a("y")}) == Returned(("x", "y"))
 
 
+def test_branch_that_came_in_beside_a_recorded_answer_parks() -> None:
+    """B3a 2: an unnumbered answer was a wave of all leaves, and one has none."""
+
+    def before() -> Flow[Any]:
+        yield from Gather(Elicit("a", str))
+        return (yield from Elicit("b", str))
+
+    def after() -> Flow[Any]:
+        yield from Gather(Elicit("a", str), Elicit("c", str))
+        return (yield from Elicit("b", str))
+
+    run, _ = task(before)
+    run.start()
+    assert messages(run.answered({"gather-1/0/elicit-1": a("x")})) == ["b"]
+    edited, _ = task(after, run.suspend())
+    with pytest.raises(DivergenceError) as caught:
+        edited.start()
+    assert caught.value.report.cause == "left over"
+
+
 def test_budget_of_yields_does_not_run_out_in_a_long_task() -> None:
     """L5: it is counted between two stops at which the flow waits."""
 
