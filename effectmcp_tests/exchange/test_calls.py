@@ -945,6 +945,20 @@ def too_large() -> Flow[str]:
     return (yield from Elicit("Who?", str))
 
 
+def test_events_of_a_round_beyond_the_limit() -> None:
+    """No state may leave such a round, so observers get no journal either."""
+
+    def forever() -> Flow[str]:
+        while True:
+            yield from Confirm("More?")
+
+    app, events = watched(forever, rounds=1)
+    complete(again(app, interim(call(app, "tool")), None))
+    ended = events[-1]
+    assert isinstance(ended, RoundEnded)
+    assert (ended.outcome, ended.journal) == ("raised", None)
+
+
 def test_events_of_a_state_that_is_too_large() -> None:
     app, events = watched(too_large)
     assert complete(call(app, "tool"))["isError"] is True
