@@ -183,6 +183,7 @@ FULL = Journal(
             "gather",
             branches=((Entry("step-1", b"shap", b"rendered", "done", b"[1]"),), ()),
         ),
+        Entry("step-1", b"shap", b"rendered", "done", b"5", (), True, 7),
     ),
     places={
         "elicit-2": Place(3, 1, Asking("elicit-2", b"shap", b"rendered", 1)),
@@ -240,6 +241,11 @@ def test_loads_refuses_an_unknown_tag() -> None:
         (("entries", 0, 1), "zz", "non-hexadecimal"),
         (("versions", "fee"), None, "None where a version belongs"),
         (("rounds",), [1], "not enough values"),
+        (("detached",), 1, "1 where a yes or no belongs"),
+        (("entries", 2, 5), 1, "1 where a yes or no belongs"),
+        (("entries", 2, 6), 0.5, "0.5 where a count belongs"),
+        (("places", "within-1", 3), "x", "'x' where a time belongs"),
+        (("places", "elicit-2", 2, 2), "x", "'x' where a count belongs"),
         (("generation",), ..., "generation"),
     ],
 )

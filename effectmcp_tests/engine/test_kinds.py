@@ -345,6 +345,11 @@ def test_sample_answer_that_does_not_fit(content: Any, problem: str) -> None:
         record(Sample("Write"), content)
 
 
+def test_within_that_timed_out_is_recorded_as_nothing() -> None:
+    assert record(Within(1, Step(charge, 1)), TimedOut()) == b"null"
+    assert through(Within(1, Step(charge, 1)), TimedOut()) == TimedOut()
+
+
 def test_roots_answer() -> None:
     assert through(
         ListRoots(),

@@ -25,6 +25,7 @@ from effectmcp import (
     Now,
     Restart,
     Step,
+    StepFailed,
     Version,
     step,
 )
@@ -32,8 +33,11 @@ from effectmcp.engine import (
     RETRY,
     TASK,
     Asked,
+    Done,
+    Failure,
     Journal,
     JournalError,
+    Perform,
     Policy,
     Raised,
     Returned,
@@ -950,6 +954,33 @@ def test_report_is_complete() -> None:
     for field in ("shop:order", "2.1", "round 3", "elicit-2", "confirm-1", "Is it b?"):
         assert field in str(info.value)
     assert "Usual causes" in str(info.value)
+
+
+def test_salvaged_step_that_failed_gives_what_it_gives_now() -> None:
+    """It is performed again, beside a step whose arguments changed."""
+
+    def tolerant() -> Flow[str]:
+        try:
+            return (yield from look(1))
+        except StepFailed:
+            return "failed"
+
+    def handler(amount: int) -> Flow[Any]:
+        results = yield from Gather(tolerant(), look(amount))
+        yield from a
+        return results
+
+    one = run(handler, 2)
+    stop = one.start()
+    assert isinstance(stop, Perform)
+    first, second = (want.key for want in stop.wants)
+    one.performed({first: Failure(JournalError("down")), second: Done("looked 2")})
+    again = run(handler, 3, journal=one.suspend())
+    assert isinstance(again.start(), Perform)
+    stop = again.performed({first: Done("looked 1"), second: Done("looked 3")})
+    assert isinstance(stop, Asked)
+    stop = again.answered({"elicit-1": say("a")})
+    assert stop == Returned(("looked 1", "looked 3"))
 
 
 def test_report_names_the_last_entry_that_lies_beyond() -> None:

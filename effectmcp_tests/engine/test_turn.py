@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import contextvars
+import datetime as dt
 import decimal
 import functools
 import gc
@@ -312,6 +313,11 @@ def test_name_of_functions() -> None:
     assert name_of(Asker().method) == f"{__name__}:Asker.method"
     assert name_of(Asker) == f"{__name__}:Asker"
     assert name_of(len) == "builtins:len"
+
+
+def test_name_of_a_method_of_a_builtin_class_is_in_its_module() -> None:
+    assert name_of(dt.date.isoformat) == "datetime:date.isoformat"
+    assert find("datetime:date.isoformat") is dt.date.isoformat
 
 
 def test_name_of_looks_through_partials() -> None:

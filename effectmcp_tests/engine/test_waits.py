@@ -462,6 +462,38 @@ def test_losers_of_a_failed_gather_are_taken_back() -> None:
     assert cold(run, clock, handler) == stop
 
 
+def test_losers_of_a_failed_gather_are_taken_back_before_its_cleanup() -> None:
+    """What the cleanup performs is saved beside no question, clock or step of theirs."""
+
+    def fails() -> Flow[None]:
+        yield from Confirm("a")
+        raise LookupError
+
+    def handler() -> Flow[Any]:
+        try:
+            yield from Gather(
+                fails(),
+                Within(DAY, Elicit("b", str)),
+                Within(DAY, Step(charge, 5)),
+                FirstOf(Sleep(DAY), Elicit("c", str)),
+            )
+        except LookupError:
+            return (yield from Step(charge, 1))
+
+    run, clock = task(handler)
+    run.start()
+    run.begin("gather-1/2/within-1/0/step-1")
+    stop = run.answered({"gather-1/0/confirm-1": Accepted(None)})
+    assert isinstance(stop, Perform)
+    assert [want.effect for want in stop.wants] == [Step(charge, 1)]
+    assert run.journal.asked == {}
+    for one in run.journal.places.values():
+        assert (one.due, one.begun) == (None, 0)
+    assert cold(run, clock, handler) == stop
+    # Nor does a cancel wait for the step that lost.
+    assert isinstance(run.cancel(), Raised)
+
+
 # ---- cancelling ----
 
 
