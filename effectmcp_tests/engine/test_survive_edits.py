@@ -984,13 +984,13 @@ def test_salvaged_step_that_failed_gives_what_it_gives_now() -> None:
 
 
 def test_report_names_the_last_entry_that_lies_beyond() -> None:
-    """Of the first branch that has one, where another branch came in."""
+    """Of the first branch that has one, at the first branch that came in."""
 
     def before() -> Flow[Any]:
         return (yield from Gather(flow_of(a, b)(), flow_of(a, c, b)()))
 
     def after() -> Flow[Any]:
-        return (yield from Gather(flow_of(a, b)(), flow_of(a, c, b)(), c))
+        return (yield from Gather(flow_of(a, b)(), flow_of(a, c, b)(), c, b))
 
     _, journal = rounds_of(before, 4)
     one = run(after, journal=journal, rules=attrs.evolve(RETRY, policy="strict"))
