@@ -9,6 +9,7 @@ import logging
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any
 
 import attrs
@@ -1417,6 +1418,36 @@ def test_divergence_left_over_in_a_branch() -> None:
     assert caught.value.report.cause == "left over"
     one = resumed(handler, journal, "a")
     assert one.start() == Returned(([True],))
+
+
+def test_divergence_left_over_in_a_branch_that_was_cancelled() -> None:
+    """A charge that was made there is not forgotten when the handler goes on."""
+
+    def pays() -> Flow[str]:
+        yield from Confirm("b")
+        yield from Step(charge)
+        return (yield from Confirm("c"))
+
+    def handler(*, fails: bool) -> Flow[Any]:
+        def other() -> Flow[None]:
+            yield from Confirm("a")
+            if fails:
+                raise LookupError
+
+        try:
+            return (yield from Gather(other(), pays()))
+        except LookupError:
+            return (yield from Confirm("Something else?"))
+
+    one = run(partial(handler, fails=False))
+    stop = advance(one, one.start())
+    stop = advance(one, one.answered(answers_to(stop, yes)))
+    assert messages(stop) == ["c"]
+    with pytest.raises(DivergenceError) as caught:
+        run(partial(handler, fails=True), journal=one.suspend()).start()
+    assert caught.value.verdict == "stop"
+    report = caught.value.report
+    assert (report.cause, report.recorded) == ("left over", "step-1 (done)")
 
 
 def test_handlers_own_exception_is_the_news(caplog: pytest.LogCaptureFixture) -> None:

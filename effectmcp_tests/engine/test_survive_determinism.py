@@ -335,6 +335,29 @@ def test_clock_in_the_text_performs_nothing() -> None:
     assert performed == [1]
 
 
+def test_clock_in_the_text_ends_every_generator() -> None:
+    """Their plain cleanup does not wait until the run is forgotten."""
+    clock = itertools.count()
+    begun, ended = [], []
+
+    def handler() -> Flow[str]:
+        minute = next(clock)
+        begun.append(minute)
+        try:
+            return (yield from Elicit(f"It is {minute}. Who?", str))
+        finally:
+            ended.append(minute)
+
+    one = run(handler)
+    stop = one.start()
+    while isinstance(stop, Asked):
+        one = run(handler, journal=one.suspend())
+        stop = one.start(answered(stop))
+    assert isinstance(stop, Raised)
+    assert isinstance(stop.error, NondeterminismError)
+    assert sorted(ended) == begun
+
+
 def test_clock_in_the_text_that_nobody_answers() -> None:
     """A text that changed before anybody answered is simply shown anew."""
     clock = itertools.count()

@@ -1075,6 +1075,21 @@ def test_loop_that_swallows_refusals(
     assert isinstance(stop.error, BudgetError)
 
 
+def test_loop_that_swallows_refusals_leaves_no_generator() -> None:
+    """Its plain cleanup does not wait until the run is forgotten."""
+    ended = []
+
+    def handler() -> Flow[str]:
+        try:
+            return (yield from stubborn(None))
+        finally:
+            ended.append("ended")
+
+    one = run(handler, rules=attrs.evolve(LIVE, yields=50))
+    assert isinstance(one.start(), Raised)
+    assert ended == ["ended"]
+
+
 def test_loop_that_swallows_refusals_within_the_budget() -> None:
     """Each of them counts once."""
 
