@@ -830,12 +830,16 @@ def test_early_answers_can_be_off(rules: Rules) -> None:
     assert keys(one.start(EARLY)) == ["who"]
 
 
-def test_early_answers_that_do_not_fit_are_dropped() -> None:
+def test_early_answers_that_do_not_fit_are_dropped(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.DEBUG, LOGGER)
     one = run(flow_of(Elicit("Who?", str, key="who")))
     stop = one.start({"who": Accepted({"value": 5})})
     assert isinstance(stop, Asked)
     assert keys(stop) == ["who"]
     assert stop.questions[0].problems == ()
+    assert "an early answer for who does not fit" in caplog.text
 
 
 def test_early_answers_do_not_come_late() -> None:
@@ -1423,7 +1427,7 @@ def test_divergence_left_over_in_a_branch() -> None:
 def test_divergence_left_over_in_a_branch_that_was_cancelled() -> None:
     """A charge that was made there is not forgotten when the handler goes on."""
 
-    def pays() -> Flow[str]:
+    def pays() -> Flow[bool]:
         yield from Confirm("b")
         yield from Step(charge)
         return (yield from Confirm("c"))
@@ -1441,6 +1445,7 @@ def test_divergence_left_over_in_a_branch_that_was_cancelled() -> None:
 
     one = run(partial(handler, fails=False))
     stop = advance(one, one.start())
+    assert isinstance(stop, Asked)
     stop = advance(one, one.answered(answers_to(stop, yes)))
     assert messages(stop) == ["c"]
     with pytest.raises(DivergenceError) as caught:
@@ -1581,6 +1586,24 @@ def test_flow_that_diverges_from_itself_is_refused() -> None:
 
     *_, last = stale_rounds([first, *[handler] * 5])
     assert isinstance(error_of(last), NondeterminismError)
+
+
+def test_deployments_are_blamed_behind_many_logs() -> None:
+    """The replay that finds it out repeats logs, and has the budget for that."""
+
+    def version(text: str) -> Callable[[], Flow[None]]:
+        def handler() -> Flow[None]:
+            for question in ("First?", text):
+                for _ in range(15):
+                    yield from Log("info", question)
+                yield from Confirm(question)
+
+        return handler
+
+    versions = [version(f"{n}?") for n in range(6)]
+    with pytest.raises(DivergenceError) as caught:
+        list(stale_rounds(versions, attrs.evolve(RETRY, yields=20)))
+    assert caught.value.report.cause == "versions"
 
 
 def test_edited_handler_is_not_taken_for_one_that_never_stays() -> None:
@@ -1876,6 +1899,24 @@ def test_cancel_twice_while_performing() -> None:
     one.start()
     one.cancel()
     assert isinstance(error_of(one.cancel()), Cancelled)
+
+
+@pytest.mark.parametrize("answered", [False, True])
+def test_cancel_twice_before_a_step_has_ended_is_journaled(answered: bool) -> None:
+    """What was begun is lost, and nothing is performed in place of it."""
+
+    def handler() -> Flow[Any]:
+        yield from Gather(Step(charge), Confirm("Sure?"))
+
+    one = run(handler, rules=LIVE)
+    assert isinstance(one.start(), Perform)
+    one.begin("gather-1/0/step-1")
+    if answered:
+        one.answered({"gather-1/1/confirm-1": YES})
+    assert isinstance(one.cancel(), Perform)
+    assert isinstance(error_of(one.cancel()), Cancelled)
+    again = run(handler, rules=LIVE, journal=one.journal)
+    assert isinstance(error_of(again.start()), Cancelled)
 
 
 def test_cancel_of_what_is_over_gives_its_end() -> None:

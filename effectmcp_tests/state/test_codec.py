@@ -20,7 +20,7 @@ from effectmcp.engine.kinds import KINDS as ENGINE_KINDS
 from effectmcp.engine.kinds import Wave
 from effectmcp.engine.sequences import MAX_NESTING
 from effectmcp.state import codec
-from effectmcp.state.claims import Claims
+from effectmcp.state.claims import MAX_TIME, Claims
 from effectmcp.state.codec import (
     BLOCK,
     DEFLATED,
@@ -707,6 +707,11 @@ def test_sizes_are_by_place_and_the_largest_first() -> None:
     ]
     assert [size for _, size in found] == sorted((s for _, s in found), reverse=True)
     assert inflated_size(journal) == 10_002
+
+
+def test_pack_of_the_last_time_of_all_clocks() -> None:
+    claims = Claims(flow_id=bytes(16), started=MAX_TIME, journal=Journal())
+    check_there_and_back(Packed(claims, bytes(32), MAX_TIME, MAX_TIME + 1))
 
 
 def test_unpack_refuses_a_time_beyond_all_clocks() -> None:
