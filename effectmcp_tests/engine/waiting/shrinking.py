@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from random import Random as Dice
-from typing import Any, Final
+from typing import Final
 
 from attrs import evolve, fields
 
@@ -69,12 +69,10 @@ def simpler_worlds(world: World) -> Iterator[World]:
         some = getattr(world, name)
         for end in (0, len(some) // 2, len(some) - 1):
             if end < len(some):
-                changes: Any = {name: some[:end]}
-                yield evolve(world, **changes)
+                yield evolve(world, **{name: some[:end]})
     for name in ("detaches", "one_by_one", "is_late", "steps_first"):
         if getattr(world, name):
-            off: Any = {name: False}
-            yield evolve(world, **off)
+            yield evolve(world, **{name: False})
     if world.mute:
         yield evolve(world, mute=frozenset())
     for at, reply in enumerate(world.replies):
