@@ -106,25 +106,22 @@ def check_schedule(stage: Stage, journal: Journal) -> None:
         one = log[at]
         if isinstance(one.leaf.statement, Leave):
             waits = 0  # the rounds' waves are not counted
-        if not one.leaf.is_wait:
-            at += 1
-            continue
         stamp = stamps.get(one.leaf.place)
+        local = {place for place, is_wait in one.leaves.items() if not is_wait}
+        members = local or set(one.leaves)
         if stamp is not None:
             law("5 number", stamp == waits, (one, stamp, waits))
             members = {place for place, number in stamps.items() if number == stamp}
-            law("5 needed", members < one.leaves, (members, one.leaves))
-        else:
-            members = set(one.leaves)
+            law("5 needed", members < set(one.leaves), (members, one.leaves))
+            law("5 local first", not local, (one, local))
         wave = log[at : at + len(members)]
         law("5 wave", {each.leaf.place for each in wave} == members, (wave, members))
         law("5 order", _in_order(wave), wave)
         for each in wave:
             law("5 stamps", stamps.get(each.leaf.place) == stamp, each)
-        law("5 local waits", all(each.leaf.is_wait for each in wave), wave)
         at += len(members)
-        waits += 1
-    if not any(leaf.path for leaf in (one.leaf for one in log)):
+        waits += not local
+    if not any(one.leaf.path for one in log):
         law("5 no branches", not any(n is not None for n in stamps.values()), stamps)
 
 

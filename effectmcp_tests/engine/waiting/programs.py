@@ -17,7 +17,7 @@ schedule of the engine can be judged by them.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from random import Random as Dice
 from typing import Any, Final, Literal, TypeAlias
 from zlib import crc32
@@ -329,12 +329,12 @@ class Delivered:
 
     Attributes:
         leaf: What the branch waited for.
-        leaves: The places of all that waited then.
+        leaves: The places of all that waited then, and whether for people or clocks.
         value: What it got.
     """
 
     leaf: Leaf
-    leaves: frozenset[str]
+    leaves: Mapping[str, bool]
     value: Any
 
     @property
@@ -447,7 +447,7 @@ def _wait(frame: Frame, statement: Any, effect: Effect[Any], kind: str) -> Flow:
 
 def _delivered(frame: Frame, leaf: Leaf, value: Any) -> None:
     memory = frame.memory
-    leaves = frozenset(one.place for one in memory.waiting.values())
+    leaves = {one.place: one.is_wait for one in memory.waiting.values()}
     if isinstance(value, Exception):
         value = f"{type(value).__name__}: {value}"
     memory.log.append(Delivered(leaf, leaves, value))
@@ -866,6 +866,12 @@ def _simpler_bodies(body: Body) -> Iterator[Body]:
             yield (*before, simpler, *after)
 
 
+def _simpler_parts(part: Part) -> Iterator[Part]:
+    for simpler in _simpler_statements(part):
+        if isinstance(simpler, (Ask, Do, Nap)):
+            yield simpler
+
+
 def _simpler_statements(one: Statement) -> Iterator[Statement]:
     match one:
         case Together(branches):
@@ -888,18 +894,16 @@ def _simpler_statements(one: Statement) -> Iterator[Statement]:
             yield part
             if seconds > 1:
                 yield Limit(1, part)
-            for simpler in _simpler_statements(part):
-                if isinstance(simpler, (Ask, Do, Nap)):
-                    yield evolve(one, part=simpler)
+            for simpler in _simpler_parts(part):
+                yield evolve(one, part=simpler)
         case Race(parts):
             yield from parts
             for index in range(len(parts)):
                 if len(parts) > 1:
                     yield Race(parts[:index] + parts[index + 1 :])
-                for simpler in _simpler_statements(parts[index]):
+                for simpler in _simpler_parts(parts[index]):
                     rest = parts[index + 1 :]
-                    if isinstance(simpler, (Ask, Do, Nap)):
-                        yield evolve(one, parts=(*parts[:index], simpler, *rest))
+                    yield evolve(one, parts=(*parts[:index], simpler, *rest))
         case Nap(seconds) if seconds > 1:
             yield Nap(1)
         case _:

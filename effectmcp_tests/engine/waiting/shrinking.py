@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from random import Random as Dice
-from typing import Final
+from typing import Any, Final
 
 from attrs import evolve, fields
 
@@ -65,14 +65,8 @@ def simpler_worlds(world: World) -> Iterator[World]:
         yield evolve(world, cancel=None)
     for program in simpler_programs(world.program):
         yield evolve(world, program=program)
-    for name in ("replies", "durations"):
-        some = getattr(world, name)
-        for end in (0, len(some) // 2, len(some) - 1):
-            if end < len(some):
-                yield evolve(world, **{name: some[:end]})
-    for name in ("detaches", "one_by_one", "is_late", "steps_first"):
-        if getattr(world, name):
-            yield evolve(world, **{name: False})
+    for change in _changes(world):
+        yield evolve(world, **change)
     if world.mute:
         yield evolve(world, mute=frozenset())
     for at, reply in enumerate(world.replies):
@@ -93,6 +87,17 @@ def simpler_worlds(world: World) -> Iterator[World]:
             yield evolve(world, crashes={number - 1: downtime, **crashes})
     if world.cancel:
         yield evolve(world, cancel=world.cancel - 1)
+
+
+def _changes(world: World) -> Iterator[dict[str, Any]]:
+    for name in ("replies", "durations"):
+        some = getattr(world, name)
+        for end in (0, len(some) // 2, len(some) - 1):
+            if end < len(some):
+                yield {name: some[:end]}
+    for name in ("detaches", "one_by_one", "is_late", "steps_first"):
+        if getattr(world, name):
+            yield {name: False}
 
 
 def story(world: World) -> str:

@@ -61,10 +61,6 @@ def keys(stop: Stop) -> list[str]:
     return [want.key for want in stop.wants]
 
 
-def works() -> Flow[Any]:
-    return (yield from Step(work, "a"))
-
-
 def branches(*flows: Callable[[], Flow[Any]]) -> Callable[[], Flow[Any]]:
     """Return a handler that gathers flows."""
 
@@ -72,6 +68,11 @@ def branches(*flows: Callable[[], Flow[Any]]) -> Callable[[], Flow[Any]]:
         return (yield from Gather(*[flow() for flow in flows]))
 
     return handler
+
+
+def works() -> Flow[Any]:
+    """Work."""
+    return (yield from Step(work, "a"))
 
 
 def agreed() -> Flow[Any]:
@@ -103,7 +104,8 @@ def test_cancelled_flow_replays_a_branch_that_was_in_its_cleanup() -> None:
             yield from Step(work, "undo")
             yield from Step(work, "undo too")
 
-    one = worker(branches(works, cleans))
+    handler = branches(works, cleans)
+    one = worker(handler)
     one.start()
     one.begin("gather-1/0/step-1")
     one.cancel()
@@ -111,7 +113,7 @@ def test_cancelled_flow_replays_a_branch_that_was_in_its_cleanup() -> None:
     assert keys(stop) == ["gather-1/1/step-1"]
     stop = one.performed({"gather-1/1/step-1": Done("undone")})
     journal = one.journal
-    again = worker(branches(works, cleans), one)
+    again = worker(handler, one)
     assert again.start() == stop
     assert again.journal == journal
 
@@ -215,7 +217,7 @@ def test_answer_to_a_cancelled_branch_is_ignored() -> None:
 
 def test_stored_answer_beats_a_deadline_that_passed_while_a_step_ran() -> None:
     def handler() -> Flow[Any]:
-        limited: Within[Any] = Within(5, Elicit("How many?", int))
+        limited = Within(5, Elicit("How many?", int))
         return (yield from Gather(limited, agreed()))
 
     now = [0.0]
