@@ -81,13 +81,11 @@ def expect(
             case Limit() | Race() if arrived:
                 winners.append((leaf.place, arrived[0]))
             case Limit() | Race() if up:
-                # Its own clock, of a limit, is that of no part.
-                places = [at for at, _ in leaf.parts()]
-                first = min(
-                    (due, places.index(at) if at in places else TIE)
-                    for at, due in up.items()
-                )
-                winners.append((leaf.place, first[1] if first[1] != TIE else -1))
+                # Of clocks that are up together the first wins, and a limit is the last.
+                places = [*(at for at, _ in leaf.parts()), leaf.place]
+                first = min((due, places.index(at)) for at, due in up.items())[1]
+                is_limit = first == len(places) - 1
+                winners.append((leaf.place, -1 if is_limit else first))
             case _:
                 if arrived or up:
                     winners.append((leaf.place, None))

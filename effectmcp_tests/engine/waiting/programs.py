@@ -303,14 +303,12 @@ class Leaf:
 
     def clocks(self) -> dict[str, int]:
         """Return the places at which a time runs, and for how long."""
-        naps = {
+        clocks = {
             place: part.seconds for place, part in self.parts() if isinstance(part, Nap)
         }
-        match self.statement:
-            case Limit(seconds, _):
-                return {**naps, self.place: seconds}
-            case _:
-                return naps
+        if isinstance(self.statement, Limit):
+            clocks[self.place] = self.statement.seconds
+        return clocks
 
 
 def _part_key(part: Part) -> str:
