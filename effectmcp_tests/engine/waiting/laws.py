@@ -30,7 +30,7 @@ def law(name: str, holds: bool, what: object) -> None:
 
 @define(eq=False)
 class Expected:
-    """What must be delivered first by a call of a host that waits.
+    """The deliveries that a call of the host must begin with.
 
     Attributes:
         memory: The memory of the generation in which it waits.

@@ -264,7 +264,7 @@ class Program:
 
 @frozen
 class Leaf:
-    """What a branch waits for.
+    """A branch that waits.
 
     Attributes:
         path: The branch, as positions from the root on.
@@ -595,7 +595,7 @@ class Stage:
     Attributes:
         program: The program.
         in_task: Whether waiting is free now.
-        memory: The memory of the generation that was begun last.
+        memory: The memory of the latest generation.
         other: The handler that the program restarts as.
     """
 
