@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
 
 from attrs import define
 
@@ -61,10 +60,6 @@ class Expected:
                     law("4 winner", one.is_time_up == (position == -1), (one, position))
                 case _:
                     pass
-
-
-#: Behind every part: a limit that ends with its own part has not timed it out.
-TIE: Final = 1_000
 
 
 def expect(
