@@ -131,7 +131,6 @@ def test_answer_that_no_question_took_comes_back(answer: Answer) -> None:
 def test_answer_waits_over_requests_for_its_question() -> None:
     """A live run, or a task, takes several requests' answers."""
     one = answers(asked=(out(),), elicit_1=ANN)
-    one._places.keep_only(())
     one.arrive({})
     assert one.take_own(wanted()) == FOUND
     one.arrive({})
