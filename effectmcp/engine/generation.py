@@ -52,7 +52,6 @@ from .feeding import feed
 from .intake import Intake
 from .journal import Entry, Journal
 from .kinds import (
-    Recorded,
     deliver,
     steps_in,
 )
@@ -549,29 +548,32 @@ class Generation(Tree):
         for leaf in fresh:
             sequence, wanted = leaf
             outcome = taking.at_hand(wanted, found)
-            if outcome is not None and not self.compute(leaf, wanted.entry(*outcome)):
-                outcome = self._refit(leaf)
-            if outcome is None:
+            entry = None if outcome is None else wanted.entry(*outcome)
+            if entry is not None and not self.compute(leaf, entry):
+                entry = self._refit(leaf)
+            if entry is None:
                 missing.append(leaf)
             else:
-                taken.append((sequence, wanted, outcome))
+                taken.append((sequence, wanted, entry))
         stamp = number if missing or always else None
-        for sequence, wanted, outcome in taken:
+        for sequence, wanted, entry in taken:
             if not wanted.row.is_question:
                 taking.stop_waiting(wanted)
-            sequence.append(wanted.entry(*outcome, stamp))
+            if stamp is not None:
+                entry = attrs.evolve(entry, wave=stamp)
+            sequence.append(entry)
             wanted.is_new = wanted.place not in taking.heard
         return missing
 
-    def _refit(self, leaf: Leaf) -> Recorded | None:
-        """Return the outcome in place of an answer that does not fit after all."""
+    def _refit(self, leaf: Leaf) -> Entry | None:
+        """Return the entry in place of an answer that does not fit after all."""
         _, wanted = leaf
         for one in wanted.questions():
             self.places.count(one.place)
         if wanted.row.is_question and not self.flow.supports(wanted.subject):
-            outcome: Recorded = (*UNASKED, False)
-            self.compute(leaf, wanted.entry(*outcome))
-            return outcome
+            entry = wanted.entry(*UNASKED)
+            self.compute(leaf, entry)
+            return entry
         return None
 
     def withdraw(self, leaf: Sequence) -> None:
@@ -674,13 +676,13 @@ class Generation(Tree):
         for (sequence, wanted), is_fed in zip(wave, fed, strict=True):
             if not is_fed:
                 flow.spend()
-            value, error = wanted.value, wanted.error
-            if isinstance(wanted.subject, fx.Restart) and error is None:
+            subject, value, error = wanted.subject, wanted.value, wanted.error
+            if type(subject) is fx.Restart and error is None:
                 payload = sequence.entries[sequence.position - 1].payload
-                self._again = Again(payload, wanted.subject.handler)
+                self._again = Again(payload, subject.handler)
                 sequence.closing = Closing(Restarted)
                 error = Restarted()
-            elif isinstance(wanted.subject, fx.Detach):
+            elif type(subject) is fx.Detach:
                 flow.detach(gave=value is True)
             self.turn(sequence, value, error)
         self.join()

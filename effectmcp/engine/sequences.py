@@ -267,7 +267,8 @@ class Sequence:
         self.gathering = None
 
     def _gathered(self, gathering: Gathering) -> Entry:
-        return attrs.evolve(
-            self.entries[self.position - 1],
-            branches=tuple([child.snapshot() for child in gathering.children]),
+        entry = self.entries[self.position - 1]
+        branches = tuple([child.snapshot() for child in gathering.children])
+        return Entry(
+            entry.key, entry.shape, entry.render, entry.tag, entry.payload, branches
         )

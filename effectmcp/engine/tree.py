@@ -285,7 +285,7 @@ class Tree:
         if root.gathering is None:
             return len(root.entries) > root.position + len(wave)
         in_wave = {id(sequence) for sequence, _ in wave}
-        return any(
-            len(one.entries) > one.position + (id(one) in in_wave)
-            for one in root.sequences()
-        )
+        for one in root.sequences():
+            if len(one.entries) > one.position + (id(one) in in_wave):
+                return True
+        return False

@@ -111,8 +111,8 @@ def throw(
 def is_running(value: object) -> bool:
     """Whether `value` is something that can be driven: a generator or a coroutine."""
     return type(value) is GeneratorType or (
-        isinstance(value, (CoroutineType, Generator, Coroutine))
-        and not isinstance(value, Effect)
+        not isinstance(value, Effect)
+        and isinstance(value, (CoroutineType, Generator, Coroutine))
     )
 
 
