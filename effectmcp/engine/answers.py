@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import enum
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from ..canonical import dumps
@@ -104,7 +104,7 @@ class Answers:
 
     def __init__(
         self,
-        pool: Iterable[Pooled],
+        pool: Collection[Pooled],
         places: Places,
         read: Read,
     ) -> None:
@@ -112,7 +112,8 @@ class Answers:
         self._read = read
         self.own: dict[str, tuple[Asking, Answer]] = {}
         self.pool: dict[tuple[bytes, bytes], list[Pooled]] = {}
-        self.add(pool)
+        if pool:
+            self.add(pool)
         self.early: Mapping[str, Answer] = {}
 
     def arrive(self, answers: Mapping[str, Answer]) -> None:
@@ -128,8 +129,11 @@ class Answers:
                 if self._places.at(place).out is one[0]
             }
         if answers:
-            for place, wire, asking in self._places.outstanding():
-                answer = answers.get(wire)
+            for place, one in self._places.table.items():
+                asking = one.out
+                if asking is None:
+                    continue
+                answer = answers.get(self._places.wire(place))
                 if answer is not None:
                     self.own[place] = asking, answer
                     if self.pool:
@@ -178,7 +182,8 @@ class Answers:
         if own is None:
             return None
         try:
-            found = self._read_one(wanted, own[1])
+            subject: Any = wanted.subject  # its shape is a question's
+            found = read_answer(subject, wanted.row, own[1], self._read)
         except Unfit as exc:
             self._places.withdraw(wanted.place)
             return Unfitting(out.unfit + 1, tuple(map(readable, exc.problems)))
@@ -317,12 +322,12 @@ def read_answer(
         check_answer(said)
     else:
         said = answer
+    if isinstance(said, Accepted):
+        try:
+            return "accepted", kind.write(subject, said.value)
+        except CanonicalError as exc:
+            raise Unfit([exc.problem]) from None
     match said:
-        case Accepted(content):
-            try:
-                return "accepted", kind.write(subject, content)
-            except CanonicalError as exc:
-                raise Unfit([exc.problem]) from None
         case Declined():
             return "declined", b"null"
         case Dismissed():

@@ -91,11 +91,9 @@ class Again:
 
     Attributes:
         payload: The handler's name and arguments, as they were recorded.
-        handler: The handler.
     """
 
     payload: bytes
-    handler: Callable[..., Any]
 
 
 _Out: TypeAlias = Stop | Again | None
@@ -158,14 +156,9 @@ class Generation(Tree):
 
     # ---- the whole of it ------------------------------------------------------------
 
-    def start(
-        self,
-        handler: Callable[..., Any],
-        args: tuple[Any, ...],
-        kwargs: Mapping[str, Any],
-    ) -> Stop | Again:
+    def start(self) -> Stop | Again:
         """Begin, and go on to the first stop."""
-        if self.open(handler, args, kwargs):
+        if self.open(*self.call()):
             feed(self)
             self.join()
         return self.go()
@@ -464,9 +457,8 @@ class Generation(Tree):
         )
         journal = attrs.evolve(self.snapshot(), pool=())
         again = Generation(flow, journal, [], is_first=False)
-        handler, args, kwargs = self.call()
         try:
-            if again.open(handler, args, kwargs):
+            if again.open(*self.call()):
                 feed(again)
                 again.join()
             while again.root.end is None:
@@ -612,10 +604,18 @@ class Generation(Tree):
         kept: set[str] = set()
         dues: list[float] = []
         is_news = not rules.task
+        places, table = self.places, self.places.table
         for sequence, wanted in missing:
             for one in wanted.questions():
-                is_news |= self._put(sequence, one, questions)
-                kept.add(one.place)
+                place, known = one.place, table.get(one.place)
+                if known is None or known.out is None:
+                    is_news = True
+                    wire = places.ask(place, one.shape, one.render)
+                else:
+                    wire = places.wire(place)
+                effect: Any = one.subject
+                questions.append(Question(wire, effect, one.problems, sequence.where))
+                kept.add(place)
             if not wanted.row.is_question:
                 for place, seconds in clocks(wanted):
                     kept.add(place)
@@ -625,23 +625,10 @@ class Generation(Tree):
                     for part in wanted.parts
                     if isinstance(part.subject, fx.Step)
                 ]
-        table = self.places.table
         if len(table) > len(kept):
-            self.places.keep_only(kept)
+            places.keep_only(kept)
         flow.rounds += is_news
-        return Asked(tuple(questions), tuple(wants), min(dues, default=None))
-
-    def _put(self, sequence: Sequence, one: Wanted, questions: list[Question]) -> bool:
-        """Add a question to those of this round; whether it goes out for the first time."""
-        places, place = self.places, one.place
-        known = places.table.get(place)
-        is_new = known is None or known.out is None
-        wire = (
-            places.ask(place, one.shape, one.render) if is_new else places.wire(place)
-        )
-        subject: Any = one.subject
-        questions.append(Question(wire, subject, one.problems, sequence.where))
-        return is_new
+        return Asked(tuple(questions), tuple(wants), min(dues) if dues else None)
 
     def _limit_reached(self, *, is_state_only: bool) -> int | None:
         flow, rules = self.flow, self.flow.rules
@@ -679,7 +666,7 @@ class Generation(Tree):
             subject, value, error = wanted.subject, wanted.value, wanted.error
             if type(subject) is fx.Restart and error is None:
                 payload = sequence.entries[sequence.position - 1].payload
-                self._again = Again(payload, subject.handler)
+                self._again = Again(payload)
                 sequence.closing = Closing(Restarted)
                 error = Restarted()
             elif type(subject) is fx.Detach:

@@ -7,7 +7,7 @@ does, because every record travels in the state.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from typing import Final
 
 import attrs
@@ -35,12 +35,6 @@ class Places:
     def at(self, place: str) -> Place:
         """Return the record of a place; an empty one where there is none."""
         return self.table.get(place, _NOTHING)
-
-    def outstanding(self) -> Iterator[tuple[str, str, Asking]]:
-        """Yield each question that is outstanding: its place, its wire key, itself."""
-        for place, one in self.table.items():
-            if one.out is not None:
-                yield place, wire_key(self._generation, place, one.asked), one.out
 
     def wire(self, place: str) -> str:
         """Return the wire key of the question that is outstanding at `place`."""

@@ -19,7 +19,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal, TypeAlias
 
-from ..canonical import loads
 from ..effects import Effect
 from ..errors import (
     BudgetError,
@@ -35,7 +34,6 @@ from .generation import SOON, Again, Generation
 from .journal import Fingerprints, Journal, Row
 from .rules import RETRY, TASK, Rules
 from .shared import ExhaustedError, Shared
-from .steps import read_arguments
 from .stops import Answer, Asked, Done, Failure, Perform, Raised, Returned, Stop
 from .turn import find, is_running, name_of
 
@@ -205,7 +203,7 @@ class Run:
         self._take_in(answers)
         if answers and self._is_first and self._flow.rules.early_answers:
             self._generation.answers.early = answers
-        return self._guard(self._begin)
+        return self._guard(self._generation.start)
 
     def begin(self, *keys: str) -> None:
         """Note that wants are begun, before they are.
@@ -282,7 +280,7 @@ class Run:
         if generation.cancelled is None:
             generation.cancelled = SOON
         if self._state == "new":
-            return self._guard(self._begin)
+            return self._guard(generation.start)
         self._late |= generation.performing.keep_begun()
         if generation.performing.wants:
             self._state = "performing"
@@ -330,7 +328,7 @@ class Run:
         Raises:
             UsageError: This round passed the limit on rounds, so nothing may leave it.
         """
-        if self.is_over_limit:
+        if self._flow.limit is not None:
             raise UsageError(
                 "this round passed the limit on rounds: it must end here, and no state"
                 " may leave it"
@@ -371,9 +369,6 @@ class Run:
         for answer in answers.values():
             check_answer(answer)
         self._generation.answers.arrive(answers)
-
-    def _begin(self) -> Stop | Again:
-        return self._generation.start(*self._generation.call())
 
     def _guard(self, advance: Callable[[], Stop | Again]) -> Stop:
         flow = self._flow
@@ -428,5 +423,4 @@ class Run:
             detached=self._flow.detached,
         )
         self._generation = Generation(self._flow, journal, self.salvaged, is_first=True)
-        args, kwargs = read_arguments(again.handler, loads(again.payload)[1:])
-        return self._generation.start(again.handler, args, kwargs)
+        return self._generation.start()
