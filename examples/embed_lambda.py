@@ -19,11 +19,19 @@ from bookshop import app
 from bookshop_client import HEADERS, call, next_round, text_of
 
 from effectmcp.drivers.sync import handle
+from effectmcp.transports.conversation import (
+    Begin,
+    Conversation,
+    Endpoint,
+    Receive,
+    Step,
+)
 from effectmcp.transports.keys import ensure_keys
-from effectmcp.transports.web import Head, Response, Site, admit
+from effectmcp.transports.web import Head, Send, Site
 
 # Known by the gateway's name, so that pages that lead here by another get nothing.
 SITE = Site(path="/mcp", hosts=["shop.example"])
+ENDPOINT = Endpoint(app=app, site=SITE, has_streams=False)
 
 # Once for each instance, when it is loaded.
 ensure_keys(app, is_alone=False)
@@ -33,32 +41,23 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     """Answer one request."""
     request = event["requestContext"]
     http = request["http"]
-    peer = admit(
-        SITE,
-        Head(
-            http["method"],
-            event["rawPath"],
-            event["headers"].items(),
-            peer=http["sourceIp"],
-        ),
-    )
-    if isinstance(peer, Response):
-        return _response(peer)
-    body = event.get("body") or ""
-    message = base64.b64decode(body) if event.get("isBase64Encoded") else body
-    # Whatever `send=` would be told is dropped: a function cannot answer bit by bit.
-    reply = handle(app, message, peer)
-    if reply.body is None:
-        return _response(Response(reply.status))
-    headers = (("Content-Type", "application/json"),)
-    return _response(Response(reply.status, headers, reply.body))
-
-
-def _response(answer: Response) -> dict[str, Any]:
+    headers, address = event["headers"].items(), http["sourceIp"]
+    head = Head(http["method"], event["rawPath"], headers, peer=address)
+    talk = Conversation(ENDPOINT, head)
+    step: Step = talk.judge()
+    if isinstance(step, Receive):
+        body = (event.get("body") or "").encode()
+        if event.get("isBase64Encoded"):
+            body = base64.b64decode(body)
+        step = talk.body(body) if len(body) <= step.limit else talk.too_large()
+    if isinstance(step, Begin):
+        # What `send=` would be told is dropped: a function cannot answer bit by bit.
+        step = talk.reply(handle(app, step.message, step.peer))
+    assert isinstance(step, Send)  # there are no sessions, and nobody to identify
     return {
-        "statusCode": answer.status,
-        "headers": dict(answer.headers),
-        "body": answer.body.decode(),
+        "statusCode": step.status,
+        "headers": dict(step.headers),
+        "body": step.data.decode(),
     }
 
 

@@ -9,15 +9,12 @@ when the client is gone: the flow is suspended then, and nothing of it is left.
 from __future__ import annotations
 
 import asyncio
-import os
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from contextvars import Context
-from typing import Any, TypeAlias
+from typing import Any
 
 from .. import effects as fx
-from ..canonical import JSON
 from ..effects import TimedOut
 from ..engine import Done, Failure, Want
 from ..errors import StepError
@@ -33,10 +30,11 @@ from ..exchange.commands import (
     PerformAll,
     Reply,
 )
-from ..exchange.handle import handle as begin
 from ..exchange.sessions import News
 from ..exchange.subscriptions import Subscription
 from ..server import Server
+from . import begun
+from .begun import Begun, Send, drop
 from .local import (
     Job,
     ask_client,
@@ -49,13 +47,7 @@ from .local import (
     tell_changes,
 )
 
-__all__ = ["Bell", "handle", "listen", "running"]
-
-Send: TypeAlias = Callable[[Mapping[str, JSON]], Awaitable[None]]
-
-
-async def _drop(message: Mapping[str, JSON]) -> None:
-    pass
+__all__ = ["Bell", "begin", "handle", "listen", "running"]
 
 
 async def handle(
@@ -63,7 +55,7 @@ async def handle(
     message: Incoming,
     peer: Peer | None = None,
     *,
-    send: Send = _drop,
+    send: Send = drop,
 ) -> Reply:
     """Answer one JSON-RPC message.
 
@@ -74,23 +66,26 @@ async def handle(
         send: Sends a notification, or a question for a client that shook hands, on the
             stream of this request, at once.
     """
-    exchange = begin(app, message, peer, clock=time.time, entropy=os.urandom)
-    try:
-        command = next(exchange)
-        while True:
-            try:
-                outcome = await _obey(app, command, send)
-            except Exception as exc:
-                if isinstance(command, (Notify, Ask, Listen)):
-                    raise  # the transport's own
-                command = exchange.throw(exc)
-            else:
-                command = exchange.send(outcome)
-    except StopIteration as end:
-        reply: Reply = end.value
-        return reply
-    finally:
-        exchange.close()
+    found = begin(app, message, peer)
+    return found if isinstance(found, Reply) else await found.finish(send)
+
+
+def begin(
+    app: Server,
+    message: Incoming,
+    peer: Peer | None = None,
+) -> Reply | Begun:
+    """Answer one JSON-RPC message, as far as that goes without waiting.
+
+    Args:
+        app: The server, inside of `running(app)`.
+        message: Its text, what a JSON reader made of it, or what `read_message` did.
+        peer: Who sent it.
+
+    Returns:
+        The answer, or what has to be finished.
+    """
+    return begun.begin(app, message, peer, _obey)
 
 
 async def _obey(app: Server, command: Command, send: Send) -> Any:

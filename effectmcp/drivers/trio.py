@@ -13,25 +13,20 @@ from __future__ import annotations
 
 import functools
 import math
-import os
-import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from contextvars import Context
-from typing import Any, TypeAlias
+from typing import Any
 
 import trio
-from attrs import define
 
 from .. import effects as fx
-from ..canonical import JSON
 from ..effects import TimedOut
 from ..engine import Done, Failure, Want
 from ..errors import StepError
 from ..exchange.commands import (
     Ask,
     Command,
-    Exchange,
     Incoming,
     Invoke,
     Listen,
@@ -41,10 +36,11 @@ from ..exchange.commands import (
     PerformAll,
     Reply,
 )
-from ..exchange.handle import handle as open_exchange
 from ..exchange.sessions import News
 from ..exchange.subscriptions import Subscription
 from ..server import Server
+from . import begun
+from .begun import Begun, Send, drop
 from .local import (
     Job,
     ask_client,
@@ -57,13 +53,7 @@ from .local import (
     tell_changes,
 )
 
-__all__ = ["Begun", "Bell", "Send", "begin", "handle", "listen", "running"]
-
-Send: TypeAlias = Callable[[Mapping[str, JSON]], Awaitable[None]]
-
-
-async def _drop(message: Mapping[str, JSON]) -> None:
-    pass
+__all__ = ["Bell", "begin", "handle", "listen", "running"]
 
 
 async def handle(
@@ -71,7 +61,7 @@ async def handle(
     message: Incoming,
     peer: Peer | None = None,
     *,
-    send: Send = _drop,
+    send: Send = drop,
 ) -> Reply:
     """Answer one JSON-RPC message.
 
@@ -82,8 +72,8 @@ async def handle(
         send: Sends a notification, or a question for a client that shook hands, on the
             stream of this request, at once.
     """
-    begun = begin(app, message, peer)
-    return begun if isinstance(begun, Reply) else await begun.finish(send)
+    found = begin(app, message, peer)
+    return found if isinstance(found, Reply) else await found.finish(send)
 
 
 def begin(
@@ -101,50 +91,7 @@ def begin(
     Returns:
         The answer, or what has to be finished.
     """
-    exchange = open_exchange(app, message, peer, clock=time.time, entropy=os.urandom)
-    try:
-        command = next(exchange)
-        while isinstance(command, PerformAll):
-            outcomes = {want.key: at_once(want.effect) for want in command.wants}
-            if None in outcomes.values():
-                break
-            command = exchange.send(outcomes)
-    except StopIteration as end:
-        reply: Reply = end.value
-        return reply
-    return Begun(app, exchange, command)
-
-
-@define(eq=False)
-class Begun:
-    """An exchange that waits for something."""
-
-    _app: Server
-    _exchange: Exchange
-    _command: Command
-
-    async def finish(self, send: Send = _drop) -> Reply:
-        """Wait for it, and for all that comes after; once.
-
-        Args:
-            send: Sends a notification on the stream of this request, at once.
-        """
-        exchange, command = self._exchange, self._command
-        try:
-            while True:
-                try:
-                    outcome = await _obey(self._app, command, send)
-                except Exception as exc:
-                    if isinstance(command, (Notify, Ask, Listen)):
-                        raise  # the transport's own
-                    command = exchange.throw(exc)
-                else:
-                    command = exchange.send(outcome)
-        except StopIteration as end:
-            reply: Reply = end.value
-            return reply
-        finally:
-            exchange.close()
+    return begun.begin(app, message, peer, _obey)
 
 
 async def _obey(app: Server, command: Command, send: Send) -> Any:

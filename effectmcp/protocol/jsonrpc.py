@@ -186,6 +186,11 @@ def error_message(id_: Id | None, error: ProtocolError) -> dict[str, JSON]:
     return message
 
 
+def internal_error(id_: Id | None) -> dict[str, JSON]:
+    """The response to a request that failed for a reason that is not its sender's."""
+    return error_message(id_, ProtocolError(INTERNAL_ERROR, "Internal error"))
+
+
 def notification(method: str, params: Mapping[str, JSON]) -> dict[str, JSON]:
     """A notification."""
     return {"jsonrpc": "2.0", "method": method, "params": params}

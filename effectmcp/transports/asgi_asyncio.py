@@ -5,18 +5,12 @@ from __future__ import annotations
 import asyncio
 import math
 from asyncio import Lock, sleep
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeAlias
 
-from attrs import frozen
-
-from ..canonical import JSON
-from ..drivers.asyncio import Bell, handle
-from ..exchange.commands import Incoming, Peer, Reply
-from ..server import Server
+from ..drivers.asyncio import Bell, begin
 
 __all__ = [
-    "Begun",
     "Bell",
     "Lock",
     "begin",
@@ -28,26 +22,7 @@ __all__ = [
     "within",
 ]
 
-Send: TypeAlias = Callable[[Mapping[str, JSON]], Awaitable[None]]
 Doing: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
-
-
-@frozen(eq=False)
-class Begun:
-    """A message that has to be answered."""
-
-    _app: Server
-    _message: Incoming
-    _peer: Peer
-
-    async def finish(self, send: Send) -> Reply:
-        """Response it; `send` sends a notification."""
-        return await handle(self._app, self._message, self._peer, send=send)
-
-
-def begin(app: Server, message: Incoming, peer: Peer) -> Reply | Begun:
-    """As on trio. Nothing is gained by beginning here, since `unless` costs nothing."""
-    return Begun(app, message, peer)
 
 
 def now() -> float:
@@ -118,11 +93,11 @@ async def unless(gone: Doing, work: Doing, beside: Doing) -> None:
         is_gone = True
         task.cancel()
 
-    def begin() -> None:
+    def start() -> None:
         others.extend([loop.create_task(watch()), loop.create_task(beside())])
 
     # Called when the work first waits. Most does not, and then there are no tasks.
-    beginning = loop.call_soon(begin)
+    beginning = loop.call_soon(start)
     try:
         await work()
     except asyncio.CancelledError:

@@ -21,6 +21,7 @@ import trio
 from ..drivers.trio import running
 from ..server import Change, Server
 from .connection import Connection
+from .conversation import Endpoint
 from .keys import ensure_keys
 from .sessions import SessionLimits, Sessions
 from .shared import Limits, Shared
@@ -91,7 +92,8 @@ async def serve(
         if sessions is not None and app.legacy:
             kept = Sessions(app, sessions, clock=trio.current_time)
             connections.start_soon(_sweep, kept, shutdown)
-        shared = Shared(app, site, limits, kept, connections)
+        endpoint = Endpoint(app=app, site=site, sessions=kept, quiet=limits.quiet)
+        shared = Shared(endpoint, limits, connections)
         connections.start_soon(_close_idle, shared, shutdown)
         serving = _Serving(shared)
         async with trio.open_nursery() as accepting:
@@ -209,8 +211,9 @@ class _Serving:
     def close(self) -> None:
         """Begin no more than what has begun."""
         self._shared.is_closing = True
-        if self._shared.sessions is not None:
-            self._shared.sessions.close_all()
-        self._shared.app.changes.publish(Change("end"))
+        endpoint = self._shared.endpoint
+        if endpoint.sessions is not None:
+            endpoint.sessions.close_all()
+        endpoint.app.changes.publish(Change("end"))
         for connection in tuple(self._shared.idle):
             connection.leave()

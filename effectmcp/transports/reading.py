@@ -6,14 +6,13 @@ import logging
 import math
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeAlias
 
 from ..canonical import JSON
 from ..drivers.local import Ringing
-from ..errors import ProtocolError
 from ..exchange.commands import Reply
 from ..exchange.sessions import Session
-from ..protocol.jsonrpc import INTERNAL_ERROR, Request, encode, error_message
+from ..protocol.jsonrpc import Request, encode, internal_error
 from .sessions import Sessions, Stream
 from .web import KEEP_ALIVE
 
@@ -23,6 +22,9 @@ logger = logging.getLogger("effectmcp.server")
 
 #: Seconds in which an answer may come as one JSON object, before it is a stream.
 _MOMENT: Final = 0.05
+
+
+Spawn: TypeAlias = Callable[[Callable[[], Coroutine[Any, Any, None]]], None]
 
 
 class Loop(Protocol):
@@ -49,7 +51,7 @@ class Loop(Protocol):
     ]: ...
 
     @property
-    def spawn(self) -> Callable[[Callable[[], Coroutine[Any, Any, None]]], None]: ...
+    def spawn(self) -> Spawn: ...
 
 
 class Finish(Protocol):
@@ -73,8 +75,7 @@ async def run_call(
             stream.end((await begun.finish(send)).body)
         except Exception:
             logger.exception("answering %s failed", request.method)
-            error = ProtocolError(INTERNAL_ERROR, "Internal error")
-            stream.end(encode(error_message(request.id, error)))
+            stream.end(encode(internal_error(request.id)))
 
     try:
         await loop.stoppable(work, partial(session.stop_with, request.id))
@@ -84,14 +85,20 @@ async def run_call(
 
 
 class Calls:
-    """What a server does on the side in a host's loop, which has no place for that."""
+    """What a server does beside its connections: calls of sessions, and sweeping.
 
-    def __init__(self) -> None:
+    Args:
+        spawn: Starts work on the side; by default in the loop, as a host has no other
+            place for it. Whoever gives one ends it, and sweeps.
+    """
+
+    def __init__(self, spawn: Spawn | None = None) -> None:
+        self._spawn = spawn
         self._count = 0
-        self._sweeps = False
+        self._sweeps = spawn is not None
         self._ended: Callable[[], None] | None = None
 
-    async def run(
+    def start(
         self,
         loop: Loop,
         begun: Finish,
@@ -99,7 +106,18 @@ class Calls:
         session: Session,
         stream: Stream,
     ) -> None:
-        """As `run_call`."""
+        """Begin `run_call` beside the connection."""
+        spawn = self._spawn or loop.spawn
+        spawn(partial(self._run, loop, begun, request, session, stream))
+
+    async def _run(
+        self,
+        loop: Loop,
+        begun: Finish,
+        request: Request,
+        session: Session,
+        stream: Stream,
+    ) -> None:
         self._count += 1
         try:
             await run_call(loop, begun, request, session, stream)
@@ -119,9 +137,9 @@ class Calls:
 
         await loop.within(seconds, all_ended)
 
-    def sweep(self, loop: Loop, sessions: Sessions) -> None:
+    def sweep(self, loop: Loop, sessions: Sessions | None) -> None:
         """End sessions when it is time, as long as there are any."""
-        if self._sweeps:
+        if self._sweeps or sessions is None:
             return
         self._sweeps = True
 
@@ -152,8 +170,6 @@ async def pump(
     stream: Stream,
     after: int,
     write: Callable[[bytes], Awaitable[None]],
-    *,
-    quiet: float = math.inf,
 ) -> None:
     """Write what is in a stream and what comes, until it is over or long enough was read.
 
@@ -164,7 +180,6 @@ async def pump(
         stream: What to read.
         after: The event to read on from.
         write: Writes events.
-        quiet: Seconds after which to write something, if there is nothing.
     """
     bell = loop.Bell()
     reader = stream.read(after, bell.ring)
@@ -185,8 +200,7 @@ async def pump(
             left = leave - loop.now()
             if is_over or left <= 0:
                 return
-            if not await loop.within(min(quiet, left), bell.wait) and quiet < left:
-                await write(KEEP_ALIVE)
+            await loop.within(left, bell.wait)
     finally:
         reader.leave()
         sessions.reading(session, -1)

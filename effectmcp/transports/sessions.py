@@ -29,7 +29,7 @@ from ..exchange.commands import Peer
 from ..exchange.sessions import Session
 from ..protocol.jsonrpc import encode
 from ..server import Server
-from .web import Response, cors, refusal, session_named
+from .web import Send, refusal, session_named
 
 __all__ = ["SESSION_ID", "Reader", "SessionLimits", "Sessions", "Stream"]
 
@@ -254,7 +254,7 @@ class Sessions:
             self._kept[id_] = self._by_session[session] = kept
         return id_
 
-    def admit(self, peer: Peer) -> Peer | Response:
+    def admit(self, peer: Peer) -> Peer | Send:
         """The peer with the session that its header names, if it does.
 
         Returns:
@@ -267,10 +267,7 @@ class Sessions:
         with self._lock:
             kept = self._kept.get(id_)
             if kept is None or kept.session.principal != peer.principal:
-                refused = _no_session()
-                # For pages, too: they shake hands again where they are told so.
-                also = cors((peer.headers or {}).get("origin"))
-                return attrs.evolve(refused, headers=(*refused.headers, *also))
+                return _no_session()
             self._touch(kept)
         return attrs.evolve(peer, session=kept.session)
 
@@ -326,7 +323,7 @@ class Sessions:
 
     # ---- streams ----
 
-    def open_stream(self, session: Session) -> Stream | Response:
+    def open_stream(self, session: Session) -> Stream | Send:
         """What the messages of a request go into.
 
         Returns:
@@ -345,7 +342,7 @@ class Sessions:
 
     def find_stream(
         self, session: Session, headers: Mapping[str, str]
-    ) -> tuple[Stream, int] | Response:
+    ) -> tuple[Stream, int] | Send:
         """What a GET reads, and after which event.
 
         Returns:
@@ -392,5 +389,5 @@ class Sessions:
             stream.end()
 
 
-def _no_session() -> Response:
+def _no_session() -> Send:
     return refusal(404, "there is no such session; initialize again")

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 import trio
 from attrs import field, frozen, validators
 
-from ..server import Server
-from .sessions import Sessions
-from .web import Site
+from .conversation import Endpoint
+from .reading import Calls
 
 if TYPE_CHECKING:
     from .connection import Connection
@@ -55,26 +54,17 @@ class Shared:
     """What the connections of a server share.
 
     Args:
-        app: The server.
-        site: Where it answers, and whom.
+        endpoint: The server, and whom it answers.
         limits: What clients may take up.
-        sessions: Those of clients that shook hands; `None` where none are kept.
         nursery: For what outlives a connection.
     """
 
     def __init__(
-        self,
-        app: Server,
-        site: Site,
-        limits: Limits,
-        sessions: Sessions | None = None,
-        nursery: trio.Nursery | None = None,
+        self, endpoint: Endpoint, limits: Limits, nursery: trio.Nursery
     ) -> None:
-        self.app = app
-        self.site = site
+        self.endpoint = endpoint
         self.limits = limits
-        self.sessions = sessions
-        self.nursery = nursery
+        self.calls = Calls(nursery.start_soon)
         self.is_closing = False
         #: `trio.current_time`, by a shorter way.
         self.now = trio.lowlevel.current_clock().current_time

@@ -1,7 +1,8 @@
-"""What holds for Streamable HTTP whoever reads the bytes. Pure.
+"""Who may ask over Streamable HTTP, and how answers look. Pure.
 
-    admit(site, request)    may this be asked here? → the peer, or a refusal
-    sse(message)            one event of a stream
+    check_origin(site, head, headers)     by a page, or a name, that is none of ours?
+    check_request(site, head, headers)    with another method, path or media type?
+    sse(message)                          one event of a stream
 
 A page in a browser can reach a server on its user's machine by a name that resolves
 there (DNS rebinding), so `Host` and `Origin` are looked at before anything else
@@ -13,15 +14,14 @@ from __future__ import annotations
 import ipaddress
 import logging
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Final
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from typing import Final, TypeAlias
 from urllib.parse import urlsplit
 
 from attrs import field, frozen, validators
 from attrs.converters import optional
 
 from ..errors import ProtocolError, UsageError
-from ..exchange.commands import Peer
 from ..protocol.drafts import DRAFT
 from ..protocol.jsonrpc import INVALID_REQUEST, encode, error_message
 from ..protocol.legacy import REVISIONS
@@ -32,16 +32,20 @@ __all__ = [
     "JSON_TYPE",
     "KEEP_ALIVE",
     "SSE_HEADERS",
+    "Fields",
     "Head",
-    "Response",
+    "Send",
     "Site",
-    "admit",
+    "TwiceError",
+    "check_origin",
+    "check_request",
     "cors",
+    "joined",
     "parse_address",
     "refusal",
     "session_named",
     "sse",
-    "too_large",
+    "whole",
 ]
 
 logger = logging.getLogger("effectmcp.server")
@@ -83,14 +87,17 @@ class Site:
             those of the server's own host.
         max_body: Bytes that a request may have.
         authenticate: The user behind some headers, by lower-cased name; `None` for
-            nobody. Where it raises `PermissionError`, the answer is 401.
+            nobody. Where it raises `PermissionError`, the answer is 401. It may be an
+            async function, on the server's loop.
     """
 
     path: str | None = field(default="/mcp")
     hosts: Collection[str] | None = field(default=None, converter=optional(_lowered))
     origins: Collection[str] = field(default=(), converter=_lowered)
     max_body: int = field(default=4 * 1024 * 1024, validator=validators.ge(0))
-    authenticate: Callable[[Mapping[str, str]], str | None] | None = None
+    authenticate: (
+        Callable[[Mapping[str, str]], str | None | Awaitable[str | None]] | None
+    ) = None
 
     @path.validator
     def _check_path(self, attribute: object, path: str | None) -> None:
@@ -127,64 +134,50 @@ class Head:
     peer: str | None = None
 
 
-@frozen
-class Response:
-    """A whole response.
+Fields: TypeAlias = tuple[tuple[str, str], ...]
+
+
+@record
+class Send:
+    """What to send: an answer, or a part of one.
 
     Attributes:
-        status: The status.
-        headers: Its headers, without those that say how long it is.
-        body: The body.
+        status: The status with which the answer begins; `None` where it has begun.
+        headers: Its headers, if it begins. A whole answer says how long it is.
+        data: Bytes of its body.
+        is_last: Whether the answer ends with them.
     """
 
-    status: int
-    headers: tuple[tuple[str, str], ...] = ()
-    body: bytes = field(default=b"", repr=False)
+    status: int | None
+    headers: Fields = ()
+    data: bytes = field(default=b"", repr=False)
+    is_last: bool = True
 
 
-def admit(site: Site, asked: Head, *, has_sessions: bool = False) -> Peer | Response:
-    """Whether `asked` may be asked here; its body is read only then.
-
-    Args:
-        site: Where it came.
-        asked: The head of the request.
-        has_sessions: Whether GET and DELETE mean something here, too.
-
-    Returns:
-        Who asks, or the answer that it may not. That one is whole; to the answer that a
-        `Peer` gets, add `cors(origin)`.
-    """
-    headers = asked.headers
-    if not isinstance(headers, dict):
-        try:
-            headers = _joined(headers)
-        except _Twice as exc:
-            return refusal(400, f"the header {exc} came twice")
-    problem = _check_origin(site, asked, headers)
-    if problem is not None:
-        # What a client sent, in a line of ours: hence %r.
-        names = headers.get("host", "")[:_SAID], headers.get("origin", "")[:_SAID]
-        logger.info("a request was refused, of host and origin %r: %s", names, problem)
-        return refusal(403, problem)
-    admitted = _admit(site, asked, headers, has_sessions=has_sessions)
-    if isinstance(admitted, Peer):
-        return admitted
-    # Pages read refusals, too: they sign in where they are told 401.
-    also = cors(headers.get("origin"))
-    return Response(admitted.status, (*admitted.headers, *also), admitted.body)
+def whole(answer: Send, fields: Fields = ()) -> Send:
+    """Return an answer with `fields`, and with how long it is."""
+    status, data = answer.status, answer.data
+    # RFC 9110, section 8.6: a 204 has no length.
+    length = () if status == 204 else (("Content-Length", str(len(data))),)
+    return Send(status, (*answer.headers, *fields, *length), data)
 
 
-class _Twice(Exception):
+class TwiceError(Exception):
     """A header of which there may be one only."""
 
 
-def _joined(fields: Iterable[tuple[str, str]]) -> dict[str, str]:
+def joined(fields: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Return headers by lower-cased name.
+
+    Raises:
+        TwiceError: One came twice of which there may be one only.
+    """
     headers: dict[str, str] = {}
     for name, value in fields:
         name = name.lower()
         if name in headers:
             if name in _SINGLE or name.startswith("mcp-"):
-                raise _Twice(name)
+                raise TwiceError(name)
             value = f"{headers[name]}, {value}"
         headers[name] = value.strip(" \t")
     return headers
@@ -196,13 +189,21 @@ _SINGLE: Final = frozenset(
 )
 
 
-def _admit(
+def check_request(
     site: Site, asked: Head, headers: Mapping[str, str], *, has_sessions: bool
-) -> Peer | Response:
+) -> Send | None:
+    """Return the answer to what nobody may ask, whoever it is.
+
+    Args:
+        site: Where it came.
+        asked: The head of the request.
+        headers: Its headers, by lower-cased name.
+        has_sessions: Whether GET and DELETE mean something here, too.
+    """
     if site.path is not None and asked.path.rstrip("/") != site.path.rstrip("/"):
         return refusal(404, f"there is nothing at this path; ask {site.path}")
     if asked.method == "OPTIONS" and "origin" in headers:
-        return Response(204, _PREFLIGHT)
+        return Send(204, _PREFLIGHT)
     if asked.method == "POST":
         if _media_type(headers.get("content-type", "")) != JSON_TYPE:
             return refusal(415, f"send Content-Type: {JSON_TYPE}")
@@ -217,14 +218,7 @@ def _admit(
         return refusal(405, "ask with POST", ("Allow", "POST"))
     elif asked.method == "GET" and not _reads(headers.get("accept", "*/*")):
         return refusal(406, "accept text/event-stream")
-    principal = None
-    if site.authenticate is not None:
-        try:
-            principal = site.authenticate(headers)
-        except PermissionError as exc:
-            challenge = ("WWW-Authenticate", "Bearer")
-            return refusal(401, str(exc) or "who are you?", challenge)
-    return Peer(principal=principal, headers=headers, address=asked.peer)
+    return None
 
 
 def session_named(headers: Mapping[str, str]) -> str | None:
@@ -245,8 +239,17 @@ _ALLOW_HOST: Final = "see --allow-host, Site(hosts=)"
 _SAID: Final = 200
 
 
-def _check_origin(site: Site, asked: Head, headers: Mapping[str, str]) -> str | None:
-    """What is wrong with who is asked, or with the page that asks."""
+def check_origin(site: Site, asked: Head, headers: Mapping[str, str]) -> str | None:
+    """Return what is wrong with who is asked, or with the page that asks."""
+    problem = _origin_problem(site, asked, headers)
+    if problem is not None:
+        # What a client sent, in a line of ours: hence %r.
+        names = headers.get("host", "")[:_SAID], headers.get("origin", "")[:_SAID]
+        logger.info("a request was refused, of host and origin %r: %s", names, problem)
+    return problem
+
+
+def _origin_problem(site: Site, asked: Head, headers: Mapping[str, str]) -> str | None:
     host = _host_of(headers.get("host", ""))
     if site.hosts is not None:
         if host not in site.hosts:
@@ -308,7 +311,7 @@ _PREFLIGHT: Final = (
 )
 
 
-def cors(origin: str | None) -> tuple[tuple[str, str], ...]:
+def cors(origin: str | None) -> Fields:
     """What a browser must read before it shows an answer to a page of `origin`."""
     if origin is None:
         return ()
@@ -339,16 +342,11 @@ def _reads(header: str) -> bool:
     return bool({"*/*", "text/*", "text/event-stream"} & types)
 
 
-def refusal(status: int, problem: str, *headers: tuple[str, str]) -> Response:
+def refusal(status: int, problem: str, *headers: tuple[str, str]) -> Send:
     """An answer that says `problem`, to a request of which no more is known."""
     error = ProtocolError(INVALID_REQUEST, f"Invalid request: {problem}")
     body = encode(error_message(None, error))
-    return Response(status, (*headers, ("Content-Type", JSON_TYPE)), body)
-
-
-def too_large(site: Site) -> Response:
-    """The answer to a body that is larger than `site.max_body`."""
-    return refusal(413, f"a request has at most {site.max_body:,} bytes")
+    return Send(status, (*headers, ("Content-Type", JSON_TYPE)), body)
 
 
 def sse(message: bytes) -> bytes:

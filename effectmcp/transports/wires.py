@@ -231,7 +231,7 @@ class ByH11:
     def skip(self) -> bool:
         while isinstance(self._next(), h11.Data):
             pass
-        return self._http.their_state is h11.DONE
+        return self._http.their_state is not h11.SEND_BODY
 
     @property
     def may_answer(self) -> bool:

@@ -21,7 +21,10 @@ request, in the process that has it, and closed when that process exits, or by `
 from __future__ import annotations
 
 import atexit
+import inspect
+import logging
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -36,37 +39,23 @@ from ..drivers.sync import handle, running
 from ..errors import UsageError
 from ..exchange.commands import Peer
 from ..exchange.sessions import Inquiry
-from ..protocol.jsonrpc import encode
 from ..server import Change, Server
+from .conversation import Begin, Conversation, Endpoint, Identify, Receive, Step
 from .mounted import EVERY_PATH, prepare
-from .sessions import SESSION_ID, SessionLimits, Sessions
-from .web import (
-    JSON_TYPE,
-    KEEP_ALIVE,
-    SSE_HEADERS,
-    Head,
-    Response,
-    Site,
-    admit,
-    cors,
-    refusal,
-    sse,
-    too_large,
-)
+from .sessions import SessionLimits, Sessions
+from .web import Head, Send, Site
 
 __all__ = ["WSGIApplication", "application"]
 
-_SESSIONS: Final = SessionLimits()
+logger = logging.getLogger("effectmcp.server")
 
-#: Seconds in which a client that thinks about a question hears nothing.
-_QUIET: Final = 15
+_SESSIONS: Final = SessionLimits()
 
 #: Seconds that requests have to end when the server is closed.
 _GRACE: Final = 5.0
 
 Environ: TypeAlias = dict[str, Any]
 StartResponse: TypeAlias = Callable[..., Any]
-Headers: TypeAlias = tuple[tuple[str, str], ...]
 Principal: TypeAlias = Callable[[Environ], str | None]
 
 
@@ -76,6 +65,7 @@ def application(
     site: Site = EVERY_PATH,
     principal: Principal | None = None,
     run_async: Callable[[Any], Any] | None = None,
+    keep_alive: float = 15,
     sessions: SessionLimits | None = _SESSIONS,
     questions: int = 2,
 ) -> WSGIApplication:
@@ -85,10 +75,12 @@ def application(
         app: The server. Its keys are those of the environment, if it has none.
         site: Whom it lets in. Its path is the one below `SCRIPT_NAME`; `None`, as here,
             for whatever the host sends.
-        principal: The user whom the host's own middleware found, by the environ; used
-            instead of what `site.authenticate` says.
+        principal: The user whom the host's own middleware found, by the environ. It is
+            asked instead of `site.authenticate`.
         run_async: Runs the coroutine of an async step or function, such as
             `asyncio.run`.
+        keep_alive: Seconds that a client may hear nothing while it thinks about a
+            question.
         sessions: What the sessions of clients may take up that shake hands. `None` to
             keep none; so it is anyway where the host says that it has several processes,
             or no threads. Nobody can be asked then who does not speak 2026-07-28.
@@ -98,7 +90,10 @@ def application(
     """
     prepare(app)
     kept = Sessions(app, sessions) if sessions is not None and app.legacy else None
-    return WSGIApplication(app, site, principal, run_async, kept, questions)
+    endpoint = Endpoint(
+        app=app, site=site, sessions=kept, has_streams=False, quiet=keep_alive
+    )
+    return WSGIApplication(endpoint, principal, run_async, questions)
 
 
 class WSGIApplication:
@@ -106,18 +101,15 @@ class WSGIApplication:
 
     def __init__(
         self,
-        app: Server,
-        site: Site,
-        principal: Principal | None,
-        run_async: Callable[[Any], Any] | None,
-        sessions: Sessions | None = None,
+        endpoint: Endpoint,
+        principal: Principal | None = None,
+        run_async: Callable[[Any], Any] | None = None,
         questions: int = 2,
     ) -> None:
-        self.app = app
-        self._site = site
+        self.app = endpoint.app
+        self._endpoint = endpoint
         self._principal = principal
         self._run_async = run_async
-        self._sessions = sessions
         self._questions = questions
         self._asking = 0
         self._lock = threading.Lock()
@@ -129,63 +121,77 @@ class WSGIApplication:
         self, environ: Environ, start_response: StartResponse
     ) -> Iterable[bytes]:
         """Serve one request, as PEP 3333 has it."""
-        sessions = self._sessions_for(environ)
-        asked = _asked(environ)
-        peer = admit(self._site, asked, has_sessions=sessions is not None)
-        if isinstance(peer, Peer) and self._principal is not None:
-            peer = attrs.evolve(peer, principal=self._principal(environ))
-        if isinstance(peer, Peer) and sessions is not None:
-            peer = sessions.admit(peer)
-        if isinstance(peer, Response):
-            return _answer(start_response, peer)
-        assert peer.headers is not None
-        shared = cors(peer.headers.get("origin"))
-        if asked.method != "POST":
-            return _answer(start_response, self._without_body(asked, peer, shared))
-        body = _read(environ, self._site)
-        if isinstance(body, Response):
-            headers = (*body.headers, *shared)
-            return _answer(start_response, attrs.evolve(body, headers=headers))
-        self._open()
-        stream = _Stream(start_response, shared, is_live=peer.session is not None)
-        if peer.session is not None and self._asking >= self._questions:
-            peer = attrs.evolve(peer, is_busy=True)
-        with self._counted():
-            reply = handle(
-                self.app,
-                body,
-                peer,
-                send=stream.notify,
-                run_async=self._run_async,
-                wait=partial(self._wait, peer, stream),
-            )
-        if reply.opened is not None and sessions is not None:
-            shared = (*shared, (SESSION_ID, sessions.keep(reply.opened)))
-        if stream.is_begun:
-            return stream.end(reply.body)
-        if reply.body is None:
-            return _answer(start_response, Response(reply.status, shared))
-        headers = (("Content-Type", JSON_TYPE), *shared)
-        answer = Response(reply.status, headers, reply.body)
-        return _answer(start_response, answer)
+        endpoint = self._endpoint_for(environ)
+        find = None if self._principal is None else partial(self._principal, environ)
+        talk = Conversation(endpoint, _asked(environ), find=find)
+        step: Step = talk.judge()
+        if isinstance(step, Identify):
+            step = self._identify(talk, step)
+        if isinstance(step, Receive):
+            data = _read(environ, step.limit)
+            step = talk.too_large() if data is None else talk.body(data)
+        if isinstance(step, Begin):
+            return self._begin(talk, step, start_response)
+        assert isinstance(step, Send)  # there is nothing else to do without streams
+        return _answer(start_response, step)
 
-    def _sessions_for(self, environ: Environ) -> Sessions | None:
+    def _endpoint_for(self, environ: Environ) -> Endpoint:
         # The next request must reach this process, and another thread of it.
         reaches = environ.get("wsgi.multithread") and not environ.get(
             "wsgi.multiprocess"
         )
-        return self._sessions if reaches else None
+        return attrs.evolve(
+            self._endpoint,
+            sessions=self._endpoint.sessions if reaches else None,
+            needs_length=not environ.get("wsgi.input_terminated"),
+        )
 
-    def _without_body(self, asked: Head, peer: Peer, shared: Headers) -> Response:
-        if peer.session is None or asked.method == "GET":
-            refused = refusal(405, "there are no streams here", ("Allow", "POST"))
-            return attrs.evolve(refused, headers=(*refused.headers, *shared))
-        assert self._sessions is not None
-        self._sessions.close(peer.session)
-        return Response(204, shared)
+    def _identify(self, talk: Conversation, step: Identify) -> Step:
+        try:
+            found = step.find()
+            if inspect.isawaitable(found):
+                if self._run_async is None:
+                    raise UsageError(
+                        "authenticate= is async: give application(run_async=...)"
+                    )
+                found = self._run_async(found)
+        except Exception as exc:
+            return talk.unidentified(exc)
+        return talk.identified(found)
+
+    def _begin(
+        self, talk: Conversation, step: Begin, start_response: StartResponse
+    ) -> Iterable[bytes]:
+        self._open()
+        peer = step.peer
+        stream = _Stream(talk, start_response, is_live=peer.session is not None)
+        if peer.session is not None and self._asking >= self._questions:
+            peer = attrs.evolve(peer, is_busy=True)
+        try:
+            with self._counted():
+                reply = handle(
+                    self.app,
+                    step.message,
+                    peer,
+                    send=stream.notify,
+                    run_async=self._run_async,
+                    wait=partial(self._wait, peer, stream),
+                )
+            answer = talk.reply(reply)
+        except OSError:
+            raise  # the client is gone, as this host has it
+        except Exception:
+            logger.exception("answering a request failed")
+            failed = talk.fail()
+            if failed is None:
+                raise  # the stream breaks off
+            answer = failed
+        if stream.is_begun:
+            return stream.end(answer.data)
+        return _answer(start_response, answer)
 
     def _wait(self, peer: Peer, stream: _Stream, asking: Inquiry) -> None:
-        session, sessions = peer.session, self._sessions
+        session, sessions = peer.session, self._endpoint.sessions
         assert session is not None  # nobody else is asked live
         assert sessions is not None
         sessions.reading(session, +1)
@@ -215,8 +221,8 @@ class WSGIApplication:
         What is running has some seconds to end before that.
         """
         with self._lock:
-            if self._sessions is not None:
-                self._sessions.close_all()
+            if self._endpoint.sessions is not None:
+                self._endpoint.sessions.close_all()
             self.app.changes.publish(Change("end"))
             with self._ended:
                 self._ended.wait_for(lambda: not self._count, _GRACE)
@@ -234,18 +240,18 @@ class _Stream:
     """The response, as far as it is a stream of events."""
 
     def __init__(
-        self, start_response: StartResponse, shared: Headers, *, is_live: bool
+        self, talk: Conversation, start_response: StartResponse, *, is_live: bool
     ) -> None:
         self.is_begun = False
+        self._talk = talk
         self._is_live = is_live
         self._is_gone = False
         self._start_response = start_response
-        self._shared = shared
         self._write: Callable[[bytes], Any] | None = None
         self._kept: list[bytes] = []
 
     def notify(self, message: Mapping[str, JSON]) -> None:
-        self._try(sse(encode(message)))
+        self._try(self._talk.notify(message))
         if self._write is None and "id" in message:
             raise UsageError(
                 "this WSGI host does not let applications write before they are done, so"
@@ -256,15 +262,23 @@ class _Stream:
         """Wait for answers, and end with the client if it is gone."""
         over = threading.Event()
         asking.listen(over.set)
+        talk = self._talk
+        talk.heard()
         while not self._is_gone:
             seconds = left(asking.until)
-            quiet = _QUIET if seconds is None else min(_QUIET, seconds)
-            if over.wait(quiet) or quiet == seconds:
+            quiet = max(0.0, talk.quiet_until - time.monotonic())
+            if seconds is not None and seconds <= quiet:
+                over.wait(seconds)
                 return
-            self._try(KEEP_ALIVE)
+            if over.wait(quiet):
+                return
+            comment = talk.tick()
+            if comment is not None:
+                self._try(comment)
+                talk.heard()
         asking.end()
 
-    def _try(self, data: bytes) -> None:
+    def _try(self, part: Send) -> None:
         """Send it, and note where nobody is there any more.
 
         A flow that asks live is told so where it waits, and cleans up then. One that is
@@ -272,28 +286,31 @@ class _Stream:
         """
         try:
             if not self._is_gone:
-                self._send(data)
+                self._send(part)
         except OSError:
             if not self._is_live:
                 raise
             self._is_gone = True
 
-    def _send(self, data: bytes) -> None:
-        if not self.is_begun:
+    def _send(self, part: Send) -> None:
+        if part.status is not None:
             self.is_begun = True
-            write = _start(self._start_response, 200, (*SSE_HEADERS, *self._shared))
+            write = _start(self._start_response, part)
             # PEP 3333 has every host return it, and not every host does.
             self._write = write if callable(write) else None
         if self._write is None:
-            self._kept.append(data)
+            self._kept.append(part.data)
         else:
-            self._write(data)
+            self._write(part.data)
 
-    def end(self, body: bytes | None) -> list[bytes]:
-        """What is left to send. A host that lets us write is left nothing: some take one
-        part that is returned for the whole response."""
-        if body is not None:
-            self._try(sse(body))
+    def end(self, data: bytes) -> list[bytes]:
+        """Send the last event; return what is left to send.
+
+        A host that lets us write is left nothing: some take one part that is returned
+        for the whole response.
+        """
+        if data:
+            self._try(Send(None, (), data))
         return self._kept
 
 
@@ -317,34 +334,23 @@ def _asked(environ: Environ) -> Head:
     )
 
 
-def _read(environ: Environ, site: Site) -> bytes | Response:
-    text = environ.get("CONTENT_LENGTH") or ""
-    if text:
-        if not text.isdecimal():
-            return refusal(400, "Content-Length is a number")
-        if len(text) > 18 or int(text) > site.max_body:
-            return too_large(site)
-        left = int(text)
-    elif environ.get("wsgi.input_terminated"):
-        left = site.max_body + 1
-    else:
-        # Reading might wait for ever, for the next request of this connection.
-        return refusal(411, "send Content-Length")
+def _read(environ: Environ, limit: int) -> bytes | None:
+    """Return the body; `None` if it is longer than `limit`."""
+    left = int(environ.get("CONTENT_LENGTH") or limit + 1)
     source, parts, size = environ["wsgi.input"], [], 0
     while left and (part := source.read(min(left, 65_536))):
         parts.append(part)
         size += len(part)
         left -= len(part)
-    return too_large(site) if size > site.max_body else b"".join(parts)
+    return None if size > limit else b"".join(parts)
 
 
-def _answer(start_response: StartResponse, answer: Response) -> list[bytes]:
-    length = ("Content-Length", str(len(answer.body)))
-    # RFC 9110, section 8.6: a 204 has none.
-    headers = answer.headers if answer.status == 204 else (*answer.headers, length)
-    _start(start_response, answer.status, headers)
-    return [answer.body] if answer.body else []
+def _answer(start_response: StartResponse, answer: Send) -> list[bytes]:
+    _start(start_response, answer)
+    return [answer.data] if answer.data else []
 
 
-def _start(start_response: StartResponse, status: int, headers: Headers) -> Any:
-    return start_response(f"{status} {HTTPStatus(status).phrase}", list(headers))
+def _start(start_response: StartResponse, answer: Send) -> Any:
+    assert answer.status is not None  # it begins
+    phrase = HTTPStatus(answer.status).phrase
+    return start_response(f"{answer.status} {phrase}", list(answer.headers))

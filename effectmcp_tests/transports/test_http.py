@@ -25,7 +25,7 @@ from trio.testing import MockClock
 from effectmcp import Elicit, Flow, Progress, Step, UsageError
 from effectmcp.server import Server
 from effectmcp.state import Keys, make_key
-from effectmcp.transports import connection, http
+from effectmcp.transports import asgi_trio, connection, conversation, http
 from effectmcp.transports.http import Limits
 from effectmcp.transports.shared import Shared
 from effectmcp.transports.signals import until_signalled
@@ -1193,12 +1193,12 @@ async def test_bug_in_the_server_is_answered_and_logged(
     async with serving(shop().app) as doors:
         client = doors.connect()
         with monkeypatch.context() as patch:
-            patch.setattr(connection, "begin", fails)
+            patch.setattr(asgi_trio, "begin", fails)
             got = await client.ask(request("server/discover"))
         assert (got.status, got.json["error"]["code"]) == (500, -32603)
         assert "a bug" in caplog.text
         with monkeypatch.context() as patch:
-            patch.setattr(connection, "sse", fails)
+            patch.setattr(conversation, "sse", fails)
             got = await doors.connect().ask(
                 request("tools/call", progress="p", **counting(2))
             )
@@ -1226,7 +1226,7 @@ async def test_bug_in_the_middle_of_a_stream_breaks_it_off(
         await client.head()
         await client.message()
         await made.waits.wait()
-        monkeypatch.setattr(connection, "sse", fails)
+        monkeypatch.setattr(conversation, "sse", fails)
         made.go_on.set()
         assert await client.rest() == b""  # and no last chunk: it is not whole
     assert "a bug" in caplog.text

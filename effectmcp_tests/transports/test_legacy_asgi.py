@@ -275,14 +275,15 @@ def test_a_session_that_ends_while_a_request_comes_in(loop: Loop) -> None:
         class Slow(Wire):
             async def receive(self) -> dict[str, Any]:
                 if len(self.incoming) == 1:
-                    assert old.asgi.sessions is not None
-                    old.asgi.sessions.close_all()
+                    assert old.asgi.endpoint.sessions is not None
+                    old.asgi.endpoint.sessions.close_all()
                 return await super().receive()
 
         for method in ("POST", "GET"):
             got = await old.ask(tool("order", title="x"), method, Slow(loop))
-            # It may have come to where nothing begins any more.
-            assert got.status == 404 or "session ended" in str(got.json)
+            if method == "POST":
+                # It may have come to where nothing begins any more.
+                assert got.status == 404 or "session ended" in str(got.json)
             again = await shake(loop, old.asgi)
             old.session = again.session
 
@@ -495,7 +496,7 @@ def test_a_flow_is_cancelled_before_it_says_anything(loop: Loop) -> None:
     async def script(old: Old) -> None:
         async def cancel(reading: Reading) -> None:
             while (await old.ask(tool("whoami"))).json.get("error") is None:
-                pass  # until it runs
+                await loop.sleep(0)  # until it runs
             await old.ask(cancelled(1))
             await reading.prime()
             assert await reading.next() is None

@@ -124,12 +124,6 @@ class Reading:
         return only
 
 
-@pytest.fixture
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A client that thinks is told so soon."""
-    monkeypatch.setattr(wsgi_module, "_QUIET", 0.02)
-
-
 # ---- sessions -----------------------------------------------------------------------
 
 
@@ -307,10 +301,9 @@ def test_no_more_are_asked_than_there_are_threads_for() -> None:
     assert "are being asked already" in found.body.decode()
 
 
-@pytest.mark.usefixtures("quick")
 def test_a_client_that_thinks_is_kept_connected() -> None:
     """Its session, too: it lasts as long as the stream that is open."""
-    old = shake(made_of(desk(), sessions=SessionLimits(idle=0.1)))
+    old = shake(made_of(desk(), keep_alive=0.02, sessions=SessionLimits(idle=0.1)))
     reading = Reading(old, tool("order", title="Dune"))
     question = reading.next()
     for _ in range(10):
@@ -322,11 +315,10 @@ def test_a_client_that_thinks_is_kept_connected() -> None:
     assert value_of(question) == "2 x Dune for Ann"
 
 
-@pytest.mark.usefixtures("quick")
 def test_a_client_that_is_gone_ends_its_flow(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, "effectmcp")
     made = desk()
-    old = shake(made_of(made))
+    old = shake(made_of(made, keep_alive=0.02))
     reading = Reading(old, tool("order", title="Dune"))
     reading.next()
     reading.is_gone = True
@@ -365,8 +357,8 @@ def test_a_session_that_was_quiet_for_long() -> None:
     now = 0.0
     made = desk()
     wsgi = made_of(made, sessions=SessionLimits(idle=10))
-    assert wsgi._sessions is not None
-    wsgi._sessions._clock = lambda: now
+    assert wsgi._endpoint.sessions is not None
+    wsgi._endpoint.sessions._clock = lambda: now
     old = shake(wsgi)
     now = 10.0
     assert old.ask(message("ping", id=1)).status == 404

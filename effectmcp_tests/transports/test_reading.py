@@ -171,7 +171,7 @@ def test_calls_are_waited_for(running: Running) -> None:
             return {"id": 7}
 
         await calls.end(loop, 20)
-        loop.spawn(lambda: calls.run(loop, Begun(wait), REQUEST, session(), stream))
+        calls.start(loop, Begun(wait), REQUEST, session(), stream)
         await loop.sleep(0)
         while not calls._count:
             await loop.sleep(0)

@@ -10,19 +10,21 @@ from hypothesis import strategies as st
 
 from effectmcp import UsageError
 from effectmcp.exchange.commands import Peer
+from effectmcp.server import Server
+from effectmcp.transports.conversation import Conversation, Endpoint, Identify
 from effectmcp.transports.head import write
 from effectmcp.transports.web import (
     KEEP_ALIVE,
     Head,
-    Response,
+    Send,
     Site,
-    admit,
     cors,
     parse_address,
     refusal,
     sse,
-    too_large,
 )
+
+APP = Server("shop")
 
 HEADERS = {
     "Host": "localhost:8000",
@@ -40,29 +42,42 @@ def ask(
     path: str = "/mcp",
     bound_to: str | None = LOCAL,
     **headers: str | None,
-) -> Peer | Response:
+) -> Peer | Send:
     """Ask with the usual headers; `headers` with `_` for `-`, `None` for not at all."""
     named = {key.replace("_", "-").title(): one for key, one in headers.items()}
     fields = {key: one for key, one in {**HEADERS, **named}.items() if one is not None}
     asked = Head(method, path, fields.items(), bound_to=bound_to, peer="192.0.2.9")
-    return admit(Site() if site is None else site, asked)
+    return judged(Site() if site is None else site, asked)
 
 
-def status(found: Peer | Response) -> int:
+def judged(site: Site, head: Head) -> Peer | Send:
+    """Who asks, or the answer that this may not be asked."""
+    talk = Conversation(Endpoint(app=APP, site=site), head)
+    step = talk.judge()
+    if isinstance(step, Identify):
+        try:
+            principal = step.find()
+        except PermissionError as exc:
+            return talk.unidentified(exc)
+        step = talk.identified(principal)
+    return step if isinstance(step, Send) else talk.body(b"").peer
+
+
+def status(found: Peer | Send) -> int | None:
     return 200 if isinstance(found, Peer) else found.status
 
 
-def problem(found: Peer | Response) -> str:
-    assert isinstance(found, Response)
+def problem(found: Peer | Send) -> str:
+    assert isinstance(found, Send)
     assert ("Content-Type", "application/json") in found.headers
-    message: str = json.loads(found.body)["error"]["message"]
+    message: str = json.loads(found.data)["error"]["message"]
     return message.removeprefix("Invalid request: ")
 
 
 # ---- who is let in ----
 
 
-def test_admit_tells_who_asks() -> None:
+def test_head_tells_who_asks() -> None:
     peer = ask(Site(authenticate=lambda headers: headers["x-user"]), x_user=" ann\t")
     assert isinstance(peer, Peer)
     assert (peer.principal, peer.address) == ("ann", "192.0.2.9")
@@ -74,9 +89,9 @@ def test_admit_tells_who_asks() -> None:
     assert anonymous.principal is None
 
 
-def test_admit_joins_headers_that_may_come_twice() -> None:
+def test_head_joins_headers_that_may_come_twice() -> None:
     fields = [*HEADERS.items(), ("X-A", "1"), ("x-a", "2")]
-    peer = admit(Site(), Head("POST", "/mcp", fields, LOCAL))
+    peer = judged(Site(), Head("POST", "/mcp", fields, LOCAL))
     assert isinstance(peer, Peer)
     assert peer.headers is not None
     assert peer.headers["x-a"] == "1, 2"
@@ -86,9 +101,9 @@ def test_admit_joins_headers_that_may_come_twice() -> None:
     "name",
     ["Host", "Origin", "Content-Type", "Content-Length", "Authorization", "Mcp-Name"],
 )
-def test_admit_refuses_headers_that_contradict_each_other(name: str) -> None:
+def test_head_refuses_headers_that_contradict_each_other(name: str) -> None:
     fields = [*HEADERS.items(), (name, "a"), (name.lower(), "b")]
-    found = admit(Site(), Head("POST", "/mcp", fields, LOCAL))
+    found = judged(Site(), Head("POST", "/mcp", fields, LOCAL))
     assert status(found) == 400
     assert "twice" in problem(found)
 
@@ -202,7 +217,7 @@ def test_origin_on_this_machine(origin: str, expected: int) -> None:
     assert status(found) == expected
     if expected != 200:
         assert "origins=" in problem(found)
-        assert isinstance(found, Response)
+        assert isinstance(found, Send)
         assert "Access-Control-Allow-Origin" not in dict(found.headers)
 
 
@@ -289,7 +304,7 @@ def test_path_of_a_host_that_routes() -> None:
 @pytest.mark.parametrize("method", ["GET", "DELETE", "PUT", "HEAD", "OPTIONS", "post"])
 def test_method_that_is_none(method: str) -> None:
     found = ask(method=method)
-    assert isinstance(found, Response)
+    assert isinstance(found, Send)
     assert found.status == 405
     assert ("Allow", "POST") in found.headers
 
@@ -332,7 +347,7 @@ def test_nobody_is_told_to_sign_in() -> None:
         raise PermissionError(*headers.get("x-why", "").split())
 
     found = ask(Site(authenticate=authenticate))
-    assert isinstance(found, Response)
+    assert isinstance(found, Send)
     assert found.status == 401
     assert ("WWW-Authenticate", "Bearer") in found.headers
     assert problem(found) == "who are you?"
@@ -352,8 +367,8 @@ def test_nobody_is_authenticated_who_may_not_ask() -> None:
 def test_preflight() -> None:
     page = "http://localhost:6274"
     found = ask(method="OPTIONS", origin=page, content_type=None, accept=None)
-    assert isinstance(found, Response)
-    assert (found.status, found.body) == (204, b"")
+    assert isinstance(found, Send)
+    assert (found.status, found.data) == (204, b"")
     headers = dict(found.headers)
     assert len(headers) == len(found.headers)
     assert headers["Access-Control-Allow-Origin"] == page
@@ -366,7 +381,7 @@ def test_preflight() -> None:
 def test_refusals_can_be_read_by_pages_that_may_ask() -> None:
     page = "http://localhost:6274"
     for found in (ask(origin=page, path="/"), ask(origin=page, method="GET")):
-        assert isinstance(found, Response)
+        assert isinstance(found, Send)
         assert ("Access-Control-Allow-Origin", page) in found.headers
 
 
@@ -402,16 +417,10 @@ def test_site_without_room() -> None:
 # ---- answers ----
 
 
-def test_too_large_says_how_large_it_may_be() -> None:
-    answer = too_large(Site(max_body=4000))
-    assert answer.status == 413
-    assert "4,000 bytes" in problem(answer)
-
-
 def test_refusal_has_no_id() -> None:
     answer = refusal(418, "tea", ("A", "b"))
     assert ("A", "b") in answer.headers
-    assert json.loads(answer.body).keys() == {"jsonrpc", "error"}
+    assert json.loads(answer.data).keys() == {"jsonrpc", "error"}
 
 
 def test_sse_event() -> None:

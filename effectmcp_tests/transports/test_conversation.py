@@ -1,0 +1,372 @@
+"""One request and its answer, told by hand: no host, no loop, no clock."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from attrs import define, field
+from hypothesis import given
+from hypothesis import strategies as st
+
+from effectmcp.exchange.commands import Reply
+from effectmcp.exchange.sessions import Session
+from effectmcp.protocol.jsonrpc import Request
+from effectmcp.protocol.legacy import REVISIONS, Hello
+from effectmcp.transports.conversation import (
+    Begin,
+    Conversation,
+    Endpoint,
+    Identify,
+    Read,
+    Receive,
+)
+from effectmcp.transports.web import Head, Send, Site
+
+from ..shaken import NEWEST
+from .test_sessions import Kept
+
+PAGE = "http://localhost:6274"
+RESULT = {"jsonrpc": "2.0", "id": 1, "result": {}}
+FIELDS = {
+    "Host": "localhost",
+    "Content-Type": "application/json",
+    "Accept": "application/json, text/event-stream",
+    "Origin": PAGE,
+}
+
+
+@define
+class Table:
+    """An endpoint, and the time by which it lives."""
+
+    sessions: Kept = field(factory=Kept)
+    options: dict[str, Any] = field(factory=dict)
+    now: float = 0.0
+
+    def talk(
+        self,
+        method: str = "POST",
+        *,
+        find: Callable[[], Any] | None = None,
+        site: Site | None = None,
+        **headers: str,
+    ) -> Conversation:
+        named = {key.replace("_", "-"): one for key, one in headers.items()}
+        endpoint = Endpoint(
+            app=self.sessions.app,
+            site=Site() if site is None else site,
+            **{"sessions": self.sessions, **self.options},
+        )
+        head = Head(method, "/mcp", {**FIELDS, **named}.items(), "127.0.0.1")
+        return Conversation(endpoint, head, clock=lambda: self.now, find=find)
+
+    def begun(self) -> Conversation:
+        """A request whose exchange has begun."""
+        talk = self.talk()
+        assert isinstance(talk.judge(), Receive)
+        talk.body(b"{}")
+        return talk
+
+    def session(self) -> tuple[str, Session]:
+        return self.sessions.open()
+
+
+def message_of(answer: object) -> str:
+    assert isinstance(answer, Send)
+    assert dict(answer.headers)["Content-Type"] == "application/json"
+    found: str = json.loads(answer.data)["error"]["message"]
+    return found
+
+
+def status_of(answer: object) -> int | None:
+    assert isinstance(answer, Send)
+    assert answer.is_last
+    return answer.status
+
+
+# ---- the request --------------------------------------------------------------------
+
+
+def test_a_body_is_read_and_begun() -> None:
+    talk = Table(options={"sessions": None}).talk()
+    assert talk.judge() == Receive(4 * 1024 * 1024)
+    begin = talk.body(b"{}")
+    assert begin.message == b"{}"
+    assert begin.peer.principal is None
+    assert begin.peer.headers is not None
+    assert begin.peer.headers["origin"] == PAGE
+
+
+def test_a_body_that_says_that_it_is_too_long_is_not_read() -> None:
+    site = Site(max_body=4000)
+    for length in ("4001", "9" * 4000):
+        answer = Table().talk(site=site, content_length=length).judge()
+        assert status_of(answer) == 413
+        assert "4,000 bytes" in message_of(answer)
+    assert Table().talk(site=site, content_length="4000").judge() == Receive(4000)
+
+
+def test_a_body_that_turns_out_too_long() -> None:
+    talk = Table().talk(site=Site(max_body=4000))
+    assert isinstance(talk.judge(), Receive)
+    assert status_of(talk.too_large()) == 413
+
+
+def test_a_length_that_is_no_number() -> None:
+    answer = Table().talk(content_length="many").judge()
+    assert (status_of(answer), message_of(answer)) == (
+        400,
+        "Invalid request: Content-Length is a number",
+    )
+
+
+def test_a_host_that_needs_the_length() -> None:
+    table = Table(options={"needs_length": True})
+    assert status_of(table.talk().judge()) == 411
+    assert isinstance(table.talk(content_length="0").judge(), Receive)
+
+
+# ---- who asks -----------------------------------------------------------------------
+
+
+def test_a_hook_finds_who_asks() -> None:
+    site = Site(authenticate=lambda headers: headers["x-user"])
+    talk = Table().talk(site=site, x_user="ann")
+    step = talk.judge()
+    assert isinstance(step, Identify)
+    assert isinstance(talk.identified(step.find()), Receive)
+    assert talk.body(b"").peer.principal == "ann"
+
+
+def test_a_host_that_knows_already_is_asked_instead() -> None:
+    site = Site(authenticate=lambda headers: pytest.fail("it was asked"))
+    step = Table().talk(site=site, find=lambda: "bob").judge()
+    assert isinstance(step, Identify)
+    assert step.find() == "bob"
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "message"),
+    [
+        (PermissionError(), 401, "who are you?"),
+        (PermissionError("expired"), 401, "expired"),
+        (LookupError("a bug"), 500, "it cannot be told whether you may ask"),
+    ],
+)
+def test_nobody_is_found(
+    error: Exception, status: int, message: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    talk = Table().talk(find=lambda: None)
+    talk.judge()
+    answer = talk.unidentified(error)
+    assert (status_of(answer), message_of(answer)) == (
+        status,
+        f"Invalid request: {message}",
+    )
+    assert (("WWW-Authenticate", "Bearer") in answer.headers) is (status == 401)
+    assert ("a bug" in caplog.text) is (status == 500)
+    caplog.clear()
+
+
+# ---- sessions -----------------------------------------------------------------------
+
+
+def test_a_page_may_read_that_its_session_is_gone() -> None:
+    answer = Table().talk(mcp_session_id="unknown").judge()
+    assert isinstance(answer, Send)
+    assert answer.status == 404
+    assert ("Access-Control-Allow-Origin", PAGE) in answer.headers
+
+
+def test_a_session_is_opened_by_a_reply() -> None:
+    table = Table()
+    opened = Session(REVISIONS[NEWEST], Hello(NEWEST, {}, None), None)
+    answer = table.begun().reply(Reply(RESULT, opened=opened))
+    id_ = dict(answer.headers)["Mcp-Session-Id"]
+    assert isinstance(table.talk(mcp_session_id=id_).judge(), Receive)
+
+
+def test_a_reply_opens_no_session_where_none_are_kept() -> None:
+    table = Table(options={"sessions": None})
+    opened = Session(REVISIONS[NEWEST], Hello(NEWEST, {}, None), None)
+    answer = table.begun().reply(Reply(RESULT, opened=opened))
+    assert "Mcp-Session-Id" not in dict(answer.headers)
+
+
+def test_a_session_is_ended_with_delete() -> None:
+    table = Table()
+    id_, session = table.session()
+    answer = table.talk("DELETE", mcp_session_id=id_).judge()
+    assert status_of(answer) == 204
+    assert "Content-Length" not in dict(answer.headers)  # type: ignore[union-attr]
+    assert session.is_closed
+
+
+def test_a_session_reads_its_news_with_get() -> None:
+    table = Table()
+    id_, session = table.session()
+    step = table.talk("GET", mcp_session_id=id_).judge()
+    assert isinstance(step, Read)
+    assert (step.session, step.stream.name, step.after) == (session, "news", 0)
+
+
+def test_a_place_that_is_forgotten() -> None:
+    table = Table()
+    id_, _ = table.session()
+    talk = table.talk("GET", mcp_session_id=id_, last_event_id="1-7")
+    assert status_of(talk.judge()) == 400
+
+
+def test_a_host_without_streams() -> None:
+    table = Table(options={"has_streams": False})
+    id_, _ = table.session()
+    answer = table.talk("GET", mcp_session_id=id_).judge()
+    assert isinstance(answer, Send)
+    assert answer.status == 405
+    assert ("Allow", "POST") in answer.headers
+
+
+def test_a_request_of_a_session_gets_a_stream_when_it_waits() -> None:
+    table = Table()
+    id_, session = table.session()
+    talk = table.talk(mcp_session_id=id_)
+    talk.judge()
+    begin = talk.body(b'{"jsonrpc": "2.0", "id": 1, "method": "ping"}')
+    assert isinstance(begin, Begin)
+    assert isinstance(begin.message, Request)
+    assert begin.peer.session is session
+    step = talk.waits()
+    assert (step.session, step.after) == (session, 0)
+    answer = talk.respond(b"{}")
+    assert (answer.status, answer.data) == (200, b"{}")
+
+
+# ---- the answer ---------------------------------------------------------------------
+
+
+def test_a_reply_is_one_json_object() -> None:
+    answer = Table().begun().reply(Reply(RESULT))
+    assert (answer.status, answer.is_last) == (200, True)
+    assert json.loads(answer.data) == RESULT
+    headers = dict(answer.headers)
+    assert headers["Content-Type"] == "application/json"
+    assert headers["Content-Length"] == str(len(answer.data))
+    assert headers["Access-Control-Allow-Origin"] == PAGE
+
+
+def test_a_notification_is_accepted_with_nothing() -> None:
+    answer = Table().begun().reply(Reply(None, 202))
+    assert (answer.status, answer.data, answer.is_last) == (202, b"", True)
+    assert ("Content-Length", "0") in answer.headers
+
+
+def test_an_answer_becomes_a_stream_with_the_first_thing_to_say() -> None:
+    talk = Table().begun()
+    first = talk.notify({"method": "a"})
+    assert (first.status, first.is_last) == (200, False)
+    headers = dict(first.headers)
+    assert headers["Content-Type"] == "text/event-stream"
+    assert headers["Access-Control-Allow-Origin"] == PAGE
+    assert "Content-Length" not in headers
+    second = talk.notify({"method": "b"})
+    assert (second.status, second.headers, second.is_last) == (None, (), False)
+    last = talk.reply(Reply(RESULT))
+    assert (last.status, last.is_last) == (None, True)
+    assert last.data.startswith(b"event: message\ndata: ")
+
+
+def test_a_request_that_was_cancelled_gets_no_response() -> None:
+    talk = Table().begun()
+    talk.notify({"method": "a"})
+    assert talk.reply(Reply(None)) == Send(None)
+
+
+def test_a_comment_comes_when_it_was_quiet_for_long() -> None:
+    table = Table(options={"quiet": 15})
+    talk = table.begun()
+    assert (talk.quiet_until, talk.tick()) == (15, None)
+    table.now = 15
+    comment = talk.tick()
+    assert comment is not None
+    assert (comment.status, comment.data) == (200, b":\n\n")
+    talk.heard()
+    assert (talk.quiet_until, talk.tick()) == (30, None)
+    table.now = 30
+    assert talk.tick() == Send(None, (), b":\n\n", is_last=False)
+    talk.reply(Reply(RESULT))
+    assert talk.tick() is None
+
+
+def test_a_stream_ends() -> None:
+    talk = Table().begun()
+    talk.event(b":\n\n")
+    assert talk.end() == Send(None)
+    empty = Table().begun().end()
+    assert (empty.status, empty.data) == (200, b"")
+
+
+def test_what_fails_is_answered_while_there_is_a_place_for_it() -> None:
+    answer = Table().begun().fail()
+    assert status_of(answer) == 500
+    assert message_of(answer) == "Internal error"
+    talk = Table().begun()
+    talk.event(b":\n\n")
+    assert talk.fail() is None
+    assert talk.fail() is None
+
+
+def test_a_reply_that_fails_on_its_way_breaks_the_stream_off() -> None:
+    talk = Table().begun()
+    talk.reply(Reply(RESULT))
+    assert talk.fail() is None
+
+
+def test_a_host_that_tells_what_makes_no_sense_is_told_so() -> None:
+    talk = Table().begun()
+    for told in (talk.judge, talk.too_large):
+        with pytest.raises(AssertionError):
+            told()
+
+
+def test_a_stranger_page_reads_no_refusal(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "effectmcp.server")
+    answer = Table().talk(Origin="https://evil.example").judge()
+    assert isinstance(answer, Send)
+    assert answer.status == 403
+    assert "Access-Control-Allow-Origin" not in dict(answer.headers)
+    assert "evil.example" in caplog.text
+
+
+TOLD = st.lists(st.sampled_from(["notify", "tick", "heard", "later"]), max_size=8)
+
+
+@given(before=TOLD, end=st.sampled_from(["reply", "end", "fail"]))
+def test_an_answer_begins_once_and_ends_once(before: list[str], end: str) -> None:
+    """Whatever a host tells: one status, first; one end, last; a length or a stream."""
+    table = Table(options={"quiet": 10})
+    talk = table.begun()
+    sent: list[Send | None] = []
+    for told in before:
+        if told == "notify":
+            sent.append(talk.notify({"method": "a"}))
+        elif told == "tick":
+            sent.append(talk.tick())
+        elif told == "heard":
+            talk.heard()
+        else:
+            table.now += 6
+    sent.append(talk.reply(Reply(RESULT)) if end == "reply" else getattr(talk, end)())
+    sent += [talk.tick(), talk.fail()]
+    parts = [one for one in sent if one is not None]
+    assert [one.status is not None for one in parts] == [
+        True,
+        *[False] * (len(parts) - 1),
+    ]
+    lasts = [one.is_last for one in parts]
+    is_broken = end == "fail" and len(parts) > 0 and not lasts[-1]
+    assert lasts == [False] * (len(parts) - 1) + [not is_broken]
+    assert ("Content-Length" in dict(parts[0].headers)) is parts[0].is_last
