@@ -26,7 +26,7 @@ from effectmcp import (
     Within,
     step,
 )
-from effectmcp.engine import Done, Failure, Want
+from effectmcp.engine import Answer, Done, Failure, Want
 from effectmcp.testing.charges import shared_key, unstable_key
 from effectmcp.testing.overheard import Heard, overhear
 from effectmcp.testing.subjects import subject_of
@@ -77,8 +77,10 @@ unread = Unread()
 class World(Obliging):
     """Whoever looks gets what is to be had."""
 
-    def __init__(self, gives: Any) -> None:
-        super().__init__()
+    def __init__(
+        self, gives: Any, answers: Mapping[str, Answer | None] | None = None
+    ) -> None:
+        super().__init__(answers or {})
         self._gives = gives
 
     def perform(self, key: str, want: Want) -> Done | Failure:

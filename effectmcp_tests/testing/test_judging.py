@@ -51,13 +51,16 @@ def judge_of(handler: Callable[..., Any]) -> Judge:
 
 def have(judge: Judge, answers: Any = None, **arguments: Any) -> None:
     """Have a conversation with somebody obliging."""
-    partner = World("a")
-    partner._answers = answers or {}
+    partner = World("a", answers)
     judge.have(
         lambda watch: talk(
             judge.subject, arguments, partner, WATCHED, flow_id=FLOW_ID, around=watch
         )
     )
+
+
+def told(judge: Judge, transcript: Transcript) -> None:
+    judge.have(lambda watch: transcript)
 
 
 def fault_of(judge: Judge, answers: Any = None, **arguments: Any) -> Finding:
@@ -304,6 +307,7 @@ def test_a_loop_that_chance_does_not_end_is_noticed() -> None:
 
 def test_questions_that_no_conversation_came_past() -> None:
     judge = judge_of(asks)
+    judge.wanted = ("crash", "a.py:1")  # what is told did not take place like that
     for answer in (Declined(), Accepted("nonsense"), None):
         assert judge.not_reached == []
         transcript = had(asks)
@@ -312,7 +316,7 @@ def test_questions_that_no_conversation_came_past() -> None:
         said = attrs.evolve(said, answer=answer)
         nowhere = attrs.evolve(said, where=None)
         rounds = (attrs.evolve(first, asked=(said, nowhere)), last)
-        judge._note_answers(attrs.evolve(transcript, rounds=rounds))
+        told(judge, attrs.evolve(transcript, rounds=rounds))
     assert judge.not_reached == [line(asks, 1)]
     have(judge)
     assert judge.not_reached == []
