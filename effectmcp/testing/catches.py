@@ -202,7 +202,9 @@ class _Inside:
             case type() if issubclass(called, Effect):
                 pass
             case ast.AST():
-                self.read(source, called)
+                if called not in self._seen:  # a nested function may call itself
+                    self._seen.add(called)
+                    self.read(source, called)
             case _:
                 self._function(source, node, called)
 

@@ -210,7 +210,7 @@ def _another(effect: fx.Effect[Any], value: Any) -> Any:
         case fx.Uuid():
             return uuid.UUID(int=value.int ^ 1)
         case fx.Random():
-            return value / 2 + 0.25
+            return (value + 0.5) % 1
         case _:
             kind = KINDS[type(effect)]
             written = json.loads(kind.write(effect, value))
@@ -222,11 +222,9 @@ def _another(effect: fx.Effect[Any], value: Any) -> Any:
 
 def _changed(value: Any) -> Any:
     match value:
-        case bool() | None:
-            return value
         case str():
             return f"{value}0"
-        case int() | float():
+        case int() | float() if not isinstance(value, bool):
             return value + 1
         case list():
             return [_changed(one) for one in value]

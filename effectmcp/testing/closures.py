@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from itertools import takewhile
 from typing import Final, TypeAlias
 
 from attrs import frozen
@@ -82,9 +83,10 @@ def late_functions(source: Source) -> Iterator[Late]:
 
 
 def _loops_around(source: Source, node: ast.AST) -> Iterator[ast.AST]:
-    for above in source.above(node):
-        if isinstance(above, _NESTED):
-            return  # each call of the outer function makes another inner one
+    # Each call of an outer function makes another inner one.
+    for above in takewhile(
+        lambda one: not isinstance(one, _NESTED), source.above(node)
+    ):
         if isinstance(above, (*_LOOPS, *_COMPREHENSIONS)):
             yield above
 
@@ -169,10 +171,8 @@ def _is_kept(source: Source, node: ast.AST, loop: ast.AST) -> bool:
                     return True
             case ast.Assign(targets=[ast.Subscript(), *_]):
                 return True
-            case ast.Call() if not _is_effect(source, above, inner):
+            case ast.Call() if not _is_effect(source, above):
                 return False  # which calls it at once, as `sorted` does
-            case ast.stmt():
-                return False
             case _:
                 pass
         inner = above
@@ -190,10 +190,8 @@ def _is_lasting(source: Source, loop: ast.AST) -> bool:
     )
 
 
-def _is_effect(source: Source, call: ast.Call, inner: ast.AST) -> bool:
-    if call.func is inner or source.makes_flow(call):
-        return True
-    return source.makes(call, Effect)
+def _is_effect(source: Source, call: ast.Call) -> bool:
+    return source.makes_flow(call) is not None or source.makes(call, Effect)
 
 
 # ---- steps that write ---------------------------------------------------------------

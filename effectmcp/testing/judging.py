@@ -148,7 +148,10 @@ class Judge:
         self._judge_ending(transcript, error, sanitizer.returned_at, changed)
         self._judge_warnings(warned, transcript)
         if error is None:
-            self._judge_answers(transcript, changed, sanitizer.returned_at)
+            with warnings.catch_warnings():
+                # They were heard. As errors they would change what the handler does.
+                warnings.simplefilter("ignore", RuntimeWarning)
+                self._judge_answers(transcript, changed, sanitizer.returned_at)
 
     @contextmanager
     def _noting(self) -> Iterator[None]:

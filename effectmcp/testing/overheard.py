@@ -8,6 +8,7 @@ that passes everything on and takes notes.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Generator, Iterable
 from typing import Any, Final
 
@@ -24,6 +25,8 @@ from .transcripts import Transcript
 __all__ = ["Heard", "Overheard", "changed_answers", "overhear"]
 
 _MUTABLE: Final = (list, dict, set, bytearray)
+#: Of a flow in a Gather, say: it is another one each time.
+_ADDRESS: Final = re.compile(r" at 0x[0-9a-fA-F]+")
 
 
 @frozen(eq=False)
@@ -38,7 +41,7 @@ class Heard:
         value: What the handler got.
         error: What was raised at the yield instead.
         key: The wire key, of a question that was asked.
-        what: The effect's repr when it was yielded.
+        what: The effect's repr when it was yielded, without addresses.
         before: The value's repr when it was delivered, if a handler can change it.
     """
 
@@ -189,7 +192,8 @@ def _forwarded(
             effect = flow.send(value) if error is None else flow.throw(error)
         except StopIteration as stop:
             return stop.value
-        at, sent, what = place or where(flow), effect, repr(effect)
+        at, sent = place or where(flow), effect
+        what = _ADDRESS.sub("", repr(effect))
         if isinstance(effect, Gather):
             gathers += 1
             sent = _listening(effect, ear, f"{path}gather-{gathers}/", at)

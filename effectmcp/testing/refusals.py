@@ -203,7 +203,7 @@ class Differences:
         Yields the refusals that make no difference in this conversation.
         """
         transcript = overheard.transcript
-        if overheard.error is not None or transcript.early:
+        if overheard.error is not None:
             return
         answers = {
             one.key: one.answer for each in transcript.rounds for one in each.asked

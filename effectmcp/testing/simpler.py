@@ -53,20 +53,21 @@ def simpler(transcript: Transcript) -> Iterator[Transcript]:
     odd = sorted({text for text in _texts(transcript) if not _is_plain(text)})
     if len(odd) > 1:
         for plain in _PLAIN:
-            yield _changed(transcript, dict.fromkeys(odd, plain))
+            yield _with(transcript, dict.fromkeys(odd, plain))
     for text in odd:
         for plain in _PLAIN:
-            yield _changed(transcript, {text: plain})
+            yield _with(transcript, {text: plain})
 
 
 def _is_plain(text: str) -> bool:
     return text.isascii() and text.isprintable() and len(text) <= _SHORT
 
 
-def _changed(transcript: Transcript, plain: dict[str, str]) -> Transcript:
-    def change(text: str) -> str:
-        return plain.get(text, text)
+def _with(transcript: Transcript, plain: dict[str, str]) -> Transcript:
+    return _changed(transcript, lambda text: plain.get(text, text))
 
+
+def _changed(transcript: Transcript, change: _Change) -> Transcript:
     return attrs.evolve(
         transcript,
         arguments=_in_json(transcript.arguments, change),
@@ -82,9 +83,7 @@ def _texts(transcript: Transcript) -> list[str]:
         found.append(text)
         return text
 
-    _in_json(transcript.arguments, keep)
-    for one in transcript.rounds:
-        _in_round(one, keep)
+    _changed(transcript, keep)
     return found
 
 

@@ -153,13 +153,22 @@ class Source:
                 found.append(self.parent(one))
         return found
 
-    def makes_flow(self, node: ast.AST) -> str | None:
-        """The name of the function, if `node` calls one that makes a flow."""
+    def makes_flow(
+        self, node: ast.AST, *, inside: tuple[FunctionNode, ...] = ()
+    ) -> str | None:
+        """The name of the function, if `node` calls one that makes a flow.
+
+        Args:
+            node: The call.
+            inside: Nested functions that are judged, and may call each other.
+        """
         if not isinstance(node, ast.Call):
             return None
         called = self.value(node.func)
         if isinstance(called, _FUNCTIONS):
-            return called.name if self._is_flow_node(called) else None
+            is_known = called in inside
+            is_flow_node = not is_known and self._is_flow_node(called, inside)
+            return called.name if is_flow_node else None
         if callable(called) and is_flow(called):
             return getattr(called, "__name__", None)
         return None
@@ -170,23 +179,24 @@ class Source:
             return False
         called = self.value(node.func)
         if isinstance(called, StepFunction):
-            return fx.Step in classes
+            return issubclass(fx.Step, classes)
         if isinstance(node.func, ast.Attribute) and node.func.attr == "each":
             called = self.value(node.func.value)
         return isinstance(called, type) and issubclass(called, classes)
 
-    def _is_flow_node(self, function: FunctionNode) -> bool:
-        own = [one for one in ast.walk(function) if isinstance(one, _YIELDS)]
+    def _is_flow_node(
+        self, function: FunctionNode, inside: tuple[FunctionNode, ...]
+    ) -> bool:
+        inside = (*inside, function)
         return any(
             isinstance(one.value, ast.Call)
-            and (self.makes(one.value, Effect) or self._calls_flow(one.value, function))
-            for one in own
+            and (
+                self.makes(one.value, Effect)
+                or self.makes_flow(one.value, inside=inside) is not None
+            )
+            for one in ast.walk(function)
+            if isinstance(one, _YIELDS)
         )
-
-    def _calls_flow(self, node: ast.Call, inside: FunctionNode) -> bool:
-        # Not by itself: a nested flow may call itself.
-        called = self.value(node.func)
-        return called is not inside and self.makes_flow(node) is not None
 
 
 _YIELDS: Final = (ast.Yield, ast.YieldFrom, ast.Await)

@@ -43,7 +43,7 @@ from effectmcp import (
 from effectmcp.compat import Context, awaits_effects
 from effectmcp.testing import Checked, CheckError, Finding, check, conversation
 from effectmcp.testing.conversations import Unsteady
-from effectmcp.testing.endings import except_at, found_in
+from effectmcp.testing.endings import found_in
 from effectmcp.testing.subjects import subject_of
 from effectmcp.testing.talks import Recorded, talk
 from effectmcp.testing.transcripts import Ending, Said, Transcript
@@ -1056,28 +1056,6 @@ def test_a_process_that_ends_is_told() -> None:
 def test_no_processes_at_all() -> None:
     checked = check(lets_a_refusal_pass, conversations=2, workers=0)
     assert checked.conversations == 2
-
-
-# ---- the line of an except ----------------------------------------------------------
-
-
-def test_the_except_that_catches_everything(tmp_path: Path) -> None:
-    file = tmp_path / "a.py"
-    file.write_text(
-        "try:\n"
-        "    try:\n"
-        "        ask()\n"
-        "    except OSError:\n"
-        "        pass\n"
-        "except (ValueError, BaseException):\n"
-        "    pass\n"
-    )
-    assert except_at(f"{file}:3") == f"{file}:6"
-    assert except_at(f"{file}:7") is None
-    file.write_text("try:\n")
-    assert except_at(f"{file}:1") is None
-    assert except_at(None) is None
-    assert except_at("/no/such/file.py:1") is None
 
 
 def test_an_ending_of_a_file_has_no_error() -> None:

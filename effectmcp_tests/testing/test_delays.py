@@ -237,6 +237,41 @@ def test_a_branch_that_looks_at_an_earlier_one() -> None:
     )
 
 
+def asks_if_nobody_told(shared: Shared) -> Flow[None]:
+    yield from Elicit("Dish?", str)
+    if "name" not in shared:
+        yield from Elicit("Name?", str)
+
+
+def test_a_branch_that_asks_for_more() -> None:
+    def handler() -> Flow[str]:
+        shared: Shared = {}
+        yield from Gather(tells(shared), asks_if_nobody_told(shared))
+        return "."
+
+    assert late(handler) == Late(
+        "no more than Elicit(message='Dish?', form=str)",
+        "Elicit(message='Name?', form=str)",
+        line(asks_if_nobody_told, 1),
+    )
+
+
+def test_a_result_in_the_order_of_branches_that_end() -> None:
+    def adds(name: str, found: list[str]) -> Flow[None]:
+        yield from Elicit(f"{name}?", str)
+        found.append(name)
+
+    def handler() -> Flow[str]:
+        found: list[str] = []
+        yield from Gather(adds("a", found), adds("b", found))
+        return f"{found}"
+
+    found = late(handler)
+    assert found is not None
+    assert ("['a', 'b']" in found.first, "['b', 'a']" in found.second) == (True, True)
+    assert found.where is None
+
+
 def test_a_branch_that_looks_at_a_later_one() -> None:
     def handler() -> Flow[str]:
         shared: Shared = {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextvars import copy_context
 from typing import Any
 
 import pytest
@@ -11,16 +12,24 @@ from effectmcp import (
     Confirm,
     Elicit,
     Flow,
+    Gather,
     IdempotencyKey,
+    Now,
     Provided,
     Server,
     Step,
     UsageError,
     step,
 )
+from effectmcp.effects import Effect
+from effectmcp.engine import Done, Failure, Want
 from effectmcp.testing import Checked, Finding, check
-from effectmcp.testing.performing import Fakes, Performer
+from effectmcp.testing.overheard import overhear
+from effectmcp.testing.performing import Changed, Fakes, Performer, relied_on
+from effectmcp.testing.subjects import subject_of
 from effectmcp.testing.workers import Workers
+
+from .test_talks import Obliging, had
 
 
 @step
@@ -237,3 +246,207 @@ def test_what_performs_nothing() -> None:
     assert Performer({add: False}).function_of(add([], "a")) is None
     with pytest.raises(UsageError, match="names 3 for add, which is not a function"):
         Performer({add: 3})  # type: ignore[dict-item]  # as it should not
+
+
+# ---- one step -----------------------------------------------------------------------
+
+
+def performed(effect: Effect[Any], fakes: Fakes) -> tuple[Any, Performer]:
+    performer = Performer(fakes)
+    return performer.outcome(Want("step-1", effect, copy_context())), performer
+
+
+def error_of(outcome: Any) -> Exception:
+    assert isinstance(outcome, Failure)
+    assert isinstance(outcome.error, Exception)
+    return outcome.error
+
+
+class Till:
+    """A function that no dict can hold, and whose signature nobody can read."""
+
+    __signature__ = "hidden"
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    def __call__(self, cart: list[str], thing: str = "") -> int:
+        cart.append(thing)
+        return len(cart)
+
+
+class Shy:
+    """It cannot be copied, and says nothing of itself."""
+
+    def __deepcopy__(self, memo: Any) -> Shy:
+        raise TypeError("no copy")
+
+    def __repr__(self) -> str:
+        raise ValueError("nothing")
+
+
+def test_what_is_performed() -> None:
+    assert performed(add(["a"], "b"), True)[0] == Done(2)
+    assert performed(add(["a"], "b"), {add: True})[0] == Done(2)
+    assert performed(add(["a"], "b"), {add: len_of_both})[0] == Done(2)
+    assert performed(add(["a"], "b"), lambda: {add: len_of_both})[0] == Done(2)
+    assert performed(price_of("soup"), True)[0] == Done(4)
+
+
+def len_of_both(cart: list[str], thing: str) -> int:
+    return len(cart) + len(thing)
+
+
+def test_what_is_drawn() -> None:
+    assert performed(Now(), True)[0] is None
+    assert performed(add([], "a"), {tidy: True})[0] is None
+    assert performed(add([], "a"), {add: False})[0] is None
+    outcome, performer = performed(stored("a"), True)
+    assert outcome is None
+    (notice,) = performer.notices
+    assert notice.startswith("stored is not performed: it is provided with shop.")
+
+
+def test_a_function_without_a_hash() -> None:
+    till = Till()
+    outcome, performer = performed(Step(till, ["a"]), True)
+    assert outcome == Done(2)
+    (one, _) = performer.changed
+    assert (one.step, one.variable, one.is_argument) == (till, "an argument", True)
+    assert performed(Step(till, ["a"]), {add: True})[0] is None
+
+
+def test_what_cannot_be_copied_is_given_as_it_is() -> None:
+    shy = Shy()
+    given = []
+
+    def keep(one: Any) -> None:
+        given.append(one)
+
+    outcome, performer = performed(Step(keep, shy), True)
+    assert outcome == Done(None)
+    assert [one is shy for one in given] == [True, True]
+    assert {one.variable for one in performer.changed} == {"given"}
+
+
+def test_a_step_that_raises() -> None:
+    outcome, performer = performed(charge(3, "key"), True)
+    assert str(error_of(outcome)) == "no test should get here"
+    assert performer.notices == {}, "the same the second time"
+
+
+def test_a_step_that_raises_the_second_time() -> None:
+    def charge_once(cents: int, key: str, paid: list[int] = []) -> int:  # noqa: B006
+        paid.append(cents)
+        if len(paid) > 1:
+            raise ValueError(key)
+        return cents
+
+    outcome, performer = performed(charge(3, "key"), {charge: charge_once})
+    assert outcome == Done(3)
+    (notice,) = performer.notices
+    assert notice.startswith("charge gives something else when it is performed again")
+
+
+def test_the_variables_around_a_step() -> None:
+    seen: list[str] = []
+    names = ["a"]
+
+    def keep(name: str) -> int:
+        if name not in names:
+            later()
+        seen.append(name)
+        return len(names)
+
+    _, performer = performed(Step(keep, "a"), True)
+    assert performer.changed == [Changed(keep, "keep", "seen", False)] * 2
+
+    def later() -> None:
+        raise AssertionError("of a variable that had no value")
+
+
+def test_the_variables_of_another_conversation_are_forgotten() -> None:
+    _, performer = performed(add([], "a"), {add: True})
+    assert [one.variable for one in performer.changed] == ["cart", "cart"]
+    performer.begin()
+    assert performer.changed == []
+
+
+# ---- what a handler goes by ---------------------------------------------------------
+
+
+@step
+async def put_in(cart: list[str], thing: str) -> int:
+    cart.append(thing)
+    return len(cart)
+
+
+@step
+def put_in_and_fail(cart: list[str]) -> str:
+    cart.append("a")
+    raise OSError("it is full")
+
+
+def goes_by_a_copy() -> Flow[str]:
+    cart: list[str] = []
+    yield from put_in(cart, "a")
+    yield from price_of("soup")
+    yield from Now()
+    return f"{len(cart)} things."
+
+
+def goes_by_nothing() -> Flow[str]:
+    cart: list[str] = []
+    try:
+        return (yield from put_in_and_fail(cart))
+    except OSError:
+        return "full"
+
+
+def goes_by_the_result() -> Flow[str]:
+    cart = yield from tidy(["soup", "bread"])
+    return f"{cart}"
+
+
+def goes_on_in_branches() -> Flow[str]:
+    one, other = yield from Gather(goes_by_the_result(), goes_by_the_result())
+    return one + other
+
+
+def goes_by_a_variable() -> Flow[str]:
+    seen: list[str] = []
+
+    def keep(name: str) -> str:
+        seen.append(name)
+        return name
+
+    return (yield from Step(keep, "a"))
+
+
+def gone_by(handler: Callable[..., Any]) -> tuple[Changed, str | None] | None:
+    performer = Performer(True)
+
+    class Shop(Obliging):
+        def perform(self, key: str, want: Want) -> Done | Failure:
+            return performer.outcome(want) or super().perform(key, want)
+
+    subject = subject_of(handler)
+    overheard = overhear(subject, had(handler, partner=Shop()))
+    assert performer.changed
+    return relied_on(subject, overheard, performer)
+
+
+def test_the_change_that_a_handler_goes_by() -> None:
+    found = gone_by(goes_by_a_copy)
+    assert found is not None
+    changed, where = found
+    assert (changed.name, changed.variable) == ("put_in", "cart")
+    assert where == line(goes_by_a_copy, 2)
+
+
+@pytest.mark.parametrize(
+    "handler",
+    [goes_by_nothing, goes_by_the_result, goes_on_in_branches, goes_by_a_variable],
+)
+def test_the_change_that_no_handler_goes_by(handler: Callable[..., Any]) -> None:
+    assert gone_by(handler) is None

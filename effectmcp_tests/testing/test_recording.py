@@ -17,8 +17,10 @@ from effectmcp import (
     ClientFailed,
     Confirm,
     Declined,
+    Detach,
     Dismissed,
     Elicit,
+    FirstOf,
     Flow,
     Gather,
     IdempotencyKey,
@@ -27,7 +29,10 @@ from effectmcp import (
     Restart,
     Sample,
     Server,
+    Sleep,
+    TimedOut,
     Unsupported,
+    Within,
     step,
 )
 from effectmcp.engine import Entry, Journal
@@ -274,6 +279,35 @@ def test_a_client_that_failed_fails_again() -> None:
     entry = Entry("confirm-1", bytes(4), bytes(8), "refused", b'[-32603,"oh"]')
     transcript = recorded(subject_of(handler), {}, FLOW, Journal(entries=(entry,)))
     assert "oh" in str(transcript.ending)
+
+
+@step
+def look_long(name: str) -> str:
+    return f"secret of {name}"
+
+
+def races() -> Flow[str]:
+    yield from Detach()
+    first = yield from Within(5, look_long("Ann"))
+    second = yield from Within(5, look_long("Ben"))
+    place, found = yield from FirstOf(Sleep(5), look_long("Cleo"))
+    return f"{first}, {isinstance(second, TimedOut)}, {place}, {found}"
+
+
+def test_what_won_a_race_is_masked() -> None:
+    won = (b'[0,"done","secret of Ann"]', b"null", b'[1,"done","secret of Cleo"]')
+    keys = ("within-1", "within-2", "first-1")
+    entries = (
+        Entry("detach-1", bytes(4), bytes(8), "known", b"false"),
+        *(
+            Entry(key, bytes(4), bytes(8), "won", payload)
+            for key, payload in zip(keys, won, strict=True)
+        ),
+    )
+    transcript = recorded(subject_of(races), {}, FLOW, Journal(entries=entries))
+    said: Any = transcript.ending.value
+    assert said["content"][0]["text"] == "***, True, 1, ***"
+    assert "secret" not in transcript.dumps()
 
 
 def test_rounds_of_what_is_not_offered_any_more_are_let_go(tmp_path: Path) -> None:

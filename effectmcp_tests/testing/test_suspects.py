@@ -5,9 +5,11 @@ from __future__ import annotations
 import decimal
 import functools
 import json
+import types
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import attrs
 import pytest
 
 from effectmcp import (
@@ -28,6 +30,9 @@ from effectmcp.compat import awaits_effects
 from effectmcp.testing.refusals import swallows_of
 from effectmcp.testing.source import raised_by, source_of, sources_of
 from effectmcp.testing.suspects import suspects_of
+
+if TYPE_CHECKING:
+    from effectmcp.testing import Transcript
 
 # ruff: noqa: B023
 
@@ -94,7 +99,25 @@ def words(name: str):  # type: ignore[no-untyped-def]  # a generator of texts
     yield name
 
 
+def of_a_name_for_checkers(of: Transcript) -> Flow[str]:
+    return (yield from Elicit(f"{of}?", str))
+
+
+class Menu:
+    def __init_subclass__(cls, first: Any) -> None:
+        cls.first = first
+
+    first: Any
+
+
 class Kitchen:
+    @property
+    def stove(self) -> Callable[[str], str]:
+        raise AssertionError("reading does not run it")
+
+    def __getattr__(self, name: str) -> Callable[[str], str]:
+        raise AssertionError("nor this")
+
     def meal(self, name: str) -> Flow[str]:
         return (yield from Elicit(f"{name}?", str))
 
@@ -105,6 +128,10 @@ class Kitchen:
 
 
 kitchen = Kitchen()
+
+#: A module that makes its names when they are asked for.
+pantry: Any = types.ModuleType("pantry")
+pantry.__getattr__ = {"Confirm": Confirm}.__getitem__
 
 # ---- wrong --------------------------------------------------------------------------
 
@@ -168,6 +195,59 @@ def nested_flow() -> Flow[str]:
     return f"{dish}"
 
 
+def nested_flow_of_steps() -> Flow[str]:
+    def page() -> Flow[str]:
+        return (yield from fetch("a"))
+
+    one = page()  # here
+    yield from page()
+    return f"{one}"
+
+
+def nested_flows_that_call_each_other() -> Flow[str]:
+    def ask(turn: int) -> Flow[str]:
+        if turn:
+            return (yield from again(turn))
+        return (yield from Elicit("Who?", str))
+
+    def again(turn: int) -> Flow[str]:
+        return (yield from ask(turn - 1))
+
+    name = ask(1)  # here
+    yield from again(2)
+    return f"{name}"
+
+
+def in_a_condition() -> Flow[str]:
+    yield from meal("Ann")
+    if meal("Ben"):  # type: ignore[truthy-bool]  # here
+        return "."
+    return "!"
+
+
+def in_a_condition_with_a_name() -> Flow[str]:
+    yield from meal("Ann")
+    if dish := meal("Ben"):  # type: ignore[truthy-bool]  # here
+        return f"{dish}"
+    return "!"
+
+
+def a_part_of_it() -> Flow[str]:
+    yield from meal("Ann")
+    return str(meal("Ben")[0])  # type: ignore[index]  # here
+
+
+def in_a_question() -> Flow[str]:
+    yield from meal("Ann")
+    return (yield from Elicit(message=meal("Ben"), type=str))  # type: ignore[call-overload, no-any-return]  # here
+
+
+def with_names_for_checkers(of: Transcript) -> Flow[str]:
+    name = of_a_name_for_checkers(of)  # here
+    yield from of_a_name_for_checkers(of)
+    return f"{name}"
+
+
 def from_a_cache() -> Flow[str]:
     return (yield from cached_meal("Ann"))  # here
 
@@ -215,6 +295,38 @@ def for_the_model() -> Flow[str]:
         return ""
 
 
+def in_a_step_of_a_step() -> Flow[str]:
+    try:
+        return str((yield from Step(fetch, "a")))
+    except FetchError:  # here
+        return ""
+
+
+def in_a_flow_that_calls_itself() -> Flow[str]:
+    def again(turn: int) -> Flow[str]:
+        page = yield from fetch("a")
+        return page if page or not turn else (yield from again(turn - 1))
+
+    try:
+        return (yield from again(3))
+    except FetchError:  # here
+        return ""
+
+
+def raised_nowhere() -> Flow[str]:
+    try:
+        return json.dumps((yield from fetch_json("a")))
+    except FetchError:  # here
+        return ""
+
+
+def raised_by_no_builtin() -> Flow[int]:
+    try:
+        return (yield from Step(len, "a"))
+    except FetchError:  # here
+        return 0
+
+
 def in_a_list() -> Flow[list[str]]:
     steps = [Step(lambda: name) for name in ("a", "b")]  # here
     return (yield from Gather.each(steps))
@@ -239,6 +351,31 @@ def by_name() -> Flow[list[str]]:
     return (yield from Gather.each(Step(one) for one in steps.values()))
 
 
+def one_by_one() -> Flow[list[str]]:
+    return (yield from Gather.each(Step(lambda: name) for name in ("a", "b")))  # here
+
+
+def in_a_list_of_a_generator() -> Flow[list[str]]:
+    steps = list(Step(lambda: name) for name in ("a", "b"))  # noqa: C400  # here
+    return (yield from Gather.each(steps))
+
+
+def in_a_dict() -> Flow[list[str]]:
+    steps = {name: Step(lambda: name) for name in ("a", "b")}  # here
+    return (yield from Gather.each(steps.values()))
+
+
+def with_a_name() -> Flow[list[str]]:
+    steps = []
+    for name in ("a", "b"):
+
+        def give() -> str:
+            return name
+
+        steps.append(Step(give))  # here
+    return (yield from Gather.each(steps))
+
+
 def counts_in_a_step() -> Flow[str]:
     found: list[str] = []
 
@@ -249,8 +386,36 @@ def counts_in_a_step() -> Flow[str]:
     return f"{found}"
 
 
+def keeps_in_a_step() -> Flow[str]:
+    found: dict[str, int] = {}
+
+    @step
+    def keep(name: str) -> None:
+        found[name] = len(name)
+
+    yield from keep("a")  # here
+    return f"{found}"
+
+
+def adds_in_a_step() -> Flow[str]:
+    count = 0
+
+    @step(retries=1)
+    def add() -> None:
+        nonlocal count
+        count += 1
+
+    yield from add()  # here
+    return f"{count}"
+
+
 def thrown_away() -> Flow[str]:
     yield from Confirm("Sure?")  # here
+    return "."
+
+
+def of_a_module() -> Flow[str]:
+    yield from pantry.Confirm("Sure?")  # here
     return "."
 
 
@@ -290,14 +455,23 @@ WRONG = (
     *((one, "forgotten") for one in (as_an_attribute, joined, of_another_object)),
     *((one, "forgotten") for one in (of_async_flows, without_annotations, nested_flow)),
     (kitchen.cook, "forgotten"),
+    *((one, "forgotten") for one in (in_a_condition, in_a_condition_with_a_name)),
+    *((one, "forgotten") for one in (a_part_of_it, in_a_question)),
+    *((one, "forgotten") for one in (nested_flow_of_steps, with_names_for_checkers)),
+    (nested_flows_that_call_each_other, "forgotten"),
     (from_a_cache, "misuse"),
     *((one, "unreached") for one in (undeclared, undeclared_in_a_step, in_a_gather)),
     *((one, "unreached") for one in (declared_too_widely, of_a_library, for_the_model)),
-    *((one, "late") for one in (in_a_list, appended, by_name)),
-    (counts_in_a_step, "mutates"),
+    *((one, "unreached") for one in (raised_nowhere, raised_by_no_builtin)),
+    (in_a_step_of_a_step, "unreached"),
+    (in_a_flow_that_calls_itself, "unreached"),
+    *((one, "late") for one in (in_a_list, appended, by_name, one_by_one, in_a_dict)),
+    *((one, "late") for one in (in_a_list_of_a_generator, with_a_name)),
+    *((one, "mutates") for one in (counts_in_a_step, keeps_in_a_step)),
+    (adds_in_a_step, "mutates"),
     *((one, "unused") for one in (thrown_away, never_looked_at, taken_for_none)),
     *((one, "unused") for one in (taken_for_a_text, gathered_for_nothing)),
-    (decides_nothing, "unused"),
+    *((one, "unused") for one in (decides_nothing, of_a_module)),
 )
 
 # ---- right --------------------------------------------------------------------------
@@ -335,6 +509,36 @@ def chosen() -> Flow[Flow[str]]:
 def runs_what_is_chosen() -> Flow[str]:
     flow = yield from chosen()
     return (yield from flow)
+
+
+def run_by_another_name() -> Flow[str]:
+    dish = meal("Ann")
+    other = dish
+    return (yield from other)
+
+
+def run_by_whom_it_is_left_for() -> Flow[str]:
+    dish = None
+
+    def choose() -> Flow[None]:
+        nonlocal dish
+        name = yield from Elicit("Who?", str)
+        dish = meal(name)
+
+    yield from choose()
+    return (yield from dish) if dish else ""
+
+
+def given_to_a_class() -> Flow[str]:
+    class Today(Menu, first=meal("Ann")):
+        pass
+
+    return str((yield from Today.first))
+
+
+def asks_objects() -> Flow[str]:
+    name = yield from Elicit("Who?", str)
+    return kitchen.stove(name) + kitchen.oven(name)
 
 
 def texts() -> Flow[str]:
@@ -375,9 +579,66 @@ def raised_here() -> Flow[str]:
         return ""
 
 
+def raised_more_narrowly() -> Flow[str]:
+    try:
+        page = yield from fetch("a")
+        if not page:
+            raise SmallError("empty")
+        return page
+    except FetchError:
+        return ""
+
+
+def raised_again(error: Exception) -> Flow[str]:
+    try:
+        page = yield from fetch("a")
+        if not page:
+            raise error
+        return page
+    except FetchError:
+        return ""
+
+
+def caught_whatever_it_is() -> Flow[str]:
+    try:
+        return (yield from fetch("a"))
+    except (FetchError, BaseException):
+        return ""
+    except:  # noqa: E722
+        return "."
+
+
+def catches_what_is_given(errors: type[Exception] = FetchError) -> Flow[str]:
+    try:
+        return (yield from fetch("a"))
+    except errors:
+        return ""
+
+
+def raised_by_a_flow_in_a_variable(flow: Flow[str]) -> Flow[str]:
+    try:
+        return (yield from flow) + (yield from fetch("a"))
+    except FetchError:
+        return ""
+
+
+def raised_by_a_step_without_a_name() -> Flow[str]:
+    try:
+        return (yield from Step(lambda: check(""))) + (yield from fetch("a"))
+    except FetchError:
+        return ""
+
+
+def raised_by_a_library() -> Flow[str]:
+    try:
+        return f"{attrs.asdict((yield from fetch_json('a')))}"  # type: ignore[arg-type]
+    except FetchError:
+        return ""
+
+
 def raised_by_a_function() -> Flow[str]:
     try:
-        return check((yield from fetch("a")))
+        return check(check((yield from fetch("a")).upper()))
     except FetchError:
         return ""
 
@@ -417,6 +678,19 @@ def performed_at_once() -> Flow[list[str]]:
     return found
 
 
+def called_at_once() -> Flow[list[str]]:
+    found = []
+    for name in ("a", "b"):
+
+        def give() -> str:
+            return name
+
+        found.append(give() + (lambda: name)())
+        found.sort(key=lambda one: one + name)
+    yield from Elicit("Who?", str)
+    return found if all((lambda: name) for name in found) else []
+
+
 def made_by_a_function() -> Flow[list[str]]:
     def ask(name: str) -> Flow[str]:
         return (yield from Elicit(f"{name}?", str))
@@ -442,9 +716,32 @@ def keeps_for_itself() -> Flow[str]:
     return f"{plain(found)} {seen}"
 
 
+def changes_what_it_is_given() -> Flow[str]:
+    kept: list[str] = []
+
+    def keep(name: str) -> list[str]:
+        found = [name.upper()]
+        found.append(name)
+        kept.append(name)
+        return found
+
+    return f"{yield from Step(keep, 'a')}"
+
+
 def looked_at() -> Flow[str]:
     sure = yield from Confirm("Sure?")
     return "." if sure is True else f"{sure}"
+
+
+def looked_at_by_another() -> Flow[str]:
+    sure = False
+
+    def ask() -> Flow[None]:
+        nonlocal sure
+        sure = yield from Confirm("Sure?")
+
+    yield from ask()
+    return f"{sure}"
 
 
 def given_on() -> Flow[bool]:
@@ -456,7 +753,16 @@ RIGHT = (
     *(declared, caught_beside, caught_more_widely, raised_here, raised_by_a_function),
     *(raised_by_what_is_given, raised_by_an_operator, built_in, bound),
     *(performed_at_once, made_by_a_function, reads_what_stays, keeps_for_itself),
-    *(looked_at, given_on),
+    *(looked_at, given_on, run_by_another_name, run_by_whom_it_is_left_for),
+    *(given_to_a_class, asks_objects, raised_more_narrowly, raised_again),
+    *(
+        catches_what_is_given,
+        caught_whatever_it_is,
+        raised_by_a_flow_in_a_variable,
+        raised_by_a_library,
+    ),
+    *(raised_by_a_step_without_a_name, called_at_once, changes_what_it_is_given),
+    looked_at_by_another,
 )
 
 
@@ -537,6 +843,8 @@ def test_the_flows_that_a_handler_runs() -> None:
 
 def test_what_a_function_raises() -> None:
     assert raised_by(fetch.fn) == (FetchError,)
+    assert raised_by(raised_again) == ()
+    assert raised_by(print) == ()
     assert raised_by(IdempotencyKey.__init__) == ()
 
 
@@ -546,3 +854,15 @@ def test_what_has_no_source() -> None:
     assert suspects_of(namespace["made"]) == []
     assert suspects_of(functools.partial(thrown_away)) != []
     assert suspects_of(print) == []
+    assert suspects_of(types.MethodType(print, kitchen)) == []
+
+
+def test_a_variable_that_has_no_value_yet() -> None:
+    def asks() -> Flow[str]:
+        yield from later("Ann")
+        return f"{later('Ben')}"
+
+    assert suspects_of(asks) == []
+    later = meal
+    (suspect,) = suspects_of(asks)
+    assert (suspect.kind, later) == ("forgotten", meal)

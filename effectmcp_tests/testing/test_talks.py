@@ -38,6 +38,7 @@ from effectmcp import (
     Sample,
     Sleep,
     StateSizeError,
+    Step,
     StepFailed,
     TimedOut,
     TooManyRounds,
@@ -63,6 +64,7 @@ from effectmcp.testing.talks import (
     Unscripted,
     Way,
     answers_of,
+    in_earnest,
     talk,
 )
 from effectmcp.testing.transcripts import Round, Said
@@ -239,7 +241,12 @@ class Obliging:
         if known is not None:
             return known
         effect: Any = want.effect
-        return Done(RESULTS[spec_of(effect).returns])
+        if isinstance(effect, FirstOf):
+            return Done((0, ["soup"]))
+        if isinstance(effect, Within):
+            effect = effect.effect
+        own = in_earnest(want)
+        return own or Done(RESULTS[spec_of(effect).returns])
 
 
 RESULTS: Final[Mapping[Any, Any]] = {
@@ -326,6 +333,122 @@ def test_by_retry_the_same_rounds_are_had_again(transcript: Transcript) -> None:
         other = again(order, transcript, RETRY)
         assert other.rounds == transcript.rounds
         assert other == transcript
+
+
+#: What the handlers above are called with.
+ARGUMENTS: Final[Mapping[Handler, Mapping[str, Any]]] = {
+    order: {"title": "Dune"},
+    party: {"count": 2},
+    waits: {"title": "Dune"},
+    remembers: {"title": "Dune"},
+}
+
+
+#: What fits where no text does.
+SAID: Final[Mapping[Handler, Mapping[str, Answer]]] = {
+    party: {f"gather-1/{n}/elicit-1": Accepted({"name": "a"}) for n in range(2)},
+    asks_a_model: {"roots-1": Accepted({"roots": []}), "sample-1": Declined()},
+}
+
+
+class Unlucky(Obliging):
+    """A world in which one kind of thing comes to something else."""
+
+    def __init__(self, kind: type, outcome: Done | Failure) -> None:
+        super().__init__()
+        self._kind = kind
+        self._outcome = outcome
+
+    def perform(self, key: str, want: Want) -> Done | Failure:
+        if isinstance(want.effect, self._kind):
+            return self._outcome
+        return super().perform(key, want)
+
+
+def all_ways_agree(handler: Handler, partner: Any) -> Transcript:
+    transcript = had(handler, partner=partner, **ARGUMENTS.get(handler, {}))
+    for way in WAYS:
+        other = again(handler, transcript, way)
+        assert other.ending == transcript.ending, way.name
+        assert last(other).entries == last(transcript).entries, way.name
+    return transcript
+
+
+@pytest.mark.parametrize("handler", HEALTHY, ids=lambda one: one.__name__)
+def test_with_somebody_obliging_the_four_ways_agree(handler: Handler) -> None:
+    partner = Obliging(SAID.get(handler, {}))
+    assert all_ways_agree(handler, partner).ending.how == "returned"
+
+
+@pytest.mark.parametrize(
+    ("kind", "outcome", "ending"),
+    [
+        (Within, Done(TimedOut()), "late 0 ['soup']"),
+        (FirstOf, Done((1, None)), "paid 1 None"),
+        (FirstOf, Failure(LookupError("no menu")), "LookupError: no menu"),
+    ],
+)
+def test_however_a_race_ends_the_four_ways_agree(
+    kind: type, outcome: Done | Failure, ending: str
+) -> None:
+    transcript = all_ways_agree(takes_its_time, Unlucky(kind, outcome))
+    assert ending in str(transcript)
+
+
+class NetworkError(Exception):
+    """A class that no step declares."""
+
+
+@pytest.mark.parametrize("error", [CardError("expired"), NetworkError("expired")])
+def test_however_a_step_fails_the_four_ways_agree(error: Exception) -> None:
+    transcript = all_ways_agree(order, Unlucky(Step, Failure(error)))
+    assert "expired: try another card?" in str(transcript)
+
+
+def test_an_answer_that_does_not_fit_is_asked_for_again_in_every_way() -> None:
+    class Joker(Obliging):
+        def answer(self, question: Question) -> Answer | None:
+            is_first = "~" not in question.key and question.key.startswith("gather-1/0")
+            return Accepted("nonsense") if is_first else super().answer(question)
+
+    transcript = all_ways_agree(asks_at_once, Joker())
+    assert asked_in(transcript) == [
+        "gather-1/0/elicit-1",
+        "gather-1/1/elicit-1",
+        "gather-1/0/elicit-1~2",
+    ]
+
+
+def asks_at_once() -> Flow[str]:
+    one, other = yield from Gather(Elicit("One?", str), Elicit("Other?", str))
+    return f"{one} {other}"
+
+
+def test_what_keeps_its_own_state_may_be_async() -> None:
+    async def waits_for_it(given: Given = Provided()) -> str | InputRequired:
+        if given.answers:
+            return "done"
+        return InputRequired({"who": Elicit("Who?", str)})
+
+    transcript = all_ways_agree(waits_for_it, Obliging())
+    assert asked_in(transcript) != []
+    assert "done" in str(transcript.ending)
+
+
+def test_a_conversation_may_stay_open_where_nobody_answers() -> None:
+    way = attrs.evolve(RETRY, may_stay_open=True)
+    transcript = had(order, way, Obliging({"elicit-1": None}), title="Dune")
+    assert (transcript.ending.how, len(transcript.rounds)) == ("open", 1)
+
+
+def test_a_race_that_was_never_run_is_unscripted() -> None:
+    transcript = had(takes_its_time)
+    nothing = tuple(
+        attrs.evolve(one, performed=one.performed[:1]) for one in transcript.rounds
+    )
+    with pytest.raises(Broken) as caught:
+        again(takes_its_time, attrs.evolve(transcript, rounds=nothing), TASK)
+    assert isinstance(caught.value.error, Unscripted)
 
 
 # ---- what is noted ------------------------------------------------------------------
@@ -429,6 +552,9 @@ def test_early_answers_are_noted() -> None:
     assert transcript.early == early
     assert asked_in(transcript) == []
     assert transcript.ending.value == {"content": [{"type": "text", "text": "b"}]}
+    going = Talk(subject_of(asks), {}, Obliging(), RETRY, flow_id=FLOW_ID)
+    going.begin_early(early)
+    assert going.early == early
 
 
 def test_a_step_that_may_not_be_repeated_is_begun_in_a_task_once() -> None:

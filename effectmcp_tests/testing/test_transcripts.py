@@ -54,6 +54,25 @@ ALL: Final = Transcript(
 )
 
 
+@pytest.mark.parametrize(
+    ("payload", "words"),
+    [
+        ({"type": "FetchError", "message": "no page"}, "FetchError: no page"),
+        ({"builtin": "OSError", "args": [2, "no file"]}, "OSError: 2, no file"),
+        ({"class": "shop:CardError", "args": ["expired"]}, "CardError: expired"),
+        (["something"], '["something"]'),
+    ],
+)
+def test_a_failure_in_words(payload: Any, words: str) -> None:
+    one = Performed("0:step-1", "pay(3)", None, "failed", payload)
+    assert str(one) == f"pay(3) raised {words}"
+
+
+def test_an_outcome_in_words() -> None:
+    one = Performed("0:step-1", "pay(3)", None, "done", ["a" * 100])
+    assert str(one) == f'pay(3) gave ["{"a" * 75}...'
+
+
 def with_answer(answer: Any) -> Transcript:
     one = attrs.evolve(ALL.rounds[0].asked[0], answer=answer)
     each = attrs.evolve(ALL.rounds[0], asked=(one,))
