@@ -23,8 +23,8 @@ from effectmcp.transports.conversation import (
     Begin,
     Conversation,
     Endpoint,
+    Next,
     Receive,
-    Step,
 )
 from effectmcp.transports.keys import ensure_keys
 from effectmcp.transports.web import Head, Send, Site
@@ -44,7 +44,7 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     headers, address = event["headers"].items(), http["sourceIp"]
     head = Head(http["method"], event["rawPath"], headers, peer=address)
     talk = Conversation(ENDPOINT, head)
-    step: Step = talk.judge()
+    step: Next = talk.judge()
     if isinstance(step, Receive):
         body = (event.get("body") or "").encode()
         if event.get("isBase64Encoded"):

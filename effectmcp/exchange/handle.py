@@ -18,13 +18,13 @@ from ..errors import ProtocolError
 from ..protocol.drafts import DRAFT
 from ..protocol.headers import HeaderMismatch, check_method, check_name, check_version
 from ..protocol.jsonrpc import (
-    INTERNAL_ERROR,
     METHOD_NOT_FOUND,
     Malformed,
     Notification,
     Request,
     Response,
     error_message,
+    internal_error,
     read_message,
 )
 from ..protocol.legacy import REVISIONS
@@ -91,8 +91,7 @@ def handle(
         return Reply(error_message(read.id, exc), status)
     except Exception:
         logger.exception("%s failed", read.method)
-        error = ProtocolError(INTERNAL_ERROR, "Internal error")
-        return Reply(error_message(read.id, error), 500)
+        return Reply(internal_error(read.id), 500)
 
 
 def _is_legacy(app: Server, request: Request, peer: Peer) -> bool:

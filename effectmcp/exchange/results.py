@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 from ..canonical import JSON
 from ..content import (
@@ -34,6 +34,7 @@ from ..errors import (
 from ..protocol.jsonrpc import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
+    OPAQUE,
     Id,
     encode,
     error_message,
@@ -56,8 +57,6 @@ __all__ = [
 ]
 
 logger = logging.getLogger("effectmcp.server")
-
-_OPAQUE: Final = "Internal error"
 
 
 def reply_of(id_: Id, result: Mapping[str, JSON]) -> Reply:
@@ -196,7 +195,7 @@ def tool_failure(error: BaseException, of: str) -> dict[str, JSON]:
             text = f"{of} took too long, and was ended."
         case _:
             logger.error("%s failed", of, exc_info=error)
-            text = f"{_OPAQUE}: {of} failed. The server's log says why."
+            text = f"{OPAQUE}: {of} failed. The server's log says why."
     return _failure(text)
 
 
@@ -235,7 +234,7 @@ def error_of(error: BaseException, of: str) -> ProtocolError:
             return ProtocolError(INTERNAL_ERROR, f"{of} took too long, and was ended.")
         case _:
             logger.error("%s failed", of, exc_info=error)
-            return ProtocolError(INTERNAL_ERROR, _OPAQUE)
+            return ProtocolError(INTERNAL_ERROR, OPAQUE)
 
 
 def _text_of(error: BaseException) -> str:

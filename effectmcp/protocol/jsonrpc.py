@@ -21,6 +21,7 @@ __all__ = [
     "INVALID_PARAMS",
     "INVALID_REQUEST",
     "METHOD_NOT_FOUND",
+    "OPAQUE",
     "PARSE_ERROR",
     "Id",
     "Malformed",
@@ -30,6 +31,8 @@ __all__ = [
     "encode",
     "error_message",
     "id_of",
+    "internal_error",
+    "internal_error",
     "notification",
     "read_message",
     "result_message",
@@ -40,6 +43,9 @@ INVALID_REQUEST: Final = -32600
 METHOD_NOT_FOUND: Final = -32601
 INVALID_PARAMS: Final = -32602
 INTERNAL_ERROR: Final = -32603
+
+#: All that is said of a failure that is not its sender's.
+OPAQUE: Final = "Internal error"
 
 #: Params wrap arguments, which may have `MAX_DEPTH` levels of their own.
 _DEPTH: Final = MAX_DEPTH + 4
@@ -188,7 +194,7 @@ def error_message(id_: Id | None, error: ProtocolError) -> dict[str, JSON]:
 
 def internal_error(id_: Id | None) -> dict[str, JSON]:
     """The response to a request that failed for a reason that is not its sender's."""
-    return error_message(id_, ProtocolError(INTERNAL_ERROR, "Internal error"))
+    return error_message(id_, ProtocolError(INTERNAL_ERROR, OPAQUE))
 
 
 def notification(method: str, params: Mapping[str, JSON]) -> dict[str, JSON]:

@@ -27,7 +27,7 @@ from ..errors import UsageError
 from ..server import Change, Server
 from . import web
 from .conversation import Conversation, Endpoint
-from .hosting import Gone, HostLoop, play
+from .hosting import Gone, HostLoop, converse
 from .mounted import EVERY_PATH, check_open, prepare
 from .reading import Calls
 from .sessions import SessionLimits, Sessions
@@ -102,10 +102,10 @@ class ASGIApplication:
     # ---- requests ----
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
-        loop = running_loop()
+        loop = _running_loop()
         find = None if self.principal is None else partial(self.principal, scope)
         talk = Conversation(self.endpoint, _asked(scope), clock=loop.now, find=find)
-        await play(loop, talk, _Host(receive, send), self._calls)
+        await converse(loop, talk, _Host(receive, send), self._calls)
 
     # ---- the lifespan ----
 
@@ -122,7 +122,7 @@ class ASGIApplication:
                 if sessions is not None:
                     sessions.close_all()
                 app.changes.publish(Change("end"))
-                await self._calls.end(running_loop(), _GRACE)
+                await self._calls.end(_running_loop(), _GRACE)
         except Exception as exc:
             logger.exception("the lifespan of %r failed", app)
             message = f"{type(exc).__name__}: {exc}"
@@ -196,7 +196,7 @@ def _asked(scope: Scope) -> Head:
 # ---- the loop -----------------------------------------------------------------------
 
 
-def running_loop() -> HostLoop:
+def _running_loop() -> HostLoop:
     """Return what runs us: `asgi_trio` or `asgi_asyncio`."""
     # Head of trio first: asyncio says yes inside of a trio that is its guest. And only
     # of a trio that is there: who runs asyncio need not have it.

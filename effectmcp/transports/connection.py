@@ -29,7 +29,7 @@ import trio
 from . import asgi_trio
 from .conversation import Conversation
 from .head import Request
-from .hosting import Gone, play
+from .hosting import Gone, converse
 from .shared import Shared
 from .sockets import Direct
 from .web import Head, Send, refusal, whole
@@ -263,7 +263,7 @@ class Connection:
         self._has_left = False
         talk = Conversation(shared.endpoint, head, clock=trio.current_time)
         try:
-            await play(asgi_trio, talk, self, shared.calls)
+            await converse(asgi_trio, talk, self, shared.calls)
         except Gone as exc:
             if isinstance(exc.__cause__, Malformed):
                 raise exc.__cause__ from None

@@ -72,7 +72,7 @@ __all__ = [
     "Identify",
     "Read",
     "Receive",
-    "Step",
+    "Next",
 ]
 
 logger = logging.getLogger("effectmcp.server")
@@ -132,7 +132,7 @@ class Read:
     after: int
 
 
-Step: TypeAlias = Identify | Receive | Begin | Read | Send
+Next: TypeAlias = Identify | Receive | Begin | Read | Send
 
 State: TypeAlias = Literal["head", "body", "begun", "stream", "over"]
 

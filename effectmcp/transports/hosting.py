@@ -1,6 +1,6 @@
 """Play a `Conversation`: the part of Streamable HTTP that waits, on either loop.
 
-    await play(loop, talk, host, calls)
+    await converse(loop, talk, host, calls)
 
 `loop` is `asgi_asyncio` or `asgi_trio`, `host` has the connection: a native server's, or
 that of an ASGI host. What is sent, and when, is decided in `conversation`.
@@ -17,11 +17,11 @@ from typing import Any, Protocol
 from ..canonical import JSON
 from ..exchange.commands import Reply
 from ..protocol.jsonrpc import Request
-from .conversation import Begin, Conversation, Identify, Read, Receive, Step
+from .conversation import Begin, Conversation, Identify, Next, Read, Receive
 from .reading import Calls, Finish, Loop, pump, settle
 from .web import Send
 
-__all__ = ["Gone", "Host", "HostLoop", "play"]
+__all__ = ["Gone", "Host", "HostLoop", "converse"]
 
 logger = logging.getLogger("effectmcp.server")
 
@@ -64,7 +64,9 @@ class HostLoop(Loop, Protocol):
     def unless(self) -> Callable[..., Awaitable[None]]: ...
 
 
-async def play(loop: HostLoop, talk: Conversation, host: Host, calls: Calls) -> None:
+async def converse(
+    loop: HostLoop, talk: Conversation, host: Host, calls: Calls
+) -> None:
     """Answer one request.
 
     Args:
@@ -77,7 +79,7 @@ async def play(loop: HostLoop, talk: Conversation, host: Host, calls: Calls) -> 
         Gone: The answer broke off.
     """
     try:
-        step: Step | None = talk.judge()
+        step: Next | None = talk.judge()
         if isinstance(step, Identify):
             step = await _identify(talk, step)
         if isinstance(step, Receive):
@@ -99,7 +101,7 @@ async def play(loop: HostLoop, talk: Conversation, host: Host, calls: Calls) -> 
         await host.send(failed)
 
 
-async def _identify(talk: Conversation, step: Identify) -> Step:
+async def _identify(talk: Conversation, step: Identify) -> Next:
     try:
         found = step.find()
         if inspect.isawaitable(found):
@@ -111,7 +113,7 @@ async def _identify(talk: Conversation, step: Identify) -> Step:
 
 async def _begin(
     loop: HostLoop, talk: Conversation, step: Begin, host: Host, calls: Calls
-) -> Step | None:
+) -> Next | None:
     """Begin an exchange. Most end at once; return what is left to do after it."""
     begun = loop.begin(talk.app, step.message, step.peer)
     if isinstance(begun, Reply):

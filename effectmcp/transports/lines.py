@@ -25,7 +25,6 @@ from ..errors import ProtocolError
 from ..exchange.commands import Peer, Reply
 from ..exchange.sessions import Session
 from ..protocol.jsonrpc import (
-    INTERNAL_ERROR,
     INVALID_REQUEST,
     Id,
     Malformed,
@@ -35,6 +34,7 @@ from ..protocol.jsonrpc import (
     encode,
     error_message,
     id_of,
+    internal_error,
     read_message,
 )
 from ..server import Change, Server
@@ -230,8 +230,7 @@ class _Channel:
         except Exception:
             # A bug of ours; but whoever else is served here has no part in it.
             logger.exception("%s failed", request.method)
-            error = ProtocolError(INTERNAL_ERROR, "Internal error")
-            return encode(error_message(request.id, error)) + b"\n"
+            return encode(internal_error(request.id)) + b"\n"
 
     async def _tell(self, session: Session, scope: trio.CancelScope) -> None:
         with scope:

@@ -40,7 +40,7 @@ from ..errors import UsageError
 from ..exchange.commands import Peer
 from ..exchange.sessions import Inquiry
 from ..server import Change, Server
-from .conversation import Begin, Conversation, Endpoint, Identify, Receive, Step
+from .conversation import Begin, Conversation, Endpoint, Identify, Next, Receive
 from .mounted import EVERY_PATH, prepare
 from .sessions import SessionLimits, Sessions
 from .web import Head, Send, Site
@@ -124,7 +124,7 @@ class WSGIApplication:
         endpoint = self._endpoint_for(environ)
         find = None if self._principal is None else partial(self._principal, environ)
         talk = Conversation(endpoint, _asked(environ), find=find)
-        step: Step = talk.judge()
+        step: Next = talk.judge()
         if isinstance(step, Identify):
             step = self._identify(talk, step)
         if isinstance(step, Receive):
@@ -146,7 +146,7 @@ class WSGIApplication:
             needs_length=not environ.get("wsgi.input_terminated"),
         )
 
-    def _identify(self, talk: Conversation, step: Identify) -> Step:
+    def _identify(self, talk: Conversation, step: Identify) -> Next:
         try:
             found = step.find()
             if inspect.isawaitable(found):
