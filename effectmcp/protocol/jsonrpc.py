@@ -32,7 +32,6 @@ __all__ = [
     "error_message",
     "id_of",
     "internal_error",
-    "internal_error",
     "notification",
     "read_message",
     "result_message",

@@ -70,9 +70,9 @@ __all__ = [
     "Conversation",
     "Endpoint",
     "Identify",
+    "Next",
     "Read",
     "Receive",
-    "Next",
 ]
 
 logger = logging.getLogger("effectmcp.server")
