@@ -23,11 +23,10 @@ from attrs import frozen
 from ..canonical import JSON
 from ..effects import Root
 from ..errors import ProtocolError, SchemaError, UsageError
-from ..protocol.drafts import DRAFT
 from ..protocol.headers import HeaderMismatch, ParamHeader, param_headers
-from ..protocol.legacy import REVISIONS
-from ..protocol.meta import UNSUPPORTED_VERSION, VERSIONS
+from ..protocol.meta import UNSUPPORTED_VERSION
 from ..protocol.modern import MISSING_CAPABILITY
+from ..protocol.revisions import DRAFT, HANDSHAKES, VERSIONS
 from .channels import Channel, ChannelError, Frame, Hear, Line, Refusal
 from .groups import cancelled_at_end
 from .handshakes import Shaken
@@ -126,8 +125,8 @@ class Client:
         version: str | None = None,
         drafts: bool = False,
     ) -> None:
-        if version not in (None, *VERSIONS, *REVISIONS):
-            known = ", ".join((*VERSIONS, *REVISIONS))
+        if version not in (None, *VERSIONS, *HANDSHAKES):
+            known = ", ".join((*VERSIONS, *HANDSHAKES))
             raise UsageError(f"Client(version={version!r}): it is one of {known}")
         if rounds < 1:
             raise UsageError(f"Client(rounds={rounds}): give 1 or more")
@@ -144,7 +143,7 @@ class Client:
         self._line: Line = channel
         self._version = version
         #: What is offered to a server that shakes hands.
-        self._offered = DRAFT.version if drafts else version or next(iter(REVISIONS))
+        self._offered = DRAFT.version if drafts else version or next(iter(HANDSHAKES))
         self._is_known = version in VERSIONS and not drafts
         self._shaking = anyio.Lock()
         self._on_progress = on_progress

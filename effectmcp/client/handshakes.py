@@ -27,22 +27,21 @@ from attrs import define, field, frozen
 
 from ..canonical import JSON
 from ..errors import ProtocolError, StateError
-from ..protocol.drafts import DRAFT, is_incomplete
+from ..protocol.drafts import is_incomplete
 from ..protocol.jsonrpc import (
     INTERNAL_ERROR,
     METHOD_NOT_FOUND,
     error_message,
     notification,
 )
-from ..protocol.legacy import REVISIONS
 from ..protocol.meta import (
     CLIENT_CAPABILITIES,
     CLIENT_INFO,
     LOG_LEVEL,
-    PROTOCOL_VERSION,
     SERVER_INFO,
     SUBSCRIPTION_ID,
 )
+from ..protocol.revisions import DRAFT, HANDSHAKES, PROTOCOL_VERSION
 from .channels import Channel, ChannelError, Frame, Hear, SessionEnded
 from .messages import Profile, belonging, result_of
 from .questions import Answering
@@ -189,7 +188,7 @@ class Shaken:
             message, await self._channel.exchange(message, {}, self._heard)
         )
         version = welcome.get("protocolVersion")
-        offered = {*REVISIONS, self._version}
+        offered = {*HANDSHAKES, self._version}
         if not isinstance(version, str) or version not in offered:
             raise ChannelError(
                 f"the server speaks {version!r:.80}, and this client does not"

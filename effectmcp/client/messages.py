@@ -21,11 +21,10 @@ from ..protocol.meta import (
     CLIENT_CAPABILITIES,
     CLIENT_INFO,
     LOG_LEVEL,
-    PROTOCOL_VERSION,
     UNSUPPORTED_VERSION,
-    VERSIONS,
 )
 from ..protocol.methods import METHODS
+from ..protocol.revisions import PROTOCOL_VERSION, VERSIONS
 from .rounds import ReplyError
 
 __all__ = [

@@ -17,9 +17,9 @@ from ..errors import ProtocolError, ToolError, Unsupported
 from ..protocol import legacy
 from ..protocol.drafts import incomplete
 from ..protocol.jsonrpc import INTERNAL_ERROR
-from ..protocol.legacy import Revision
 from ..protocol.meta import SERVER_INFO, Meta
 from ..protocol.modern import input_required, missing_capability, supporter
+from ..protocol.revisions import Revision
 from ..server import Server
 
 __all__ = ["MODERN", "Dialect", "Draft", "Legacy", "Modern"]

@@ -15,7 +15,6 @@ import logging
 from collections.abc import Callable, Mapping
 
 from ..errors import ProtocolError
-from ..protocol.drafts import DRAFT
 from ..protocol.headers import HeaderMismatch, check_method, check_name, check_version
 from ..protocol.jsonrpc import (
     METHOD_NOT_FOUND,
@@ -27,9 +26,9 @@ from ..protocol.jsonrpc import (
     internal_error,
     read_message,
 )
-from ..protocol.legacy import REVISIONS
-from ..protocol.meta import PROTOCOL_VERSION, Meta, check_supported, read_meta
-from ..protocol.methods import METHODS
+from ..protocol.meta import Meta, check_supported, read_meta
+from ..protocol.methods import find_method
+from ..protocol.revisions import NEWEST, revision_of
 from ..server import Server
 from .answers import ANSWERS, Answering, mismatch
 from .calls import Context
@@ -81,35 +80,28 @@ def handle(
             return hear_notification(read, peer)
         case _:
             return hear_response(read, peer)
-    is_legacy = app.legacy and _is_legacy(app, read, peer)
-    answering = answer_legacy if is_legacy else _answer_modern
+    revision, session = NEWEST, peer.session
+    if app.legacy:
+        revision = revision_of(
+            read.method,
+            read.params,
+            peer.headers,
+            None if session is None else session.revision,
+            drafts=app.drafts,
+        )
     try:
-        return (yield from answering(app, read, peer, clock, entropy))
+        if revision.shakes:
+            answering = answer_legacy(app, read, peer, clock, entropy, revision)
+        else:
+            answering = _answer_modern(app, read, peer, clock, entropy)
+        return (yield from answering)
     except ProtocolError as exc:
         # The legacy revisions know the status of a message, and not of what it says.
-        status = 200 if is_legacy else exc.status
+        status = 200 if revision.shakes else exc.status
         return Reply(error_message(read.id, exc), status)
     except Exception:
         logger.exception("%s failed", read.method)
         return Reply(internal_error(read.id), 500)
-
-
-def _is_legacy(app: Server, request: Request, peer: Peer) -> bool:
-    meta = request.params.get("_meta")
-    if isinstance(meta, dict) and PROTOCOL_VERSION in meta:
-        session = peer.session
-        # One that says so all the time is still of its session's revision.
-        return (
-            session is not None and meta[PROTOCOL_VERSION] == session.revision.version
-        )
-    if peer.headers is not None:
-        version = peer.headers.get("mcp-protocol-version")
-        if version is not None:
-            return version in REVISIONS or (app.drafts and version == DRAFT.version)
-        # 2025-03-26 had no header, and whoever sends none is taken to speak it
-        # (Streamable HTTP, Protocol Version Header); but then none of the newer ones.
-        return "mcp-method" not in peer.headers
-    return peer.session is not None or request.method == "initialize"
 
 
 def _answer_modern(
@@ -137,7 +129,7 @@ def _admit(app: Server, request: Request, headers: Mapping[str, str] | None) -> 
     Raises:
         ProtocolError: It is not what the protocol says, or not what is offered here.
     """
-    method = METHODS.get(request.method)
+    method = find_method(request.method, NEWEST)
     meta = read_meta(request.params)
     try:
         if headers is not None:

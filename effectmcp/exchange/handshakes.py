@@ -13,7 +13,7 @@ from typing import Final
 from ..canonical import JSON
 from ..effects import LOG_LEVELS
 from ..errors import ProtocolError
-from ..protocol.drafts import DRAFT, retry_params
+from ..protocol.drafts import retry_params
 from ..protocol.jsonrpc import (
     INVALID_PARAMS,
     INVALID_REQUEST,
@@ -25,9 +25,10 @@ from ..protocol.jsonrpc import (
     id_of,
     result_message,
 )
-from ..protocol.legacy import REVISIONS, Hello, Revision, negotiate, read_hello
+from ..protocol.legacy import Hello, read_hello
 from ..protocol.meta import CLIENT_CAPABILITIES, Meta, read_call_meta
-from ..protocol.methods import LEGACY_METHODS
+from ..protocol.methods import find_method
+from ..protocol.revisions import Revision, negotiate
 from ..server import Server
 from .answers import ANSWERS, Answering
 from .calls import Context, Dropped
@@ -38,9 +39,6 @@ from .sessions import Session
 
 __all__ = ["answer_legacy", "hear_notification", "hear_response"]
 
-#: Of a client that sends no header and shook no hands.
-_OLDEST: Final = REVISIONS["2025-03-26"]
-
 
 def answer_legacy(
     app: Server,
@@ -48,24 +46,24 @@ def answer_legacy(
     peer: Peer,
     clock: Callable[[], float],
     entropy: Callable[[int], bytes],
+    revision: Revision,
 ) -> Answering:
-    """Answer a request of a legacy revision.
+    """Answer a request of a revision that shakes hands.
 
     Raises:
         ProtocolError: It cannot be answered.
     """
+    method = find_method(request.method, revision)
+    if method is None or not (
+        method.capability is None or offers(app, method.capability)
+    ):
+        raise ProtocolError(METHOD_NOT_FOUND, "Method not found")
     own = _OWN.get(request.method)
     if own is not None:
         return own(app, request, peer)
-    capability = LEGACY_METHODS.get(request.method)
-    if request.method not in LEGACY_METHODS or (
-        capability is not None and not offers(app, capability)
-    ):
-        raise ProtocolError(METHOD_NOT_FOUND, "Method not found")
     session = peer.session
-    revision = _revision(app, peer)
     dialect: Legacy | Draft
-    if revision is DRAFT:
+    if revision.retries:
         dialect = Draft(revision)  # by retry, which takes neither session nor room
         request = Request(request.id, request.method, retry_params(request))
     else:
@@ -105,15 +103,6 @@ def _obstacle(peer: Peer) -> str | None:
     return None
 
 
-def _revision(app: Server, peer: Peer) -> Revision:
-    if peer.session is not None:
-        return peer.session.revision
-    version = (peer.headers or {}).get("mcp-protocol-version")
-    if app.drafts and version == DRAFT.version:
-        return DRAFT
-    return REVISIONS.get(version or "", _OLDEST)
-
-
 _STRANGER: Final = Hello("", {}, None)
 
 
@@ -143,8 +132,7 @@ def _initialize(app: Server, request: Request, peer: Peer) -> Reply:
         words = "Invalid request: the session has begun; initialize without its id"
         raise ProtocolError(INVALID_REQUEST, words)
     hello = read_hello(request.params)
-    is_draft = app.drafts and hello.version == DRAFT.version
-    revision = DRAFT if is_draft else REVISIONS[negotiate(hello.version)]
+    revision = negotiate(hello.version, drafts=app.drafts)
     session = Session(revision, hello, peer.principal)
     info = {
         key: value
@@ -186,8 +174,6 @@ def _subscribe(app: Server, request: Request, peer: Peer) -> Reply:
     if not isinstance(uri, str) or len(uri) > _LONGEST_URI:
         words = f"uri is required, and has at most {_LONGEST_URI:,} characters"
         raise ProtocolError(INVALID_PARAMS, f"Invalid params: {words}")
-    if not offers(app, "resources"):
-        raise ProtocolError(METHOD_NOT_FOUND, "Method not found")
     session = peer.session
     if session is None:
         words = "Invalid request: without a session there is nowhere to tell of changes"

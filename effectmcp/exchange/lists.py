@@ -11,8 +11,8 @@ from typing import Any, Final
 from ..canonical import JSON
 from ..errors import ProtocolError
 from ..protocol.jsonrpc import INVALID_PARAMS
-from ..protocol.meta import VERSIONS
 from ..protocol.methods import Capability
+from ..protocol.revisions import VERSIONS
 from ..server import Completion, Server
 
 __all__ = [

@@ -19,7 +19,8 @@ from attrs import define, field
 from ..canonical import JSON
 from ..errors import ProtocolError
 from ..protocol.jsonrpc import INVALID_REQUEST, Id, Response, notification
-from ..protocol.legacy import Hello, Revision
+from ..protocol.legacy import Hello
+from ..protocol.revisions import Revision
 from ..server import Change
 
 __all__ = ["Inquiry", "News", "Running", "Session"]

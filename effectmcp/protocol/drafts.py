@@ -9,17 +9,14 @@ as well as in them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Any
 
 from ..canonical import JSON
 from ..engine import Question
 from .jsonrpc import Request
-from .legacy import Revision
 from .modern import request_of
 
-__all__ = ["DRAFT", "incomplete", "is_incomplete", "retry_params"]
-
-DRAFT: Final = Revision(version="2026-06-XX")
+__all__ = ["incomplete", "is_incomplete", "retry_params"]
 
 
 def incomplete(questions: Iterable[Question], state: str) -> dict[str, JSON]:

@@ -2,7 +2,7 @@
 
 What a client is and can do is said once, by `initialize`; from then on the server may
 send it requests of its own. The revisions differ in what can be asked and in what a
-result may hold, and all of that is one table here: `REVISIONS`.
+result may hold, as their rows in `revisions` say.
 """
 
 from __future__ import annotations
@@ -19,71 +19,16 @@ from ..engine import Answer, Question
 from ..errors import ClientFailed, ProtocolError
 from .jsonrpc import INVALID_PARAMS, Id
 from .modern import lacking_of, read_result, request_of
+from .revisions import Revision
 
 __all__ = [
-    "REVISIONS",
     "Hello",
-    "Revision",
     "fitted",
     "missing",
-    "negotiate",
     "question_message",
     "read_hello",
     "read_reply",
 ]
-
-
-@frozen(kw_only=True)
-class Revision:
-    """What one revision has.
-
-    Attributes:
-        version: Its name.
-        elicits: Whether a user can be asked at all.
-        links: Whether a user can be sent to a page; modes came with that.
-        multiple: Whether a form may have fields of several choices, and defaults.
-        tools: Whether a model that is asked may use tools.
-        icons: Whether features have icons.
-        titles: Whether they have titles and `_meta`, results structured content, and
-            content links to resources.
-        primes: Whether a stream begins with an event to go on from, and may be left.
-    """
-
-    version: str
-    elicits: bool = True
-    links: bool = True
-    multiple: bool = True
-    tools: bool = True
-    icons: bool = True
-    titles: bool = True
-    primes: bool = True
-
-
-#: The newest first.
-REVISIONS: Final[Mapping[str, Revision]] = {
-    one.version: one
-    for one in (
-        Revision(version="2025-11-25"),
-        Revision(
-            version="2025-06-18",
-            links=False,
-            multiple=False,
-            tools=False,
-            icons=False,
-            primes=False,
-        ),
-        Revision(
-            version="2025-03-26",
-            elicits=False,
-            links=False,
-            multiple=False,
-            tools=False,
-            icons=False,
-            titles=False,
-            primes=False,
-        ),
-    )
-}
 
 
 # ---- the handshake ------------------------------------------------------------------
@@ -126,11 +71,6 @@ def read_hello(params: Mapping[str, JSON]) -> Hello:
     words = [info[key] for key in ("name", "version") if isinstance(info.get(key), str)]
     # Recorded by Caller(), and logged.
     return Hello(version, capabilities, " ".join(words)[:200] or None)
-
-
-def negotiate(version: str) -> str:
-    """The revision to speak with a client that would like `version`."""
-    return version if version in REVISIONS else next(iter(REVISIONS))
 
 
 # ---- what a client can be asked -----------------------------------------------------

@@ -14,29 +14,24 @@ from ..effects import LOG_LEVELS
 from ..errors import ProtocolError
 from ..records import record
 from .jsonrpc import INVALID_PARAMS
+from .revisions import PROTOCOL_VERSION, VERSIONS
 
 __all__ = [
     "CLIENT_CAPABILITIES",
     "CLIENT_INFO",
     "LOG_LEVEL",
-    "PROTOCOL_VERSION",
     "SERVER_INFO",
     "SUBSCRIPTION_ID",
     "UNSUPPORTED_VERSION",
-    "VERSIONS",
     "Meta",
     "check_supported",
     "read_call_meta",
     "read_meta",
 ]
 
-#: The revisions that are spoken here, the newest first.
-VERSIONS: Final = ("2026-07-28",)
-
 UNSUPPORTED_VERSION: Final = -32022
 
 _PREFIX: Final = "io.modelcontextprotocol/"
-PROTOCOL_VERSION: Final = _PREFIX + "protocolVersion"
 CLIENT_INFO: Final = _PREFIX + "clientInfo"
 CLIENT_CAPABILITIES: Final = _PREFIX + "clientCapabilities"
 LOG_LEVEL: Final = _PREFIX + "logLevel"

@@ -1,8 +1,7 @@
-"""One table: which methods there are, and what holds for each.
+"""One table: which methods there are, in which revisions, and what holds for each.
 
-A method that is not in it is answered with -32601, and so is one whose capability the
-server does not have; `initialize`, `ping`, `logging/setLevel` and `resources/subscribe`
-are gone in this revision (2026-07-28, Changelog), and known to `exchange.handshakes`.
+A method that a revision does not have is answered with -32601, and so is one whose
+capability the server does not have.
 """
 
 from __future__ import annotations
@@ -12,7 +11,9 @@ from typing import Final, Literal
 
 from attrs import frozen
 
-__all__ = ["LEGACY_METHODS", "METHODS", "Capability", "Method"]
+from .revisions import DRAFT, NEWEST, Revision
+
+__all__ = ["METHODS", "Capability", "Method", "find_method"]
 
 Capability = Literal["tools", "prompts", "resources", "completions"]
 
@@ -24,14 +25,28 @@ class Method:
     Attributes:
         capability: What a server must have for it; `None` for what every server has.
         name_from: The parameter that `Mcp-Name` mirrors.
+        since: The first revision that has it; `None` for the oldest.
+        until: The last one; `None` for the newest.
     """
 
     capability: Capability | None = None
     name_from: Literal["name", "uri"] | None = None
+    since: str | None = None
+    until: str | None = None
+
+    def is_in(self, revision: Revision) -> bool:
+        """Whether a revision has it. Versions are dates, and compare as such."""
+        version = revision.version
+        return (self.since is None or self.since <= version) and (
+            self.until is None or version <= self.until
+        )
 
 
 METHODS: Final[Mapping[str, Method]] = {
-    "server/discover": Method(),
+    "initialize": Method(until=DRAFT.version),
+    "ping": Method(until=DRAFT.version),
+    "logging/setLevel": Method(until=DRAFT.version),
+    "server/discover": Method(since=NEWEST.version),
     "tools/list": Method("tools"),
     "tools/call": Method("tools", name_from="name"),
     "prompts/list": Method("prompts"),
@@ -39,13 +54,14 @@ METHODS: Final[Mapping[str, Method]] = {
     "resources/list": Method("resources"),
     "resources/templates/list": Method("resources"),
     "resources/read": Method("resources", name_from="uri"),
+    "resources/subscribe": Method("resources", until=DRAFT.version),
+    "resources/unsubscribe": Method("resources", until=DRAFT.version),
     "completion/complete": Method("completions"),
-    "subscriptions/listen": Method(),
+    "subscriptions/listen": Method(since=NEWEST.version),
 }
 
-#: Those that the legacy revisions have as well, with what a server must have for them.
-LEGACY_METHODS: Final[Mapping[str, Capability | None]] = {
-    name: method.capability
-    for name, method in METHODS.items()
-    if name not in ("server/discover", "subscriptions/listen")
-}
+
+def find_method(name: str, revision: Revision) -> Method | None:
+    """Return the row of a method, if `revision` has it."""
+    found = METHODS.get(name)
+    return found if found is not None and found.is_in(revision) else None

@@ -21,7 +21,8 @@ from ..client.results import Result
 from ..drivers.sync import handle
 from ..errors import Declined, Dismissed, ProtocolError, UsageError
 from ..exchange.commands import Peer
-from ..protocol.meta import CLIENT_CAPABILITIES, CLIENT_INFO, PROTOCOL_VERSION, VERSIONS
+from ..protocol.meta import CLIENT_CAPABILITIES, CLIENT_INFO
+from ..protocol.revisions import PROTOCOL_VERSION, VERSIONS
 from ..server import Server
 from ..state import Keys, make_key
 from .values import plain

@@ -20,13 +20,8 @@ from ..canonical import JSON
 from ..effects import Flow, step
 from ..errors import StepFailed, ToolError
 from ..exchange.commands import Reply
-from ..protocol.meta import (
-    CLIENT_CAPABILITIES,
-    CLIENT_INFO,
-    LOG_LEVEL,
-    PROTOCOL_VERSION,
-    VERSIONS,
-)
+from ..protocol.meta import CLIENT_CAPABILITIES, CLIENT_INFO, LOG_LEVEL
+from ..protocol.revisions import PROTOCOL_VERSION, VERSIONS
 from ..server import Server
 from ..state import Keys, make_key
 

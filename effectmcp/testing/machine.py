@@ -40,7 +40,8 @@ from ..engine.turn import GRAVEYARD
 from ..errors import StateError, UsageError
 from ..exchange.commands import Notify, Peer, PerformAll, Reply
 from ..exchange.handle import handle
-from ..protocol.meta import CLIENT_CAPABILITIES, PROTOCOL_VERSION, VERSIONS
+from ..protocol.meta import CLIENT_CAPABILITIES
+from ..protocol.revisions import PROTOCOL_VERSION, VERSIONS
 from ..server import Prompt, Server
 from ..server.features import Template
 from ..state import Keys, make_key

@@ -22,9 +22,8 @@ from attrs import field, frozen, validators
 from attrs.converters import optional
 
 from ..errors import ProtocolError, UsageError
-from ..protocol.drafts import DRAFT
 from ..protocol.jsonrpc import INVALID_REQUEST, encode, error_message
-from ..protocol.legacy import REVISIONS
+from ..protocol.revisions import names_session
 from ..records import record
 from .remembered import remembered
 
@@ -222,14 +221,8 @@ def check_request(
 
 
 def session_named(headers: Mapping[str, str]) -> str | None:
-    """The session that `headers` name, if they are of a revision that has sessions.
-
-    In 2026-07-28 the header means nothing. Who sends no revision shook hands, too.
-    """
-    version = headers.get("mcp-protocol-version", DRAFT.version)
-    if version in REVISIONS or version == DRAFT.version:
-        return headers.get("mcp-session-id")
-    return None
+    """Return the session that `headers` name, if they can name one."""
+    return headers.get("mcp-session-id") if names_session(headers) else None
 
 
 _ALLOW_HOST: Final = "see --allow-host, Site(hosts=)"

@@ -34,7 +34,7 @@ from effectmcp.client import (
     handshakes,
 )
 from effectmcp.client.channels import SessionEnded
-from effectmcp.protocol.drafts import DRAFT
+from effectmcp.protocol.revisions import DRAFT
 
 from .legacy import DONE, FORM, Asking, Legacy
 from .strategies import json_values

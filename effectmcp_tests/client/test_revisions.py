@@ -31,7 +31,7 @@ from effectmcp.client import (
     Result,
     StateRejected,
 )
-from effectmcp.protocol.drafts import DRAFT
+from effectmcp.protocol.revisions import DRAFT
 from effectmcp.state import make_key
 
 from .ways import COMMAND, ENVIRONMENT, PATIENCE, At, Loop, Way, fill_in, on_both

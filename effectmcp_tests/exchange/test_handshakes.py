@@ -51,7 +51,8 @@ from effectmcp.exchange.commands import (
     Reply,
 )
 from effectmcp.exchange.handle import handle
-from effectmcp.protocol.legacy import REVISIONS, missing
+from effectmcp.protocol.legacy import missing
+from effectmcp.protocol.revisions import HANDSHAKES
 
 from ..shaken import NEWEST, VERSIONS, Shaken, accepts, hello
 from ..wire import EVERYTHING, KEYS, PREFIX, error, fits, meta, refused, text_of
@@ -181,6 +182,29 @@ def test_a_modern_header_or_meta_is_of_the_modern_era() -> None:
 def test_headers_of_this_revision_without_its_version() -> None:
     """Whoever routes by them must not be told one thing, and we another."""
     assert refused(called({"mcp-method": "tools/list"})) == (400, -32602)
+
+
+@pytest.mark.parametrize("headers", [None, {}, {"mcp-method": "initialize"}])
+def test_initialize_is_a_handshake_whatever_else_is_said(headers: Any) -> None:
+    """`mcp-remote` sends `Mcp-Method` with it, and speaks 2025-11-25."""
+    params = {"protocolVersion": NEWEST, "capabilities": {}, "clientInfo": {}}
+    message = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}
+    reply = sync.handle(serving(who), message, Peer(headers=headers))
+    assert reply.message is not None
+    assert reply.message["result"]["protocolVersion"] == NEWEST
+
+
+def test_initialize_that_names_this_revision_is_not_found() -> None:
+    message = {
+        "jsonrpc": "2.0",
+        "id": 1,
+        "method": "initialize",
+        "params": {"_meta": meta()},
+    }
+    assert refused(sync.handle(serving(who), message, Peer())) == (404, -32601)
+    headers = {**MODERN, "mcp-method": "initialize"}
+    reply = sync.handle(serving(who), message, Peer(headers=headers))
+    assert refused(reply) == (404, -32601)
 
 
 def test_a_request_that_says_the_revision_of_its_session() -> None:
@@ -1117,9 +1141,9 @@ def test_initialize_within_a_session_over_http() -> None:
 
 
 def test_what_is_missing_of_an_outcome_is_missing_of_its_effect() -> None:
-    oldest = REVISIONS["2025-03-26"]
+    oldest = HANDSHAKES["2025-03-26"]
     assert missing(Outcome(Elicit("Who?", str)), EVERYTHING, oldest)
-    older = REVISIONS["2025-06-18"]
+    older = HANDSHAKES["2025-06-18"]
     assert missing(Outcome(Elicit("Who?", str)), EVERYTHING, older) is None
     assert missing(Sample("Say hello", max_tokens=5), EVERYTHING, older) is None
 

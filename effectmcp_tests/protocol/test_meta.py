@@ -10,12 +10,11 @@ from effectmcp.protocol.meta import (
     CLIENT_CAPABILITIES,
     CLIENT_INFO,
     LOG_LEVEL,
-    PROTOCOL_VERSION,
-    VERSIONS,
     Meta,
     check_supported,
     read_meta,
 )
+from effectmcp.protocol.revisions import PROTOCOL_VERSION, VERSIONS
 
 from ..wire import meta
 

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from effectmcp.exchange.commands import Reply
 from effectmcp.exchange.sessions import Session
 from effectmcp.protocol.jsonrpc import Request
-from effectmcp.protocol.legacy import REVISIONS, Hello
+from effectmcp.protocol.legacy import Hello
+from effectmcp.protocol.revisions import HANDSHAKES
 from effectmcp.transports.conversation import (
     Begin,
     Conversation,
@@ -184,7 +185,7 @@ def test_a_page_may_read_that_its_session_is_gone() -> None:
 
 def test_a_session_is_opened_by_a_reply() -> None:
     table = Table()
-    opened = Session(REVISIONS[NEWEST], Hello(NEWEST, {}, None), None)
+    opened = Session(HANDSHAKES[NEWEST], Hello(NEWEST, {}, None), None)
     answer = table.begun().reply(Reply(RESULT, opened=opened))
     id_ = dict(answer.headers)["Mcp-Session-Id"]
     assert isinstance(table.talk(mcp_session_id=id_).judge(), Receive)
@@ -192,7 +193,7 @@ def test_a_session_is_opened_by_a_reply() -> None:
 
 def test_a_reply_opens_no_session_where_none_are_kept() -> None:
     table = Table(options={"sessions": None})
-    opened = Session(REVISIONS[NEWEST], Hello(NEWEST, {}, None), None)
+    opened = Session(HANDSHAKES[NEWEST], Hello(NEWEST, {}, None), None)
     answer = table.begun().reply(Reply(RESULT, opened=opened))
     assert "Mcp-Session-Id" not in dict(answer.headers)
 

@@ -12,7 +12,8 @@ import pytest
 from effectmcp.exchange.commands import Reply
 from effectmcp.exchange.sessions import Session
 from effectmcp.protocol.jsonrpc import Request
-from effectmcp.protocol.legacy import REVISIONS, Hello
+from effectmcp.protocol.legacy import Hello
+from effectmcp.protocol.revisions import HANDSHAKES
 from effectmcp.transports import asgi_asyncio, asgi_trio
 from effectmcp.transports.reading import Calls, Loop, pump, run_call, settle
 from effectmcp.transports.sessions import Stream
@@ -61,7 +62,7 @@ async def is_silent(send: Send) -> Any:
 
 def session() -> Session:
     """One of a client that nobody knows."""
-    return Session(REVISIONS["2025-11-25"], Hello("2025-11-25", {}, None))
+    return Session(HANDSHAKES["2025-11-25"], Hello("2025-11-25", {}, None))
 
 
 def messages(stream: Stream) -> list[Any]:

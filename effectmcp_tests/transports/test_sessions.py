@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from effectmcp import Server
 from effectmcp.exchange.commands import Peer
 from effectmcp.exchange.sessions import Session
-from effectmcp.protocol.legacy import REVISIONS, Hello
+from effectmcp.protocol.legacy import Hello
+from effectmcp.protocol.revisions import HANDSHAKES
 from effectmcp.server import Change
 from effectmcp.transports.sessions import Reader, SessionLimits, Sessions, Stream
 from effectmcp.transports.web import Send
@@ -31,7 +32,7 @@ class Kept(Sessions):
         super().__init__(self.app, SessionLimits(**limits), clock=lambda: self.now)
 
     def open(self, principal: str | None = None) -> tuple[str, Session]:
-        session = Session(REVISIONS[NEWEST], Hello(NEWEST, {}, None), principal)
+        session = Session(HANDSHAKES[NEWEST], Hello(NEWEST, {}, None), principal)
         return self.keep(session), session
 
     def stream(self, session: Session) -> Stream:
@@ -99,7 +100,7 @@ def test_a_session_is_found_by_its_id() -> None:
     sessions = Kept()
     id_, session = sessions.open()
     assert admitted(sessions, peer(id_)) is session
-    for version in (*REVISIONS, "2026-06-XX"):
+    for version in (*HANDSHAKES, "2026-06-XX"):
         shown = peer(id_, mcp_protocol_version=version)
         assert admitted(sessions, shown) is session
 
