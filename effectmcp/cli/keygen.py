@@ -21,7 +21,7 @@ def add(parsers: Any) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from ..state import make_key
+    from ..state.keys import make_key
 
     print(make_key(secrets.token_bytes(32)))
     return 0

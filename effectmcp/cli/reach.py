@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, Self
 
 from ..client.channels import Channel, Frame, Hear
-from ..engine import UnperformedEffectWarning
+from ..engine.development import UnperformedEffectWarning
 from ..errors import UsageError
 from ..server.target import load_app
 from ..transports.keys import VARIABLE, ensure_keys

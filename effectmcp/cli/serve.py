@@ -12,7 +12,7 @@ from ..server.target import load_app
 if TYPE_CHECKING:
     from ssl import SSLContext
 
-    from ..server import Server
+    from ..server.app import Server
 
 __all__ = ["add"]
 

@@ -12,7 +12,7 @@ from .token import journal_in
 
 if TYPE_CHECKING:
     from ..client import Pending
-    from ..state import Keys
+    from ..state.keys import Keys
 
 __all__ = ["Trace"]
 

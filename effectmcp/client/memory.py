@@ -13,8 +13,8 @@ import sniffio
 
 from ..exchange.commands import Peer
 from ..protocol.jsonrpc import encode
-from ..server import Server
-from ..state import Keys, make_key
+from ..server.app import Server
+from ..state.keys import Keys, make_key
 from .channels import ChannelError, Frame, Hear
 
 __all__ = ["InMemory"]

@@ -16,7 +16,7 @@ from typing import Any
 
 from .. import effects as fx
 from ..effects import TimedOut
-from ..engine import Done, Failure, Want
+from ..engine.stops import Done, Failure, Want
 from ..errors import StepError
 from ..exchange.commands import (
     Ask,
@@ -32,7 +32,7 @@ from ..exchange.commands import (
 )
 from ..exchange.sessions import News
 from ..exchange.subscriptions import Subscription
-from ..server import Server
+from ..server.app import Server
 from . import begun
 from .begun import Begun, Send, drop
 from .local import (

@@ -28,7 +28,7 @@ from ..exchange.commands import (
     Reply,
 )
 from ..exchange.handle import handle
-from ..server import Server
+from ..server.app import Server
 from .local import at_once
 
 __all__ = ["Begun", "Obey", "Send", "begin", "drop"]

@@ -21,14 +21,15 @@ from attrs import frozen
 
 from .. import effects as fx
 from ..canonical import JSON
-from ..engine import Done
 from ..engine.steps import given_names, spec_of, step_name
+from ..engine.stops import Done
 from ..engine.turn import name_of
 from ..errors import StepError, UsageError
 from ..exchange.commands import Invoke
 from ..exchange.sessions import Inquiry, News
 from ..exchange.subscriptions import Subscription
-from ..server import Change, Server
+from ..server.app import Server
+from ..server.changes import Change
 
 __all__ = [
     "LONGEST_SLEEP",

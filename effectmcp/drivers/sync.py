@@ -21,24 +21,23 @@ import attrs
 from .. import effects as fx
 from ..canonical import JSON
 from ..effects import CallerInfo
-from ..engine import (
-    SCRIPT,
+from ..engine.answers import check_answer
+from ..engine.journal import Journal
+from ..engine.replay import Run
+from ..engine.rules import SCRIPT, Rules
+from ..engine.steps import step_name
+from ..engine.stops import (
     Answer,
     Asked,
     Done,
     Failure,
-    Journal,
     Perform,
     Question,
     Raised,
     Returned,
-    Rules,
-    Run,
     Stop,
     Want,
 )
-from ..engine.answers import check_answer
-from ..engine.steps import step_name
 from ..engine.turn import name_of
 from ..errors import StepError, UsageError
 from ..exchange.commands import (
@@ -55,7 +54,7 @@ from ..exchange.commands import (
 )
 from ..exchange.handle import handle as begin
 from ..exchange.sessions import Inquiry
-from ..server import Server
+from ..server.app import Server
 from .local import (
     NOTHING,
     Job,

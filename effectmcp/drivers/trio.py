@@ -22,7 +22,7 @@ import trio
 
 from .. import effects as fx
 from ..effects import TimedOut
-from ..engine import Done, Failure, Want
+from ..engine.stops import Done, Failure, Want
 from ..errors import StepError
 from ..exchange.commands import (
     Ask,
@@ -38,7 +38,7 @@ from ..exchange.commands import (
 )
 from ..exchange.sessions import News
 from ..exchange.subscriptions import Subscription
-from ..server import Server
+from ..server.app import Server
 from . import begun
 from .begun import Begun, Send, drop
 from .local import (

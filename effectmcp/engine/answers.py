@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from ..canonical import dumps
 from ..effects import Accepted, Confirm, ElicitUrl, InputRequest
 from ..errors import CanonicalError, ClientFailed, Declined, Dismissed, UsageError
-from ..forms import Unfit
+from ..forms.form import Unfit
 from ..records import record
 from .journal import Asking, Entry, Pooled, Tag
 from .places import Places

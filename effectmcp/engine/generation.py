@@ -44,7 +44,7 @@ from ..errors import (
     TooManyRounds,
     UsageError,
 )
-from ..forms import Unfit
+from ..forms.form import Unfit
 from ..records import record
 from .answers import Answers
 from .divergence import Report, flatten, is_stopping, pooled_of

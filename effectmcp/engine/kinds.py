@@ -37,7 +37,7 @@ from ..errors import (
     Unsupported,
     UsageError,
 )
-from ..forms import Unfit
+from ..forms.form import Unfit
 from .failures import failure_from, failure_to
 from .journal import Entry, Tag
 from .steps import spec_of, step_name, write_arguments

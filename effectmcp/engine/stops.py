@@ -10,7 +10,7 @@ import attrs
 from ..canonical import JSON
 from ..effects import Accepted, Effect, InputRequest
 from ..errors import ClientFailed, Declined, Dismissed
-from ..forms import Unfit
+from ..forms.form import Unfit
 from ..records import record
 
 __all__ = [

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from .. import effects as fx
 from ..canonical import dumps
-from ..forms import Unfit
+from ..forms.form import Unfit
 from .answers import STALE, Answers, Found, Stale, Unfitting, readable
 from .kinds import Recorded, is_replayable, record_value, won
 from .performing import Performing

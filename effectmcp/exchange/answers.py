@@ -6,11 +6,12 @@ from collections.abc import Callable, Generator, Mapping
 from typing import Any, Final, TypeAlias
 
 from ..canonical import JSON
-from ..engine import Failure
+from ..engine.stops import Failure
 from ..errors import ArgumentsError, ProtocolError, Unsupported
 from ..protocol.headers import HeaderMismatch, check_params
 from ..protocol.jsonrpc import INVALID_PARAMS, notification
-from ..server import Completion, Resource, Server
+from ..server.app import Server
+from ..server.features import Completion, Resource
 from ..server.handlers import read_texts
 from .calls import Context, Interim, call_feature
 from .commands import Command, Invoke, Listen, Notify, Reply

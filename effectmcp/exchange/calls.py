@@ -18,9 +18,18 @@ from typing import Any, Final
 from .. import effects as fx
 from ..canonical import JSON
 from ..effects import LOG_LEVELS, CallerInfo, Effect
-from ..engine import Asked, Done, Failure, Perform, Question, Raised, Returned, Want
 from ..engine.misuse import forgotten
 from ..engine.steps import step_name
+from ..engine.stops import (
+    Asked,
+    Done,
+    Failure,
+    Perform,
+    Question,
+    Raised,
+    Returned,
+    Want,
+)
 from ..errors import Cancelled, DivergenceError, OutputError, StateError, UsageError
 from ..lowlevel import InputRequired
 from ..protocol.jsonrpc import Id, Request, encode, notification
@@ -29,18 +38,18 @@ from ..protocol.meta import Meta
 from ..protocol.modern import read_answers, read_result
 from ..records import record
 from ..schema.written import written
-from ..server import (
+from ..server.app import Server
+from ..server.events import (
     Event,
     RoundBegan,
     RoundEnded,
     RoundRefused,
     Salvaged,
-    Server,
     StepPerformed,
 )
 from ..server.features import Feature, Tool
 from ..server.handlers import Handler
-from ..state import Call
+from ..state.claims import Call
 from .commands import Ask, Command, Invoke, Notify, Overdue, Peer, PerformAll
 from .dialects import Dialect, Legacy
 from .rounds import Round, begin, resume

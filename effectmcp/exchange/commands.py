@@ -24,7 +24,7 @@ from typing import Any, TypeAlias
 from attrs import field
 
 from ..canonical import JSON
-from ..engine import Want
+from ..engine.stops import Want
 from ..protocol.jsonrpc import Malformed, Notification, Request, Response, encode
 from ..records import record
 from .sessions import Inquiry, Session

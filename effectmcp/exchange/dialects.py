@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, TypeAlias
 
 from ..canonical import JSON
-from ..engine import Question
+from ..engine.stops import Question
 from ..errors import ProtocolError, ToolError, Unsupported
 from ..protocol import legacy
 from ..protocol.drafts import incomplete
@@ -20,7 +20,7 @@ from ..protocol.jsonrpc import INTERNAL_ERROR
 from ..protocol.meta import SERVER_INFO, Meta
 from ..protocol.modern import input_required, missing_capability, supporter
 from ..protocol.revisions import Revision
-from ..server import Server
+from ..server.app import Server
 
 __all__ = ["MODERN", "Dialect", "Draft", "Legacy", "Modern"]
 

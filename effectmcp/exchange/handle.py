@@ -29,7 +29,7 @@ from ..protocol.jsonrpc import (
 from ..protocol.meta import Meta, check_supported, read_meta
 from ..protocol.methods import find_method
 from ..protocol.revisions import NEWEST, revision_of
-from ..server import Server
+from ..server.app import Server
 from .answers import ANSWERS, Answering, mismatch
 from .calls import Context
 from .commands import Exchange, Incoming, Peer, Reply

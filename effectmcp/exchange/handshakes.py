@@ -29,7 +29,7 @@ from ..protocol.legacy import Hello, read_hello
 from ..protocol.meta import CLIENT_CAPABILITIES, Meta, read_call_meta
 from ..protocol.methods import find_method
 from ..protocol.revisions import Revision, negotiate
-from ..server import Server
+from ..server.app import Server
 from .answers import ANSWERS, Answering
 from .calls import Context, Dropped
 from .commands import Peer, Reply

@@ -13,7 +13,8 @@ from ..errors import ProtocolError
 from ..protocol.jsonrpc import INVALID_PARAMS
 from ..protocol.methods import Capability
 from ..protocol.revisions import VERSIONS
-from ..server import Completion, Server
+from ..server.app import Server
+from ..server.features import Completion
 
 __all__ = [
     "capabilities_of",

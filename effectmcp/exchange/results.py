@@ -42,7 +42,7 @@ from ..protocol.jsonrpc import (
 )
 from ..schema.problems import rendered, unreadable
 from ..schema.written import written
-from ..server import Prompt, Resource, Tool
+from ..server.features import Prompt, Resource, Tool
 from .commands import Overdue, Reply
 
 __all__ = [

@@ -12,10 +12,13 @@ from typing import Any, Final
 
 import attrs
 
-from ..engine import RETRY, Answer, Asked, Done, Failure, Journal, Rules, Run, Stop
+from ..engine.journal import Journal
+from ..engine.replay import Run
+from ..engine.rules import RETRY, Rules
+from ..engine.stops import Answer, Asked, Done, Failure, Stop
 from ..errors import KeysError, UsageError
-from ..state import Call, Claims, Sealer
-from ..state.claims import whole_seconds
+from ..state.claims import Call, Claims, whole_seconds
+from ..state.seal import Sealer
 
 __all__ = ["Round", "begin", "resume"]
 

@@ -21,7 +21,7 @@ from ..errors import ProtocolError
 from ..protocol.jsonrpc import INVALID_REQUEST, Id, Response, notification
 from ..protocol.legacy import Hello
 from ..protocol.revisions import Revision
-from ..server import Change
+from ..server.changes import Change
 
 __all__ = ["Inquiry", "News", "Running", "Session"]
 

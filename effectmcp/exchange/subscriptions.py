@@ -13,7 +13,7 @@ from ..canonical import JSON
 from ..errors import ProtocolError
 from ..protocol.jsonrpc import INVALID_PARAMS, Id, notification
 from ..protocol.meta import SUBSCRIPTION_ID
-from ..server import Change
+from ..server.changes import Change
 
 __all__ = ["Subscription", "open_subscription"]
 

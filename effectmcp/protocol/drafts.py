@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ..canonical import JSON
-from ..engine import Question
+from ..engine.stops import Question
 from .jsonrpc import Request
 from .modern import request_of
 

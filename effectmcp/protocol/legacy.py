@@ -15,7 +15,7 @@ from attrs import frozen
 from .. import effects as fx
 from ..canonical import JSON, dumps
 from ..effects import InputRequest, Outcome
-from ..engine import Answer, Question
+from ..engine.stops import Answer, Question
 from ..errors import ClientFailed, ProtocolError
 from .jsonrpc import INVALID_PARAMS, Id
 from .modern import lacking_of, read_result, request_of

@@ -15,10 +15,9 @@ from typing import Any, Final
 from .. import effects as fx
 from ..canonical import JSON
 from ..effects import Accepted, InputRequest
-from ..engine import Answer, Question, Unread
-from ..engine.stops import Said
+from ..engine.stops import Answer, Question, Said, Unread
 from ..errors import Declined, Dismissed, ProtocolError
-from ..forms import Unfit
+from ..forms.form import Unfit
 from .jsonrpc import INVALID_PARAMS
 
 __all__ = [

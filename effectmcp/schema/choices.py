@@ -13,8 +13,8 @@ from attrs import frozen
 
 from ..canonical import JSON
 from ..errors import SchemaError
-from ..forms import Choices, Format, Title
 from ..forms.formats import FORMATS
+from ..forms.types import Choices, Format, Title
 from .written import is_by_value, written
 
 __all__ = ["Header", "annotate", "enum_of", "literal_of"]

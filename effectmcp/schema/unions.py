@@ -24,7 +24,7 @@ from typing import (
     get_origin,
 )
 
-from ..forms import Format
+from ..forms.types import Format
 
 __all__ = ["identity_of", "is_union", "members_of", "unwrapped"]
 

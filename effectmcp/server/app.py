@@ -13,9 +13,10 @@ import attrs
 from ..canonical import JSON, dumps
 from ..content import Annotations, Icon
 from ..effects import InputRequest
-from ..engine import LIVE, RETRY, Rules
+from ..engine.rules import LIVE, RETRY, Rules
 from ..errors import CanonicalError, SchemaError, UsageError
-from ..state import Keys, Sealer
+from ..state.keys import Keys
+from ..state.seal import Sealer
 from .changes import Change, Changes
 from .events import Observer
 from .features import (

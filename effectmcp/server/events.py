@@ -12,7 +12,8 @@ from typing import Literal, TypeAlias
 from attrs import field, frozen
 
 from ..canonical import JSON
-from ..engine import Journal, Report
+from ..engine.divergence import Report
+from ..engine.journal import Journal
 from ..errors import DivergenceError, StateError
 
 __all__ = [

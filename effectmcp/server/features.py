@@ -19,8 +19,9 @@ from ..errors import CanonicalError, SchemaError
 from ..protocol.headers import ParamHeader, param_headers
 from ..protocol.templates import Template as UriTemplate
 from ..protocol.templates import parse_template
-from ..schema import Output, RawSchema, output_of
 from ..schema.functions import read_signature
+from ..schema.raw import RawSchema
+from ..schema.results import Output, output_of
 from .handlers import Handler, make_handler
 
 __all__ = [

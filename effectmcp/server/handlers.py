@@ -23,8 +23,9 @@ from ..compat import FLOW_MARK
 from ..engine.steps import provided_names
 from ..errors import ArgumentsError, SchemaError
 from ..lowlevel import InputRequired, given_parameter, make_flow, without
-from ..schema import Arguments, RawSchema, input_of
+from ..schema.arguments import Arguments, input_of
 from ..schema.functions import read_signature
+from ..schema.raw import RawSchema
 
 __all__ = [
     "Handler",

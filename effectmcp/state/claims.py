@@ -15,7 +15,7 @@ from typing import Final
 from attrs import field
 
 from ..canonical import JSON, dumps
-from ..engine import Journal
+from ..engine.journal import Journal
 from ..errors import StateReason, UsageError
 from ..records import record
 

@@ -36,8 +36,16 @@ from typing import Final, TypeVar
 from attrs import define, field
 
 from ..canonical import JSON, dumps, loads
-from ..engine import Asking, Entry, Journal, Place, Pooled
-from ..engine.journal import Tag, entry_of_format_1, with_begun
+from ..engine.journal import (
+    Asking,
+    Entry,
+    Journal,
+    Place,
+    Pooled,
+    Tag,
+    entry_of_format_1,
+    with_begun,
+)
 from ..engine.sequences import MAX_NESTING
 from .claims import BOUND, DIGEST_SIZE, MAX_TIME, Claims
 

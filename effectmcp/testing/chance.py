@@ -9,7 +9,7 @@ from typing import Final
 
 from .. import effects as fx
 from ..effects import CallerInfo, Effect
-from ..engine import Done
+from ..engine.stops import Done
 
 __all__ = ["EPOCH", "FLOW_ID", "Chance"]
 

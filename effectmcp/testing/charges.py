@@ -21,8 +21,8 @@ from attrs import frozen
 
 from .. import effects as fx
 from ..canonical import dumps
-from ..engine import Done, Failure, Want
 from ..engine.kinds import KINDS
+from ..engine.stops import Done, Failure, Want
 from .overheard import Heard, Overheard, overhear
 from .subjects import Subject
 from .talks import Recorded

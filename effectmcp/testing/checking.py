@@ -28,7 +28,7 @@ from hypothesis.errors import HypothesisException, Unsatisfiable
 
 from ..effects import StepFunction
 from ..errors import UsageError
-from ..server import Server
+from ..server.app import Server
 from ..server.target import load
 from .conversations import Looping, Options, converse
 from .findings import Checked, CheckError, Fault, Finding, Found

@@ -23,8 +23,8 @@ from ..errors import Declined, Dismissed, ProtocolError, UsageError
 from ..exchange.commands import Peer
 from ..protocol.meta import CLIENT_CAPABILITIES, CLIENT_INFO
 from ..protocol.revisions import PROTOCOL_VERSION, VERSIONS
-from ..server import Server
-from ..state import Keys, make_key
+from ..server.app import Server
+from ..state.keys import Keys, make_key
 from .values import plain
 
 __all__ = ["Answers", "MemoryClient"]

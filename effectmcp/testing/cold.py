@@ -16,7 +16,11 @@ import attrs
 from attrs import frozen
 
 from ..canonical import JSON
-from ..engine import RETRY, Asked, Journal, Perform, Policy, Returned, Run
+from ..engine.divergence import Policy
+from ..engine.journal import Journal
+from ..engine.replay import Run
+from ..engine.rules import RETRY
+from ..engine.stops import Asked, Perform, Returned
 from ..errors import DivergenceError, EffectMCPError
 from .subjects import Subject
 from .words import shown

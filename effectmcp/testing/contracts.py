@@ -22,8 +22,8 @@ from ..errors import StepFailed, ToolError
 from ..exchange.commands import Reply
 from ..protocol.meta import CLIENT_CAPABILITIES, CLIENT_INFO, LOG_LEVEL
 from ..protocol.revisions import PROTOCOL_VERSION, VERSIONS
-from ..server import Server
-from ..state import Keys, make_key
+from ..server.app import Server
+from ..state.keys import Keys, make_key
 
 __all__ = ["ContractError", "Handling", "Sending", "check_driver", "check_transport"]
 

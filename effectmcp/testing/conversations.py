@@ -27,9 +27,11 @@ from hypothesis.errors import HypothesisException
 
 from .. import effects as fx
 from ..effects import Accepted, Effect, InputRequest, StepFunction
-from ..engine import RETRY, Answer, Asked, Done, Failure, Journal, Question, Want
+from ..engine.journal import Journal
 from ..engine.kinds import KINDS, record_value
+from ..engine.rules import RETRY
 from ..engine.steps import spec_of
+from ..engine.stops import Answer, Asked, Done, Failure, Question, Want
 from ..errors import (
     ClientFailed,
     Declined,
@@ -38,7 +40,7 @@ from ..errors import (
     SchemaError,
     UsageError,
 )
-from ..schema import input_of
+from ..schema.arguments import input_of
 from .chance import EPOCH, FLOW_ID, Chance
 from .performing import Performer
 from .source import raised_by

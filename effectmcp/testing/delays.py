@@ -15,7 +15,7 @@ from typing import Any
 from attrs import frozen
 
 from ..effects import Accepted, Checkpoint, ClientSupports, Effect, Elicit, Gather
-from ..engine import Answer, Done, Failure, Question, Want
+from ..engine.stops import Answer, Done, Failure, Question, Want
 from ..errors import Signal
 from .subjects import Subject
 from .talks import WAYS, Broken, Recorded, talk

@@ -28,22 +28,13 @@ from attrs import frozen
 from .. import effects as fx
 from ..drivers.sync import perform
 from ..effects import Accepted, Effect, Flow, InputRequest, StepFunction
-from ..engine import (
-    SCRIPT,
-    Answer,
-    Asked,
-    Done,
-    Failure,
-    Perform,
-    Raised,
-    Returned,
-    Run,
-    Stop,
-)
 from ..engine.answers import read_answer
 from ..engine.kinds import KINDS
+from ..engine.replay import Run
+from ..engine.rules import SCRIPT
+from ..engine.stops import Answer, Asked, Done, Failure, Perform, Raised, Returned, Stop
 from ..errors import ClientFailed, Declined, Dismissed, UsageError
-from ..forms import Unfit
+from ..forms.form import Unfit
 from ..lowlevel import InputRequired, given_parameter
 from .chance import FLOW_ID, Chance
 from .values import content_of

@@ -14,7 +14,8 @@ from contextlib import contextmanager
 from typing import Any, Final, TypeAlias
 
 from ..effects import Accepted
-from ..engine import UnperformedEffectWarning, development
+from ..engine import development
+from ..engine.development import UnperformedEffectWarning
 from .changes import Change, Changes
 from .conversations import Looping
 from .endings import found_in, was_wasteful

@@ -35,16 +35,16 @@ from hypothesis.stateful import (
 )
 
 from ..canonical import JSON
-from ..engine import Done, Failure
+from ..engine.stops import Done, Failure
 from ..engine.turn import GRAVEYARD
 from ..errors import StateError, UsageError
 from ..exchange.commands import Notify, Peer, PerformAll, Reply
 from ..exchange.handle import handle
 from ..protocol.meta import CLIENT_CAPABILITIES
 from ..protocol.revisions import PROTOCOL_VERSION, VERSIONS
-from ..server import Prompt, Server
-from ..server.features import Template
-from ..state import Keys, make_key
+from ..server.app import Server
+from ..server.features import Prompt, Template
+from ..state.keys import Keys, make_key
 from .conversations import Drawn, Options
 from .strategies import arguments_of, contents_for, roots, sampled
 from .subjects import Subject, subjects_of

@@ -15,7 +15,7 @@ from typing import Any, Final
 from attrs import define, frozen
 
 from ..effects import Checkpoint, Effect, Gather, InputRequest, Outcome
-from ..engine import Answer, Question
+from ..engine.stops import Answer, Question
 from ..engine.turn import where
 from ..errors import Signal
 from .subjects import Subject

@@ -23,8 +23,8 @@ from attrs import frozen
 
 from .. import effects as fx
 from ..effects import StepFunction
-from ..engine import Done, Failure, Want
 from ..engine.steps import provided_names
+from ..engine.stops import Done, Failure, Want
 from ..errors import UsageError
 from .overheard import Overheard, overhear
 from .silence import muted

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from ..server import Server
+    from ..server.app import Server
     from .client import MemoryClient
     from .workers import Workers
 

@@ -23,14 +23,17 @@ import attrs
 from .. import effects as fx
 from ..canonical import JSON, dumps
 from ..effects import Accepted, Effect, InputRequest
-from ..engine import RETRY, Answer, Done, Entry, Failure, Journal, Question, Want
 from ..engine.failures import failure_from
+from ..engine.journal import Entry, Journal
 from ..engine.kinds import KINDS, deliver, options_of, steps_in
+from ..engine.rules import RETRY
 from ..engine.steps import step_name
+from ..engine.stops import Answer, Done, Failure, Question, Want
 from ..errors import ClientFailed, Declined, Dismissed
 from ..protocol.modern import supporter
-from ..server import Event, Prompt, RoundBegan, RoundEnded, Server
-from ..server.features import Template
+from ..server.app import Server
+from ..server.events import Event, RoundBegan, RoundEnded
+from ..server.features import Prompt, Template
 from ..server.handlers import values_of_texts
 from .subjects import Subject, subjects_of
 from .talks import Broken, Unscripted, Way, talk

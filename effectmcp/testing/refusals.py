@@ -25,7 +25,7 @@ from attrs import define, frozen
 
 from .. import effects as fx
 from ..effects import Accepted, InputRequest
-from ..engine import Answer, Question
+from ..engine.stops import Answer, Question
 from ..errors import Declined, FlowError, Refused
 from .lines import Range
 from .overheard import Heard, Overheard, overhear

@@ -41,7 +41,7 @@ from typing import Any, Final
 from attrs import frozen
 
 from ..engine import development
-from ..server import Server
+from ..server.app import Server
 
 __all__ = ["Sanitizer", "Sight", "is_authors", "make_strict", "watching_now"]
 

@@ -14,7 +14,7 @@ import attrs
 
 from ..canonical import JSON
 from ..effects import Accepted
-from ..engine import Answer, Question
+from ..engine.stops import Answer, Question
 from .talks import Recorded, Unscripted
 from .transcripts import FAILED, Performed, Round, Said, Transcript
 

@@ -30,10 +30,10 @@ from ..effects import (
     Sample,
 )
 from ..errors import ArgumentsError, UsageError
-from ..forms import Form, Unfit, form_of
 from ..forms.fields import Field
+from ..forms.form import Form, Unfit, form_of
 from ..forms.validators import known_name, leaves, options_of
-from ..schema import Arguments, input_of
+from ..schema.arguments import Arguments, input_of
 from ..schema.checks import PATTERNS, equality_key
 from ..schema.written import written
 from ..server.handlers import RawArguments

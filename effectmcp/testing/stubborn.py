@@ -15,7 +15,7 @@ from typing import Final, TypeAlias
 import attrs
 
 from .. import effects as fx
-from ..engine import Answer, Done, Failure, Question, Want
+from ..engine.stops import Answer, Done, Failure, Question, Want
 from ..errors import Declined, Dismissed, TooManyRounds
 from .conversations import failures_of
 from .endings import NO_END, loop_of, was_wasteful

@@ -16,8 +16,8 @@ from ..engine.turn import find, name_of
 from ..errors import OutputError, UsageError
 from ..exchange.results import prompt_result, resource_result, tool_result
 from ..schema.written import written
-from ..server import Prompt, Server, Tool
-from ..server.features import Feature, Resource, make_tool
+from ..server.app import Server
+from ..server.features import Feature, Prompt, Resource, Tool, make_tool
 
 __all__ = ["Origin", "Subject", "subject_of", "subjects_of"]
 

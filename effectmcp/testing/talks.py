@@ -24,33 +24,30 @@ import attrs
 from attrs import frozen
 
 from ..canonical import JSON, dumps, loads
-from ..engine import (
-    LIVE,
-    RETRY,
-    SCRIPT,
-    TASK,
+from ..engine.answers import read_answer
+from ..engine.failures import failure_from
+from ..engine.journal import Entry, Journal
+from ..engine.kinds import KINDS, deliver, options_of, record_error, record_value
+from ..engine.replay import Run
+from ..engine.rules import LIVE, RETRY, SCRIPT, TASK, Rules
+from ..engine.stops import (
     Answer,
     Asked,
     Done,
-    Entry,
     Failure,
-    Journal,
     Perform,
     Question,
     Raised,
     Returned,
-    Rules,
-    Run,
     Stop,
     Want,
 )
-from ..engine.answers import read_answer
-from ..engine.failures import failure_from
-from ..engine.kinds import KINDS, deliver, options_of, record_error, record_value
 from ..engine.turn import GRAVEYARD
-from ..forms import Unfit
+from ..forms.form import Unfit
 from ..lowlevel import is_call
-from ..state import Call, Claims, Keys, Sealer, make_key
+from ..state.claims import Call, Claims
+from ..state.keys import Keys, make_key
+from ..state.seal import Sealer
 from .subjects import Subject
 from .transcripts import FAILED, Ending, Performed, Round, Said, Transcript
 from .words import shown

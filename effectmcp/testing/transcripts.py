@@ -21,9 +21,10 @@ from attrs import field, frozen
 
 from ..canonical import JSON
 from ..effects import Accepted
-from ..engine import Answer, Journal, JournalError, Unread
+from ..engine.journal import Journal, JournalError
+from ..engine.stops import Answer, Unread
 from ..errors import ClientFailed, Declined, Dismissed, EffectMCPError
-from ..forms import Unfit
+from ..forms.form import Unfit
 
 __all__ = [
     "FAILED",

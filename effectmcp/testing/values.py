@@ -23,8 +23,7 @@ from ..effects import (
     Sampled,
 )
 from ..errors import UsageError
-from ..forms import Form
-from ..forms.form import VALUE
+from ..forms.form import VALUE, Form
 
 __all__ = ["content_of", "form_content", "plain"]
 

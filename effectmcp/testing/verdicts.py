@@ -17,9 +17,9 @@ from typing import Final
 
 from attrs import frozen
 
-from ..engine import Journal
+from ..engine.journal import Journal
 from ..errors import ArgumentsError
-from ..server import Server
+from ..server.app import Server
 from .cold import Arrival, arrive, marks_of, shown_result
 from .silence import silent
 from .subjects import Subject, subjects_of

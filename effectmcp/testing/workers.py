@@ -29,8 +29,8 @@ from typing import IO, Any, Final
 import attrs
 
 from ..canonical import JSON
-from ..engine import Journal
-from ..server import Server
+from ..engine.journal import Journal
+from ..server.app import Server
 from .cold import Arrival, arrive
 from .subjects import Origin, Subject, subject_of, subjects_of
 from .transcripts import Transcript

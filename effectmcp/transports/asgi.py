@@ -24,7 +24,8 @@ import attrs
 
 from ..drivers.local import running
 from ..errors import UsageError
-from ..server import Change, Server
+from ..server.app import Server
+from ..server.changes import Change
 from . import web
 from .conversation import Conversation, Endpoint
 from .hosting import Gone, HostLoop, converse

@@ -45,7 +45,7 @@ from ..exchange.commands import Incoming, Peer, Reply
 from ..exchange.sessions import Session
 from ..protocol.jsonrpc import encode, internal_error, read_message
 from ..records import record
-from ..server import Server
+from ..server.app import Server
 from .sessions import SESSION_ID, Sessions, Stream
 from .web import (
     JSON_TYPE,

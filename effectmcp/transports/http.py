@@ -19,7 +19,8 @@ from typing import Any, Final, TypeAlias
 import trio
 
 from ..drivers.trio import running
-from ..server import Change, Server
+from ..server.app import Server
+from ..server.changes import Change
 from .connection import Connection
 from .conversation import Endpoint
 from .keys import ensure_keys

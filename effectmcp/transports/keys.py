@@ -14,8 +14,8 @@ import secrets
 from typing import Final
 
 from ..errors import KeysError
-from ..server import Server
-from ..state import Keys, make_key
+from ..server.app import Server
+from ..state.keys import Keys, make_key
 
 __all__ = ["VARIABLE", "ensure_keys", "keys_of_environment"]
 

@@ -37,7 +37,8 @@ from ..protocol.jsonrpc import (
     internal_error,
     read_message,
 )
-from ..server import Change, Server
+from ..server.app import Server
+from ..server.changes import Change
 
 __all__ = ["Limits", "Splitter", "TooLong", "serve_lines"]
 

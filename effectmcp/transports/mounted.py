@@ -10,7 +10,7 @@ import logging
 from typing import Final
 
 from ..errors import UsageError
-from ..server import Server
+from ..server.app import Server
 from .keys import VARIABLE, ensure_keys
 from .web import Site
 

@@ -28,7 +28,7 @@ from ..drivers.local import Mailbox
 from ..exchange.commands import Peer
 from ..exchange.sessions import Session
 from ..protocol.jsonrpc import encode
-from ..server import Server
+from ..server.app import Server
 from .web import Send, refusal, session_named
 
 __all__ = ["SESSION_ID", "Reader", "SessionLimits", "Sessions", "Stream"]

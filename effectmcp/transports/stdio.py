@@ -23,7 +23,7 @@ from attrs import frozen
 
 from ..drivers.trio import running
 from ..errors import UsageError
-from ..server import Server
+from ..server.app import Server
 from .keys import ensure_keys
 from .lines import Limits, Splitter, TooLong, serve_lines
 from .signals import until_signalled

@@ -33,7 +33,7 @@ import attrs
 import trio
 
 from ..errors import KeysError, UsageError
-from ..server import Server
+from ..server.app import Server
 from ..server.target import load_app
 from .http import Limits, run
 from .keys import VARIABLE, ensure_keys

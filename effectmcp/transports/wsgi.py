@@ -39,7 +39,8 @@ from ..drivers.sync import handle, running
 from ..errors import UsageError
 from ..exchange.commands import Peer
 from ..exchange.sessions import Inquiry
-from ..server import Change, Server
+from ..server.app import Server
+from ..server.changes import Change
 from .conversation import Begin, Conversation, Endpoint, Identify, Next, Receive
 from .mounted import EVERY_PATH, prepare
 from .sessions import SessionLimits, Sessions
