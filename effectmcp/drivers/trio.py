@@ -53,7 +53,7 @@ from .local import (
     tell_changes,
 )
 
-__all__ = ["Bell", "begin", "handle", "listen", "running"]
+__all__ = ["Bell", "begin", "handle", "listen", "obey", "running"]
 
 
 async def handle(
@@ -91,10 +91,11 @@ def begin(
     Returns:
         The answer, or what has to be finished.
     """
-    return begun.begin(app, message, peer, _obey)
+    return begun.begin(app, message, peer, obey)
 
 
-async def _obey(app: Server, command: Command, send: Send) -> Any:
+async def obey(app: Server, command: Command, send: Send) -> Any:
+    """Do what an exchange asks for."""
     match command:
         case PerformAll(wants, deadline):
             with _until(deadline):

@@ -155,7 +155,7 @@ class _Host:
         if part.status is not None:
             headers = [
                 (name.lower().encode("latin-1"), value.encode("latin-1"))
-                for name, value in part.headers
+                for name, value in (*part.headers, *web.length_of(part))
             ]
             start = {"status": part.status, "headers": headers}
             await self._emit({"type": "http.response.start", **start})

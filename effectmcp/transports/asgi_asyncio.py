@@ -8,13 +8,13 @@ from asyncio import Lock, sleep
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeAlias
 
-from ..drivers.asyncio import Bell, begin
+from ..drivers.asyncio import Bell, obey
 
 __all__ = [
     "Bell",
     "Lock",
-    "begin",
     "now",
+    "obey",
     "sleep",
     "spawn",
     "stoppable",

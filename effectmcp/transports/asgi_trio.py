@@ -9,13 +9,13 @@ from typing import Any, TypeAlias
 import trio
 from trio import Lock, sleep
 
-from ..drivers.trio import Bell, begin
+from ..drivers.trio import Bell, obey
 
 __all__ = [
     "Bell",
     "Lock",
-    "begin",
     "now",
+    "obey",
     "sleep",
     "spawn",
     "stoppable",

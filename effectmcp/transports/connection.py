@@ -27,12 +27,12 @@ from typing import Final, Literal
 import trio
 
 from . import asgi_trio
-from .conversation import Conversation
-from .head import Request
+from .conversation import Conversation, Judged, judge
+from .head import Request, split
 from .hosting import Gone, converse
 from .shared import Shared
 from .sockets import Direct
-from .web import Head, Send, refusal, whole
+from .web import Head, Send, refusal
 from .wires import Malformed, Plain, Wire, open_wire
 
 __all__ = ["Connection"]
@@ -40,6 +40,10 @@ __all__ = ["Connection"]
 logger = logging.getLogger("effectmcp.server")
 
 _RECEIVE: Final = 64 * 1024
+
+#: So many heads of a connection are remembered, of so many bytes.
+_HEADS: Final = 8
+_REMEMBERED: Final = 2_048
 
 
 class Connection:
@@ -60,6 +64,10 @@ class Connection:
         self._sends: Literal["nothing", "head", "body", "all"] = "nothing"
         self._is_new = True
         self._closes = self._has_left = False
+        #: Heads that came before, but for their lengths, and what was made of them: a
+        #: client sends few different ones.
+        self._judged: dict[bytes, Judged] = {}
+        self._head_rest: bytes | None = None
 
     def leave(self) -> bool:
         """Close it, for one that waits for a request; returns whether it still does."""
@@ -108,10 +116,10 @@ class Connection:
         """Returns whether the client may have something left to read."""
         try:
             while True:
-                asked = await self._head()
-                if asked is None:
+                head = await self._head()
+                if head is None:
                     return False
-                if not await self._answer(asked):
+                if not await self._answer(head):
                     return False
                 rest = self._wire.rest()
                 if rest is None or self._closes:
@@ -160,7 +168,7 @@ class Connection:
             await trio.lowlevel.checkpoint_if_cancelled()
         return data
 
-    async def _head(self) -> Head | None:
+    async def _head(self) -> Judged | Head | None:
         limits, idle = self.limits, self._shared.idle
         self._sends = "nothing"
         self._take_time()
@@ -180,6 +188,9 @@ class Connection:
         else:
             # Others have their turn, however much a client sends ahead.
             await trio.lowlevel.checkpoint()
+        known = self._known()
+        if known is not None:
+            return known
         self._wire = wire = open_wire(
             self._rest, max_head=limits.head, max_headers=limits.headers
         )
@@ -192,8 +203,38 @@ class Connection:
                 request = wire.head()
         return _asked(request, self._bound_to, self._peer)
 
+    def _known(self) -> Judged | None:
+        """Return what was made of this head before, and open its wire; or `None`."""
+        found = split(self._rest, size=min(_REMEMBERED, self.limits.head))
+        judged = None if found is None else self._judged.get(found.rest)
+        if found is None or judged is None:
+            self._head_rest = None if found is None else found.rest
+            return None
+        self._wire = Plain.known(self._rest, found.end, int(found.length))
+        headers = {**judged.headers, "content-length": found.length.decode()}
+        return Judged(judged.head, headers, judged.fields)
+
+    def _judge(self, head: Head) -> Judged | Send:
+        """Judge a head, and remember what came of it if another may be the same."""
+        judged = judge(self._shared.endpoint, head)
+        if (
+            isinstance(judged, Judged)
+            and isinstance(self._wire, Plain)
+            and self._head_rest is not None
+        ):
+            if len(self._judged) >= _HEADS:
+                self._judged.clear()
+            self._judged[self._head_rest] = judged
+        return judged
+
     async def receive(self, limit: int) -> bytes | None:
         """Return the body of this request; `None` if it is longer than `limit`."""
+        body = self._wire.ready()
+        if body is not None:
+            self._sends = "all"
+            if self._is_timed:
+                self._take_time()
+            return body
         try:
             return await self._body(limit)
         except (trio.BrokenResourceError, trio.ClosedResourceError, Malformed) as exc:
@@ -240,28 +281,29 @@ class Connection:
         if status is None:
             data = wire.chunk(part.data) if part.data else b""
             return data + wire.end() if part.is_last else data
-        fields = [("Date", self._shared.date()), *part.headers]
+        fields, date = part.headers, self._shared.date()
         if closes or self._shared.is_closing:
             self._closes = True
-            fields.append(("Connection", "close"))
+            fields = (*fields, ("Connection", "close"))
         if part.is_last:
-            return wire.answer(status, fields, part.data)
-        return wire.open(status, fields) + wire.chunk(part.data)
+            return wire.answer(status, fields, part.data, date)
+        return wire.open(status, fields, date) + wire.chunk(part.data)
 
     async def _refuse(self, answer: Send) -> bool:
         """Answer with an error and hang up, if there is still a place for an answer."""
         if not self._wire.may_answer:
             return False
-        await self._write(self._bytes_of(whole(answer), closes=True))
+        await self._write(self._bytes_of(answer, closes=True))
         return True
 
     # ---- one request: a `Host` ----
 
-    async def _answer(self, head: Head) -> bool:
+    async def _answer(self, head: Judged | Head) -> bool:
         """Return whether the client was still there."""
         shared = self._shared
         self._has_left = False
-        talk = Conversation(shared.endpoint, head, clock=trio.current_time)
+        judged = head if isinstance(head, Judged) else self._judge(head)
+        talk = Conversation(shared.endpoint, judged, clock=shared.now)
         try:
             await converse(asgi_trio, talk, self, shared.calls)
         except Gone as exc:

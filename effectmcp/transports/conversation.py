@@ -33,6 +33,7 @@ What hosts cannot do is in `Endpoint`, as fields, and nowhere else.
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -62,7 +63,6 @@ from .web import (
     joined,
     refusal,
     sse,
-    whole,
 )
 
 __all__ = [
@@ -70,9 +70,11 @@ __all__ = [
     "Conversation",
     "Endpoint",
     "Identify",
+    "Judged",
     "Next",
     "Read",
     "Receive",
+    "judge",
 ]
 
 logger = logging.getLogger("effectmcp.server")
@@ -98,6 +100,42 @@ class Endpoint:
     has_streams: bool = True
     needs_length: bool = False
     quiet: float = 15
+
+
+@record
+class Judged:
+    """A head that may be asked here, whoever asks.
+
+    Attributes:
+        head: The head.
+        headers: Its headers, by lower-cased name.
+        fields: What every answer to it says beside its own headers.
+    """
+
+    head: Head
+    headers: Mapping[str, str]
+    fields: Fields
+
+
+def judge(endpoint: Endpoint, head: Head) -> Judged | Send:
+    """Say whether `head` may be asked here; nothing else of the request counts."""
+    site, headers = endpoint.site, head.headers
+    if not isinstance(headers, dict):
+        try:
+            headers = joined(headers)
+        except TwiceError as exc:
+            return refusal(400, f"the header {exc} came twice")
+    problem = check_origin(site, head, headers)
+    if problem is not None:
+        return refusal(403, problem)
+    fields = cors(headers.get("origin"))
+    refused = check_request(
+        site, head, headers, has_sessions=endpoint.sessions is not None
+    )
+    if refused is not None:
+        # Pages read refusals, too. They sign in where they are told 401.
+        return Send(refused.status, (*refused.headers, *fields), refused.data)
+    return Judged(head, headers, fields)
 
 
 @record
@@ -157,90 +195,69 @@ class Conversation:
 
     Args:
         endpoint: Where it came.
-        head: Its head.
+        head: Its head, or what `judge` made of it.
         clock: Seconds, from anywhere on.
         find: Finds who asks, instead of `Site.authenticate`: a host that has asked
             already knows.
 
     Attributes:
+        endpoint: The same.
         quiet_until: When a client that waits has heard nothing for too long.
     """
 
     __slots__ = (
         "_clock",
-        "_endpoint",
         "_fields",
         "_find",
         "_head",
-        "_headers",
+        "_judged",
         "_peer",
         "_state",
+        "endpoint",
         "quiet_until",
     )
 
     def __init__(
         self,
         endpoint: Endpoint,
-        head: Head,
+        head: Head | Judged | Send,
         *,
         clock: Callable[[], float] = time.monotonic,
         find: Callable[[], Any] | None = None,
     ) -> None:
-        self._endpoint = endpoint
+        self.endpoint = endpoint
         self._head = head
         self._clock = clock
         self._find = find
-        self._headers: Mapping[str, str] = {}
+        self._judged: Judged | None = None
         self._peer: Peer | None = None
-        #: What every answer to this request says beside its own headers.
         self._fields: Fields = ()
         self._state: State = "head"
-        self.quiet_until = 0.0
-
-    @property
-    def app(self) -> Server:
-        """The server that is asked."""
-        return self._endpoint.app
-
-    @property
-    def sessions(self) -> Sessions | None:
-        """The sessions of its clients."""
-        return self._endpoint.sessions
+        self.quiet_until = math.inf
 
     # ---- the request ----------------------------------------------------------------
 
     def judge(self) -> Identify | Receive | Read | Send:
         """Say whether this may be asked here; its body is read only then."""
-        self._check("judge")
-        head, endpoint = self._head, self._endpoint
-        site, headers = endpoint.site, head.headers
-        if not isinstance(headers, dict):
-            try:
-                headers = joined(headers)
-            except TwiceError as exc:
-                return self._refuse(400, f"the header {exc} came twice")
-        problem = check_origin(site, head, headers)
-        if problem is not None:
-            return self._refuse(403, problem)
-        # From here on: pages read refusals, too. They sign in where they are told 401.
-        self._fields = cors(headers.get("origin"))
-        refused = check_request(
-            site, head, headers, has_sessions=endpoint.sessions is not None
-        )
-        if refused is not None:
-            return self._send(refused)
-        self._headers = headers
+        assert self._state in _LEGAL["judge"], self._state
+        head, endpoint = self._head, self.endpoint
+        judged = judge(endpoint, head) if isinstance(head, Head) else head
+        if isinstance(judged, Send):
+            return self._send(judged)
+        self._judged, self._fields = judged, judged.fields
         find = self._find
-        if find is None and site.authenticate is not None:
-            find = partial(site.authenticate, headers)
+        if find is None and endpoint.site.authenticate is not None:
+            find = partial(endpoint.site.authenticate, judged.headers)
         return self.identified(None) if find is None else Identify(find)
 
     def identified(self, principal: str | None) -> Receive | Read | Send:
         """Go on with the user who asks, or with nobody."""
-        self._check("identified")
-        head, endpoint = self._head, self._endpoint
+        assert self._state in _LEGAL["identified"], self._state
+        assert self._judged is not None
+        head, headers = self._judged.head, self._judged.headers
+        endpoint = self.endpoint
         sessions = endpoint.sessions
-        peer = Peer(principal=principal, headers=self._headers, address=head.peer)
+        peer = Peer(principal=principal, headers=headers, address=head.peer)
         if sessions is not None:
             admitted = sessions.admit(peer)
             if isinstance(admitted, Send):
@@ -248,7 +265,12 @@ class Conversation:
             peer = admitted
         self._peer = peer
         if head.method == "POST":
-            return self._expect(self._headers.get("content-length"))
+            self._state = "body"
+            length, limit = headers.get("content-length"), endpoint.site.max_body
+            # Said beforehand, so nobody has to send what is too much.
+            if length and length.isdecimal() and len(length) <= 18:
+                return Receive(limit) if int(length) <= limit else self.too_large()
+            return self._expect(length)
         # Only sessions are asked with another method, as `check_request` has seen to.
         assert sessions is not None
         assert peer.session is not None
@@ -257,15 +279,15 @@ class Conversation:
             return self._send(Send(204))
         if not endpoint.has_streams:
             return self._refuse(405, "there are no streams here", ("Allow", "POST"))
-        found = sessions.find_stream(peer.session, self._headers)
+        found = sessions.find_stream(peer.session, headers)
         if isinstance(found, Send):
             return self._send(found)
-        self._begin()
+        self._state = "begun"
         return Read(peer.session, *found)
 
     def unidentified(self, error: Exception) -> Send:
         """Answer somebody whom the hook could not tell, or did not want."""
-        self._check("unidentified")
+        assert self._state in _LEGAL["unidentified"], self._state
         if isinstance(error, PermissionError):
             challenge = ("WWW-Authenticate", "Bearer")
             return self._refuse(401, str(error) or "who are you?", challenge)
@@ -273,37 +295,29 @@ class Conversation:
         return self._refuse(500, "it cannot be told whether you may ask")
 
     def _expect(self, length: str | None) -> Receive | Send:
-        self._state = "body"
-        limit = self._endpoint.site.max_body
-        if not length and self._endpoint.needs_length:
-            # Reading might wait for ever, for the next request of this connection.
-            return self._refuse(411, "send Content-Length")
-        if length:
-            if not length.isdecimal():
-                return self._refuse(400, "Content-Length is a number")
-            # Said beforehand, so nobody has to send it.
-            if len(length) > 18 or int(length) > limit:
-                return self.too_large()
-        return Receive(limit)
+        if not length:
+            if self.endpoint.needs_length:
+                # Reading might wait for ever, for the next request of this connection.
+                return self._refuse(411, "send Content-Length")
+            return Receive(self.endpoint.site.max_body)
+        if length.isdecimal():
+            return self.too_large()
+        return self._refuse(400, "Content-Length is a number")
 
     def too_large(self) -> Send:
         """Answer a request whose body has more bytes than the site takes."""
-        self._check("too_large")
-        limit = self._endpoint.site.max_body
+        assert self._state in _LEGAL["too_large"], self._state
+        limit = self.endpoint.site.max_body
         return self._refuse(413, f"a request has at most {limit:,} bytes")
 
     def body(self, data: bytes) -> Begin:
         """Go on with the whole body."""
-        self._check("body")
+        assert self._state in _LEGAL["body"], self._state
         assert self._peer is not None
-        self._begin()
+        self._state = "begun"
         if self._peer.session is None:
             return Begin(data, self._peer)
         return Begin(read_message(data), self._peer)
-
-    def _begin(self) -> None:
-        self._state = "begun"
-        self.heard()
 
     # ---- the answer -----------------------------------------------------------------
 
@@ -312,8 +326,8 @@ class Conversation:
 
         It goes on beside the connection, and its messages go into a stream of its own.
         """
-        self._check("waits")
-        sessions = self.sessions
+        assert self._state in _LEGAL["waits"], self._state
+        sessions = self.endpoint.sessions
         assert sessions is not None
         assert self._peer is not None
         session = self._peer.session
@@ -329,7 +343,7 @@ class Conversation:
 
     def event(self, data: bytes) -> Send:
         """Send events."""
-        self._check("event")
+        assert self._state in _LEGAL["event"], self._state
         if self._state == "stream":
             return Send(None, (), data, is_last=False)
         self._state = "stream"
@@ -341,23 +355,23 @@ class Conversation:
         Of a call that tells nothing it makes a stream: what is between us and the client
         would think the connection dead.
         """
-        self._check("tick")
+        assert self._state in _LEGAL["tick"], self._state
         if self._state == "over" or self._clock() < self.quiet_until:
             return None
         return self.event(KEEP_ALIVE)
 
     def heard(self) -> None:
-        """Note that the client has heard something just now."""
-        self.quiet_until = self._clock() + self._endpoint.quiet
+        """Note that the client has heard something just now, or begins to wait."""
+        self.quiet_until = self._clock() + self.endpoint.quiet
 
     def reply(self, reply: Reply) -> Send:
         """Send the response, and nothing after it."""
-        self._check("reply")
+        assert self._state in _LEGAL["reply"], self._state
         if self._state == "stream":
             self._state = "over"
             # Nothing is said to a request that its client has cancelled.
             return Send(None, (), sse(reply.body) if reply.body is not None else b"")
-        sessions = self._endpoint.sessions
+        sessions = self.endpoint.sessions
         if reply.opened is not None and sessions is not None:
             self._fields = (*self._fields, (SESSION_ID, sessions.keep(reply.opened)))
         return self.respond(reply.body, reply.status)
@@ -370,7 +384,7 @@ class Conversation:
 
     def end(self) -> Send:
         """Send nothing more."""
-        self._check("end")
+        assert self._state in _LEGAL["end"], self._state
         is_stream, self._state = self._state == "stream", "over"
         if is_stream:
             return Send(None)
@@ -378,7 +392,7 @@ class Conversation:
 
     def fail(self) -> Send | None:
         """Answer a request that could not be answered, while there is a place for it."""
-        self._check("fail")
+        assert self._state in _LEGAL["fail"], self._state
         if self._state in ("stream", "over"):
             self._state = "over"
             return None
@@ -389,7 +403,4 @@ class Conversation:
 
     def _send(self, answer: Send) -> Send:
         self._state = "over"
-        return whole(answer, self._fields)
-
-    def _check(self, told: str) -> None:
-        assert self._state in _LEGAL[told], (told, self._state)
+        return Send(answer.status, (*answer.headers, *self._fields), answer.data)

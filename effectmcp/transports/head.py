@@ -26,9 +26,9 @@ from typing import Final, NamedTuple, TypeAlias
 
 from .remembered import remembered
 
-__all__ = ["PHRASES", "Fields", "Found", "Request", "read", "write"]
+__all__ = ["PHRASES", "Fields", "Found", "Request", "Split", "read", "split", "write"]
 
-Fields: TypeAlias = Iterable[tuple[str, str]]
+Fields: TypeAlias = tuple[tuple[str, str], ...]
 
 PHRASES: Final = {one.value: one.phrase for one in HTTPStatus}
 
@@ -109,6 +109,43 @@ def read(data: bytes | bytearray, *, size: int, count: int) -> Found | None:
     return Found(Request("POST", first[1], headers), end + 4, int(length))
 
 
+class Split(NamedTuple):
+    """A head in two parts.
+
+    Attributes:
+        rest: All of it but the digits of its Content-Length.
+        end: Where its body begins.
+        length: The digits.
+    """
+
+    rest: bytes
+    end: int
+    length: bytes
+
+
+_LENGTH: Final = re.compile(
+    rb"\r\nContent-Length: ([0-9]{1,%d})(?=\r\n)" % _DIGITS, re.IGNORECASE
+)
+
+
+def split(data: bytes | bytearray, *, size: int) -> Split | None:
+    """Take the digits of its length out of the head that `data` begins with.
+
+    Two heads with the same rest differ in nothing else, so what `read` says of one it
+    says of the other: there is one length in either, where `read` found one.
+
+    Args:
+        data: What is here, from the start of a message.
+        size: Bytes that a head may have, to be looked at here.
+    """
+    end = data.find(b"\r\n\r\n", 0, size)
+    found = _LENGTH.search(data, 0, end + 2) if end >= 0 else None
+    if found is None:
+        return None
+    start, stop = found.span(1)
+    return Split(bytes(data[:start] + data[stop:end]), end + 4, found[1])
+
+
 # A line end within would make two fields of one, and spaces around are lost on the way.
 _FIELD: Final = re.compile(rf"{_TOKEN}\n(?:[!-~]++(?:[\t ]++[!-~]++)*)?")
 
@@ -118,7 +155,7 @@ _STATUS: Final = {
 }
 
 
-def write(status: int, fields: Fields) -> bytes:
+def write(status: int, fields: Iterable[tuple[str, str]]) -> bytes:
     """The head of an answer.
 
     Args:

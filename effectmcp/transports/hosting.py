@@ -15,6 +15,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol
 
 from ..canonical import JSON
+from ..drivers.begun import Begun, Obey, begin
 from ..exchange.commands import Reply
 from ..protocol.jsonrpc import Request
 from .conversation import Begin, Conversation, Identify, Next, Read, Receive
@@ -58,7 +59,7 @@ class HostLoop(Loop, Protocol):
     def Lock(self) -> Callable[[], AbstractAsyncContextManager[Any]]: ...
 
     @property
-    def begin(self) -> Callable[..., Reply | Finish]: ...
+    def obey(self) -> Obey: ...
 
     @property
     def unless(self) -> Callable[..., Awaitable[None]]: ...
@@ -86,11 +87,17 @@ async def converse(
             data = await host.receive(step.limit)
             step = talk.too_large() if data is None else talk.body(data)
         if isinstance(step, Begin):
-            step = await _begin(loop, talk, step, host, calls)
-        if isinstance(step, Read):
-            await _Stream(loop, talk, host).read(step)
-        elif isinstance(step, Send):
+            begun = begin(talk.endpoint.app, step.message, step.peer, loop.obey)
+            if not isinstance(begun, Reply):
+                step = await _wait(loop, talk, step, begun, host, calls)
+            else:
+                if begun.opened is not None:
+                    calls.sweep(loop, talk.endpoint.sessions)
+                step = talk.reply(begun)
+        if isinstance(step, Send):
             await host.send(step)
+        elif isinstance(step, Read):
+            await _Stream(loop, talk, host).read(step)
     except Gone:
         raise
     except Exception as exc:
@@ -111,16 +118,15 @@ async def _identify(talk: Conversation, step: Identify) -> Next:
     return talk.identified(found)
 
 
-async def _begin(
-    loop: HostLoop, talk: Conversation, step: Begin, host: Host, calls: Calls
+async def _wait(
+    loop: HostLoop,
+    talk: Conversation,
+    step: Begin,
+    begun: Begun,
+    host: Host,
+    calls: Calls,
 ) -> Next | None:
-    """Begin an exchange. Most end at once; return what is left to do after it."""
-    begun = loop.begin(talk.app, step.message, step.peer)
-    if isinstance(begun, Reply):
-        answer = talk.reply(begun)
-        if begun.opened is not None:
-            calls.sweep(loop, talk.sessions)
-        return answer
+    """Finish what did not end at once; return what is left to do after it."""
     if step.peer.session is None:
         await _Stream(loop, talk, host).finish(begun)
         return None
@@ -141,6 +147,7 @@ class _Stream:
         # Comments come from a task of their own. One may not get between the halves of
         # an event, and not every host bears two tasks that send.
         self._lock = loop.Lock()
+        talk.heard()
 
     async def finish(self, begun: Finish) -> None:
         """Send what an exchange tells, and its response."""
@@ -154,7 +161,7 @@ class _Stream:
 
     async def read(self, step: Read) -> None:
         """Send what is in a session's stream, and what comes."""
-        sessions = self._talk.sessions
+        sessions = self._talk.endpoint.sessions
         assert sessions is not None
 
         async def work() -> None:

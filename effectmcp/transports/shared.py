@@ -71,13 +71,13 @@ class Shared:
         #: Those that wait for a request, the one that has waited longest first, and
         #: when they have waited long enough. New ones have a deadline of their own.
         self.idle: dict[Connection, float] = {}
-        self._date = (0, "")
+        self._date = (0, b"")
 
-    def date(self) -> str:
+    def date(self) -> bytes:
         """Now, as HTTP writes it."""
         second = int(time.time())
         if second != self._date[0]:
-            self._date = second, formatdate(second, usegmt=True)
+            self._date = second, formatdate(second, usegmt=True).encode()
         return self._date[1]
 
     def close_idle(self) -> float:

@@ -40,11 +40,11 @@ __all__ = [
     "check_request",
     "cors",
     "joined",
+    "length_of",
     "parse_address",
     "refusal",
     "session_named",
     "sse",
-    "whole",
 ]
 
 logger = logging.getLogger("effectmcp.server")
@@ -142,7 +142,7 @@ class Send:
 
     Attributes:
         status: The status with which the answer begins; `None` where it has begun.
-        headers: Its headers, if it begins. A whole answer says how long it is.
+        headers: Its headers, if it begins, without those that say how long it is.
         data: Bytes of its body.
         is_last: Whether the answer ends with them.
     """
@@ -153,12 +153,12 @@ class Send:
     is_last: bool = True
 
 
-def whole(answer: Send, fields: Fields = ()) -> Send:
-    """Return an answer with `fields`, and with how long it is."""
-    status, data = answer.status, answer.data
+def length_of(answer: Send) -> Fields:
+    """Return the header that says how long a whole answer is."""
     # RFC 9110, section 8.6: a 204 has no length.
-    length = () if status == 204 else (("Content-Length", str(len(data))),)
-    return Send(status, (*answer.headers, *fields, *length), data)
+    if answer.status == 204 or not answer.is_last:
+        return ()
+    return (("Content-Length", str(len(answer.data))),)
 
 
 class TwiceError(Exception):

@@ -52,6 +52,9 @@ class Wire(Protocol):
             Malformed: It is none.
         """
 
+    def ready(self) -> bytes | None:
+        """The whole body, if all of it is here and can be told at once."""
+
     def invitation(self) -> bytes:
         """What a client may want to hear before it sends a body (RFC 9110, 10.1.1)."""
 
@@ -69,10 +72,10 @@ class Wire(Protocol):
     def may_answer(self) -> bool:
         """Whether no answer has begun."""
 
-    def answer(self, status: int, fields: Fields, body: bytes) -> bytes:
-        """A whole answer; its `fields` say how long it is."""
+    def answer(self, status: int, fields: Fields, body: bytes, date: bytes) -> bytes:
+        """A whole answer, with its date and with how long it is."""
 
-    def open(self, status: int, fields: Fields) -> bytes:
+    def open(self, status: int, fields: Fields, date: bytes) -> bytes:
         """The head of an answer whose length nobody knows yet."""
 
     def chunk(self, data: bytes) -> bytes:
@@ -112,6 +115,14 @@ class Plain:
             self._request, end, self._missing = found
             del buffer[:end]
 
+    @classmethod
+    def known(cls, buffer: bytearray, end: int, length: int) -> Plain:
+        """Return the wire of a request whose head was read before."""
+        wire = cls(buffer)
+        wire._missing = length
+        del buffer[:end]
+        return wire
+
     def receive(self, data: bytes | bytearray) -> None:
         if data:
             self._buffer += data
@@ -120,6 +131,14 @@ class Plain:
 
     def head(self) -> Request | None:
         return self._request
+
+    def ready(self) -> bytes | None:
+        if len(self._buffer) < self._missing:
+            return None
+        body = bytes(self._buffer[: self._missing])
+        del self._buffer[: self._missing]
+        self._missing = 0
+        return body
 
     def invitation(self) -> bytes:
         return b""
@@ -142,15 +161,17 @@ class Plain:
     def may_answer(self) -> bool:
         return not self._has_begun
 
-    def answer(self, status: int, fields: Fields, body: bytes) -> bytes:
+    def answer(self, status: int, fields: Fields, body: bytes, date: bytes) -> bytes:
         self._has_begun = True  # a head that cannot be written is not tried again
-        data = write(status, fields) + body
+        length = b"" if status == 204 else b"Content-Length: %d\r\n" % len(body)
+        data = b"%bDate: %b\r\n%b\r\n%b" % (_start(status, fields), date, length, body)
         self._has_ended = True
         return data
 
-    def open(self, status: int, fields: Fields) -> bytes:
+    def open(self, status: int, fields: Fields, date: bytes) -> bytes:
         self._has_begun = True
-        return write(status, (*fields, ("Transfer-Encoding", "chunked")))
+        chunked = b"Transfer-Encoding: chunked\r\n"
+        return b"%bDate: %b\r\n%b\r\n" % (_start(status, fields), date, chunked)
 
     def chunk(self, data: bytes) -> bytes:
         # None is empty: that one would be the last (RFC 9112, section 7.1).
@@ -163,6 +184,25 @@ class Plain:
 
     def rest(self) -> bytearray | None:
         return self._buffer if self._has_ended and not self._missing else None
+
+
+#: Heads of answers, but for what differs each time. Few of them have a client's words.
+_starts: dict[tuple[int, Fields], bytes] = {}
+_STARTS: Final = 64
+_LONGEST: Final = 512
+
+
+def _start(status: int, fields: Fields) -> bytes:
+    """The head of an answer, less its end."""
+    known = _starts.get((status, fields))
+    if known is not None:
+        return known
+    start = write(status, fields).removesuffix(b"\r\n")
+    if len(start) <= _LONGEST:
+        if len(_starts) >= _STARTS:
+            _starts.clear()
+        _starts[status, fields] = start
+    return start
 
 
 class ByH11:
@@ -210,6 +250,9 @@ class ByH11:
         self._is_head = method == "HEAD"
         return Request(method, event.target.decode("latin-1"), headers)
 
+    def ready(self) -> bytes | None:
+        return None
+
     def invitation(self) -> bytes:
         if not self._http.they_are_waiting_for_100_continue:
             return b""
@@ -237,13 +280,17 @@ class ByH11:
     def may_answer(self) -> bool:
         return self._http.our_state in (h11.IDLE, h11.SEND_RESPONSE)
 
-    def answer(self, status: int, fields: Fields, body: bytes) -> bytes:
-        data = self.open(status, fields)
+    def answer(self, status: int, fields: Fields, body: bytes, date: bytes) -> bytes:
+        length = () if status == 204 else (("Content-Length", str(len(body))),)
+        data = self._start(status, (*fields, ("Date", date.decode()), *length))
         if body and not self._is_head:
             data += self.chunk(body)
         return data + self.end()
 
-    def open(self, status: int, fields: Fields) -> bytes:
+    def open(self, status: int, fields: Fields, date: bytes) -> bytes:
+        return self._start(status, (*fields, ("Date", date.decode())))
+
+    def _start(self, status: int, fields: Fields) -> bytes:
         reason = PHRASES.get(status, "")
         return self._send(
             h11.Response(status_code=status, headers=list(fields), reason=reason)

@@ -44,7 +44,7 @@ from ..server.changes import Change
 from .conversation import Begin, Conversation, Endpoint, Identify, Next, Receive
 from .mounted import EVERY_PATH, prepare
 from .sessions import SessionLimits, Sessions
-from .web import Head, Send, Site
+from .web import Head, Send, Site, length_of
 
 __all__ = ["WSGIApplication", "application"]
 
@@ -354,4 +354,5 @@ def _answer(start_response: StartResponse, answer: Send) -> list[bytes]:
 def _start(start_response: StartResponse, answer: Send) -> Any:
     assert answer.status is not None  # it begins
     phrase = HTTPStatus(answer.status).phrase
-    return start_response(f"{answer.status} {phrase}", list(answer.headers))
+    headers = [*answer.headers, *length_of(answer)]
+    return start_response(f"{answer.status} {phrase}", headers)

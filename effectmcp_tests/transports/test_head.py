@@ -9,7 +9,7 @@ import pytest
 from hypothesis import event, example, given, settings
 from hypothesis import strategies as st
 
-from effectmcp.transports.head import Found, Request, read, write
+from effectmcp.transports.head import Found, Request, read, split, write
 
 from .heads import GOOD, head_of, messages
 
@@ -201,6 +201,60 @@ def test_head_that_is_read_is_read_by_h11_as_well(data: bytes, cuts: list[int]) 
     else:
         # Not MUST_CLOSE, and not MIGHT_SWITCH_PROTOCOL.
         assert http.their_state is h11.DONE
+
+
+# ---- heads that came before ---------------------------------------------------------
+
+
+def test_head_without_the_digits_of_its_length() -> None:
+    data = b"POST /mcp HTTP/1.1\r\nHost: a\r\ncontent-length: 12\r\nA: b\r\n\r\nbody"
+    found = split(data, size=1000)
+    assert found is not None
+    assert found.rest == b"POST /mcp HTTP/1.1\r\nHost: a\r\ncontent-length: \r\nA: b"
+    assert (data[found.end :], found.length) == (b"body", b"12")
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"POST /mcp HTTP/1.1\r\nContent-Length: 5\r\n",  # torn
+        head_of(b"POST /mcp HTTP/1.1", b"Host: a"),
+        head_of(b"POST /mcp HTTP/1.1", b"Content-Length: five"),
+        head_of(b"POST /mcp HTTP/1.1", b"Content-Length:  5"),
+        head_of(b"POST /mcp HTTP/1.1", b"Content-Length: 5 "),
+        head_of(b"POST /mcp HTTP/1.1", b"Content-Length: 12345678901"),
+        head_of(*GOOD, b"A: " + b"a" * 1000),  # beyond what is looked at
+    ],
+)
+def test_head_that_is_not_remembered(data: bytes) -> None:
+    assert split(data, size=1000) is None
+
+
+@given(data=messages(), length=st.from_regex(rb"[0-9]{1,10}", fullmatch=True))
+def test_heads_that_differ_in_their_length_say_the_same(
+    data: bytes, length: bytes
+) -> None:
+    """What is remembered of one holds for the other, and its end is found."""
+    first, known = split(data, size=65536), found_in(data)
+    if first is None or known is None:
+        return
+    at = data.index(first.length, data.lower().index(b"content-length: "))
+    other = data[:at] + length + data[at + len(first.length) :]
+    second, found = split(other, size=65536), found_in(other)
+    assert second is not None
+    assert found is not None
+    assert second.rest == first.rest
+    assert (second.end, int(second.length)) == (found.end, found.length)
+    headers = {**known.request.headers, "content-length": length.decode()}  # type: ignore[dict-item]
+    assert found.request == Request("POST", known.request.target, headers)
+
+
+@given(first=messages(), second=messages())
+def test_heads_with_one_rest_are_one_head(first: bytes, second: bytes) -> None:
+    one, other = split(first, size=65536), split(second, size=65536)
+    if one is None or other is None or one.rest != other.rest:
+        return
+    assert (found_in(first) is None) == (found_in(second) is None)
 
 
 # ---- writing ------------------------------------------------------------------------

@@ -25,7 +25,7 @@ from trio.testing import MockClock
 from effectmcp import Elicit, Flow, Progress, Step, UsageError
 from effectmcp.server import Server
 from effectmcp.state import Keys, make_key
-from effectmcp.transports import asgi_trio, connection, conversation, http
+from effectmcp.transports import connection, conversation, hosting, http
 from effectmcp.transports.http import Limits
 from effectmcp.transports.shared import Shared
 from effectmcp.transports.signals import until_signalled
@@ -1193,7 +1193,7 @@ async def test_bug_in_the_server_is_answered_and_logged(
     async with serving(shop().app) as doors:
         client = doors.connect()
         with monkeypatch.context() as patch:
-            patch.setattr(asgi_trio, "begin", fails)
+            patch.setattr(hosting, "begin", fails)
             got = await client.ask(request("server/discover"))
         assert (got.status, got.json["error"]["code"]) == (500, -32603)
         assert "a bug" in caplog.text
