@@ -221,7 +221,7 @@ def test_arguments_by_name() -> None:
 
 def test_run_refuses_what_is_no_handler() -> None:
     given: Any = 5
-    with pytest.raises(UsageError, match="5 is not a handler"):
+    with pytest.raises(UsageError, match=r"^5 is not a handler\.$"):
         Run(given, flow_id=FLOW_ID)
 
 
@@ -387,6 +387,37 @@ def test_performed_takes_part_of_a_wave() -> None:
     assert again.start() == stop
     stop = again.performed({"gather-1/0/step-1": Done("charged 1")})
     assert stop == Returned([("charged 1", "charged 2")])
+
+
+#: Receipts that were built, in order.
+_built: list[int] = []
+
+
+@attrs.frozen
+class Receipt:
+    number: int
+
+    def __attrs_post_init__(self) -> None:
+        _built.append(self.number)
+
+
+def receipt(number: int) -> Receipt:
+    raise AssertionError("nothing is performed here")
+
+
+def test_recorded_part_of_a_wave_is_read_once() -> None:
+    """It is kept until the rest of the wave is in."""
+    handler = flow_of(Gather(Step(receipt, 1), Step(receipt, 2)))
+    one = run(handler, rules=SCRIPT)
+    one.start()
+    one.performed({"gather-1/0/step-1": Done(Receipt(1))})
+    again = resumed(handler, one.journal, rules=SCRIPT)
+    _built.clear()
+    again.start()
+    assert _built == [1]
+    stop = again.performed({"gather-1/1/step-1": Done(Receipt(2))})
+    assert _built.count(1) == 1
+    assert stop == Returned([(Receipt(1), Receipt(2))])
 
 
 def test_performed_with_what_the_effect_does_not_give() -> None:
