@@ -1637,6 +1637,25 @@ def test_deployments_are_blamed_behind_many_logs() -> None:
     assert caught.value.report.cause == "versions"
 
 
+def test_deployments_are_blamed_behind_as_many_logs_as_may_be() -> None:
+    """A replay may say again what ten rounds said: so may the one that finds it out."""
+
+    def version(text: str) -> Callable[[], Flow[None]]:
+        def handler() -> Flow[None]:
+            for question in (*map(str, range(14)), text):
+                yield from Log("info", question)
+                yield from Log("info", question)
+                yield from Confirm(question)
+
+        return handler
+
+    # Two logs and an answer a round: in the end a replay says all of thirty logs again.
+    versions = [version(f"{n}?") for n in range(20)]
+    with pytest.raises(DivergenceError) as caught:
+        list(stale_rounds(versions, attrs.evolve(RETRY, yields=3, rounds=None)))
+    assert caught.value.report.cause == "versions"
+
+
 def test_edited_handler_is_not_taken_for_one_that_never_stays() -> None:
     """Also when it uses up the arguments it was given: they are the call's."""
 
@@ -2004,6 +2023,18 @@ def test_cancel_drops_answers_that_were_not_delivered() -> None:
     assert isinstance(error_of(advance(one, one.cancel())), Cancelled)
     again = resumed(handler, one.journal, rules=TASK)
     assert isinstance(error_of(again.start()), Cancelled)
+
+
+def test_cancel_forgets_answers_that_were_not_delivered() -> None:
+    """The wave waited for another answer, so the handler never heard of this one."""
+    one = run(flow_of(Gather(Confirm("a"), Confirm("b"))), rules=LIVE)
+    one.start()
+    one.answered({"gather-1/0/confirm-1": YES})
+    (gathered,) = one.journal.entries
+    assert [len(branch) for branch in gathered.branches] == [1, 0]
+    assert isinstance(error_of(one.cancel()), Cancelled)
+    (gathered,) = one.journal.entries
+    assert [len(branch) for branch in gathered.branches] == [0, 0]
 
 
 def test_cancel_swallowed_is_a_return() -> None:

@@ -225,12 +225,12 @@ def test_pack_of_a_tag_that_cannot_be_replayable() -> None:
 
 
 def test_unpack_of_a_winner_that_had_no_tag_of_its_own() -> None:
-    packed = packed_of(entry("first-1", "done", [1, 5]), entry("within-1", "done", [5]))
-    found = unpack(pack(packed)).claims.journal.entries
-    assert [(one.tag, one.payload) for one in found] == [
-        ("won", b'[1,"done",5]'),
-        ("won", b'[0,"done",5]'),
-    ]
+    first, within = entry("first-1", "done", [1, 5]), entry("within-1", "done", [5])
+    found = unpack(pack(packed_of(first, within))).claims.journal.entries
+    assert found == (
+        attrs.evolve(first, tag="won", payload=b'[1,"done",5]'),
+        attrs.evolve(within, tag="won", payload=b'[0,"done",5]'),
+    )
 
 
 def test_unpack_of_flags_that_are_unknown() -> None:

@@ -246,6 +246,12 @@ def test_keys_refuse_to_be_none() -> None:
         Keys()
 
 
+@pytest.mark.parametrize("readable", [False, True])
+def test_keys_say_that_they_protect(readable: bool) -> None:
+    """A transport serves strangers under no other ring: see the test kit's."""
+    assert Keys(OLD, readable=readable).protects
+
+
 def test_repr_never_shows_a_key() -> None:
     keys = Keys(OLD, NEW)
     assert repr(keys) == str(keys) == "<Keys: 2>"
