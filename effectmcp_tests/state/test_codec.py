@@ -150,7 +150,7 @@ def test_pack_of_every_kind(kind: str) -> None:
 def test_pack_of_numbers_that_take_one_more_byte(number: int) -> None:
     key = f"elicit-{number}"
     check_there_and_back(packed_of(entry(key, "accepted", 1), entry(key, "done", 1)))
-    for place in (key, f"gather-{number}/{number}/who"):
+    for place in ("elicit-1", key, f"gather-{number}/{number}/who"):
         for unfit in (0, number):
             asking = Asking(place, b"shap", b"renderre", unfit)
             check_there_and_back(packed_of(places={place: Place(1, out=asking)}))
