@@ -233,6 +233,24 @@ def test_unpack_of_a_winner_that_had_no_tag_of_its_own() -> None:
     )
 
 
+def test_unpack_of_steps_that_had_begun() -> None:
+    """They were entries once, in a branch or behind one."""
+    inner, outer = entry("step-1", "checkpoint"), entry("step-2", "checkpoint")
+    gather = entry("gather-1", "gather", None, (inner,))
+    (structure, *rest) = parts_of(pack(packed_of(gather, outer, places={})))
+    number, begun = TAGS.index(("checkpoint", False)), TAGS.index((None, False))
+    for one in (inner, outer):
+        key = codec._key_to_bytes(one.key) + one.shape
+        assert structure.count(bytes([number]) + key) == 1
+        structure = structure.replace(bytes([number]) + key, bytes([begun]) + key)
+    journal = unpack(sections(structure, *rest)).claims.journal
+    assert journal.entries == (attrs.evolve(gather, branches=((),)),)
+    assert journal.places == {
+        "gather-1/0/step-1": Place(begun=1),
+        "step-2": Place(begun=1),
+    }
+
+
 def test_unpack_of_flags_that_are_unknown() -> None:
     (structure, *rest) = parts_of(pack(packed_of()))
     assert structure.endswith(b"\0")
