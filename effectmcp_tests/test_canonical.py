@@ -313,6 +313,8 @@ def depth_of(text: str) -> int:
 @example('"\\\\\\"[["', 1)
 @example('\\"[[', 1)
 @example("]]]][[", 1)
+@example("[{}[[", 2)
+@example("[[]{{", 2)
 def test_parse_lets_nothing_deep_reach_the_decoder(text: str, max_depth: int) -> None:
     problem = ""
     try:
