@@ -51,7 +51,7 @@ class Watch:
     def __init__(self) -> None:
         # Keyed by identity and kept alive: equal effects are different mistakes.
         self._outer: Callable[[Effect[Any]], None] | None = None
-        self._observer: AbstractContextManager[object]
+        self._observer: AbstractContextManager[object] = nullcontext()
         self._built: dict[int, tuple[Effect[Any], str]] = {}
 
     def begin(self) -> None:
