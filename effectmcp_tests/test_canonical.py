@@ -13,7 +13,14 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from effectmcp import canonical
-from effectmcp.canonical import MAX_DEPTH, MAX_SAFE_INTEGER, dumps, loads, parse
+from effectmcp.canonical import (
+    MAX_DEPTH,
+    MAX_SAFE_INTEGER,
+    chunks_by,
+    dumps,
+    loads,
+    parse,
+)
 from effectmcp.errors import CanonicalError
 
 json_values = st.recursive(
@@ -206,6 +213,17 @@ def test_parse_refuses(text: str | bytes, words: str) -> None:
 
 def test_parse_pairs_surrogates() -> None:
     assert parse(r'"\ud83d\ude00"') == "\N{GRINNING FACE}"
+
+
+def test_chunks_are_the_same_without_an_encoder_in_c(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As on PyPy."""
+    encoder = json.JSONEncoder(ensure_ascii=False, check_circular=False)
+    value = {"b": [1, 0.5, None, "é\n"], "a": {}}
+    in_c = "".join(chunks_by(encoder)(value, 0))
+    monkeypatch.setattr(json.encoder, "c_make_encoder", None)
+    assert "".join(chunks_by(encoder)(value, 0)) == in_c == encoder.encode(value)
 
 
 def test_parse_reads_what_dumps_would_not_write() -> None:
