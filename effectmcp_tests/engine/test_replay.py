@@ -192,6 +192,9 @@ def test_journal_replays_cold_at_every_prefix() -> None:
 def test_plain_function_is_a_handler() -> None:
     for way in WAYS.values():
         assert returns(way(charge, 5)) == "charged 5"
+    one = run(charge, 5)
+    one.start()
+    assert one.journal == Journal(waves=0)
 
 
 def test_plain_function_that_raises() -> None:

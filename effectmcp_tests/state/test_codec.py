@@ -231,6 +231,9 @@ def test_unpack_of_a_winner_that_had_no_tag_of_its_own() -> None:
         attrs.evolve(first, tag="won", payload=b'[1,"done",5]'),
         attrs.evolve(within, tag="won", payload=b'[0,"done",5]'),
     )
+    again = attrs.evolve(within, replayable=True)
+    (found_again,) = unpack(pack(packed_of(again))).claims.journal.entries
+    assert found_again == attrs.evolve(found[1], replayable=True)
 
 
 def test_unpack_of_steps_that_had_begun() -> None:
