@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import get_args, get_type_hints
+
 import attrs
 import pytest
 
@@ -54,6 +56,10 @@ def test_report_of_ends() -> None:
         " entry 1: recorded was nothing more, and now comes the end."
         f" {CAUSES['differs']}"
     )
+
+
+def test_report_knows_the_usual_causes_of_every_cause() -> None:
+    assert set(CAUSES) == set(get_args(get_type_hints(Report)["cause"]))
 
 
 @pytest.mark.parametrize("cause", sorted(CAUSES))
