@@ -13,7 +13,14 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from effectmcp import canonical
-from effectmcp.canonical import MAX_DEPTH, MAX_SAFE_INTEGER, dumps, loads, parse
+from effectmcp.canonical import (
+    MAX_DEPTH,
+    MAX_SAFE_INTEGER,
+    chunks_by,
+    dumps,
+    loads,
+    parse,
+)
 from effectmcp.errors import CanonicalError
 
 json_values = st.recursive(
@@ -208,6 +215,17 @@ def test_parse_pairs_surrogates() -> None:
     assert parse(r'"\ud83d\ude00"') == "\N{GRINNING FACE}"
 
 
+def test_chunks_are_the_same_without_an_encoder_in_c(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As on PyPy."""
+    encoder = json.JSONEncoder(ensure_ascii=False, check_circular=False)
+    value = {"b": [1, 0.5, None, "é\n"], "a": {}}
+    in_c = "".join(chunks_by(encoder)(value, 0))
+    monkeypatch.setattr(json.encoder, "c_make_encoder", None)
+    assert "".join(chunks_by(encoder)(value, 0)) == in_c == encoder.encode(value)
+
+
 def test_parse_reads_what_dumps_would_not_write() -> None:
     assert parse(' {"b" : 1.50, "a" : [ 18446744073709551616 ] } ') == {
         "b": 1.5,
@@ -313,6 +331,8 @@ def depth_of(text: str) -> int:
 @example('"\\\\\\"[["', 1)
 @example('\\"[[', 1)
 @example("]]]][[", 1)
+@example("[{}[[", 2)
+@example("[[]{{", 2)
 def test_parse_lets_nothing_deep_reach_the_decoder(text: str, max_depth: int) -> None:
     problem = ""
     try:

@@ -286,6 +286,10 @@ def test_unread_answer_that_stays_unread_is_refused() -> None:
 def test_unread_answer_without_a_reader_is_refused() -> None:
     with pytest.raises(UsageError, match=r"Run\(read=\.\.\.\)"):
         read_answer(Confirm("Sure?"), KINDS[Confirm], Unread(5))
+    handler, journal = asked_once(str)
+    one = Run(handler, flow_id=bytes(16), journal=journal)
+    with pytest.raises(UsageError, match=r"Run\(read=\.\.\.\)"):
+        one.start({"elicit-1": Unread(5)})
 
 
 # ---- answers of a whole round ----

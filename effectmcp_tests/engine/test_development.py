@@ -1,7 +1,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import attrs
@@ -23,7 +24,14 @@ from effectmcp import (
     effects,
     step,
 )
-from effectmcp.engine import SCRIPT, TASK, Done, Returned, UnperformedEffectWarning
+from effectmcp.engine import (
+    SCRIPT,
+    TASK,
+    Done,
+    Returned,
+    UnperformedEffectWarning,
+    development,
+)
 from effectmcp_tests.helpers import by_retry, by_script, run
 
 DEVELOPMENT = attrs.evolve(SCRIPT, development=True)
@@ -64,6 +72,56 @@ def test_forgotten_effect_is_warned_about_with_its_line() -> None:
     assert "test_development" in text
     assert "handler built Log(level='info', data='begin') and never performed" in text
     assert "`yield from`?" in text
+
+
+def test_warning_has_the_effect_and_its_line() -> None:
+    def handler() -> Flow[None]:
+        Log("info", "left")  # left behind
+        yield from Confirm("Sure?")
+
+    with pytest.warns(UnperformedEffectWarning) as caught:
+        by_script(handler, rules=DEVELOPMENT)
+    warning = caught[0].message
+    assert isinstance(warning, UnperformedEffectWarning)
+    assert warning.effect == Log("info", "left")
+    assert warning.where == line_of("# left behind")
+
+
+def test_performed_effects_are_reported_with_their_lines(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Those that were built while the handler ran: the test kit counts them."""
+    performed: list[str] = []
+    monkeypatch.setattr(development, "on_performed", performed.append)
+
+    def handler() -> Flow[None]:
+        yield from CONSTANT
+        yield from Confirm("Sure?")  # built here
+
+    assert warned(handler) == []
+    assert performed == [line_of("# built here")]
+
+
+def test_observer_is_entered_around_what_a_run_does(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    events: list[str] = []
+
+    @contextmanager
+    def observe() -> Iterator[None]:
+        events.append("begin")
+        yield
+        events.append("end")
+
+    def handler() -> Flow[None]:
+        events.append("run")
+        yield from Confirm("Sure?")
+
+    monkeypatch.setattr(development, "observe", observe)
+    one = run(handler, rules=DEVELOPMENT)
+    one.start()
+    assert events == ["begin", "run", "end"]
+    one.close()
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import get_args, get_type_hints
+
 import attrs
 import pytest
 
@@ -49,8 +51,15 @@ def test_report_names_everything() -> None:
 def test_report_of_ends() -> None:
     """Nothing more recorded, nothing more done, no line, no text."""
     text = str(attrs.evolve(REPORT, recorded=None, current=None, where=None))
-    assert "recorded was nothing more, and now comes the end." in text
-    assert " at " not in text.partition(": recorded")[0]
+    assert text == (
+        "shop:order no longer follows its journal, in round 2, branch gather-1/0,"
+        " entry 1: recorded was nothing more, and now comes the end."
+        f" {CAUSES['differs']}"
+    )
+
+
+def test_report_knows_the_usual_causes_of_every_cause() -> None:
+    assert set(CAUSES) == set(get_args(get_type_hints(Report)["cause"]))
 
 
 @pytest.mark.parametrize("cause", sorted(CAUSES))

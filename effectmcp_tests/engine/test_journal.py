@@ -19,7 +19,7 @@ from effectmcp import (
     Step,
     UsageError,
 )
-from effectmcp.canonical import dumps
+from effectmcp.canonical import MAX_DEPTH, dumps
 from effectmcp.engine import (
     SCRIPT,
     Asked,
@@ -286,9 +286,11 @@ def test_journal_writes_whatever_a_step_may_return(depth: int) -> None:
 
 
 def test_journal_writes_the_deepest_gathers_there_may_be() -> None:
+    """With the deepest result in the deepest of them."""
+
     def handler(depth: int) -> Flow[Any]:
         if not depth:
-            return (yield from Step(nested, 8))
+            return (yield from Step(nested, MAX_DEPTH))
         return (yield from Gather(handler(depth - 1)))
 
     one = run(handler, 16, rules=SCRIPT)

@@ -397,6 +397,10 @@ def test_within_value_or_timed_out() -> None:
     assert through(effect, dt.date(2026, 7, 28)) == dt.date(2026, 7, 28)
     assert through(effect, TimedOut()) == TimedOut()
     assert through(Within(1, Sleep(2)), None) is None
+    # As `FirstOf` records the first of its effects.
+    assert KINDS[Within].write(effect, dt.date(2026, 7, 28)) == (
+        KINDS[FirstOf].write(FirstOf(effect.effect), (0, dt.date(2026, 7, 28)))
+    )
 
 
 def test_first_of_gives_position_and_value() -> None:

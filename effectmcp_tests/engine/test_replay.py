@@ -192,6 +192,9 @@ def test_journal_replays_cold_at_every_prefix() -> None:
 def test_plain_function_is_a_handler() -> None:
     for way in WAYS.values():
         assert returns(way(charge, 5)) == "charged 5"
+    one = run(charge, 5)
+    one.start()
+    assert one.journal == Journal(waves=0)
 
 
 def test_plain_function_that_raises() -> None:
@@ -221,7 +224,7 @@ def test_arguments_by_name() -> None:
 
 def test_run_refuses_what_is_no_handler() -> None:
     given: Any = 5
-    with pytest.raises(UsageError, match="5 is not a handler"):
+    with pytest.raises(UsageError, match=r"^5 is not a handler\.$"):
         Run(given, flow_id=FLOW_ID)
 
 
@@ -387,6 +390,37 @@ def test_performed_takes_part_of_a_wave() -> None:
     assert again.start() == stop
     stop = again.performed({"gather-1/0/step-1": Done("charged 1")})
     assert stop == Returned([("charged 1", "charged 2")])
+
+
+#: Receipts that were built, in order.
+_built: list[int] = []
+
+
+@attrs.frozen
+class Receipt:
+    number: int
+
+    def __attrs_post_init__(self) -> None:
+        _built.append(self.number)
+
+
+def receipt(number: int) -> Receipt:
+    raise AssertionError("nothing is performed here")
+
+
+def test_recorded_part_of_a_wave_is_read_once() -> None:
+    """It is kept until the rest of the wave is in."""
+    handler = flow_of(Gather(Step(receipt, 1), Step(receipt, 2)))
+    one = run(handler, rules=SCRIPT)
+    one.start()
+    one.performed({"gather-1/0/step-1": Done(Receipt(1))})
+    again = resumed(handler, one.journal, rules=SCRIPT)
+    _built.clear()
+    again.start()
+    assert _built == [1]
+    stop = again.performed({"gather-1/1/step-1": Done(Receipt(2))})
+    assert _built.count(1) == 1
+    assert stop == Returned([(Receipt(1), Receipt(2))])
 
 
 def test_performed_with_what_the_effect_does_not_give() -> None:
@@ -1606,6 +1640,25 @@ def test_deployments_are_blamed_behind_many_logs() -> None:
     assert caught.value.report.cause == "versions"
 
 
+def test_deployments_are_blamed_behind_as_many_logs_as_may_be() -> None:
+    """A replay may say again what ten rounds said: so may the one that finds it out."""
+
+    def version(text: str) -> Callable[[], Flow[None]]:
+        def handler() -> Flow[None]:
+            for question in (*map(str, range(14)), text):
+                yield from Log("info", question)
+                yield from Log("info", question)
+                yield from Confirm(question)
+
+        return handler
+
+    # Two logs and an answer a round: in the end a replay says all of thirty logs again.
+    versions = [version(f"{n}?") for n in range(20)]
+    with pytest.raises(DivergenceError) as caught:
+        list(stale_rounds(versions, attrs.evolve(RETRY, yields=3, rounds=None)))
+    assert caught.value.report.cause == "versions"
+
+
 def test_edited_handler_is_not_taken_for_one_that_never_stays() -> None:
     """Also when it uses up the arguments it was given: they are the call's."""
 
@@ -1973,6 +2026,18 @@ def test_cancel_drops_answers_that_were_not_delivered() -> None:
     assert isinstance(error_of(advance(one, one.cancel())), Cancelled)
     again = resumed(handler, one.journal, rules=TASK)
     assert isinstance(error_of(again.start()), Cancelled)
+
+
+def test_cancel_forgets_answers_that_were_not_delivered() -> None:
+    """The wave waited for another answer, so the handler never heard of this one."""
+    one = run(flow_of(Gather(Confirm("a"), Confirm("b"))), rules=LIVE)
+    one.start()
+    one.answered({"gather-1/0/confirm-1": YES})
+    (gathered,) = one.journal.entries
+    assert [len(branch) for branch in gathered.branches] == [1, 0]
+    assert isinstance(error_of(one.cancel()), Cancelled)
+    (gathered,) = one.journal.entries
+    assert [len(branch) for branch in gathered.branches] == [0, 0]
 
 
 def test_cancel_swallowed_is_a_return() -> None:

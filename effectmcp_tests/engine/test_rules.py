@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import pytest
+
 from effectmcp.engine import LIVE, RETRY, SCRIPT, TASK, Rules
 
 
@@ -30,6 +32,12 @@ def test_secrets_do_not_travel_with_the_client() -> None:
 def test_only_a_task_can_promise_at_most_once() -> None:
     for rules in (RETRY, LIVE, TASK, SCRIPT):
         assert rules.at_most_once == rules.task == (rules is TASK)
+
+
+def test_rules_are_given_by_name() -> None:
+    """There are many, and more may come."""
+    with pytest.raises(TypeError):
+        Rules("strict")  # type: ignore[call-arg]
 
 
 def test_limits_are_those_of_the_specification() -> None:

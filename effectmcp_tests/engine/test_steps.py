@@ -119,6 +119,11 @@ class Holder:
     connection: socket.socket
 
 
+@attrs.frozen
+class Numbered:
+    by_number: dict[int, str]
+
+
 class Db:
     """What a step cannot return."""
 
@@ -514,6 +519,7 @@ def test_result_of_a_whole_number_where_a_float_belongs() -> None:
         dict[bool, str],
         dict[Priority, str],
         dict[tuple[int, int], str],
+        Numbered,
         # A member's value is what travels.
         Corner,
         Side,

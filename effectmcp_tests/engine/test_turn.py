@@ -8,6 +8,7 @@ import gc
 import logging
 import sys
 import types
+import weakref
 from collections.abc import AsyncGenerator, Callable, Generator
 from contextvars import Context, copy_context
 from typing import Any
@@ -541,6 +542,32 @@ def test_graveyard_is_cleared_in_silence() -> None:
     graveyard.clear()
     assert closed == ["polite"]
     assert sys.unraisablehook is hook
+
+
+def in_a_cycle() -> Any:
+    """A handler that never ends, and whose frame holds its generator."""
+    itself = yield Confirm("Sure?")
+    while itself:
+        try:
+            yield Confirm("Sure?")
+        except BaseException:
+            pass
+
+
+def test_graveyard_is_cleared_of_what_is_in_a_cycle() -> None:
+    """At once: the collector would come to it later, and print it then."""
+    graveyard = Graveyard(1)
+    running = opened(in_a_cycle())
+    running.send(running)
+    ended = weakref.ref(running)
+    graveyard.bury(running)
+    del running
+    gc.disable()
+    try:
+        graveyard.clear()
+        assert ended() is None
+    finally:
+        gc.enable()
 
 
 def test_graveyard_names_what_has_no_name(caplog: pytest.LogCaptureFixture) -> None:

@@ -50,7 +50,7 @@ from effectmcp.engine import (
 )
 from effectmcp.engine.kinds import KINDS
 
-from ..helpers import FLOW_ID, keys, messages
+from ..helpers import FLOW_ID, flow_of, keys, messages
 
 DAY = 24 * 3600.0
 
@@ -630,6 +630,45 @@ def test_task_may_salvage() -> None:
     run.answered({"confirm-1": Accepted({})})
     again, _ = task(lambda: handler("Two?"), run.suspend(), rules=rules)
     assert messages(again.start()) == ["Two?"]
+
+
+def test_race_that_was_salvaged_may_be_salvaged_again() -> None:
+    """No step was in it, so nothing is forgotten however often it moves."""
+    rules = attrs.evolve(TASK, policy="salvage")
+
+    def handler(*before: str) -> Flow[Any]:
+        for name in before:
+            yield from Elicit(name, str, key=name)
+        first = yield from FirstOf(Elicit("Who?", str), Sleep(DAY))
+        return first, (yield from Elicit("And?", str))
+
+    run, _ = task(handler, rules=rules)
+    stop: Stop = run.start()
+    for before in ((), ("one",), ("two", "one")):
+        run, _ = task(handler, run.suspend(), args=before, rules=rules)
+        stop = run.start()
+        assert bool(run.salvaged) == bool(before)
+        for name in before[:1]:
+            assert messages(stop) == [name]
+            stop = run.answered({name: a("x")})
+        if not before:
+            stop = run.answered({keys(stop)[0]: a("Ann")})
+        assert messages(stop) == ["And?"]
+    stop = run.answered({keys(stop)[0]: a("Bob")})
+    assert stop == Returned(((0, "Ann"), "Bob"))
+
+
+def test_checkpoint_leaves_one_entry_however_answers_arrive() -> None:
+    handler = flow_of(Checkpoint(), Elicit("Who?", str))
+    entries = []
+    for rules in (TASK, LIVE, RETRY):
+        run, _ = task(handler, rules=rules)
+        if rules.shed:
+            run.start()
+            run, _ = task(handler, run.suspend(), rules=rules)
+        assert messages(run.start()) == ["Who?"]
+        entries.append(run.suspend().entries)
+    assert entries[0] == entries[1] == entries[2]
 
 
 def test_recorded_answer_that_fits_no_more_is_asked_for_again() -> None:

@@ -50,6 +50,12 @@ def test_bindings_differ_where_the_call_does(
     assert differing(CALL.bind(KEY, "a"), other.bind(KEY, "a")) == names
 
 
+def test_call_is_given_by_name() -> None:
+    """Two texts that were swapped would bind a state to no request."""
+    with pytest.raises(TypeError):
+        Call("tools/call", "order")  # type: ignore[call-arg]
+
+
 def test_bindings_differ_by_audience_and_key() -> None:
     assert differing(CALL.bind(KEY, "a"), CALL.bind(KEY, "b")) == {"audience"}
     assert len(differing(CALL.bind(KEY, "a"), CALL.bind(KEY[::-1], "a"))) == 4

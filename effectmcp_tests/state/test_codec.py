@@ -150,7 +150,7 @@ def test_pack_of_every_kind(kind: str) -> None:
 def test_pack_of_numbers_that_take_one_more_byte(number: int) -> None:
     key = f"elicit-{number}"
     check_there_and_back(packed_of(entry(key, "accepted", 1), entry(key, "done", 1)))
-    for place in (key, f"gather-{number}/{number}/who"):
+    for place in ("elicit-1", key, f"gather-{number}/{number}/who"):
         for unfit in (0, number):
             asking = Asking(place, b"shap", b"renderre", unfit)
             check_there_and_back(packed_of(places={place: Place(1, out=asking)}))
@@ -225,12 +225,33 @@ def test_pack_of_a_tag_that_cannot_be_replayable() -> None:
 
 
 def test_unpack_of_a_winner_that_had_no_tag_of_its_own() -> None:
-    packed = packed_of(entry("first-1", "done", [1, 5]), entry("within-1", "done", [5]))
-    found = unpack(pack(packed)).claims.journal.entries
-    assert [(one.tag, one.payload) for one in found] == [
-        ("won", b'[1,"done",5]'),
-        ("won", b'[0,"done",5]'),
-    ]
+    first, within = entry("first-1", "done", [1, 5]), entry("within-1", "done", [5])
+    found = unpack(pack(packed_of(first, within))).claims.journal.entries
+    assert found == (
+        attrs.evolve(first, tag="won", payload=b'[1,"done",5]'),
+        attrs.evolve(within, tag="won", payload=b'[0,"done",5]'),
+    )
+    again = attrs.evolve(within, replayable=True)
+    (found_again,) = unpack(pack(packed_of(again))).claims.journal.entries
+    assert found_again == attrs.evolve(found[1], replayable=True)
+
+
+def test_unpack_of_steps_that_had_begun() -> None:
+    """They were entries once, in a branch or behind one."""
+    inner, outer = entry("step-1", "checkpoint"), entry("step-2", "checkpoint")
+    gather = entry("gather-1", "gather", None, (inner,))
+    (structure, *rest) = parts_of(pack(packed_of(gather, outer, places={})))
+    number, begun = TAGS.index(("checkpoint", False)), TAGS.index((None, False))
+    for one in (inner, outer):
+        key = codec._key_to_bytes(one.key) + one.shape
+        assert structure.count(bytes([number]) + key) == 1
+        structure = structure.replace(bytes([number]) + key, bytes([begun]) + key)
+    journal = unpack(sections(structure, *rest)).claims.journal
+    assert journal.entries == (attrs.evolve(gather, branches=((),)),)
+    assert journal.places == {
+        "gather-1/0/step-1": Place(begun=1),
+        "step-2": Place(begun=1),
+    }
 
 
 def test_unpack_of_flags_that_are_unknown() -> None:

@@ -183,6 +183,13 @@ def test_make_key_gives_what_keys_take() -> None:
     assert len(make_key(bytes(64))) == 86
 
 
+@pytest.mark.parametrize("last", string.ascii_letters + string.digits + "-_")
+def test_make_key_keeps_all_of_the_entropy(last: str) -> None:
+    """Whatever its text ends with: 33 bytes are 44 letters, without padding."""
+    text = "k" * 43 + last
+    assert make_key(base64.urlsafe_b64decode(text)) == text
+
+
 @pytest.mark.parametrize("size", [0, 16, 31])
 def test_make_key_of_too_few_bytes(size: int) -> None:
     with pytest.raises(KeysError, match="32 random bytes"):
@@ -226,9 +233,23 @@ def test_keys_refuse_what_protects_nothing(key: Any) -> None:
         assert str(key) not in str(caught.value)
 
 
+def test_keys_say_which_key_is_bad() -> None:
+    """Counted as people count, in the order in which they are given."""
+    with pytest.raises(KeysError, match="^key 1 is no base64url text"):
+        Keys("?", OLD)
+    with pytest.raises(KeysError, match="^key 2 has 31 bytes"):
+        Keys(OLD, base64.urlsafe_b64encode(bytes(31)).decode())
+
+
 def test_keys_refuse_to_be_none() -> None:
     with pytest.raises(KeysError, match="no keys"):
         Keys()
+
+
+@pytest.mark.parametrize("readable", [False, True])
+def test_keys_say_that_they_protect(readable: bool) -> None:
+    """A transport serves strangers under no other ring: see the test kit's."""
+    assert Keys(OLD, readable=readable).protects
 
 
 def test_repr_never_shows_a_key() -> None:
