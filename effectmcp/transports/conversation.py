@@ -389,7 +389,11 @@ class Conversation:
 
     def _send(self, answer: Send) -> Send:
         self._state = "over"
-        return whole(answer, self._fields)
+        answer = whole(answer, self._fields)
+        if self._head.method == "HEAD":
+            # Many hosts would send it, and the client take it for the next answer.
+            return Send(answer.status, answer.headers)
+        return answer
 
     def _check(self, told: str) -> None:
         assert self._state in _LEGAL[told], (told, self._state)
