@@ -73,12 +73,12 @@ async def within(seconds: float, work: Callable[[], Awaitable[None]]) -> bool:
 
 
 async def unless(gone: Doing, work: Doing, beside: Doing) -> None:
-    """Do `work`, and end it where it is when `gone` returns first.
+    """Do `work`, and end it where it is when one of the others returns first.
 
     Args:
         gone: Returns when nobody wants the work any more.
         work: What to do.
-        beside: Is done meanwhile, and ended with it.
+        beside: Is done meanwhile, and returns when that is noticed there.
     """
     loop = asyncio.get_running_loop()
     task = asyncio.current_task()
@@ -87,14 +87,15 @@ async def unless(gone: Doing, work: Doing, beside: Doing) -> None:
     others: list[asyncio.Task[None]] = []
     is_gone = False
 
-    async def watch() -> None:
+    async def watch(one: Doing) -> None:
         nonlocal is_gone
-        await gone()
-        is_gone = True
-        task.cancel()
+        await one()
+        if not is_gone:  # `uncancel` takes back one
+            is_gone = True
+            task.cancel()
 
     def start() -> None:
-        others.extend([loop.create_task(watch()), loop.create_task(beside())])
+        others.extend(loop.create_task(watch(one)) for one in (gone, beside))
 
     # Called when the work first waits. Most does not, and then there are no tasks.
     beginning = loop.call_soon(start)

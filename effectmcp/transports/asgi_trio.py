@@ -55,22 +55,22 @@ async def within(seconds: float, work: Callable[[], Awaitable[None]]) -> bool:
 
 
 async def unless(gone: Doing, work: Doing, beside: Doing) -> None:
-    """Do `work`, and end it where it is when `gone` returns first.
+    """Do `work`, and end it where it is when one of the others returns first.
 
     Args:
         gone: Returns when nobody wants the work any more.
         work: What to do.
-        beside: Is done meanwhile, and ended with it.
+        beside: Is done meanwhile, and returns when that is noticed there.
     """
 
-    async def watch() -> None:
-        await gone()
+    async def watch(one: Doing) -> None:
+        await one()
         nursery.cancel_scope.cancel()
 
     failure: Exception | None = None
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(watch)
-        nursery.start_soon(beside)
+        nursery.start_soon(watch, gone)
+        nursery.start_soon(watch, beside)
         try:
             await work()
         except Exception as exc:

@@ -190,6 +190,9 @@ class Connection:
             while request is None:
                 wire.receive(await self._receive())
                 request = wire.head()
+        # Finding out who asks takes its time, and that is not the client's.
+        self._sends = "all"
+        self._take_time()
         return _asked(request, self._bound_to, self._peer)
 
     async def receive(self, limit: int) -> bytes | None:
@@ -277,6 +280,7 @@ class Connection:
         try:
             await self._write(self._bytes_of(part, closes=closes))
         except (trio.BrokenResourceError, trio.ClosedResourceError) as exc:
+            self._has_left = True
             raise Gone from exc
         if not part.is_last:
             self._take_time()

@@ -182,6 +182,7 @@ class _Stream:
             self._talk.heard()
 
     async def _comment(self) -> None:
+        """Keep the stream alive; returns when there is nobody to keep it alive for."""
         talk = self._talk
         try:
             while True:
@@ -192,4 +193,4 @@ class _Stream:
                         await self._host.send(comment)
                         talk.heard()
         except Gone:
-            pass  # `Host.gone` hears of it, too
+            pass  # `Host.gone` may not hear of it: it reads only so far ahead
