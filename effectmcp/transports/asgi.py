@@ -18,7 +18,7 @@ import logging
 import sys
 from collections.abc import Awaitable, Callable, MutableMapping
 from functools import partial
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 import attrs
 
@@ -28,7 +28,7 @@ from ..server.app import Server
 from ..server.changes import Change
 from . import web
 from .conversation import Conversation, Endpoint
-from .hosting import Gone, HostLoop, converse
+from .hosting import Beside, Gone, HostLoop, Work, converse
 from .mounted import EVERY_PATH, check_open, prepare
 from .reading import Calls
 from .sessions import SessionLimits, Sessions
@@ -43,6 +43,7 @@ _SESSIONS: Final = SessionLimits()
 #: Seconds that flows have to clean up when the host is to stop.
 _GRACE: Final = 5.0
 
+T = TypeVar("T")
 Scope: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
@@ -106,7 +107,7 @@ class ASGIApplication:
         loop = _running_loop()
         find = None if self.principal is None else partial(self.principal, scope)
         talk = Conversation(self.endpoint, _asked(scope), clock=loop.now, find=find)
-        await converse(loop, talk, _Host(receive, send), self._calls)
+        await converse(loop, talk, _Host(loop, receive, send), self._calls)
 
     # ---- the lifespan ----
 
@@ -135,7 +136,8 @@ class ASGIApplication:
 class _Host:
     """The connection of one request."""
 
-    def __init__(self, receive: Receive, send: Send) -> None:
+    def __init__(self, loop: _Loop, receive: Receive, send: Send) -> None:
+        self._loop = loop
         self._receive = receive
         self._send = send
 
@@ -169,7 +171,11 @@ class _Host:
             # ASGI, HTTP, Disconnected Client: what a server may raise then.
             raise Gone from exc
 
-    async def gone(self) -> None:
+    async def wait(self, work: Work[T], beside: Beside) -> T | None:
+        found: T | None = await self._loop.unless(self._gone, work, beside)
+        return found
+
+    async def _gone(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":
             pass
 
@@ -197,7 +203,14 @@ def _asked(scope: Scope) -> Head:
 # ---- the loop -----------------------------------------------------------------------
 
 
-def _running_loop() -> HostLoop:
+class _Loop(HostLoop, Protocol):
+    """`asgi_asyncio` or `asgi_trio`."""
+
+    @property
+    def unless(self) -> Callable[..., Awaitable[Any]]: ...
+
+
+def _running_loop() -> _Loop:
     """Return what runs us: `asgi_trio` or `asgi_asyncio`."""
     # Head of trio first: asyncio says yes inside of a trio that is its guest. And only
     # of a trio that is there: who runs asyncio need not have it.

@@ -6,7 +6,7 @@ import asyncio
 import math
 from asyncio import Lock, sleep
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from ..drivers.asyncio import Bell, obey
 
@@ -22,6 +22,7 @@ __all__ = [
     "within",
 ]
 
+T = TypeVar("T")
 Doing: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
 
 
@@ -72,13 +73,18 @@ async def within(seconds: float, work: Callable[[], Awaitable[None]]) -> bool:
     return True
 
 
-async def unless(gone: Doing, work: Doing, beside: Doing) -> None:
-    """Do `work`, and end it where it is when `gone` returns first.
+async def unless(
+    gone: Doing, work: Callable[[], Awaitable[T]], beside: Doing
+) -> T | None:
+    """Do `work`, and end it where it is when one of the others returns first.
 
     Args:
         gone: Returns when nobody wants the work any more.
         work: What to do.
-        beside: Is done meanwhile, and ended with it.
+        beside: Is done meanwhile, and returns when that is noticed there.
+
+    Returns:
+        What the work gives; `None` where it was ended.
     """
     loop = asyncio.get_running_loop()
     task = asyncio.current_task()
@@ -87,19 +93,20 @@ async def unless(gone: Doing, work: Doing, beside: Doing) -> None:
     others: list[asyncio.Task[None]] = []
     is_gone = False
 
-    async def watch() -> None:
+    async def watch(one: Doing) -> None:
         nonlocal is_gone
-        await gone()
-        is_gone = True
-        task.cancel()
+        await one()
+        if not is_gone:  # `uncancel` takes back one
+            is_gone = True
+            task.cancel()
 
     def start() -> None:
-        others.extend([loop.create_task(watch()), loop.create_task(beside())])
+        others.extend(loop.create_task(watch(one)) for one in (gone, beside))
 
     # Called when the work first waits. Most does not, and then there are no tasks.
     beginning = loop.call_soon(start)
     try:
-        await work()
+        return await work()
     except asyncio.CancelledError:
         # Whoever else cancels this task means more than the work. See asyncio.timeout.
         if not is_gone or task.cancelling() > cancellations + 1:
@@ -112,3 +119,4 @@ async def unless(gone: Doing, work: Doing, beside: Doing) -> None:
             other.cancel()
         if others:
             await asyncio.gather(*others, return_exceptions=True)
+    return None

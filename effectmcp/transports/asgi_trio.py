@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine
 from contextvars import copy_context
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import trio
 from trio import Lock, sleep
@@ -23,6 +23,7 @@ __all__ = [
     "within",
 ]
 
+T = TypeVar("T")
 Doing: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
 
 
@@ -54,27 +55,34 @@ async def within(seconds: float, work: Callable[[], Awaitable[None]]) -> bool:
     return False
 
 
-async def unless(gone: Doing, work: Doing, beside: Doing) -> None:
-    """Do `work`, and end it where it is when `gone` returns first.
+async def unless(
+    gone: Doing, work: Callable[[], Awaitable[T]], beside: Doing
+) -> T | None:
+    """Do `work`, and end it where it is when one of the others returns first.
 
     Args:
         gone: Returns when nobody wants the work any more.
         work: What to do.
-        beside: Is done meanwhile, and ended with it.
+        beside: Is done meanwhile, and returns when that is noticed there.
+
+    Returns:
+        What the work gives; `None` where it was ended.
     """
 
-    async def watch() -> None:
-        await gone()
+    async def watch(one: Doing) -> None:
+        await one()
         nursery.cancel_scope.cancel()
 
     failure: Exception | None = None
+    found: T | None = None
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(watch)
-        nursery.start_soon(beside)
+        nursery.start_soon(watch, gone)
+        nursery.start_soon(watch, beside)
         try:
-            await work()
+            found = await work()
         except Exception as exc:
             failure = exc  # raised below: who called us knows nothing of this nursery
         nursery.cancel_scope.cancel()
     if failure is not None:
         raise failure
+    return found

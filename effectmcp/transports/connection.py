@@ -22,14 +22,14 @@ from __future__ import annotations
 
 import logging
 import math
-from typing import Final, Literal
+from typing import Final, Literal, TypeVar
 
 import trio
 
 from . import asgi_trio
 from .conversation import Conversation, Judged, judge
 from .head import Request, split
-from .hosting import Gone, converse
+from .hosting import Beside, Gone, Work, converse
 from .shared import Shared
 from .sockets import Direct
 from .web import Head, Send, refusal
@@ -37,9 +37,14 @@ from .wires import Malformed, Plain, Wire, open_wire
 
 __all__ = ["Connection"]
 
+T = TypeVar("T")
+
 logger = logging.getLogger("effectmcp.server")
 
 _RECEIVE: Final = 64 * 1024
+
+#: Seconds in which a request must be here when the server is to stop.
+_LAST: Final = 0.05
 
 #: So many heads of a connection are remembered, of so many bytes.
 _HEADS: Final = 8
@@ -81,6 +86,13 @@ class Connection:
             self._stream.close()
         del self._shared.idle[self]
         return True
+
+    def finish(self) -> None:
+        """Close it, for one that waits for a request, once what has come is answered."""
+        if isinstance(self._stream, Direct):
+            self.leave()
+        else:
+            self._hurry(_LAST)  # nobody can look whether there is anything
 
     async def run(self) -> None:
         """Answer requests until one of both hangs up."""
@@ -174,8 +186,8 @@ class Connection:
         self._take_time()
         if not self._rest:
             if self._shared.is_closing:
-                return None
-            if self._is_new:
+                self._hurry(_LAST)  # what has come is answered
+            elif self._is_new:
                 idle[self] = math.inf
                 self._hurry(limits.head_time)
             else:
@@ -201,6 +213,9 @@ class Connection:
             while request is None:
                 wire.receive(await self._receive())
                 request = wire.head()
+        # Finding out who asks takes its time, and that is not the client's.
+        self._sends = "all"
+        self._take_time()
         return _asked(request, self._bound_to, self._peer)
 
     def _known(self) -> Judged | None:
@@ -319,13 +334,20 @@ class Connection:
         try:
             await self._write(self._bytes_of(part, closes=closes))
         except (trio.BrokenResourceError, trio.ClosedResourceError) as exc:
+            self._has_left = True
             raise Gone from exc
         if not part.is_last:
             self._take_time()
             await trio.lowlevel.checkpoint()
 
-    async def gone(self) -> None:
-        """Return when the client leaves."""
+    async def wait(self, work: Work[T], beside: Beside) -> T | None:
+        """Do `work`; return `None` where the client left first."""
+        found = await self._shared.lookout.unless(work, self._gone, beside)
+        if found is None:
+            self._has_left = True
+        return found
+
+    async def _gone(self) -> None:
         ahead = 0
         try:
             while True:
@@ -339,8 +361,6 @@ class Connection:
                 ahead += len(data)
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             pass
-        # Not sent to anybody, and nobody waits for it (Streamable HTTP, Cancellation).
-        self._has_left = True
 
 
 def _malformed(status: int) -> Send:

@@ -210,6 +210,7 @@ class Conversation:
         "_fields",
         "_find",
         "_head",
+        "_is_head",
         "_judged",
         "_peer",
         "_state",
@@ -232,6 +233,7 @@ class Conversation:
         self._judged: Judged | None = None
         self._peer: Peer | None = None
         self._fields: Fields = ()
+        self._is_head = isinstance(head, Head) and head.method == "HEAD"
         self._state: State = "head"
         self.quiet_until = math.inf
 
@@ -403,4 +405,9 @@ class Conversation:
 
     def _send(self, answer: Send) -> Send:
         self._state = "over"
-        return Send(answer.status, (*answer.headers, *self._fields), answer.data)
+        fields = (*answer.headers, *self._fields)
+        if self._is_head:
+            # Many hosts would send a body, and clients take it for the next answer.
+            length = ("Content-Length", str(len(answer.data)))
+            return Send(answer.status, (*fields, length))
+        return Send(answer.status, fields, answer.data)

@@ -10,21 +10,27 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Protocol
+from functools import partial
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 from ..canonical import JSON
 from ..drivers.begun import Begun, Obey, begin
 from ..exchange.commands import Reply
 from ..protocol.jsonrpc import Request
 from .conversation import Begin, Conversation, Identify, Next, Read, Receive
-from .reading import Calls, Finish, Loop, pump, settle
+from .reading import Calls, Loop, pump, settle
 from .web import Send
 
-__all__ = ["Gone", "Host", "HostLoop", "converse"]
+__all__ = ["Beside", "Gone", "Host", "HostLoop", "Waiting", "Work", "converse"]
 
 logger = logging.getLogger("effectmcp.server")
+
+
+T = TypeVar("T")
+Work: TypeAlias = Callable[[], Awaitable[T]]
+Beside: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
 
 
 class Gone(Exception):
@@ -48,8 +54,12 @@ class Host(Protocol):
             Gone: The client has left.
         """
 
-    async def gone(self) -> None:
-        """Return when the client has left. Raises nothing."""
+    async def wait(self, work: Work[T], beside: Beside) -> T | None:
+        """Do `work`, and `beside` it what returns when the client has left.
+
+        Returns:
+            What the work gives; `None` where the client left first, which ends it.
+        """
 
 
 class HostLoop(Loop, Protocol):
@@ -60,9 +70,6 @@ class HostLoop(Loop, Protocol):
 
     @property
     def obey(self) -> Obey: ...
-
-    @property
-    def unless(self) -> Callable[..., Awaitable[None]]: ...
 
 
 async def converse(
@@ -88,16 +95,23 @@ async def converse(
             step = talk.too_large() if data is None else talk.body(data)
         if isinstance(step, Begin):
             begun = begin(talk.endpoint.app, step.message, step.peer, loop.obey)
-            if not isinstance(begun, Reply):
-                step = await _wait(loop, talk, step, begun, host, calls)
-            else:
+            if isinstance(begun, Reply):
                 if begun.opened is not None:
                     calls.sweep(loop, talk.endpoint.sessions)
                 step = talk.reply(begun)
+            elif step.peer.session is None:
+                waiting = Waiting(loop, talk, host)
+                finish = partial(begun.finish, waiting.notify)
+                reply = await host.wait(finish, waiting.comment)
+                step = None if reply is None else talk.reply(reply)
+            else:
+                step = await _aside(loop, talk, step, begun, calls)
+        if isinstance(step, Read):
+            waiting = Waiting(loop, talk, host)
+            is_over = await host.wait(partial(waiting.read, step), waiting.comment)
+            step = talk.end() if is_over else None
         if isinstance(step, Send):
             await host.send(step)
-        elif isinstance(step, Read):
-            await _Stream(loop, talk, host).read(step)
     except Gone:
         raise
     except Exception as exc:
@@ -118,18 +132,10 @@ async def _identify(talk: Conversation, step: Identify) -> Next:
     return talk.identified(found)
 
 
-async def _wait(
-    loop: HostLoop,
-    talk: Conversation,
-    step: Begin,
-    begun: Begun,
-    host: Host,
-    calls: Calls,
-) -> Next | None:
-    """Finish what did not end at once; return what is left to do after it."""
-    if step.peer.session is None:
-        await _Stream(loop, talk, host).finish(begun)
-        return None
+async def _aside(
+    loop: HostLoop, talk: Conversation, step: Begin, begun: Begun, calls: Calls
+) -> Next:
+    """Finish a session's request beside the connection; return what is left to do."""
     assert isinstance(step.message, Request)  # nothing else waits
     read = talk.waits()
     calls.start(loop, begun, step.message, read.session, read.stream)
@@ -137,8 +143,8 @@ async def _wait(
     return read if only is None else talk.respond(only)
 
 
-class _Stream:
-    """An answer that takes its time, as long as the client is there."""
+class Waiting:
+    """An answer that takes its time, and what is said before it."""
 
     def __init__(self, loop: HostLoop, talk: Conversation, host: Host) -> None:
         self._loop = loop
@@ -149,36 +155,17 @@ class _Stream:
         self._lock = loop.Lock()
         talk.heard()
 
-    async def finish(self, begun: Finish) -> None:
-        """Send what an exchange tells, and its response."""
-
-        async def work() -> None:
-            reply = await begun.finish(self._notify)
-            async with self._lock:
-                await self._host.send(self._talk.reply(reply))
-
-        await self._loop.unless(self._host.gone, work, self._comment)
-
-    async def read(self, step: Read) -> None:
-        """Send what is in a session's stream, and what comes."""
+    async def read(self, step: Read) -> bool:
+        """Send what is in a session's stream, and what comes. Returns true at its end."""
         sessions = self._talk.endpoint.sessions
         assert sessions is not None
+        await pump(
+            self._loop, sessions, step.session, step.stream, step.after, self._write
+        )
+        return True
 
-        async def work() -> None:
-            await pump(
-                self._loop,
-                sessions,
-                step.session,
-                step.stream,
-                step.after,
-                self._write,
-            )
-            async with self._lock:
-                await self._host.send(self._talk.end())
-
-        await self._loop.unless(self._host.gone, work, self._comment)
-
-    async def _notify(self, message: Mapping[str, JSON]) -> None:
+    async def notify(self, message: Mapping[str, JSON]) -> None:
+        """Send a message before the response."""
         async with self._lock:
             await self._host.send(self._talk.notify(message))
             self._talk.heard()
@@ -188,7 +175,8 @@ class _Stream:
             await self._host.send(self._talk.event(data))
             self._talk.heard()
 
-    async def _comment(self) -> None:
+    async def comment(self) -> None:
+        """Keep the stream alive; returns when there is nobody to keep it alive for."""
         talk = self._talk
         try:
             while True:
@@ -199,4 +187,4 @@ class _Stream:
                         await self._host.send(comment)
                         talk.heard()
         except Gone:
-            pass  # `Host.gone` hears of it, too
+            pass  # `Host.gone` may not hear of it: it reads only so far ahead

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import logging
 import ssl
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, Final, TypeAlias
 
@@ -24,6 +25,8 @@ from ..server.changes import Change
 from .connection import Connection
 from .conversation import Endpoint
 from .keys import ensure_keys
+from .lookout import Lookout
+from .reading import Calls
 from .sessions import SessionLimits, Sessions
 from .shared import Limits, Shared
 from .signals import until_signalled
@@ -88,13 +91,17 @@ async def serve(
         listeners = [trio.SSLListener(one, ssl_context) for one in listeners]
     shutdown = trio.Event() if shutdown is None else shutdown
     site = Site() if site is None else site
-    async with running(app), trio.open_nursery() as connections:
+    async with (
+        running(app),
+        _looking_out() as lookout,
+        trio.open_nursery() as connections,
+    ):
         kept = None
         if sessions is not None and app.legacy:
             kept = Sessions(app, sessions, clock=trio.current_time)
             connections.start_soon(_sweep, kept, shutdown)
         endpoint = Endpoint(app=app, site=site, sessions=kept, quiet=limits.quiet)
-        shared = Shared(endpoint, limits, connections)
+        shared = Shared(endpoint, limits, lookout, Calls(connections.start_soon))
         connections.start_soon(_close_idle, shared, shutdown)
         serving = _Serving(shared)
         async with trio.open_nursery() as accepting:
@@ -118,6 +125,15 @@ async def serve(
         serving.close()
     if connections.cancel_scope.cancelled_caught:
         logger.warning("what still ran after %g s was cut off", limits.grace)
+
+
+@asynccontextmanager
+async def _looking_out() -> AsyncIterator[Lookout]:
+    async with trio.open_nursery() as nursery:
+        lookout = Lookout(nursery)
+        nursery.start_soon(lookout.run)
+        yield lookout
+        nursery.cancel_scope.cancel()
 
 
 async def _close_idle(shared: Shared, shutdown: trio.Event) -> None:
@@ -217,4 +233,4 @@ class _Serving:
             endpoint.sessions.close_all()
         endpoint.app.changes.publish(Change("end"))
         for connection in tuple(self._shared.idle):
-            connection.leave()
+            connection.finish()

@@ -10,6 +10,7 @@ import trio
 from attrs import field, frozen, validators
 
 from .conversation import Endpoint
+from .lookout import Lookout
 from .reading import Calls
 
 if TYPE_CHECKING:
@@ -56,15 +57,17 @@ class Shared:
     Args:
         endpoint: The server, and whom it answers.
         limits: What clients may take up.
-        nursery: For what outlives a connection.
+        lookout: Looks out for clients that leave.
+        calls: For what outlives a connection.
     """
 
     def __init__(
-        self, endpoint: Endpoint, limits: Limits, nursery: trio.Nursery
+        self, endpoint: Endpoint, limits: Limits, lookout: Lookout, calls: Calls
     ) -> None:
         self.endpoint = endpoint
         self.limits = limits
-        self.calls = Calls(nursery.start_soon)
+        self.lookout = lookout
+        self.calls = calls
         self.is_closing = False
         #: `trio.current_time`, by a shorter way.
         self.now = trio.lowlevel.current_clock().current_time

@@ -158,6 +158,8 @@ def length_of(answer: Send) -> Fields:
     # RFC 9110, section 8.6: a 204 has no length.
     if answer.status == 204 or not answer.is_last:
         return ()
+    if any(name == "Content-Length" for name, _ in answer.headers):
+        return ()  # that of a body which is not sent, as to HEAD
     return (("Content-Length", str(len(answer.data))),)
 
 

@@ -272,8 +272,11 @@ class ByH11:
         return b""
 
     def skip(self) -> bool:
-        while isinstance(self._next(), h11.Data):
-            pass
+        try:
+            while isinstance(self._next(), h11.Data):
+                pass
+        except Malformed:
+            return False  # it is answered already, and nothing more is read
         return self._http.their_state is not h11.SEND_BODY
 
     @property

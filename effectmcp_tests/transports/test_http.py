@@ -386,7 +386,7 @@ def listening_for(flag: str) -> Any:
 
 
 @pytest.mark.parametrize("say", [True, False], ids=["streaming", "silent"])
-async def test_leaving_cancels_the_call(say: bool) -> None:
+async def test_leaving_cancels_the_call(say: bool, autojump_clock: MockClock) -> None:
     made = shop()
     async with serving(made.app) as doors:
         client = doors.connect()
@@ -394,13 +394,31 @@ async def test_leaving_cancels_the_call(say: bool) -> None:
         await made.waits.wait()
         assert made.ended == []
         await client.stream.aclose()
-        await trio.testing.wait_all_tasks_blocked()
+        await trio.sleep(1)
         assert made.ended == ["wait"]  # suspended: its generator is gone
         tasks = trio.lowlevel.current_statistics().tasks_living
         await doors.connect().ask(request("server/discover"))
         await trio.testing.wait_all_tasks_blocked()
         # The new connection's own, and nothing that the old one left behind.
         assert trio.lowlevel.current_statistics().tasks_living == tasks + 1
+
+
+async def test_leaving_after_more_than_is_read_ahead(
+    autojump_clock: MockClock,
+) -> None:
+    """What else such a client sends is not read, and so not its end; a comment tells."""
+    made = shop()
+    async with serving(made.app, Limits(head=1024, quiet=5)) as doors:
+        client = doors.connect()
+        await client.post(waiting(say=False))
+        await made.waits.wait()
+        await client.post(call("echo", text="x" * 1024))
+        await trio.testing.wait_all_tasks_blocked()
+        await client.stream.aclose()
+        await trio.sleep(4)
+        assert made.ended == []
+        await trio.sleep(2)
+        assert made.ended == ["wait"]
 
 
 async def test_leaving_while_it_is_told_something() -> None:
@@ -703,6 +721,16 @@ async def test_body_as_large_as_may_be() -> None:
         assert (await doors.connect().ask(message)).status == 200
     async with serving(shop().app, site=Site(max_body=size - 1)) as doors:
         assert (await doors.connect().ask(message)).status == 413
+
+
+async def test_body_that_is_none_does_not_hide_why_it_was_refused() -> None:
+    async with serving(shop().app) as doors:
+        client = doors.connect()
+        data = post(b"xyz\r\n", content_length="", transfer_encoding="chunked")
+        await client.send(data.replace(b"/mcp", b"/"))
+        got = await client.answer()
+        assert (got.status, got.headers["connection"]) == (404, "close")
+        assert await client.is_closed()
 
 
 async def test_body_in_crumbs() -> None:
@@ -1179,6 +1207,24 @@ async def test_bug_in_authentication_lets_nobody_in(
         assert b"a bug" not in got.body
     assert "a bug" in caplog.text
     caplog.clear()
+
+
+async def test_authentication_takes_its_own_time(autojump_clock: MockClock) -> None:
+    """It may ask somebody else. What it takes is not what the client's head takes."""
+
+    async def authenticate(headers: Any) -> str:
+        await trio.sleep(100)
+        return "ann"
+
+    site = Site(authenticate=authenticate)
+    async with serving(shop().app, Limits(head_time=10), site=site) as doors:
+        data = post(request("server/discover"))
+        for cut in (0, 20):
+            client = doors.connect()
+            await client.send(data[:cut])
+            await trio.sleep(1)
+            await client.send(data[cut:])
+            assert (await client.answer()).status == 200
 
 
 # ---- what goes wrong here -----------------------------------------------------------

@@ -1,0 +1,120 @@
+"""Looking out for clients that leave, by a clock that jumps."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from effectmcp.transports.lookout import Lookout
+
+
+@asynccontextmanager
+async def looking() -> AsyncIterator[Lookout]:
+    async with trio.open_nursery() as nursery:
+        lookout = Lookout(nursery)
+        nursery.start_soon(lookout.run)
+        yield lookout
+        nursery.cancel_scope.cancel()
+
+
+async def after(seconds: float, log: list[str], what: str) -> Any:
+    try:
+        await trio.sleep(seconds)
+        log.append(what)
+    finally:
+        log.append(f"{what} ended")
+
+
+async def test_answer_that_comes_at_once_is_not_watched(
+    autojump_clock: MockClock,
+) -> None:
+    log: list[str] = []
+
+    async def work() -> int:
+        await trio.sleep(0.01)
+        return 7
+
+    async with looking() as lookout:
+        tasks = trio.lowlevel.current_statistics().tasks_living
+        assert await lookout.unless(work, lambda: after(0, log, "watch")) == 7
+        await trio.sleep(1)
+        assert trio.lowlevel.current_statistics().tasks_living == tasks
+    assert log == []
+
+
+async def test_answer_that_takes_long_ends_its_watch(
+    autojump_clock: MockClock,
+) -> None:
+    log: list[str] = []
+
+    async def work() -> int:
+        await trio.sleep(5)
+        log.append("work")
+        return 7
+
+    async with looking() as lookout:
+        assert await lookout.unless(work, lambda: after(9, log, "watch")) == 7
+    assert log == ["work", "watch ended"]
+
+
+async def test_client_that_leaves_ends_the_work(autojump_clock: MockClock) -> None:
+    log: list[str] = []
+    async with looking() as lookout:
+        found = await lookout.unless(
+            lambda: after(9, log, "work"),
+            lambda: after(3, log, "gone"),
+            lambda: after(7, log, "comment"),
+        )
+    assert found is None
+    assert log[:2] == ["gone", "gone ended"]
+    assert sorted(log[2:]) == ["comment ended", "work ended"]
+
+
+async def test_error_of_the_work_comes_as_it_is(autojump_clock: MockClock) -> None:
+    log: list[str] = []
+
+    async def work() -> None:
+        await trio.sleep(1)
+        raise LookupError("as it happens")
+
+    async with looking() as lookout:
+        with pytest.raises(LookupError, match="as it happens"):
+            await lookout.unless(work, lambda: after(9, log, "watch"))
+    assert log == ["watch ended"]
+
+
+async def test_bug_of_a_watch_ends_one_connection(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    log: list[str] = []
+
+    async def bug() -> None:
+        raise LookupError("a bug")
+
+    async with looking() as lookout:
+        assert await lookout.unless(lambda: after(9, log, "work"), bug) is None
+        assert log == ["work ended"]
+        await lookout.unless(lambda: after(9, log, "other"))
+    assert log[1:] == ["other", "other ended"]
+    assert "a bug" in caplog.text
+    caplog.clear()
+
+
+async def test_whoever_looks_rests_and_begins_anew(autojump_clock: MockClock) -> None:
+    """A server that nobody asks is not woken up twenty times a second."""
+    async with looking() as lookout:
+        for _ in range(2):
+            log: list[str] = []
+            await lookout.unless(
+                lambda: after(9, log, "work"),  # noqa: B023  # awaited here
+                lambda: after(1, log, "gone"),  # noqa: B023
+            )
+            assert log[0] == "gone"
+            await trio.sleep(60)
+            statistics = trio.lowlevel.current_statistics()
+            assert statistics.seconds_to_next_deadline == float("inf")
