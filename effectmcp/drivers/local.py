@@ -21,9 +21,9 @@ from attrs import frozen
 
 from .. import effects as fx
 from ..canonical import JSON
+from ..engine.names import name_of
 from ..engine.steps import given_names, spec_of, step_name
 from ..engine.stops import Done
-from ..engine.turn import name_of
 from ..errors import StepError, UsageError
 from ..exchange.commands import Invoke
 from ..exchange.sessions import Inquiry, News

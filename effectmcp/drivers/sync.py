@@ -23,6 +23,7 @@ from ..canonical import JSON
 from ..effects import CallerInfo
 from ..engine.answers import check_answer
 from ..engine.journal import Journal
+from ..engine.names import name_of
 from ..engine.replay import Run
 from ..engine.rules import SCRIPT, Rules
 from ..engine.steps import step_name
@@ -38,7 +39,6 @@ from ..engine.stops import (
     Stop,
     Want,
 )
-from ..engine.turn import name_of
 from ..errors import StepError, UsageError
 from ..exchange.commands import (
     Ask,

@@ -21,7 +21,7 @@ from ..errors import (
     StepInterrupted,
     ToolError,
 )
-from .turn import name_of
+from .names import name_of
 
 __all__ = ["MAX_MESSAGE", "failure_from", "failure_to"]
 

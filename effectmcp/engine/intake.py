@@ -36,21 +36,15 @@ from .kinds import (
     steps_in,
 )
 from .misuse import not_an_effect
-from .sequences import MAX_NESTING, Sequence, Wanted
+from .names import name_of
+from .sequences import MAX_NESTING, WAIT, BuriedError, Sequence, Wanted
 from .steps import read_arguments, spec_of, step_name, write_arguments
-from .turn import PATIENCE, check_branch, is_running, name_of
+from .turn import PATIENCE, check_branch, is_running
 
 if TYPE_CHECKING:
     from .shared import Shared
 
-__all__ = ["WAIT", "BuriedError", "Intake"]
-
-#: The sequence waits; there is no answer yet.
-WAIT = object()
-
-
-class BuriedError(Exception):
-    """A sequence answers every signal with another yield. Never reaches a handler."""
+__all__ = ["Intake"]
 
 
 class Intake:

@@ -40,8 +40,8 @@ from ..errors import (
 from ..forms.form import Unfit
 from .failures import failure_from, failure_to
 from .journal import Entry, Tag
+from .names import name_of
 from .steps import spec_of, step_name, write_arguments
-from .turn import name_of
 
 __all__ = [
     "FED",

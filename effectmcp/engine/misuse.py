@@ -6,12 +6,14 @@ whoever raises it, since only they know which generator is waiting where.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ..effects import Effect
 from ..errors import UsageError
-from .sequences import Sequence
 from .turn import is_running
+
+if TYPE_CHECKING:
+    from .sequences import Sequence
 
 __all__ = [
     "awaited",

@@ -32,10 +32,11 @@ from .development import Watch
 from .divergence import Report
 from .generation import SOON, Again, Generation
 from .journal import Fingerprints, Journal, Row
+from .names import find, name_of
 from .rules import RETRY, TASK, Rules
 from .shared import ExhaustedError, Shared
 from .stops import Answer, Asked, Done, Failure, Perform, Raised, Returned, Stop
-from .turn import find, is_running, name_of
+from .turn import is_running
 
 __all__ = ["LEGAL", "Run"]
 

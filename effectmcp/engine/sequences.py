@@ -26,10 +26,26 @@ from .turn import Ended, Failed, Running, where
 if TYPE_CHECKING:
     from .kinds import Kind
 
-__all__ = ["MAX_NESTING", "Closing", "Gathering", "Rows", "Sequence", "Wanted"]
+__all__ = [
+    "MAX_NESTING",
+    "WAIT",
+    "BuriedError",
+    "Closing",
+    "Gathering",
+    "Rows",
+    "Sequence",
+    "Wanted",
+]
 
 #: Paths grow with nesting, and so do journals. Nobody reads a flow nested deeper.
 MAX_NESTING: Final = 16
+
+#: What `Intake.receive` gives for an effect that has no answer yet: the sequence waits.
+WAIT: Final = object()
+
+
+class BuriedError(Exception):
+    """A sequence answers every signal with another yield. Never reaches a handler."""
 
 
 @define(eq=False)

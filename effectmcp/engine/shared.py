@@ -10,8 +10,8 @@ from attrs import define
 from ..effects import Effect
 from ..errors import UsageError
 from .journal import Fingerprints
+from .names import name_of
 from .rules import Rules
-from .turn import name_of
 
 if TYPE_CHECKING:
     from .answers import Read

@@ -26,7 +26,7 @@ from ..canonical import JSON, dumps, loads
 from ..converter import converter, explained, plain
 from ..effects import PROVIDED, Step
 from ..errors import CanonicalError, StepError, UsageError
-from .turn import name_of
+from .names import name_of
 
 __all__ = [
     "StepSpec",

@@ -21,10 +21,9 @@ from .. import effects as fx
 from ..effects import Effect
 from ..errors import Cancelled, FlowError, NotAnEffectError, Signal, UsageError
 from .divergence import flatten
-from .intake import WAIT, BuriedError, Intake
 from .journal import Entry, Pooled
 from .misuse import forgotten, located, translated
-from .sequences import Closing, Gathering, Rows, Sequence, Wanted
+from .sequences import WAIT, BuriedError, Closing, Gathering, Rows, Sequence, Wanted
 from .turn import (
     Ended,
     Failed,
@@ -38,6 +37,7 @@ from .turn import (
 )
 
 if TYPE_CHECKING:
+    from .intake import Intake
     from .shared import Shared
 
 __all__ = ["Cause", "Leaf", "Tree"]

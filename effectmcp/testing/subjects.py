@@ -12,7 +12,7 @@ import attrs
 from attrs import frozen
 
 from ..canonical import JSON
-from ..engine.turn import find, name_of
+from ..engine.names import find, name_of
 from ..errors import OutputError, UsageError
 from ..exchange.results import prompt_result, resource_result, tool_result
 from ..schema.written import written
