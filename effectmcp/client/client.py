@@ -15,13 +15,12 @@ import math
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Any, Final, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
 
 import anyio
 from attrs import frozen
 
 from ..canonical import JSON
-from ..effects import Root
 from ..errors import ProtocolError, SchemaError, UsageError
 from ..protocol.headers import HeaderMismatch, ParamHeader, param_headers
 from ..protocol.meta import UNSUPPORTED_VERSION
@@ -51,6 +50,9 @@ from .questions import (
 )
 from .results import Result
 from .rounds import Call, Complete, Pending, ReplyError, RoundsError
+
+if TYPE_CHECKING:
+    from ..effects import Root
 
 __all__ = ["Client", "Steps", "Told"]
 

@@ -19,7 +19,7 @@ import math
 import secrets
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import anyio
 from anyio.abc import TaskGroup
@@ -44,8 +44,10 @@ from ..protocol.meta import (
 from ..protocol.revisions import DRAFT, HANDSHAKES, PROTOCOL_VERSION
 from .channels import Channel, ChannelError, Frame, Hear, SessionEnded
 from .messages import Profile, belonging, result_of
-from .questions import Answering
 from .rounds import MAY_ASK, ReplyError
+
+if TYPE_CHECKING:
+    from .questions import Answering
 
 __all__ = ["Shaken"]
 

@@ -6,16 +6,18 @@ import json
 import secrets
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import attrs
 import sniffio
 
 from ..exchange.commands import Peer
 from ..protocol.jsonrpc import encode
-from ..server.app import Server
 from ..state.keys import Keys, make_key
 from .channels import ChannelError, Frame, Hear
+
+if TYPE_CHECKING:
+    from ..server.app import Server
 
 __all__ = ["InMemory"]
 

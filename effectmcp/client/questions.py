@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from attrs import field, frozen
 
 from ..canonical import JSON
-from ..effects import Root
 from ..errors import Declined, Dismissed, UsageError
 from .rounds import ReplyError
+
+if TYPE_CHECKING:
+    from ..effects import Root
 
 __all__ = [
     "Answering",

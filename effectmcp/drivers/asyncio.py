@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from contextvars import Context
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .. import effects as fx
 from ..effects import TimedOut
@@ -30,9 +30,6 @@ from ..exchange.commands import (
     PerformAll,
     Reply,
 )
-from ..exchange.sessions import News
-from ..exchange.subscriptions import Subscription
-from ..server.app import Server
 from . import begun
 from .begun import Begun, Send, drop
 from .local import (
@@ -46,6 +43,11 @@ from .local import (
     running,
     tell_changes,
 )
+
+if TYPE_CHECKING:
+    from ..exchange.sessions import News
+    from ..exchange.subscriptions import Subscription
+    from ..server.app import Server
 
 __all__ = ["Bell", "begin", "handle", "listen", "obey", "running"]
 

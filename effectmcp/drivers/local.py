@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from contextlib import asynccontextmanager, contextmanager, nullcontext
 from contextvars import Context, copy_context
 from types import GeneratorType, MappingProxyType
-from typing import Any, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from attrs import frozen
 
@@ -25,11 +25,13 @@ from ..engine.names import name_of
 from ..engine.steps import given_names, spec_of, step_name
 from ..engine.stops import Done
 from ..errors import StepError, UsageError
-from ..exchange.commands import Invoke
-from ..exchange.sessions import Inquiry, News
-from ..exchange.subscriptions import Subscription
-from ..server.app import Server
-from ..server.changes import Change
+
+if TYPE_CHECKING:
+    from ..exchange.commands import Invoke
+    from ..exchange.sessions import Inquiry, News
+    from ..exchange.subscriptions import Subscription
+    from ..server.app import Server
+    from ..server.changes import Change
 
 __all__ = [
     "LONGEST_SLEEP",

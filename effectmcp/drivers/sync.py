@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import attrs
 
@@ -54,7 +54,6 @@ from ..exchange.commands import (
 )
 from ..exchange.handle import handle as begin
 from ..exchange.sessions import Inquiry
-from ..server.app import Server
 from .local import (
     NOTHING,
     Job,
@@ -66,6 +65,9 @@ from .local import (
     opened,
     pause,
 )
+
+if TYPE_CHECKING:
+    from ..server.app import Server
 
 __all__ = ["advance", "handle", "perform", "run_flow", "running", "wait_for"]
 

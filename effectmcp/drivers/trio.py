@@ -16,7 +16,7 @@ import math
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from contextvars import Context
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import trio
 
@@ -36,9 +36,6 @@ from ..exchange.commands import (
     PerformAll,
     Reply,
 )
-from ..exchange.sessions import News
-from ..exchange.subscriptions import Subscription
-from ..server.app import Server
 from . import begun
 from .begun import Begun, Send, drop
 from .local import (
@@ -52,6 +49,11 @@ from .local import (
     running,
     tell_changes,
 )
+
+if TYPE_CHECKING:
+    from ..exchange.sessions import News
+    from ..exchange.subscriptions import Subscription
+    from ..server.app import Server
 
 __all__ = ["Bell", "begin", "handle", "listen", "obey", "running"]
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from ..canonical import JSON
 from ..engine.stops import Failure
 from ..errors import ArgumentsError, ProtocolError, Unsupported
 from ..protocol.headers import HeaderMismatch, check_params
 from ..protocol.jsonrpc import INVALID_PARAMS, notification
-from ..server.app import Server
 from ..server.features import Completion, Resource
 from ..server.handlers import read_texts
 from .calls import Context, Interim, call_feature
@@ -27,6 +26,9 @@ from .results import (
     tool_result,
 )
 from .subscriptions import open_subscription
+
+if TYPE_CHECKING:
+    from ..server.app import Server
 
 __all__ = ["ANSWERS", "Answering", "mismatch"]
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Generator, Mapping
 from types import GeneratorType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from .. import effects as fx
 from ..canonical import JSON
@@ -34,11 +34,9 @@ from ..errors import Cancelled, DivergenceError, OutputError, StateError, UsageE
 from ..lowlevel import InputRequired
 from ..protocol.jsonrpc import Id, Request, encode, notification
 from ..protocol.legacy import question_message, read_reply
-from ..protocol.meta import Meta
 from ..protocol.modern import read_answers, read_result
 from ..records import record
 from ..schema.written import written
-from ..server.app import Server
 from ..server.events import (
     Event,
     RoundBegan,
@@ -48,12 +46,16 @@ from ..server.events import (
     StepPerformed,
 )
 from ..server.features import Feature, Tool
-from ..server.handlers import Handler
 from ..state.claims import Call
 from .commands import Ask, Command, Invoke, Notify, Overdue, Peer, PerformAll
 from .dialects import Dialect, Legacy
 from .rounds import Round, begin, resume
-from .sessions import Running
+
+if TYPE_CHECKING:
+    from ..protocol.meta import Meta
+    from ..server.app import Server
+    from ..server.handlers import Handler
+    from .sessions import Running
 
 __all__ = ["Context", "Dropped", "Interim", "call_feature"]
 

@@ -19,16 +19,18 @@ as itself; one whose client is gone closes it.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from attrs import field
 
 from ..canonical import JSON
-from ..engine.stops import Want
 from ..protocol.jsonrpc import Malformed, Notification, Request, Response, encode
 from ..records import record
-from .sessions import Inquiry, Session
-from .subscriptions import Subscription
+
+if TYPE_CHECKING:
+    from ..engine.stops import Want
+    from .sessions import Inquiry, Session
+    from .subscriptions import Subscription
 
 __all__ = [
     "Ask",

@@ -9,18 +9,20 @@ Draft      by retry      is told in words                 `result_type`, if inte
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from ..canonical import JSON
-from ..engine.stops import Question
 from ..errors import ProtocolError, ToolError, Unsupported
 from ..protocol import legacy
 from ..protocol.drafts import incomplete
 from ..protocol.jsonrpc import INTERNAL_ERROR
 from ..protocol.meta import SERVER_INFO, Meta
 from ..protocol.modern import input_required, missing_capability, supporter
-from ..protocol.revisions import Revision
-from ..server.app import Server
+
+if TYPE_CHECKING:
+    from ..engine.stops import Question
+    from ..protocol.revisions import Revision
+    from ..server.app import Server
 
 __all__ = ["MODERN", "Dialect", "Draft", "Legacy", "Modern"]
 

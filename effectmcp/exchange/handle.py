@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 from ..errors import ProtocolError
 from ..protocol.headers import HeaderMismatch, check_method, check_name, check_version
@@ -29,13 +30,15 @@ from ..protocol.jsonrpc import (
 from ..protocol.meta import Meta, check_supported, read_meta
 from ..protocol.methods import find_method
 from ..protocol.revisions import NEWEST, revision_of
-from ..server.app import Server
 from .answers import ANSWERS, Answering, mismatch
 from .calls import Context
 from .commands import Exchange, Incoming, Peer, Reply
 from .dialects import MODERN
 from .handshakes import answer_legacy, hear_notification, hear_response
 from .lists import offers
+
+if TYPE_CHECKING:
+    from ..server.app import Server
 
 __all__ = ["handle"]
 

@@ -8,7 +8,7 @@ replies of the client   wake the request that asked
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ..canonical import JSON
 from ..effects import LOG_LEVELS
@@ -29,13 +29,15 @@ from ..protocol.legacy import Hello, read_hello
 from ..protocol.meta import CLIENT_CAPABILITIES, Meta, read_call_meta
 from ..protocol.methods import find_method
 from ..protocol.revisions import Revision, negotiate
-from ..server.app import Server
 from .answers import ANSWERS, Answering
 from .calls import Context, Dropped
 from .commands import Peer, Reply
 from .dialects import Draft, Legacy
 from .lists import capabilities_of, offers
 from .sessions import Session
+
+if TYPE_CHECKING:
+    from ..server.app import Server
 
 __all__ = ["answer_legacy", "hear_notification", "hear_response"]
 

@@ -6,15 +6,17 @@ import base64
 import binascii
 import json
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ..canonical import JSON
 from ..errors import ProtocolError
 from ..protocol.jsonrpc import INVALID_PARAMS
-from ..protocol.methods import Capability
 from ..protocol.revisions import VERSIONS
-from ..server.app import Server
-from ..server.features import Completion
+
+if TYPE_CHECKING:
+    from ..protocol.methods import Capability
+    from ..server.app import Server
+    from ..server.features import Completion
 
 __all__ = [
     "capabilities_of",

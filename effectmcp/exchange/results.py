@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..canonical import JSON
 from ..content import (
@@ -42,8 +42,10 @@ from ..protocol.jsonrpc import (
 )
 from ..schema.problems import rendered, unreadable
 from ..schema.written import written
-from ..server.features import Prompt, Resource, Tool
 from .commands import Overdue, Reply
+
+if TYPE_CHECKING:
+    from ..server.features import Prompt, Resource, Tool
 
 __all__ = [
     "bad_arguments",

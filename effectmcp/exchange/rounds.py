@@ -8,7 +8,7 @@ needs. Nothing of a round stays behind in this process.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
@@ -18,7 +18,9 @@ from ..engine.rules import RETRY, Rules
 from ..engine.stops import Answer, Asked, Done, Failure, Stop
 from ..errors import KeysError, UsageError
 from ..state.claims import Call, Claims, whole_seconds
-from ..state.seal import Sealer
+
+if TYPE_CHECKING:
+    from ..state.seal import Sealer
 
 __all__ = ["Round", "begin", "resume"]
 

@@ -13,15 +13,18 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING
 
 from attrs import define, field
 
 from ..canonical import JSON
 from ..errors import ProtocolError
 from ..protocol.jsonrpc import INVALID_REQUEST, Id, Response, notification
-from ..protocol.legacy import Hello
-from ..protocol.revisions import Revision
-from ..server.changes import Change
+
+if TYPE_CHECKING:
+    from ..protocol.legacy import Hello
+    from ..protocol.revisions import Revision
+    from ..server.changes import Change
 
 __all__ = ["Inquiry", "News", "Running", "Session"]
 

@@ -7,13 +7,15 @@ acknowledgement comes before all others (2026-07-28, Subscriptions).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ..canonical import JSON
 from ..errors import ProtocolError
 from ..protocol.jsonrpc import INVALID_PARAMS, Id, notification
 from ..protocol.meta import SUBSCRIPTION_ID
-from ..server.changes import Change
+
+if TYPE_CHECKING:
+    from ..server.changes import Change
 
 __all__ = ["Subscription", "open_subscription"]
 

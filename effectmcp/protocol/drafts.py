@@ -9,12 +9,14 @@ as well as in them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..canonical import JSON
-from ..engine.stops import Question
-from .jsonrpc import Request
 from .modern import request_of
+
+if TYPE_CHECKING:
+    from ..engine.stops import Question
+    from .jsonrpc import Request
 
 __all__ = ["incomplete", "is_incomplete", "retry_params"]
 

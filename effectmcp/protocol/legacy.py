@@ -8,18 +8,20 @@ result may hold, as their rows in `revisions` say.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from attrs import frozen
 
 from .. import effects as fx
 from ..canonical import JSON, dumps
 from ..effects import InputRequest, Outcome
-from ..engine.stops import Answer, Question
 from ..errors import ClientFailed, ProtocolError
 from .jsonrpc import INVALID_PARAMS, Id
 from .modern import lacking_of, read_result, request_of
-from .revisions import Revision
+
+if TYPE_CHECKING:
+    from ..engine.stops import Answer, Question
+    from .revisions import Revision
 
 __all__ = [
     "Hello",

@@ -6,19 +6,16 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from types import MappingProxyType
-from typing import Any, Final, Literal, TypeAlias, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar, overload
 
 import attrs
 
 from ..canonical import JSON, dumps
-from ..content import Annotations, Icon
-from ..effects import InputRequest
 from ..engine.rules import LIVE, RETRY, Rules
 from ..errors import CanonicalError, SchemaError, UsageError
 from ..state.keys import Keys
 from ..state.seal import Sealer
 from .changes import Change, Changes
-from .events import Observer
 from .features import (
     Completion,
     Prompt,
@@ -31,6 +28,11 @@ from .features import (
     make_resource,
     make_tool,
 )
+
+if TYPE_CHECKING:
+    from ..content import Annotations, Icon
+    from ..effects import InputRequest
+    from .events import Observer
 
 __all__ = ["Server"]
 

@@ -7,14 +7,16 @@ quick, and what it raises is logged and changes nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from attrs import field, frozen
 
 from ..canonical import JSON
-from ..engine.divergence import Report
-from ..engine.journal import Journal
-from ..errors import DivergenceError, StateError
+
+if TYPE_CHECKING:
+    from ..engine.divergence import Report
+    from ..engine.journal import Journal
+    from ..errors import DivergenceError, StateError
 
 __all__ = [
     "Event",

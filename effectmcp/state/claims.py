@@ -10,14 +10,16 @@ from __future__ import annotations
 
 from functools import lru_cache
 from hashlib import blake2b
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from attrs import field
 
 from ..canonical import JSON, dumps
-from ..engine.journal import Journal
 from ..errors import StateReason, UsageError
 from ..records import record
+
+if TYPE_CHECKING:
+    from ..engine.journal import Journal
 
 __all__ = ["BOUND", "DIGEST_SIZE", "MAX_TIME", "Call", "Claims", "whole_seconds"]
 

@@ -14,7 +14,7 @@ import inspect
 import json
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 from attrs import frozen
@@ -24,10 +24,12 @@ from ..canonical import dumps
 from ..engine.kinds import KINDS
 from ..engine.stops import Done, Failure, Want
 from .overheard import Heard, Overheard, overhear
-from .subjects import Subject
 from .talks import Recorded
-from .transcripts import Transcript
 from .words import shown
+
+if TYPE_CHECKING:
+    from .subjects import Subject
+    from .transcripts import Transcript
 
 __all__ = ["Shared", "Unstable", "shared_key", "unstable_key"]
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 from hypothesis import HealthCheck, Phase, Verbosity, given, reject, settings
@@ -39,8 +39,10 @@ from .silence import muted, silent
 from .simpler import Patient, simpler
 from .subjects import Subject, subject_of, subjects_of
 from .talks import WATCHED, Recorded, talk
-from .transcripts import Transcript
 from .workers import WorkerError, Workers
+
+if TYPE_CHECKING:
+    from .transcripts import Transcript
 
 __all__ = ["check", "options_at"]
 

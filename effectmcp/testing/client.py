@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Callable, Mapping
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import attrs
 
@@ -23,9 +23,11 @@ from ..errors import Declined, Dismissed, ProtocolError, UsageError
 from ..exchange.commands import Peer
 from ..protocol.meta import CLIENT_CAPABILITIES, CLIENT_INFO
 from ..protocol.revisions import PROTOCOL_VERSION, VERSIONS
-from ..server.app import Server
 from ..state.keys import Keys, make_key
 from .values import plain
+
+if TYPE_CHECKING:
+    from ..server.app import Server
 
 __all__ = ["Answers", "MemoryClient"]
 

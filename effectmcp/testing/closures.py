@@ -11,13 +11,15 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from itertools import takewhile
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from attrs import frozen
 
 from .. import effects as fx
 from ..effects import Effect
-from .source import FunctionNode, Source
+
+if TYPE_CHECKING:
+    from .source import FunctionNode, Source
 
 __all__ = ["Late", "Written", "late_functions", "written_variables"]
 

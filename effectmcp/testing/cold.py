@@ -10,20 +10,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 from attrs import frozen
 
 from ..canonical import JSON
-from ..engine.divergence import Policy
-from ..engine.journal import Journal
 from ..engine.replay import Run
 from ..engine.rules import RETRY
 from ..engine.stops import Asked, Perform, Returned
 from ..errors import DivergenceError, EffectMCPError
-from .subjects import Subject
 from .words import shown
+
+if TYPE_CHECKING:
+    from ..engine.divergence import Policy
+    from ..engine.journal import Journal
+    from .subjects import Subject
 
 __all__ = ["Arrival", "arrive", "marks_of", "shown_result"]
 

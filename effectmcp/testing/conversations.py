@@ -17,7 +17,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from functools import lru_cache
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import attrs
 from attrs import field, frozen
@@ -42,7 +42,6 @@ from ..errors import (
 )
 from ..schema.arguments import input_of
 from .chance import EPOCH, FLOW_ID, Chance
-from .performing import Performer
 from .source import raised_by
 from .strategies import answers_for, arguments_of
 from .subjects import Subject, subject_of
@@ -60,6 +59,9 @@ from .talks import (
 from .transcripts import FAILED, Ending, Round, Said, Transcript
 from .values import content_of
 from .words import shown
+
+if TYPE_CHECKING:
+    from .performing import Performer
 
 __all__ = [
     "Drawn",

@@ -10,17 +10,19 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from attrs import frozen
 
 from ..effects import Accepted, Checkpoint, ClientSupports, Effect, Elicit, Gather
-from ..engine.stops import Answer, Done, Failure, Question, Want
 from ..errors import Signal
-from .subjects import Subject
 from .talks import WAYS, Broken, Recorded, talk
-from .transcripts import Ending, Performed, Said, Transcript
 from .words import shown
+
+if TYPE_CHECKING:
+    from ..engine.stops import Answer, Done, Failure, Question, Want
+    from .subjects import Subject
+    from .transcripts import Ending, Performed, Said, Transcript
 
 __all__ = ["Late", "late_branches"]
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ..canonical import dumps
 from ..effects import StepOptions
@@ -33,13 +33,15 @@ from ..errors import (
     TooManyRounds,
     UsageError,
 )
-from .changes import Change
 from .conversations import Unsteady
 from .findings import Found
-from .subjects import Subject
 from .talks import Buried, Unscripted
 from .transcripts import FAILED, Said, Transcript
 from .words import place_of
+
+if TYPE_CHECKING:
+    from .changes import Change
+    from .subjects import Subject
 
 __all__ = [
     "ADDRESS",

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from attrs import field, frozen
 
-from .transcripts import Transcript
+if TYPE_CHECKING:
+    from .transcripts import Transcript
 
 __all__ = ["CheckError", "Checked", "Fault", "Finding", "Found"]
 

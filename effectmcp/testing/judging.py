@@ -11,7 +11,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from ..effects import Accepted
 from ..engine import development
@@ -23,17 +23,19 @@ from .findings import Fault, Finding, Found
 from .lines import Lines, Range
 from .notices import notices_of
 from .oracles import Case, asked
-from .performing import Performer
 from .refusals import Differences, Same
 from .sanitizer import Sanitizer
 from .silence import muted
 from .stubborn import Stubborn
-from .subjects import Subject
 from .suspects import WRITE, suspects_of
 from .talks import Broken
-from .transcripts import Transcript
 from .words import shown
-from .workers import Workers
+
+if TYPE_CHECKING:
+    from .performing import Performer
+    from .subjects import Subject
+    from .transcripts import Transcript
+    from .workers import Workers
 
 __all__ = ["At", "Judge"]
 

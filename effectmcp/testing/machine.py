@@ -16,7 +16,7 @@ import json
 import os
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
 
 import attrs
@@ -35,19 +35,21 @@ from hypothesis.stateful import (
 )
 
 from ..canonical import JSON
-from ..engine.stops import Done, Failure
 from ..engine.turn import GRAVEYARD
 from ..errors import StateError, UsageError
 from ..exchange.commands import Notify, Peer, PerformAll, Reply
 from ..exchange.handle import handle
 from ..protocol.meta import CLIENT_CAPABILITIES
 from ..protocol.revisions import PROTOCOL_VERSION, VERSIONS
-from ..server.app import Server
 from ..server.features import Prompt, Template
 from ..state.keys import Keys, make_key
 from .conversations import Drawn, Options
 from .strategies import arguments_of, contents_for, roots, sampled
 from .subjects import Subject, subjects_of
+
+if TYPE_CHECKING:
+    from ..engine.stops import Done, Failure
+    from ..server.app import Server
 
 __all__ = ["ServerMachine", "machine_for"]
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from ..errors import Unsupported
-from .oracles import Case
 from .overheard import changed_answers
-from .transcripts import Transcript
+
+if TYPE_CHECKING:
+    from .oracles import Case
+    from .transcripts import Transcript
 
 __all__ = ["notices_of"]
 

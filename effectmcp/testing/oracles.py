@@ -18,11 +18,10 @@ import decimal
 import sys
 from collections import Counter
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from attrs import define, field
 
-from .changes import Change
 from .charges import shared_key, unstable_key
 from .cold import arrive
 from .delays import late_branches
@@ -30,11 +29,14 @@ from .endings import ADDRESS, drifts, last_asked, said_of
 from .findings import Found
 from .overheard import Overheard, overhear
 from .performing import Performer, relied_on
-from .stubborn import Stubborn
-from .subjects import Subject
 from .talks import WAYS, Broken, Recorded, Way, talk
-from .transcripts import Transcript
 from .workers import Elsewhere, WorkerError, Workers
+
+if TYPE_CHECKING:
+    from .changes import Change
+    from .stubborn import Stubborn
+    from .subjects import Subject
+    from .transcripts import Transcript
 
 __all__ = ["ORACLES", "Case", "asked"]
 

@@ -10,17 +10,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Generator, Iterable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from attrs import define, frozen
 
 from ..effects import Checkpoint, Effect, Gather, InputRequest, Outcome
-from ..engine.stops import Answer, Question
 from ..engine.turn import where
 from ..errors import Signal
-from .subjects import Subject
 from .talks import WAYS, Broken, Recorded, talk
-from .transcripts import Transcript
+
+if TYPE_CHECKING:
+    from ..engine.stops import Answer, Question
+    from .subjects import Subject
+    from .transcripts import Transcript
 
 __all__ = ["Heard", "Overheard", "changed_answers", "overhear"]
 

@@ -17,7 +17,7 @@ import asyncio
 import copy
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from attrs import frozen
 
@@ -28,8 +28,10 @@ from ..engine.stops import Done, Failure, Want
 from ..errors import UsageError
 from .overheard import Overheard, overhear
 from .silence import muted
-from .subjects import Subject
 from .words import shown
+
+if TYPE_CHECKING:
+    from .subjects import Subject
 
 __all__ = ["Changed", "Fakes", "Performer", "relied_on"]
 

@@ -16,7 +16,7 @@ import logging
 from collections.abc import Callable, Iterator
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import attrs
 
@@ -24,21 +24,23 @@ from .. import effects as fx
 from ..canonical import JSON, dumps
 from ..effects import Accepted, Effect, InputRequest
 from ..engine.failures import failure_from
-from ..engine.journal import Entry, Journal
 from ..engine.kinds import KINDS, deliver, options_of, steps_in
 from ..engine.rules import RETRY
 from ..engine.steps import step_name
 from ..engine.stops import Answer, Done, Failure, Question, Want
 from ..errors import ClientFailed, Declined, Dismissed
 from ..protocol.modern import supporter
-from ..server.app import Server
 from ..server.events import Event, RoundBegan, RoundEnded
 from ..server.features import Prompt, Template
 from ..server.handlers import values_of_texts
 from .subjects import Subject, subjects_of
 from .talks import Broken, Unscripted, Way, talk
-from .transcripts import Transcript
 from .words import shown
+
+if TYPE_CHECKING:
+    from ..engine.journal import Entry, Journal
+    from ..server.app import Server
+    from .transcripts import Transcript
 
 __all__ = ["Mask", "Recorder", "mask_private", "recorded"]
 

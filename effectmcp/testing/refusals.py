@@ -19,21 +19,23 @@ from __future__ import annotations
 import ast
 import inspect
 from collections.abc import Callable, Iterator
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from attrs import define, frozen
 
 from .. import effects as fx
 from ..effects import Accepted, InputRequest
-from ..engine.stops import Answer, Question
 from ..errors import Declined, FlowError, Refused
-from .lines import Range
 from .overheard import Heard, Overheard, overhear
 from .source import Source, is_flow, source_of, sources_of
-from .subjects import Subject
 from .talks import Recorded
-from .transcripts import Transcript
 from .words import shown
+
+if TYPE_CHECKING:
+    from ..engine.stops import Answer, Question
+    from .lines import Range
+    from .subjects import Subject
+    from .transcripts import Transcript
 
 __all__ = ["Differences", "Same", "Swallow", "branches_of", "swallows_of"]
 

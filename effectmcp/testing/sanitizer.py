@@ -36,12 +36,14 @@ from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 from types import CodeType, FrameType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from attrs import frozen
 
 from ..engine import development
-from ..server.app import Server
+
+if TYPE_CHECKING:
+    from ..server.app import Server
 
 __all__ = ["Sanitizer", "Sight", "is_authors", "make_strict", "watching_now"]
 

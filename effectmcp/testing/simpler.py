@@ -8,15 +8,17 @@ caller has each conversation again and sees whether it still shows the fault.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
 from ..canonical import JSON
 from ..effects import Accepted
-from ..engine.stops import Answer, Question
 from .talks import Recorded, Unscripted
 from .transcripts import FAILED, Performed, Round, Said, Transcript
+
+if TYPE_CHECKING:
+    from ..engine.stops import Answer, Question
 
 __all__ = ["Patient", "simpler"]
 

@@ -16,7 +16,7 @@ import math
 import re
 import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from hypothesis import strategies as st
 
@@ -30,14 +30,16 @@ from ..effects import (
     Sample,
 )
 from ..errors import ArgumentsError, UsageError
-from ..forms.fields import Field
 from ..forms.form import Form, Unfit, form_of
 from ..forms.validators import known_name, leaves, options_of
 from ..schema.arguments import Arguments, input_of
 from ..schema.checks import PATTERNS, equality_key
 from ..schema.written import written
-from ..server.handlers import RawArguments
 from .values import plain
+
+if TYPE_CHECKING:
+    from ..forms.fields import Field
+    from ..server.handlers import RawArguments
 
 __all__ = [
     "answers_for",

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import attrs
 
@@ -20,9 +20,11 @@ from ..errors import Declined, Dismissed, TooManyRounds
 from .conversations import failures_of
 from .endings import NO_END, loop_of, was_wasteful
 from .findings import Found
-from .subjects import Subject
 from .talks import WAYS, Broken, Recorded, talk
 from .transcripts import FAILED, Performed, Said, Transcript
+
+if TYPE_CHECKING:
+    from .subjects import Subject
 
 __all__ = ["Stubborn"]
 

@@ -6,7 +6,7 @@ import re
 import sys
 from collections.abc import Callable, Coroutine, Generator, Iterable
 from types import NoneType, UnionType
-from typing import Any, Final, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Final, Union, get_args, get_origin
 
 import attrs
 from attrs import frozen
@@ -16,8 +16,10 @@ from ..engine.names import find, name_of
 from ..errors import OutputError, UsageError
 from ..exchange.results import prompt_result, resource_result, tool_result
 from ..schema.written import written
-from ..server.app import Server
 from ..server.features import Feature, Prompt, Resource, Tool, make_tool
+
+if TYPE_CHECKING:
+    from ..server.app import Server
 
 __all__ = ["Origin", "Subject", "subject_of", "subjects_of"]
 

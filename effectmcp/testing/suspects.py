@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterator
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from attrs import frozen
 
@@ -16,8 +16,10 @@ from .. import effects as fx
 from .catches import catches_in_vain
 from .closures import late_functions, written_variables
 from .forgotten import flows_not_run
-from .lines import Range
 from .source import Source, sources_of
+
+if TYPE_CHECKING:
+    from .lines import Range
 
 __all__ = ["WRITE", "Suspect", "suspects_of"]
 

@@ -18,7 +18,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import attrs
 from attrs import frozen
@@ -48,9 +48,11 @@ from ..lowlevel import is_call
 from ..state.claims import Call, Claims
 from ..state.keys import Keys, make_key
 from ..state.seal import Sealer
-from .subjects import Subject
 from .transcripts import FAILED, Ending, Performed, Round, Said, Transcript
 from .words import shown
+
+if TYPE_CHECKING:
+    from .subjects import Subject
 
 __all__ = [
     "WATCHED",

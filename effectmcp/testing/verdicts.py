@@ -13,17 +13,19 @@ deployed. Replayed by today's handler, as a server would, it comes to one of the
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from attrs import frozen
 
-from ..engine.journal import Journal
 from ..errors import ArgumentsError
-from ..server.app import Server
 from .cold import Arrival, arrive, marks_of, shown_result
 from .silence import silent
 from .subjects import Subject, subjects_of
-from .transcripts import Transcript
+
+if TYPE_CHECKING:
+    from ..engine.journal import Journal
+    from ..server.app import Server
+    from .transcripts import Transcript
 
 __all__ = ["ORDER", "Verdict", "verdict_of"]
 

@@ -24,7 +24,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import redirect_stderr, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, Final
+from typing import IO, TYPE_CHECKING, Any, Final
 
 import attrs
 
@@ -33,7 +33,9 @@ from ..engine.journal import Journal
 from ..server.app import Server
 from .cold import Arrival, arrive
 from .subjects import Origin, Subject, subject_of, subjects_of
-from .transcripts import Transcript
+
+if TYPE_CHECKING:
+    from .transcripts import Transcript
 
 __all__ = ["Elsewhere", "WorkerError", "Workers", "main"]
 

@@ -18,13 +18,12 @@ import logging
 import sys
 from collections.abc import Awaitable, Callable, MutableMapping
 from functools import partial
-from typing import Any, Final, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, TypeVar
 
 import attrs
 
 from ..drivers.local import running
 from ..errors import UsageError
-from ..server.app import Server
 from ..server.changes import Change
 from . import web
 from .conversation import Conversation, Endpoint
@@ -33,6 +32,9 @@ from .mounted import EVERY_PATH, check_open, prepare
 from .reading import Calls
 from .sessions import SessionLimits, Sessions
 from .web import Head, Site
+
+if TYPE_CHECKING:
+    from ..server.app import Server
 
 __all__ = ["ASGIApplication", "application"]
 

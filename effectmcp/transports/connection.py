@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import logging
 import math
-from typing import Final, Literal, TypeVar
+from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
 import trio
 
@@ -30,10 +30,12 @@ from . import asgi_trio
 from .conversation import Conversation, Judged, judge
 from .head import Request, split
 from .hosting import Beside, Gone, Work, converse
-from .shared import Shared
 from .sockets import Direct
 from .web import Head, Send, refusal
 from .wires import Malformed, Plain, Wire, open_wire
+
+if TYPE_CHECKING:
+    from .shared import Shared
 
 __all__ = ["Connection"]
 

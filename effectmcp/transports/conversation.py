@@ -37,16 +37,14 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import attrs
 
 from ..canonical import JSON
 from ..exchange.commands import Incoming, Peer, Reply
-from ..exchange.sessions import Session
 from ..protocol.jsonrpc import encode, internal_error, read_message
 from ..records import record
-from ..server.app import Server
 from .sessions import SESSION_ID, Sessions, Stream
 from .web import (
     JSON_TYPE,
@@ -64,6 +62,10 @@ from .web import (
     refusal,
     sse,
 )
+
+if TYPE_CHECKING:
+    from ..exchange.sessions import Session
+    from ..server.app import Server
 
 __all__ = [
     "Begin",

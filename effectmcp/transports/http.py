@@ -15,12 +15,11 @@ import ssl
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import trio
 
 from ..drivers.trio import running
-from ..server.app import Server
 from ..server.changes import Change
 from .connection import Connection
 from .conversation import Endpoint
@@ -31,6 +30,9 @@ from .sessions import SessionLimits, Sessions
 from .shared import Limits, Shared
 from .signals import until_signalled
 from .web import Site
+
+if TYPE_CHECKING:
+    from ..server.app import Server
 
 __all__ = ["Limits", "open_listeners", "run", "serve"]
 

@@ -11,11 +11,13 @@ from __future__ import annotations
 import logging
 import os
 import secrets
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ..errors import KeysError
-from ..server.app import Server
 from ..state.keys import Keys, make_key
+
+if TYPE_CHECKING:
+    from ..server.app import Server
 
 __all__ = ["VARIABLE", "ensure_keys", "keys_of_environment"]
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import trio
 from attrs import evolve, field, frozen
@@ -23,7 +23,6 @@ from ..canonical import JSON
 from ..drivers.trio import begin, handle, listen
 from ..errors import ProtocolError
 from ..exchange.commands import Peer, Reply
-from ..exchange.sessions import Session
 from ..protocol.jsonrpc import (
     INVALID_REQUEST,
     Id,
@@ -37,8 +36,11 @@ from ..protocol.jsonrpc import (
     internal_error,
     read_message,
 )
-from ..server.app import Server
 from ..server.changes import Change
+
+if TYPE_CHECKING:
+    from ..exchange.sessions import Session
+    from ..server.app import Server
 
 __all__ = ["Limits", "Splitter", "TooLong", "serve_lines"]
 

@@ -7,12 +7,14 @@ it begins and ends, so whether the lifespan is open is looked at with every requ
 from __future__ import annotations
 
 import logging
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ..errors import UsageError
-from ..server.app import Server
 from .keys import VARIABLE, ensure_keys
 from .web import Site
+
+if TYPE_CHECKING:
+    from ..server.app import Server
 
 __all__ = ["EVERY_PATH", "check_open", "prepare"]
 

@@ -6,15 +6,17 @@ import logging
 import math
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from functools import partial
-from typing import Any, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from ..canonical import JSON
-from ..drivers.local import Ringing
-from ..exchange.commands import Reply
-from ..exchange.sessions import Session
 from ..protocol.jsonrpc import Request, encode, internal_error
-from .sessions import Sessions, Stream
 from .web import KEEP_ALIVE
+
+if TYPE_CHECKING:
+    from ..drivers.local import Ringing
+    from ..exchange.commands import Reply
+    from ..exchange.sessions import Session
+    from .sessions import Sessions, Stream
 
 __all__ = ["Calls", "Finish", "Loop", "pump", "run_call", "settle"]
 

@@ -19,17 +19,19 @@ import threading
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import attrs
 from attrs import define, field, frozen, validators
 
 from ..drivers.local import Mailbox
-from ..exchange.commands import Peer
-from ..exchange.sessions import Session
 from ..protocol.jsonrpc import encode
-from ..server.app import Server
 from .web import Send, refusal, session_named
+
+if TYPE_CHECKING:
+    from ..exchange.commands import Peer
+    from ..exchange.sessions import Session
+    from ..server.app import Server
 
 __all__ = ["SESSION_ID", "Reader", "SessionLimits", "Sessions", "Stream"]
 

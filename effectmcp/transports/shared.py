@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING
 import trio
 from attrs import field, frozen, validators
 
-from .conversation import Endpoint
-from .lookout import Lookout
-from .reading import Calls
-
 if TYPE_CHECKING:
     from .connection import Connection
+    from .conversation import Endpoint
+    from .lookout import Lookout
+    from .reading import Calls
 
 __all__ = ["Limits", "Shared"]
 

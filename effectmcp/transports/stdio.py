@@ -16,17 +16,19 @@ import sys
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing, contextmanager
 from functools import partial
-from typing import Any, Final, TextIO
+from typing import TYPE_CHECKING, Any, Final, TextIO
 
 import trio
 from attrs import frozen
 
 from ..drivers.trio import running
 from ..errors import UsageError
-from ..server.app import Server
 from .keys import ensure_keys
 from .lines import Limits, Splitter, TooLong, serve_lines
 from .signals import until_signalled
+
+if TYPE_CHECKING:
+    from ..server.app import Server
 
 __all__ = ["Streams", "run", "serve", "set_aside"]
 

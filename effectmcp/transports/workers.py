@@ -27,18 +27,20 @@ import ssl
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 import trio
 
 from ..errors import KeysError, UsageError
-from ..server.app import Server
 from ..server.target import load_app
 from .http import Limits, run
 from .keys import VARIABLE, ensure_keys
 from .signals import until_signalled
 from .web import Site
+
+if TYPE_CHECKING:
+    from ..server.app import Server
 
 __all__ = ["BindError", "bind", "ended_by", "main", "next_delay", "run_workers"]
 

@@ -29,7 +29,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from http import HTTPStatus
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import attrs
 
@@ -37,14 +37,16 @@ from ..canonical import JSON
 from ..drivers.local import left
 from ..drivers.sync import handle, running
 from ..errors import UsageError
-from ..exchange.commands import Peer
-from ..exchange.sessions import Inquiry
-from ..server.app import Server
 from ..server.changes import Change
 from .conversation import Begin, Conversation, Endpoint, Identify, Next, Receive
 from .mounted import EVERY_PATH, prepare
 from .sessions import SessionLimits, Sessions
 from .web import Head, Send, Site, length_of
+
+if TYPE_CHECKING:
+    from ..exchange.commands import Peer
+    from ..exchange.sessions import Inquiry
+    from ..server.app import Server
 
 __all__ = ["WSGIApplication", "application"]
 
