@@ -278,6 +278,7 @@ class _Stream:
                 talk.heard()
         asking.end()
 
+            quiet = min(quiet, threading.TIMEOUT_MAX)  # it may be infinite
     def _try(self, part: Send) -> None:
         """Send it, and note where nobody is there any more.
 
