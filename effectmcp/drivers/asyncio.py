@@ -47,7 +47,7 @@ from .local import (
     tell_changes,
 )
 
-__all__ = ["Bell", "begin", "handle", "listen", "running"]
+__all__ = ["Bell", "begin", "handle", "is_cancel", "listen", "running"]
 
 
 async def handle(
@@ -214,10 +214,11 @@ async def _once(job: Job) -> Any:
         # Abandoned when cancelled: a thread cannot be stopped, and who waits for it may.
         return await loop.run_in_executor(None, job.fresh_context().run, job.call)
     context = job.fresh_context()
-    return await loop.create_task(job.acall(_is_cancel), context=context)
+    return await loop.create_task(job.acall(is_cancel), context=context)
 
 
-def _is_cancel(exc: BaseException) -> bool:
+def is_cancel(exc: BaseException) -> bool:
+    """Whether this is how asyncio ends the task that runs."""
     # Anybody may raise a CancelledError, and awaiting what was cancelled does.
     task = asyncio.current_task()
     assert task is not None  # called by one

@@ -53,7 +53,7 @@ from .local import (
     tell_changes,
 )
 
-__all__ = ["Bell", "begin", "handle", "listen", "running"]
+__all__ = ["Bell", "begin", "handle", "is_cancel", "listen", "running"]
 
 
 async def handle(
@@ -230,7 +230,7 @@ async def _once(job: Job) -> Any:
 
     async def run() -> None:
         try:
-            outcomes.append(Done(await job.acall(_is_cancel)))
+            outcomes.append(Done(await job.acall(is_cancel)))
         except Exception as exc:
             outcomes.append(Failure(exc))
 
@@ -242,7 +242,8 @@ async def _once(job: Job) -> Any:
     return outcome.value
 
 
-def _is_cancel(exc: BaseException) -> bool:
+def is_cancel(exc: BaseException) -> bool:
+    """Whether this is how trio ends a task."""
     return isinstance(exc, trio.Cancelled)
 
 

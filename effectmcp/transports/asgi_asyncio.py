@@ -8,12 +8,13 @@ from asyncio import Lock, sleep
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeAlias
 
-from ..drivers.asyncio import Bell, begin
+from ..drivers.asyncio import Bell, begin, is_cancel
 
 __all__ = [
     "Bell",
     "Lock",
     "begin",
+    "is_cancel",
     "now",
     "sleep",
     "spawn",

@@ -9,12 +9,13 @@ from typing import Any, TypeAlias
 import trio
 from trio import Lock, sleep
 
-from ..drivers.trio import Bell, begin
+from ..drivers.trio import Bell, begin, is_cancel
 
 __all__ = [
     "Bell",
     "Lock",
     "begin",
+    "is_cancel",
     "now",
     "sleep",
     "spawn",

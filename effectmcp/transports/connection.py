@@ -271,6 +271,9 @@ class Connection:
             if isinstance(exc.__cause__, Malformed):
                 raise exc.__cause__ from None
             return False
+        except Exception:
+            logger.exception("answering a request failed")
+            return False
         return not self._has_left
 
     async def send(self, part: Send) -> None:

@@ -309,6 +309,19 @@ def test_the_user_is_whom_the_site_authenticates() -> None:
     assert text_of(known.json) == "ann"
 
 
+def test_an_async_hook_needs_something_to_run_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def authenticate(headers: Mapping[str, str]) -> str:
+        return "ann"
+
+    site = Site(path=None, authenticate=authenticate)
+    assert asked(strict(shop(), site=site), call("whoami")).status == 500
+    assert "give application(run_async=...)" in caplog.text
+    response = asked(strict(shop(), site=site, run_async=asyncio.run), call("whoami"))
+    assert text_of(response.json) == "ann"
+
+
 def test_the_user_is_whom_the_host_found() -> None:
     wsgi = strict(shop(), principal=lambda environ: environ["REMOTE_USER"])
     response = asked(wsgi, call("whoami"), REMOTE_USER="bob")
