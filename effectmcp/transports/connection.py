@@ -55,6 +55,7 @@ class Connection:
         #: What the client sent of its next request already.
         self._rest = bytearray()
         self._wire: Wire = Plain(self._rest)
+        self._conversation: Conversation | None = None
         self._scope = trio.CancelScope()
         self._is_timed = False
         self._sends: Literal["nothing", "head", "body", "all"] = "nothing"
@@ -163,6 +164,7 @@ class Connection:
     async def _head(self) -> Head | None:
         limits, idle = self.limits, self._shared.idle
         self._sends = "nothing"
+        self._conversation = None
         self._take_time()
         if not self._rest:
             if self._shared.is_closing:
@@ -255,7 +257,9 @@ class Connection:
         """Answer with an error and hang up, if there is still a place for an answer."""
         if not self._wire.may_answer:
             return False
-        await self._write(self._bytes_of(whole(answer), closes=True))
+        talk = self._conversation
+        fields = () if talk is None else talk.fields
+        await self._write(self._bytes_of(whole(answer, fields), closes=True))
         return True
 
     # ---- one request: a `Host` ----
@@ -265,6 +269,7 @@ class Connection:
         shared = self._shared
         self._has_left = False
         talk = Conversation(shared.endpoint, head, clock=trio.current_time)
+        self._conversation = talk
         try:
             await converse(asgi_trio, talk, self, shared.calls)
         except Gone as exc:

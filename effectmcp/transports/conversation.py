@@ -164,17 +164,19 @@ class Conversation:
 
     Attributes:
         quiet_until: When a client that waits has heard nothing for too long.
+        fields: What every answer to this request says beside its own headers, also one
+            that a host gives by itself.
     """
 
     __slots__ = (
         "_clock",
         "_endpoint",
-        "_fields",
         "_find",
         "_head",
         "_headers",
         "_peer",
         "_state",
+        "fields",
         "quiet_until",
     )
 
@@ -192,9 +194,8 @@ class Conversation:
         self._find = find
         self._headers: Mapping[str, str] = {}
         self._peer: Peer | None = None
-        #: What every answer to this request says beside its own headers.
-        self._fields: Fields = ()
         self._state: State = "head"
+        self.fields: Fields = ()
         self.quiet_until = 0.0
 
     @property
@@ -223,7 +224,7 @@ class Conversation:
         if problem is not None:
             return self._refuse(403, problem)
         # From here on: pages read refusals, too. They sign in where they are told 401.
-        self._fields = cors(headers.get("origin"))
+        self.fields = cors(headers.get("origin"))
         refused = check_request(
             site, head, headers, has_sessions=endpoint.sessions is not None
         )
@@ -333,7 +334,7 @@ class Conversation:
         if self._state == "stream":
             return Send(None, (), data, is_last=False)
         self._state = "stream"
-        return Send(200, (*SSE_HEADERS, *self._fields), data, is_last=False)
+        return Send(200, (*SSE_HEADERS, *self.fields), data, is_last=False)
 
     def tick(self) -> Send | None:
         """Send a comment if nothing was sent for long.
@@ -359,7 +360,7 @@ class Conversation:
             return Send(None, (), sse(reply.body) if reply.body is not None else b"")
         sessions = self._endpoint.sessions
         if reply.opened is not None and sessions is not None:
-            self._fields = (*self._fields, (SESSION_ID, sessions.keep(reply.opened)))
+            self.fields = (*self.fields, (SESSION_ID, sessions.keep(reply.opened)))
         return self.respond(reply.body, reply.status)
 
     def respond(self, body: bytes | None, status: int = 200) -> Send:
@@ -389,7 +390,7 @@ class Conversation:
 
     def _send(self, answer: Send) -> Send:
         self._state = "over"
-        answer = whole(answer, self._fields)
+        answer = whole(answer, self.fields)
         if self._head.method == "HEAD":
             # Many hosts would send it, and the client take it for the next answer.
             return Send(answer.status, answer.headers)

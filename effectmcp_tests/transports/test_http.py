@@ -1177,6 +1177,26 @@ async def test_page_of_an_origin_that_may_ask() -> None:
             assert got.headers["access-control-allow-origin"] == page
 
 
+async def test_page_reads_what_is_said_of_its_body(autojump_clock: MockClock) -> None:
+    page = "https://app.example"
+    crumbs = post(b"", content_length="", transfer_encoding="chunked", origin=page)
+    slow = post(request("server/discover"), origin=page)[:-5]
+    async with serving(shop().app, site=Site(origins=[page])) as doors:
+        for data, status in [(crumbs + b"xyz\r\n", 400), (slow, 408)]:
+            client = doors.connect()
+            await client.send(data)
+            got = await client.answer()
+            assert got.status == status
+            assert got.headers["access-control-allow-origin"] == page
+        # Of the next request nothing is known yet.
+        client = doors.connect()
+        await client.ask(request("server/discover"), origin=page)
+        await client.send(b"no HTTP\r\n\r\n")
+        got = await client.answer()
+        assert got.status == 400
+        assert "access-control-allow-origin" not in got.headers
+
+
 async def test_authenticated_user_is_the_peer() -> None:
     def authenticate(headers: Any) -> str | None:
         match headers.get("authorization"):
