@@ -28,7 +28,7 @@ from effectmcp.transports.wsgi import application as wsgi_application
 
 from ..shaken import VERSIONS
 from .era import events_of, headers_for, initialize, message, tool
-from .shop import JSON, answer, call, headers_of, request, shop
+from .shop import JSON, Later, answer, call, headers_of, request, shop
 from .test_asgi import LOOPS, Loop, Wire
 from .wire import Client, Doors, serving
 
@@ -620,14 +620,6 @@ def test_a_hook_may_be_async_on_every_host(host: Host) -> None:
     assert [got.status for _, got in asked if got.status != 411] == [
         got.status for ask, got in native("refusals") if not cannot(host, ask)
     ]
-
-
-class Later:
-    """What can be awaited, and is no coroutine."""
-
-    def __await__(self) -> Generator[Any, Any, str]:
-        yield from ()
-        return "ann"
 
 
 async def gives_up(headers: Mapping[str, str]) -> str:

@@ -28,6 +28,7 @@ from effectmcp.transports.wsgi import WSGIApplication, application
 from .shop import (
     JSON,
     Bank,
+    Later,
     answer,
     bank,
     call,
@@ -315,11 +316,13 @@ def test_an_async_hook_needs_something_to_run_it(
     async def authenticate(headers: Mapping[str, str]) -> str:
         return "ann"
 
-    site = Site(path=None, authenticate=authenticate)
-    assert asked(strict(shop(), site=site), call("whoami")).status == 500
-    assert "give application(run_async=...)" in caplog.text
-    response = asked(strict(shop(), site=site, run_async=asyncio.run), call("whoami"))
-    assert text_of(response.json) == "ann"
+    for hook in (authenticate, lambda headers: Later()):
+        site = Site(path=None, authenticate=hook)
+        assert asked(strict(shop(), site=site), call("whoami")).status == 500
+        assert "give application(run_async=...)" in caplog.text
+        caplog.clear()
+        wsgi = strict(shop(), site=site, run_async=asyncio.run)
+        assert text_of(asked(wsgi, call("whoami")).json) == "ann"
 
 
 def test_the_user_is_whom_the_host_found() -> None:
