@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from ..exchange.subscriptions import Subscription
     from ..server.app import Server
 
-__all__ = ["Bell", "begin", "handle", "listen", "obey", "running"]
+__all__ = ["Bell", "begin", "handle", "is_cancel", "listen", "obey", "running"]
 
 
 async def handle(
@@ -217,10 +217,11 @@ async def _once(job: Job) -> Any:
         # Abandoned when cancelled: a thread cannot be stopped, and who waits for it may.
         return await loop.run_in_executor(None, job.fresh_context().run, job.call)
     context = job.fresh_context()
-    return await loop.create_task(job.acall(_is_cancel), context=context)
+    return await loop.create_task(job.acall(is_cancel), context=context)
 
 
-def _is_cancel(exc: BaseException) -> bool:
+def is_cancel(exc: BaseException) -> bool:
+    """Whether this is how asyncio ends the task that runs."""
     # Anybody may raise a CancelledError, and awaiting what was cancelled does.
     task = asyncio.current_task()
     assert task is not None  # called by one

@@ -41,6 +41,8 @@ __all__ = [
     "Ringing",
     "ask_client",
     "at_once",
+    "contain",
+    "is_never",
     "job_of_invoke",
     "job_of_step",
     "left",
@@ -91,7 +93,7 @@ class Job:
             value = self._call()
             return value if run_async is None else run_async(value)
         except BaseException as exc:
-            _contain(exc, self.name, _is_never)
+            contain(exc, self.name, is_never)
             raise
 
     async def acall(self, is_cancel: IsCancel) -> Any:
@@ -103,7 +105,7 @@ class Job:
         try:
             return await self._call()
         except BaseException as exc:
-            _contain(exc, self.name, is_cancel)
+            contain(exc, self.name, is_cancel)
             raise
 
     def fresh_context(self) -> Context:
@@ -180,7 +182,7 @@ def job_of_invoke(command: Invoke, provided: Mapping[Any, Any]) -> Job:
     return Job(name, command.is_async, call, copy_context())
 
 
-def _contain(exc: BaseException, name: str, is_cancel: IsCancel) -> None:
+def contain(exc: BaseException, name: str, is_cancel: IsCancel) -> None:
     """Raise something in place of what would end more than the call that raised it.
 
     `sys.exit()` in one tool is not to end a server with all its clients, and a future
@@ -201,7 +203,8 @@ def _is_interrupt(exc: BaseException) -> bool:
     return isinstance(exc, KeyboardInterrupt)
 
 
-def _is_never(exc: BaseException) -> bool:
+def is_never(exc: BaseException) -> bool:
+    """Say that no exception ends a task: here are none."""
     return False
 
 

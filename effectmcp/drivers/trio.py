@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from ..exchange.subscriptions import Subscription
     from ..server.app import Server
 
-__all__ = ["Bell", "begin", "handle", "listen", "obey", "running"]
+__all__ = ["Bell", "begin", "handle", "is_cancel", "listen", "obey", "running"]
 
 
 async def handle(
@@ -233,7 +233,7 @@ async def _once(job: Job) -> Any:
 
     async def run() -> None:
         try:
-            outcomes.append(Done(await job.acall(_is_cancel)))
+            outcomes.append(Done(await job.acall(is_cancel)))
         except Exception as exc:
             outcomes.append(Failure(exc))
 
@@ -245,7 +245,8 @@ async def _once(job: Job) -> Any:
     return outcome.value
 
 
-def _is_cancel(exc: BaseException) -> bool:
+def is_cancel(exc: BaseException) -> bool:
+    """Whether this is how trio ends a task."""
     return isinstance(exc, trio.Cancelled)
 
 

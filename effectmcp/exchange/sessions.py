@@ -246,6 +246,9 @@ class Session:
             self._stops.pop(_key(id_), None)
         else:
             self._stops[_key(id_)] = stop
+            running = self._running.get(_key(id_))
+            if running is not None and running.is_cancelled:
+                self._give_up(running)  # it was given up before a loop had its turn
 
     def _give_up(self, running: Running) -> None:
         running.cancel()

@@ -8,11 +8,12 @@ from asyncio import Lock, sleep
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeAlias, TypeVar
 
-from ..drivers.asyncio import Bell, obey
+from ..drivers.asyncio import Bell, is_cancel, obey
 
 __all__ = [
     "Bell",
     "Lock",
+    "is_cancel",
     "now",
     "obey",
     "sleep",

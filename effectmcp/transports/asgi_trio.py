@@ -9,11 +9,12 @@ from typing import Any, TypeAlias, TypeVar
 import trio
 from trio import Lock, sleep
 
-from ..drivers.trio import Bell, obey
+from ..drivers.trio import Bell, is_cancel, obey
 
 __all__ = [
     "Bell",
     "Lock",
+    "is_cancel",
     "now",
     "obey",
     "sleep",

@@ -66,6 +66,7 @@ class Connection:
         #: What the client sent of its next request already.
         self._rest = bytearray()
         self._wire: Wire = Plain(self._rest)
+        self._conversation: Conversation | None = None
         self._scope = trio.CancelScope()
         self._is_timed = False
         self._sends: Literal["nothing", "head", "body", "all"] = "nothing"
@@ -185,6 +186,7 @@ class Connection:
     async def _head(self) -> Judged | Head | None:
         limits, idle = self.limits, self._shared.idle
         self._sends = "nothing"
+        self._conversation = None
         self._take_time()
         if not self._rest:
             if self._shared.is_closing:
@@ -310,6 +312,8 @@ class Connection:
         """Answer with an error and hang up, if there is still a place for an answer."""
         if not self._wire.may_answer:
             return False
+        fields = () if self._conversation is None else self._conversation.fields
+        answer = Send(answer.status, (*answer.headers, *fields), answer.data)
         await self._write(self._bytes_of(answer, closes=True))
         return True
 
@@ -321,11 +325,15 @@ class Connection:
         self._has_left = False
         judged = head if isinstance(head, Judged) else self._judge(head)
         talk = Conversation(shared.endpoint, judged, clock=shared.now)
+        self._conversation = talk
         try:
             await converse(asgi_trio, talk, self, shared.calls)
         except Gone as exc:
             if isinstance(exc.__cause__, Malformed):
                 raise exc.__cause__ from None
+            return False
+        except Exception:
+            logger.exception("answering a request failed")
             return False
         return not self._has_left
 

@@ -205,11 +205,12 @@ class Conversation:
     Attributes:
         endpoint: The same.
         quiet_until: When a client that waits has heard nothing for too long.
+        fields: What every answer to this request says beside its own headers, also one
+            that a host gives by itself.
     """
 
     __slots__ = (
         "_clock",
-        "_fields",
         "_find",
         "_head",
         "_is_head",
@@ -217,6 +218,7 @@ class Conversation:
         "_peer",
         "_state",
         "endpoint",
+        "fields",
         "quiet_until",
     )
 
@@ -234,7 +236,7 @@ class Conversation:
         self._find = find
         self._judged: Judged | None = None
         self._peer: Peer | None = None
-        self._fields: Fields = ()
+        self.fields: Fields = ()
         self._is_head = isinstance(head, Head) and head.method == "HEAD"
         self._state: State = "head"
         self.quiet_until = math.inf
@@ -248,7 +250,7 @@ class Conversation:
         judged = judge(endpoint, head) if isinstance(head, Head) else head
         if isinstance(judged, Send):
             return self._send(judged)
-        self._judged, self._fields = judged, judged.fields
+        self._judged, self.fields = judged, judged.fields
         find = self._find
         if find is None and endpoint.site.authenticate is not None:
             find = partial(endpoint.site.authenticate, judged.headers)
@@ -351,7 +353,7 @@ class Conversation:
         if self._state == "stream":
             return Send(None, (), data, is_last=False)
         self._state = "stream"
-        return Send(200, (*SSE_HEADERS, *self._fields), data, is_last=False)
+        return Send(200, (*SSE_HEADERS, *self.fields), data, is_last=False)
 
     def tick(self) -> Send | None:
         """Send a comment if nothing was sent for long.
@@ -377,7 +379,7 @@ class Conversation:
             return Send(None, (), sse(reply.body) if reply.body is not None else b"")
         sessions = self.endpoint.sessions
         if reply.opened is not None and sessions is not None:
-            self._fields = (*self._fields, (SESSION_ID, sessions.keep(reply.opened)))
+            self.fields = (*self.fields, (SESSION_ID, sessions.keep(reply.opened)))
         return self.respond(reply.body, reply.status)
 
     def respond(self, body: bytes | None, status: int = 200) -> Send:
@@ -407,7 +409,7 @@ class Conversation:
 
     def _send(self, answer: Send) -> Send:
         self._state = "over"
-        fields = (*answer.headers, *self._fields)
+        fields = (*answer.headers, *self.fields)
         if self._is_head:
             # Many hosts would send a body, and clients take it for the next answer.
             length = ("Content-Length", str(len(answer.data)))

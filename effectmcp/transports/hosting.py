@@ -17,6 +17,7 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 
 from ..canonical import JSON
 from ..drivers.begun import Begun, Obey, begin
+from ..drivers.local import contain
 from ..exchange.commands import Reply
 from ..protocol.jsonrpc import Request
 from .conversation import Begin, Conversation, Identify, Next, Read, Receive
@@ -34,7 +35,7 @@ Beside: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
 
 
 class Gone(Exception):
-    """The client is gone, or its answer breaks off: close the connection."""
+    """The client is gone: close the connection."""
 
 
 class Host(Protocol):
@@ -71,6 +72,9 @@ class HostLoop(Loop, Protocol):
     @property
     def obey(self) -> Obey: ...
 
+    @property
+    def is_cancel(self) -> Callable[[BaseException], bool]: ...
+
 
 async def converse(
     loop: HostLoop, talk: Conversation, host: Host, calls: Calls
@@ -84,12 +88,13 @@ async def converse(
         calls: Takes the calls of sessions, which do not end with their connection.
 
     Raises:
-        Gone: The answer broke off.
+        Gone: The client has left.
+        Exception: The answer breaks off: close the connection.
     """
     try:
         step: Next | None = talk.judge()
         if isinstance(step, Identify):
-            step = await _identify(talk, step)
+            step = await _identify(loop, talk, step)
         if isinstance(step, Receive):
             data = await host.receive(step.limit)
             step = talk.too_large() if data is None else talk.body(data)
@@ -114,22 +119,29 @@ async def converse(
             await host.send(step)
     except Gone:
         raise
-    except Exception as exc:
-        logger.exception("answering a request failed")
+    except Exception:
         failed = talk.fail()
         if failed is None:
-            raise Gone from exc
+            raise
+        logger.exception("answering a request failed")
         await host.send(failed)
 
 
-async def _identify(talk: Conversation, step: Identify) -> Next:
+async def _identify(loop: HostLoop, talk: Conversation, step: Identify) -> Next:
     try:
-        found = step.find()
-        if inspect.isawaitable(found):
-            found = await found
+        found = await _found(loop, step)
     except Exception as exc:
         return talk.unidentified(exc)
     return talk.identified(found)
+
+
+async def _found(loop: HostLoop, step: Identify) -> Any:
+    try:
+        found = step.find()
+        return await found if inspect.isawaitable(found) else found
+    except BaseException as exc:
+        contain(exc, "what finds out who asks", loop.is_cancel)
+        raise
 
 
 async def _aside(

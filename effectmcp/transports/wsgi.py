@@ -25,7 +25,7 @@ import inspect
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from http import HTTPStatus
@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import attrs
 
 from ..canonical import JSON
-from ..drivers.local import left
+from ..drivers.local import contain, is_never, left
 from ..drivers.sync import handle, running
 from ..errors import UsageError
 from ..server.changes import Change
@@ -151,16 +151,27 @@ class WSGIApplication:
 
     def _identify(self, talk: Conversation, step: Identify) -> Next:
         try:
-            found = step.find()
-            if inspect.isawaitable(found):
-                if self._run_async is None:
-                    raise UsageError(
-                        "authenticate= is async: give application(run_async=...)"
-                    )
-                found = self._run_async(found)
+            found = self._found(step)
         except Exception as exc:
             return talk.unidentified(exc)
         return talk.identified(found)
+
+    def _found(self, step: Identify) -> Any:
+        try:
+            found = step.find()
+            if not inspect.isawaitable(found):
+                return found
+            if self._run_async is None:
+                if inspect.iscoroutine(found):
+                    found.close()
+                raise UsageError(
+                    "what finds out who asks is async: give application(run_async=...)"
+                )
+            # `asyncio.run` takes coroutines, and nothing else that can be awaited.
+            return self._run_async(_awaited(found))
+        except BaseException as exc:
+            contain(exc, "what finds out who asks", is_never)
+            raise
 
     def _begin(
         self, talk: Conversation, step: Begin, start_response: StartResponse
@@ -184,10 +195,10 @@ class WSGIApplication:
         except OSError:
             raise  # the client is gone, as this host has it
         except Exception:
-            logger.exception("answering a request failed")
             failed = talk.fail()
             if failed is None:
                 raise  # the stream breaks off
+            logger.exception("answering a request failed")
             answer = failed
         if stream.is_begun:
             return stream.end(answer.data)
@@ -270,6 +281,7 @@ class _Stream:
         while not self._is_gone:
             seconds = left(asking.until)
             quiet = max(0.0, talk.quiet_until - time.monotonic())
+            quiet = min(quiet, threading.TIMEOUT_MAX)  # it may be infinite
             if seconds is not None and seconds <= quiet:
                 over.wait(seconds)
                 return
@@ -315,6 +327,10 @@ class _Stream:
         if data:
             self._try(Send(None, (), data))
         return self._kept
+
+
+async def _awaited(found: Awaitable[Any]) -> Any:
+    return await found
 
 
 def _asked(environ: Environ) -> Head:

@@ -24,6 +24,7 @@ from effectmcp import (
     Suspended,
     UsageError,
 )
+from effectmcp.engine.names import find, name_of
 from effectmcp.engine.turn import (
     GRAVEYARD,
     PATIENCE,
@@ -32,9 +33,7 @@ from effectmcp.engine.turn import (
     Graveyard,
     Yielded,
     check_branch,
-    find,
     is_running,
-    name_of,
     own_context,
     send,
     start,

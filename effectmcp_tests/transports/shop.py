@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Generator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
@@ -106,6 +106,14 @@ def shop(**options: Any) -> Server:
 
 #: The handlers that were ended in the middle.
 suspended: list[str] = []
+
+
+class Later:
+    """What can be awaited, and is no coroutine."""
+
+    def __await__(self) -> Generator[Any, Any, str]:
+        yield from ()
+        return "ann"
 
 
 # ---- a client -----------------------------------------------------------------------

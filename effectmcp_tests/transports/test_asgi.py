@@ -381,6 +381,40 @@ def test_a_host_that_raises_at_a_comment(loop: Loop) -> None:
     assert loop.run(main).sent == []
 
 
+def test_a_host_that_raises_at_a_comment_and_says_so_elsewhere(loop: Loop) -> None:
+    """Both tell that the client is gone. The call ends once, and only the call."""
+
+    async def main() -> None:
+        wire = Wire(loop)
+
+        async def send(message: Mapping[str, Any]) -> None:
+            wire.gone.set()
+            raise BrokenPipeError
+
+        wire.send = send  # type: ignore[method-assign]
+        asgi = application(shop(), keep_alive=0.01)
+        await wire.ask(asgi, call("endless", say=False))
+        await loop.sleep(0)
+        if loop.name == "asyncio":
+            task = asyncio.current_task()
+            assert task is not None
+            assert task.cancelling() == 0
+
+    loop.run(main)
+    assert suspended == ["endless"]
+
+
+def test_a_host_that_only_raises_when_the_client_is_gone(loop: Loop) -> None:
+    async def main() -> None:
+        wire = Wire(loop)
+        wire.is_closed = True
+        asgi = application(shop(), keep_alive=0.01)
+        await wire.ask(asgi, call("endless", say=False))
+
+    loop.run(main)
+    assert suspended == ["endless"]
+
+
 def test_a_host_that_has_more_to_say_than_a_disconnect(loop: Loop) -> None:
     async def main() -> Wire:
         wire = Wire(loop)

@@ -11,6 +11,7 @@ import asyncio
 import io
 import itertools
 import json
+import sys
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from functools import cache, partial
 from typing import Any, TypeAlias
@@ -27,7 +28,7 @@ from effectmcp.transports.wsgi import application as wsgi_application
 
 from ..shaken import VERSIONS
 from .era import events_of, headers_for, initialize, message, tool
-from .shop import JSON, answer, call, headers_of, request, shop
+from .shop import JSON, Later, answer, call, headers_of, request, shop
 from .test_asgi import LOOPS, Loop, Wire
 from .wire import Client, Doors, serving
 
@@ -251,14 +252,16 @@ def play_asgi(script: Script, site: Site, *, loop: Loop) -> list[Answer]:
                 elif ask.body or ask.method == "POST":
                     fields.setdefault("content-length", str(len(ask.body)))
                 path = ask.path.partition("?")[0]
+                is_broken = False
                 try:
                     await wire.ask(asgi, ask.body, fields, method=ask.method, path=path)
                 except Bug:
-                    assert wire.sent[-1]["more_body"]
+                    is_broken = True  # a host of ASGI breaks the answer off
                 start, *parts = wire.sent
                 pairs = [(k.decode(), v.decode()) for k, v in start["headers"]]
                 body = b"".join(part["body"] for part in parts)
                 is_whole = not parts[-1]["more_body"]
+                assert is_broken is not (is_whole or ask.parts is not None)
                 found.append(answered(start["status"], pairs, body, is_whole=is_whole))
         return found
 
@@ -617,3 +620,34 @@ def test_a_hook_may_be_async_on_every_host(host: Host) -> None:
     assert [got.status for _, got in asked if got.status != 411] == [
         got.status for ask, got in native("refusals") if not cannot(host, ask)
     ]
+
+
+async def gives_up(headers: Mapping[str, str]) -> str:
+    raise asyncio.CancelledError
+
+
+async def exits(headers: Mapping[str, str]) -> str:
+    raise SystemExit
+
+
+@pytest.mark.parametrize(
+    ("hook", "status"),
+    [
+        (lambda headers: Later(), 200),
+        (lambda headers: sys.exit(), 500),
+        (lambda headers: next(iter(())), 500),
+        (gives_up, 500),
+        (exits, 500),
+    ],
+    ids=["awaitable", "exit", "stop", "cancelled", "exits"],
+)
+@pytest.mark.parametrize("host", [NATIVE, *HOSTS], ids=lambda host: host.name)
+def test_a_hook_ends_no_more_than_its_request(
+    host: Host, hook: Any, status: int
+) -> None:
+    def script() -> Script:
+        yield post(status, LIST)
+        yield post(status, LIST)
+
+    site = attrs.evolve(SITE, authenticate=hook)
+    assert [got.status for _, got in played(script(), host, site)] == [status] * 2

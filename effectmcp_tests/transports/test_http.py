@@ -421,6 +421,18 @@ async def test_leaving_after_more_than_is_read_ahead(
         assert made.ended == ["wait"]
 
 
+async def test_leaving_before_it_is_answered() -> None:
+    async with serving(shop().app) as doors:
+        client = doors.connect()
+        await client.post(request("server/discover"))
+        await client.stream.aclose()
+        await trio.testing.wait_all_tasks_blocked()
+        tasks = trio.lowlevel.current_statistics().tasks_living
+        await doors.connect().ask(request("server/discover"))
+        await trio.testing.wait_all_tasks_blocked()
+        assert trio.lowlevel.current_statistics().tasks_living == tasks + 1
+
+
 async def test_leaving_while_it_is_told_something() -> None:
     made = shop()
     async with serving(made.app) as doors:
@@ -832,6 +844,20 @@ async def test_slow_reader_is_cut_off(autojump_clock: MockClock, streams: bool) 
             await client.post(message)
 
 
+async def test_slow_reader_of_a_refusal_is_told_no_second_thing(
+    autojump_clock: MockClock,
+) -> None:
+    """Its body is not all here, and there is no place left to say that it was slow."""
+    site = Site(max_body=10)
+    async with serving(shop().app, Limits(write=60), site=site) as doors:
+        client = doors.connect(slow=True)
+        data = post(b"", content_length="", transfer_encoding="chunked")
+        await client.send(data + b"b\r\n01234567890\r\n")
+        await trio.sleep(61)
+        said = await client.rest()
+        assert said.count(b"HTTP/1.1") == said.count(b"HTTP/1.1 413 ")
+
+
 async def test_slow_reader_of_a_stream_has_its_time_for_each_event(
     autojump_clock: MockClock,
 ) -> None:
@@ -1175,6 +1201,26 @@ async def test_page_of_an_origin_that_may_ask() -> None:
             got = await client.ask(message, origin=page)
             assert got.status == status
             assert got.headers["access-control-allow-origin"] == page
+
+
+async def test_page_reads_what_is_said_of_its_body(autojump_clock: MockClock) -> None:
+    page = "https://app.example"
+    crumbs = post(b"", content_length="", transfer_encoding="chunked", origin=page)
+    slow = post(request("server/discover"), origin=page)[:-5]
+    async with serving(shop().app, site=Site(origins=[page])) as doors:
+        for data, status in [(crumbs + b"xyz\r\n", 400), (slow, 408)]:
+            client = doors.connect()
+            await client.send(data)
+            got = await client.answer()
+            assert got.status == status
+            assert got.headers["access-control-allow-origin"] == page
+        # Of the next request nothing is known yet.
+        client = doors.connect()
+        await client.ask(request("server/discover"), origin=page)
+        await client.send(b"no HTTP\r\n\r\n")
+        got = await client.answer()
+        assert got.status == 400
+        assert "access-control-allow-origin" not in got.headers
 
 
 async def test_authenticated_user_is_the_peer() -> None:

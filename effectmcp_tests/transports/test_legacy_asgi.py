@@ -506,6 +506,31 @@ def test_a_flow_is_cancelled_before_it_says_anything(loop: Loop) -> None:
     shaken(loop, script)
 
 
+@pytest.mark.parametrize("way", ["cancelled", "deleted"])
+def test_a_call_is_given_up_before_the_loop_comes_to_it(loop: Loop, way: str) -> None:
+    """Both requests are here at once, and the call goes on in a task of its own."""
+
+    async def script(old: Old) -> None:
+        (session,) = old.asgi.endpoint.sessions._by_session
+
+        async def ask() -> None:
+            await old.ask(tool("naps", seconds=3600))
+
+        async def give_up() -> None:
+            while not session.is_busy:
+                await loop.sleep(0)
+            if way == "cancelled":
+                await old.ask(cancelled(1))
+            else:
+                await old.ask(b"", "DELETE")
+
+        await loop.together(ask, give_up)
+        while session.is_busy:
+            await loop.sleep(0)
+
+    shaken(loop, script)
+
+
 def test_a_session_that_is_ended_in_the_middle_of_a_question(
     loop: Loop, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import http.client
 import json
 import logging
+import math
 import queue
 import threading
 from collections.abc import Callable, Iterator
@@ -220,6 +221,15 @@ def test_a_call_that_asks() -> None:
     assert value_of(reading.next()) == "2 x Dune for Ann"
     assert reading.next() is None
     wsgi.close()
+
+
+def test_a_call_that_asks_where_nobody_wants_comments() -> None:
+    old = shake(made_of(desk(), keep_alive=math.inf))
+    reading = Reading(old, tool("order", title="Dune"))
+    for value in ("Ann", 2):
+        assert old.ask(answered(reading.next(), value)).status == 202
+    assert value_of(reading.next()) == "2 x Dune for Ann"
+    assert reading.next() is None
 
 
 def test_three_questions_side_by_side() -> None:

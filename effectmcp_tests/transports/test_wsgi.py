@@ -28,6 +28,7 @@ from effectmcp.transports.wsgi import WSGIApplication, application
 from .shop import (
     JSON,
     Bank,
+    Later,
     answer,
     bank,
     call,
@@ -307,6 +308,21 @@ def test_the_user_is_whom_the_site_authenticates() -> None:
     assert asked(wsgi, body).status == 401
     known = asked(wsgi, body, headers_of(body, authorization="Bearer ann's"))
     assert text_of(known.json) == "ann"
+
+
+def test_an_async_hook_needs_something_to_run_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def authenticate(headers: Mapping[str, str]) -> str:
+        return "ann"
+
+    for hook in (authenticate, lambda headers: Later()):
+        site = Site(path=None, authenticate=hook)
+        assert asked(strict(shop(), site=site), call("whoami")).status == 500
+        assert "give application(run_async=...)" in caplog.text
+        caplog.clear()
+        wsgi = strict(shop(), site=site, run_async=asyncio.run)
+        assert text_of(asked(wsgi, call("whoami")).json) == "ann"
 
 
 def test_the_user_is_whom_the_host_found() -> None:
