@@ -14,6 +14,7 @@ import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, nullcontext
 from contextvars import Context, copy_context
+from functools import partial
 from types import GeneratorType, MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
@@ -64,14 +65,13 @@ class Job:
     """A function to call.
 
     Attributes:
-        name: What to call it in messages.
         is_async: Whether to await it.
         tries: How often to try at most.
         timeout: Seconds that one try may take.
         raises: Exceptions that are answers: trying again would not change them.
     """
 
-    name: str
+    _name: Callable[[], str]
     is_async: bool
     _call: Callable[[], Any]
     _context: Context
@@ -93,7 +93,7 @@ class Job:
             value = self._call()
             return value if run_async is None else run_async(value)
         except BaseException as exc:
-            contain(exc, self.name, is_never)
+            contain(exc, self._name(), is_never)
             raise
 
     async def acall(self, is_cancel: IsCancel) -> Any:
@@ -105,7 +105,7 @@ class Job:
         try:
             return await self._call()
         except BaseException as exc:
-            contain(exc, self.name, is_cancel)
+            contain(exc, self._name(), is_cancel)
             raise
 
     def fresh_context(self) -> Context:
@@ -154,7 +154,7 @@ def job_of_step(
         return step.fn(*step.args, **step.kwargs, **injected)
 
     return Job(
-        step_name(step),
+        partial(step_name, step),
         spec.is_async,
         call,
         context,
@@ -170,16 +170,14 @@ def job_of_invoke(command: Invoke, provided: Mapping[Any, Any]) -> Job:
     Raises:
         StepError: Nothing is provided for one of its parameters.
     """
-    name = name_of(command.function)
-    injected = {
-        key: _provide(key, annotation, provided, f"the parameter {key!r} of {name}")
-        for key, annotation in command.provided.items()
-    }
-
-    def call() -> Any:
-        return command.function(**command.kwargs, **injected)
-
-    return Job(name, command.is_async, call, copy_context())
+    function, name = command.function, partial(name_of, command.function)
+    kwargs = command.kwargs
+    if command.provided:
+        kwargs = dict(kwargs)
+        for key, annotation in command.provided.items():
+            of = f"the parameter {key!r} of {name()}"
+            kwargs[key] = _provide(key, annotation, provided, of)
+    return Job(name, command.is_async, partial(function, **kwargs), copy_context())
 
 
 def contain(exc: BaseException, name: str, is_cancel: IsCancel) -> None:

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Awaitable, Callable, Iterable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import nullcontext
 from contextvars import Context
 from typing import TYPE_CHECKING, Any
 
@@ -100,11 +100,13 @@ async def obey(app: Server, command: Command, send: Send) -> Any:
     """Do what an exchange asks for."""
     match command:
         case PerformAll(wants, deadline):
-            with _until(deadline):
+            with trio.move_on_after(_seconds(left(deadline))):
                 return await _perform(app, wants)
+            raise Overdue
         case Invoke():
-            with _until(command.deadline):
+            with trio.move_on_after(_seconds(left(command.deadline))):
                 return await _call(job_of_invoke(command, app.provided))
+            raise Overdue
         case Notify(message):
             return await send(message)
         case Ask(asking):
@@ -113,13 +115,8 @@ async def obey(app: Server, command: Command, send: Send) -> Any:
             return await listen(app, subscription, send)
 
 
-@contextmanager
-def _until(deadline: float | None) -> Iterator[None]:
-    seconds = left(deadline)
-    with trio.move_on_after(math.inf if seconds is None else seconds) as scope:
-        yield
-    if scope.cancelled_caught:
-        raise Overdue
+def _seconds(limit: float | None) -> float:
+    return math.inf if limit is None else limit
 
 
 # ---- performing ---------------------------------------------------------------------
@@ -206,20 +203,14 @@ async def _call(job: Job) -> Done | Failure:
     while True:
         tried += 1
         try:
-            with _within(job.timeout):
+            with trio.move_on_after(_seconds(job.timeout)):
                 return Done(await _once(job))
+            # trio's own error for this is no TimeoutError, and steps look alike on every
+            # driver.
+            raise TimeoutError(f"it took longer than {job.timeout:g} seconds")
         except Exception as exc:
             if job.is_last(tried, exc):
                 return Failure(exc)
-
-
-@contextmanager
-def _within(seconds: float | None) -> Iterator[None]:
-    # trio's own error for this is no TimeoutError, and steps look alike on every driver.
-    with trio.move_on_after(math.inf if seconds is None else seconds) as scope:
-        yield
-    if scope.cancelled_caught:
-        raise TimeoutError(f"it took longer than {seconds:g} seconds")
 
 
 async def _once(job: Job) -> Any:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from ..errors import ProtocolError
+from ..protocol.envelopes import judge
 from ..protocol.headers import HeaderMismatch, check_method, check_name, check_version
 from ..protocol.jsonrpc import (
     METHOD_NOT_FOUND,
@@ -28,7 +29,7 @@ from ..protocol.jsonrpc import (
     read_message,
 )
 from ..protocol.meta import Meta, check_supported, read_meta
-from ..protocol.methods import find_method
+from ..protocol.methods import Method, find_method
 from ..protocol.revisions import NEWEST, revision_of
 from .answers import ANSWERS, Answering, mismatch
 from .calls import Context
@@ -127,12 +128,17 @@ def _answer_modern(
 
 
 def _admit(app: Server, request: Request, headers: Mapping[str, str] | None) -> Meta:
-    """Check the envelope.
+    """Return what the envelope says.
 
     Raises:
         ProtocolError: It is not what the protocol says, or not what is offered here.
     """
     method = find_method(request.method, NEWEST)
+    if method is not None:
+        found = judge(method, request, headers)
+        if found is not None and _is_offered(app, method):
+            return found
+    # Something is wrong: find out what.
     meta = read_meta(request.params)
     try:
         if headers is not None:
@@ -140,9 +146,7 @@ def _admit(app: Server, request: Request, headers: Mapping[str, str] | None) -> 
         check_supported(meta.version)
         if headers is not None:
             check_method(headers, request.method)
-        if method is None or not (
-            method.capability is None or offers(app, method.capability)
-        ):
+        if method is None or not _is_offered(app, method):
             raise ProtocolError(METHOD_NOT_FOUND, "Method not found", status=404)
         if headers is not None and method.name_from is not None:
             name = request.params.get(method.name_from)
@@ -151,3 +155,7 @@ def _admit(app: Server, request: Request, headers: Mapping[str, str] | None) -> 
     except HeaderMismatch as exc:
         raise mismatch(exc) from None
     return meta
+
+
+def _is_offered(app: Server, method: Method) -> bool:
+    return method.capability is None or offers(app, method.capability)

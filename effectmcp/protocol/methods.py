@@ -11,7 +11,7 @@ from typing import Final, Literal
 
 from attrs import frozen
 
-from .revisions import DRAFT, NEWEST, Revision
+from .revisions import DRAFT, NEWEST, REVISIONS, Revision
 
 __all__ = ["METHODS", "Capability", "Method", "find_method"]
 
@@ -34,13 +34,6 @@ class Method:
     since: str | None = None
     until: str | None = None
 
-    def is_in(self, revision: Revision) -> bool:
-        """Whether a revision has it. Versions are dates, and compare as such."""
-        version = revision.version
-        return (self.since is None or self.since <= version) and (
-            self.until is None or version <= self.until
-        )
-
 
 METHODS: Final[Mapping[str, Method]] = {
     "initialize": Method(until=DRAFT.version),
@@ -61,7 +54,18 @@ METHODS: Final[Mapping[str, Method]] = {
 }
 
 
+#: By revision. Versions are dates, and compare as such.
+_METHODS_OF: Final[Mapping[str, Mapping[str, Method]]] = {
+    version: {
+        name: one
+        for name, one in METHODS.items()
+        if (one.since is None or one.since <= version)
+        and (one.until is None or version <= one.until)
+    }
+    for version in REVISIONS
+}
+
+
 def find_method(name: str, revision: Revision) -> Method | None:
     """Return the row of a method, if `revision` has it."""
-    found = METHODS.get(name)
-    return found if found is not None and found.is_in(revision) else None
+    return _METHODS_OF[revision.version].get(name)

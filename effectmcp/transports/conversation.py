@@ -264,7 +264,7 @@ class Conversation:
         endpoint = self.endpoint
         sessions = endpoint.sessions
         peer = Peer(principal=principal, headers=headers, address=head.peer)
-        if sessions is not None:
+        if sessions is not None and "mcp-session-id" in headers:
             admitted = sessions.admit(peer)
             if isinstance(admitted, Send):
                 return self._send(admitted)
@@ -386,7 +386,8 @@ class Conversation:
         """Send a response that is one JSON object, or nothing."""
         if body is None:
             return self._send(Send(status))
-        return self._send(Send(status, (("Content-Type", JSON_TYPE),), body))
+        self._state = "over"
+        return Send(status, (("Content-Type", JSON_TYPE), *self.fields), body)
 
     def end(self) -> Send:
         """Send nothing more."""

@@ -204,18 +204,15 @@ class _Serving:
         limits = self._shared.limits
         try:
             if self._count < limits.connections or self._make_room():
-                await self._serve(stream)
+                self._count += 1
+                try:
+                    await Connection(self._shared, stream).run()
+                finally:
+                    self._count -= 1
             elif self._turned_away < _TURNED_AWAY:
                 await self._turn_away(stream)
         except Exception:
             logger.exception("a connection failed")
-
-    async def _serve(self, stream: trio.abc.Stream) -> None:
-        self._count += 1
-        try:
-            await Connection(self._shared, stream).run()
-        finally:
-            self._count -= 1
 
     def _make_room(self) -> bool:
         return any(connection.leave() for connection in self._shared.idle)

@@ -154,7 +154,8 @@ class Plain:
         return part or None
 
     def skip(self) -> bool:
-        self.part()
+        if self._missing:
+            self.part()
         return not self._missing
 
     @property

@@ -1,0 +1,85 @@
+"""Judge the envelope of a request of the newest revision: `_meta`, and headers over HTTP.
+
+Nearly all envelopes are right. `judge` says of one that it is, and what it says, in one
+pass. Of any other it says nothing: the checks of `meta` and `headers`, in the order in
+which the protocol wants them, find out what is wrong and say it in words. A test holds
+the two to each other.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from ..effects import LOG_LEVELS
+from .meta import CLIENT_CAPABILITIES, CLIENT_INFO, LOG_LEVEL, Meta
+from .revisions import NEWEST, PROTOCOL_VERSION
+
+if TYPE_CHECKING:
+    from .jsonrpc import Request
+    from .methods import Method
+
+__all__ = ["judge"]
+
+_DICTS: Final = frozenset({dict})
+_TOKENS: Final = frozenset({str, int, type(None)})
+_LEVELS: Final = frozenset({*LOG_LEVELS, None})
+
+#: Texts that a header carries as they are, and that mean nothing else there.
+_is_simple: Final = re.compile(r"[A-Za-z0-9._/-]+").fullmatch
+
+#: Whose keys are all absent.
+_NOBODY: Final[Mapping[str, Any]] = {}
+
+
+def judge(
+    method: Method, request: Request, headers: Mapping[str, str] | None
+) -> Meta | None:
+    """Return what the envelope of `request` says; `None` if it may not be right.
+
+    Args:
+        method: The row of its method.
+        request: The request.
+        headers: The headers over HTTP, by lower-cased name.
+    """
+    meta: Any = request.params.get("_meta")
+    if type(meta) is not dict:
+        return None
+    version = meta.get(PROTOCOL_VERSION)
+    capabilities = meta.get(CLIENT_CAPABILITIES)
+    info, level = meta.get(CLIENT_INFO, _NOBODY), meta.get(LOG_LEVEL)
+    token, trace = meta.get("progressToken"), meta.get("traceparent")
+    if (
+        version != NEWEST.version
+        or type(capabilities) is not dict
+        or not _DICTS.issuperset(map(type, capabilities.values()))
+        or type(token) not in _TOKENS
+        or (level is not None and (type(level) is not str or level not in _LEVELS))
+    ):
+        return None
+    client = None
+    if info is not _NOBODY:
+        if type(info) is not dict:
+            return None
+        name, number = info.get("name"), info.get("version")
+        if type(name) is not str or type(number) is not str:
+            return None
+        client = f"{name} {number}"[:200]
+    if headers is not None:
+        if (
+            headers.get("mcp-protocol-version") != version
+            or headers.get("mcp-method") != request.method
+        ):
+            return None
+        if method.name_from is not None:
+            named = request.params.get(method.name_from)
+            if (
+                type(named) is not str
+                or headers.get("mcp-name") != named
+                or not _is_simple(named)
+            ):
+                return None
+    if type(trace) is not str or len(trace) > 64:
+        trace = None
+    return Meta(version, capabilities, client, level, token, trace)
