@@ -3,7 +3,8 @@
 Journals are compared, digested and sealed as bytes, so a value must have exactly one
 text: UTF-8, sorted string keys, no spaces, always from the standard library's encoder
 (orjson writes `1e-7` where json writes `1e-07`). `dumps` refuses what would not come
-back as it went: NaN, tuples, integer keys, subclasses, lone surrogates, deep nesting.
+back as it went: NaN, tuples, integer keys, subclasses, lone surrogates, deep nesting
+(docs/internals/replay.md#e4).
 
 `loads` reads back what `dumps` wrote and trusts it; `parse` reads what a stranger wrote
 and does not.

@@ -708,7 +708,7 @@ class Gather(Effect[T_co]):
 
 @frozen(kw_only=True)
 class StepOptions:
-    """How a step behaves; see `step`."""
+    """How a step behaves; see `step` and docs/internals/replay.md#s2."""
 
     name: str | None = None
     at_most_once: bool = False

@@ -1,7 +1,7 @@
 """What all drivers do alike: what to call for an effect, and with what.
 
 Nothing here calls it: whether that is done here, in a worker thread or on a loop is the
-one thing in which drivers differ.
+one thing in which drivers differ (docs/internals/replay.md#s6).
 """
 
 from __future__ import annotations
@@ -80,7 +80,10 @@ class Job:
     raises: tuple[type[Exception], ...] = ()
 
     def is_last(self, tried: int, error: Exception) -> bool:
-        """Whether `error` is the outcome, after so many tries."""
+        """Whether `error` is the outcome, after so many tries.
+
+        What a step declares in `raises=` is never retried (docs/internals/replay.md#s2b).
+        """
         return tried >= self.tries or isinstance(error, self.raises)
 
     def call(self, run_async: Callable[[Any], Any] | None = None) -> Any:

@@ -1,7 +1,8 @@
 """Which answer counts for which question.
 
 An answer counts only for a question whose fingerprint, computed now, equals the one that
-it was asked under: consent belongs to the text that was shown. There are two sources:
+it was asked under: consent belongs to the text that was shown (docs/internals/replay.md#q1).
+There are two sources (docs/internals/replay.md#q1a):
 
     own    what came with this request, for the question that is outstanding at this very
            place under this very fingerprint. It comes first, always
@@ -257,7 +258,7 @@ class Answers:
         """Return an answer that came before its question was asked, if it may count.
 
         Data may come early; consent belongs to a text that the user was shown. Only a
-        question with an explicit key can be known beforehand.
+        question with an explicit key can be known beforehand (docs/internals/replay.md#q3).
         """
         subject = wanted.subject
         if isinstance(subject, (Confirm, ElicitUrl)) or not isinstance(
@@ -336,7 +337,8 @@ def read_answer(
             # Another one, as this may be kept, and would keep the frames it came from.
             raise Unfit(said.problems)
         case ClientFailed(code=-1):
-            # What clients of the older eras send for "the user said no".
+            # What clients of the older eras send for "the user said no"
+            # (docs/internals/replay.md#q5).
             return "declined", b"null"
         case _:
             check_answer(said)  # any other ClientFailed

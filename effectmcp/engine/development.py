@@ -3,7 +3,8 @@
 `Elicit("Who?", str)` on a line of its own does nothing, in silence. While a run's own
 generators run, every effect that is built is noted with its line; what was performed,
 alone or inside another effect, is struck out; the rest is warned about when the handler
-has returned. Constants of a module are built at import, so they are never noted.
+has returned. Constants of a module are built at import, so they are never noted
+(docs/internals/replay.md#l6).
 """
 
 from __future__ import annotations

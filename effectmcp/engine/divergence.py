@@ -11,6 +11,9 @@ Four policies, for when effect *i* is not what entry *i* says, or entries are le
     park      touch nothing and try later. For tasks, which a rollback may still save
     strict    an error, whatever it is. For tests
 
+See docs/internals/replay.md#divergence. Effects and entries are compared, and never the
+code (docs/internals/replay.md#d3).
+
 A report quotes the handler's file and line, so it is for logs and never for a reply.
 """
 

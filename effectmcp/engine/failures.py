@@ -2,7 +2,8 @@
 
 Builtin exceptions, `ToolError` and the classes that a step names in `raises=` come back
 as themselves; anything else is a `StepFailed` with the type's name and text. On the
-first run too: a handler must not meet another exception than its replay.
+first run too: a handler must not meet another exception than its replay
+(docs/internals/replay.md#l3).
 """
 
 from __future__ import annotations

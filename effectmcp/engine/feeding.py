@@ -2,7 +2,8 @@
 
 Most flows have no branches, and most of a replay is entries that match: waves of one leaf
 each, with everything left out that cannot happen to those. At the first thing that can,
-the sequence is left to the waves as it stands, its generator included.
+the sequence is left to the waves as it stands, its generator included
+(docs/internals/replay.md#b1).
 """
 
 from __future__ import annotations

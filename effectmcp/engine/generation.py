@@ -2,7 +2,7 @@
 
 While any leaf wants something local, those leaves form the wave; when every leaf waits
 for the client, all of them do. A wave has five phases, each over all its leaves in
-position order:
+position order (docs/internals/replay.md#b1):
 
     match    against the entries at hand
     drop     what does not match, if divergence.py says that we may
@@ -12,15 +12,15 @@ position order:
 
 Which leaves are in a wave depends on the kinds of their effects only, never on whether
 an answer is at hand. So branches that share Python objects see the same order of events
-in every replay.
+in every replay (docs/internals/replay.md#b2).
 
-In a task people and clocks are waited for together (docs/internals, B3a). When no leaf is
-local, what is at hand is the wave, and the others go on waiting. Such a wave is numbered,
-and the entries of one that was not all leaves bear its number, so that a replay forms the
-same waves.
+In a task people and clocks are waited for together (docs/internals/replay.md#b3a).
+When no leaf is local, what is at hand is the wave, and the others go on waiting. Such a
+wave is numbered, and the entries of one that was not all leaves bear its number, so that a
+replay forms the same waves.
 
 Whatever may stop a flow is decided before a wave performs or asks anything new: a charge
-that was made must not be forgotten with the flow.
+that was made must not be forgotten with the flow (docs/internals/replay.md#d1a).
 """
 
 from __future__ import annotations
@@ -348,7 +348,7 @@ class Generation(Tree):
             wanted.value = deliver(wanted.effect, wanted.row, entry)
         except Unfit as exc:
             # A validator changed since, so the answer does not fit *today's* form. That
-            # is no divergence of the handler's.
+            # is no divergence of the handler's (docs/internals/replay.md#q2).
             wanted.problems = tuple(exc.problems)
             return False
         except UsageError as exc:
@@ -364,6 +364,8 @@ class Generation(Tree):
         self, cause: Cause, sequence: Sequence, entry: Entry | None = None
     ) -> None:
         """Drop every entry that was not delivered, in the whole flow, if we may.
+
+        See docs/internals/replay.md#divergence.
 
         Raises:
             DivergenceError: We may not.
@@ -415,6 +417,7 @@ class Generation(Tree):
         A server that asks again and again whether "12:31" suits would do so until the
         client gives up. A flow in which something was performed already goes on: the
         next round decides, before it performs anything. Tests are told at once.
+        See docs/internals/replay.md#d1.
 
         Raises:
             DivergenceError: Two versions of the handler are being served.
@@ -425,7 +428,7 @@ class Generation(Tree):
         is_last = count >= rules.stale and self.performing.is_fresh
         if not is_last and rules.policy != "strict":
             return
-        # A task waits for a deploy, whatever the cause.
+        # A task waits for a deploy, whatever the cause (docs/internals/replay.md#d1).
         other = wanted if rules.task else self._asked_cold(wanted.place)
         if other is None or other.render != wanted.render:
             then = "came to another place" if other is None else text_of(other.subject)
@@ -575,7 +578,8 @@ class Generation(Tree):
         self.places.withdraw(wanted.place)
         self.taking.stop_waiting(wanted)
         if self.flow.rules.task:
-            # An answer that is here already is as late as one that comes later.
+            # An answer that is here already is as late as one that comes later
+            # (docs/internals/replay.md#b3a, 5).
             for one in wanted.questions():
                 self.answers.own.pop(one.place, None)
 
@@ -586,6 +590,7 @@ class Generation(Tree):
         flow, rules = self.flow, self.flow.rules
         asking = [leaf for leaf in missing if leaf[1].row.is_question or leaf[1].parts]
         if not rules.task:
+            # The limits on rounds are docs/internals/replay.md#q6.
             for leaf in missing:
                 if isinstance(leaf[1].subject, fx.Checkpoint):
                     leaf[0].record("checkpoint", b"null")
@@ -647,7 +652,8 @@ class Generation(Tree):
     # ---- deliver --------------------------------------------------------------------
 
     def _deliver(self, wave: list[Leaf]) -> None:
-        # Every position first: what a delivery starts must see the whole wave as past.
+        # Every position first: what a delivery starts must see the whole wave as past
+        # (docs/internals/replay.md#b1).
         flow = self.flow
         is_news, fed = False, []
         for sequence, wanted in wave:
@@ -681,6 +687,7 @@ class Generation(Tree):
 
         Answers that came and were not delivered are not delivered any more. In a replay
         there is nothing to deliver: what is recorded beyond is the cleanup's.
+        See docs/internals/replay.md#l4.
         """
         if self.cancelled == SOON:
             done = []
@@ -737,7 +744,8 @@ class Generation(Tree):
             if failure is None or self.flow.rules.policy == "park":
                 self.diverge("left over", root)
             else:
-                # The handler's own exception is the news; what is left only follows.
+                # The handler's own exception is the news; what is left only follows
+                # (docs/internals/replay.md#divergence).
                 logger.info("%s raised with entries left over", self.flow.name)
         if failure is not None:
             return Raised(failure)

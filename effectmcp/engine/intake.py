@@ -120,7 +120,10 @@ class Intake:
     def _check_cleanup(
         self, sequence: Sequence, kind: Kind, subject: Effect[Any]
     ) -> None:
-        """Cleanup may do local things, some of them; anything else ends it again."""
+        """Cleanup may do local things, some of them; anything else ends it again.
+
+        See docs/internals/replay.md#l4.
+        """
         closing = sequence.closing
         assert closing is not None
         if kind.wave is INLINE:
@@ -137,6 +140,8 @@ class Intake:
 
     def check_steps(self, subject: Effect[Any]) -> None:
         """Refuse steps that may not be performed here.
+
+        See docs/internals/replay.md#s2a and docs/internals/replay.md#s5.
 
         Raises:
             StepError: One may not, or could not be recorded.
@@ -163,6 +168,7 @@ class Intake:
             spec_of(step)  # refuses a result that could not be recorded
 
     def _check_position(self, sequence: Sequence, subject: Effect[Any]) -> None:
+        # See docs/internals/replay.md#v3.
         flow = self._flow
         name = type(subject).__name__
         if isinstance(subject, LATER) and not (
@@ -205,7 +211,10 @@ class Intake:
             raise RuntimeError(f"emit= raised {exc!r}") from exc
 
     def _version(self, effect: fx.Version[Any], waves: int) -> int | str:
-        """Return the version under which the flow *first* passed this point."""
+        """Return the version under which the flow *first* passed this point.
+
+        See docs/internals/replay.md#v1.
+        """
         found = self.versions.get(effect.id)
         if found is None:
             # What follows the last wave that an earlier run delivered ran there already,
@@ -296,6 +305,7 @@ class Intake:
         )
 
     def _check_restart(self, subject: fx.Restart[Any]) -> None:
+        # See docs/internals/replay.md#v2.
         payload = KINDS[fx.Restart].render(subject)
         read_arguments(subject.handler, loads(payload)[1:])
         name = name_of(subject.handler)

@@ -12,12 +12,12 @@ A flow is a tree of sequences, so a journal is a list of entries in which the en
 Both digests are BLAKE2b keyed with the flow's id, so that equal questions of two flows
 look different to a reader of both journals; never with the state keys, as rotating those
 must not strand every running task. An ordinal is never part of a fingerprint: an answer
-found under another ordinal is still the answer to that text.
+found under another ordinal is still the answer to that text (docs/internals/replay.md#e2).
 
 A *place* is a position in the tree: branch path and journal key, `gather-1/0/elicit-2`.
 A *wire key* is a place with its generation in front and `~n` behind, from the second
 asking on; it is unique over the flow's whole life, so that a late answer can never be
-taken for the answer to a later question.
+taken for the answer to a later question (docs/internals/replay.md#e3).
 """
 
 from __future__ import annotations
@@ -73,7 +73,8 @@ Tag: TypeAlias = Literal[
 Fate: TypeAlias = Literal["pool", "forget", "stop"]
 
 #: What each tag means, and what salvage does with such an entry when it is dropped.
-#: An unknown tag is an unknown format: it is refused, never skipped.
+#: An unknown tag is an unknown format: it is refused, never skipped
+#: (docs/internals/replay.md#divergence and docs/internals/replay.md#v4).
 TAGS: Final[Mapping[Tag, Fate]] = {
     # The user's own words and decisions, which no user should be asked for twice.
     "accepted": "pool",
@@ -139,7 +140,10 @@ class Entry:
 
     @property
     def value(self) -> JSON:
-        """The payload, decoded afresh: no two deliveries share a list."""
+        """The payload, decoded afresh: no two deliveries share a list.
+
+        See docs/internals/replay.md#e1.
+        """
         return loads(self.payload)
 
 
@@ -615,7 +619,8 @@ class Fingerprints:
         self, generation: int, path: str, name: str, about: list[JSON], nth: int
     ) -> str:
         """Return the stable text that `IdempotencyKey(name, *about)` gives."""
-        # Without `about` as it always was: a flow keeps its keys through an upgrade.
+        # Without `about` as it always was: a flow keeps its keys through an upgrade
+        # (docs/internals/replay.md#s4).
         more = [about] if about else []
         return blake2b(
             dumps([generation, path, name, *more, nth]),

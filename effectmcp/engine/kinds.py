@@ -9,7 +9,8 @@
     read      payload → what the handler gets
 
 The wave depends on the kind alone, never on whether an answer is at hand: that is what
-makes a replay take the same turns in the same order as the first run.
+makes a replay take the same turns in the same order as the first run
+(docs/internals/replay.md#b2).
 
 Adding a kind is adding a row.
 """
@@ -521,7 +522,10 @@ LATER: Final = (fx.Sleep, fx.Status, fx.Within, fx.FirstOf)
 
 
 def kind_of(effect: fx.Effect[Any]) -> tuple[Kind, fx.Effect[Any]] | None:
-    """The row of an effect, and the effect the row is about: `Outcome` is transparent."""
+    """The row of an effect, and the effect the row is about: `Outcome` is transparent.
+
+    See docs/internals/replay.md#q7.
+    """
     subject = effect.request if type(effect) is fx.Outcome else effect
     kind = KINDS.get(type(subject))
     return None if kind is None else (kind, subject)
@@ -572,7 +576,7 @@ def record_value(effect: fx.Effect[Any], kind: Kind, value: Any) -> Recorded:
         payload = kind.write(effect, value)
     except StepError as exc:
         # It was performed, so it must be recorded: a step whose result is unusable
-        # would otherwise be performed again every round.
+        # would otherwise be performed again every round (docs/internals/replay.md#s3).
         return record_error(effect, exc)
     return kind.tag, payload, kind.may_hold and is_replayable(effect)
 
@@ -604,6 +608,7 @@ def deliver(effect: fx.Effect[Any], kind: Kind, entry: Entry) -> Any:
     if isinstance(effect, fx.InputRequest):
         error = _refusal(effect, entry)
         if tag == "declined" and type(effect) is fx.Confirm:
+            # `otherwise` does not replace the user's decision (docs/internals/replay.md#q6a).
             return False
         otherwise = effect.otherwise
         if tag in ("declined", "dismissed", "unasked") and (

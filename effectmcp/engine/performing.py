@@ -1,4 +1,7 @@
-"""What this process performs for a flow, and what came of it."""
+"""What this process performs for a flow, and what came of it.
+
+See docs/internals/replay.md#s1.
+"""
 
 from __future__ import annotations
 
@@ -81,7 +84,8 @@ class Performing:
             return None
         if self._key_of(wanted) in self.begun:
             return None  # in this very run: it goes on
-        # Begun in another process, which was lost before it could say more.
+        # Begun in another process, which was lost before it could say more
+        # (docs/internals/replay.md#s5).
         return record_error(step, StepInterrupted(step_name(step)))
 
     def record(self, outcomes: Mapping[str, Done | Failure]) -> None:
@@ -125,7 +129,10 @@ class Performing:
 
 
 def _with_copies(effect: Effect[Any]) -> Effect[Any]:
-    """Return `effect` with copies of the arguments of the steps in it."""
+    """Return `effect` with copies of the arguments of the steps in it.
+
+    See docs/internals/replay.md#e1.
+    """
     match effect:
         case fx.Step():
             values = (*effect.args, *effect.kwargs.values())

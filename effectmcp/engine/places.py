@@ -3,6 +3,9 @@
 Most places are asked once and answered, and then the entry says all that there is to
 say. So a record is kept only from the moment when no entry and no outstanding question
 does, because every record travels in the state.
+
+A wire key is never used again (docs/internals/replay.md#e3), so the count of askings is
+kept for the life of the flow (docs/internals/replay.md#q2).
 """
 
 from __future__ import annotations
@@ -74,13 +77,16 @@ class Places:
             self.table[place] = attrs.evolve(one, asked=1)
 
     def note_stale(self, place: str) -> int:
-        """Count an answer that belongs to a text which is no longer the question's."""
+        """Count an answer that belongs to a text which is no longer the question's.
+
+        See docs/internals/replay.md#d1.
+        """
         one = self.at(place)
         self.table[place] = attrs.evolve(one, stale=one.stale + 1)
         return one.stale + 1
 
     def begin(self, place: str) -> None:
-        """Count one more beginning of the step at `place`."""
+        """Count one more beginning of the step at `place` (docs/internals/replay.md#s5)."""
         one = self.at(place)
         self.table[place] = attrs.evolve(one, begun=one.begun + 1)
 

@@ -9,7 +9,8 @@ answers:
             ─→ Returned(value) | Raised(error)
 
 By retry, live, from a store or from a script: the same calls in the same order, because
-an answer that arrives becomes an entry of the journal, and the handler is fed entries only.
+an answer that arrives becomes an entry of the journal, and the handler is fed entries only
+(docs/internals/replay.md#what-must-be-equal).
 
 What `Restart` begins anew is a `Generation`; the run goes on with the next one.
 """
@@ -354,7 +355,10 @@ class Run:
 
     @property
     def where(self) -> str | None:
-        """`file:line` at which the flow is. Safe to read from another thread."""
+        """`file:line` at which the flow is. Safe to read from another thread.
+
+        See docs/internals/replay.md#l5.
+        """
         return self._generation.where
 
     def _check(self, verb: Verb) -> None:
@@ -414,6 +418,7 @@ class Run:
         return stop
 
     def _next_generation(self, again: Again) -> Stop | Again:
+        # See docs/internals/replay.md#v2.
         before = self._generation
         self._rows += before.rows.take()
         self._flow.spend()

@@ -58,7 +58,7 @@ class Rules:
 
 
 #: By retry. Clients in the field give up at the 10th interim result (Go's at the 3rd
-#: without a question), so we stop first, with advice.
+#: without a question), so we stop first, with advice (docs/internals/replay.md#q6).
 RETRY: Final = Rules(
     policy="salvage",
     rounds=9,

@@ -37,7 +37,8 @@ __all__ = [
     "Wanted",
 ]
 
-#: Paths grow with nesting, and so do journals. Nobody reads a flow nested deeper.
+#: Paths grow with nesting, and so do journals. Nobody reads a flow nested deeper
+#: (docs/internals/replay.md#b4).
 MAX_NESTING: Final = 16
 
 #: What `Intake.receive` gives for an effect that has no answer yet: the sequence waits.

@@ -85,7 +85,7 @@ class Shared:
         return self.handler if name == name_of(self.handler) else self.resolve(name)
 
     def spend(self) -> None:
-        """Count one yield that no journal entry feeds.
+        """Count one yield that no journal entry feeds (docs/internals/replay.md#l5).
 
         Raises:
             ExhaustedError: This was one too many.
@@ -95,7 +95,10 @@ class Shared:
             raise ExhaustedError
 
     def unmute(self) -> None:
-        """Note that what comes now is new: it is heard, and has a budget of its own."""
+        """Note that what comes now is new: it is heard, and has a budget of its own.
+
+        See docs/internals/replay.md#v5.
+        """
         if self.muted:
             self.muted = False
             self.spent = 0

@@ -2,7 +2,8 @@
 
 A step is identified by its name and arguments, so these must be plain data. Its result
 is read back by the return annotation, which is looked at *before* the step is performed:
-afterwards it would be too late to say that the receipt cannot be recorded.
+afterwards it would be too late to say that the receipt cannot be recorded
+(docs/internals/replay.md#s3).
 """
 
 from __future__ import annotations

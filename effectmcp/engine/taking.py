@@ -3,6 +3,8 @@
 answers   this request's own, the pool, early ones; or that the client cannot be asked
 clocks    a time that is up: Sleep in a task, Within, FirstOf
 races     which part of a Within or FirstOf was first
+
+The order in which answers are taken is docs/internals/replay.md#q1a.
 """
 
 from __future__ import annotations
@@ -71,7 +73,8 @@ class Taking:
         stale: list[tuple[Sequence, Wanted]] = []
         open_: list[Wanted] = []
         self.heard.clear()
-        # This request's own for all of them: none may go to another question.
+        # This request's own for all of them: none may go to another question
+        # (docs/internals/replay.md#q1a).
         for sequence, wanted in fresh:
             for one in wanted.questions():
                 answer = self.own(one)
@@ -111,7 +114,11 @@ class Taking:
         return found, stale
 
     def own(self, wanted: Wanted) -> Found | Stale | None:
-        """Return what this request's answer to a question at this place comes to."""
+        """Return what this request's answer to a question at this place comes to.
+
+        Answers that do not fit: docs/internals/replay.md#q2. A client that can no longer be
+        asked: docs/internals/replay.md#q4.
+        """
         answer = self._answers.take_own(wanted)
         if not isinstance(answer, Unfitting):
             return answer
@@ -160,7 +167,8 @@ class Taking:
 
         In a task, what arrived beats a clock: an answer that was stored must not lose to
         a deadline that passed while no worker ran. Elsewhere the clock beats an answer
-        that comes with the request: it came too late.
+        that comes with the request: it came too late. See
+        docs/internals/replay.md#b3a (5) and docs/internals/replay.md#v3.
         """
         arrived, up = self._arrived(wanted, found), self._up(wanted)
         if self._flow.rules.task:

@@ -9,6 +9,9 @@ carried out:
              others get `Cancelled`, stay in the tree, and their cleanup joins the
              following local waves
     joins    bottom-up, after the wave's last delivery, when all branches have ended
+
+The rules are docs/internals/replay.md#b2, docs/internals/replay.md#b3
+and docs/internals/replay.md#b4.
 """
 
 from __future__ import annotations
@@ -196,6 +199,7 @@ class Tree:
                 self.diverge("surplus", sequence, entry)
             else:
                 return entry.branches
+        # Branches that the journal does not have start empty (docs/internals/replay.md#b4).
         branches = ((),) * count
         sequence.append(
             Entry(wanted.key, wanted.shape, wanted.render, "gather", b"null", branches)
@@ -224,7 +228,7 @@ class Tree:
             failed = [one.end.error for one in children if isinstance(one.end, Failed)]
             if failed:
                 # The lowest position of those that failed in this wave; later waves are
-                # not waited for.
+                # not waited for (docs/internals/replay.md#b3).
                 moved = True
                 gathering.failing = failed[0]
                 for child in children:
@@ -269,7 +273,7 @@ class Tree:
                 self.close(child, signal)
 
     def unwind(self) -> None:
-        """End every generator for this round, and forget it."""
+        """End every generator for this round, and forget it (docs/internals/replay.md#l2)."""
         root = self.root
         for sequence in (root,) if root.gathering is None else root.sequences():
             running, sequence.running = sequence.running, None

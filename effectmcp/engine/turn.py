@@ -4,9 +4,11 @@ This module knows generators and nothing else: no journal, no effect kinds. It i
 Python's own corners are dealt with.
 
 - Every turn runs in the sequence's own `contextvars` context, so that context variables
-  and `decimal` settings of one flow neither leak into another nor get lost.
+  and `decimal` settings of one flow neither leak into another nor get lost
+  (docs/internals/replay.md#l1).
 - To suspend is to *throw*. `close()` would raise RuntimeError inside the outer frames of
-  a `yield from` when cleanup yields, where the author's own code could catch it.
+  a `yield from` when cleanup yields, where the author's own code could catch it
+  (docs/internals/replay.md#l2).
 - A generator that will not end is buried: kept referenced, since CPython would close it
   when collecting it and print what that raises; counted, and bounded.
 """
@@ -121,7 +123,7 @@ def start(
     """Call `handler`: something to drive, or the result of a plain function.
 
     What comes back decides, not what the function looks like: partials, decorated
-    functions and callable objects are all handlers.
+    functions and callable objects are all handlers (docs/internals/replay.md#l6).
     """
     try:
         value = context.run(handler, *args, **kwargs)
@@ -181,7 +183,8 @@ _OURS: Final = frozenset({Effect.__iter__.__code__, Effect.__await__.__code__})
 def where(running: Running | None) -> str | None:
     """`file:line` of the innermost yield at which `running` waits.
 
-    A loop, because a flow may be nested deeper than Python's recursion limit admits.
+    A loop, because a flow may be nested deeper than Python's recursion limit admits. For
+    reports: docs/internals/replay.md#d2.
     """
     found = None
     current: Any = running

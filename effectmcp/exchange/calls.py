@@ -197,7 +197,8 @@ def _checked(value: Any, name: str) -> Any:
     return value
 
 
-#: Seconds that cleanup has in a call that nobody waits for any more.
+#: Seconds that cleanup has in a call that nobody waits for any more
+#: (docs/internals/replay.md#l4).
 _CLEANUP: Final = 30.0
 
 
@@ -437,7 +438,7 @@ class _Flow:
         """End the flow, if nobody waits for it any more. Returns whether that is so.
 
         Where answers come by retry, the client may still come back: then it is only
-        suspended, by whoever closes this generator (REPLAY, L4).
+        suspended, by whoever closes this generator (docs/internals/replay.md#l4).
         """
         running = self._context.running
         is_wanted = running is None or not running.is_cancelled
@@ -484,6 +485,7 @@ class _Flow:
                 )
 
     def _caller(self, round_: Round) -> CallerInfo:
+        # The handler gets this by a recorded effect (docs/internals/replay.md#l7).
         meta = self._context.meta
         return CallerInfo(
             principal=self._context.peer.principal,

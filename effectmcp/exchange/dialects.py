@@ -4,6 +4,8 @@
 Modern     by retry      -32021                           say their type and server
 Legacy     live          is told in words                 as its revision has them
 Draft      by retry      is told in words                 `result_type`, if interim
+
+A client that cannot be asked is docs/internals/replay.md#q4.
 """
 
 from __future__ import annotations

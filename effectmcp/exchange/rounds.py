@@ -189,7 +189,8 @@ def _round(
     options: Mapping[str, Any],
 ) -> Round:
     if sealer is not None and sealer.keys.readable:
-        # Refused before it is performed: afterwards its result would have to travel.
+        # Refused before it is performed: afterwards its result would have to travel
+        # (docs/internals/state.md#readable-rings).
         rules = attrs.evolve(rules, private_steps=False)
     run = Run(
         handler,

@@ -3,7 +3,7 @@
     Claims ── codec ──→ bytes ── keys ──→ unreadable, signed, URL-safe text
                                  seal: the rules that a token must meet to be opened
 
-Layers that each add one property and can be tested alone:
+Layers that each add one property and can be tested alone (docs/internals/state.md#layers):
 
     claims   what a token says, and to which request it belongs
     codec    claims ↔ bytes: short, and shortened only where that tells nothing

@@ -3,7 +3,8 @@
 The request itself proves most of it: the tool it calls, with which arguments, as whom.
 So a token holds short keyed digests of these (MRTR, Server Requirements, 5: principal,
 originating request), not the things. Four digests and not one, so that a log can tell a
-client that mixed up its calls from one that took somebody else's state.
+client that mixed up its calls from one that took somebody else's state
+(docs/internals/state.md#what-is-bound-to-what).
 """
 
 from __future__ import annotations

@@ -16,7 +16,8 @@ private is never deflated, not even alone, and is padded by itself before the wh
 padded again. Nothing whose length a client can choose is padded with it: whoever may
 push a secret over the edge of a block learns its length to the byte. So a length shows
 how long the private part is to 64 bytes, and no more; but a step whose result depends on
-what the client wrote can be asked about it in that way.
+what the client wrote can be asked about it in that way
+(docs/internals/state.md#side-channels).
 
 Digests are raw, keys of the engine's own are a kind and a number, and wire keys are not
 here at all, as they follow from place and tally. Kinds and tags are numbers by their
@@ -61,8 +62,8 @@ __all__ = [
 
 T = TypeVar("T")
 
-#: Both lists are the format: append, never insert. A tag stands with whether what was
-#: performed may be performed again.
+#: Both lists are the format: append, never insert (docs/internals/state.md#formats). A tag
+#: stands with whether what was performed may be performed again.
 TAGS: Final[tuple[tuple[Tag | None, bool], ...]] = (
     ("accepted", False),
     ("declined", False),

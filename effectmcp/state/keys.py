@@ -12,7 +12,8 @@ itsdangerous's, with SHA-256 (its default is SHA-1) and without its key derivati
 HKDF gives each purpose a key of its own, once a ring.
 
 A ring that writes readable states opens no encrypted ones. What a step returned under
-encryption would otherwise be in the next state for all to read.
+encryption would otherwise be in the next state for all to read
+(docs/internals/state.md#readable-rings).
 """
 
 from __future__ import annotations

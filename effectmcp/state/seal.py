@@ -8,6 +8,9 @@ checks below in this order and stops at the first; each is the same `StateError`
     signature                 nothing is decrypted, inflated or parsed before
     bindings                  audience, target, arguments, principal
     times                     from the future, expired, past its absolute life
+
+The order is docs/internals/state.md#opening. Nothing here keeps a state from being used
+twice (docs/internals/replay.md#s7).
 """
 
 from __future__ import annotations
@@ -148,6 +151,7 @@ class Sealer:
 
 
 def _check_bindings(sealed: bytes, now: bytes) -> None:
+    # See docs/internals/state.md#what-is-bound-to-what.
     if hmac.compare_digest(sealed, now):
         return
     digests = zip(BOUND, _digests(sealed), _digests(now), strict=True)

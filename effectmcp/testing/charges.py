@@ -5,6 +5,8 @@ shared      one key for two different calls of the same step: a payment service 
 unstable    a key of values that differ when the client sends its request again: a
             clock, a random value or a step of the key's own round; the service sees
             a new key, and charges twice
+
+What keys are made of is docs/internals/replay.md#s4.
 """
 
 from __future__ import annotations

@@ -3,7 +3,8 @@
 Nothing is performed and nobody is asked: a journal alone must lead a handler to just the
 questions that were out when it was written, or to just the end. It is the best oracle
 that there is, because it needs no second conversation and no second opinion, and it can
-be put to a handler in another process, or to one that was edited since.
+be put to a handler in another process, or to one that was edited since. The engine does
+the same with an answer that has become stale (docs/internals/replay.md#d1).
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@
     in process   a new run each round; the journal is handed on
 
 For one handler and one partner all four come to the same journal and the same end
-(REPLAY.md, What must be equal): `talk` gives a transcript, which is the partner that
-says the same in another way.
+(docs/internals/replay.md#what-must-be-equal): `talk` gives a transcript,
+which is the partner that says the same in another way.
 """
 
 from __future__ import annotations

@@ -297,7 +297,7 @@ class _Stream:
         """Send it, and note where nobody is there any more.
 
         A flow that asks live is told so where it waits, and cleans up then. One that is
-        asked by retry is suspended where it is (REPLAY, L4).
+        asked by retry is suspended where it is (docs/internals/replay.md#l4).
         """
         try:
             if not self._is_gone:

@@ -1,4 +1,7 @@
-"""One test a rule of REPLAY.md, or a corner of one; properties live elsewhere."""
+"""Tests of single rules and their corners; properties live elsewhere.
+
+The ids in docstrings are headings of docs/internals/replay.md.
+"""
 
 from __future__ import annotations
 

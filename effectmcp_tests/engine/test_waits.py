@@ -1,4 +1,4 @@
-"""Waiting for people and clocks (REPLAY, B3a), example by example."""
+"""Waiting for people and clocks (docs/internals/replay.md#b3a), example by example."""
 
 from __future__ import annotations
 

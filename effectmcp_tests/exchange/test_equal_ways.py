@@ -1,8 +1,9 @@
 """By retry, live, by the drafts' retry and in process: one handler, one outcome.
 
 For every handler and every script of answers: the same effects with the same values, the
-same steps performed, the same told meanwhile, the same result (REPLAY, What must be
-equal). Excluded by name are caps and what differs from one call to the next.
+same steps performed, the same notifications, the same result
+(docs/internals/replay.md#what-must-be-equal). Excluded by name are caps and what differs
+from one call to the next.
 """
 
 from __future__ import annotations

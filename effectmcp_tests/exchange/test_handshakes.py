@@ -922,7 +922,7 @@ def test_cancelled_at_a_step_which_ends_first() -> None:
     reply = one.next({wanted.wants[0].key: Done("paid")})
     assert isinstance(reply, Reply)
     assert reply.message is None
-    assert seen in (["paid", "cancelled"], [])  # the engine's affair: REPLAY, L4
+    assert seen in (["paid", "cancelled"], [])  # docs/internals/replay.md#l4
 
 
 def test_what_takes_too_long_is_ended_for_good() -> None:
