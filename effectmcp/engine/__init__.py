@@ -14,7 +14,8 @@
                 raise error
 
 `run.suspend()` instead of `answered` ends the round and gives the `Journal`, from which
-a new `Run` goes on, here or elsewhere. The modules, in the order in which to read them:
+a new `Run` goes on, here or elsewhere. The rules that it follows, and the reasons for them,
+are in docs/internals/replay.md. The modules, in the order in which to read them:
 
     replay       the run: its verbs, and the generations that follow one another
     stops        what a run stops with, and what it is told to go on

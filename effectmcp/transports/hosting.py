@@ -199,4 +199,4 @@ class Waiting:
                         await self._host.send(comment)
                         talk.heard()
         except Gone:
-            pass  # `Host.gone` may not hear of it: it reads only so far ahead
+            pass  # `Host.wait` may not notice it: it reads only so far ahead
