@@ -503,7 +503,9 @@ class Host:
             return None
         journal = worker.run.journal
         places = {one.place for key, one in journal.asked.items() if key in answers}
-        ended = {key.removeprefix(f"r{journal.generation}/") for key in outcomes}
+        # What is late can be of an earlier generation, which had the same places.
+        prefix = f"r{journal.generation}/" if journal.generation else ""
+        ended = {key.removeprefix(prefix) for key in outcomes if key.startswith(prefix)}
         dues = {
             place: one.due
             for place, one in journal.places.items()
@@ -712,17 +714,24 @@ class Host:
     def _check_cancelled(self, worker: Worker) -> None:
         """Law 7: `Cancelled` is thrown once, and what had begun is recorded."""
         journal = worker.run.journal
-        seen: set[tuple[int, ...]] = set()
-        for leaf in worker.stage.memory.closed:
+        memory = worker.stage.memory
+        # Not by path, which a branch of an earlier Gather can have had.
+        seen: set[str] = set()
+        for leaf in memory.closed:
+            sequence = leaf.place.rpartition("/")[0]
             is_local = isinstance(leaf.statement, (Do, Draw))
-            law("7 once", leaf.path not in seen or not is_local, leaf)
-            seen.add(leaf.path)
+            law("7 once", sequence not in seen or not is_local, leaf)
+            seen.add(sequence)
         generation, shielded = self._shielded
         if generation == journal.generation:
             prefix = f"r{generation}/" if generation else ""
             places = {prefix + place for place in stamps_of(journal)}
             for key in shielded:
                 race = key.rsplit("/", 2)[0]
+                # A sibling's failure that was delivered first took the race back (B3),
+                # and what came of its step is ignored, as without a cancel (B3a 5).
+                if race.removeprefix(prefix) in memory.taken_back:
+                    continue
                 law("7 recorded", key in places or race in places, (key, places))
 
     def check_park(self, edits: int) -> None:

@@ -356,12 +356,16 @@ class Memory:
         waiting: What each branch waits for, by path.
         log: All deliveries.
         closed: Where branches were when a signal was thrown, in order.
+        failed: The places of the Gathers of which a branch failed of its own accord.
+        taken_back: The places in `closed` that a sibling's failure closed.
     """
 
     events: list[Any] = field(factory=list)
     waiting: dict[tuple[int, ...], Leaf] = field(factory=dict)
     log: list[Delivered] = field(factory=list)
     closed: list[Leaf] = field(factory=list)
+    failed: set[str] = field(factory=set)
+    taken_back: set[str] = field(factory=set)
 
     def steps(self, generation: int) -> set[str]:
         """Return the keys of the steps and the like that are waited for."""
@@ -383,6 +387,7 @@ class Frame:
     path: tuple[int, ...] = ()
     prefix: str = ""
     ordinals: Counter[str] = field(factory=Counter)
+    is_closed: bool = False
 
     def note(self, *event: Any) -> None:
         self.memory.events.append((self.path, *event))
@@ -434,6 +439,9 @@ def _wait(frame: Frame, statement: Any, effect: Effect[Any], kind: str) -> Flow:
     except Signal as signal:
         memory.waiting.pop(frame.path, None)
         memory.closed.append(leaf)
+        if any(leaf.place.startswith(f"{gather}/") for gather in memory.failed):
+            memory.taken_back.add(leaf.place)
+        frame.is_closed = True
         frame.note("closed", type(signal).__name__)
         raise
     except Exception as error:
@@ -542,7 +550,7 @@ def _attempt(one: Attempt, frame: Frame) -> Flow:
 def _together(one: Together, frame: Frame) -> Flow:
     place = frame.place("gather")
     branches = [
-        played(
+        _branch(
             body,
             Frame(
                 frame.stage,
@@ -551,11 +559,25 @@ def _together(one: Together, frame: Frame) -> Flow:
                 (*frame.path, index),
                 f"{place}/{index}/",
             ),
+            place,
         )
         for index, body in enumerate(one.branches)
     ]
-    values = yield from Gather(*branches)
+    try:
+        values = yield from Gather(*branches)
+    except Signal:
+        frame.is_closed = True
+        raise
     frame.note("joined", tuple(values))
+
+
+def _branch(body: Body, frame: Frame, gather: str) -> Flow:
+    try:
+        return (yield from played(body, frame))
+    except Exception:
+        if not frame.is_closed:  # a failure in cleanup closes nobody
+            frame.memory.failed.add(gather)
+        raise
 
 
 def _again(one: Again, frame: Frame) -> Flow:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from effectmcp import (
     Accepted,
     Cancelled,
@@ -271,3 +273,68 @@ def test_cancel_lets_the_cleanup_of_a_restart_end() -> None:
     assert isinstance(again.start(), Raised)
     assert journal.cancelled is None
     assert again.journal.cancelled == 1
+
+
+@pytest.mark.parametrize("cleans", [False, True])
+@pytest.mark.parametrize("crashes", [False, True])
+def test_failure_beside_a_cancel_takes_the_race_of_a_sibling_back(
+    *, crashes: bool, cleans: bool
+) -> None:
+    """It is delivered before `Cancelled` is thrown, and closes the race's branch."""
+    met: list[str] = []
+
+    def race() -> Flow[Any]:
+        try:
+            yield from FirstOf(Step(work, "a"), Elicit("How many?", int))
+        finally:
+            met.append("closed")
+            if cleans:
+                yield from Step(work, "undo")
+                met.append("undone")
+
+    def handler() -> Flow[Any]:
+        try:
+            yield from Gather(race(), agreed())
+        except BaseException as error:
+            met.append(type(error).__name__)
+            if not isinstance(error, ValueError):
+                raise
+        try:
+            yield from Confirm("And now?")
+        except Cancelled:
+            met.append("Cancelled")
+            raise
+
+    one = worker(handler)
+    one.start()
+    one.begin(RACED)
+    one.answered({"gather-1/1/confirm-1": YES})
+    one.begin("gather-1/1/step-1")
+    assert keys(one.cancel()) == [RACED, "gather-1/1/step-1"]
+    stop = one.performed({"gather-1/1/step-1": Failure(ValueError("broken"))})
+    assert keys(stop) == [RACED]
+    if crashes:
+        one = worker(handler, one)
+        met.clear()
+        stop = one.cancel()
+    else:
+        stop = one.performed({RACED: Done("a")})
+    if cleans:
+        assert keys(stop) == ["gather-1/0/step-1"]
+        assert met == ["closed"]
+        stop = one.performed({"gather-1/0/step-1": Done("undone")})
+    assert isinstance(stop, Raised)
+    assert isinstance(stop.error, Cancelled)
+    # While the branch cleans up, the Gather has not failed yet: the cancel ends it.
+    ends = ["undone", "Cancelled"] if cleans else ["ValueError", "Cancelled"]
+    assert met == ["closed", *ends]
+    journal = one.journal
+    tags = [[one.tag for one in branch] for branch in journal.entries[0].branches]
+    assert tags == [["done"] if cleans else [], ["accepted", "failed"]]
+    assert not journal.asked
+    assert not any(one.begun for one in journal.places.values())
+    again = worker(handler, one)
+    met.clear()
+    assert isinstance(again.start(), Raised)
+    assert met == ["closed", *ends]
+    assert again.journal == journal

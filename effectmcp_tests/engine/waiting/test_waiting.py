@@ -9,8 +9,9 @@ import pytest
 from attrs import evolve
 
 from .__main__ import play_seeds
-from .host import Host, World, draw_world
+from .host import Host, Reply, World, draw_world
 from .laws import Broken
+from .programs import Again, Ask, Attempt, Do, Limit, Program, Race, Together
 from .shrinking import failure, found, story
 
 BLOCK = 250
@@ -75,6 +76,40 @@ def test_crash_and_cancel_at_every_point_at_length(start: int) -> None:
     for seed in range(start, start + 100):
         test_crash_at_every_point(seed)
         test_cancel_at_every_point(seed)
+
+
+STEP = Do("plain", "t")
+CAUGHT = Attempt((Together(((Ask("elicit", "A?"),), (Race((STEP,)),))),), True, ())
+
+#: What the laws took for mistakes of the engine.
+RIGHT = {
+    "a step of an earlier generation ends, late": World(
+        Program((Limit(6, STEP), Again()), (Limit(4, STEP),)),
+        durations=(8, 9),
+        is_late=True,
+    ),
+    "branches of two Gathers are closed": World(
+        Program((CAUGHT, Together(((), (STEP,))))), (Reply(0, "fail"),)
+    ),
+    "a sibling fails before the cancel": World(
+        Program(
+            (
+                Together(
+                    ((Race((STEP,)),), (Ask("elicit", "A?"), Do("failing", "u"))),
+                ),
+            )
+        ),
+        (Reply(0),),
+        durations=(9, 2),
+    ),
+}
+
+
+@pytest.mark.parametrize("what", RIGHT)
+def test_laws_hold_of_what_is_right(what: str) -> None:
+    world = RIGHT[what]
+    points = points_of(world)
+    check_each([world, *[evolve(world, cancel=at) for at in points]])
 
 
 def test_broken_law_is_told_by_name() -> None:
