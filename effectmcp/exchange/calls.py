@@ -38,7 +38,6 @@ from ..protocol.modern import read_answers, read_result
 from ..records import record
 from ..schema.written import written
 from ..server.events import (
-    Event,
     RoundBegan,
     RoundEnded,
     RoundRefused,
@@ -50,12 +49,13 @@ from ..state.claims import Call
 from .commands import Ask, Command, Invoke, Notify, Overdue, Peer, PerformAll
 from .dialects import Dialect, Legacy
 from .rounds import Round, begin, resume
+from .telling import tell
 
 if TYPE_CHECKING:
     from ..protocol.meta import Meta
     from ..server.app import Server
     from ..server.handlers import Handler
-    from .sessions import Running
+from .sessions import Running
 
 __all__ = ["Context", "Dropped", "Interim", "call_feature"]
 
@@ -264,7 +264,8 @@ class _Flow:
                 # Whatever ended it, a client that is gone included: no generator is left.
                 round_.run.close()
             if self._context.app.observers:
-                self._tell(
+                tell(
+                    self._context.app,
                     RoundEnded(
                         flow_id=round_.flow_id.hex(),
                         outcome=outcome,
@@ -274,7 +275,7 @@ class _Flow:
                         journal=None
                         if outcome == "dropped" or round_.run.is_over_limit
                         else round_.run.journal,
-                    )
+                    ),
                 )
 
     def _open(self, arguments: JSON, kwargs: Mapping[str, Any]) -> Round:
@@ -316,7 +317,8 @@ class _Flow:
         else:
             round_ = self._resume(function, kwargs, token, options)
         if app.observers:
-            self._tell(
+            tell(
+                self._context.app,
                 RoundBegan(
                     method=context.request.method,
                     target=self._target,
@@ -326,7 +328,7 @@ class _Flow:
                     trace=context.meta.trace,
                     first_trace=round_.first_trace,
                     is_first=token is None,
-                )
+                ),
             )
         return round_
 
@@ -344,7 +346,10 @@ class _Flow:
             return resume(function, (), kwargs, token=token, sealer=sealer, **options)
         except (StateError, DivergenceError) as exc:
             method = self._context.request.method
-            self._tell(RoundRefused(method=method, target=self._target, error=exc))
+            tell(
+                self._context.app,
+                RoundRefused(method=method, target=self._target, error=exc),
+            )
             raise
 
     def _advance(
@@ -376,7 +381,9 @@ class _Flow:
             stop = round_.stop
         for report in round_.run.salvaged:
             logger.warning("%s: %s", self._target, report)
-            self._tell(Salvaged(flow_id=round_.flow_id.hex(), report=report))
+            tell(
+                self._context.app, Salvaged(flow_id=round_.flow_id.hex(), report=report)
+            )
         return stop
 
     def _ask(
@@ -475,13 +482,14 @@ class _Flow:
         for want in wants:
             if isinstance(want.effect, fx.Step):
                 outcome = outcomes[want.key]
-                self._tell(
+                tell(
+                    self._context.app,
                     StepPerformed(
                         flow_id=round_.flow_id.hex(),
                         name=step_name(want.effect),
                         seconds=seconds,
                         error=outcome.error if isinstance(outcome, Failure) else None,
-                    )
+                    ),
                 )
 
     def _caller(self, round_: Round) -> CallerInfo:
@@ -511,13 +519,6 @@ class _Flow:
             else:
                 yield Notify(message)
         self._heard.clear()
-
-    def _tell(self, event: Event) -> None:
-        for observer in self._context.app.observers:
-            try:
-                observer(event)
-            except Exception:
-                logger.exception("an observer failed on %r", event)
 
 
 class _Progress:

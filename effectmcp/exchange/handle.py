@@ -11,9 +11,10 @@ is such a method, and only then what it wants. Whatever goes wrong on the way is
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, Literal
 
 from ..errors import ProtocolError
 from ..protocol.envelopes import judge
@@ -30,13 +31,15 @@ from ..protocol.jsonrpc import (
 )
 from ..protocol.meta import Meta, check_supported, read_meta
 from ..protocol.methods import Method, find_method
-from ..protocol.revisions import NEWEST, revision_of
+from ..protocol.revisions import NEWEST, Revision, revision_of
+from ..server.events import RequestBegan, RequestEnded
 from .answers import ANSWERS, Answering, mismatch
 from .calls import Context
 from .commands import Exchange, Incoming, Peer, Reply
 from .dialects import MODERN
 from .handshakes import answer_legacy, hear_notification, hear_response
 from .lists import offers
+from .telling import tell
 
 if TYPE_CHECKING:
     from ..server.app import Server
@@ -93,19 +96,80 @@ def handle(
             None if session is None else session.revision,
             drafts=app.drafts,
         )
+    began = _begin(app, read, peer, revision, clock) if app.observers else None
+    reply: Reply | None = None
     try:
         if revision.shakes:
             answering = answer_legacy(app, read, peer, clock, entropy, revision)
         else:
             answering = _answer_modern(app, read, peer, clock, entropy)
-        return (yield from answering)
+        reply = yield from answering
     except ProtocolError as exc:
         # The legacy revisions know the status of a message, and not of what it says.
         status = 200 if revision.shakes else exc.status
-        return Reply(error_message(read.id, exc), status)
+        reply = Reply(error_message(read.id, exc), status)
     except Exception:
         logger.exception("%s failed", read.method)
-        return Reply(internal_error(read.id), 500)
+        reply = Reply(internal_error(read.id), 500)
+    finally:
+        if began is not None:
+            _end(app, read, began, reply, clock)
+    return reply
+
+
+#: Numbers of requests, for observers.
+_numbers: Final = itertools.count(1)
+
+
+def _begin(
+    app: Server,
+    request: Request,
+    peer: Peer,
+    revision: Revision,
+    clock: Callable[[], float],
+) -> tuple[int, float]:
+    number, began = next(_numbers), clock()
+    tell(
+        app,
+        RequestBegan(
+            number=number,
+            method=request.method,
+            revision=revision.version,
+            principal=peer.principal,
+        ),
+    )
+    return number, began
+
+
+def _end(
+    app: Server,
+    request: Request,
+    began: tuple[int, float],
+    reply: Reply | None,
+    clock: Callable[[], float],
+) -> None:
+    number, at = began
+    tell(
+        app,
+        RequestEnded(
+            number=number,
+            method=request.method,
+            seconds=clock() - at,
+            outcome=_outcome_of(reply),
+        ),
+    )
+
+
+def _outcome_of(
+    reply: Reply | None,
+) -> Literal["result", "failed", "error", "dropped"]:
+    # A request that was cancelled has a reply without a message.
+    message = None if reply is None else reply.message
+    if message is None:
+        return "dropped"
+    if "error" in message:
+        return "error"
+    return "failed" if message["result"].get("isError") is True else "result"
 
 
 def _answer_modern(

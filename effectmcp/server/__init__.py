@@ -17,6 +17,8 @@ from .changes import Change, Changes
 from .events import (
     Event,
     Observer,
+    RequestBegan,
+    RequestEnded,
     RoundBegan,
     RoundEnded,
     RoundRefused,
@@ -32,6 +34,8 @@ __all__ = [
     "Event",
     "Observer",
     "Prompt",
+    "RequestBegan",
+    "RequestEnded",
     "Resource",
     "RoundBegan",
     "RoundEnded",

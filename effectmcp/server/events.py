@@ -21,12 +21,50 @@ if TYPE_CHECKING:
 __all__ = [
     "Event",
     "Observer",
+    "RequestBegan",
+    "RequestEnded",
     "RoundBegan",
     "RoundEnded",
     "RoundRefused",
     "Salvaged",
     "StepPerformed",
 ]
+
+
+@frozen(kw_only=True)
+class RequestBegan:
+    """A client asks for something. Every request of every revision begins with this.
+
+    Attributes:
+        number: The request's number in this process. `RequestEnded` has the same.
+        method: The method, such as `tools/list`, whether or not there is one.
+        revision: The revision to which the request belongs.
+        principal: The authenticated user, if the transport knows one.
+    """
+
+    number: int
+    method: str
+    revision: str
+    principal: str | None
+
+
+@frozen(kw_only=True)
+class RequestEnded:
+    """The request ended.
+
+    Attributes:
+        number: The request's number in this process.
+        method: The method.
+        seconds: The time between the beginning and the end.
+        outcome: `result`; `failed` for the result of a tool that says that it failed;
+            `error` for an error of the protocol; `dropped` for a request that nobody
+            waits for any more.
+    """
+
+    number: int
+    method: str
+    seconds: float
+    outcome: Literal["result", "failed", "error", "dropped"]
 
 
 @frozen(kw_only=True)
@@ -118,5 +156,13 @@ class Salvaged:
     report: Report
 
 
-Event: TypeAlias = RoundBegan | RoundRefused | StepPerformed | Salvaged | RoundEnded
+Event: TypeAlias = (
+    RequestBegan
+    | RequestEnded
+    | RoundBegan
+    | RoundRefused
+    | StepPerformed
+    | Salvaged
+    | RoundEnded
+)
 Observer: TypeAlias = Callable[[Event], None]

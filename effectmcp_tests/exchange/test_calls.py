@@ -56,6 +56,8 @@ from effectmcp.exchange.handle import handle
 from effectmcp.lowlevel import InputRequired
 from effectmcp.server import (
     Event,
+    RequestBegan,
+    RequestEnded,
     RoundBegan,
     RoundEnded,
     RoundRefused,
@@ -73,6 +75,7 @@ from ..wire import (
     error,
     fits,
     fits_reply,
+    meta,
     refused,
     request,
     result,
@@ -883,7 +886,12 @@ def test_no_generator_is_left(end: str) -> None:
 
 def watched(function: Callable[..., Any], **options: Any) -> tuple[Server, list[Event]]:
     events: list[Event] = []
-    return serving(function, observers=[events.append], **options), events
+
+    def hear(event: Event) -> None:
+        if not isinstance(event, (RequestBegan, RequestEnded)):
+            events.append(event)
+
+    return serving(function, observers=[hear], **options), events
 
 
 def test_events_of_two_rounds() -> None:
@@ -983,8 +991,10 @@ def test_events_of_what_a_driver_throws(error: Exception) -> None:
     exchange = exchange_of(steps, observers=[events.append])
     next(exchange)
     end_of(exchange, error)
-    ended = events[-1]
+    ended, over = events[-2:]
     assert isinstance(ended, RoundEnded)
+    assert isinstance(over, RequestEnded)
+    assert over.outcome == "failed"
     assert (ended.outcome, ended.error) == ("raised", error)
 
 
@@ -1067,8 +1077,10 @@ def test_events_of_a_client_that_is_gone() -> None:
     exchange = exchange_of(steps, observers=[events.append])
     next(exchange)
     exchange.close()
-    began, ended = events
+    _, began, ended, over = events
     assert isinstance(began, RoundBegan)
+    assert isinstance(over, RequestEnded)
+    assert over.outcome == "dropped"
     assert ended == RoundEnded(flow_id=began.flow_id, outcome="dropped", journal=None)
 
 
@@ -1127,7 +1139,55 @@ def test_observer_that_fails(caplog: pytest.LogCaptureFixture) -> None:
 
     with caplog.at_level(logging.ERROR):
         interim(call(serving(ask_name, observers=[failing]), "tool"))
-    assert caplog.text.count("an observer failed") == 2
+    assert caplog.text.count("an observer failed") == 4
+
+
+ASKS: list[Any] = [
+    ("tools/call", {"name": "tool"}, "result"),
+    ("tools/call", {"name": "none"}, "error"),
+    ("tools/list", {}, "result"),
+    ("no/such", {}, "error"),
+]
+
+
+@pytest.mark.parametrize(("method", "params", "outcome"), ASKS)
+def test_events_of_any_request(method: str, params: Any, outcome: str) -> None:
+    def tool() -> str:
+        return "done"
+
+    events: list[Event] = []
+    app = serving(tool, observers=[events.append])
+    message = {
+        "jsonrpc": "2.0",
+        "id": 1,
+        "method": method,
+        "params": {**params, "_meta": meta()},
+    }
+    for _ in range(2):
+        sync.handle(app, message, Peer(principal="ann"))
+    began, ended, again, _ = events
+    assert isinstance(began, RequestBegan)
+    assert isinstance(ended, RequestEnded)
+    assert isinstance(again, RequestBegan)
+    assert (began.method, began.principal) == (method, "ann")
+    assert began.revision == "2026-07-28"
+    assert (ended.number, ended.method, ended.outcome) == (
+        began.number,
+        method,
+        outcome,
+    )
+    assert again.number > began.number
+
+
+def test_events_of_a_tool_that_fails() -> None:
+    def tool() -> str:
+        raise ToolError("no more")
+
+    events: list[Event] = []
+    call(serving(tool, observers=[events.append]), "tool")
+    (_, ended) = events
+    assert isinstance(ended, RequestEnded)
+    assert ended.outcome == "failed"
 
 
 # ---- odds and ends ------------------------------------------------------------------

@@ -21,7 +21,7 @@ import pytest
 import trio
 
 from effectmcp.drivers.local import running
-from effectmcp.server import RoundEnded, Server
+from effectmcp.server import RequestEnded, RoundEnded, Server
 from effectmcp.transports.asgi import application
 from effectmcp.transports.web import Site
 
@@ -158,10 +158,10 @@ def test_a_client_that_leaves_suspends_the_flow(served: Serving) -> None:
     with served(application(shop(observers=[heard.put]))) as port:
         with sending(port, call("endless", progress="p")) as response:
             response.readline()
-        heard.get(timeout=20)
-        ended = heard.get(timeout=20)
+        *_, ended, over = [heard.get(timeout=20) for _ in range(4)]
         assert isinstance(ended, RoundEnded)
-        assert ended.outcome == "dropped"
+        assert isinstance(over, RequestEnded)
+        assert ended.outcome == over.outcome == "dropped"
 
 
 def test_one_connection_for_many_calls(served: Serving) -> None:
