@@ -12,6 +12,7 @@ from typing import (
     TYPE_CHECKING,
     Annotated,
     Any,
+    ClassVar,
     Generic,
     Literal,
     NamedTuple,
@@ -122,6 +123,27 @@ class Holder:
 @attrs.frozen
 class Numbered:
     by_number: dict[int, str]
+
+
+@attrs.frozen
+class Priced:
+    amount: int
+    registry: ClassVar[object] = None
+    handle: ClassVar[socket.socket]
+    bare: ClassVar = 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Spot:
+    x: int
+    origin: ClassVar[complex] = 0j
+    _: dataclasses.KW_ONLY
+    y: int = 0
+
+
+@dataclasses.dataclass
+class Seeded:
+    seed: dataclasses.InitVar[int]
 
 
 class Db:
@@ -545,6 +567,22 @@ def test_spec_takes_plain_types_under_other_names(annotation: Any) -> None:
     """A choice of JSON's own types, and a new name for one, are plain data."""
     spec = spec_of(returning(annotation))
     assert spec.read(spec.write(3)) == 3
+
+
+@pytest.mark.parametrize(
+    "value", [Priced(2), Spot(1, y=2), [Priced(3)]], ids=["attrs", "dataclass", "list"]
+)
+def test_what_a_class_has_beside_its_fields_need_not_be_recordable(value: Any) -> None:
+    annotation: Any = type(value)
+    if isinstance(value, list):
+        annotation = list[Priced]
+    spec = spec_of(returning(annotation))
+    assert spec.read(spec.write(value)) == value
+
+
+def test_spec_refuses_what_a_dataclass_takes_and_does_not_keep() -> None:
+    with pytest.raises(StepError, match="InitVar"):
+        spec_of(returning(Seeded))
 
 
 def test_spec_of_a_name_that_is_not_there() -> None:
