@@ -43,6 +43,7 @@ from effectmcp.engine import (
     Answer,
     Asked,
     Done,
+    Failure,
     Journal,
     JournalError,
     Perform,
@@ -166,6 +167,11 @@ def test_time_without_a_clock() -> None:
 
 
 def number() -> int:
+    return 5
+
+
+def five() -> Flow[int]:
+    yield from ()
     return 5
 
 
@@ -594,11 +600,11 @@ def test_restart_is_no_error_in_the_log(caplog: pytest.LogCaptureFixture) -> Non
     caplog.set_level(logging.ERROR)
 
     def first() -> Flow[Any]:
-        return (yield from Restart(number))
+        return (yield from Restart(five))
 
     def quiet() -> Flow[Any]:
         try:
-            yield from Restart(number)
+            yield from Restart(five)
         except Restarted:
             pass
 
@@ -699,3 +705,57 @@ def test_early_answer_is_early_for_the_first_questions_only() -> None:
     one = run(handler, rules=RETRY)
     assert messages(one.start({"who": Accepted({"value": "Ann"})})) == ["a"]
     assert messages(one.answered({"confirm-1": YES})) == ["Who?"]
+
+
+# ---- what is recorded ----
+
+
+def test_clock_that_wins_a_race_is_recorded_as_its_part() -> None:
+    now = [0.0]
+    handler = flow_of(FirstOf(Confirm("a"), Sleep(60)), Sleep(5))
+    one = run(handler, rules=TASK, clock=lambda: now[0])
+    one.start()
+    now[0] = 60.0
+    one.answered()
+    now[0] = 65.0
+    assert isinstance(one.answered(), Returned)
+    race, sleep = one.journal.entries
+    assert (race.tag, race.payload, race.replayable) == (
+        "won",
+        b'[1,"known",null]',
+        True,
+    )
+    assert (sleep.tag, sleep.payload, sleep.replayable) == ("known", b"null", False)
+
+
+def test_step_that_fails_in_a_race_fails_it() -> None:
+    handler = flow_of(FirstOf(Confirm("a"), Step(str, "b")))
+    one = run(handler, rules=TASK)
+    one.start()
+    stop = one.performed({"first-1/1/step-1": Failure(LookupError("no"))})
+    assert isinstance(stop, Raised)
+    assert str(stop.error) == "no"
+    (entry,) = one.journal.entries
+    assert (entry.tag, entry.replayable) == ("failed", False)
+    again = run(handler, rules=TASK, journal=one.journal)
+    assert isinstance(again.start(), Raised)
+
+
+def test_rows_of_a_generation_that_ended_are_given_once() -> None:
+    def first() -> Flow[Any]:
+        return (yield from Restart(five))
+
+    one = run(first, rules=TASK)
+    assert one.start() == Returned(5)
+    (row,) = one.take_rows()
+    assert (row.generation, row.path, row.index) == (0, "", 0)
+    assert row.entry is not None
+    assert (row.entry.tag, row.entry.replayable) == ("restart", False)
+    assert one.take_rows() == []
+
+
+def test_end_stays_the_end_after_a_suspend() -> None:
+    one = run(flow_of())
+    stop = one.start()
+    one.suspend()
+    assert one.cancel() is stop
