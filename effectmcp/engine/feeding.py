@@ -40,7 +40,7 @@ def feed(generation: Generation) -> None:
     shapes, hasher = prints.shapes, prints.hasher
     last = len(entries)
     if generation.cancelled is not None:
-        last = min(last, max(0, generation.cancelled - 1))
+        last = min(last, generation.cancelled)
     position, waits = 0, 0
     value: Any = None
     error: BaseException | None = None

@@ -251,7 +251,8 @@ class Run:
         self._check("answered")
         self._take_in(answers or {})
         same = self._stop
-        if same is not None and self._pending() is not None:
+        assert same is not None
+        if self._pending() is not None:
             self._stop = same
             return same
         self._flow.spent = 0  # the flow has waited
@@ -315,7 +316,7 @@ class Run:
     def close(self) -> None:
         """End the round as `suspend` does, where nobody wants the journal."""
         self._check("suspend")
-        if self._state not in ("ended", "suspended"):
+        if self._state != "ended":
             self._generation.unwind()
             self._state = "suspended"
 
@@ -415,7 +416,6 @@ class Run:
     def _next_generation(self, again: Again) -> Stop | Again:
         before = self._generation
         self._rows += before.rows.take()
-        self._flow.spend()
         journal = Journal(
             generation=before.number + 1,
             restart=again.payload,
