@@ -96,7 +96,6 @@ def feed(generation: Generation) -> None:
                         and entry.render == render
                         and entry.shape == shape
                         and entry.tag in _PLAIN
-                        and entry.wave is None
                     ):
                         try:
                             value, error = kind.read(effect, entry.payload), None
@@ -122,7 +121,6 @@ def feed(generation: Generation) -> None:
             entry = entries[position]
             if (
                 isinstance(wanted.subject, _TURNING)
-                or entry.wave is not None
                 or not wanted.is_of(entry)
                 or not generation.compute((root, wanted), entry)
             ):

@@ -13,10 +13,12 @@ import pytest
 
 from effectmcp import (
     Accepted,
+    BudgetError,
     Cancelled,
     Checkpoint,
     ClientSupports,
     Confirm,
+    Declined,
     Detach,
     DivergenceError,
     Elicit,
@@ -26,6 +28,7 @@ from effectmcp import (
     Log,
     NondeterminismError,
     Now,
+    Outcome,
     Restart,
     Restarted,
     Sleep,
@@ -662,6 +665,7 @@ def test_only_waves_of_people_and_clocks_are_numbered() -> None:
     """And those that a replay feeds at once count as those of the run before."""
 
     def handler() -> Flow[Any]:
+        yield from Outcome(Confirm("first"))
         yield from Now()
         yield from Confirm("a")
         yield from Now()
@@ -670,14 +674,15 @@ def test_only_waves_of_people_and_clocks_are_numbered() -> None:
         yield from Confirm("d")
 
     one = run(handler, rules=TASK)
-    stop = advance(one, one.start())
-    stop = advance(one, one.answered({"confirm-1": YES}))
+    one.start()
+    advance(one, one.answered({"confirm-1": Declined()}))
+    stop = advance(one, one.answered({"confirm-2": YES}))
     assert messages(stop) == ["b", "c"]
     again = run(handler, rules=TASK, journal=one.suspend())
     again.start()
     again.answered({"gather-1/1/confirm-1": YES})
     *_, gathered = again.journal.entries
-    assert [one.wave for branch in gathered.branches for one in branch] == [2]
+    assert [one.wave for branch in gathered.branches for one in branch] == [3]
     third = run(handler, rules=TASK, journal=again.suspend())
     assert messages(third.start()) == ["b"]
 
@@ -698,6 +703,20 @@ def test_budget_begins_anew_with_each_wait() -> None:
     one.start()
     one.answered({"confirm-1": YES})
     assert one.answered({"confirm-2": YES}) == Returned([True, True])
+
+
+@pytest.mark.parametrize("way", ["again", "live"])
+def test_answer_that_comes_is_counted_however_it_comes(way: str) -> None:
+    rules = attrs.evolve(LIVE, yields=0)
+    one = run(flow_of(Confirm("a")), rules=rules)
+    one.start()
+    if way == "live":
+        stop = one.answered({"confirm-1": YES})
+    else:
+        again = run(flow_of(Confirm("a")), rules=rules, journal=one.suspend())
+        stop = again.start({"confirm-1": YES})
+    assert isinstance(stop, Raised)
+    assert isinstance(stop.error, BudgetError)
 
 
 def test_early_answer_is_early_for_the_first_questions_only() -> None:
