@@ -295,6 +295,14 @@ def test_arguments_without_annotations_stay_plain() -> None:
     assert through(function, [1], {"a": None}, "x") == (([1], {"a": None}, "x"), {})
 
 
+def test_arguments_behind_one_without_an_annotation_are_built() -> None:
+    def function(a, b: uuid.UUID) -> None: ...  # type: ignore[no-untyped-def]
+
+    number = uuid.UUID(int=7)
+    written = write_arguments(("plain", number), {})
+    assert read_arguments(function, loads(dumps(written))) == (("plain", number), {})
+
+
 def test_arguments_by_name_stay_by_name_or_by_position() -> None:
     """However they are bound, the call is the same one."""
     args, kwargs = through(charge, amount=1, key="k")
@@ -464,8 +472,15 @@ def test_result_without_annotation_is_plain_json(annotation: Any) -> None:
 def test_result_without_annotation_that_would_change_is_refused(
     annotation: Any, value: Any
 ) -> None:
-    with pytest.raises(StepError, match="the result cannot be recorded"):
+    with pytest.raises(StepError, match="the result cannot be recorded") as caught:
         spec_of(returning(annotation)).write(value)
+    assert "annotate what the function returns" in str(caught.value)
+
+
+def test_result_that_json_cannot_carry_needs_no_other_annotation() -> None:
+    with pytest.raises(StepError, match="the result cannot be recorded") as caught:
+        spec_of(returning(float)).write(float("nan"))
+    assert "annotate" not in str(caught.value)
 
 
 @pytest.mark.parametrize("value", [(1,), {1}, dt.date(2026, 1, 1), Size.SMALL])

@@ -427,12 +427,15 @@ def test_suspend_performs_no_effects_of_cleanup() -> None:
 
 
 @pytest.mark.parametrize("handler", [ask, aask])
-def test_suspend_of_what_never_began(handler: Callable[[], Any]) -> None:
+def test_suspend_of_what_never_began(
+    handler: Callable[[], Any], caplog: pytest.LogCaptureFixture
+) -> None:
     """Nothing to unwind, and no complaint about a coroutine never awaited."""
     running = handler()
     suspend(running, Context())
     del running
     gc.collect()
+    assert caplog.messages == []
 
 
 def test_suspend_of_a_generator_by_hand() -> None:
