@@ -633,6 +633,12 @@ def test_what_was_taken_back_at_a_cancel_may_still_be_said_to_be_done() -> None:
     assert [len(branch) for branch in gathered.branches] == [1, 0]
 
 
+def test_cancel_of_a_run_that_has_not_begun_asks_nothing() -> None:
+    stop = run(flow_of(Confirm("Sure?")), rules=LIVE).cancel()
+    assert isinstance(stop, Raised)
+    assert isinstance(stop.error, Cancelled)
+
+
 def test_cancel_of_a_run_that_was_suspended_says_so() -> None:
     one = run(flow_of(Confirm("Sure?")), rules=LIVE)
     one.start()

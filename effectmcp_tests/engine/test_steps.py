@@ -66,6 +66,11 @@ class Corner(enum.Enum):
     TOP = (0, 0)
 
 
+class Mixed(enum.Enum):
+    TEXT = "t"
+    NUMBER = 1
+
+
 class Side(enum.Enum):
     LEFT = "l"
     RIGHT = (0, 1)
@@ -555,6 +560,8 @@ def test_result_of_a_whole_number_where_a_float_belongs() -> None:
         dict[int, str],
         dict[bool, str],
         dict[Priority, str],
+        dict[Mixed, str],
+        dict[Literal["a", 1], str],
         dict[tuple[int, int], str],
         Numbered,
         # A member's value is what travels.

@@ -388,6 +388,15 @@ def test_where_of_a_coroutine() -> None:
     assert where(opened(outer())) == line_of("# awaited")
 
 
+def test_where_of_what_is_shaped_like_a_generator() -> None:
+    def handler() -> Any:
+        yield from ask()  # wrapped
+
+    inner: Any = opened(handler())
+    compiled: Any = types.SimpleNamespace(gi_frame=inner.gi_frame, gi_yieldfrom=None)
+    assert where(compiled) == line_of("# wrapped")
+
+
 def test_where_of_what_has_no_line() -> None:
     """An effect as a branch, a generator by hand, one that has ended, and none."""
     ended = ask()

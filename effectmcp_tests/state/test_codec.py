@@ -506,6 +506,11 @@ def test_unpack_of_counts_beyond_all_bounds(number: bytes) -> None:
         assert time.process_time() - started < 1
 
 
+def test_number_without_an_end_is_none() -> None:
+    with pytest.raises(PackingError, match="a number without an end"):
+        codec._Reader(b"\xff" * 10 + b"\1").number()
+
+
 # ---- bombs --------------------------------------------------------------------------
 
 
