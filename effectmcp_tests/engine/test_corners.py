@@ -16,14 +16,17 @@ from effectmcp import (
     BudgetError,
     Cancelled,
     Checkpoint,
+    ClientFailed,
     ClientSupports,
     Confirm,
     Declined,
     Detach,
+    Dismissed,
     DivergenceError,
     Elicit,
     FirstOf,
     Flow,
+    FlowError,
     Gather,
     Log,
     NondeterminismError,
@@ -463,6 +466,34 @@ def test_what_follows_a_new_answer_is_heard_where_the_journal_was_longer() -> No
     (key,) = keys(again.start())
     again.answered({key: YES})
     assert heard == [Log("info", "heard")]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        Accepted({"value": "Ann"}),
+        Declined(),
+        Dismissed(),
+        ClientFailed(5, "no"),
+        Accepted({"value": 5}),  # which does not fit
+    ],
+    ids=["accepted", "declined", "dismissed", "refused", "invalid"],
+)
+def test_wire_key_of_an_answer_that_was_dropped_is_used_up(answer: Answer) -> None:
+
+    def before() -> Flow[None]:
+        try:
+            yield from Elicit("Who?", str)
+        except FlowError:
+            pass
+        yield from Confirm("Sure?")
+
+    rules = attrs.evolve(UNCAPPED, unfit=1)
+    one = run(before, rules=rules)
+    one.start()
+    assert messages(one.answered({"elicit-1": answer})) == ["Sure?"]
+    again = run(flow_of(Elicit("Whom?", str)), rules=rules, journal=one.suspend())
+    assert keys(again.start()) == ["elicit-1~2"]
 
 
 def test_cold_replay_runs_no_cleanup() -> None:

@@ -59,6 +59,13 @@ def test_call_and_claims_are_given_by_name() -> None:
         Claims(bytes(16), 0, Journal())  # type: ignore[call-arg]
 
 
+def test_call_that_was_bound_is_still_the_same() -> None:
+    one, other = attrs.evolve(CALL), attrs.evolve(CALL)
+    one.bind(KEY, "a")
+    assert one == other
+    assert repr(one) == repr(other)
+
+
 def test_bindings_differ_by_audience_and_key() -> None:
     assert differing(CALL.bind(KEY, "a"), CALL.bind(KEY, "b")) == {"audience"}
     assert len(differing(CALL.bind(KEY, "a"), CALL.bind(KEY[::-1], "a"))) == 4
