@@ -815,3 +815,15 @@ def test_end_stays_the_end_after_a_suspend() -> None:
     stop = one.start()
     one.suspend()
     assert one.cancel() is stop
+
+
+def test_answer_in_a_race_counts_for_the_text_that_was_shown() -> None:
+    def racing(text: str) -> Callable[[], Any]:
+        return flow_of(FirstOf(Confirm(text), Sleep(60)))
+
+    one = run(racing("a"), rules=TASK, clock=lambda: 0.0)
+    (key,) = keys(one.start())
+    again = run(racing("b"), rules=TASK, clock=lambda: 0.0, journal=one.suspend())
+    stop = again.start({key: YES})
+    assert messages(stop) == ["b"]
+    assert keys(stop) == [f"{key}~2"]
