@@ -41,7 +41,7 @@ def feed(generation: Generation) -> None:
     shapes, hasher = prints.shapes, prints.hasher
     last = len(entries)
     if generation.cancelled is not None:
-        last = min(last, max(0, generation.cancelled - 1))
+        last = min(last, generation.cancelled)
     position, waits = 0, 0
     value: Any = None
     error: BaseException | None = None
@@ -97,7 +97,6 @@ def feed(generation: Generation) -> None:
                         and entry.render == render
                         and entry.shape == shape
                         and entry.tag in _PLAIN
-                        and entry.wave is None
                     ):
                         try:
                             value, error = kind.read(effect, entry.payload), None
@@ -123,7 +122,6 @@ def feed(generation: Generation) -> None:
             entry = entries[position]
             if (
                 isinstance(wanted.subject, _TURNING)
-                or entry.wave is not None
                 or not wanted.is_of(entry)
                 or not generation.compute((root, wanted), entry)
             ):

@@ -166,7 +166,7 @@ class Generation(Tree):
     def go(self) -> Stop | Again:
         """Go on to the next stop."""
         while True:
-            if self.cancelled == self.waves and not self.is_cancelling:
+            if self.cancelled == self.waves:
                 self._cancel()
             stop: _Out
             if self.root.end is not None:
@@ -192,14 +192,6 @@ class Generation(Tree):
             if one.end is None and one.gathering is None:
                 return one.where
         return None
-
-    @property
-    def is_cancelling(self) -> bool:
-        """Whether `Cancelled` was thrown already, or the handler has ended."""
-        root = self.root
-        return root.end is not None or (
-            root.closing is not None and root.closing.signal is Cancelled
-        )
 
     def snapshot(self) -> Journal:
         """Return the journal of this generation, as it is now."""
@@ -304,9 +296,7 @@ class Generation(Tree):
         missing = self._take(leaves, number)
         if len(missing) == len(leaves):
             return self._ask(leaves)
-        waiting = {id(sequence) for sequence, _ in missing}
-        self._deliver([leaf for leaf in leaves if id(leaf[0]) not in waiting])
-        return None
+        return None  # what was at hand bears the number now
 
     # ---- match ----------------------------------------------------------------------
 
@@ -507,7 +497,7 @@ class Generation(Tree):
             branch = f"branch {sequence.path.rstrip('/')}, " if sequence.path else ""
             place = f"{branch}entry {sequence.position}"
             where = sequence.where
-            if current and sequence.wanted is not None:
+            if sequence.wanted is not None:
                 text = text_of(sequence.wanted.subject)
         return Report(
             handler=self.flow.name,
@@ -594,7 +584,6 @@ class Generation(Tree):
             for leaf in missing:
                 if isinstance(leaf[1].subject, fx.Checkpoint):
                     leaf[0].record("checkpoint", b"null")
-                    self._prepare(leaf, leaf[0].entries[-1])
             if not asking and not rules.shed:
                 return None
             flow.limit = self._limit_reached(is_state_only=not asking)

@@ -253,7 +253,8 @@ class Run:
         self._check("answered")
         self._take_in(answers or {})
         same = self._stop
-        if same is not None and self._pending() is not None:
+        assert same is not None
+        if self._pending() is not None:
             self._stop = same
             return same
         self._flow.spent = 0  # the flow has waited
@@ -317,7 +318,7 @@ class Run:
     def close(self) -> None:
         """End the round as `suspend` does, where nobody wants the journal."""
         self._check("suspend")
-        if self._state not in ("ended", "suspended"):
+        if self._state != "ended":
             self._generation.unwind()
             self._state = "suspended"
 
@@ -421,7 +422,6 @@ class Run:
         # See docs/internals/replay.md#v2.
         before = self._generation
         self._rows += before.rows.take()
-        self._flow.spend()
         journal = Journal(
             generation=before.number + 1,
             restart=again.payload,

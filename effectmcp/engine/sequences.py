@@ -230,7 +230,6 @@ class Sequence:
         assert wanted is not None
         assert self.position == len(self.entries)
         self.append(wanted.entry(tag, payload, replayable))
-        wanted.ready = False
         wanted.is_new = True
 
     def forget_next(self) -> None:

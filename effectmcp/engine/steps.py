@@ -8,6 +8,7 @@ afterwards it would be too late to say that the receipt cannot be recorded
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 import decimal
 import enum
@@ -18,7 +19,7 @@ import uuid
 from collections.abc import Callable
 from functools import lru_cache
 from types import NoneType, UnionType
-from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, ClassVar, Final, Literal, Union, get_args, get_origin
 
 import attrs
 from attrs import frozen
@@ -304,9 +305,14 @@ def _refuse_unrecordable(type_: Any, of: str, seen: set[Any]) -> None:
     if class_ not in seen:
         seen.add(class_)
         for hint in typing.get_type_hints(class_).values():
-            if not isinstance(hint, typing.TypeVar):
+            if not isinstance(hint, typing.TypeVar) and not _is_of_class(hint):
                 _refuse_unrecordable(hint, of, seen)
     return None
+
+
+def _is_of_class(hint: Any) -> bool:
+    """Whether an annotation in a class says nothing of its instances."""
+    return ClassVar in (hint, get_origin(hint)) or hint is dataclasses.KW_ONLY
 
 
 def _is_text(type_: Any) -> bool:

@@ -94,7 +94,6 @@ class Taking:
                     found[one.place] = UNASKED
             return found, stale
         for one in open_:
-            is_question = one.row.is_question
             pooled = answers.take_pooled(one)
             if isinstance(pooled, Unfit):
                 one.problems = tuple(map(readable, pooled.problems))
@@ -104,10 +103,10 @@ class Taking:
                 if not is_news:
                     self.heard.add(one.place)
                 continue
-            if is_question and not supports(one.subject):
+            if one.row.is_question and not supports(one.subject):
                 places.withdraw(one.place)
                 found[one.place] = UNASKED
-            elif is_question and answers.early and not places.at(one.place).asked:
+            elif answers.early:
                 early = answers.take_early(one)
                 if early is not None:
                     found[one.place] = early

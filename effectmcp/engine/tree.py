@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from .. import effects as fx
 from ..effects import Effect
-from ..errors import Cancelled, FlowError, NotAnEffectError, Signal, UsageError
+from ..errors import Cancelled, NotAnEffectError, Signal, UsageError
 from .divergence import flatten
 from .journal import Entry, Pooled
 from .misuse import forgotten, located, translated
@@ -150,9 +150,8 @@ class Tree:
             except UsageError as exc:
                 error = located(exc, sequence)
                 self.flow.spend()
-            except (FlowError, Signal) as exc:
-                error = exc
-                self.flow.spend()
+            except Signal as exc:
+                error = exc  # a cleanup's; its patience ends before any budget
             if error is None:
                 out = send(running, context, value)
             else:

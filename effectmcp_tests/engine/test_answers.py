@@ -186,6 +186,50 @@ def test_pool_never_guesses_between_an_earlier_answer_and_one_of_this_request() 
     assert one.take_own(wanted()) is None
 
 
+def test_wire_key_of_an_answer_that_another_place_took_is_used_up() -> None:
+    one = answers(asked=(out(),), elicit_1=ANN)
+    assert one.take_pooled(wanted("elicit-2")) == (FOUND, True)
+    assert one._places.at(PLACE) == Place(1)
+    one.arrive({PLACE: ANN})
+    assert one.are_none
+
+
+def test_wire_key_of_an_answer_that_does_not_fit_is_used_up() -> None:
+    one = answers(asked=(out(),), elicit_1=Accepted({}))
+    assert isinstance(one.take_own(wanted()), Unfitting)
+    assert one._places.at(PLACE) == Place(1)
+
+
+def test_answer_that_a_store_gives_again_counts_once() -> None:
+    """A journal that was saved before the question was reached has kept it, unread."""
+    kept = pooled(tag="unread", payload=b'["accepted",{"value":"Ann"}]')
+    one = answers(kept, asked=(out(),), elicit_1=ANN)
+    assert one.pooled() == ()
+    assert one.take_pooled(wanted("elicit-2")) == (FOUND, True)
+
+
+@pytest.mark.parametrize("path", ["", "gather-1/0/"])
+def test_answer_that_is_given_again_spares_those_that_are_others(path: str) -> None:
+    """Those given elsewhere, and those that an entry had: it was another asking."""
+    tag: Tag = "unread" if path else "accepted"
+    other = pooled(path, tag, b'["accepted",{"value":"Ann"}]')
+    one = answers(other, asked=(out(),), elicit_1=ANN)
+    assert one.pooled() == (other,)
+    assert one.take_pooled(wanted("elicit-2")) is None  # which of the two was it?
+
+
+def test_each_answer_that_no_question_took_is_pooled() -> None:
+    asked = out(), out("elicit-2", b"another!")
+    one = answers(asked=asked, elicit_1=ANN, elicit_2=Declined())
+    one._places.withdraw("elicit-2")
+    (kept,) = one.pooled()
+    assert (kept.path, kept.entry.key, kept.entry.render) == (
+        "",
+        "elicit-2",
+        b"another!",
+    )
+
+
 def test_pooled_answer_that_does_not_fit_is_gone() -> None:
     one = answers(pooled(tag="unread", payload=b'["accepted",{}]'))
     assert isinstance(one.take_pooled(wanted()), Unfit)

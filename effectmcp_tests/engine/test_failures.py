@@ -190,6 +190,14 @@ def test_failure_text_is_cut() -> None:
     assert again.message == "x" * MAX_MESSAGE + "…"
 
 
+def test_builtin_comes_back_as_itself_up_to_twice_the_text_that_is_kept() -> None:
+    room = 2 * MAX_MESSAGE - len(failure_to(LookupError("", ""), PLAIN))
+    for more, size in ((0, 2), (1, 1)):
+        again = around(LookupError("x" * 1_000, "x" * (room - 1_000 + more)))
+        assert type(again) is LookupError
+        assert len(again.args) == size
+
+
 def test_failure_text_is_cut_of_builtins_too() -> None:
     assert len(str(around(ValueError("x" * 10_000)))) <= MAX_MESSAGE + 1
 

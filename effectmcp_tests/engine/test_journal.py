@@ -430,6 +430,12 @@ def test_check_key_takes_names(key: str) -> None:
     check_key(key, NAMES)
 
 
+def test_check_key_takes_every_character_that_is_not_reserved() -> None:
+    check_key(
+        "".join(one for one in map(chr, range(32, 127)) if one not in "#~/"), NAMES
+    )
+
+
 @pytest.mark.parametrize("key", ["", 5, None, "a\nb", "x" * 201])
 def test_check_key_refuses_what_is_no_short_text(key: Any) -> None:
     with pytest.raises(UsageError, match="short, printable text"):

@@ -332,6 +332,7 @@ def test_sample_keeps_texts_only_on_demand() -> None:
         ([], "must be an object"),
         ({"model": "m"}, "content: must be content blocks"),
         ({"model": "m", "content": ["x"]}, "content: must be content blocks"),
+        ({"model": "m", "content": [TEXT, "x"]}, "content: must be content blocks"),
         ({"model": "m", "content": {"type": 5}}, "content: must be content blocks"),
         ({"model": "m", "content": {"type": "text"}}, "content: must be content"),
         ({"model": "m", "content": {"type": "text", "text": 5}}, "content: must be"),

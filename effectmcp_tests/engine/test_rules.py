@@ -43,3 +43,4 @@ def test_rules_are_given_by_name() -> None:
 def test_limits_are_those_of_the_specification() -> None:
     """Q2, D1 and L5."""
     assert (Rules().unfit, Rules().stale, Rules().yields) == (3, 4, 10_000)
+    assert Rules().branches == 1_000

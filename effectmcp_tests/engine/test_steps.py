@@ -12,6 +12,7 @@ from typing import (
     TYPE_CHECKING,
     Annotated,
     Any,
+    ClassVar,
     Generic,
     Literal,
     NamedTuple,
@@ -63,6 +64,11 @@ class Priority(enum.IntEnum):
 
 class Corner(enum.Enum):
     TOP = (0, 0)
+
+
+class Mixed(enum.Enum):
+    TEXT = "t"
+    NUMBER = 1
 
 
 class Side(enum.Enum):
@@ -122,6 +128,27 @@ class Holder:
 @attrs.frozen
 class Numbered:
     by_number: dict[int, str]
+
+
+@attrs.frozen
+class Priced:
+    amount: int
+    registry: ClassVar[object] = None
+    handle: ClassVar[socket.socket]
+    bare: ClassVar = 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Spot:
+    x: int
+    origin: ClassVar[complex] = 0j
+    _: dataclasses.KW_ONLY
+    y: int = 0
+
+
+@dataclasses.dataclass
+class Seeded:
+    seed: dataclasses.InitVar[int]
 
 
 class Db:
@@ -271,6 +298,14 @@ def test_arguments_without_annotations_stay_plain() -> None:
         ...
 
     assert through(function, [1], {"a": None}, "x") == (([1], {"a": None}, "x"), {})
+
+
+def test_arguments_behind_one_without_an_annotation_are_built() -> None:
+    def function(a, b: uuid.UUID) -> None: ...  # type: ignore[no-untyped-def]
+
+    number = uuid.UUID(int=7)
+    written = write_arguments(("plain", number), {})
+    assert read_arguments(function, loads(dumps(written))) == (("plain", number), {})
 
 
 def test_arguments_by_name_stay_by_name_or_by_position() -> None:
@@ -442,8 +477,15 @@ def test_result_without_annotation_is_plain_json(annotation: Any) -> None:
 def test_result_without_annotation_that_would_change_is_refused(
     annotation: Any, value: Any
 ) -> None:
-    with pytest.raises(StepError, match="the result cannot be recorded"):
+    with pytest.raises(StepError, match="the result cannot be recorded") as caught:
         spec_of(returning(annotation)).write(value)
+    assert "annotate what the function returns" in str(caught.value)
+
+
+def test_result_that_json_cannot_carry_needs_no_other_annotation() -> None:
+    with pytest.raises(StepError, match="the result cannot be recorded") as caught:
+        spec_of(returning(float)).write(float("nan"))
+    assert "annotate" not in str(caught.value)
 
 
 @pytest.mark.parametrize("value", [(1,), {1}, dt.date(2026, 1, 1), Size.SMALL])
@@ -518,6 +560,8 @@ def test_result_of_a_whole_number_where_a_float_belongs() -> None:
         dict[int, str],
         dict[bool, str],
         dict[Priority, str],
+        dict[Mixed, str],
+        dict[Literal["a", 1], str],
         dict[tuple[int, int], str],
         Numbered,
         # A member's value is what travels.
@@ -545,6 +589,22 @@ def test_spec_takes_plain_types_under_other_names(annotation: Any) -> None:
     """A choice of JSON's own types, and a new name for one, are plain data."""
     spec = spec_of(returning(annotation))
     assert spec.read(spec.write(3)) == 3
+
+
+@pytest.mark.parametrize(
+    "value", [Priced(2), Spot(1, y=2), [Priced(3)]], ids=["attrs", "dataclass", "list"]
+)
+def test_what_a_class_has_beside_its_fields_need_not_be_recordable(value: Any) -> None:
+    annotation: Any = type(value)
+    if isinstance(value, list):
+        annotation = list[Priced]
+    spec = spec_of(returning(annotation))
+    assert spec.read(spec.write(value)) == value
+
+
+def test_spec_refuses_what_a_dataclass_takes_and_does_not_keep() -> None:
+    with pytest.raises(StepError, match="InitVar"):
+        spec_of(returning(Seeded))
 
 
 def test_spec_of_a_name_that_is_not_there() -> None:

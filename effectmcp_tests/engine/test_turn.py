@@ -387,6 +387,15 @@ def test_where_of_a_coroutine() -> None:
     assert where(opened(outer())) == line_of("# awaited")
 
 
+def test_where_of_what_is_shaped_like_a_generator() -> None:
+    def handler() -> Any:
+        yield from ask()  # wrapped
+
+    inner: Any = opened(handler())
+    compiled: Any = types.SimpleNamespace(gi_frame=inner.gi_frame, gi_yieldfrom=None)
+    assert where(compiled) == line_of("# wrapped")
+
+
 def test_where_of_what_has_no_line() -> None:
     """An effect as a branch, a generator by hand, one that has ended, and none."""
     ended = ask()
@@ -426,12 +435,15 @@ def test_suspend_performs_no_effects_of_cleanup() -> None:
 
 
 @pytest.mark.parametrize("handler", [ask, aask])
-def test_suspend_of_what_never_began(handler: Callable[[], Any]) -> None:
+def test_suspend_of_what_never_began(
+    handler: Callable[[], Any], caplog: pytest.LogCaptureFixture
+) -> None:
     """Nothing to unwind, and no complaint about a coroutine never awaited."""
     running = handler()
     suspend(running, Context())
     del running
     gc.collect()
+    assert caplog.messages == []
 
 
 def test_suspend_of_a_generator_by_hand() -> None:

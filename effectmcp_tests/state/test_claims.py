@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 
 from effectmcp import CanonicalError, UsageError
-from effectmcp.state import Call
-from effectmcp.state.claims import BOUND, DIGEST_SIZE
+from effectmcp.engine import Journal
+from effectmcp.state import Call, Claims
+from effectmcp.state.claims import BOUND, DIGEST_SIZE, MAX_TIME, whole_seconds
 
 from .journals import CALL, calls, values
 
@@ -50,10 +51,19 @@ def test_bindings_differ_where_the_call_does(
     assert differing(CALL.bind(KEY, "a"), other.bind(KEY, "a")) == names
 
 
-def test_call_is_given_by_name() -> None:
+def test_call_and_claims_are_given_by_name() -> None:
     """Two texts that were swapped would bind a state to no request."""
     with pytest.raises(TypeError):
         Call("tools/call", "order")  # type: ignore[call-arg]
+    with pytest.raises(TypeError):
+        Claims(bytes(16), 0, Journal())  # type: ignore[call-arg]
+
+
+def test_call_that_was_bound_is_still_the_same() -> None:
+    one, other = attrs.evolve(CALL), attrs.evolve(CALL)
+    one.bind(KEY, "a")
+    assert one == other
+    assert repr(one) == repr(other)
 
 
 def test_bindings_differ_by_audience_and_key() -> None:
@@ -134,3 +144,11 @@ def test_call_of_what_is_no_text(target: Any) -> None:
     attrs.evolve(CALL, target="t")  # and one like it has been made before
     with pytest.raises(UsageError, match="target=.*give a text"):
         attrs.evolve(CALL, target=target)
+
+
+def test_time_before_all_clocks_and_behind_them_is_none() -> None:
+    assert whole_seconds(0.5) == 0
+    assert whole_seconds(MAX_TIME) == MAX_TIME
+    for now in (-0.5, MAX_TIME + 0.5, float("nan")):
+        with pytest.raises(UsageError, match="seconds since 1970"):
+            whole_seconds(now)

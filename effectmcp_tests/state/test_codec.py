@@ -157,6 +157,18 @@ def test_pack_of_numbers_that_take_one_more_byte(number: int) -> None:
         check_there_and_back(packed_of(places={place: Place(number, number)}))
 
 
+@pytest.mark.parametrize("number", [2**63 - 1, 2**63, 2**70 - 1])
+def test_pack_of_numbers_beyond_what_processors_count(number: int) -> None:
+    check_there_and_back(packed_of(places={"elicit-1": Place(number, number)}))
+
+
+def test_numbers_take_as_few_bytes_as_they_can() -> None:
+    for number, size in ((127, 1), (128, 2), (16_383, 2), (16_384, 3)):
+        out = bytearray()
+        codec._put_number(out, number)
+        assert len(out) == size
+
+
 @pytest.mark.parametrize("tag", ["accepted", "unread", "done", "known"])
 @pytest.mark.parametrize("size", [127, 128, 129, LONG, LONG + 1, 16_383, 16_384])
 def test_pack_of_sizes_that_take_one_more_byte(size: int, tag: Tag) -> None:
@@ -178,6 +190,13 @@ def test_pack_of_gathers_side_by_side() -> None:
     """Depth counts what is open, not what was."""
     gather = entry("gather-1", "gather", None, (), (entry("now-1", "chance", "t"),))
     check_there_and_back(packed_of(*[gather] * (2 * MAX_NESTING)))
+    # And what was, allows nothing.
+    inner = gather
+    for _ in range(MAX_NESTING):
+        inner = entry("gather-1", "gather", None, (inner,))
+    packed = packed_of(*[gather] * (2 * MAX_NESTING), inner)
+    with pytest.raises(PackingError, match="nested"):
+        unpack(pack(packed))
 
 
 def test_pack_of_a_question_asked_again() -> None:
@@ -411,6 +430,7 @@ def test_unpack_of_what_is_not_padded() -> None:
             padded[:-1],
             padded + b"\0",
             padded[:-1] + b"\1",
+            padded[:-1] + b"X",
             padded.rstrip(b"\0")[:-1].ljust(len(padded), b"\0"),
             bytes(len(padded)),
         ):
@@ -486,6 +506,11 @@ def test_unpack_of_counts_beyond_all_bounds(number: bytes) -> None:
         assert time.process_time() - started < 1
 
 
+def test_number_without_an_end_is_none() -> None:
+    with pytest.raises(PackingError, match="a number without an end"):
+        codec._Reader(b"\xff" * 10 + b"\1").number()
+
+
 # ---- bombs --------------------------------------------------------------------------
 
 
@@ -556,6 +581,14 @@ def test_unpack_refuses_stored_texts_that_come_to_too_much(
     monkeypatch.setattr(codec, "INFLATED", 99 * codec.STORED)
     with pytest.raises(PackingError, match="inflates"):
         unpack(data)
+
+
+def test_unpack_inflates_up_to_the_limit_and_no_further() -> None:
+    most = zlib.compress(bytes(codec.INFLATED), 9, -15)
+    assert len(codec._Unpacker(sections(b"", b"", most)).answers.data) == codec.INFLATED
+    more = zlib.compress(bytes(codec.INFLATED + 1), 9, -15)
+    with pytest.raises(PackingError, match="inflates to more"):
+        codec._Unpacker(sections(b"", b"", more))
 
 
 @pytest.mark.parametrize("size", [2**63 - 1, 2**70 - 1])
@@ -654,6 +687,15 @@ def test_long_texts_do_not_share_a_dictionary() -> None:
         dumps(text),
         dumps(other),
     ]
+
+
+def test_long_text_that_comes_twice_is_read() -> None:
+    """However far it reaches back: the window is the largest that there is."""
+    text = "".join(f"{n * n:x}" for n in range(4_500))
+    packed = packed_of(entry("sample-1", "accepted", 3 * text))
+    assert 2**14 < len(text) < 2**15
+    check_there_and_back(packed)
+    assert len(pack(packed)) < len(text)
 
 
 def test_short_answers_share_one() -> None:
