@@ -10,7 +10,7 @@ each event, which returns the next step:
 
     event                           next step
     ------------------------------  --------------------------------------------------
-    judge()                         Identify, Receive, Read, or Send: the answer
+    judge()                         Identify, Receive, Read, or Send: the response
     identified(principal)           Receive, Read, or Send
     unidentified(error)             Send
     body(data)                      Begin
@@ -84,7 +84,7 @@ logger = logging.getLogger("effectmcp.server")
 
 @attrs.frozen(eq=False, kw_only=True)
 class Endpoint:
-    """One server, as HTTP shows it: what is the same for all its requests.
+    """One server on HTTP: the settings that all its requests share.
 
     Attributes:
         app: The server.

@@ -373,7 +373,7 @@ def _answer(start_response: StartResponse, answer: Send) -> list[bytes]:
 
 
 def _start(start_response: StartResponse, answer: Send) -> Any:
-    assert answer.status is not None  # it begins
+    assert answer.status is not None  # a whole response, or its start
     phrase = HTTPStatus(answer.status).phrase
     headers = [*answer.headers, *length_of(answer)]
     return start_response(f"{answer.status} {phrase}", headers)
