@@ -295,7 +295,7 @@ class Shaken:
             self._group.start_soon(self._answer, told)
 
     def _call_of(self, told: Frame) -> _Call | None:
-        """Return the call that a message belongs to which came on no call's stream.
+        """Return the call for a message that came on no call's own stream, if any.
 
         This is a guess: a question goes to the latest call that may ask, a notification
         to the latest call, or to the one with its progress token.
@@ -424,7 +424,7 @@ class Shaken:
 
     async def _next(self, message: Frame, state: str, call: _Call, hear: Hear) -> Frame:
         """Wait for the call's response or its next questions."""
-        # Counted from the first question: a server that never stops asking gets rounds.
+        # Counted from the first question, so that endless questions end up in rounds.
         until = math.inf
         try:
             while True:

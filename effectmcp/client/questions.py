@@ -204,7 +204,7 @@ def _elicited(form: Form, answer: FormAnswer) -> JSON:
             f"elicit= gave {given!r}: give the fields, {{'value': ...}}, or Declined() or"
             " Dismissed()"
         )
-    # Defaults that the user did not change belong to the answer.
+    # Default values that the user did not change are part of the answer.
     filled = {key: one for key, one in form.defaults.items() if one is not None}
     return {"action": "accept", "content": {**filled, **answer}}
 
