@@ -1,10 +1,10 @@
-"""A client: call a tool, answer what is asked, get the result.
+"""A client: call a tool, answer its questions, get the result.
 
-    client     Client: whole calls, and calls a round at a time
-    questions  what a server may ask, and who answers
-    rounds     a call in its rounds, as values that can be stored. Pure
-    messages   requests out, responses in. Pure
-    channels   how messages get there: memory, pipes, web
+    client     Client: whole calls, and calls one round at a time
+    questions  the questions of a server, and the functions that answer them
+    rounds     a call in its rounds, as values that can be stored. No I/O
+    messages   build requests, parse responses. No I/O
+    channels   the interface of the channels to a server: memory, pipes, web
 
 It needs `pip install effectmcp[client]`.
 """

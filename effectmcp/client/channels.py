@@ -1,13 +1,13 @@
-"""How a client's messages get to a server and back: in memory, over pipes, over HTTP.
+"""The interface of channels, which carry messages: in memory, over pipes, over HTTP.
 
-A channel carries one request at a time and any number side by side:
+A channel sends a request and returns its response. It allows concurrent requests:
 
     async with channel:
         response = await channel.exchange(message, headers, hear)
 
-`hear` is awaited with each notification that comes for the request before its response,
-and, of a server that shook hands, with each of its questions. Cancelling an exchange
-cancels the request at the server.
+`hear` is awaited with each notification for the request that arrives before its response
+and, with a legacy server, also with each question. Cancelling `exchange` cancels the
+request on the server.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ Hear: TypeAlias = Callable[[Frame], Awaitable[None]]
 
 
 class ChannelError(EffectMCPError):
-    """The server cannot be reached, or what it sends is no message.
+    """Raised when the server cannot be reached, or sends an invalid message.
 
     Attributes:
-        problem: What went wrong.
+        problem: The description of the error.
     """
 
     def __init__(self, problem: str) -> None:
@@ -48,10 +48,10 @@ class ChannelError(EffectMCPError):
 
 
 class Refusal(ChannelError):
-    """The server refuses the request in a way that no server of this revision would.
+    """Raised for an HTTP refusal that only a server of an earlier revision sends.
 
     Attributes:
-        frame: What it said, if that was a message.
+        frame: The message in the refusal; `None` if there was no valid one.
     """
 
     def __init__(self, problem: str, frame: Frame | None = None) -> None:
@@ -60,15 +60,15 @@ class Refusal(ChannelError):
 
 
 class SessionEnded(ChannelError):
-    """The server does not know the session any more."""
+    """Raised when the server no longer knows the session."""
 
 
 class Line(Protocol):
-    """What carries requests of this revision: a channel, or what stands before one."""
+    """Interface for 2026-07-28 requests: a channel, or an adapter around a channel."""
 
     @property
     def has_headers(self) -> bool:
-        """Whether some arguments of a tool must be in headers, too."""
+        """Whether headers must repeat some arguments of tools."""
 
     async def exchange(
         self, message: Frame, headers: Mapping[str, str], hear: Hear
@@ -76,20 +76,20 @@ class Line(Protocol):
         """Send a request, and return its response.
 
         Raises:
-            ChannelError: The server is gone, or talks nonsense.
+            ChannelError: If the server cannot be reached, or sends an invalid message.
         """
 
 
 class Channel(Line, Protocol):
-    """What carries messages to a server and back, of whatever revision."""
+    """Interface of channels, which carry messages of every revision."""
 
     @property
     def probes(self) -> bool:
-        """Whether to ask first which era the server is of, as it would not say so itself."""
+        """Whether to probe for the server's era first, as no refusal would reveal it."""
 
     @property
     def origin(self) -> str | None:
-        """What the server is known by that was reached before; `None` if it is new."""
+        """Key to remember the server's era by; `None` if it is a new server each time."""
 
     async def __aenter__(self) -> Any: ...
 
@@ -99,16 +99,16 @@ class Channel(Line, Protocol):
         """Send a notification or a response.
 
         Raises:
-            ChannelError: The server is gone, or does not take it.
+            ChannelError: If the server cannot be reached, or refuses the message.
         """
 
     async def attend(
         self, hear: Hear, headers: Mapping[str, str], ready: Callable[[], None]
     ) -> None:
-        """Hear what belongs to no request, of a server that shook hands.
+        """Receive the messages of a legacy server that belong to no request.
 
         Args:
             hear: Awaited with each message.
             headers: As for `exchange`.
-            ready: Called when nothing is missed any more.
+            ready: Called as soon as no more messages can be missed.
         """

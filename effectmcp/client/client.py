@@ -1,9 +1,9 @@
-"""A client: call a tool, answer what is asked, get the result.
+"""A client: call a tool, answer its questions, get the result.
 
     async with Client(OverHttp("http://127.0.0.1:8000/mcp"), elicit=ask_user) as client:
         result = await client.call_tool("order", {"title": "Dune"})
 
-It runs on trio and on asyncio. All questions of a round are answered side by side.
+It runs on trio and on asyncio. All questions of a round are answered concurrently.
 """
 
 from __future__ import annotations
@@ -58,28 +58,29 @@ __all__ = ["Client", "Steps", "Told"]
 
 logger = logging.getLogger("effectmcp.client")
 
-#: Hears of a notification's parameters. May be async.
+#: Called with the parameters of a notification. May be async.
 Told: TypeAlias = Callable[[Mapping[str, Any]], object]
 
-#: Seconds before the next round where one only carried its state: twice as long each time.
+#: Seconds before the next round if a round has no questions; doubled each time.
 _FIRST_PAUSE: Final = 0.05
 _LONGEST_PAUSE: Final = 2.0
 
-#: Milliseconds, a year: whoever says more may say it in four hundred digits.
+#: A year, in milliseconds. A server may send an overlong number, of 400 digits say, which
+#: cannot become a float.
 _LONGEST_TTL: Final = 365 * 24 * 3600 * 1000
 
-#: Seconds in which a server of this revision says that it is one.
+#: Seconds for a 2026-07-28 server to answer `server/discover`.
 _PROBE: Final = 10.0
 
-#: Errors that only a server of this revision has.
+#: Errors that only a 2026-07-28 server sends.
 _MODERN: Final = frozenset(
     {UNSUPPORTED_VERSION, MISSING_CAPABILITY, HeaderMismatch.CODE}
 )
 
-#: The servers that shook hands with this process before, by their addresses.
+#: The URLs of servers that were found to be legacy servers, in this process.
 _SHAKING: Final[set[str | None]] = set()
 
-#: Pages of a list, and so more entries than anybody reads.
+#: The maximum number of pages of a list: more than a user would read.
 _MOST_PAGES: Final = 1_000
 
 
@@ -87,24 +88,28 @@ class Client:
     """A client of one server.
 
     Args:
-        channel: How to reach it: `InMemory`, `OverPipes` or `OverHttp`.
-        elicit: Has the user fill in a form.
-        open_url: Has the user open a page.
-        sample: Has a model write something.
-        roots: Where the user works.
-        on_progress: Hears of progress; `progress`, `total` and `message`.
-        on_log: Hears of log messages: `level`, `logger` and `data`.
-        on_round: Hears of each interim result, before anything is answered.
-        log_level: From which level on log messages are wanted.
+        channel: The channel to the server: `InMemory`, `OverPipes` or `OverHttp`.
+        elicit: Lets the user fill in a form.
+        open_url: Lets the user open a page.
+        sample: Lets a model write a message.
+        roots: The folders that the user works in, or a function that returns them.
+        on_progress: Called with each progress notification, which has `progress`,
+            `total` and `message`.
+        on_log: Called with each log message, which has `level`, `logger` and `data`.
+        on_round: Called with each interim result, before its questions are answered.
+        log_level: The lowest level of log messages to send. By default `info` with
+            `on_log`, else no log messages are sent.
         info: The client's `name` and `version`.
-        rounds: Interim results that one call may have.
-        timeout: Seconds that a call may take in all, answering included.
-        round_timeout: Seconds that one request may take.
+        rounds: The maximum number of interim results of one call.
+        timeout: Seconds that a call may take, including its answers; `None` for no limit.
+        round_timeout: Seconds that one request may take; `None` for no limit.
         version: The revision to speak. By default 2026-07-28, or an earlier one with a
-            server that does not know it.
-        drafts: Whether to offer the drafts of this revision, `2026-06-XX`, to a server
-            that shakes hands. One that answers with a released revision is spoken to in
-            that.
+            server that does not support it.
+        drafts: Whether to start with `initialize` and offer the drafts of 2026-07-28,
+            `2026-06-XX`. If the server chooses a released revision, that is used.
+
+    Raises:
+        UsageError: If `version` is unknown, or `rounds` is less than 1.
     """
 
     def __init__(
@@ -141,10 +146,10 @@ class Client:
             capabilities=self.answering.capabilities, info=info, log_level=log_level
         )
         self._channel = channel
-        #: What requests go through: the channel, or what shook hands over it.
+        #: Sends the requests: the channel, or the adapter for a legacy server.
         self._line: Line = channel
         self._version = version
-        #: What is offered to a server that shakes hands.
+        #: The revision to offer to a legacy server.
         self._offered = DRAFT.version if drafts else version or next(iter(HANDSHAKES))
         self._is_known = version in VERSIONS and not drafts
         self._shaking = anyio.Lock()
@@ -156,7 +161,7 @@ class Client:
         self._round_timeout = round_timeout
         self._ids = itertools.count(1)
         self._cache: dict[tuple[str, str | None], _Cached] = {}
-        #: How often it was all forgotten.
+        #: How often `forget` was called.
         self._changes = 0
         self._rules: dict[str, tuple[ParamHeader, ...]] | None = None
 
@@ -173,10 +178,10 @@ class Client:
     async def __aexit__(self, *exc: Any) -> None:
         await self._stack.aclose()
 
-    # ---- which era the server is of ----
+    # ---- the era of the server ----
 
     async def _find_era(self) -> None:
-        """Find out, as far as a server does not say so itself."""
+        """Find out the server's era, if that has to be known before the first request."""
         if self._is_known:
             return
         origin = self._channel.origin
@@ -191,8 +196,8 @@ class Client:
             await self._probe()
 
     async def _probe(self) -> None:
-        # A server of this revision answers; one of another with whatever it pleases, or
-        # not at all (stdio, Backward Compatibility).
+        # A 2026-07-28 server sends a result. A legacy server may respond with anything,
+        # or not at all (stdio, Backward Compatibility).
         self._is_known = True
         try:
             with anyio.fail_after(_PROBE):
@@ -207,12 +212,12 @@ class Client:
         await self._shake()
 
     async def _shake(self) -> None:
-        """Shake hands, and speak through that from now on.
+        """Initialize a session, and send all further requests in it.
 
         Raises:
-            ProtocolError: The server refuses.
-            ReplyError: It answers with something that is no response.
-            ChannelError: It cannot be reached, or talks nonsense.
+            ProtocolError: If the server refuses.
+            ReplyError: If its response is invalid.
+            ChannelError: If the server cannot be reached, or sends an invalid message.
         """
         shaken = Shaken(
             self._channel,
@@ -239,7 +244,7 @@ class Client:
         else:
             self._is_known = True
             return response
-        async with self._shaking:  # of requests side by side, one
+        async with self._shaking:  # only the first of concurrent requests
             if self._line is line:
                 try:
                     await self._shake()
@@ -258,20 +263,21 @@ class Client:
         restart: bool = False,
         on_progress: Told | None = None,
     ) -> Result:
-        """Call a tool, and answer what it asks.
+        """Call a tool, and answer its questions.
 
         Args:
-            name: The tool.
-            arguments: What to call it with.
-            restart: Begin anew, once, where the server rejects its own state.
-            on_progress: Instead of the client's.
+            name: The name of the tool.
+            arguments: Its arguments.
+            restart: Whether to start again, once, if the server rejects its own state.
+            on_progress: Called instead of the client's `on_progress`.
 
         Raises:
-            ProtocolError: The server answers with an error.
-            StateRejected: It does not take the state that it gave.
-            RoundsError: It asks again and again.
-            TimeoutError: It took too long.
-            ChannelError: It cannot be reached.
+            ProtocolError: If the server responds with an error.
+            StateRejected: If the server rejects a state that it issued.
+            ReplyError: If a response or a question is invalid.
+            RoundsError: If the call has more interim results than allowed.
+            TimeoutError: If the call or one of its requests takes too long.
+            ChannelError: If the server cannot be reached.
         """
         params = {"name": name, "arguments": dict(arguments or {})}
         return await self._ask("tools/call", params, restart, on_progress)
@@ -284,7 +290,7 @@ class Client:
         restart: bool = False,
         on_progress: Told | None = None,
     ) -> Result:
-        """Get a prompt, and answer what it asks; see `call_tool`."""
+        """Get a prompt, and answer its questions; see `call_tool`."""
         params = {"name": name, "arguments": dict(arguments or {})}
         return await self._ask("prompts/get", params, restart, on_progress)
 
@@ -295,14 +301,14 @@ class Client:
         restart: bool = False,
         on_progress: Told | None = None,
     ) -> Result:
-        """Read a resource, and answer what it asks; see `call_tool`."""
+        """Read a resource, and answer its questions; see `call_tool`."""
         cached = self._fresh("resources/read", uri)
         if cached is not None:
             return Result(cached, 1)
         changes = self._changes
         result = await self._ask("resources/read", {"uri": uri}, restart, on_progress)
         if result.rounds == 1:
-            # What came of answers is nobody's to see twice (Caching, Cache Key).
+            # A result that depends on answers must not be cached (Caching, Cache Key).
             self._keep("resources/read", uri, result.fields, changes)
         return result
 
@@ -327,7 +333,7 @@ class Client:
             return await self._to_its_end(steps)
         except BaseException:
             if steps.pending is not None and isinstance(self._line, Shaken):
-                # The server would wait on; of this revision, none does.
+                # A legacy server would keep waiting; a 2026-07-28 server never waits.
                 self._line.leave(steps.pending.call.state)
             raise
 
@@ -344,7 +350,7 @@ class Client:
         return came
 
     async def answers(self, pending: Pending) -> dict[str, JSON]:
-        """What the registered functions answer to a round, all asked side by side."""
+        """Call the registered functions concurrently; return their answers to a round."""
         found: dict[str, JSON] = {}
 
         async def answer(key: str, question: Mapping[str, Any]) -> None:
@@ -355,7 +361,7 @@ class Client:
                 group.start_soon(answer, key, question)
         return found
 
-    # ---- a round at a time ----
+    # ---- one round at a time ----
 
     def start(
         self,
@@ -364,7 +370,7 @@ class Client:
         *,
         on_progress: Told | None = None,
     ) -> Steps:
-        """Begin a call that is taken a round at a time.
+        """Start a call that is made one round at a time.
 
         call = client.start("tools/call", {"name": "order", "arguments": {...}})
         pending = await call.round()
@@ -372,7 +378,7 @@ class Client:
         return Steps(self, Call(method, params), on_progress)
 
     def resume(self, pending: Pending, *, on_progress: Told | None = None) -> Steps:
-        """Go on with a call that was stored, in this process or another."""
+        """Resume a call that was stored, in this process or another."""
         return Steps(self, pending.call, on_progress, pending)
 
     # ---- requests ----
@@ -384,23 +390,23 @@ class Client:
         *,
         on_progress: Told | None = None,
     ) -> JSON:
-        """Send one request of any method, and return its result, be it an interim one.
+        """Send one request of any method, and return its result, even an interim one.
 
         Raises:
-            UsageError: The parameters are none that could be sent.
-            ProtocolError: The server answers with an error.
-            ReplyError: It answers with something that is no response.
-            TimeoutError: It took too long.
-            ChannelError: It cannot be reached.
+            UsageError: If the parameters cannot be sent.
+            ProtocolError: If the server responds with an error.
+            ReplyError: If its response is invalid.
+            TimeoutError: If the request takes too long.
+            ChannelError: If the server cannot be reached.
         """
         try:
             return await self._send(method, params, on_progress)
         except ProtocolError as exc:
             if supported_version(exc) is not None:
-                # One revision is spoken here, and it is among theirs after all.
+                # The server supports the only revision of this client after all.
                 return await self._send(method, params, on_progress)
             if exc.code == HeaderMismatch.CODE and method == "tools/call":
-                # The tool's headers are not what they were when it was listed.
+                # The tool's headers have changed since it was listed.
                 self.forget()
                 return await self._send(method, params, on_progress)
             raise
@@ -446,14 +452,14 @@ class Client:
     # ---- what the server offers ----
 
     async def discover(self) -> Mapping[str, JSON]:
-        """What the server says of itself."""
+        """Return the server's description of itself, such as its capabilities."""
         return await self._cached("server/discover", {})
 
     async def list_tools(self) -> list[Mapping[str, Any]]:
-        """All tools that can be called from here.
+        """Return all tools that this client can call.
 
-        Those are left out whose annotations for headers are illegal: they could not be
-        called over HTTP, and must not be (Streamable HTTP, Custom Headers).
+        Tools whose header annotations are invalid are left out, with a warning: they
+        cannot be called over HTTP, and must not be (Streamable HTTP, Custom Headers).
         """
         found = []
         rules = {}
@@ -471,15 +477,15 @@ class Client:
         return found
 
     async def list_prompts(self) -> list[Mapping[str, Any]]:
-        """All prompts."""
+        """Return all prompts."""
         return await self._list("prompts/list", "prompts")
 
     async def list_resources(self) -> list[Mapping[str, Any]]:
-        """All resources."""
+        """Return all resources."""
         return await self._list("resources/list", "resources")
 
     async def list_templates(self) -> list[Mapping[str, Any]]:
-        """All templates of resources."""
+        """Return all resource templates."""
         return await self._list("resources/templates/list", "resourceTemplates")
 
     async def complete(
@@ -489,13 +495,13 @@ class Client:
         text: str,
         context: Mapping[str, str] | None = None,
     ) -> list[str]:
-        """Suggestions for an argument.
+        """Return suggestions for the value of an argument.
 
         Args:
             of: `{"type": "ref/prompt", "name": …}` or `{"type": "ref/resource", "uri": …}`.
-            argument: Its name.
-            text: What is there so far.
-            context: What else was filled in already.
+            argument: The name of the argument.
+            text: Its value so far.
+            context: The values of other arguments, by name.
         """
         params: dict[str, JSON] = {
             "ref": dict(of),
@@ -519,13 +525,13 @@ class Client:
         resources: bool = False,
         uris: Iterable[str] = (),
     ) -> AsyncIterator[AsyncIterator[Frame]]:
-        """Hear of changes, while the block lasts.
+        """Receive notifications of changes for as long as the block runs.
 
             async with client.listen(tools=True) as changes:
                 async for change in changes: ...
 
-        What is cached and changed is forgotten. The first to come is the server's
-        acknowledgement, which says what it will tell.
+        The first notification is the server's acknowledgement, which lists the changes
+        that it will report. Each notification clears the client's cache.
         """
         wanted: dict[str, JSON] = {}
         for name, is_wanted in (
@@ -592,7 +598,7 @@ class Client:
 
     async def _complete(self, result: JSON) -> Mapping[str, JSON]:
         came = Call("", {}).received(result)
-        assert isinstance(came, Complete)  # nobody may ask here
+        assert isinstance(came, Complete)  # this method cannot ask
         return came.fields
 
     def _fresh(self, method: str, key: str | None) -> Mapping[str, JSON] | None:
@@ -605,13 +611,13 @@ class Client:
         self, method: str, key: str | None, result: Mapping[str, JSON], changes: int
     ) -> None:
         ttl = result.get("ttlMs")
-        # What was asked for before something changed may be what it was before.
+        # A result that was requested before a change may be out of date.
         if isinstance(ttl, (int, float)) and ttl > 0 and changes == self._changes:
             until = time.monotonic() + min(ttl, _LONGEST_TTL) / 1000
             self._cache[method, key] = _Cached(result, until)
 
     def forget(self) -> None:
-        """Forget what the server offered: it is asked anew."""
+        """Clear the cached lists, resources and headers: they are requested again."""
         self._changes += 1
         self._cache.clear()
         self._rules = None
@@ -637,7 +643,7 @@ class _Cached:
 
 @asynccontextmanager
 async def _bare_errors() -> AsyncIterator[None]:
-    """One task that fails is the caller's to see as it is, and not as a group."""
+    """Raise the first error of a task group in the block, instead of the group."""
     error = None
     try:
         yield
@@ -649,11 +655,12 @@ async def _bare_errors() -> AsyncIterator[None]:
 
 
 class Steps:
-    """A call, a round at a time.
+    """A call that is made one round at a time.
 
     Attributes:
-        pending: What is asked; `None` before the first round and after the last.
-        result: What the call came to, once it is over.
+        pending: The last interim result, with its questions; `None` before the first
+            round and after the last.
+        result: The result of the call; `None` until it has ended.
     """
 
     def __init__(
@@ -675,11 +682,14 @@ class Steps:
         """Send the next request.
 
         Args:
-            responses: The responses to what is asked, by key; by default those of the
-                client's own functions.
+            responses: The responses to the questions, by key; by default those of the
+                client's registered functions.
 
         Returns:
-            What is asked next, which can be stored; or the result.
+            The next interim result, which can be stored; or the result of the call.
+
+        Raises:
+            UsageError: If the call has ended already.
         """
         if self.result is not None:
             raise UsageError("the call is over; its result is in .result")

@@ -1,4 +1,4 @@
-"""Task groups, as clients need them."""
+"""Task groups for clients."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["cancelled_at_end"]
 
 
 class cancelled_at_end:
-    """A task group whose tasks need not end by themselves."""
+    """A task group that cancels its remaining tasks at the end of the block."""
 
     def __init__(self, group: TaskGroup) -> None:
         self._group = group
@@ -20,6 +20,6 @@ class cancelled_at_end:
 
     async def __aexit__(self, *exc: Any) -> None:
         self._group.cancel_scope.cancel()
-        # What ends the block is no affair of the group's, which would wrap it; and goes
-        # on from here: what the group returns would end it, on trio.
+        # Do not pass the exception that ends the block: the group would wrap it. Do not
+        # return the group's result either: on trio, it would suppress the exception.
         await self._group.__aexit__(None, None, None)

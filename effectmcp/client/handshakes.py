@@ -1,14 +1,14 @@
-"""A server of an earlier revision, made to look like one of this.
+"""Adapt a server of an earlier revision to the client's 2026-07-28 requests.
 
-`Shaken` is a channel around a channel. Above it everything is as ever: a call is made in
-rounds, and what is asked comes as the result of one. Below it there is one request that
-goes on for all of them, and whose server sends requests of its own:
+`Shaken` is a channel around a channel. Above it, the client makes a call in rounds, and
+questions arrive as the result of a round, as usual. Below it, a single request runs for
+all rounds, and the server sends its questions as requests:
 
     above   tools/call ──→ input_required ──→ again, with the answers ──→ the result
     below   tools/call ──→ elicitation/create ──→ its response ─────────→ the result
 
-So the same functions answer, errors are raised where they always are, and a call can be
-taken a round at a time; only not in another process, as its state is here.
+So the same functions answer, errors are raised in the same places, and a call can be made
+one round at a time. Another process cannot resume it, as it runs in this one.
 """
 
 from __future__ import annotations
@@ -53,23 +53,24 @@ __all__ = ["Shaken"]
 
 logger = logging.getLogger("effectmcp.client")
 
-#: Seconds in which questions that are asked side by side come in, one after the other.
+#: Seconds for which further questions are collected into the same round: a legacy server
+#: sends concurrent questions one after the other.
 _TOGETHER: Final = 0.05
 
-#: Seconds for the stream to begin on which a server speaks of its own accord: some send
-#: no head before there is something to say.
+#: Seconds for the stream to start that belongs to no request. Some servers send no head
+#: before its first message, so waiting longer would be useless.
 _PATIENCE: Final = 1.0
 
-#: Notifications that may wait for who goes on with a call.
+#: Notifications that are kept for the next round of a call.
 _MOST_TOLD: Final = 1_000
 
-#: How often one call may be repeated because pages had to be opened.
+#: How often one call may be repeated because the user had to open pages.
 _MOST_PAGES: Final = 10
 
-#: Pages to open first, says an old server, and then call again.
+#: The error code with which an old server requests to open pages and then call again.
 _PAGES_FIRST: Final = -32042
 
-#: Of `_meta`, what belongs to the newer revisions.
+#: The keys of `_meta` that only newer revisions have.
 _NEWER: Final = frozenset(
     {PROTOCOL_VERSION, CLIENT_INFO, CLIENT_CAPABILITIES, LOG_LEVEL}
 )
@@ -83,15 +84,16 @@ class _Question:
 
 @define(eq=False)
 class _Call:
-    """A request that is under way below.
+    """A request that is running below.
 
     Attributes:
         may_ask: Whether questions can belong to it.
-        token: What its progress is told under.
-        scope: Cancels it.
-        came: What came for it: questions, notifications, and its response or error.
-        asked: The questions that were handed up and not answered, by their keys there.
-        strays: Those that did not say whose they are.
+        token: Its progress token.
+        scope: The cancel scope of its task.
+        send: The sending end of `came`.
+        came: Received questions and notifications, and the response or error.
+        asked: The questions that the client has not answered yet, by their keys above.
+        strays: The questions among them that did not come on the request's own stream.
     """
 
     may_ask: bool
@@ -114,12 +116,15 @@ class _Listener:
         return found
 
     def wants(self, told: Frame) -> bool:
-        """Whether a change is among those; what is updated may be a part of a resource."""
+        """Return whether a change is of a requested kind.
+
+        URIs are not compared, as an update may be about a part of a resource.
+        """
         wanted = self.wanted.get(_CHANGES[str(told["method"])], False)
         return bool(wanted)
 
 
-#: What changes are told by, and asked for, here and there.
+#: Notifications of changes, and the fields of `subscriptions/listen` that request them.
 _CHANGES: Final[Mapping[str, str]] = {
     "notifications/tools/list_changed": "toolsListChanged",
     "notifications/prompts/list_changed": "promptsListChanged",
@@ -129,14 +134,14 @@ _CHANGES: Final[Mapping[str, str]] = {
 
 
 class Shaken:
-    """A channel to a server that shakes hands.
+    """An adapter for a legacy server, around a channel to it.
 
     Args:
-        channel: How to reach it.
-        profile: What to say of this client.
-        answering: Who answers what is asked outside of any call.
-        group: For what goes on between two rounds.
-        ids: For requests of its own.
+        channel: The channel to the server.
+        profile: The client's name, capabilities and log level.
+        answering: Answers questions that belong to no call.
+        group: Runs tasks that outlast a round.
+        ids: Returns ids for requests.
         version: The revision to offer.
     """
 
@@ -162,20 +167,21 @@ class Shaken:
         self._is_shaken = False
         self._shaking = anyio.Lock()
         self._attending: anyio.CancelScope | None = None
-        #: By what stands for their state above. The latest is the last.
+        #: Running calls, by the state that the client has for each, in order of start.
         self._calls: dict[str, _Call] = {}
         self._keys = itertools.count(1)
-        #: Those that hear of changes.
+        #: Listeners for changes, by the ids of their requests.
         self._listening: dict[Any, _Listener] = {}
 
     # ---- the handshake ----
 
     async def shake(self) -> None:
-        """Shake hands.
+        """Initialize a session.
 
         Raises:
-            ProtocolError: The server refuses.
-            ChannelError: It cannot be reached, or talks nonsense.
+            ProtocolError: If the server refuses.
+            ReplyError: If its response is invalid.
+            ChannelError: If the server cannot be reached, or sends an invalid message.
         """
         self._is_shaken = False
         if self._attending is not None:
@@ -205,7 +211,7 @@ class Shaken:
         await self._wish()
 
     async def _attend(self) -> None:
-        """Have heard from now on what belongs to no request."""
+        """Start to receive the messages that belong to no request."""
         is_ready = anyio.Event()
         scope = self._attending = anyio.CancelScope()
 
@@ -219,7 +225,7 @@ class Shaken:
             await is_ready.wait()
 
     async def _wish(self) -> None:
-        """Say what a session should know. One that does not is still one."""
+        """Set log level and subscriptions of a new session; log it if this is refused."""
         capabilities = self._welcome.get("capabilities")
         level = self._profile.log_level
         wishes = [
@@ -245,20 +251,20 @@ class Shaken:
         return {"jsonrpc": "2.0", "id": id_, "method": method, "params": dict(params)}
 
     async def _session(self) -> Mapping[str, str]:
-        """The headers of the session that there is, or else of a new one."""
-        async with self._shaking:  # of requests side by side, one
+        """Return the headers of the session; initialize one if there is no session."""
+        async with self._shaking:  # only the first of concurrent requests
             if not self._is_shaken:
                 await self.shake()
             return self._headers
 
     async def _exchange(self, message: Frame, hear: Hear) -> Frame:
-        """Send a request; once more where the session has ended meanwhile."""
+        """Send a request; repeat it in a new session if the session has ended."""
         headers = await self._session()
         try:
             response = await self._channel.exchange(message, headers, hear)
         except SessionEnded:
-            # Nothing was done: a server without the session cannot have begun
-            # (2025-11-25, Session Management).
+            # Repeating is safe: without the session, the server cannot have started the
+            # request (2025-11-25, Session Management).
             logger.info("the session has ended; shaking hands again")
             if self._headers is headers:
                 self._is_shaken = False
@@ -267,10 +273,10 @@ class Shaken:
             response = await self._channel.exchange(message, headers, hear)
         return belonging(response, message["id"])
 
-    # ---- what the server sends of its own accord ----
+    # ---- messages that the server sends ----
 
     async def _heard(self, told: Frame, call: _Call | None = None) -> None:
-        """Something that came on a call's own stream, or on one that is nobody's."""
+        """Handle a message. `call` is the call on whose stream it came, if any."""
         asks = "id" in told
         if not asks and told["method"] in _CHANGES:
             return await self._changed(told)
@@ -281,7 +287,7 @@ class Shaken:
                 if asks and is_stray:
                     call.strays.append(told)
                 if not asks and call.send.statistics().current_buffer_used > _MOST_TOLD:
-                    return  # nobody listens, and whoever reads must not wait for that
+                    return  # no round is reading, and the channel must not wait
                 with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
                     await call.send.send(told)
                 return
@@ -289,7 +295,11 @@ class Shaken:
             self._group.start_soon(self._answer, told)
 
     def _call_of(self, told: Frame) -> _Call | None:
-        """Whose it may be that does not come with a call's response."""
+        """Return the call for a message that came on no call's own stream, if any.
+
+        This is a guess: a question goes to the latest call that may ask, a notification
+        to the latest call, or to the one with its progress token.
+        """
         params = told.get("params")
         token = params.get("progressToken") if isinstance(params, dict) else None
         for call in reversed(self._calls.values()):
@@ -310,7 +320,7 @@ class Shaken:
                 await listener.hear({**told, "params": {**params, "_meta": meta}})
 
     async def _answer(self, question: Frame) -> None:
-        """Answer what belongs to no call. Raises nothing."""
+        """Answer a question that belongs to no call. Errors are only logged."""
         id_, method = question["id"], str(question["method"])
         reply: dict[str, JSON] = {"jsonrpc": "2.0", "id": id_}
         try:
@@ -327,15 +337,15 @@ class Shaken:
             reply = error_message(id_, error)
         try:
             await self._channel.tell(reply, self._headers)
-        except Exception as exc:  # it may be nothing that JSON can carry
+        except Exception as exc:  # also if JSON cannot encode it
             logger.warning("the answer to %.80s was not sent: %s", method, exc)
 
-    # ---- requests, as `Client` makes them ----
+    # ---- requests of `Client` ----
 
     async def exchange(
         self, message: Frame, headers: Mapping[str, str], hear: Hear
     ) -> Frame:
-        """Have the server answer a request of this revision, in its own words."""
+        """Send a 2026-07-28 request in the form of the server's revision."""
         method, params = message["method"], message["params"]
         if method == "server/discover":
             return _result(message, self._discovered())
@@ -345,7 +355,7 @@ class Shaken:
         if state is not None and self._headers[_VERSION] != DRAFT.version:
             call = self._calls.get(state)
             if call is None:
-                # It was here, in another process or before the client was closed.
+                # The call ran in another process, or before the client was closed.
                 error = ProtocolError(StateError.CODE, StateError.PUBLIC)
                 return error_message(message["id"], error)
             await self._reply(call, params.get("inputResponses") or {})
@@ -354,19 +364,20 @@ class Shaken:
         return await self._next(message, state, call, hear)
 
     def _begin(self, message: Frame) -> tuple[str, _Call]:
-        # What must not be lost is bounded by who sends it; the rest in `_heard`.
+        # Without a limit, as questions and responses must not be lost: `_heard` limits
+        # only the notifications.
         send, came = anyio.create_memory_object_stream[Any](math.inf)
         token = message["params"]["_meta"].get("progressToken")
         may_ask = message["method"] in MAY_ASK
         call = _Call(may_ask, token, anyio.CancelScope(), send, came)
-        # One that was stored by another client is none of this one's.
+        # Random, so that a state stored by another client matches no call here.
         state = f"live-{secrets.token_urlsafe(12)}"
         self._calls[state] = call
         self._group.start_soon(self._run, _older(message), call)
         return state, call
 
     async def _run(self, message: Frame, call: _Call) -> None:
-        """One request below, from its beginning to its end. Raises nothing."""
+        """Run one request below, from start to end. Errors go to `call.send`."""
 
         async def hear(told: Frame) -> None:
             await self._heard(told, call)
@@ -390,7 +401,7 @@ class Shaken:
         return response
 
     async def _opened(self, pages: list[Mapping[str, Any]]) -> bool:
-        """Have the user open pages. Returns whether they agreed to all of them."""
+        """Let the user open pages; return whether they agreed to all of them."""
         for page in pages:
             asked = {"method": "elicitation/create", "params": {**page, "mode": "url"}}
             said = await self._answering.answer(str(page.get("elicitationId")), asked)
@@ -412,8 +423,8 @@ class Shaken:
                     ) from None
 
     async def _next(self, message: Frame, state: str, call: _Call, hear: Hear) -> Frame:
-        """What comes of a call next: its response, or what is asked."""
-        # From the first question on: who asks without an end has several rounds.
+        """Wait for the call's response or its next questions."""
+        # Counted from the first question, so that endless questions end up in rounds.
         until = math.inf
         try:
             while True:
@@ -445,18 +456,19 @@ class Shaken:
             raise
 
     def leave(self, state: str | None) -> None:
-        """Nobody goes on with a call, if it is still there."""
+        """Cancel the call of `state`, if it is still running."""
         call = self._calls.get(state or "")
         if state is None or call is None:
             return
         self._end(state, call)
         for stray in call.strays:
-            # Another may wait for it; but nobody is asked for who has gone.
+            # It may belong to another call. If not, drop it: do not ask the user a
+            # question of a call that was cancelled.
             if self._call_of(stray) is not None:
                 self._group.start_soon(self._heard, stray)
 
     def close(self) -> None:
-        """Wait for nothing any more."""
+        """Cancel all calls."""
         for state, call in tuple(self._calls.items()):
             self._end(state, call)
 
@@ -476,7 +488,7 @@ class Shaken:
             response["result"] = {**result, "resultType": "input_required"}
         return response
 
-    # ---- what there was no word for ----
+    # ---- methods that earlier revisions do not have ----
 
     def _discovered(self) -> dict[str, JSON]:
         fields = {
@@ -491,7 +503,7 @@ class Shaken:
         }
 
     async def _listen(self, message: Frame, hear: Hear) -> NoReturn:
-        """Hear of changes until cancelled."""
+        """Pass notifications of changes to `hear` until cancelled."""
         wanted = message["params"]["notifications"]
         id_ = message["id"]
         listener = self._listening[id_] = _Listener(hear, wanted)
@@ -523,7 +535,7 @@ def _result(message: Frame, fields: Mapping[str, JSON]) -> Frame:
 
 
 def _own_result(message: Frame, response: Frame) -> Mapping[str, Any]:
-    """What a request came to that is none of the caller's."""
+    """Return the result of a request that this module sends on its own."""
     result = result_of(belonging(response, message["id"]), has_state=False)
     if not isinstance(result, dict):
         raise ReplyError(f"{message['method']} came to {result!r:.80}")
@@ -531,7 +543,7 @@ def _own_result(message: Frame, response: Frame) -> Mapping[str, Any]:
 
 
 def _older(message: Frame) -> Frame:
-    """A request without what its revision has no place for."""
+    """Return a request without the metadata that earlier revisions do not have."""
     params = dict(message["params"])
     meta = {
         key: one for key, one in params.pop("_meta", {}).items() if key not in _NEWER
@@ -543,7 +555,7 @@ def _older(message: Frame) -> Frame:
 
 
 async def _next_of(call: _Call, until: float) -> Any:
-    """What came; `None` if that is nothing until then."""
+    """Return the next message or error of a call; `None` if none comes before `until`."""
     with anyio.CancelScope(deadline=until):
         try:
             return await call.came.receive()
@@ -553,7 +565,7 @@ async def _next_of(call: _Call, until: float) -> Any:
 
 
 def _pages(response: Frame) -> list[Mapping[str, Any]]:
-    """The pages that a server wants opened first, instead of an answer."""
+    """Return the pages that the user must open before the call is repeated."""
     error = response.get("error")
     if not isinstance(error, dict) or error.get("code") != _PAGES_FIRST:
         return []

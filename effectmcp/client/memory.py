@@ -1,4 +1,4 @@
-"""A server in this very process."""
+"""A channel to a server in the same process."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ __all__ = ["InMemory"]
 
 
 class InMemory:
-    """A channel to an app. What crosses it is encoded and read, as on a wire.
+    """A channel to an app, which encodes and decodes all messages, as on a wire.
 
     Args:
-        app: The server. Without keys it gets random ones; its lifespan is opened unless
-            somebody serves it already.
-        principal: Who asks.
+        app: The server. Without keys it gets random ones. Its lifespan is opened, unless
+            it is open already.
+        principal: The user that the server sees.
     """
 
     has_headers = False
@@ -42,7 +42,7 @@ class InMemory:
 
     @property
     def keys(self) -> Keys | None:
-        """The server's, which opens the states that cross this channel."""
+        """The keys of the server, which can open the states on this channel."""
         return self._app.keys
 
     async def __aenter__(self) -> Self:
@@ -60,7 +60,7 @@ class InMemory:
     async def exchange(
         self, message: Frame, headers: Mapping[str, str], hear: Hear
     ) -> Frame:
-        """Have the app handle a request."""
+        """Let the app handle a request, and return its response."""
 
         async def send(told: Frame) -> None:
             await hear(json.loads(encode(told)))
@@ -81,15 +81,15 @@ class InMemory:
         return response
 
     async def tell(self, message: Frame, headers: Mapping[str, str]) -> None:
-        """Have the app hear of something."""
+        """Let the app handle a notification or a response."""
         await _driver().handle(self._app, encode(message), self._peer)
 
     async def attend(
         self, hear: Hear, headers: Mapping[str, str], ready: Callable[[], None]
     ) -> None:
-        """Hear of changes."""
+        """Receive the notifications of changes."""
         session = self._peer.session
-        assert session is not None  # it shook hands
+        assert session is not None  # only legacy clients attend
 
         async def send(told: Frame) -> None:
             await hear(json.loads(encode(told)))

@@ -1,8 +1,8 @@
-"""What a client of revision 2026-07-28 sends, and how it reads what comes back. Pure.
+"""Build 2026-07-28 requests, and parse their responses. No I/O.
 
-Every request says anew who asks and what that client can do (Overview, Statelessness);
-over HTTP its headers say the method, the name and some arguments again (Streamable HTTP,
-Request Metadata).
+Every request contains the client's name and capabilities (Overview, Statelessness); over
+HTTP its headers repeat the method, the name and some arguments (Streamable HTTP, Request
+Metadata).
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ __all__ = [
     "supported_version",
 ]
 
-#: What clients call themselves that say nothing else.
+#: The name and version of clients that give no others.
 INFO: Final[Mapping[str, JSON]] = {"name": "effectmcp", "version": __version__}
 
 
 class StateRejected(ProtocolError):
-    """The server does not take the state that it gave: it has probably expired.
+    """Raised when the server rejects a state that it issued: it has probably expired.
 
-    Call again with `restart=True`, and the call begins anew; what its steps did stays
-    done.
+    Call again with `restart=True` to start the call from its beginning. This does not
+    undo the steps that were performed.
     """
 
     def __str__(self) -> str:
@@ -58,13 +58,13 @@ class StateRejected(ProtocolError):
 
 @frozen(kw_only=True)
 class Profile:
-    """What every request says of its client.
+    """A client, as its requests describe it.
 
     Attributes:
-        capabilities: What it can be asked.
+        capabilities: The questions that it can answer, as MCP capabilities.
         info: Its name and version.
-        log_level: From which level on it wants log messages; `None` for none.
-        version: The revision it speaks.
+        log_level: The lowest level of log messages to send; `None` for no messages.
+        version: The revision that it speaks.
     """
 
     capabilities: Mapping[str, JSON]
@@ -73,7 +73,7 @@ class Profile:
     version: str = VERSIONS[0]
 
     def meta(self, progress_token: int | None = None) -> dict[str, JSON]:
-        """The `_meta` of a request."""
+        """Return the `_meta` of a request."""
         meta: dict[str, JSON] = {
             PROTOCOL_VERSION: self.version,
             CLIENT_INFO: dict(self.info),
@@ -89,10 +89,10 @@ class Profile:
 def request(
     id_: int, method: str, params: Mapping[str, JSON], meta: Mapping[str, JSON]
 ) -> dict[str, JSON]:
-    """A request.
+    """Return a request.
 
     Raises:
-        UsageError: JSON cannot carry its parameters.
+        UsageError: If JSON cannot encode its parameters.
     """
     message = {
         "jsonrpc": "2.0",
@@ -108,7 +108,7 @@ def request(
 
 
 def _unfit(params: Mapping[str, JSON]) -> str | None:
-    """What JSON cannot carry, and where it is."""
+    """Return which value JSON cannot encode, and where it is; `None` if not found."""
     try:
         dumps(dict(params))
     except CanonicalError as exc:
@@ -119,15 +119,15 @@ def _unfit(params: Mapping[str, JSON]) -> str | None:
 def headers_for(
     message: Mapping[str, Any], rules: Sequence[ParamHeader] = ()
 ) -> dict[str, str]:
-    """The headers of Streamable HTTP that say parts of a request again.
+    """Return the headers of Streamable HTTP that repeat parts of a request.
 
     Args:
         message: The request.
-        rules: Which arguments of the tool are mirrored.
+        rules: The arguments of the tool that headers repeat.
 
     Raises:
-        UsageError: The parameter is missing by which the server routes it.
-        ValueError: An argument is nothing that a header could carry.
+        UsageError: If the parameter for the header `Mcp-Name` is missing.
+        ValueError: If an argument cannot be encoded in a header.
     """
     method, params = message["method"], message["params"]
     headers = {
@@ -144,21 +144,21 @@ def headers_for(
         value = rule.value_in(params.get("arguments") or {})
         if isinstance(value, float) and value.is_integer():
             value = int(value)  # JSON has one kind of number, and 3.0 is an integer
-        # Null and absent are no value, and have no header.
+        # Arguments that are null or absent have no header.
         if isinstance(value, (str, int)):
             headers[rule.header] = encode_value(value)
     return headers
 
 
 def belonging(response: Mapping[str, Any], id_: JSON) -> Mapping[str, Any]:
-    """A response, if it is the one to this request.
+    """Return `response`, after checking that it belongs to this request.
 
     Raises:
-        ReplyError: It is to another.
+        ReplyError: If it belongs to another request.
     """
     came = response.get("id", id_)
     if came is None and "error" in response:
-        # The server did not come to read it (JSON-RPC, Response object).
+        # The server could not read the id (JSON-RPC, Response object).
         came = id_
     if type(came) is not int or came != id_:
         raise ReplyError("it belongs to another request")
@@ -166,16 +166,16 @@ def belonging(response: Mapping[str, Any], id_: JSON) -> Mapping[str, Any]:
 
 
 def result_of(message: Mapping[str, Any], *, has_state: bool) -> JSON:
-    """The result in a response.
+    """Return the result in a response.
 
     Args:
         message: The response.
-        has_state: Whether its request brought a state.
+        has_state: Whether its request contained a state.
 
     Raises:
-        StateRejected: The server does not take that state.
-        ProtocolError: The server answered with another error.
-        ReplyError: It is no response.
+        StateRejected: If the server rejected that state.
+        ProtocolError: If the server responded with another error.
+        ReplyError: If the message is not a valid response.
     """
     if "result" in message:
         return message["result"]
@@ -191,7 +191,7 @@ def result_of(message: Mapping[str, Any], *, has_state: bool) -> JSON:
 
 
 def supported_version(error: ProtocolError) -> str | None:
-    """A version that both speak, if that is what an error is about."""
+    """Return a revision that both sides support, if `error` is about the revision."""
     data = error.data
     if error.code != UNSUPPORTED_VERSION or not isinstance(data, dict):
         return None

@@ -1,4 +1,4 @@
-"""A server that is a command, spoken to over its standard input and output."""
+"""A channel to a server process, over its standard input and output."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ __all__ = ["OverPipes"]
 
 logger = logging.getLogger("effectmcp.client")
 
-#: Seconds for a server to end once its input has, and once more when it was told to.
+#: Seconds for a server to exit after its input has ended, and again after SIGTERM.
 _PATIENCE: Final = 2.0
-#: Bytes that one message may have.
+#: The maximum size of a message in bytes.
 _LONGEST: Final = 64 * 1024 * 1024
 
 
-#: Notifications that may wait for a listener, before nobody hears anything any more.
+#: Notifications that wait for a slow `hear`. If there are more, reading stops for all.
 _MOST_TOLD: Final = 1_000
-#: Messages that are kept for who will attend.
+#: Messages that are kept until `attend` is called.
 _MOST_EARLY: Final = 100
 
 
@@ -46,12 +46,12 @@ class _Waiting:
 
 
 class OverPipes:
-    """A channel to a command, which is started with it and ends with it.
+    """A channel to a server process, which starts and ends with the channel.
 
     Args:
         command: The command and its arguments.
-        env: Its environment, in place of this process's.
-        cwd: Where it runs.
+        env: Its environment variables, instead of those of this process.
+        cwd: Its working directory.
     """
 
     has_headers = False
@@ -74,7 +74,7 @@ class OverPipes:
         self._problem: str | None = None
         self._is_used = False
         self._attending: Hear | None = None
-        #: What came before anybody attended: it may come with the server's welcome.
+        #: Messages that came before `attend`: some follow the `initialize` response.
         self._early: deque[Frame] = deque(maxlen=_MOST_EARLY)
 
     async def __aenter__(self) -> Self:
@@ -86,11 +86,11 @@ class OverPipes:
                 self._command,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                stderr=None,  # what it logs is for whoever looks at ours
+                stderr=None,  # inherited: its log belongs in our standard error
                 env=self._env,
                 cwd=self._cwd,
-                # Ctrl-C in a terminal is for us: the server hears from us what is
-                # cancelled, and ends when we do.
+                # Only this process must receive Ctrl-C: it notifies the server of what
+                # is cancelled, and ends it.
                 start_new_session=True,
             )
         except OSError as exc:
@@ -108,7 +108,7 @@ class OverPipes:
     async def exchange(
         self, message: Frame, headers: Mapping[str, str], hear: Hear
     ) -> Frame:
-        """Write a request, and wait for the line that answers it."""
+        """Write a request, and wait for its response."""
         id_ = message["id"]
         send, receive = anyio.create_memory_object_stream[Frame](_MOST_TOLD)
         is_subscription = message["method"] == "subscriptions/listen"
@@ -116,14 +116,14 @@ class OverPipes:
         try:
             with send, receive:
                 await self._write(message)
-                # Heard here and not by who reads: others do not wait for it.
+                # Await `hear` here and not in `_listen`, which reads for all requests.
                 async for came in receive:
                     if "method" not in came:
                         return came
                     await hear(came)
         except BaseException:
             if id_ in self._waiting:
-                # It may still be under way (Cancellation).
+                # The request may still be running (Cancellation).
                 with anyio.move_on_after(1, shield=True), suppress(ChannelError):
                     params = {"requestId": id_}
                     await self._write(notification("notifications/cancelled", params))
@@ -133,13 +133,13 @@ class OverPipes:
         raise self._gone("the server is gone")
 
     async def tell(self, message: Frame, headers: Mapping[str, str]) -> None:
-        """Write a line to which nothing is answered."""
+        """Write a message that has no response."""
         await self._write(message)
 
     async def attend(
         self, hear: Hear, headers: Mapping[str, str], ready: Callable[[], None]
     ) -> None:
-        """Hear what does not say which request it is for."""
+        """Receive the messages that cannot be matched to one request."""
         self._attending = hear
         ready()
         while self._early:
@@ -151,11 +151,12 @@ class OverPipes:
             raise ChannelError(self._problem)
         assert self._process.stdin is not None
         try:
-            # A line in one piece, however many write.
+            # Several tasks may write: the lock keeps each line in one piece.
             async with self._lock:
                 await self._process.stdin.send(encode(message) + b"\n")
         except (anyio.BrokenResourceError, anyio.ClosedResourceError):
-            # One that has ended closes both, and which is seen first is chance.
+            # A server that exits closes both pipes, and either may be noticed first.
+            # Wait for `_listen`, which knows more.
             with anyio.move_on_after(_PATIENCE):
                 await self._ended.wait()
             raise self._gone("the server does not read any more") from None
@@ -169,7 +170,7 @@ class OverPipes:
         buffer = bytearray()
         try:
             async for data in self._process.stdout:
-                # Only what is new can hold the end of a line.
+                # Only the new data can contain line ends.
                 first, *lines = data.split(b"\n")
                 buffer += first
                 if len(buffer) > _LONGEST:
@@ -208,7 +209,7 @@ class OverPipes:
                 await _tell(waiting, message)
             return
         id_ = message.get("id")
-        # `True` and `1.0` are keys like 1, and lists are none.
+        # `True` and `1.0` equal the key 1, and lists are not hashable.
         found = self._waiting.pop(id_, None) if type(id_) is int else None
         if found is None:
             logger.debug("a response to nothing: %.80r", line)
@@ -219,7 +220,7 @@ class OverPipes:
 def _hearers(
     message: Mapping[str, Any], waiting: Mapping[Any, _Waiting]
 ) -> list[_Waiting]:
-    """Whom a notification is for; all calls, where it does not say."""
+    """Return the requests that a message is for; if it names none, all calls."""
     params = message.get("params")
     params = params if isinstance(params, dict) else {}
     meta = params.get("_meta")
@@ -236,13 +237,13 @@ def _hearers(
 
 
 async def _tell(waiting: _Waiting, message: Frame) -> None:
-    # Who is told may have left meanwhile.
+    # The request may have ended meanwhile.
     with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
         await waiting.send.send(message)
 
 
 class _ending:
-    """End a process: its input first, then gently, then for good (stdio, Shutdown)."""
+    """End a process: close its input, then terminate it, then kill it (stdio, Shutdown)."""
 
     def __init__(self, process: Process) -> None:
         self._process = process
@@ -255,8 +256,8 @@ class _ending:
             if process.stdin is not None:
                 await process.stdin.aclose()
             async with anyio.create_task_group() as group:
-                # One that is still writing could not end; and asyncio closes what it
-                # reads from only at its end.
+                # Read the rest of its output: a process that is blocked on writing
+                # cannot exit, and asyncio closes the pipe only at its end.
                 group.start_soon(_drain, process)
                 for end in (None, process.terminate, process.kill):
                     if process.returncode is not None:
@@ -266,7 +267,7 @@ class _ending:
                     patience = math.inf if end == process.kill else _PATIENCE
                     with anyio.move_on_after(patience):
                         await process.wait()
-                # Somebody else may have inherited its output.
+                # Another process may have inherited its output, and keep it open.
                 group.cancel_scope.deadline = anyio.current_time() + _PATIENCE
             if process.stdout is not None:
                 await process.stdout.aclose()

@@ -1,7 +1,7 @@
-"""What a server may ask a client, and what is said to it.
+"""The questions that a server may ask a client, and the client's responses.
 
-A client registers a function for each kind of question it can put to somebody. Which
-kinds those are is what it declares: a server may ask nothing else (MRTR, Server
+A client registers a function for each kind of question that it can put to a user or a
+model. It declares exactly these kinds, and a server may ask no others (MRTR, Server
 Requirements).
 """
 
@@ -36,7 +36,7 @@ class Form:
     """A form for the user to fill in.
 
     Attributes:
-        message: What to say above it.
+        message: The text to show above it.
         schema: Its fields, as the protocol's subset of JSON Schema.
         key: The server's name for the question, within its round.
     """
@@ -53,7 +53,7 @@ class Form:
 
     @property
     def defaults(self) -> dict[str, JSON]:
-        """What is filled in already."""
+        """The default values of its fields, by name."""
         return {
             name: one["default"]
             for name, one in self.fields.items()
@@ -66,7 +66,7 @@ class Link:
     """A page for the user to open.
 
     Attributes:
-        message: What to say about it.
+        message: The text to show with it.
         url: The page. Show its host, and open it only if the user agrees.
         key: The server's name for the question, within its round.
     """
@@ -78,10 +78,10 @@ class Link:
 
 @frozen
 class Sampling:
-    """A text for the client's model to write.
+    """A message for the client's model to write.
 
     Attributes:
-        params: The request, as the protocol has it.
+        params: The request, as defined by the protocol.
         key: The server's name for the question, within its round.
     """
 
@@ -90,34 +90,34 @@ class Sampling:
 
     @property
     def messages(self) -> list[Mapping[str, Any]]:
-        """What was said so far."""
+        """The messages of the conversation so far."""
         return list(self.params["messages"])
 
 
-#: Content for the form; or how the user got out of it. May be awaited.
+#: The values for the form, or how the user left it. May be awaitable.
 FormAnswer: TypeAlias = Mapping[str, JSON] | Declined | Dismissed
-#: Whether the user agrees; or how they got out of it.
+#: Whether the user agrees, or how they left the question.
 LinkAnswer: TypeAlias = bool | Declined | Dismissed
-#: The model's text; or the whole result, as the protocol has it.
+#: The text of the model, or the whole result, as defined by the protocol.
 SampleAnswer: TypeAlias = str | Mapping[str, JSON]
 
 
 def _kept(
     roots: Iterable[Root] | Callable[[], Any] | None,
 ) -> Iterable[Root] | Callable[[], Any] | None:
-    """What can be used up is kept: it may be asked for again."""
+    """Copy an iterable, as roots may be requested again and an iterator has one use."""
     return roots if roots is None or callable(roots) else tuple(roots)
 
 
 @frozen(kw_only=True)
 class Answering:
-    """Who answers what. Functions may be async.
+    """The functions that answer questions. They may be async.
 
     Attributes:
-        elicit: Has the user fill in a form.
-        open_url: Has the user open a page.
-        sample: Has a model write something.
-        roots: Where the user works, or a function that knows.
+        elicit: Lets the user fill in a form.
+        open_url: Lets the user open a page.
+        sample: Lets a model write a message.
+        roots: The folders that the user works in, or a function that returns them.
     """
 
     elicit: Callable[[Form], FormAnswer | Awaitable[FormAnswer]] | None = None
@@ -129,7 +129,7 @@ class Answering:
 
     @property
     def capabilities(self) -> dict[str, JSON]:
-        """What to declare."""
+        """The capabilities to declare."""
         declared: dict[str, JSON] = {}
         modes: dict[str, JSON] = {}
         if self.elicit is not None:
@@ -145,10 +145,12 @@ class Answering:
         return declared
 
     async def answer(self, key: str, question: Mapping[str, Any]) -> JSON:
-        """The response to one question.
+        """Return the response to one question.
 
         Raises:
-            ReplyError: It asks what this client did not say it can be asked.
+            ReplyError: If the question is invalid, or of a kind that the client does not
+                declare.
+            UsageError: If `elicit` returns an invalid answer.
         """
         method, params = question["method"], question.get("params", {})
         match method, params.get("mode", "form"):
@@ -189,7 +191,7 @@ async def _awaited(value: Any) -> Any:
 
 
 def _declined(answer: Declined | Dismissed) -> dict[str, JSON]:
-    """The response of a user who will not answer."""
+    """Return the response of a user who does not answer."""
     return {"action": "decline" if isinstance(answer, Declined) else "cancel"}
 
 
@@ -202,7 +204,7 @@ def _elicited(form: Form, answer: FormAnswer) -> JSON:
             f"elicit= gave {given!r}: give the fields, {{'value': ...}}, or Declined() or"
             " Dismissed()"
         )
-    # What was filled in already and not changed is meant.
+    # Default values that the user did not change are part of the answer.
     filled = {key: one for key, one in form.defaults.items() if one is not None}
     return {"action": "accept", "content": {**filled, **answer}}
 

@@ -1,4 +1,4 @@
-"""What a call came to."""
+"""The result of a call."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ __all__ = ["Result"]
 
 @frozen
 class Result:
-    """What a tool, a prompt or a resource gave.
+    """The result of a tool, a prompt or a resource.
 
     Attributes:
-        fields: The result, as the protocol has it.
-        rounds: How many requests it took.
-        told: The notifications that came meanwhile, where they are kept.
+        fields: The result, as defined by the protocol.
+        rounds: The number of requests that it took.
+        told: The notifications received during the call, if they were kept.
     """
 
     fields: Mapping[str, JSON] = field(repr=False)
@@ -28,7 +28,7 @@ class Result:
 
     @property
     def is_error(self) -> bool:
-        """Whether a tool says that it failed."""
+        """Whether the tool reports that it failed."""
         return bool(self.fields.get("isError"))
 
     @property
@@ -48,12 +48,12 @@ class Result:
             ),
             *_list(self.fields.get("contents")),
         ]
-        # Of a server that sends something else, it is left out.
+        # Leave out blocks that are not objects: they are invalid.
         return [one for one in found if isinstance(one, dict)]
 
     @property
     def text(self) -> str:
-        """All texts in it, a line each."""
+        """The text of all blocks, separated by line ends."""
         texts = (one.get("text") for one in self.blocks)
         return "\n".join(one for one in texts if isinstance(one, str))
 

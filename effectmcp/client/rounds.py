@@ -1,14 +1,14 @@
-"""A call in its rounds, as values: what to send, and what follows from what came back.
+"""A call in its rounds, as values: the next request, and the meaning of its result.
 
     call = Call("tools/call", {"name": "order", "arguments": {"title": "Dune"}})
     message_params = call.params_now
     came = call.received(result)     → Complete(fields) | Pending(call, questions)
     call = came.answered({key: response})
 
-Pure, and of plain values: a `Pending` can be stored, and answered in another process.
-State belongs to one call (MRTR, Client Requirements): it is in the value and nowhere
-else, so calls that run side by side cannot swap it; and a round that comes without one
-drops the one before.
+No I/O, and only plain values: a `Pending` can be stored, and answered in another process.
+A state belongs to one call (MRTR, Client Requirements). It is kept in the value and
+nowhere else, so concurrent calls cannot mix up their states, and an interim result
+without a state drops the previous state.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ __all__ = ["MAY_ASK", "Call", "Complete", "Pending", "ReplyError", "RoundsError"
 
 
 class ReplyError(EffectMCPError):
-    """The server answered with something that is no answer.
+    """Raised when a server's response is invalid.
 
     Attributes:
-        problem: What is wrong with it.
+        problem: The description of the error.
     """
 
     def __init__(self, problem: str) -> None:
@@ -40,10 +40,10 @@ class ReplyError(EffectMCPError):
 
 
 class RoundsError(EffectMCPError):
-    """The server asks again and again.
+    """Raised when a call has more interim results than allowed.
 
     Attributes:
-        rounds: How often it asked.
+        rounds: The number of interim results that were allowed.
     """
 
     def __init__(self, rounds: int) -> None:
@@ -58,10 +58,10 @@ class RoundsError(EffectMCPError):
 
 @frozen
 class Complete:
-    """A call is over.
+    """The end of a call.
 
     Attributes:
-        fields: The result's fields.
+        fields: The fields of its result.
     """
 
     fields: Mapping[str, JSON]
@@ -69,14 +69,14 @@ class Complete:
 
 @frozen
 class Call:
-    """A call, with all that its next round brings.
+    """A call, with the contents of its next request.
 
     Attributes:
         method: `tools/call`, `prompts/get`, `resources/read`, or any other.
-        params: What every round says again.
-        state: The state that came with the last round, byte for byte.
-        responses: What the client answers to what was asked there.
-        rounds: Interim results so far.
+        params: The parameters that every round repeats.
+        state: The state of the last interim result, unchanged.
+        responses: The client's responses to the questions of that result.
+        rounds: The number of interim results so far.
     """
 
     method: str
@@ -87,7 +87,7 @@ class Call:
 
     @property
     def params_now(self) -> dict[str, JSON]:
-        """The parameters of the next request; `_meta` is not among them."""
+        """The parameters of the next request, without `_meta`."""
         params = dict(self.params)
         if self.responses is not None:
             params["inputResponses"] = dict(self.responses)
@@ -96,14 +96,14 @@ class Call:
         return params
 
     def received(self, result: JSON) -> Complete | Pending:
-        """What a result means for this call.
+        """Return what a result means for this call: its end, or another round.
 
         Raises:
-            ReplyError: It is none that this client knows.
+            ReplyError: If the result is invalid, or of an unknown type.
         """
         if not isinstance(result, dict):
             raise ReplyError("a result is an object")
-        # Servers of earlier revisions say nothing of a type (2026-07-28, Overview).
+        # Servers of earlier revisions send no `resultType` (2026-07-28, Overview).
         type_ = result.get("resultType", "complete")
         if type_ == "complete":
             return Complete(result)
@@ -142,19 +142,19 @@ class Pending:
 
     Attributes:
         call: The call, with the state of this round.
-        questions: What is asked, by key: each a request as the protocol has it. None in
-            a round that only carries its state.
+        questions: The questions by key, each a request as defined by the protocol. Empty
+            if the round only carries a state.
     """
 
     call: Call
     questions: Mapping[str, Mapping[str, Any]]
 
     def answered(self, responses: Mapping[str, JSON]) -> Call:
-        """The call whose next round brings `responses`, by the keys of the questions."""
+        """Return the call with `responses` for its next round, by the questions' keys."""
         return evolve(self.call, responses=dict(responses) if self.questions else None)
 
     def to_json(self) -> dict[str, JSON]:
-        """For a store. It holds the state, which is whatever the server made of it."""
+        """Return a JSON value to store. It includes the state, as the server sent it."""
         call = self.call
         return {
             "method": call.method,
@@ -166,10 +166,10 @@ class Pending:
 
     @classmethod
     def from_json(cls, value: JSON) -> Pending:
-        """What `to_json` gave.
+        """Return the call that `to_json` has stored.
 
         Raises:
-            ReplyError: It is something else.
+            ReplyError: If `value` is not from `to_json`.
         """
         try:
             call = Call(

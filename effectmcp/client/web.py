@@ -1,4 +1,4 @@
-"""A server behind Streamable HTTP."""
+"""A channel to a server over Streamable HTTP."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ __all__ = ["Event", "OverHttp", "events"]
 
 T = TypeVar("T")
 
-#: Seconds for a stream to end after the response that is its last.
+#: Seconds for a stream to end after the response, which is its last event.
 _LINGER: Final = 0.1
 
-#: Seconds that a server may have us wait before we go back to a stream: at least so long
-#: that one which ends at once is not asked again without a pause.
+#: Limits, in seconds, of the delay that a server sets before a stream is resumed. Without
+#: the first, a stream that ends immediately would be requested in a busy loop.
 _SHORTEST_RETRY: Final = 0.05
 _LONGEST_RETRY: Final = 60.0
 
-#: Bytes that one message may have.
+#: The maximum size of a message in bytes.
 _LONGEST: Final = 64 * 1024 * 1024
 
 
@@ -44,9 +44,9 @@ class OverHttp:
     """A channel to a URL.
 
     Args:
-        url: The server's one address.
-        headers: Sent with each request: authorization, say.
-        http: A client of your own, which then outlives the channel.
+        url: The URL of the server.
+        headers: Headers of every request, such as `Authorization`.
+        http: Your own HTTP client, which stays open when the channel is closed.
     """
 
     has_headers = True
@@ -65,13 +65,13 @@ class OverHttp:
             "Content-Type": "application/json",
             "Accept": "application/json, text/event-stream",
         }
-        #: What the server calls the session, if it shook hands.
+        #: The id of the session, with a legacy server that has sessions.
         self._session: str | None = None
-        #: What every request of the session says, and its end.
+        #: The headers of every request in the session, and of the DELETE that ends it.
         self._spoken: Mapping[str, str] = {}
         self._is_own = http is None
         self._http = http or httpx2.AsyncClient(
-            # How long a tool takes is for the caller to say.
+            # No read timeout: the caller decides how long a tool may take.
             timeout=httpx2.Timeout(30, read=None),
             follow_redirects=False,
         )
@@ -83,7 +83,7 @@ class OverHttp:
 
     async def __aexit__(self, *exc: Any) -> None:
         if self._session is not None:
-            # It need not wait until nobody comes any more.
+            # End the session now: the server need not keep it until a timeout.
             with anyio.move_on_after(_LINGER * 10, shield=True), suppress(ChannelError):
                 async with self._stream("DELETE", None, self._spoken):
                     pass
@@ -93,17 +93,17 @@ class OverHttp:
 
     @property
     def origin(self) -> str:
-        """The server's address."""
+        """The URL of the server."""
         return self._url
 
     async def exchange(
         self, message: Frame, headers: Mapping[str, str], hear: Hear
     ) -> Frame:
-        """Post a request; its response is the body, or the last event of it.
+        """Post a request; return its response, which is the body or the last event.
 
-        Leaving closes the stream, which is how a request is cancelled here. A server that
-        shook hands is told so, as there a stream that breaks off means nothing, and is
-        gone back to (2025-11-25, Resumability).
+        Cancelling this closes the stream, which cancels a 2026-07-28 request. A legacy
+        server is also sent a notification: for it, a broken stream cancels nothing, as
+        the client may resume it (2025-11-25, Resumability).
         """
         shakes = message["method"] == "initialize"
         if shakes:
@@ -173,7 +173,7 @@ class OverHttp:
     async def attend(
         self, hear: Hear, headers: Mapping[str, str], ready: Callable[[], None]
     ) -> None:
-        """Hear what the server sends on a stream of its own, if it has one."""
+        """Receive the messages on the stream that belongs to no request, if any."""
         self._spoken = headers
         place = _Place()
         last: dict[str, str] = {}
@@ -182,7 +182,7 @@ class OverHttp:
                 async with self._stream("GET", None, {**headers, **last}) as response:
                     ready()
                     if _type_of(response) != _EVENTS or not response.is_success:
-                        return  # it has none
+                        return  # the server has no such stream
                     await _response(response, place, hear)
             await anyio.sleep(place.retry)
             if place.id:
@@ -191,16 +191,16 @@ class OverHttp:
 
 @define
 class _Place:
-    """How far a stream was read, and how long to wait before going back to it."""
+    """The last event id of a stream, and the seconds to wait before it is resumed."""
 
     id: str | None = None
     retry: float = 1.0
 
 
 def _is_of_today(headers: Mapping[str, str]) -> bool:
-    """Whether a request is one of this revision, which knows nothing of sessions.
+    """Return whether a request is for 2026-07-28, which has no sessions.
 
-    It may go to a server with which shaking hands came to nothing.
+    Such a request may also follow a failed `initialize`.
     """
     return "Mcp-Method" in headers
 
@@ -213,7 +213,7 @@ def _check(response: httpx2.Response) -> None:
 async def _until_torn(
     response: httpx2.Response, place: _Place, hear: Hear, can_return: bool
 ) -> Frame | None:
-    """The response in a body; `None` where it breaks off and can be gone back to."""
+    """Return the response in a body; `None` if it breaks off and can be resumed."""
     try:
         return await _response(response, place, hear)
     except httpx2.TransportError:
@@ -233,7 +233,7 @@ def _type_of(response: httpx2.Response) -> str:
 async def _response(
     response: httpx2.Response, place: _Place, hear: Hear
 ) -> Frame | None:
-    """The response in a body; `None` if it is a stream that ended without one."""
+    """Return the response in a body; `None` for a stream that ended without one."""
     type_ = _type_of(response)
     async with _to_its_end(response.aiter_bytes()) as parts:
         if type_ == _EVENTS and response.is_success:
@@ -273,7 +273,8 @@ def _words(response: httpx2.Response) -> str:
     if challenge := response.headers.get("www-authenticate"):
         hint = f"; it wants {challenge.partition(' ')[0]} authorization"
     elif place := response.headers.get("location"):
-        # Not followed, as what goes along is for nobody else. A mount's is its own.
+        # Redirects are not followed: the headers may hold credentials for this URL. The
+        # hint is for mounted servers, which redirect to their own path.
         hint = f"; it says that the server is at {place!r}"
     return (
         f"the server answered with the status {response.status_code} and no message"
@@ -281,11 +282,10 @@ def _words(response: httpx2.Response) -> str:
     )
 
 
-#: What servers of earlier revisions answer to a request that they do not understand.
+#: Statuses that servers of earlier revisions return for requests they do not understand.
 _OF_OTHER_ERAS: Final = frozenset({400, 404, 405})
 
-#: Errors that only servers of this revision have (Streamable HTTP, Backward
-#: Compatibility).
+#: Errors that only 2026-07-28 servers send (Streamable HTTP, Backward Compatibility).
 _MODERN: Final = frozenset(
     {METHOD_NOT_FOUND, INVALID_PARAMS, PARSE_ERROR, HeaderMismatch.CODE}
     | {MISSING_CAPABILITY, UNSUPPORTED_VERSION}
@@ -302,10 +302,10 @@ def _is_modern(frame: Frame | None) -> bool:
 async def _to_its_end(
     parts: AsyncGenerator[T, None],
 ) -> AsyncIterator[AsyncIterator[T]]:
-    """Read on when all is said: only then can the connection be used again.
+    """Read the rest of a body at the end of the block, so that its connection is reused.
 
-    And on trio what is below complains of generators that are left in the middle, which
-    one that is cancelled is not.
+    On trio, the layer below also complains about generators that are left unfinished,
+    unless they were cancelled.
     """
     try:
         yield parts
@@ -330,9 +330,9 @@ class Event:
     """An event of a stream.
 
     Attributes:
-        data: What it says; may be empty.
-        id: Where to go on from afterwards.
-        retry: Seconds to wait before that.
+        data: Its data; may be empty.
+        id: The id to resume from after this event; `None` for no new id.
+        retry: Seconds to wait before resuming; `None` for no new delay.
     """
 
     data: str
@@ -341,15 +341,15 @@ class Event:
 
 
 async def events(parts: AsyncIterator[bytes]) -> AsyncGenerator[Event, None]:
-    """The events in a stream; comments and what says nothing are left out."""
+    """Yield the events of a stream, without comments and empty events."""
     data: list[str] = []
     id_: str | None = None
     retry: float | None = None
-    torn: list[bytes] = []  # the beginning of a line, in the pieces in which it came
-    held = 0  # bytes of both
+    torn: list[bytes] = []  # the start of a line, in the pieces received
+    held = 0  # bytes received since the last event
     is_first, after_return = True, False
     async for part in parts:
-        # Lines end with CR LF, LF or CR; the first may be torn.
+        # Lines end with CR LF, LF or CR; a CR LF may be split between two parts.
         if after_return and part.startswith(b"\n"):
             part = part[1:]
             after_return = False
@@ -375,7 +375,7 @@ async def events(parts: AsyncIterator[bytes]) -> AsyncGenerator[Event, None]:
             elif name == b"data":
                 data.append(value.decode("utf-8", "replace"))
             elif name == b"id" and value.isascii() and value.decode().isprintable():
-                # It comes back in a header.
+                # The client must be able to send it back in a header.
                 id_ = value.decode()
             elif name == b"retry" and value.isdigit():
                 retry = int(value[:9]) / 1000

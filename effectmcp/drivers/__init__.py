@@ -1,10 +1,10 @@
-"""The I/O that exchanges ask for: the same names for no event loop, trio and asyncio.
+"""Drivers run exchanges: on trio, on asyncio, or without an event loop.
 
-    local       what all three do alike: which function to call, with what
-    sync        in this thread
-    trio        steps side by side, blocking functions in worker threads
-    asyncio     the same, for hosts that run asyncio
+    local       shared by all three: which function to call, and its arguments
+    sync        runs everything in the calling thread
+    trio        runs steps concurrently, blocking functions in worker threads
+    asyncio     does the same, for hosts that run asyncio
 
-Each has `handle(app, message, peer)`, which answers one JSON-RPC message, and
+The last three have `handle(app, message, peer)`, which answers one JSON-RPC message, and
 `running(app)`, which keeps the server's lifespan open.
 """

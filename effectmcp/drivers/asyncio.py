@@ -1,9 +1,10 @@
-"""Do what exchanges ask for on asyncio: steps side by side, blocking ones in threads.
+"""Run exchanges on asyncio: steps run concurrently, blocking functions in threads.
 
     reply = await handle(app, message, peer, send=send)
 
-Most hosts run asyncio: Starlette, FastAPI, the frameworks of cloud functions. Cancel it
-when the client is gone: the flow is suspended then, and nothing of it is left.
+Most hosts run asyncio: Starlette, FastAPI, the frameworks of cloud functions. Cancel
+`handle()` when the client has disconnected: this suspends the flow and releases all of
+it.
 """
 
 from __future__ import annotations
@@ -63,10 +64,10 @@ async def handle(
 
     Args:
         app: The server, inside of `running(app)`.
-        message: Its text, what a JSON reader made of it, or what `read_message` did.
-        peer: Who sent it.
-        send: Sends a notification, or a question for a client that shook hands, on the
-            stream of this request, at once.
+        message: Its JSON text, the value parsed from it, or the result of `read_message`.
+        peer: The sender.
+        send: Sends a notification, or a question for a legacy client, on the stream of
+            this request, immediately.
     """
     found = begin(app, message, peer)
     return found if isinstance(found, Reply) else await found.finish(send)
@@ -77,21 +78,21 @@ def begin(
     message: Incoming,
     peer: Peer | None = None,
 ) -> Reply | Begun:
-    """Answer one JSON-RPC message, as far as that goes without waiting.
+    """Start to answer one JSON-RPC message; finish if that needs no waiting.
 
     Args:
         app: The server, inside of `running(app)`.
-        message: Its text, what a JSON reader made of it, or what `read_message` did.
-        peer: Who sent it.
+        message: Its JSON text, the value parsed from it, or the result of `read_message`.
+        peer: The sender.
 
     Returns:
-        The answer, or what has to be finished.
+        The reply, or the started exchange, if it has to wait for something.
     """
     return begun.begin(app, message, peer, obey)
 
 
 async def obey(app: Server, command: Command, send: Send) -> Any:
-    """Do what an exchange asks for."""
+    """Execute a command of an exchange, and return its outcome."""
     match command:
         case PerformAll(wants, deadline):
             async with _until(deadline):
@@ -110,7 +111,7 @@ async def obey(app: Server, command: Command, send: Send) -> Any:
 @asynccontextmanager
 async def _until(deadline: float | None) -> AsyncIterator[None]:
     limit = asyncio.timeout(left(deadline))
-    # What is called raises nothing: its TimeoutErrors are outcomes.
+    # A TimeoutError here is our own: those of a step or function become outcomes.
     try:
         async with limit:
             yield
@@ -157,7 +158,7 @@ async def _value(
             await asyncio.sleep(pause(seconds))
             return Done(None)
         case fx.Within(seconds, inner):
-            # What the effect itself raises is a Failure, so this is our own clock.
+            # An error of the effect becomes a Failure, so a TimeoutError is our own.
             try:
                 async with asyncio.timeout(seconds):
                     return await _value(app, inner, context)
@@ -206,25 +207,26 @@ async def _within(seconds: float | None) -> AsyncIterator[None]:
             yield
     except TimeoutError:
         if not limit.expired():
-            raise  # what was called has limits of its own
-        # In the words of the other drivers: steps look alike on each.
+            raise  # a timeout of the called function
+        # With the same message as in the other drivers.
         raise TimeoutError(f"it took longer than {seconds:g} seconds") from None
 
 
 async def _once(job: Job) -> Any:
     loop = asyncio.get_running_loop()
     if not job.is_async:
-        # Abandoned when cancelled: a thread cannot be stopped, and who waits for it may.
+        # Abandoned when cancelled: a thread cannot be cancelled, but its awaiting task
+        # can.
         return await loop.run_in_executor(None, job.fresh_context().run, job.call)
     context = job.fresh_context()
     return await loop.create_task(job.acall(is_cancel), context=context)
 
 
 def is_cancel(exc: BaseException) -> bool:
-    """Whether this is how asyncio ends the task that runs."""
-    # Anybody may raise a CancelledError, and awaiting what was cancelled does.
+    """Return whether `exc` is asyncio's cancellation of the current task."""
+    # Any code may raise a CancelledError; awaiting a cancelled task does, too.
     task = asyncio.current_task()
-    assert task is not None  # called by one
+    assert task is not None  # only tasks call this
     return isinstance(exc, asyncio.CancelledError) and task.cancelling() > 0
 
 
@@ -232,7 +234,7 @@ def is_cancel(exc: BaseException) -> bool:
 
 
 class Bell:
-    """Wakes the task that waits for it, from whatever thread it is rung in."""
+    """Wakes the one task that waits for it; any thread may ring it."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -240,22 +242,22 @@ class Bell:
         self._is_ringing = False
 
     def ring(self) -> None:
-        """Wake who waits, or will wait next."""
-        # A thousand changes in a row are one thing to wake up for.
+        """Wake the waiting task, or the next one to wait."""
+        # Without this, a thousand changes in a row would schedule a thousand callbacks.
         if self._is_ringing:
             return
         self._is_ringing = True
         try:
             self._loop.call_soon_threadsafe(self._ring)
         except RuntimeError:
-            pass  # the loop is gone, and so is whoever waited
+            pass  # the loop has ended, and the waiting task with it
 
     def _ring(self) -> None:
         self._is_ringing = False
         self._rung.set()
 
     async def wait(self, seconds: float | None = None) -> None:
-        """Wait until it was rung since the last time, or for so long."""
+        """Wait for a ring since the last wait, for at most so many seconds."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._rung.wait()
@@ -263,11 +265,11 @@ class Bell:
 
 
 async def listen(app: Server, subscription: Subscription | News, send: Send) -> None:
-    """Send what a subscription makes of every change, until the server shuts down.
+    """Send the messages of a subscription for each change, until the server shuts down.
 
     Args:
         app: The server.
-        subscription: What to tell of.
+        subscription: Selects changes, and turns them into messages.
         send: Sends a message.
     """
     await tell_changes(app, subscription, send, Bell())

@@ -1,9 +1,9 @@
-"""Begin an exchange where its message came in, and finish it on a loop.
+"""Start an exchange in the task that received its message, and finish it on a loop.
 
     begun = begin(app, message, peer, obey)  # most rounds only ask, and end here
     reply = begun if isinstance(begun, Reply) else await begun.finish(send)
 
-`obey` does what a command asks for; that is the part in which loops differ.
+`obey` executes a command; only this part differs between trio and asyncio.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ Obey: TypeAlias = Callable[[Server, Command, Send], Awaitable[Any]]
 
 
 async def drop(message: Mapping[str, JSON]) -> None:
-    """Send a message to nobody."""
+    """Discard a message."""
 
 
 def begin(
     app: Server, message: Incoming, peer: Peer | None, obey: Obey
 ) -> Reply | Begun:
-    """Answer one JSON-RPC message, as far as that goes without waiting."""
+    """Start to answer one JSON-RPC message; return the reply if nothing has to wait."""
     exchange = handle(app, message, peer, clock=time.time, entropy=os.urandom)
     try:
         command = next(exchange)
@@ -61,7 +61,7 @@ def begin(
 
 @define(eq=False)
 class Begun:
-    """An exchange that waits for something."""
+    """A started exchange whose next command has to wait for something."""
 
     _app: Server
     _exchange: Exchange
@@ -69,10 +69,10 @@ class Begun:
     _obey: Obey
 
     async def finish(self, send: Send = drop) -> Reply:
-        """Wait for it, and for all that comes after; once.
+        """Execute this and all further commands; return the reply. Call it only once.
 
         Args:
-            send: Sends a notification on the stream of this request, at once.
+            send: Sends a notification on the stream of this request, immediately.
         """
         exchange, command = self._exchange, self._command
         try:
@@ -81,7 +81,7 @@ class Begun:
                     outcome = await self._obey(self._app, command, send)
                 except Exception as exc:
                     if isinstance(command, (Notify, Ask, Listen)):
-                        raise  # the transport's own
+                        raise  # an error of the transport
                     command = exchange.throw(exc)
                 else:
                     command = exchange.send(outcome)

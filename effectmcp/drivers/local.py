@@ -1,7 +1,7 @@
-"""What all drivers do alike: what to call for an effect, and with what.
+"""Shared by all drivers: the function to call for an effect, and its arguments.
 
-Nothing here calls it: whether that is done here, in a worker thread or on a loop is the
-one thing in which drivers differ (docs/internals/replay.md#s6).
+Nothing here calls that function. Drivers differ only in where they do it: in the calling
+thread, in a worker thread or on a loop (docs/internals/replay.md#s6).
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ __all__ = [
     "tell_changes",
 ]
 
-#: Nothing is provided.
+#: The provided values of a server whose lifespan provides nothing.
 NOTHING: Final[Mapping[Any, Any]] = MappingProxyType({})
 
 IsCancel: TypeAlias = Callable[[BaseException], bool]
@@ -66,9 +66,9 @@ class Job:
 
     Attributes:
         is_async: Whether to await it.
-        tries: How often to try at most.
-        timeout: Seconds that one try may take.
-        raises: Exceptions that are answers: trying again would not change them.
+        tries: The maximum number of tries.
+        timeout: Seconds that one try may take; `None` for no limit.
+        raises: Exceptions that are expected outcomes: another try would not change them.
     """
 
     _name: Callable[[], str]
@@ -80,17 +80,20 @@ class Job:
     raises: tuple[type[Exception], ...] = ()
 
     def is_last(self, tried: int, error: Exception) -> bool:
-        """Whether `error` is the outcome, after so many tries.
+        """Return whether `error` is the outcome, after so many tries.
 
-        What a step declares in `raises=` is never retried (docs/internals/replay.md#s2b).
+        An exception that a step declares in `raises=` is never retried
+        (docs/internals/replay.md#s2b).
         """
         return tried >= self.tries or isinstance(error, self.raises)
 
     def call(self, run_async: Callable[[Any], Any] | None = None) -> Any:
-        """Call it where it may block. Nothing comes out that would end more than this.
+        """Call the function in a place where it may block.
+
+        Exceptions that would end more than this call are replaced; see `contain`.
 
         Args:
-            run_async: Runs the coroutine where `is_async`.
+            run_async: Runs the coroutine that the function returns, if `is_async`.
         """
         try:
             value = self._call()
@@ -100,10 +103,10 @@ class Job:
             raise
 
     async def acall(self, is_cancel: IsCancel) -> Any:
-        """Await it on a loop, likewise.
+        """Call the function and await its result, with the exceptions of `call`.
 
         Args:
-            is_cancel: Whether an exception is how this loop ends a task.
+            is_cancel: Returns whether an exception is this loop's cancellation of a task.
         """
         try:
             return await self._call()
@@ -112,16 +115,16 @@ class Job:
             raise
 
     def fresh_context(self) -> Context:
-        """A context to call it in: a copy for each try.
+        """Return a new copy of the context, for one try.
 
-        So it cannot change the context variables of its flow; and a try that was given
-        up in a worker thread is still inside of its own.
+        So the function cannot change the context variables of its flow; and a try that
+        was abandoned in a worker thread keeps its own copy.
         """
         return self._context.copy()
 
 
 def at_once(effect: fx.Effect[Any]) -> Done | None:
-    """What an effect gives that nobody waits for; `None` for the others."""
+    """Return the outcome of an effect that needs no waiting; `None` for other effects."""
     match effect:
         case fx.Now():
             return Done(dt.datetime.now(dt.UTC))
@@ -138,10 +141,10 @@ def at_once(effect: fx.Effect[Any]) -> Done | None:
 def job_of_step(
     step: fx.Step[Any], context: Context, provided: Mapping[Any, Any]
 ) -> Job:
-    """The call that a step stands for.
+    """Return the call that performs a step.
 
     Raises:
-        StepError: Nothing is provided for one of its parameters.
+        StepError: If nothing is provided for one of its parameters.
     """
     spec = spec_of(step)
     given = given_names(step)
@@ -168,10 +171,10 @@ def job_of_step(
 
 
 def job_of_invoke(command: Invoke, provided: Mapping[Any, Any]) -> Job:
-    """The call that a plain function stands for.
+    """Return the call of a feature that is a plain function.
 
     Raises:
-        StepError: Nothing is provided for one of its parameters.
+        StepError: If nothing is provided for one of its parameters.
     """
     function, name = command.function, partial(name_of, command.function)
     kwargs = command.kwargs
@@ -184,10 +187,11 @@ def job_of_invoke(command: Invoke, provided: Mapping[Any, Any]) -> Job:
 
 
 def contain(exc: BaseException, name: str, is_cancel: IsCancel) -> None:
-    """Raise something in place of what would end more than the call that raised it.
+    """Raise a `RuntimeError` if `exc` would end more than the call that raised it.
 
-    `sys.exit()` in one tool is not to end a server with all its clients, and a future
-    refuses a `StopIteration`. Cancellation, where it is one, and Ctrl-C pass.
+    `sys.exit()` in one tool must not end a server with all its clients, and a future
+    refuses a `StopIteration`. The loop's own cancellation and Ctrl-C are left as they
+    are.
     """
     if isinstance(exc, Exception) and not isinstance(exc, StopIteration):
         return
@@ -205,26 +209,26 @@ def _is_interrupt(exc: BaseException) -> bool:
 
 
 def is_never(exc: BaseException) -> bool:
-    """Say that no exception ends a task: here are none."""
+    """Return False: without a loop, no exception is a cancellation."""
     return False
 
 
-#: Inline, a client waits meanwhile; longer pauses are for tasks.
+#: In seconds. The client waits during an inline sleep; longer pauses are for tasks.
 LONGEST_SLEEP: Final = 300.0
 
 
 def pause(seconds: float) -> float:
-    """How long to sleep inline.
+    """Return how many seconds to sleep inline.
 
     Raises:
-        StepError: Too long for a client that waits.
+        StepError: If that is too long for a client that waits.
     """
     if seconds > LONGEST_SLEEP:
         raise StepError(
             f"Sleep({seconds:g}) would keep the client waiting; inline it is at most"
             f" {LONGEST_SLEEP:g} seconds"
         )
-    return max(0.0, seconds)  # a time that has passed
+    return max(0.0, seconds)  # negative if the time has passed
 
 
 def _provide(name: str, annotation: Any, provided: Mapping[Any, Any], what: str) -> Any:
@@ -234,7 +238,7 @@ def _provide(name: str, annotation: Any, provided: Mapping[Any, Any], what: str)
         if annotation in provided:
             return provided[annotation]
     except TypeError:
-        pass  # Annotated[..., {}] has no hash, so nothing is provided under it
+        pass  # Annotated[..., {}] is not hashable, so it cannot be a key of `provided`
     raise StepError(
         f"nothing is provided for {what}: let the server's lifespan give {{{name!r}: ...}},"
         f" or the driver provided={{{name!r}: ...}}"
@@ -242,14 +246,14 @@ def _provide(name: str, annotation: Any, provided: Mapping[Any, Any], what: str)
 
 
 class Mailbox:
-    """What a subscription has to send, and not sent yet.
+    """The changes that a subscription has not sent yet.
 
-    A change that waits is not noted twice, so a client that reads slowly costs no more
-    than one entry for each thing it asked to hear of.
+    A pending change is stored once, so a client that reads slowly costs no more than one
+    item for each thing that it subscribed to.
 
     Args:
         subscription: The subscription.
-        wake: Called, in whatever thread a change comes from, when there is news.
+        wake: Called after a change or at the end, in the thread that published it.
     """
 
     def __init__(
@@ -262,7 +266,7 @@ class Mailbox:
         self._wake = wake
 
     def hear(self, change: Change) -> None:
-        """Note a change."""
+        """Store a change that the subscription covers, or the end; then call `wake`."""
         if change.what == "end":
             self.is_over = True
         elif not self.subscription.wants(change):
@@ -273,40 +277,40 @@ class Mailbox:
         self._wake()
 
     def take(self) -> list[dict[str, JSON]]:
-        """The messages to send now."""
+        """Remove the pending changes, and return their messages."""
         with self._lock:
             waiting, self._waiting = self._waiting, {}
         return [self.subscription.message(change) for change in waiting]
 
 
 class Ringing(Protocol):
-    """A driver's `Bell`: wakes the task that waits for it, from whatever thread."""
+    """Interface of a driver's `Bell`, which wakes the task that waits for it."""
 
     def ring(self) -> None:
-        """Wake who waits, or will wait next."""
+        """Wake the waiting task, or the next one to wait. Any thread may call this."""
 
     async def wait(self, seconds: float | None = None) -> None:
-        """Wait until it was rung since the last time. Look around afterwards.
+        """Wait for a ring since the last wait. Check again afterwards what has changed.
 
         Args:
-            seconds: How long at most.
+            seconds: The longest time to wait; `None` for no limit.
         """
 
 
 Send: TypeAlias = Callable[[Mapping[str, JSON]], Awaitable[None]]
 
 
-#: Seconds that any clock can wait for at once. Locks and sleeps refuse 292 years.
+#: Seconds that every lock and sleep accepts. They refuse 292 years.
 _FOREVER: Final = 1e9
 
 
 def left(until: float | None) -> float | None:
-    """Seconds until a time, 0 if it has passed; `None` where there is none."""
+    """Return the seconds until a time, 0 if it has passed; `None` for `None`."""
     return None if until is None else min(max(0.0, until - time.time()), _FOREVER)
 
 
 async def ask_client(asking: Inquiry, send: Send, bell: Ringing) -> None:
-    """Send questions, and wait until they are answered, or nobody will, or time is up."""
+    """Send questions; wait until they are answered or cancelled, or until a deadline."""
     asking.listen(bell.ring)
     for message in asking.messages.values():
         await send(message)
@@ -317,14 +321,14 @@ async def ask_client(asking: Inquiry, send: Send, bell: Ringing) -> None:
 async def tell_changes(
     app: Server, subscription: Subscription | News, send: Send, bell: Ringing
 ) -> None:
-    """Send what a subscription makes of every change, until the server shuts down."""
+    """Send the messages of a subscription for each change, until the server shuts down."""
     mailbox = Mailbox(subscription, bell.ring)
     end = app.changes.listen(mailbox.hear)
     try:
         if subscription.acknowledgement is not None:
             await send(subscription.acknowledgement)
         while True:
-            is_over = mailbox.is_over  # before the last look, so that nothing is missed
+            is_over = mailbox.is_over  # read before `take()`, so that nothing is missed
             for message in mailbox.take():
                 await send(message)
             if is_over:
@@ -336,15 +340,15 @@ async def tell_changes(
 
 @asynccontextmanager
 async def running(app: Server) -> AsyncIterator[None]:
-    """Keep the server's lifespan open, on whichever loop this runs.
+    """Keep the server's lifespan open, on trio or asyncio.
 
     Raises:
-        UsageError: It is no context manager, or does not yield what one can look things
-            up in.
+        UsageError: If the lifespan is not a context manager, or yields neither a mapping
+            nor `None`.
     """
     manager = lifespan_of(app)
     if not hasattr(manager, "__aenter__"):
-        # As a WSGI host wants it, and whoever wrote it for one has other ways to serve.
+        # A lifespan written for a WSGI host also works here.
         with manager as provided, opened(app, provided):
             yield
         return
@@ -354,10 +358,10 @@ async def running(app: Server) -> AsyncIterator[None]:
 
 
 def lifespan_of(app: Server) -> Any:
-    """The context manager that the server's lifespan is, of either kind.
+    """Return the context manager of the server's lifespan, a plain or an async one.
 
     Raises:
-        UsageError: It is neither.
+        UsageError: If the lifespan function returns neither.
     """
     manager = nullcontext() if app.lifespan is None else app.lifespan(app)
     if not hasattr(manager, "__enter__") and not hasattr(manager, "__aenter__"):
@@ -372,7 +376,11 @@ def lifespan_of(app: Server) -> Any:
 
 @contextmanager
 def opened(app: Server, provided: Mapping[Any, Any] | None) -> Iterator[None]:
-    """Give `app` what its lifespan provides, while that is open."""
+    """Set `app.provided` to the value that its lifespan yielded, for as long as it is open.
+
+    Raises:
+        UsageError: If that value is neither a mapping nor `None`.
+    """
     if provided is not None and not isinstance(provided, Mapping):
         raise UsageError(
             f"the lifespan of {app!r} yields {provided!r}; yield a dict, and steps find"

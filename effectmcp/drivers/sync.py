@@ -1,9 +1,9 @@
-"""Perform what a run wants, in this thread: no event loop, no other threads.
+"""Run exchanges and flows in this thread, without an event loop or other threads.
 
-perform(want)                 one local effect → Done | Failure
-advance(run, stop)            perform until there is something to ask, or the end
-run_flow(handler, answer=…)   a whole flow, answered on the spot
-handle(app, message, peer)    one JSON-RPC message, answered
+perform(want)                 perform one local effect → Done | Failure
+advance(run, stop)            perform effects until the run asks a question, or ends
+run_flow(handler, answer=…)   run a whole flow, and answer its questions immediately
+handle(app, message, peer)    answer one JSON-RPC message
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ RunAsync: TypeAlias = Callable[[Any], Any]
 Send: TypeAlias = Callable[[Mapping[str, JSON]], None]
 Wait: TypeAlias = Callable[[Inquiry], None]
 
-#: In process, with everything on that helps to write a handler.
+#: The rules of `run_flow`, with all checks enabled that help to write a handler.
 PLAYED: Final = attrs.evolve(SCRIPT, development=True)
 
 
@@ -89,17 +89,17 @@ def perform(
     """Perform one local effect.
 
     Args:
-        want: What a run stopped with.
-        provided: What fills parameters that are `= Provided()`, by name or annotation.
+        want: One of the wants that a run stopped with.
+        provided: Values for parameters that are `= Provided()`, by name or annotation.
         run_async: Runs the coroutine of an async step, such as `asyncio.run`.
-        caller: What `Caller()` gives.
+        caller: The value of a `Caller()` effect.
 
     Returns:
-        What to hand to `run.performed`.
+        The outcome, for `run.performed`.
 
     Raises:
-        StepError: It cannot be performed *here*. That is the driver's affair and not an
-            outcome: nothing was performed, so nothing should be recorded.
+        StepError: If this driver cannot perform the effect. This is a limit of the
+            driver and not an outcome: nothing was performed, so record nothing.
     """
     done = at_once(want.effect)
     if done is not None:
@@ -151,11 +151,11 @@ def _call(job: Job, run_async: RunAsync | None) -> Done | Failure:
 
 
 def advance(run: Run, stop: Stop, **options: Any) -> Asked | Returned | Raised:
-    """Perform what `run` wants, and wait for its clocks, until it asks or ends.
+    """Perform the wants of `run`, and wait for its timers, until it asks or ends.
 
     Args:
         run: The run.
-        stop: What it stopped with last.
+        stop: The last stop of the run.
         **options: As for `perform`.
     """
     while True:
@@ -186,23 +186,23 @@ def run_flow(
 ) -> Any:
     """Run a whole flow in this process, and return what its handler returns.
 
-    At each question the generator is ended, and the flow goes on from its journal, as
-    it would in another process. So what replay cannot repeat shows here already, and
-    effects that were built and never performed are warned about.
+    At each question the generator is closed, and the flow is resumed from its journal,
+    as it would be in another process. So code that replay cannot repeat fails here
+    already, and effects that were created but never performed cause a warning.
 
     Args:
         handler: The handler.
         *args: Its arguments.
-        answer: Answers one question, by asking a person for example.
+        answer: Answers one question, for example by asking a person.
         rules: As for `Run`.
         provided: As for `perform`.
         run_async: As for `perform`.
         **kwargs: The handler's arguments by name.
 
     Raises:
-        Exception: whatever the handler raises.
-        NondeterminismError: The handler asked something else in its replay.
-        DivergenceError: The handler did something else in its replay.
+        Exception: Any exception that the handler raises.
+        NondeterminismError: If the handler asked something else in its replay.
+        DivergenceError: If the handler did something else in its replay.
     """
     flow_id, journal = secrets.token_bytes(16), Journal()
     answers: dict[str, Answer] = {}
@@ -235,7 +235,7 @@ def _drop(message: Mapping[str, JSON]) -> None:
 
 
 def wait_for(asking: Inquiry) -> None:
-    """Wait until questions are answered, in messages that another thread handles."""
+    """Wait for the answers to questions, which arrive in another thread."""
     over = threading.Event()
     asking.listen(over.set)
     over.wait(left(asking.until))
@@ -252,17 +252,17 @@ def handle(
 ) -> Reply:
     """Answer one JSON-RPC message.
 
-    Nothing can be ended in the middle here, so a feature's timeout is looked at between
-    one step and the next, and a subscription ends as soon as it is acknowledged.
+    This driver cannot interrupt a function, so it checks a feature's timeout only before
+    each step, and a subscription ends as soon as it is acknowledged.
 
     Args:
         app: The server, inside of `running(app)`.
-        message: Its text, or what a JSON reader made of it.
-        peer: Who sent it.
-        send: Sends a notification, or a question for a client that shook hands, on the
-            stream of this request, at once.
+        message: Its JSON text, the value parsed from it, or the result of `read_message`.
+        peer: The sender.
+        send: Sends a notification, or a question for a legacy client, on the stream of
+            this request, immediately.
         run_async: As for `perform`.
-        wait: Waits until what is asked `is_over`, which is when other threads have handled
+        wait: Waits until the inquiry `is_over`, which is once other threads have handled
             the client's answers.
     """
     exchange = begin(app, message, peer, clock=time.time, entropy=os.urandom)
@@ -273,7 +273,7 @@ def handle(
                 outcome = _obey(app, command, send, run_async, wait)
             except Exception as exc:
                 if isinstance(command, (Notify, Ask, Listen)):
-                    raise  # the transport's own
+                    raise  # an error of the transport
                 command = exchange.throw(exc)
             else:
                 command = exchange.send(outcome)
@@ -323,7 +323,8 @@ def running(app: Server) -> Iterator[None]:
     """Keep the server's lifespan open.
 
     Raises:
-        UsageError: It is an async one, and here is no event loop.
+        UsageError: If the lifespan is async, as this driver has no event loop; and in the
+            cases of `lifespan_of` and `opened`.
     """
     manager = lifespan_of(app)
     if not hasattr(manager, "__enter__"):

@@ -1,9 +1,10 @@
-"""Do what exchanges ask for on trio: steps side by side, blocking ones in threads.
+"""Run exchanges on trio: steps run concurrently, blocking functions in threads.
 
     reply = await handle(app, message, peer, send=send)
 
-Cancel it when the client is gone: the flow is suspended then, and nothing of it is left.
-Whoever has to watch the client for that can tell first whether there is time to:
+Cancel it when the client has disconnected: this suspends the flow and releases all of it.
+A transport that watches for disconnects can call `begin()` first, to find out whether
+there is anything to wait for:
 
     begun = begin(app, message, peer)  # most rounds only ask, and end here
     reply = begun if isinstance(begun, Reply) else await begun.finish(send)
@@ -69,10 +70,10 @@ async def handle(
 
     Args:
         app: The server, inside of `running(app)`.
-        message: Its text, what a JSON reader made of it, or what `read_message` did.
-        peer: Who sent it.
-        send: Sends a notification, or a question for a client that shook hands, on the
-            stream of this request, at once.
+        message: Its JSON text, the value parsed from it, or the result of `read_message`.
+        peer: The sender.
+        send: Sends a notification, or a question for a legacy client, on the stream of
+            this request, immediately.
     """
     found = begin(app, message, peer)
     return found if isinstance(found, Reply) else await found.finish(send)
@@ -83,21 +84,21 @@ def begin(
     message: Incoming,
     peer: Peer | None = None,
 ) -> Reply | Begun:
-    """Answer one JSON-RPC message, as far as that goes without waiting.
+    """Start to answer one JSON-RPC message; finish if that needs no waiting.
 
     Args:
         app: The server, inside of `running(app)`.
-        message: Its text, what a JSON reader made of it, or what `read_message` did.
-        peer: Who sent it.
+        message: Its JSON text, the value parsed from it, or the result of `read_message`.
+        peer: The sender.
 
     Returns:
-        The answer, or what has to be finished.
+        The reply, or the started exchange, if it has to wait for something.
     """
     return begun.begin(app, message, peer, obey)
 
 
 async def obey(app: Server, command: Command, send: Send) -> Any:
-    """Do what an exchange asks for."""
+    """Execute a command of an exchange, and return its outcome."""
     match command:
         case PerformAll(wants, deadline):
             with trio.move_on_after(_seconds(left(deadline))):
@@ -139,8 +140,8 @@ async def _together(
     tasks: Iterable[Callable[[], Awaitable[None]]],
     scope: trio.CancelScope | None = None,
 ) -> None:
-    # Two steps that cannot be performed here would come as a group of errors, and the
-    # exchange is to hear of one.
+    # Two steps that cannot be performed here would raise an exception group, but the
+    # exchange expects a single error.
     errors: list[StepError] = []
 
     async def run(task: Callable[[], Awaitable[None]]) -> None:
@@ -205,8 +206,8 @@ async def _call(job: Job) -> Done | Failure:
         try:
             with trio.move_on_after(_seconds(job.timeout)):
                 return Done(await _once(job))
-            # trio's own error for this is no TimeoutError, and steps look alike on every
-            # driver.
+            # Not `trio.fail_after`: its error is not a TimeoutError, and a step must fail
+            # in the same way on every driver.
             raise TimeoutError(f"it took longer than {job.timeout:g} seconds")
         except Exception as exc:
             if job.is_last(tried, exc):
@@ -215,11 +216,12 @@ async def _call(job: Job) -> Done | Failure:
 
 async def _once(job: Job) -> Any:
     if not job.is_async:
-        # Abandoned when cancelled: a thread cannot be stopped, and who waits for it may.
+        # Abandoned when cancelled: a thread cannot be cancelled, but its awaiting task
+        # can.
         return await trio.to_thread.run_sync(
             job.fresh_context().run, job.call, abandon_on_cancel=True
         )
-    # A task of its own, because only a new task can be given a context.
+    # In a separate task, because only a new task can be given a context.
     outcomes: list[Any] = []
 
     async def run() -> None:
@@ -237,7 +239,7 @@ async def _once(job: Job) -> Any:
 
 
 def is_cancel(exc: BaseException) -> bool:
-    """Whether this is how trio ends a task."""
+    """Return whether `exc` is trio's cancellation of a task."""
     return isinstance(exc, trio.Cancelled)
 
 
@@ -245,35 +247,35 @@ def is_cancel(exc: BaseException) -> bool:
 
 
 class Bell:
-    """Wakes the task that waits for it, from whatever thread it is rung in."""
+    """Wakes the one task that waits for it; any thread may ring it."""
 
     def __init__(self) -> None:
         self._token = trio.lowlevel.current_trio_token()
         self._rung = trio.Event()
 
     def ring(self) -> None:
-        """Wake who waits, or will wait next."""
+        """Wake the waiting task, or the next one to wait."""
         try:
             self._token.run_sync_soon(self._ring, idempotent=True)
         except trio.RunFinishedError:
-            pass  # the loop is gone, and so is whoever waited
+            pass  # the loop has ended, and the waiting task with it
 
     def _ring(self) -> None:
         self._rung.set()
 
     async def wait(self, seconds: float | None = None) -> None:
-        """Wait until it was rung since the last time, or for so long."""
+        """Wait for a ring since the last wait, for at most so many seconds."""
         with trio.move_on_after(math.inf if seconds is None else seconds):
             await self._rung.wait()
             self._rung = trio.Event()
 
 
 async def listen(app: Server, subscription: Subscription | News, send: Send) -> None:
-    """Send what a subscription makes of every change, until the server shuts down.
+    """Send the messages of a subscription for each change, until the server shuts down.
 
     Args:
         app: The server.
-        subscription: What to tell of.
+        subscription: Selects changes, and turns them into messages.
         send: Sends a message.
     """
     await tell_changes(app, subscription, send, Bell())

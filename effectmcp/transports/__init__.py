@@ -1,9 +1,9 @@
-"""Bytes ↔ messages: pipes, HTTP, and the hosts that speak HTTP already.
+"""Transports translate between bytes and messages: pipes, HTTP, and HTTP hosts.
 
-web      what holds for HTTP whoever reads the bytes: who may ask, and how it looks
-stdio    `serve(app)`: one line a message, on standard input and output
+web      HTTP rules for every host: which requests are allowed, and the form of responses
+stdio    `serve(app)`: one message per line, on standard input and output
 http     `serve(app, host, port)`: Streamable HTTP, on trio and h11; see `connection`, and
-         `wires` for who reads the bytes
+         `wires` for reading and writing the bytes
 asgi     `application(app)`: for uvicorn, hypercorn, Starlette, FastAPI
-wsgi     `application(app)`: for hosts with a thread a request
+wsgi     `application(app)`: for hosts with one thread per request
 """

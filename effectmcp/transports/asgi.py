@@ -1,15 +1,16 @@
-"""`application(app)`: a server for ASGI hosts, on asyncio or trio, whichever they run.
+"""`application(app)`: a server for ASGI hosts that run asyncio or trio.
 
     uvicorn bookshop:asgi                               asgi = application(app)
     hypercorn -k trio bookshop:asgi
     Starlette(routes=[Route("/mcp", application(app))])
     fastapi_app.mount("/mcp", application(app))
 
-`conversation` says what is answered, and when that is a stream; here it is put into
-ASGI's words.
+`conversation` decides on the response, and on whether it is a stream; this module
+translates that into ASGI messages.
 
-A host that sends no `lifespan`, as to what is mounted, opens the server's lifespan in its
-own: `async with effectmcp.drivers.local.running(app)`.
+Some hosts send no `lifespan` to an application; mounted applications get none. Such a
+host must open the server's lifespan in its own lifespan:
+`async with effectmcp.drivers.local.running(app)`.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ logger = logging.getLogger("effectmcp.server")
 
 _SESSIONS: Final = SessionLimits()
 
-#: Seconds that flows have to clean up when the host is to stop.
+#: Seconds that flows have to clean up when the host shuts down.
 _GRACE: Final = 5.0
 
 T = TypeVar("T")
@@ -60,18 +61,18 @@ def application(
     keep_alive: float = 15,
     sessions: SessionLimits | None = _SESSIONS,
 ) -> ASGIApplication:
-    """An ASGI application that serves `app`.
+    """Return an ASGI application that serves `app`.
 
     Args:
-        app: The server. Its keys are those of the environment, if it has none.
-        site: Whom it lets in. Its path is the one below the place where a host mounts
-            it; `None`, as here, for whatever the host sends.
-        principal: The user whom the host's own middleware found, by the scope. It is
-            asked instead of `site.authenticate`, and may be an async function, too.
-        keep_alive: Seconds that a call may be quiet.
-        sessions: What the sessions of clients may take up that shake hands; `None` to
-            keep none, as where the host runs several processes and the next request may
-            reach another. Nobody can be asked then who does not speak 2026-07-28.
+        app: The server. Without keys of its own, it gets those of the environment.
+        site: The hosts, origins and users that are allowed. Its path is relative to
+            where the host mounts the application; `None`, the default, for every path.
+        principal: Returns the user that the host's own middleware found, given the
+            scope. Called instead of `site.authenticate`; may be an async function.
+        keep_alive: Seconds of silence in a call, after which a comment is sent.
+        sessions: Limits on the sessions of legacy clients; `None` to keep no sessions,
+            for hosts with several processes, where the next request may reach another
+            process. Only clients that speak 2026-07-28 can then be asked questions.
     """
     prepare(app)
     kept = Sessions(app, sessions) if sessions is not None and app.legacy else None
@@ -81,14 +82,18 @@ def application(
 
 @attrs.frozen(eq=False)
 class ASGIApplication:
-    """What `application` makes. An instance, which Starlette's `Route` takes as it is."""
+    """The application that `application` returns.
+
+    It is not a function, because Starlette's `Route` treats functions as its own handlers
+    and instances as ASGI applications.
+    """
 
     endpoint: Endpoint
     principal: Principal | None = None
     _calls: Calls = attrs.field(factory=Calls, init=False)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one connection, as ASGI 3 has it."""
+        """Serve one connection, as defined by ASGI 3."""
         match scope["type"]:
             case "http":
                 check_open(self.endpoint.app)
@@ -122,7 +127,7 @@ class ASGIApplication:
                 await send({"type": "lifespan.startup.complete"})
                 phase = "shutdown"
                 await receive()
-                # First, so that streams end with a word while what they use is there.
+                # Before the lifespan closes: streams still use it for their last message.
                 if sessions is not None:
                     sessions.close_all()
                 app.changes.publish(Change("end"))
@@ -170,7 +175,7 @@ class _Host:
         try:
             await self._send(message)
         except OSError as exc:
-            # ASGI, HTTP, Disconnected Client: what a server may raise then.
+            # A server may raise this (ASGI, HTTP, Disconnected Client).
             raise Gone from exc
 
     async def wait(self, work: Work[T], beside: Beside) -> T | None:
@@ -182,7 +187,7 @@ class _Host:
             pass
 
 
-# ---- ASGI's own words ---------------------------------------------------------------
+# ---- the scope ----------------------------------------------------------------------
 
 
 def _asked(scope: Scope) -> Head:
@@ -213,9 +218,9 @@ class _Loop(HostLoop, Protocol):
 
 
 def _running_loop() -> _Loop:
-    """Return what runs us: `asgi_trio` or `asgi_asyncio`."""
-    # Head of trio first: asyncio says yes inside of a trio that is its guest. And only
-    # of a trio that is there: who runs asyncio need not have it.
+    """Return the module for the running loop: `asgi_trio` or `asgi_asyncio`."""
+    # Check trio first: asyncio also reports a running loop while trio runs as its guest.
+    # Check it only if it was imported: a host on asyncio need not have trio installed.
     trio = sys.modules.get("trio")
     if trio is not None and trio.lowlevel.in_trio_task():
         from . import asgi_trio

@@ -1,4 +1,4 @@
-"""What `asgi` needs of asyncio. `asgi_trio` has the same names."""
+"""The asyncio functions that `asgi` uses. `asgi_trio` has the same names."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ Doing: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
 
 
 def now() -> float:
-    """Seconds, from anywhere on."""
+    """Return the loop's time, in seconds from an arbitrary start."""
     return asyncio.get_running_loop().time()
 
 
-#: A loop knows its tasks by weak references.
+#: Keeps tasks alive: the loop has only weak references to them.
 _spawned: set[asyncio.Task[None]] = set()
 
 
 def spawn(work: Doing) -> None:
-    """Do it on the side. It raises nothing, and ends with the loop at the latest."""
+    """Run `work()` as a background task, which ends with the loop. It must not raise."""
     task = asyncio.get_running_loop().create_task(work())
     _spawned.add(task)
     task.add_done_callback(_spawned.discard)
@@ -46,7 +46,7 @@ def spawn(work: Doing) -> None:
 async def stoppable(
     work: Callable[[], Awaitable[None]], give: Callable[[Callable[[], None]], None]
 ) -> None:
-    """Do it, unless what `give` is given is called. For a task of its own."""
+    """Run `work()`; pass `give` a function that cancels it. Call this in a new task."""
     task = asyncio.current_task()
     assert task is not None
     is_stopped = False
@@ -65,7 +65,7 @@ async def stoppable(
 
 
 async def within(seconds: float, work: Callable[[], Awaitable[None]]) -> bool:
-    """Do it, for so long. Returns whether it was done."""
+    """Run `work()` for at most so many seconds; return whether it finished."""
     try:
         async with asyncio.timeout(None if seconds == math.inf else seconds):
             await work()
@@ -77,15 +77,16 @@ async def within(seconds: float, work: Callable[[], Awaitable[None]]) -> bool:
 async def unless(
     gone: Doing, work: Callable[[], Awaitable[T]], beside: Doing
 ) -> T | None:
-    """Do `work`, and end it where it is when one of the others returns first.
+    """Run `work()`; cancel it if `gone()` or `beside()` returns first.
 
     Args:
-        gone: Returns when nobody wants the work any more.
-        work: What to do.
-        beside: Is done meanwhile, and returns when that is noticed there.
+        gone: Returns when the client has disconnected.
+        work: The work.
+        beside: Runs beside the work; returns if it notices that the client has
+            disconnected.
 
     Returns:
-        What the work gives; `None` where it was ended.
+        The result of the work; `None` if it was cancelled.
     """
     loop = asyncio.get_running_loop()
     task = asyncio.current_task()
@@ -97,19 +98,19 @@ async def unless(
     async def watch(one: Doing) -> None:
         nonlocal is_gone
         await one()
-        if not is_gone:  # `uncancel` takes back one
+        if not is_gone:  # cancel once: `uncancel` below undoes only one
             is_gone = True
             task.cancel()
 
     def start() -> None:
         others.extend(loop.create_task(watch(one)) for one in (gone, beside))
 
-    # Called when the work first waits. Most does not, and then there are no tasks.
+    # Called when the work first waits. Most work never waits, and needs no tasks.
     beginning = loop.call_soon(start)
     try:
         return await work()
     except asyncio.CancelledError:
-        # Whoever else cancels this task means more than the work. See asyncio.timeout.
+        # A cancellation by other code must not be suppressed here. See asyncio.timeout.
         if not is_gone or task.cancelling() > cancellations + 1:
             raise
     finally:

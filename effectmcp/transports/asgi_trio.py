@@ -1,4 +1,4 @@
-"""What `asgi` needs of trio. `asgi_asyncio` has the same names."""
+"""The trio functions that `asgi` uses. `asgi_asyncio` has the same names."""
 
 from __future__ import annotations
 
@@ -29,27 +29,27 @@ Doing: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
 
 
 def now() -> float:
-    """Seconds, from anywhere on."""
+    """Return the loop's time, in seconds from an arbitrary start."""
     return trio.current_time()
 
 
 def spawn(work: Doing) -> None:
-    """Do it on the side. It raises nothing, and ends with the loop at the latest."""
-    # In the context of who asked: a host's middleware may have left something there.
+    """Run `work()` as a background task, which ends with the loop. It must not raise."""
+    # In the caller's context: a host's middleware may have set context variables.
     trio.lowlevel.spawn_system_task(work, context=copy_context())
 
 
 async def stoppable(
     work: Callable[[], Awaitable[None]], give: Callable[[Callable[[], None]], None]
 ) -> None:
-    """Do it, unless what `give` is given is called."""
+    """Run `work()`; pass `give` a function that cancels it."""
     with trio.CancelScope() as scope:
         give(scope.cancel)
         await work()
 
 
 async def within(seconds: float, work: Callable[[], Awaitable[None]]) -> bool:
-    """Do it, for so long. Returns whether it was done."""
+    """Run `work()` for at most so many seconds; return whether it finished."""
     with trio.move_on_after(seconds):
         await work()
         return True
@@ -59,15 +59,16 @@ async def within(seconds: float, work: Callable[[], Awaitable[None]]) -> bool:
 async def unless(
     gone: Doing, work: Callable[[], Awaitable[T]], beside: Doing
 ) -> T | None:
-    """Do `work`, and end it where it is when one of the others returns first.
+    """Run `work()`; cancel it if `gone()` or `beside()` returns first.
 
     Args:
-        gone: Returns when nobody wants the work any more.
-        work: What to do.
-        beside: Is done meanwhile, and returns when that is noticed there.
+        gone: Returns when the client has disconnected.
+        work: The work.
+        beside: Runs beside the work; returns if it notices that the client has
+            disconnected.
 
     Returns:
-        What the work gives; `None` where it was ended.
+        The result of the work; `None` if it was cancelled.
     """
 
     async def watch(one: Doing) -> None:
@@ -82,7 +83,7 @@ async def unless(
         try:
             found = await work()
         except Exception as exc:
-            failure = exc  # raised below: who called us knows nothing of this nursery
+            failure = exc  # raised below: here the nursery would put it in a group
         nursery.cancel_scope.cancel()
     if failure is not None:
         raise failure

@@ -1,21 +1,21 @@
 """One connection of Streamable HTTP, on trio.
 
-It is one task. It reads a head and plays a `Conversation`, to which it lends its body and
-its stream. Most rounds end right there: the answer is one JSON object. Only when the
-exchange has to wait are other tasks started, which look out for a client that leaves, and
-for silence.
+A connection is one task. It reads a head and plays a `Conversation`, for which it reads
+the body and writes the response. Most rounds need no more: the response is one JSON
+object. Only when the exchange has to wait are other tasks started, which watch for a
+disconnect and send comments during silence.
 
-Time is kept by one cancel scope a connection, whose deadline is set before each thing
-that a client drags out; that of idle ones, by one task for all of them. What the client
-was doing when it fires says what follows:
+Each connection has one cancel scope, whose deadline is set before everything that a
+client can delay. One task closes idle connections, for all of them. When the deadline
+passes, the reaction depends on what the client was doing:
 
     nothing yet                         close
     sending a head or a body            408, close
-    reading what it asked for           cut it off
+    reading the response                break it off
 
-What the bytes mean is known to `wires`, which has one for each request. Memory is
-bounded by what a wire keeps of a head, by `Site.max_body`, and by writing no event before
-the one in front of it is with the kernel.
+`wires` interprets the bytes, with one wire for each request. Memory is bounded by what a
+wire keeps of a head, by `Site.max_body`, and by writing no event before the kernel has
+accepted the previous one.
 """
 
 from __future__ import annotations
@@ -45,16 +45,16 @@ logger = logging.getLogger("effectmcp.server")
 
 _RECEIVE: Final = 64 * 1024
 
-#: Seconds in which a request must be here when the server is to stop.
+#: Seconds that a request may still take to arrive when the server shuts down.
 _LAST: Final = 0.05
 
-#: So many heads of a connection are remembered, of so many bytes.
+#: How many heads of a connection are remembered, and how many bytes each may have.
 _HEADS: Final = 8
 _REMEMBERED: Final = 2_048
 
 
 class Connection:
-    """A client's connection: requests in, answers out, one after the other."""
+    """A client's connection: it answers requests one after the other."""
 
     def __init__(self, shared: Shared, stream: trio.abc.Stream) -> None:
         self.limits = shared.limits
@@ -63,7 +63,7 @@ class Connection:
         self._stream = (
             Direct(stream) if isinstance(stream, trio.SocketStream) else stream
         )
-        #: What the client sent of its next request already.
+        #: Bytes of the next request that were received already.
         self._rest = bytearray()
         self._wire: Wire = Plain(self._rest)
         self._conversation: Conversation | None = None
@@ -72,33 +72,33 @@ class Connection:
         self._sends: Literal["nothing", "head", "body", "all"] = "nothing"
         self._is_new = True
         self._closes = self._has_left = False
-        #: Heads that came before, but for their lengths, and what was made of them: a
-        #: client sends few different ones.
+        #: Judged heads, by their bytes without the digits of the Content-Length: a client
+        #: sends few different heads.
         self._judged: dict[bytes, Judged] = {}
         self._head_rest: bytes | None = None
 
     def leave(self) -> bool:
-        """Close it, for one that waits for a request; returns whether it still does."""
+        """Close the connection, which is idle; return False if a request is arriving."""
         if not isinstance(self._stream, Direct):
             self._scope.cancel()
         elif self._stream.is_readable():
-            return False  # what has come is answered
+            return False  # answer the bytes that have arrived
         else:
-            # At once: the kernel resets a connection that is closed later, when its
-            # client may have asked again.
+            # Close now. Until a later close the client might send a request, and the
+            # kernel would reset the connection.
             self._stream.close()
         del self._shared.idle[self]
         return True
 
     def finish(self) -> None:
-        """Close it, for one that waits for a request, once what has come is answered."""
+        """Close the connection, which is idle, after a request that is arriving."""
         if isinstance(self._stream, Direct):
             self.leave()
         else:
-            self._hurry(_LAST)  # nobody can look whether there is anything
+            self._hurry(_LAST)  # other streams cannot be checked for unread bytes
 
     async def run(self) -> None:
-        """Answer requests until one of both hangs up."""
+        """Answer requests until the client or the server closes the connection."""
         lingers = False
         try:
             with self._scope:
@@ -115,7 +115,7 @@ class Connection:
             await trio.aclose_forcefully(self._stream)
 
     async def turn_away(self) -> None:
-        """Say that there is no room, and hang up."""
+        """Answer that there are too many connections, and close this one."""
         wait = ("Retry-After", str(self.limits.retry_after))
         answer = refusal(503, "there are too many connections; come back later", wait)
         try:
@@ -128,7 +128,7 @@ class Connection:
             await trio.aclose_forcefully(self._stream)
 
     async def _talk(self) -> bool:
-        """Returns whether the client may have something left to read."""
+        """Answer requests; return whether the client may have something left to read."""
         try:
             while True:
                 head = await self._head()
@@ -150,10 +150,10 @@ class Connection:
         return False
 
     async def _hang_up(self) -> None:
-        """Close so that the client gets what we sent.
+        """Close the connection in such a way that the client receives all data.
 
-        Closing while something of the client is unread would have the kernel reset the
-        connection, and what is under way to the client might get lost.
+        Closing it while bytes of the client are unread would make the kernel reset the
+        connection, and data that is still on its way to the client might get lost.
         """
         stream = self._stream
         if isinstance(stream, trio.abc.HalfCloseableStream):
@@ -165,7 +165,7 @@ class Connection:
     # ---- time ----
 
     def _hurry(self, seconds: float) -> None:
-        """What the client does now takes no longer than that."""
+        """Give the client so many seconds for what it does now."""
         self._scope.deadline = trio.current_time() + seconds
         self._is_timed = True
 
@@ -179,7 +179,8 @@ class Connection:
     async def _receive(self) -> bytes | bytearray:
         data = await self._stream.receive_some(_RECEIVE)
         if self._scope.cancel_called:
-            # Too late by a hair. Nothing may begin whose answer could not be sent.
+            # The deadline has just passed. Do not start a request that could not be
+            # answered.
             await trio.lowlevel.checkpoint_if_cancelled()
         return data
 
@@ -190,7 +191,7 @@ class Connection:
         self._take_time()
         if not self._rest:
             if self._shared.is_closing:
-                self._hurry(_LAST)  # what has come is answered
+                self._hurry(_LAST)  # answer only the bytes that have arrived
             elif self._is_new:
                 idle[self] = math.inf
                 self._hurry(limits.head_time)
@@ -202,7 +203,7 @@ class Connection:
             if not self._rest:
                 return None
         else:
-            # Others have their turn, however much a client sends ahead.
+            # Let other tasks run, however many requests a client sends ahead.
             await trio.lowlevel.checkpoint()
         known = self._known()
         if known is not None:
@@ -217,13 +218,13 @@ class Connection:
             while request is None:
                 wire.receive(await self._receive())
                 request = wire.head()
-        # Finding out who asks takes its time, and that is not the client's.
+        # Authentication takes time that the client is not responsible for.
         self._sends = "all"
         self._take_time()
         return _asked(request, self._bound_to, self._peer)
 
     def _known(self) -> Judged | None:
-        """Return what was made of this head before, and open its wire; or `None`."""
+        """Return the remembered judgement of this head and open its wire, or `None`."""
         found = split(self._rest, size=min(_REMEMBERED, self.limits.head))
         judged = None if found is None else self._judged.get(found.rest)
         if found is None or judged is None:
@@ -234,7 +235,7 @@ class Connection:
         return Judged(judged.head, headers, judged.fields)
 
     def _judge(self, head: Head) -> Judged | Send:
-        """Judge a head, and remember what came of it if another may be the same."""
+        """Judge a head, and remember the result if the same head may come again."""
         judged = judge(self._shared.endpoint, head)
         if (
             isinstance(judged, Judged)
@@ -309,7 +310,7 @@ class Connection:
         return wire.open(status, fields, date) + wire.chunk(part.data)
 
     async def _refuse(self, answer: Send) -> bool:
-        """Answer with an error and hang up, if there is still a place for an answer."""
+        """Send an error as the last response; return false if it is too late for one."""
         if not self._wire.may_answer:
             return False
         fields = () if self._conversation is None else self._conversation.fields
@@ -320,7 +321,7 @@ class Connection:
     # ---- one request: a `Host` ----
 
     async def _answer(self, head: Judged | Head) -> bool:
-        """Return whether the client was still there."""
+        """Answer one request; return whether the client is still connected."""
         shared = self._shared
         self._has_left = False
         judged = head if isinstance(head, Judged) else self._judge(head)
@@ -338,8 +339,8 @@ class Connection:
         return not self._has_left
 
     async def send(self, part: Send) -> None:
-        """Send an answer, or a part of one."""
-        # Whoever is answered before all of its body is here is told that this ends here.
+        """Send a response, or a part of one."""
+        # A response before the end of the request's body announces the close.
         closes = part.status is not None and not self._wire.skip()
         try:
             await self._write(self._bytes_of(part, closes=closes))
@@ -351,7 +352,7 @@ class Connection:
             await trio.lowlevel.checkpoint()
 
     async def wait(self, work: Work[T], beside: Beside) -> T | None:
-        """Do `work`; return `None` where the client left first."""
+        """Run `work()`; cancel it and return `None` if the client disconnects first."""
         found = await self._shared.lookout.unless(work, self._gone, beside)
         if found is None:
             self._has_left = True
@@ -362,7 +363,8 @@ class Connection:
         try:
             while True:
                 if ahead > self.limits.head:
-                    # Enough: it sends requests and does not wait for answers.
+                    # Read no more of a client that sends requests without waiting for
+                    # responses.
                     await trio.sleep_forever()
                 data = await self._stream.receive_some(_RECEIVE)
                 if not data:
@@ -382,11 +384,11 @@ def _malformed(status: int) -> Send:
 def _asked(request: Request, bound_to: str | None, peer: str | None) -> Head:
     method, target, headers = request
     if not target.startswith("/") and "://" in target:
-        # As proxies are asked, and as servers must understand; its authority replaces
-        # that of the header (RFC 9112, section 3.2.2).
+        # The absolute form, meant for proxies, which servers must accept. Its authority
+        # replaces the Host header (RFC 9112, section 3.2.2).
         authority, slash, path = target.partition("://")[2].partition("/")
         target = slash + path
-        assert not isinstance(headers, dict)  # it is h11 that reads such a target
+        assert not isinstance(headers, dict)  # only h11 reads such a target
         headers = [
             (name, authority if name == "host" else value) for name, value in headers
         ]
@@ -395,7 +397,7 @@ def _asked(request: Request, bound_to: str | None, peer: str | None) -> Head:
 
 
 def _addresses(stream: trio.abc.Stream) -> tuple[str | None, str | None]:
-    """This end's address and the other's, where there are such things."""
+    """Return the server's and the client's address; `None` for streams without them."""
     if isinstance(stream, trio.SSLStream):
         stream = stream.transport_stream
     if not isinstance(stream, trio.SocketStream):
@@ -403,7 +405,7 @@ def _addresses(stream: trio.abc.Stream) -> tuple[str | None, str | None]:
     try:
         ends = stream.socket.getsockname(), stream.socket.getpeername()
     except OSError:
-        return None, None  # gone already
-    # Of the internet they are tuples; of a Unix socket, paths.
+        return None, None  # the client has disconnected already
+    # Internet addresses are tuples; those of Unix sockets are paths.
     bound_to, peer = (end[0] if isinstance(end, tuple) else None for end in ends)
     return bound_to, peer

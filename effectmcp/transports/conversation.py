@@ -1,16 +1,16 @@
-"""One HTTP request and its answer, without I/O.
+"""One HTTP request and its response, without I/O.
 
     talk = Conversation(endpoint, head)
     step = talk.judge()
 
-A host reads bytes, writes bytes and waits. What all of that means under Streamable HTTP
-is decided here, once for every host: who may ask, what is refused with which status, when
-an answer becomes a stream, what a session's request is answered with. A host tells what
-happened, and gets what to do next:
+A host reads bytes, writes bytes and waits. This module applies the rules of Streamable
+HTTP, for every host alike: which clients are allowed, which status a refusal has, when a
+response becomes a stream, how a session's request is answered. A host calls a method for
+each event, which returns the next step:
 
-    told                            what comes next
+    event                           next step
     ------------------------------  --------------------------------------------------
-    judge()                         Identify, Receive, Read, or Send: the answer
+    judge()                         Identify, Receive, Read, or Send: the response
     identified(principal)           Receive, Read, or Send
     unidentified(error)             Send
     body(data)                      Begin
@@ -18,16 +18,16 @@ happened, and gets what to do next:
     waits()                         Read: for a session's request that waits
     notify(message), event(data)    Send: a part of a stream
     tick()                          Send: a comment; or None, as it is not quiet enough
-    reply(reply), end()             Send: the answer, or the end of the stream
-    fail()                          Send; or None: the stream that has begun breaks off
+    reply(reply), end()             Send: the response, or the end of the stream
+    fail()                          Send; or None: the started stream breaks off
 
-The response to a request is one JSON object. It becomes a stream of events with the first
-thing to say before the response: a notification, or, where a call has been quiet for
-long, a comment that keeps proxies from closing the connection. A client that leaves
-cancels what it asked for (2026-07-28, Streamable HTTP, Cancellation), unless it has a
-session: then it may come back and read on (2025-11-25, Resumability).
+The response to a request is one JSON object, unless something has to be sent before it:
+a notification, or, after a long silence, a comment that keeps proxies from closing the
+connection. Then it becomes a stream of events. A client that disconnects cancels its
+request (2026-07-28, Streamable HTTP, Cancellation), unless it has a session: then it may
+reconnect and continue to read (2025-11-25, Resumability).
 
-What hosts cannot do is in `Endpoint`, as fields, and nowhere else.
+The limits of a host are fields of `Endpoint`, and nowhere else.
 """
 
 from __future__ import annotations
@@ -84,16 +84,16 @@ logger = logging.getLogger("effectmcp.server")
 
 @attrs.frozen(eq=False, kw_only=True)
 class Endpoint:
-    """One server, as HTTP shows it: what is the same for all its requests.
+    """One server on HTTP: the settings that all its requests share.
 
     Attributes:
         app: The server.
-        site: Where it answers, and whom.
-        sessions: The sessions of clients that shook hands; `None` where none are kept.
-        has_streams: Whether this host can serve a stream to which a client comes back.
-        needs_length: Whether this host cannot tell where a body ends that does not say
-            how long it is.
-        quiet: Seconds after which a client that waits gets a comment.
+        site: Its path, and the hosts, origins and users that are allowed.
+        sessions: The sessions of legacy clients; `None` to keep no sessions.
+        has_streams: Whether this host can serve a stream to a client that reconnects.
+        needs_length: Whether this host cannot find the end of a body without a
+            Content-Length.
+        quiet: Seconds of silence after which a waiting client gets a comment.
     """
 
     app: Server
@@ -106,12 +106,12 @@ class Endpoint:
 
 @record
 class Judged:
-    """A head that may be asked here, whoever asks.
+    """A head that is allowed here, before its user is known.
 
     Attributes:
         head: The head.
         headers: Its headers, by lower-cased name.
-        fields: What every answer to it says beside its own headers.
+        fields: Headers that are added to every response to it.
     """
 
     head: Head
@@ -120,7 +120,7 @@ class Judged:
 
 
 def judge(endpoint: Endpoint, head: Head) -> Judged | Send:
-    """Say whether `head` may be asked here; nothing else of the request counts."""
+    """Judge `head`, or return its refusal. Only the head matters, not the user or body."""
     site, headers = endpoint.site, head.headers
     if not isinstance(headers, dict):
         try:
@@ -135,29 +135,29 @@ def judge(endpoint: Endpoint, head: Head) -> Judged | Send:
         site, head, headers, has_sessions=endpoint.sessions is not None
     )
     if refused is not None:
-        # Pages read refusals, too. They sign in where they are told 401.
+        # Pages must be able to read refusals: after a 401 they sign in.
         return Send(refused.status, (*refused.headers, *fields), refused.data)
     return Judged(head, headers, fields)
 
 
 @record
 class Identify:
-    """Find out who asks: call `find`, await what it gives if that can be awaited, and
-    tell `identified` or `unidentified`."""
+    """Find the user: call `find`, await its result if that is awaitable, and then call
+    `identified` or `unidentified`."""
 
     find: Callable[[], Any]
 
 
 @record
 class Receive:
-    """Read the body, of at most `limit` bytes, and tell `body` or `too_large`."""
+    """Read the body, of at most `limit` bytes, and call `body` or `too_large`."""
 
     limit: int
 
 
 @record
 class Begin:
-    """Begin the exchange of `message`, and tell what comes of it."""
+    """Start the exchange of `message`, and report its messages and its reply."""
 
     message: Incoming
     peer: Peer
@@ -165,7 +165,7 @@ class Begin:
 
 @record
 class Read:
-    """Send the events of a session's stream, from the one after `after` on, then `end`."""
+    """Send the events of a session's stream that follow event `after`; then call `end`."""
 
     session: Session
     stream: Stream
@@ -176,7 +176,7 @@ Next: TypeAlias = Identify | Receive | Begin | Read | Send
 
 State: TypeAlias = Literal["head", "body", "begun", "stream", "over"]
 
-#: In which states a host may tell what.
+#: The states in which a host may call each method.
 _LEGAL: Final[Mapping[str, frozenset[State]]] = {
     "judge": frozenset({"head"}),
     "identified": frozenset({"head"}),
@@ -193,20 +193,20 @@ _LEGAL: Final[Mapping[str, frozenset[State]]] = {
 
 
 class Conversation:
-    """One request, and its answer.
+    """One request, and its response.
 
     Args:
-        endpoint: Where it came.
-        head: Its head, or what `judge` made of it.
-        clock: Seconds, from anywhere on.
-        find: Finds who asks, instead of `Site.authenticate`: a host that has asked
-            already knows.
+        endpoint: The endpoint that received it.
+        head: Its head, or the result of `judge`.
+        clock: Returns seconds from an arbitrary start.
+        find: Returns the user, instead of `Site.authenticate`, where the host has
+            authenticated the client already.
 
     Attributes:
         endpoint: The same.
-        quiet_until: When a client that waits has heard nothing for too long.
-        fields: What every answer to this request says beside its own headers, also one
-            that a host gives by itself.
+        quiet_until: When to send a comment to a waiting client, by the clock.
+        fields: Headers that are added to every response to this request, even if the
+            host creates it.
     """
 
     __slots__ = (
@@ -244,7 +244,7 @@ class Conversation:
     # ---- the request ----------------------------------------------------------------
 
     def judge(self) -> Identify | Receive | Read | Send:
-        """Say whether this may be asked here; its body is read only then."""
+        """Judge the head; return its refusal or the next step. Do not read the body yet."""
         assert self._state in _LEGAL["judge"], self._state
         head, endpoint = self._head, self.endpoint
         judged = judge(endpoint, head) if isinstance(head, Head) else head
@@ -257,7 +257,7 @@ class Conversation:
         return self.identified(None) if find is None else Identify(find)
 
     def identified(self, principal: str | None) -> Receive | Read | Send:
-        """Go on with the user who asks, or with nobody."""
+        """Continue with the user of the request; `None` for an anonymous client."""
         assert self._state in _LEGAL["identified"], self._state
         assert self._judged is not None
         head, headers = self._judged.head, self._judged.headers
@@ -273,11 +273,11 @@ class Conversation:
         if head.method == "POST":
             self._state = "body"
             length, limit = headers.get("content-length"), endpoint.site.max_body
-            # Said beforehand, so nobody has to send what is too much.
+            # Refuse a body that is too large before the client sends it.
             if length and length.isdecimal() and len(length) <= 18:
                 return Receive(limit) if int(length) <= limit else self.too_large()
             return self._expect(length)
-        # Only sessions are asked with another method, as `check_request` has seen to.
+        # Other methods need a session; `check_request` has refused them without one.
         assert sessions is not None
         assert peer.session is not None
         if head.method == "DELETE":
@@ -292,7 +292,7 @@ class Conversation:
         return Read(peer.session, *found)
 
     def unidentified(self, error: Exception) -> Send:
-        """Answer somebody whom the hook could not tell, or did not want."""
+        """Answer a client that the authentication hook refused, or failed on."""
         assert self._state in _LEGAL["unidentified"], self._state
         if isinstance(error, PermissionError):
             challenge = ("WWW-Authenticate", "Bearer")
@@ -303,7 +303,8 @@ class Conversation:
     def _expect(self, length: str | None) -> Receive | Send:
         if not length:
             if self.endpoint.needs_length:
-                # Reading might wait for ever, for the next request of this connection.
+                # Without a length, reading might wait forever for the next request of
+                # this connection.
                 return self._refuse(411, "send Content-Length")
             return Receive(self.endpoint.site.max_body)
         if length.isdecimal():
@@ -311,13 +312,13 @@ class Conversation:
         return self._refuse(400, "Content-Length is a number")
 
     def too_large(self) -> Send:
-        """Answer a request whose body has more bytes than the site takes."""
+        """Answer a request whose body has more bytes than the site allows."""
         assert self._state in _LEGAL["too_large"], self._state
         limit = self.endpoint.site.max_body
         return self._refuse(413, f"a request has at most {limit:,} bytes")
 
     def body(self, data: bytes) -> Begin:
-        """Go on with the whole body."""
+        """Continue with the whole body."""
         assert self._state in _LEGAL["body"], self._state
         assert self._peer is not None
         self._state = "begun"
@@ -325,12 +326,12 @@ class Conversation:
             return Begin(data, self._peer)
         return Begin(read_message(data), self._peer)
 
-    # ---- the answer -----------------------------------------------------------------
+    # ---- the response ---------------------------------------------------------------
 
     def waits(self) -> Read:
-        """Answer a session's request that did not end at once.
+        """Return the stream of a session's request that has to wait.
 
-        It goes on beside the connection, and its messages go into a stream of its own.
+        The request continues in the background, and writes its messages to a new stream.
         """
         assert self._state in _LEGAL["waits"], self._state
         sessions = self.endpoint.sessions
@@ -339,7 +340,7 @@ class Conversation:
         session = self._peer.session
         assert session is not None
         stream = sessions.open_stream(session)
-        # It did not end: nothing was waited for since the exchange began.
+        # The session has not ended: nothing was awaited since the exchange started.
         assert isinstance(stream, Stream)
         return Read(session, stream, 0)
 
@@ -356,10 +357,10 @@ class Conversation:
         return Send(200, (*SSE_HEADERS, *self.fields), data, is_last=False)
 
     def tick(self) -> Send | None:
-        """Send a comment if nothing was sent for long.
+        """Send a comment if nothing was sent for a long time; else return `None`.
 
-        Of a call that tells nothing it makes a stream: what is between us and the client
-        would think the connection dead.
+        This turns the response of a silent call into a stream. Without it, a proxy might
+        consider the connection dead.
         """
         assert self._state in _LEGAL["tick"], self._state
         if self._state == "over" or self._clock() < self.quiet_until:
@@ -367,7 +368,7 @@ class Conversation:
         return self.event(KEEP_ALIVE)
 
     def heard(self) -> None:
-        """Note that the client has heard something just now, or begins to wait."""
+        """Note that the client has just received something, or starts to wait."""
         self.quiet_until = self._clock() + self.endpoint.quiet
 
     def reply(self, reply: Reply) -> Send:
@@ -375,7 +376,7 @@ class Conversation:
         assert self._state in _LEGAL["reply"], self._state
         if self._state == "stream":
             self._state = "over"
-            # Nothing is said to a request that its client has cancelled.
+            # A request that its client has cancelled gets no response.
             return Send(None, (), sse(reply.body) if reply.body is not None else b"")
         sessions = self.endpoint.sessions
         if reply.opened is not None and sessions is not None:
@@ -390,7 +391,7 @@ class Conversation:
         return Send(status, (("Content-Type", JSON_TYPE), *self.fields), body)
 
     def end(self) -> Send:
-        """Send nothing more."""
+        """Send the end of a stream."""
         assert self._state in _LEGAL["end"], self._state
         is_stream, self._state = self._state == "stream", "over"
         if is_stream:
@@ -398,7 +399,7 @@ class Conversation:
         return self._send(Send(200, SSE_HEADERS))
 
     def fail(self) -> Send | None:
-        """Answer a request that could not be answered, while there is a place for it."""
+        """Answer a failed request with an error; `None` if a response has started."""
         assert self._state in _LEGAL["fail"], self._state
         if self._state in ("stream", "over"):
             self._state = "over"
@@ -412,7 +413,7 @@ class Conversation:
         self._state = "over"
         fields = (*answer.headers, *self.fields)
         if self._is_head:
-            # Many hosts would send a body, and clients take it for the next answer.
+            # Many hosts would send a body, and clients take it for the next response.
             length = ("Content-Length", str(len(answer.data)))
             return Send(answer.status, (*fields, length))
         return Send(answer.status, fields, answer.data)

@@ -1,20 +1,21 @@
-"""Heads as MCP clients send them, read strictly or not at all; and of answers. Pure.
+"""Read the usual heads of MCP clients, and write heads of responses. No I/O.
 
-    read(data)               the one shape of request, or `None`: it is for h11
-    write(status, fields)    the head of an answer
+    read(data)               the head, or `None` if h11 must read it
+    write(status, fields)    the head of a response
 
-The shape is
+The one accepted form of head is
 
     POST /path HTTP/1.1      origin-form, and nothing else (RFC 9112, section 3.2.1)
     name: value              each name once; visible ASCII, spaces and tabs
-    Host, Content-Length     are there
-    Connection               is not there, or says keep-alive
-    Transfer-Encoding, Expect, Upgrade    are not there
+    Host, Content-Length     are present
+    Connection               is absent, or keep-alive
+    Transfer-Encoding, Expect, Upgrade    are absent
 
-and all of it is here already. Requests are smuggled where two readers of the same bytes
-differ about where a message ends (RFC 9112, section 11.2), so nothing is repaired here
-and nothing is guessed. Whatever is torn, folded, doubled, ended by a bare LF, or merely
-unusual is h11's to read or to refuse, and a test has h11 read all that is accepted.
+and `data` must contain all of it. Requests are smuggled where two readers of the same
+bytes differ about where a message ends (RFC 9112, section 11.2), so nothing is repaired
+or guessed here. h11 reads or refuses every other head: incomplete, with folded lines,
+repeated names or bare LFs, or merely unusual. A test has h11 read all heads that are
+accepted here.
 """
 
 from __future__ import annotations
@@ -34,9 +35,9 @@ PHRASES: Final = {one.value: one.phrase for one in HTTPStatus}
 
 
 class Request(NamedTuple):
-    """The head of a request: names in lower case, values without the spaces around.
+    """The head of a request: names in lower case, values without surrounding spaces.
 
-    `headers` is a dict where it is known that no name came twice.
+    `headers` is a dict if it is known that no name was repeated.
     """
 
     method: str
@@ -45,12 +46,12 @@ class Request(NamedTuple):
 
 
 class Found(NamedTuple):
-    """A head of the one shape.
+    """A head of the accepted form.
 
     Attributes:
-        request: What it says.
-        end: Where its body begins.
-        length: Bytes that its body has.
+        request: The parsed head.
+        end: The index where the body starts.
+        length: The length of the body in bytes.
     """
 
     request: Request
@@ -60,30 +61,30 @@ class Found(NamedTuple):
 
 _TOKEN: Final = r"[-!#$%&'*+.^_`|~0-9A-Za-z]++"
 
-# Within a line the quantifiers are possessive, so that no text takes more than one pass.
-# A line cannot be a folded one (RFC 9112, section 5.2): no name begins with a space.
+# Within a line the quantifiers are possessive, so that every input takes one pass.
+# No folded line matches (RFC 9112, section 5.2): names do not start with a space.
 _FIRST: Final = re.compile(r"POST (/[!-~]*+) HTTP/1\.1\r\n")
 _LINE: Final = re.compile(rf"^({_TOKEN}):[\t ]*+([\t -~]*+)\r\n", re.MULTILINE)
 
-#: These change where a message ends, or who speaks next.
+#: These change where a message ends, or which side sends next.
 _FOREIGN: Final = frozenset({"transfer-encoding", "expect", "upgrade"})
 
-#: Digits of a length. Ten are beyond any site, and within what every reader can count.
+#: Digits of a length. Ten are more than any site needs, and no reader overflows.
 _DIGITS: Final = 10
 
 
 def read(data: bytes | bytearray, *, size: int, count: int) -> Found | None:
-    """The head that `data` begins with, if it is of the one shape.
+    """Return the head that `data` starts with, if it has the accepted form.
 
     Args:
-        data: What is here, from the start of a message.
-        size: Bytes that a head may have.
-        count: Headers that it may have.
+        data: The bytes received so far, from the start of a message.
+        size: The maximum size of a head in bytes.
+        count: The maximum number of headers.
     """
     end = data.find(b"\r\n\r\n", 0, size)
     if end < 0:
         return None
-    # A replacement character is no part of any line.
+    # No line matches with a replacement character.
     text = data[: end + 2].decode("ascii", "replace")
     first = _FIRST.match(text)
     if first is None:
@@ -91,13 +92,13 @@ def read(data: bytes | bytearray, *, size: int, count: int) -> Found | None:
     lines = text[first.end() :]
     found = _LINE.findall(lines)
     if not found or len(found) != lines.count("\n"):
-        return None  # one of them is none
+        return None  # a line is not a header
     headers = {name.lower(): value for name, value in found}
     if " \r" in lines or "\t\r" in lines:
         headers = {name: value.rstrip(" \t") for name, value in headers.items()}
     length = headers.get("content-length", "")
     if (
-        len(headers) < len(found)  # a name came twice
+        len(headers) < len(found)  # a name was repeated
         or len(found) > count
         or "host" not in headers
         or not length.isdigit()
@@ -113,8 +114,8 @@ class Split(NamedTuple):
     """A head in two parts.
 
     Attributes:
-        rest: All of it but the digits of its Content-Length.
-        end: Where its body begins.
+        rest: The bytes of the head, without the digits of its Content-Length.
+        end: The index where the body starts.
         length: The digits.
     """
 
@@ -129,14 +130,14 @@ _LENGTH: Final = re.compile(
 
 
 def split(data: bytes | bytearray, *, size: int) -> Split | None:
-    """Take the digits of its length out of the head that `data` begins with.
+    """Split the head that `data` starts with: the digits of its length, and the rest.
 
-    Two heads with the same rest differ in nothing else, so what `read` says of one it
-    says of the other: there is one length in either, where `read` found one.
+    Two heads with the same rest differ only in these digits. So `read` accepts both or
+    none, and its results differ only in the length: it accepts no head with two lengths.
 
     Args:
-        data: What is here, from the start of a message.
-        size: Bytes that a head may have, to be looked at here.
+        data: The bytes received so far, from the start of a message.
+        size: The maximum size of a head in bytes; `None` is returned for a longer one.
     """
     end = data.find(b"\r\n\r\n", 0, size)
     found = _LENGTH.search(data, 0, end + 2) if end >= 0 else None
@@ -146,7 +147,7 @@ def split(data: bytes | bytearray, *, size: int) -> Split | None:
     return Split(bytes(data[:start] + data[stop:end]), end + 4, found[1])
 
 
-# A line end within would make two fields of one, and spaces around are lost on the way.
+# A line end in a value would start another header, and readers drop spaces around it.
 _FIELD: Final = re.compile(rf"{_TOKEN}\n(?:[!-~]++(?:[\t ]++[!-~]++)*)?")
 
 
@@ -156,14 +157,14 @@ _STATUS: Final = {
 
 
 def write(status: int, fields: Iterable[tuple[str, str]]) -> bytes:
-    """The head of an answer.
+    """Return the head of a response.
 
     Args:
         status: The status.
         fields: Its headers, in order.
 
     Raises:
-        ValueError: One of them is none. Some have in them what a client sent.
+        ValueError: If a header is invalid. Some repeat a value that a client sent.
     """
     lines = [_STATUS.get(status) or f"HTTP/1.1 {status} \r\n"]
     lines += [_line(f"{name}\n{value}") for name, value in fields]

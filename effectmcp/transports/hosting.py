@@ -1,9 +1,9 @@
-"""Play a `Conversation`: the part of Streamable HTTP that waits, on either loop.
+"""Play a `Conversation`: the part of Streamable HTTP that waits, on asyncio or trio.
 
     await converse(loop, talk, host, calls)
 
-`loop` is `asgi_asyncio` or `asgi_trio`, `host` has the connection: a native server's, or
-that of an ASGI host. What is sent, and when, is decided in `conversation`.
+`loop` is `asgi_asyncio` or `asgi_trio`. `host` is the connection, of the native server or
+of an ASGI host. `conversation` decides what is sent, and when.
 """
 
 from __future__ import annotations
@@ -35,31 +35,34 @@ Beside: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
 
 
 class Gone(Exception):
-    """The client is gone: close the connection."""
+    """Raised when the client has disconnected: close the connection."""
 
 
 class Host(Protocol):
-    """A connection, for one request."""
+    """Interface of a connection, for one request."""
 
     async def receive(self, limit: int) -> bytes | None:
         """Return the body; `None` if it is longer than `limit`.
 
         Raises:
-            Gone: The client has left.
+            Gone: If the client has disconnected.
         """
 
     async def send(self, part: Send) -> None:
-        """Send an answer, or a part of one.
+        """Send a response, or a part of one.
 
         Raises:
-            Gone: The client has left.
+            Gone: If the client has disconnected.
         """
 
     async def wait(self, work: Work[T], beside: Beside) -> T | None:
-        """Do `work`, and `beside` it what returns when the client has left.
+        """Run `work()` and, at the same time, `beside()`.
+
+        The work is cancelled if the client disconnects, or if `beside()` returns: then
+        it has noticed a disconnect.
 
         Returns:
-            What the work gives; `None` where the client left first, which ends it.
+            The result of the work; `None` if it was cancelled.
         """
 
 
@@ -84,12 +87,12 @@ async def converse(
     Args:
         loop: The loop that runs this.
         talk: The request.
-        host: Where it came from.
-        calls: Takes the calls of sessions, which do not end with their connection.
+        host: Its connection.
+        calls: Runs the calls of sessions, which do not end with their connection.
 
     Raises:
-        Gone: The client has left.
-        Exception: The answer breaks off: close the connection.
+        Gone: If the client has disconnected.
+        Exception: If the response cannot be completed: close the connection.
     """
     try:
         step: Next | None = talk.judge()
@@ -147,8 +150,8 @@ async def _found(loop: HostLoop, step: Identify) -> Any:
 async def _aside(
     loop: HostLoop, talk: Conversation, step: Begin, begun: Begun, calls: Calls
 ) -> Next:
-    """Finish a session's request beside the connection; return what is left to do."""
-    assert isinstance(step.message, Request)  # nothing else waits
+    """Finish a session's request in a background task; return the next step."""
+    assert isinstance(step.message, Request)  # only requests wait
     read = talk.waits()
     calls.start(loop, begun, step.message, read.session, read.stream)
     only = await settle(loop, read.stream)
@@ -156,19 +159,19 @@ async def _aside(
 
 
 class Waiting:
-    """An answer that takes its time, and what is said before it."""
+    """A response that has to wait, and the messages and comments sent before it."""
 
     def __init__(self, loop: HostLoop, talk: Conversation, host: Host) -> None:
         self._loop = loop
         self._talk = talk
         self._host = host
-        # Comments come from a task of their own. One may not get between the halves of
-        # an event, and not every host bears two tasks that send.
+        # A separate task sends comments. A comment must not split an event, and not
+        # every host allows two tasks to send at once.
         self._lock = loop.Lock()
         talk.heard()
 
     async def read(self, step: Read) -> bool:
-        """Send what is in a session's stream, and what comes. Returns true at its end."""
+        """Send a session's stream, old events and new ones; return true at its end."""
         sessions = self._talk.endpoint.sessions
         assert sessions is not None
         await pump(
@@ -188,7 +191,7 @@ class Waiting:
             self._talk.heard()
 
     async def comment(self) -> None:
-        """Keep the stream alive; returns when there is nobody to keep it alive for."""
+        """Keep the stream alive with comments; return once the client has disconnected."""
         talk = self._talk
         try:
             while True:
@@ -199,4 +202,4 @@ class Waiting:
                         await self._host.send(comment)
                         talk.heard()
         except Gone:
-            pass  # `Host.wait` may not notice it: it reads only so far ahead
+            pass  # `Host.wait` may not notice it: there is a limit to its reading ahead

@@ -1,10 +1,10 @@
-"""Streamable HTTP on trio and h11: who may connect, and for how long.
+"""Streamable HTTP on trio and h11: accepting connections, and shutting down.
 
     await serve(app, "127.0.0.1", 8000)     inside of your own program
-    trio.run(run, app)                      a program of its own, until SIGTERM or Ctrl-C
+    trio.run(run, app)                      a whole program, until SIGTERM or Ctrl-C
 
-`connection` has what happens on a connection. Here is how many there are, and how they
-end: a server that is to stop lets in nobody new, closes what is idle, and waits for the
+`connection` handles a single connection. This module limits their number and ends them: a
+server that shuts down accepts no new connections, closes idle ones, and waits for the
 rest.
 """
 
@@ -43,7 +43,8 @@ Listener: TypeAlias = trio.abc.Listener[Any]
 _LIMITS: Final = Limits()
 _SESSIONS: Final = SessionLimits()
 
-#: So many clients are told at once that there is no room; others find a closed door.
+#: How many clients at once get a response that there are too many connections; the
+#: connections of further clients are closed without one.
 _TURNED_AWAY: Final = 64
 
 
@@ -63,33 +64,36 @@ async def serve(
 ) -> None:
     """Serve `app` over HTTP until `shutdown` is set, or until cancelled.
 
-    Then nobody new is let in, subscriptions end, and what is running has `limits.grace`
-    to end, too.
+    Then no new connections are accepted, subscriptions end, and running requests have
+    `limits.grace` seconds to end.
 
     Args:
         app: The server.
-        host: The address to bind to, or a name that has some.
-        port: The port; 0 for any.
-        site: Where it answers, and whom.
-        limits: What clients may take up.
-        sessions: What the sessions of clients may take up that shake hands; `None` to
-            keep none, as where another process may get the next request. Nobody can be
-            asked then who does not speak 2026-07-28.
-        ssl_context: To serve TLS.
-        listeners: Instead of `host` and `port`. What they accept belongs to the server.
-        shutdown: To be set when the server is to stop.
+        host: The address to bind to, or a name with one or more addresses.
+        port: The port; 0 for any free port.
+        site: Its path, and the hosts, origins and users that are allowed.
+        limits: Limits for connections and requests.
+        sessions: Limits on the sessions of legacy clients; `None` to keep no sessions,
+            for when the next request may reach another process. Only clients that speak
+            2026-07-28 can then be asked questions.
+        ssl_context: The context to serve TLS with; `None` for plain HTTP.
+        listeners: Listeners to use instead of `host` and `port`. The server owns the
+            connections that they accept.
+        shutdown: An event that the caller sets to shut the server down.
         is_alone: Whether no other process serves these clients; see `ensure_keys`.
-        task_status: Told the listeners when clients can connect.
+        task_status: Started with the listeners once clients can connect.
 
     Raises:
-        OSError: The address cannot be bound to.
+        OSError: If the address cannot be bound.
+        KeysError: If the keys are invalid; see `ensure_keys`.
     """
     ensure_keys(app, is_alone=is_alone)
     if listeners is None:
         listeners = await open_listeners(host, port)
     if ssl_context is not None:
-        # Not `https_compatible`, which says no goodbye: an old client could not tell an
-        # answer from its first half. A client that says none is gone, and that is all.
+        # Not `https_compatible`, which sends no close_notify: an old client could not
+        # tell a whole response from half of one. If a client sends none itself, it has
+        # just disconnected.
         listeners = [trio.SSLListener(one, ssl_context) for one in listeners]
     shutdown = trio.Event() if shutdown is None else shutdown
     site = Site() if site is None else site
@@ -151,10 +155,10 @@ async def _sweep(sessions: Sessions, shutdown: trio.Event) -> None:
 
 
 async def open_listeners(host: str, port: int) -> Sequence[Listener]:
-    """Listeners at every address of `host`, all on one port.
+    """Return listeners at every address of `host`, all on one port.
 
     Raises:
-        OSError: There is none, or it cannot be bound to.
+        OSError: If `host` has no address, or an address cannot be bound.
     """
     return await trio.open_tcp_listeners(port, host=host)
 
@@ -162,7 +166,7 @@ async def open_listeners(host: str, port: int) -> Sequence[Listener]:
 async def run(
     app: Server, host: str = "127.0.0.1", port: int = 8000, **options: Any
 ) -> None:
-    """Serve `app` until SIGTERM or SIGINT; a second one ends it at once.
+    """Serve `app` until SIGTERM or SIGINT; a second signal cancels it immediately.
 
     Args:
         app: The server.
@@ -192,7 +196,7 @@ def _url(scheme: str, listener: Listener, site: Site) -> str:
 
 
 class _Serving:
-    """One server, and who is connected to it."""
+    """One server, and the number of its connections."""
 
     def __init__(self, shared: Shared) -> None:
         self._shared = shared
@@ -200,7 +204,7 @@ class _Serving:
         self._turned_away = 0
 
     async def connected(self, stream: trio.abc.Stream) -> None:
-        """Serve a connection to its end. Raises nothing: others are being served."""
+        """Serve a connection to its end; log errors, as other connections continue."""
         limits = self._shared.limits
         try:
             if self._count < limits.connections or self._make_room():
@@ -225,7 +229,7 @@ class _Serving:
             self._turned_away -= 1
 
     def close(self) -> None:
-        """Begin no more than what has begun."""
+        """End sessions and subscriptions, and close connections after their requests."""
         self._shared.is_closing = True
         endpoint = self._shared.endpoint
         if endpoint.sessions is not None:

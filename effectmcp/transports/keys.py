@@ -1,9 +1,9 @@
-"""Where a server's state keys come from, when its author gave none.
+"""State keys for a server whose author gave none: from the environment, or random.
 
 `EFFECTMCP_STATE_KEYS` holds them, separated by commas, the oldest first. Without it, a
-process that is the only one to serve can do with a random key, since a client that comes
-back comes back to it. Wherever another replica may get the next round, there is none,
-and handlers cannot ask.
+server that runs in a single process uses a random key, since every later round reaches
+the same process. If another replica may get the next round, the server has no keys, and
+handlers cannot ask.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ VARIABLE: Final = "EFFECTMCP_STATE_KEYS"
 
 
 def keys_of_environment() -> Keys | None:
-    """The ring in `EFFECTMCP_STATE_KEYS`, if that is set.
+    """Return the ring of keys in `EFFECTMCP_STATE_KEYS`; `None` if that is not set.
 
     Raises:
-        KeysError: It holds something that is no key.
+        KeysError: If the variable holds an invalid key.
     """
     texts = [text.strip() for text in os.environ.get(VARIABLE, "").split(",")]
     try:
@@ -40,15 +40,15 @@ def keys_of_environment() -> Keys | None:
 
 
 def ensure_keys(app: Server, *, is_alone: bool) -> None:
-    """Give `app` the keys of the environment, unless it has keys.
+    """Set the keys of `app` from the environment, unless it has keys.
 
     Args:
         app: The server.
-        is_alone: Whether no other process serves it: then a random key does.
+        is_alone: Whether no other process serves it, so that a random key is enough.
 
     Raises:
-        KeysError: The variable holds something that is no key; or the server has keys
-            that are for tests.
+        KeysError: If the variable holds an invalid key, or if the server has keys for
+            tests.
     """
     if app.keys is not None:
         if not app.keys.protects:

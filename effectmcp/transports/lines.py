@@ -1,13 +1,13 @@
-"""One JSON-RPC message a line, over any two-way channel: pipes, Unix sockets, TCP.
+"""One JSON-RPC message per line, over any two-way channel: pipes, Unix sockets, TCP.
 
-All messages share the channel, so what HTTP tells by its streams is told by ids here:
-`notifications/cancelled` names the request that the client gave up on, and nothing is
-sent for it afterwards (2026-07-28, stdio, Cancellation). A client that shakes hands has
-one session, which lasts as long as the channel or until it shakes hands again.
+All messages share the channel, so ids are used where HTTP has streams:
+`notifications/cancelled` names the request that the client has given up, and nothing is
+sent for it afterwards (2026-07-28, stdio, Cancellation). A legacy client has one session,
+which lasts as long as the channel or until the client sends `initialize` again.
 
-One task reads, one writes, and each request has one of its own. The reader hears of
-cancellations and of the end however much is running; and a line that is being written is
-not cut off when its request is cancelled.
+One task reads, one writes, and each request runs in its own task. So cancellations and
+the end of the input are read however many requests run, and a line that is being written
+is not cut off when its request is cancelled.
 """
 
 from __future__ import annotations
@@ -51,16 +51,16 @@ Send: TypeAlias = Callable[[bytes], Awaitable[None]]
 
 @frozen(kw_only=True)
 class Limits:
-    """What one channel may ask of a server.
+    """Limits on one channel.
 
     Attributes:
-        line: Bytes of a line.
-        requests: Requests that run at once.
-        waiting: Requests that wait for one of those to end.
-        patience: Seconds that one more than these has to wait, unread; it is refused then,
-            and so are others until one ends. Whoever does not read does not hear of
-            cancellations, and of the end.
-        grace: Seconds that running requests have when the input ends.
+        line: The maximum size of a line in bytes.
+        requests: The number of requests that run at once.
+        waiting: The number of further requests that wait for one of those to end.
+        patience: Seconds for which the server stops reading when there is one request
+            more. Then that request is refused, and so are others until one ends: a
+            server that does not read misses cancellations and the end of the input.
+        grace: Seconds that running requests have to end once the input has ended.
     """
 
     line: int = 4 * 1024 * 1024
@@ -72,14 +72,14 @@ class Limits:
 
 @frozen
 class TooLong:
-    """A line longer than the limit, of which nothing was kept."""
+    """A line longer than the limit. Its bytes were dropped."""
 
 
 class Splitter:
-    """Bytes, cut anywhere → lines. A line that is too long is dropped as it comes.
+    """Splits chunks of bytes into lines, and drops lines that are too long.
 
     Args:
-        limit: Bytes of a line, its end left out.
+        limit: The maximum size of a line in bytes, without the line end.
     """
 
     def __init__(self, limit: int) -> None:
@@ -88,7 +88,7 @@ class Splitter:
         self._size = 0
 
     def feed(self, data: bytes) -> list[bytes | TooLong]:
-        """The lines that end in `data`."""
+        """Return the lines that end in `data`."""
         *ended, rest = data.split(b"\n")
         found: list[bytes | TooLong] = []
         for piece in ended:
@@ -98,8 +98,8 @@ class Splitter:
         return found
 
     def end(self) -> list[bytes | TooLong]:
-        """The last line, if it came without an end. Half a message is none, so nothing
-        is taken for one that was not sent."""
+        """Return the last line, if it has no line end. It cannot be mistaken for a whole
+        message that was cut off: half a message is not valid JSON."""
         return [self._take()] if self._size else []
 
     def _add(self, piece: bytes) -> None:
@@ -117,7 +117,7 @@ class Splitter:
 
 @frozen(eq=False)
 class _Running:
-    """A request that was not answered yet, and the session in which it came."""
+    """A request that is not answered yet, and the session that it belongs to."""
 
     request: Request
     session: Session | None
@@ -125,7 +125,7 @@ class _Running:
 
     @property
     def key(self) -> tuple[type, Id]:
-        # 1 and "1" are two ids.
+        # 1 and "1" are different ids.
         return type(self.request.id), self.request.id
 
 
@@ -148,7 +148,7 @@ class _Channel:
         self._news = trio.CancelScope()
 
     async def take(self, line: bytes | TooLong, nursery: trio.Nursery) -> None:
-        """Begin what a line asks for; returns before it is done."""
+        """Handle a line. A request is only started: it runs in a new task."""
         if isinstance(line, TooLong):
             await self._refuse(None, f"a line has at most {self.limits.line:,} bytes")
             return
@@ -160,7 +160,7 @@ class _Channel:
             case Notification("notifications/cancelled", params):
                 self._cancel(params)
             case Notification():
-                pass  # nothing that has to be known
+                pass  # no other notification has an effect
             case Response() as response:
                 await self._hear(response)
             case Request(method="initialize") as request:
@@ -170,14 +170,14 @@ class _Channel:
 
     async def _hear(self, response: Response) -> None:
         reply = begin(self.app, response, self.peer)
-        assert isinstance(reply, Reply)  # nothing has to be done for it
+        assert isinstance(reply, Reply)  # it never has to wait
         if reply.message is not None:
             await self._send(reply.message)
 
     async def _shake(self, request: Request, nursery: trio.Nursery) -> None:
-        # Here and now: what comes next may belong to the session already.
+        # Not in a new task: the next message may belong to the session already.
         reply = begin(self.app, request, self.peer)
-        assert isinstance(reply, Reply)  # nothing has to be done for it
+        assert isinstance(reply, Reply)  # it never has to wait
         assert reply.body is not None
         if reply.opened is not None:
             self._close()
@@ -193,7 +193,7 @@ class _Channel:
         elif not await self._has_place():
             await self._refuse(running.request.id, "too many requests are running")
         else:
-            # Before the task runs: the next line may cancel it.
+            # Register it before its task runs: the next line may cancel it.
             self._running[running.key] = running
             nursery.start_soon(self._answer, running)
 
@@ -202,7 +202,7 @@ class _Channel:
         return len(self._running) >= self.limits.requests + self.limits.waiting
 
     async def _has_place(self) -> bool:
-        # A client that sends faster than we answer is slowed down.
+        # Slow down a client that sends requests faster than they are answered.
         if not self._is_stuck:
             with trio.move_on_after(self.limits.patience):
                 while self._is_full:
@@ -218,10 +218,10 @@ class _Channel:
                 async with self._room:
                     line = await self._line_for(running.request)
         finally:
-            # Whatever cancels it from here on comes too late.
+            # A cancellation from here on comes too late.
             del self._running[running.key]
             self._ended.set()
-        # It may have ended in the very moment in which it was cancelled.
+        # It may have ended just as it was cancelled.
         if line is not None and not running.scope.cancel_called:
             await self._out.send(line)
 
@@ -231,7 +231,7 @@ class _Channel:
             # A request has a response, unless it was cancelled meanwhile.
             return None if reply.body is None else reply.body + b"\n"
         except Exception:
-            # A bug of ours; but whoever else is served here has no part in it.
+            # A bug in this library, which must not affect the other requests.
             logger.exception("%s failed", request.method)
             return encode(internal_error(request.id)) + b"\n"
 
@@ -248,7 +248,7 @@ class _Channel:
         id_ = id_of({"id": params.get("requestId")})
         running = None if id_ is None else self._running.get((type(id_), id_))
         if id_ is None or running is None:
-            return  # unknown or over: both are to be ignored
+            return  # unknown or answered already: both must be ignored
         logger.info("request %r was cancelled: %r", id_, params.get("reason"))
         self._end(running)
 
@@ -258,12 +258,12 @@ class _Channel:
             running.scope.cancel()
 
     def give_up(self) -> None:
-        """End what runs, as nobody waits for it: what asks live cleans up first."""
+        """End all requests, as the client has disconnected. Live flows clean up first."""
         for running in self._running.values():
             self._end(running)
 
     def end_subscriptions(self, *, is_alone: bool) -> None:
-        """End what would never end by itself."""
+        """End subscriptions and the session, which would not end by themselves."""
         self._close()
         if is_alone:
             self.app.changes.publish(Change("end"))
@@ -294,16 +294,17 @@ async def serve_lines(
 ) -> None:
     """Answer the messages of one channel until its input ends, or its output breaks.
 
-    What runs when the input ends has some seconds to end; subscriptions end at once.
+    When the input ends, running requests have `limits.grace` seconds to end;
+    subscriptions end immediately.
 
     Args:
         app: The server, inside of `running(app)`.
-        lines: The lines that come in; see `Splitter`.
-        send: Sends a line. It is called by one task only, and not cancelled but at the
-            very end. Where it raises `OSError` or a trio error that says that the channel
-            is closed, the client is gone, and all of its requests with it.
-        peer: Who sends them.
-        limits: What they may ask for.
+        lines: The lines of the input; see `Splitter`.
+        send: Sends a line. Only one task calls it, and it is cancelled only at the very
+            end. If it raises `OSError`, or trio's error for a broken or closed channel,
+            the client has disconnected, and all of its requests end.
+        peer: The sender of the messages.
+        limits: Limits on this channel.
         is_alone: Whether `app` serves no other channel, so that it shuts down with this
             one.
     """
@@ -338,4 +339,4 @@ async def _write(
             logger.info("the client is gone: %r", exc)
             gone()
             async for _ in outbox:
-                pass  # who cleans up may have something to say, and must not wait
+                pass  # flows that clean up may send messages, and must not block

@@ -1,7 +1,7 @@
-"""Look out for clients that leave while they wait for an answer, on trio.
+"""Notice clients that disconnect while they wait for a response, on trio.
 
-Most answers come at once. So nobody is watched before it has waited for a moment: one
-task looks at all who wait, and begins to watch those who have waited for long enough.
+Most responses are sent immediately. So no client is watched at first: one task checks all
+waiting clients, and starts to watch each of them once it has waited for a moment.
 """
 
 from __future__ import annotations
@@ -21,26 +21,25 @@ T = TypeVar("T")
 #: Seconds after which a client is watched.
 _MOMENT: Final = 0.05
 
-#: After so many looks at nobody, the one who looks rests until somebody waits.
+#: After so many checks without waiting clients, the task sleeps until there is one.
 _PATIENCE: Final = 20
 
 
 class Lookout:
-    """Who waits for an answer of one server.
+    """The clients that wait for a response of one server.
 
     Args:
-        nursery: For watching.
+        nursery: Runs the tasks that watch clients.
     """
 
     def __init__(self, nursery: trio.Nursery) -> None:
         self._nursery = nursery
-        #: Those that nobody watches yet, the one that has waited longest first, and
-        #: since when.
+        #: Clients that are not watched yet, and when they started to wait, oldest first.
         self._new: dict[_Waiting, float] = {}
         self._came = trio.Event()
 
     async def run(self) -> None:
-        """Begin to watch clients when it is time, until cancelled."""
+        """Start to watch each client that has waited for long enough, until cancelled."""
         while True:
             await self._came.wait()
             self._came = trio.Event()
@@ -61,14 +60,14 @@ class Lookout:
     async def unless(
         self, work: Callable[[], Awaitable[T]], *watching: Callable[[], Awaitable[None]]
     ) -> T | None:
-        """Do `work`, and end it where it is when a watch returns.
+        """Run `work()`; cancel it when one of the watches returns.
 
         Args:
-            work: What to do.
-            watching: Are done meanwhile, once it takes long.
+            work: The work.
+            watching: Functions that run beside the work, once that has taken a moment.
 
         Returns:
-            What the work gives; `None` where it was ended.
+            The result of the work; `None` if it was cancelled.
         """
         waiting = _Waiting(watching)
         self._new[waiting] = trio.current_time()
@@ -84,11 +83,11 @@ class Lookout:
 
 
 class _Waiting:
-    """One who waits.
+    """A client that waits.
 
     Attributes:
-        scope: What to end when it does not wait any more.
-        is_watched: Whether somebody watches it.
+        scope: The cancel scope of the work that it waits for.
+        is_watched: Whether it is watched.
     """
 
     def __init__(self, watching: tuple[Callable[[], Awaitable[None]], ...]) -> None:
@@ -99,7 +98,7 @@ class _Waiting:
         self._ended = trio.Event()
 
     def watch(self, nursery: trio.Nursery) -> None:
-        """Begin to watch."""
+        """Start to watch the client."""
         self.is_watched = True
         nursery.start_soon(self._run)
 
@@ -114,14 +113,14 @@ class _Waiting:
                     for watching in self._watching:
                         nursery.start_soon(one, watching)
         except Exception:
-            # A bug; but whoever else is served here has no part in it.
+            # A bug, which must not affect other clients.
             logger.exception("watching a client failed")
             self.scope.cancel()
         finally:
             self._ended.set()
 
     async def end(self) -> None:
-        """Watch no more. Whoever watched has let go of the connection then."""
+        """Stop watching; return once the watches no longer use the connection."""
         self._watch.cancel()
         with trio.CancelScope(shield=True):
             await self._ended.wait()

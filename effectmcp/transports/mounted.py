@@ -1,7 +1,7 @@
-"""What `asgi` and `wsgi` share: a server inside of somebody else's process. Pure.
+"""Shared by `asgi` and `wsgi`: checks for a server in a host's process. No I/O.
 
-There the host listens, and may serve from several processes. It may also never say when
-it begins and ends, so whether the lifespan is open is looked at with every request.
+The host accepts the connections, and may serve from several processes. Some hosts do not
+report when they start and stop, so every request checks that the lifespan is open.
 """
 
 from __future__ import annotations
@@ -20,15 +20,17 @@ __all__ = ["EVERY_PATH", "check_open", "prepare"]
 
 logger = logging.getLogger("effectmcp.server")
 
-#: A host has routed already, so whatever comes here is meant.
+#: A host has routed the request already, so every path is accepted.
 EVERY_PATH: Final = Site(path=None)
 
 
 def prepare(app: Server) -> None:
-    """Give `app` the keys of the environment, and say so where there are none.
+    """Set the keys of `app` from the environment; log an error if none are set there.
 
-    A random key would not do: the next round may come to another of the host's
-    processes.
+    A random key would not work: the next round may reach another process of the host.
+
+    Raises:
+        KeysError: If the keys are invalid; see `ensure_keys`.
     """
     ensure_keys(app, is_alone=False)
     if app.keys is None:
@@ -41,10 +43,10 @@ def prepare(app: Server) -> None:
 
 
 def check_open(app: Server) -> None:
-    """Hold the host to opening the lifespan.
+    """Check that the host has opened the lifespan of `app`.
 
     Raises:
-        UsageError: It has not, and what to write.
+        UsageError: If it has not; the message contains the line to write.
     """
     if app.lifespan is not None and not app.is_running:
         raise UsageError(

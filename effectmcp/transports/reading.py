@@ -1,4 +1,4 @@
-"""Reading streams of the legacy era, and filling them, on whichever loop this runs."""
+"""Read the streams of legacy sessions, and write to them, on asyncio or trio."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["Calls", "Finish", "Loop", "pump", "run_call", "settle"]
 
 logger = logging.getLogger("effectmcp.server")
 
-#: Seconds in which an answer may come as one JSON object, before it is a stream.
+#: Seconds after which a pending response becomes a stream instead of one JSON object.
 _MOMENT: Final = 0.05
 
 
@@ -67,7 +67,7 @@ class Finish(Protocol):
 async def run_call(
     loop: Loop, begun: Finish, request: Request, session: Session, stream: Stream
 ) -> None:
-    """Finish what a request began, whoever reads of it. Raises nothing."""
+    """Finish a started exchange; add its messages to `stream`. Errors are only logged."""
 
     async def send(message: Mapping[str, JSON]) -> None:
         stream.add(encode(message), is_question="id" in message)
@@ -87,11 +87,12 @@ async def run_call(
 
 
 class Calls:
-    """What a server does beside its connections: calls of sessions, and sweeping.
+    """A server's background work: the calls of sessions, and ending idle sessions.
 
     Args:
-        spawn: Starts work on the side; by default in the loop, as a host has no other
-            place for it. Whoever gives one ends it, and sweeps.
+        spawn: Starts a background task. By default the loop does, for hosts without a
+            nursery. A caller that passes `spawn` ends these tasks and sweeps the
+            sessions itself.
     """
 
     def __init__(self, spawn: Spawn | None = None) -> None:
@@ -108,7 +109,7 @@ class Calls:
         session: Session,
         stream: Stream,
     ) -> None:
-        """Begin `run_call` beside the connection."""
+        """Start `run_call` in a background task."""
         spawn = self._spawn or loop.spawn
         spawn(partial(self._run, loop, begun, request, session, stream))
 
@@ -129,7 +130,7 @@ class Calls:
                 self._ended()
 
     async def end(self, loop: Loop, seconds: float) -> None:
-        """Wait until no call is left, for so long."""
+        """Wait for all calls to end, for at most so many seconds."""
         bell = loop.Bell()
         self._ended = bell.ring
 
@@ -140,7 +141,7 @@ class Calls:
         await loop.within(seconds, all_ended)
 
     def sweep(self, loop: Loop, sessions: Sessions | None) -> None:
-        """End sessions when it is time, as long as there are any."""
+        """Start a task that ends idle sessions, for as long as there are any sessions."""
         if self._sweeps or sessions is None:
             return
         self._sweeps = True
@@ -156,7 +157,7 @@ class Calls:
 
 
 async def settle(loop: Loop, stream: Stream) -> bytes | None:
-    """The response of a request, if it comes in a moment and nothing before it."""
+    """Return the response, if it comes within a moment and before any other message."""
     bell = loop.Bell()
     reader = stream.read(0, bell.ring)
     if not stream.is_over:
@@ -173,14 +174,14 @@ async def pump(
     after: int,
     write: Callable[[bytes], Awaitable[None]],
 ) -> None:
-    """Write what is in a stream and what comes, until it is over or long enough was read.
+    """Write a stream's events, old and new, until it is over or the connection must close.
 
     Args:
-        loop: Which one this runs on.
-        sessions: Where the session is kept.
-        session: Whose stream it is.
-        stream: What to read.
-        after: The event to read on from.
+        loop: The loop that runs this.
+        sessions: The sessions of the server, with their limits.
+        session: The session that the stream belongs to.
+        stream: The stream.
+        after: The number of the last event that the client has.
         write: Writes events.
     """
     bell = loop.Bell()
@@ -193,10 +194,10 @@ async def pump(
             if sessions.limits.leave is not None:
                 leave = loop.now() + sessions.limits.leave
         else:
-            await write(KEEP_ALIVE)  # so that the client knows that it is heard
+            await write(KEEP_ALIVE)  # shows the client that the stream is open
         while True:
             sessions.collect(session, stream)
-            is_over = reader.is_over  # before the last look, so that nothing is missed
+            is_over = reader.is_over  # read before `take()`, so that nothing is missed
             for event in reader.take():
                 await write(event)
             left = leave - loop.now()

@@ -1,4 +1,4 @@
-"""Judgements about short texts that come with every request, made once."""
+"""Cache functions of short strings that come with every request."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ __all__ = ["remembered"]
 
 T = TypeVar("T")
 
-#: Clients choose these texts: what is remembered of them must not add up to much.
+#: Limits of each cache: clients choose the strings, and must not fill the memory.
 TEXTS: Final = 256
 LONGEST: Final = 256
 
 
 def remembered(judge: Callable[[str], T]) -> Callable[[str], T]:
-    """`judge`, which is asked about a text once, and never gives `None`.
+    """Cache the results of `judge`, which must not return `None`.
 
-    Long texts are judged each time, and nothing that is raised is remembered.
+    Long strings and exceptions are not cached.
     """
     known: dict[str, T] = {}
 

@@ -1,14 +1,14 @@
-"""Sessions of the legacy era over HTTP: who they are, and what their streams carried. Pure.
+"""Sessions of the legacy era over HTTP, and the streams of their messages. No I/O.
 
-    sessions = Sessions()
-    id_ = sessions.keep(session)           what `Mcp-Session-Id` names from now on
+    sessions = Sessions(app)
+    id_ = sessions.keep(session)           the id to send as `Mcp-Session-Id`
     admitted = sessions.admit(peer)        the peer with its session, or a refusal
-    stream = sessions.open_stream(session) what a request's messages go into
+    stream = sessions.open_stream(session) the stream for a request's messages
 
-A request of this era does not end with its connection: a client that is gone may come
-back and read on from the last event that it saw (2025-11-25, Resumability). So messages
-go into a `Stream`, and whoever has a connection reads it. What nobody reads is kept as
-long as the session, and bounded.
+A request of this era does not end with its connection: a client that has disconnected may
+reconnect and continue after the last event that it received (2025-11-25, Resumability).
+So messages go into a `Stream`, and a `Reader` sends them on a connection. Unread messages
+are kept for as long as the session, up to a limit.
 """
 
 from __future__ import annotations
@@ -42,21 +42,22 @@ SESSION_ID: Final = "Mcp-Session-Id"
 
 @frozen(kw_only=True)
 class SessionLimits:
-    """What sessions may take up. Times are in seconds.
+    """Limits on sessions. Times are in seconds.
 
     Attributes:
-        sessions: How many there are at once. One more ends the one that was quiet for
-            longest.
-        idle: How long one lasts in which nothing is sent, and no stream is open.
-        requests: Requests of one session that are answered at once. They go on when
-            their client hangs up, so this bounds what it can leave behind.
-        streams: Streams of one session that are over and may still be read again.
-        kept: Bytes of one stream that may be read again; what is older is dropped, but
-            for questions and for what is still being read.
-        leave: After how long a stream's connection is closed, for its client to come
-            back and read on, as proxies put up with connections for so long. Only for
-            clients that know of that (2025-11-25); `None` for never.
-        retry: How long clients are told to wait before they come back.
+        sessions: The maximum number of sessions. A new one beyond that ends the session
+            that was quiet for longest.
+        idle: How long a session lasts without a request or an open stream.
+        requests: The maximum number of requests of one session that run at once. They
+            continue when their client disconnects, so this limits the work that a client
+            can leave behind.
+        streams: The number of ended streams of one session that can still be read again.
+        kept: Bytes of one stream that can be read again. Older messages are dropped,
+            except questions and messages that are still being read.
+        leave: How long a stream's connection stays open before the server closes it, and
+            the client reconnects: set it if a proxy limits the time of connections.
+            Applies only to clients that support this (2025-11-25); `None` for no limit.
+        retry: How long clients are asked to wait before they reconnect.
     """
 
     sessions: int = field(default=1_000, validator=validators.ge(1))
@@ -74,17 +75,17 @@ class SessionLimits:
 
 
 class Stream:
-    """What was sent in a row, to be read by one client at a time.
+    """A sequence of messages, read by one reader at a time.
 
     Args:
-        name: What its events' ids begin with.
-        kept: Bytes that are kept to be read again.
+        name: The prefix of the ids of its events.
+        kept: The number of bytes that are kept to be read again.
     """
 
     def __init__(self, name: str, kept: int) -> None:
         self.name = name
         self.is_over = False
-        #: The response, if nothing came before it.
+        #: The response, if no message was sent before it.
         self.only: bytes | None = None
         self._kept = kept
         #: Messages, and whether they are questions.
@@ -95,27 +96,27 @@ class Stream:
         self._reader: Reader | None = None
 
     def add(self, message: bytes, *, is_question: bool = False) -> None:
-        """Send a message, one line; to nobody, if it has ended with its session."""
+        """Add a message, which is one line; drop it if the stream is over."""
         if self.is_over:
             return
         self._events.append((message, is_question))
         self._size += len(message)
-        # The last one is what all wait for.
+        # Keep the last one: it may be the response.
         while self._size > self._kept and len(self._events) > 1 and self._is_old():
             self._size -= len(self._events.popleft()[0])
             self._first += 1
         self.wake()
 
     def _is_old(self) -> bool:
-        """Whether the first event that is kept need not be."""
+        """Return whether the oldest kept event may be dropped."""
         if self._reader is not None:
             return self._reader.has_taken(self._first)
-        # Nobody reads it now. Who comes back can do without news of what went on, and
-        # not without a question.
+        # There is no reader now. A client that reconnects can miss notifications, but
+        # not a question.
         return not self._events[0][1]
 
     def end(self, response: bytes | None = None) -> None:
-        """Nothing more will come, but for the response if there is one."""
+        """Add the response, if there is one, and end the stream."""
         if response is not None and not self.is_over:
             if not self.last:
                 self.only = response
@@ -124,12 +125,12 @@ class Stream:
         self.wake()
 
     def wake(self) -> None:
-        """Have the reader look."""
+        """Wake the reader."""
         if self._reader is not None:
             self._reader.wake()
 
     def read(self, after: int, wake: Callable[[], None]) -> Reader:
-        """Read on after an event; whoever read so far is to stop."""
+        """Return a new reader of the events that follow `after`; stop the previous one."""
         before, self._reader = self._reader, Reader(self, after, wake)
         if before is not None:
             before.wake()
@@ -137,28 +138,28 @@ class Stream:
 
     @property
     def last(self) -> int:
-        """The number of the event that came last."""
+        """The number of the last event."""
         return self._first + len(self._events) - 1
 
     def after(self, number: int) -> tuple[int, bytes] | None:
-        """The next event that is kept, with its number."""
+        """Return the next kept event after `number`, with its own number."""
         place = max(number + 1, self._first)
         if place > self.last:
             return None
         return place, self._events[place - self._first][0]
 
     def is_read_by(self, reader: Reader) -> bool:
-        """Whether this reader is the one."""
+        """Return whether `reader` is the current reader."""
         return self._reader is reader
 
     def left(self, reader: Reader) -> None:
-        """A reader stops."""
+        """Note that `reader` has stopped."""
         if self._reader is reader:
             self._reader = None
 
 
 class Reader:
-    """Whoever has a connection."""
+    """Reads a stream for one connection."""
 
     def __init__(self, stream: Stream, after: int, wake: Callable[[], None]) -> None:
         self.wake = wake
@@ -166,7 +167,7 @@ class Reader:
         self._after = after
 
     def take(self) -> Iterator[bytes]:
-        """What came, as events; what is not taken from it is left to whoever reads on."""
+        """Yield new messages as events; those not yielded are left to the next reader."""
         name = self._stream.name.encode()
         while self._stream.is_read_by(self):
             found = self._stream.after(self._after)
@@ -176,21 +177,21 @@ class Reader:
             yield b"id: %s-%d\ndata: %s\n\n" % (name, self._after, message)
 
     def has_taken(self, number: int) -> bool:
-        """Whether it got this event."""
+        """Return whether this reader has taken the event with this number."""
         return number <= self._after
 
     @property
     def is_over(self) -> bool:
-        """Whether it has nothing to wait for: all came, or another reads."""
+        """Whether no more events will come: the stream is over, or has a new reader."""
         return self._stream.is_over or not self._stream.is_read_by(self)
 
     def first(self, retry: float) -> bytes:
-        """The event that says where to go on from, before there is anything."""
+        """Return an empty first event, whose id tells the client where to resume."""
         place = f"{self._stream.name}-{self._after}"
         return f"id: {place}\nretry: {int(retry * 1000)}\ndata: \n\n".encode()
 
     def leave(self) -> None:
-        """Read no more."""
+        """Stop reading."""
         self._stream.left(self)
 
 
@@ -199,7 +200,7 @@ class Reader:
 
 @define(eq=False)
 class _Kept:
-    """A session, and what came of it."""
+    """A session with its streams, and when it was last used."""
 
     id: str
     session: Session
@@ -207,7 +208,7 @@ class _Kept:
     unlisten: Callable[[], None]
     news: Stream
     seen: float
-    #: Those that are being read, or will be.
+    #: The number of connections that read one of its streams.
     open: int = 0
     count: int = 0
     streams: OrderedDict[str, Stream] = field(factory=OrderedDict)
@@ -218,8 +219,8 @@ class Sessions:
 
     Args:
         app: The server.
-        limits: What they may take up.
-        clock: Seconds, from anywhere on.
+        limits: Limits on sessions.
+        clock: Returns seconds from an arbitrary start.
     """
 
     def __init__(
@@ -232,17 +233,17 @@ class Sessions:
         self.limits = limits
         self._app = app
         self._clock = clock
-        #: The one that was quiet for longest first.
+        #: Ordered by last use: the session that was quiet for longest is the first.
         self._kept: OrderedDict[str, _Kept] = OrderedDict()
         self._by_session: dict[Session, _Kept] = {}
-        # A WSGI host has threads.
+        # WSGI hosts call this from several threads.
         self._lock = threading.RLock()
 
     def __len__(self) -> int:
         return len(self._kept)
 
     def keep(self, session: Session) -> str:
-        """Keep a session that was opened, and return what it is called."""
+        """Keep a session that was opened, and return its id."""
         self.sweep()
         session.most = self.limits.requests
         id_ = secrets.token_urlsafe(24)
@@ -257,10 +258,11 @@ class Sessions:
         return id_
 
     def admit(self, peer: Peer) -> Peer | Send:
-        """The peer with the session that its header names, if it does.
+        """Return the peer with the session that its header names, if there is a header.
 
         Returns:
-            That, or the answer that there is no such session: it is to shake hands again.
+            The peer; or the response that there is no such session, after which a client
+            must send `initialize` again.
         """
         id_ = session_named(peer.headers or {})
         if id_ is None:
@@ -274,23 +276,23 @@ class Sessions:
         return attrs.evolve(peer, session=kept.session)
 
     def close(self, session: Session) -> None:
-        """Its client ends it."""
+        """End a session at the request of its client."""
         with self._lock:
             kept = self._by_session.get(session)
             if kept is not None:
                 self._close(kept, "its client ended it")
 
     def close_all(self) -> None:
-        """The server stops."""
+        """End all sessions, because the server shuts down."""
         with self._lock:
             for kept in tuple(self._kept.values()):
                 self._close(kept, "the server stops")
 
     def sweep(self) -> float:
-        """End what was quiet for too long.
+        """End the sessions that were quiet for too long.
 
         Returns:
-            When there may be more to end, in seconds from now.
+            Seconds until the next session may have to be ended.
         """
         now = self._clock()
         with self._lock:
@@ -300,7 +302,7 @@ class Sessions:
                 if left > 0:
                     return left
                 if kept.open:
-                    self._touch(kept)  # whoever reads a stream is there
+                    self._touch(kept)  # its client is reading a stream
                 else:
                     self._close(kept, "it was quiet for too long")
         return self.limits.idle
@@ -309,7 +311,7 @@ class Sessions:
         for kept in self._kept.values():
             if not kept.open and not kept.session.is_busy:
                 return kept
-        return next(iter(self._kept.values()))  # each of them reads a stream
+        return next(iter(self._kept.values()))  # all of them are in use
 
     def _touch(self, kept: _Kept) -> None:
         kept.seen = self._clock()
@@ -326,10 +328,10 @@ class Sessions:
     # ---- streams ----
 
     def open_stream(self, session: Session) -> Stream | Send:
-        """What the messages of a request go into.
+        """Create a stream for the messages of a request.
 
         Returns:
-            That, or the answer that the session has ended meanwhile.
+            The stream, or the response that the session has ended meanwhile.
         """
         kept = self._by_session.get(session)
         if kept is None:
@@ -345,11 +347,11 @@ class Sessions:
     def find_stream(
         self, session: Session, headers: Mapping[str, str]
     ) -> tuple[Stream, int] | Send:
-        """What a GET reads, and after which event.
+        """Find the stream that a GET reads, and the event after which it continues.
 
         Returns:
             The stream of `Last-Event-ID`, or that of news if there is no such header; or
-            the answer that it is forgotten.
+            the response that the event is unknown or no longer kept.
         """
         kept = self._by_session.get(session)
         if kept is None:
@@ -365,12 +367,12 @@ class Sessions:
             or len(number) > 9
             or int(number) > stream.last
         ):
-            # Not 404, at which a client has to give up its session (Session Management).
+            # Not 404, after which a client must give up its session (Session Management).
             return refusal(400, "there is no such event, or not any more")
         return stream, int(number)
 
     def reading(self, session: Session, by: int) -> None:
-        """One more connection reads a stream of this session, or one less."""
+        """Note that one more connection reads a stream of this session, or one less."""
         with self._lock:
             kept = self._by_session.get(session)
             if kept is not None:
@@ -378,13 +380,13 @@ class Sessions:
                 self._touch(kept)
 
     def collect(self, session: Session, stream: Stream) -> None:
-        """Put what changed meanwhile into the stream of news, if that is what is read."""
+        """Move the changes since the last call into `stream`, if that is the news."""
         kept = self._by_session.get(session)
         if kept is None or stream is not kept.news:
             return
         is_over = (
             kept.mailbox.is_over
-        )  # before the last look, so that nothing is missed
+        )  # read before `take()`, so that nothing is missed
         for message in kept.mailbox.take():
             stream.add(encode(message))
         if is_over:

@@ -1,4 +1,4 @@
-"""What the connections of one HTTP server share: its limits, its clock, who is idle."""
+"""Shared by the connections of one HTTP server: limits, clock, and idle connections."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ __all__ = ["Limits", "Shared"]
 
 @frozen(kw_only=True)
 class Limits:
-    """What clients may take up. Times are in seconds.
+    """Limits on connections and requests. Times are in seconds.
 
     Attributes:
-        head: Bytes that a request's head may have.
-        headers: Headers that it may have.
-        connections: Connections at once. Where one more comes, the one that has been idle
-            for longest is closed; where none is idle, the new one is told to come back.
-        head_time: For sending a head, and for sending the first one.
-        body_time: For sending a body.
-        idle: Between two requests of a connection.
-        write: For reading an answer, or one event of a stream.
-        quiet: How long a client that waits hears nothing: a comment is sent then.
-        linger: For a client to hang up after the last answer of a connection.
-        grace: For what is running when the server is to stop.
-        retry_after: What clients are told to wait that find no room.
+        head: The maximum size of a request's head in bytes.
+        headers: The maximum number of headers of a request.
+        connections: The maximum number of connections. A further connection closes the
+            connection idle for longest; if none is idle, it gets status 503.
+        head_time: Time for a client to send a head, and, on a new connection, to start.
+        body_time: Time for a client to send a body.
+        idle: Time between two requests of a connection.
+        write: Time for a client to read a response, or one event of a stream.
+        quiet: Time of silence after which a waiting client gets a comment.
+        linger: Time for a client to disconnect after the last response of a connection.
+        grace: Time for running requests to end when the server shuts down.
+        retry_after: The `Retry-After` of that status 503.
     """
 
     head: int = field(default=64 * 1024, validator=validators.ge(1_024))
@@ -51,13 +51,13 @@ class Limits:
 
 
 class Shared:
-    """What the connections of a server share.
+    """The objects that the connections of a server share.
 
     Args:
-        endpoint: The server, and whom it answers.
-        limits: What clients may take up.
-        lookout: Looks out for clients that leave.
-        calls: For what outlives a connection.
+        endpoint: The server and its site.
+        limits: Limits on connections and requests.
+        lookout: Notices clients that disconnect.
+        calls: Runs calls that outlive a connection.
     """
 
     def __init__(
@@ -68,26 +68,26 @@ class Shared:
         self.lookout = lookout
         self.calls = calls
         self.is_closing = False
-        #: `trio.current_time`, by a shorter way.
+        #: `trio.current_time`, without its lookups.
         self.now = trio.lowlevel.current_clock().current_time
-        #: Those that wait for a request, the one that has waited longest first, and
-        #: when they have waited long enough. New ones have a deadline of their own.
+        #: Idle connections, and when to close them, the longest idle first. The time of
+        #: new connections is infinite, as they have a deadline of their own.
         self.idle: dict[Connection, float] = {}
         self._date = (0, b"")
 
     def date(self) -> bytes:
-        """Now, as HTTP writes it."""
+        """Return the current time, as a value of the HTTP header `Date`."""
         second = int(time.time())
         if second != self._date[0]:
             self._date = second, formatdate(second, usegmt=True).encode()
         return self._date[1]
 
     def close_idle(self) -> float:
-        """Close what has been idle for too long; returns when to look again."""
+        """Close connections that were idle for too long; return when to check again."""
         now = trio.current_time()
         for connection, due in tuple(self.idle.items()):
             if due <= now:
                 connection.leave()
-        # What is idle from now on will not be due earlier than that. One that is due and
-        # was not closed has something to read, and is about to.
+        # Connections that become idle later are due later. A connection that is due but
+        # was not closed has received bytes, and its task is about to read them.
         return min([now + self.limits.idle, *self.idle.values()])

@@ -1,4 +1,4 @@
-"""What a program that serves does on SIGTERM and Ctrl-C."""
+"""Shut down a serving program on SIGTERM and Ctrl-C."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ async def until_signalled(
     work: Callable[[], Awaitable[None]],
     *numbers: signal.Signals,
 ) -> None:
-    """Do `work` with signals at hand: the first sets `shutdown`, a second cancels.
+    """Run `work()`; a first signal sets `shutdown`, a second one cancels the work.
 
     Args:
-        shutdown: What `work` heeds.
-        work: What to do.
-        *numbers: The signals; SIGTERM and SIGINT unless told otherwise.
+        shutdown: The event that makes `work` end.
+        work: The work.
+        *numbers: The signals; by default SIGTERM and SIGINT.
 
     Raises:
-        Exception: what `work` raises.
+        Exception: Any exception that `work` raises.
     """
     error = None
     with trio.open_signal_receiver(*(numbers or STOPPING)) as signals:
@@ -46,7 +46,7 @@ async def until_signalled(
             try:
                 await work()
             except Exception as exc:
-                error = exc  # told as what it is, not as a group of one
+                error = exc  # raised below: here it would become a group of one
             nursery.cancel_scope.cancel()
     if error is not None:
         raise error

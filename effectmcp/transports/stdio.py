@@ -1,11 +1,11 @@
-"""`run(app)`: one line a message, on standard input and output.
+"""`run(app)`: one message per line, on standard input and output.
 
 Nothing but messages may be on standard output (2026-07-28, stdio), and a handler may
-print, or run a program that does. So the real output is kept aside, and what everybody
-else knows by that name leads to standard error.
+print, or run a program that does. So the server keeps the real output for itself, and
+redirects standard output to standard error for all other code.
 
-Reading and writing is done in threads: a pipe that blocks must not stop the loop, and on
-some systems, and for files on all of them, there is no other way.
+Threads read and write: a pipe that blocks must not stop the loop. For files, and on some
+systems for pipes, there is no other way.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ __all__ = ["Streams", "run", "serve", "set_aside"]
 
 _CHUNK: Final = 64 * 1024
 
-#: What `serve_lines` may take to end after its grace, in seconds.
+#: Seconds that `serve_lines` may take to end, after its grace.
 _MARGIN: Final = 1.0
 
 
@@ -57,20 +57,22 @@ async def serve(
 
     Args:
         app: The server.
-        limits: What the client may ask for.
-        streams: What `set_aside` returned; by default it is called here, and undone at
+        limits: Limits on the channel.
+        streams: The result of `set_aside`; by default it is called here, and undone at
             the end.
-        shutdown: Set when the server is to stop, as if the input had ended.
+        shutdown: An event that the caller sets to shut the server down, as if the input
+            had ended.
 
     Raises:
-        UsageError: Standard input or output is closed.
+        UsageError: If standard input or output is closed.
+        KeysError: If the keys are invalid; see `ensure_keys`.
     """
     if streams is None:
         with _kept_aside() as streams:
             await serve(app, limits=limits, streams=streams, shutdown=shutdown)
         return
     ensure_keys(app, is_alone=True)
-    # One thread each, whatever blocking handlers leave of trio's.
+    # One thread each, even if blocking handlers use up trio's default limit.
     reading, writing = trio.CapacityLimiter(1), trio.CapacityLimiter(1)
 
     async def send(line: bytes) -> None:
@@ -88,7 +90,8 @@ async def serve(
         async def stop(shutdown: trio.Event) -> None:
             await shutdown.wait()
             input_.end()
-            # Where the client reads nothing, what was read of it may never be begun.
+            # If the client does not read, `serve_lines` may never start the last request
+            # that it has read, and never end. So cancel it after its grace.
             last = trio.current_time() + limits.grace + _MARGIN
             nursery.cancel_scope.deadline = last
 
@@ -99,11 +102,11 @@ async def serve(
 
 
 async def run(app: Server, **options: Any) -> None:
-    """Serve `app` until the input ends, or SIGTERM; a second one ends it at once.
+    """Serve `app` until the input ends, or SIGTERM; a second SIGTERM cancels it.
 
         trio.run(stdio.run, app)
 
-    Signals come to the main thread only; elsewhere call `serve`.
+    Only the main thread receives signals; in other threads call `serve`.
 
     Args:
         app: The server.
@@ -115,7 +118,7 @@ async def run(app: Server, **options: Any) -> None:
 
 
 class _Input:
-    """Standard input, until its end or ours."""
+    """Standard input, until it ends or the server stops reading."""
 
     def __init__(self, source: int, limiter: trio.CapacityLimiter) -> None:
         self.is_cut = False
@@ -124,12 +127,12 @@ class _Input:
         self._scope: trio.CancelScope | None = None
 
     async def read(self) -> bytes:
-        """Some bytes; none at the end."""
+        """Return the next bytes; return no bytes at the end."""
         if self.is_cut:
             return b""
         with trio.CancelScope() as self._scope:
-            # A thread that is abandoned ends with the process: nothing can wake it while
-            # the client keeps silent.
+            # An abandoned thread ends with the process: nothing can wake it while the
+            # client sends nothing.
             return await trio.to_thread.run_sync(
                 os.read,
                 self._source,
@@ -140,7 +143,7 @@ class _Input:
         return b""
 
     def end(self) -> None:
-        """Read no more."""
+        """Stop reading."""
         self.is_cut = True
         if self._scope is not None:
             self._scope.cancel()
@@ -153,7 +156,7 @@ async def _lines(
     while data := await source.read():
         for line in splitter.feed(data):
             yield line
-    # What was cut is no line.
+    # The last line is incomplete if reading was stopped.
     for line in () if source.is_cut else splitter.end():
         yield line
 
@@ -170,17 +173,17 @@ def _write(sink: int, line: bytes) -> None:
 def set_aside() -> Streams:
     """Take standard input and output for messages, until the process ends.
 
-    From now on, whatever reads standard input finds it empty, and whatever writes to
-    standard output writes to standard error: prints, other programs, C libraries.
+    From now on, other code that reads standard input finds it empty, and its standard
+    output goes to standard error: prints, child processes, C libraries.
 
     Raises:
-        UsageError: One of them is closed.
+        UsageError: If standard input or output is closed.
     """
     if sys.__stdin__ is None or sys.__stdout__ is None:
         raise UsageError("standard input and output must be open")
     nothing = os.open(os.devnull, os.O_RDWR)
     if sys.__stderr__ is None:
-        os.dup2(nothing, 2)  # before its number is given to another file
+        os.dup2(nothing, 2)  # before another file gets this descriptor
     streams = Streams(os.dup(0), os.dup(1))
     _flush(sys.stdout)
     os.dup2(nothing, 0)
@@ -198,7 +201,7 @@ def _kept_aside() -> Iterator[Streams]:
     try:
         yield streams
     finally:
-        # What is still in its buffer was printed meanwhile, by whoever had kept it.
+        # Its buffer may hold output of code that kept a reference to the old object.
         _flush(printed)
         sys.stdout = printed
         os.dup2(streams.source, 0)

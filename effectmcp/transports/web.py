@@ -1,11 +1,11 @@
-"""Who may ask over Streamable HTTP, and how answers look. Pure.
+"""Rules for requests of Streamable HTTP, and the form of its responses. No I/O.
 
-    check_origin(site, head, headers)     by a page, or a name, that is none of ours?
-    check_request(site, head, headers)    with another method, path or media type?
+    check_origin(site, head, headers)     refuse unknown hosts and the pages of others
+    check_request(site, head, headers)    refuse other methods, paths and media types
     sse(message)                          one event of a stream
 
-A page in a browser can reach a server on its user's machine by a name that resolves
-there (DNS rebinding), so `Host` and `Origin` are looked at before anything else
+A page in a browser can reach a server on its user's machine through a name that resolves
+to that machine (DNS rebinding), so `Host` and `Origin` are checked before anything else
 (2026-07-28, Streamable HTTP, Security & Endpoint).
 """
 
@@ -57,37 +57,37 @@ KEEP_ALIVE: Final = b":\n\n"
 SSE_HEADERS: Final = (
     ("Content-Type", "text/event-stream"),
     ("Cache-Control", "no-store"),
-    # nginx would otherwise keep events back until its buffer is full.
+    # Without this, nginx would hold events back until its buffer is full.
     ("X-Accel-Buffering", "no"),
 )
 
 
 def _lowered(texts: Collection[str]) -> Collection[str]:
     if isinstance(texts, str):
-        # It is a collection of letters, and a host may have one letter.
+        # A string would pass as a collection of its letters.
         raise UsageError(f"Site(): {texts!r} stands for a list; write [{texts!r}]")
     return frozenset(text.lower() for text in texts)
 
 
-# In ASCII, as browsers send them: an answer repeats it, and no other can be written.
+# In ASCII, as browsers send it: a response repeats it, and headers must be ASCII.
 _ORIGIN: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[!\"$-.0->A-~]+\Z")
 
 
 @frozen(kw_only=True)
 class Site:
-    """Where a server is, and whom it lets in.
+    """The path of a server, and the hosts, origins and users that are allowed.
 
     Attributes:
-        path: The one path that answers; `None` for every path, where a host has routed
-            already.
-        hosts: Names that `Host` may have; `None` for those of the address it is bound
-            to: on a loopback address only names of this machine, elsewhere any.
-        origins: Origins, such as `https://app.example`, whose pages may call besides
-            those of the server's own host.
-        max_body: Bytes that a request may have.
-        authenticate: The user behind some headers, by lower-cased name; `None` for
-            nobody. Where it raises `PermissionError`, the answer is 401. It may be an
-            async function, on the server's loop.
+        path: The only path that is served; `None` for every path, if a host has routed
+            the request already.
+        hosts: The allowed names in `Host`. `None` allows any name, but only names of this
+            machine if the server is bound to a loopback address.
+        origins: Origins, such as `https://app.example`, whose pages may call the server,
+            in addition to those of the server's own host.
+        max_body: The maximum size of a request's body in bytes.
+        authenticate: Returns the user, given the headers by lower-cased name; `None` for
+            an anonymous client. If it raises `PermissionError`, the response has status
+            401. May be an async function, for the server's loop.
     """
 
     path: str | None = field(default="/mcp")
@@ -118,12 +118,12 @@ class Head:
     """The head of a request.
 
     Attributes:
-        method: Such as `POST`.
-        path: Without the query.
-        headers: In the order in which they came; or a dict, with names in lower case and
-            values without spaces around, where it is known that no name came twice.
-        bound_to: The address on which it came in, if that is known.
-        peer: The address from which it came.
+        method: The method, such as `POST`.
+        path: The path, without the query.
+        headers: The headers in their order; or, if it is known that no name was repeated,
+            a dict with lower-cased names and values without surrounding spaces.
+        bound_to: The server's address that received the request; `None` if unknown.
+        peer: The client address; `None` if unknown.
     """
 
     method: str
@@ -138,13 +138,13 @@ Fields: TypeAlias = tuple[tuple[str, str], ...]
 
 @record
 class Send:
-    """What to send: an answer, or a part of one.
+    """A response to send, or a part of one.
 
     Attributes:
-        status: The status with which the answer begins; `None` where it has begun.
-        headers: Its headers, if it begins, without those that say how long it is.
-        data: Bytes of its body.
-        is_last: Whether the answer ends with them.
+        status: The status of a response that starts here; `None` for a later part.
+        headers: The headers of a response that starts here, without its length.
+        data: Bytes of the body.
+        is_last: Whether the response ends with these bytes.
     """
 
     status: int | None
@@ -154,24 +154,24 @@ class Send:
 
 
 def length_of(answer: Send) -> Fields:
-    """Return the header that says how long a whole answer is."""
-    # RFC 9110, section 8.6: a 204 has no length.
+    """Return the Content-Length of a whole response, as a header or as no headers."""
+    # A 204 has no Content-Length (RFC 9110, section 8.6).
     if answer.status == 204 or not answer.is_last:
         return ()
     if any(name == "Content-Length" for name, _ in answer.headers):
-        return ()  # that of a body which is not sent, as to HEAD
+        return ()  # the length of a body that is not sent, as for HEAD
     return (("Content-Length", str(len(answer.data))),)
 
 
 class TwiceError(Exception):
-    """A header of which there may be one only."""
+    """Raised when a header is repeated that must occur only once."""
 
 
 def joined(fields: Iterable[tuple[str, str]]) -> dict[str, str]:
     """Return headers by lower-cased name.
 
     Raises:
-        TwiceError: One came twice of which there may be one only.
+        TwiceError: If a header is repeated that must occur only once.
     """
     headers: dict[str, str] = {}
     for name, value in fields:
@@ -184,7 +184,7 @@ def joined(fields: Iterable[tuple[str, str]]) -> dict[str, str]:
     return headers
 
 
-#: Of these, a second one is a contradiction or an attack (RFC 9110, section 5.3).
+#: A second one of these is a contradiction or an attack (RFC 9110, section 5.3).
 _SINGLE: Final = frozenset(
     {"authorization", "content-length", "content-type", "host", "origin"}
 )
@@ -193,13 +193,13 @@ _SINGLE: Final = frozenset(
 def check_request(
     site: Site, asked: Head, headers: Mapping[str, str], *, has_sessions: bool
 ) -> Send | None:
-    """Return the answer to what nobody may ask, whoever it is.
+    """Return the refusal of a request that no user may send; `None` if it is allowed.
 
     Args:
-        site: Where it came.
+        site: The site that received it.
         asked: The head of the request.
         headers: Its headers, by lower-cased name.
-        has_sessions: Whether GET and DELETE mean something here, too.
+        has_sessions: Whether there are sessions, for which GET and DELETE are allowed.
     """
     if site.path is not None and asked.path.rstrip("/") != site.path.rstrip("/"):
         return refusal(404, f"there is nothing at this path; ask {site.path}")
@@ -210,7 +210,7 @@ def check_request(
             return refusal(415, f"send Content-Type: {JSON_TYPE}")
         if not _accepts(headers.get("accept", "*/*")):
             return refusal(406, "accept application/json and text/event-stream")
-    # GET streams and DELETE are of earlier revisions (Earlier Revisions).
+    # Only earlier revisions have GET streams and DELETE (Earlier Revisions).
     elif (
         asked.method not in ("GET", "DELETE")
         or not has_sessions
@@ -223,22 +223,22 @@ def check_request(
 
 
 def session_named(headers: Mapping[str, str]) -> str | None:
-    """Return the session that `headers` name, if they can name one."""
+    """Return the id of the session that `headers` name, if their revision has sessions."""
     return headers.get("mcp-session-id") if names_session(headers) else None
 
 
 _ALLOW_HOST: Final = "see --allow-host, Site(hosts=)"
 
 
-#: Of what a client sent, in a log.
+#: Characters of a client's header that are logged.
 _SAID: Final = 200
 
 
 def check_origin(site: Site, asked: Head, headers: Mapping[str, str]) -> str | None:
-    """Return what is wrong with who is asked, or with the page that asks."""
+    """Return why the request's host or origin is refused; `None` if both are allowed."""
     problem = _origin_problem(site, asked, headers)
     if problem is not None:
-        # What a client sent, in a line of ours: hence %r.
+        # A client chose these values: %r escapes them in the log.
         names = headers.get("host", "")[:_SAID], headers.get("origin", "")[:_SAID]
         logger.info("a request was refused, of host and origin %r: %s", names, problem)
     return problem
@@ -259,9 +259,9 @@ def _origin_problem(site: Site, asked: Head, headers: Mapping[str, str]) -> str 
     page = _host_of(origin.partition("://")[2]) if _ORIGIN.match(origin) else ""
     if _is_local(page) and _is_local(host):
         return None
-    # Its own pages. But where nobody said what its names are, a name that is the same
-    # in both proves nothing: it may be the attacker's own, resolved to this address.
-    # An address does; no DNS was asked.
+    # The server's own pages. Without `site.hosts`, the same name in both headers proves
+    # nothing: it may be an attacker's name that resolves to this address. An IP address
+    # does prove it, as no DNS is involved.
     if page and page == host and (site.hosts is not None or _is_address(host)):
         return None
     return "pages of this origin may not call here; see --allow-origin, Site(origins=)"
@@ -273,7 +273,7 @@ _AUTHORITY: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s\[\]/?#@\\:]+)(?::[0-9]
 
 @remembered
 def _host_of(authority: str) -> str:
-    """The name, or the address without brackets; empty where there is none."""
+    """Return the name, or the address without brackets; empty if it is invalid."""
     match = _AUTHORITY.match(authority)
     return match[1].strip("[]").lower() if match else ""
 
@@ -294,7 +294,7 @@ def _is_local(host: str) -> bool:
         address = ipaddress.ip_address(host)
     except ValueError:
         return False
-    # What a socket for both families calls an address of the old one.
+    # A socket for IPv4 and IPv6 reports IPv4 addresses in their mapped form.
     mapped = getattr(address, "ipv4_mapped", None)
     return bool((mapped or address).is_loopback)
 
@@ -307,7 +307,7 @@ _PREFLIGHT: Final = (
 
 
 def cors(origin: str | None) -> Fields:
-    """What a browser must read before it shows an answer to a page of `origin`."""
+    """Return the headers with which a browser lets a page of `origin` read a response."""
     if origin is None:
         return ()
     return (
@@ -338,22 +338,22 @@ def _reads(header: str) -> bool:
 
 
 def refusal(status: int, problem: str, *headers: tuple[str, str]) -> Send:
-    """An answer that says `problem`, to a request of which no more is known."""
+    """Return an error response about `problem`, for a request whose id is not known."""
     error = ProtocolError(INVALID_REQUEST, f"Invalid request: {problem}")
     body = encode(error_message(None, error))
     return Send(status, (*headers, ("Content-Type", JSON_TYPE)), body)
 
 
 def sse(message: bytes) -> bytes:
-    """A message, one line, as an event of a stream."""
+    """Return a message, which is one line, as an event of a stream."""
     return b"event: message\ndata: " + message + b"\n\n"
 
 
 def parse_address(text: str, default_port: int = 8000) -> tuple[str, int]:
-    """`HOST:PORT`, `[::1]:PORT`, `:PORT` or `PORT`.
+    """Parse `HOST:PORT`, `HOST`, `[::1]:PORT`, `:PORT` or `PORT`; return host and port.
 
     Raises:
-        UsageError: It is none of these.
+        UsageError: If `text` has another form.
     """
     try:
         parts = urlsplit(f"//:{text}" if text.isdigit() else f"//{text}")

@@ -1,14 +1,14 @@
-"""One request and its answer, as bytes of HTTP/1.1. Pure.
+"""One request and its response, as bytes of HTTP/1.1. No I/O.
 
-A `Wire` reads the one and writes the other. There are two kinds, and the bytes that a
-message begins with choose:
+A `Wire` reads the request and writes the response. There are two kinds, chosen by the
+first bytes of the message:
 
-    Plain    a head that `head.read` knows, which is what MCP clients send
-    ByH11    all others, and what is no HTTP at all
+    Plain    for a head that `head.read` accepts, as MCP clients send it
+    ByH11    for all others, and for bytes that are not HTTP at all
 
-The next message chooses anew: `rest` is what the client sent of it already. h11 takes
-most of the time that a bare request takes, and `Plain` is there to save it. Where both
-can read a request they say the same, byte for byte, and tests hold them to that.
+A wire is chosen again for each message; `rest` returns what has arrived of the next one.
+`Plain` exists because h11 takes most of the time of a simple request. For a request that
+both can read, their results and the bytes they write are the same; tests compare them.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from .head import PHRASES, Fields, Found, Request, read, write
 
 __all__ = ["ByH11", "Malformed", "Plain", "Wire", "open_wire"]
 
-#: A body in more chunks than this, and of fewer bytes a chunk, is no honest one: each
-#: costs us a hundred times what it costs its sender.
+#: A body with more chunks than this, and fewer bytes per chunk, is an attack: each chunk
+#: costs the server a hundred times what it costs the sender.
 _FREE_CHUNKS: Final = 4_096
 _CHUNK_BYTES: Final = 256
 
 
 class Malformed(Exception):
-    """What a client sends is no HTTP that is understood here.
+    """Raised when a client sends bytes that are not valid HTTP, or not supported.
 
     Attributes:
-        status: What to answer.
+        status: The status of the response.
     """
 
     def __init__(self, problem: str, status: int = 400) -> None:
@@ -40,61 +40,61 @@ class Malformed(Exception):
 
 
 class Wire(Protocol):
-    """One request, and the answer to it."""
+    """Interface of one request and its response, as bytes."""
 
     def receive(self, data: bytes | bytearray) -> None:
-        """Take what else the client sent; nothing, where it sends no more."""
+        """Add bytes that the client sent; no bytes if it has closed its side."""
 
     def head(self) -> Request | None:
-        """The head of the request, once all of it is here.
+        """Return the head of the request; `None` until all of it has arrived.
 
         Raises:
-            Malformed: It is none.
+            Malformed: If the head is invalid.
         """
 
     def ready(self) -> bytes | None:
-        """The whole body, if all of it is here and can be told at once."""
+        """Return the whole body; `None` if it must be read with `part`."""
 
     def invitation(self) -> bytes:
-        """What a client may want to hear before it sends a body (RFC 9110, 10.1.1)."""
+        """Return the 100 Continue that a client may wait for (RFC 9110, 10.1.1)."""
 
     def part(self) -> bytes | None:
-        """What is here of the body, `None` for nothing yet, and at its end no bytes.
+        """Return the next bytes of the body; `None` if none have arrived; `b""` at its end.
 
         Raises:
-            Malformed: It is none.
+            Malformed: If the body is invalid or incomplete.
         """
 
     def skip(self) -> bool:
-        """Drop what is here of the body; returns whether that was all of it."""
+        """Drop the bytes of the body that have arrived; return whether it is complete."""
 
     @property
     def may_answer(self) -> bool:
-        """Whether no answer has begun."""
+        """Whether no response has started yet."""
 
     def answer(self, status: int, fields: Fields, body: bytes, date: bytes) -> bytes:
-        """A whole answer, with its date and with how long it is."""
+        """Return a whole response, with its date and length."""
 
     def open(self, status: int, fields: Fields, date: bytes) -> bytes:
-        """The head of an answer whose length nobody knows yet."""
+        """Return the head of a response whose length is not known yet."""
 
     def chunk(self, data: bytes) -> bytes:
-        """A part of that answer."""
+        """Return a part of that response."""
 
     def end(self) -> bytes:
-        """Its end."""
+        """Return the end of that response."""
 
     def rest(self) -> bytearray | None:
-        """What is here of the next message; `None` where there can be none."""
+        """Return the bytes of the next message; `None` if the connection must close."""
 
 
 def open_wire(buffer: bytearray, *, max_head: int, max_headers: int) -> Wire:
-    """The wire for the message that `buffer` begins with.
+    """Return the wire for the message that `buffer` starts with.
 
     Args:
-        buffer: Some bytes of it, at least; the wire's from now on.
-        max_head: Bytes that a head may have.
-        max_headers: Headers that it may have.
+        buffer: The first bytes of the message, or more. The wire owns it from now on.
+        max_head: The maximum size of a head in bytes.
+        max_headers: The maximum number of headers.
     """
     found = read(buffer, size=max_head, count=max_headers)
     if found is None:
@@ -103,7 +103,10 @@ def open_wire(buffer: bytearray, *, max_head: int, max_headers: int) -> Wire:
 
 
 class Plain:
-    """A request of the one shape, with its head here; or none, to turn a client away."""
+    """The wire of a request whose head `head.read` accepts.
+
+    Without a request, it only writes a response, to refuse a connection.
+    """
 
     def __init__(self, buffer: bytearray, found: Found | None = None) -> None:
         self._buffer = buffer
@@ -163,7 +166,7 @@ class Plain:
         return not self._has_begun
 
     def answer(self, status: int, fields: Fields, body: bytes, date: bytes) -> bytes:
-        self._has_begun = True  # a head that cannot be written is not tried again
+        self._has_begun = True  # do not try again if the head cannot be written
         length = b"" if status == 204 else b"Content-Length: %d\r\n" % len(body)
         data = b"%bDate: %b\r\n%b\r\n%b" % (_start(status, fields), date, length, body)
         self._has_ended = True
@@ -175,7 +178,7 @@ class Plain:
         return b"%bDate: %b\r\n%b\r\n" % (_start(status, fields), date, chunked)
 
     def chunk(self, data: bytes) -> bytes:
-        # None is empty: that one would be the last (RFC 9112, section 7.1).
+        # An empty chunk would be the last one (RFC 9112, section 7.1).
         assert data
         return b"%x\r\n%b\r\n" % (len(data), data)
 
@@ -187,14 +190,14 @@ class Plain:
         return self._buffer if self._has_ended and not self._missing else None
 
 
-#: Heads of answers, but for what differs each time. Few of them have a client's words.
+#: Heads of responses, without date and length. Few of them contain a client's values.
 _starts: dict[tuple[int, Fields], bytes] = {}
 _STARTS: Final = 64
 _LONGEST: Final = 512
 
 
 def _start(status: int, fields: Fields) -> bytes:
-    """The head of an answer, less its end."""
+    """Return the head of a response, without its date, its length and its end."""
     known = _starts.get((status, fields))
     if known is not None:
         return known
@@ -207,7 +210,7 @@ def _start(status: int, fields: Fields) -> bytes:
 
 
 class ByH11:
-    """Any request, or what is none."""
+    """The wire of any other bytes: h11 reads them as a request, or refuses them."""
 
     def __init__(self, buffer: bytearray, *, max_head: int, max_headers: int) -> None:
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=max_head)
@@ -233,7 +236,7 @@ class ByH11:
         if event is h11.NEED_DATA:
             return None
         assert isinstance(event, h11.Request)
-        # h11 looks at the size of a head only while it is incomplete.
+        # h11 checks the size of a head only while it is incomplete.
         if self._received - len(self._http.trailing_data[0]) > self._max_head:
             raise Malformed("too large a head", 431)
         if len(event.headers) > self._max_headers:
@@ -244,8 +247,8 @@ class ByH11:
         ]
         names = {name for name, _ in headers}
         if "content-length" in names and "transfer-encoding" in names:
-            # h11 believes the second. A proxy in front of us may believe the first, and
-            # take for a body what is a request here (RFC 9112, section 6.3).
+            # h11 obeys Transfer-Encoding. A proxy in front of us may obey Content-Length,
+            # and forward as a body what is a request here (RFC 9112, section 6.3).
             raise Malformed("two lengths")
         method = event.method.decode("latin-1")
         self._is_head = method == "HEAD"
@@ -277,7 +280,7 @@ class ByH11:
             while isinstance(self._next(), h11.Data):
                 pass
         except Malformed:
-            return False  # it is answered already, and nothing more is read
+            return False  # a response is being sent, and nothing more is read
         return self._http.their_state is not h11.SEND_BODY
 
     @property

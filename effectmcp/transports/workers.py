@@ -1,20 +1,20 @@
-"""Several processes that serve one address.
+"""Serve one address with several processes.
 
     trio.run(partial(run_workers, "shop:app", 4, port=8000))
 
-A supervisor binds the address and hands it down to processes that each serve it as
-`http.run` does. It serves nothing itself: it starts them, starts one again that ended, and
-passes on that all are to stop. Rounds of one conversation reach different processes, so
-they must share a key.
+A supervisor binds the address and passes it to worker processes; each serves it as
+`http.run` does. The supervisor serves no requests: it starts the workers, restarts a
+worker that ends, and stops all of them when it is stopped. Rounds of one conversation
+reach different processes, so these must share a key.
 
-On Linux each process gets a socket of its own for the one address (`SO_REUSEPORT`), as
-the kernel then deals out connections evenly. Where they share one socket, whoever wakes
-first takes most of a burst: of 200 connections to four processes 1, 27, 30 and 142, where
-it is 45, 47, 51 and 57 otherwise. Elsewhere the option means something else, and they
-share.
+On Linux each process gets its own socket for the one address (`SO_REUSEPORT`), because
+the kernel then distributes connections evenly: of 200 connections to four processes, each
+gets 45, 47, 51 and 57. With one shared socket, the process that wakes first takes most of
+a burst: 1, 27, 30 and 142. On other systems the option has another meaning, and the
+processes share one socket.
 
-The supervisor keeps the sockets open. Connections that were not accepted yet outlive a
-process in this way, and its successor takes them up.
+The supervisor keeps the sockets open. So connections that were not accepted yet outlive a
+worker, and its successor accepts them.
 """
 
 from __future__ import annotations
@@ -48,15 +48,15 @@ logger = logging.getLogger("effectmcp.server")
 
 _BACKLOG: Final = 1_024
 
-#: Whoever lived so long, in seconds, did not die of being started.
+#: Seconds after which the end of a process is not taken for a failed start.
 _STEADY: Final = 10.0
 _FIRST_DELAY: Final = 0.1
 _LAST_DELAY: Final = 30.0
 
-#: A process that is away for longer leaves its clients to the others.
+#: Seconds of downtime beyond which the other processes take over a worker's clients.
 _MISSED: Final = 1.0
 
-#: What a process may take to end after its grace.
+#: Seconds that a process may take to end, after its grace.
 _MARGIN: Final = 5.0
 
 
@@ -77,20 +77,21 @@ async def run_workers(
 
     Args:
         target: The server, as the command line names it: `module:app` or `file.py:app`.
-        n: How many processes.
+        n: The number of processes.
         host: The address to bind to.
-        port: The port; 0 for any.
-        site: Where it answers, and whom.
-        limits: What clients of each process may take up.
+        port: The port; 0 for any free port.
+        site: Its path, and the hosts and origins that are allowed.
+        limits: Limits for connections and requests, for each process.
         certificate: A file with the certificate chain, to serve TLS.
         key: A file with the certificate's private key.
-        shutdown: To be set when they are to stop.
-        task_status: Told the port when clients can connect.
+        shutdown: An event that the caller sets to stop the processes.
+        task_status: Started with the port once clients can connect.
 
     Raises:
-        BindError: The address cannot be bound to.
-        UsageError: There is no such server; or this cannot be done here.
-        KeysError: The processes would share no key.
+        BindError: If the address cannot be bound.
+        UsageError: If `target` does not name a server, `n` is less than 1,
+            `site.authenticate` is set, or the system is Windows.
+        KeysError: If the processes would not share a key.
     """
     _check(target, n, site)
     options = {
@@ -144,7 +145,7 @@ def _check(target: str, n: int, site: Site | None) -> None:
 
 
 def _plain(value: Any, but: str = "") -> dict[str, Any] | None:
-    """What `json` can carry of a value of attributes."""
+    """Return the attributes of `value` in a form that JSON can encode."""
     if value is None:
         return None
     return {
@@ -155,19 +156,20 @@ def _plain(value: Any, but: str = "") -> dict[str, Any] | None:
 
 
 class BindError(OSError):
-    """There is no such address, or it cannot be bound to."""
+    """Raised when an address does not exist, or cannot be bound."""
 
 
 def bind(host: str, port: int, *, shared: bool) -> list[socket.socket]:
-    """Sockets that listen at every address of `host`, all on one port.
+    """Return sockets that listen at every address of `host`, all on one port.
 
     Args:
-        host: The address, or a name that has some.
-        port: The port; 0 for any.
-        shared: Whether others may be bound there too, and get some of the clients.
+        host: The address, or a name with one or more addresses.
+        port: The port; 0 for any free port.
+        shared: Whether further sockets may be bound to the same address and port, and
+            get some of the clients.
 
     Raises:
-        BindError: There is none, or it cannot be bound to.
+        BindError: If `host` has no address, or an address cannot be bound.
     """
     sockets: list[socket.socket] = []
     try:
@@ -202,7 +204,7 @@ def _close(sockets: Sequence[socket.socket]) -> None:
 
 
 class _Supervisor:
-    """Keeps processes running."""
+    """Starts worker processes, and restarts a process that ends."""
 
     def __init__(self, host: str, port: int, options: Mapping[str, Any]) -> None:
         self._host = host
@@ -214,13 +216,13 @@ class _Supervisor:
         self._is_spread = sys.platform == "linux"
 
     def stop(self) -> None:
-        """Have every process finish what it is doing, and start no more."""
+        """Terminate every process, which lets it finish its requests; start no more."""
         self._stopping.set()
         for process in self._processes:
             process.terminate()
 
     def bind(self, n: int) -> None:
-        """Take the address, for so many processes."""
+        """Bind the address, for so many processes."""
         first = self._bind()
         self._port = first[0].getsockname()[1]
         self._sockets = [
@@ -229,12 +231,12 @@ class _Supervisor:
         ]
 
     async def run(self, task_status: trio.TaskStatus[int]) -> None:
-        """Start processes, and again, until told to stop and all have stopped."""
+        """Start processes and restart them; return when `stop` has ended all of them."""
         try:
             async with trio.open_nursery() as nursery:
                 for number, own in enumerate(self._sockets):
                     nursery.start_soon(self._keep, number, own)
-                # They listen, and the kernel keeps clients until somebody is there.
+                # The sockets listen: the kernel queues clients until a process runs.
                 task_status.started(self._port)
         finally:
             for own in self._sockets:
@@ -247,7 +249,7 @@ class _Supervisor:
         delay = 0.0
         while not self._stopping.is_set():
             if not sockets:
-                sockets += self._bind()  # given up below
+                sockets += self._bind()  # closed below
             began = trio.current_time()
             status = await self._process(sockets)
             if self._stopping.is_set():
@@ -276,10 +278,10 @@ class _Supervisor:
                 "effectmcp.transports.workers",
                 json.dumps({**self._options, "fds": fds}),
             ],
-            # It ends when this one does, whatever ended it: then the pipe is closed.
+            # The worker ends when the supervisor does, in any way: that closes the pipe.
             stdin=subprocess.PIPE,
             pass_fds=fds,
-            # Ctrl-C is for us alone, who pass it on once.
+            # Only the supervisor must receive Ctrl-C, and pass it on once.
             start_new_session=True,
         )
         self._processes.add(process)
@@ -298,7 +300,7 @@ class _Supervisor:
 
 
 def ended_by(status: int) -> str:
-    """How a process ended, in words."""
+    """Return how a process ended, in words."""
     try:
         name = signal.Signals(-status).name
     except ValueError:
@@ -307,11 +309,11 @@ def ended_by(status: int) -> str:
 
 
 def next_delay(delay: float, lived: float) -> float:
-    """How long to wait before a process is started again.
+    """Return the seconds to wait before a process is restarted.
 
     Args:
-        delay: What it was the last time.
-        lived: How long the process lived since.
+        delay: The delay before its last start, in seconds.
+        lived: How long the process has run since then, in seconds.
     """
     if lived >= _STEADY:
         return _FIRST_DELAY
@@ -322,7 +324,7 @@ def next_delay(delay: float, lived: float) -> float:
 
 
 def main(argv: Sequence[str]) -> None:
-    """Serve as the supervisor says."""
+    """Run a worker with the options of the supervisor, which are JSON."""
     (text,) = argv
     options = json.loads(text)
     logging.basicConfig(

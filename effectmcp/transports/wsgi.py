@@ -4,18 +4,19 @@
     waitress-serve bookshop:wsgi
     wsgiref.simple_server.make_server(host, port, application(app))
 
-Requests are answered by `effectmcp.drivers.sync`: steps one after the other, async ones
-only with `run_async=asyncio.run`. The response is one JSON object, or a stream of events
-if there are notifications. They are written at once where the host lets applications
-write; where it does not, they come in order with the response, in one body.
+Requests are answered by `effectmcp.drivers.sync`: steps run one after the other, async
+steps only with `run_async=asyncio.run`. The response is one JSON object, or a stream of
+events if there are notifications. These are written immediately if the host lets
+applications write; if not, they are sent in order with the response, in one body.
 
-Clients of the legacy revisions are asked while their request runs: its thread waits for
-threads that handle the answers. So they have sessions where the host has threads, one
-process, and lets applications write; streams to come back to they have not.
+Legacy clients are asked while their request runs: its thread waits for other threads that
+handle the answers. So they have sessions only if the host has threads and a single
+process, and lets applications write. They cannot reconnect to a stream.
 
-A host says neither when it begins nor when it ends, and many fork in between. So the
-server's lifespan, which is a `contextlib.contextmanager` here, is opened by the first
-request, in the process that has it, and closed when that process exits, or by `close()`.
+A host does not report when it starts or stops, and many hosts fork in between. So the
+server's lifespan, which must be a `contextlib.contextmanager` here, is opened by the
+first request, in the process that handles it. It is closed when that process exits, or by
+`close()`.
 """
 
 from __future__ import annotations
@@ -72,24 +73,25 @@ def application(
     sessions: SessionLimits | None = _SESSIONS,
     questions: int = 2,
 ) -> WSGIApplication:
-    """A WSGI application that serves `app`.
+    """Return a WSGI application that serves `app`.
 
     Args:
-        app: The server. Its keys are those of the environment, if it has none.
-        site: Whom it lets in. Its path is the one below `SCRIPT_NAME`; `None`, as here,
-            for whatever the host sends.
-        principal: The user whom the host's own middleware found, by the environ. It is
-            asked instead of `site.authenticate`.
+        app: The server. Without keys of its own, it gets those of the environment.
+        site: The hosts, origins and users that are allowed. Its path is relative to
+            `SCRIPT_NAME`; `None`, the default, for every path.
+        principal: Returns the user that the host's own middleware found, given the
+            environ. Called instead of `site.authenticate`.
         run_async: Runs the coroutine of an async step or function, such as
             `asyncio.run`.
-        keep_alive: Seconds that a client may hear nothing while it thinks about a
-            question.
-        sessions: What the sessions of clients may take up that shake hands. `None` to
-            keep none; so it is anyway where the host says that it has several processes,
-            or no threads. Nobody can be asked then who does not speak 2026-07-28.
-        questions: How many calls may begin to ask while others wait for answers. Each
-            that waits takes one of the host's threads, and the answers need one, too: so
-            give fewer than there are.
+        keep_alive: Seconds of silence while a client answers a question, after which a
+            comment is sent.
+        sessions: Limits on the sessions of legacy clients; `None` to keep no sessions.
+            None are kept, either, if the host reports several processes, or no threads.
+            Only clients that speak 2026-07-28 can then be asked questions.
+        questions: How many calls of sessions may wait for answers. Calls that start
+            while so many wait cannot ask. Each waiting call occupies one of the host's
+            threads, and the answers need a thread, too: so choose a number less than that
+            of the threads.
     """
     prepare(app)
     kept = Sessions(app, sessions) if sessions is not None and app.legacy else None
@@ -100,7 +102,7 @@ def application(
 
 
 class WSGIApplication:
-    """What `application` makes."""
+    """The application that `application` returns."""
 
     def __init__(
         self,
@@ -123,7 +125,7 @@ class WSGIApplication:
     def __call__(
         self, environ: Environ, start_response: StartResponse
     ) -> Iterable[bytes]:
-        """Serve one request, as PEP 3333 has it."""
+        """Serve one request, as defined by PEP 3333."""
         endpoint = self._endpoint_for(environ)
         find = None if self._principal is None else partial(self._principal, environ)
         talk = Conversation(endpoint, _asked(environ), find=find)
@@ -135,7 +137,7 @@ class WSGIApplication:
             step = talk.too_large() if data is None else talk.body(data)
         if isinstance(step, Begin):
             return self._begin(talk, step, start_response)
-        assert isinstance(step, Send)  # there is nothing else to do without streams
+        assert isinstance(step, Send)  # the only other step, without streams
         return _answer(start_response, step)
 
     def _endpoint_for(self, environ: Environ) -> Endpoint:
@@ -167,7 +169,7 @@ class WSGIApplication:
                 raise UsageError(
                     "what finds out who asks is async: give application(run_async=...)"
                 )
-            # `asyncio.run` takes coroutines, and nothing else that can be awaited.
+            # `asyncio.run` accepts only coroutines, not every awaitable.
             return self._run_async(_awaited(found))
         except BaseException as exc:
             contain(exc, "what finds out who asks", is_never)
@@ -193,7 +195,7 @@ class WSGIApplication:
                 )
             answer = talk.reply(reply)
         except OSError:
-            raise  # the client is gone, as this host has it
+            raise  # the host's error for a client that has disconnected
         except Exception:
             failed = talk.fail()
             if failed is None:
@@ -206,7 +208,7 @@ class WSGIApplication:
 
     def _wait(self, peer: Peer, stream: _Stream, asking: Inquiry) -> None:
         session, sessions = peer.session, self._endpoint.sessions
-        assert session is not None  # nobody else is asked live
+        assert session is not None  # only clients with a session are asked live
         assert sessions is not None
         sessions.reading(session, +1)
         with self._ended:
@@ -232,7 +234,7 @@ class WSGIApplication:
     def close(self) -> None:
         """Close the server's lifespan, if a request opened it.
 
-        What is running has some seconds to end before that.
+        Running requests have some seconds to end before that.
         """
         with self._lock:
             if self._endpoint.sessions is not None:
@@ -251,7 +253,7 @@ class WSGIApplication:
 
 
 class _Stream:
-    """The response, as far as it is a stream of events."""
+    """The response, once it is a stream of events."""
 
     def __init__(
         self, talk: Conversation, start_response: StartResponse, *, is_live: bool
@@ -273,7 +275,7 @@ class _Stream:
             )
 
     def wait(self, asking: Inquiry) -> None:
-        """Wait for answers, and end with the client if it is gone."""
+        """Wait for answers; end the inquiry if the client has disconnected."""
         over = threading.Event()
         asking.listen(over.set)
         talk = self._talk
@@ -294,10 +296,11 @@ class _Stream:
         asking.end()
 
     def _try(self, part: Send) -> None:
-        """Send it, and note where nobody is there any more.
+        """Send a part, and note if the client has disconnected.
 
-        A flow that asks live is told so where it waits, and cleans up then. One that is
-        asked by retry is suspended where it is (docs/internals/replay.md#l4).
+        A live flow is notified of that where it waits, and cleans up. In a round of
+        2026-07-28 the error is raised, which suspends the flow
+        (docs/internals/replay.md#l4).
         """
         try:
             if not self._is_gone:
@@ -311,7 +314,7 @@ class _Stream:
         if part.status is not None:
             self.is_begun = True
             write = _start(self._start_response, part)
-            # PEP 3333 has every host return it, and not every host does.
+            # PEP 3333 requires every host to return a callable, but not every host does.
             self._write = write if callable(write) else None
         if self._write is None:
             self._kept.append(part.data)
@@ -319,10 +322,10 @@ class _Stream:
             self._write(part.data)
 
     def end(self, data: bytes) -> list[bytes]:
-        """Send the last event; return what is left to send.
+        """Send the last event; return the bytes that are left to send.
 
-        A host that lets us write is left nothing: some take one part that is returned
-        for the whole response.
+        Nothing is left if the host lets applications write: some hosts would take a
+        single returned part for the whole response.
         """
         if data:
             self._try(Send(None, (), data))
@@ -346,8 +349,8 @@ def _asked(environ: Environ) -> Head:
         environ["REQUEST_METHOD"],
         environ.get("PATH_INFO", "") or "/",
         [(name, value) for name, value in headers.items() if value],
-        # Where it came in is not known: some hosts take SERVER_NAME from the request.
-        # But what comes from a loopback address came in at one.
+        # The receiving address is unknown: some hosts take SERVER_NAME from the request.
+        # But a request from a loopback address was received on one.
         bound_to=address,
         peer=address,
     )
@@ -370,7 +373,7 @@ def _answer(start_response: StartResponse, answer: Send) -> list[bytes]:
 
 
 def _start(start_response: StartResponse, answer: Send) -> Any:
-    assert answer.status is not None  # it begins
+    assert answer.status is not None  # a whole response, or its start
     phrase = HTTPStatus(answer.status).phrase
     headers = [*answer.headers, *length_of(answer)]
     return start_response(f"{answer.status} {phrase}", headers)
