@@ -1,4 +1,4 @@
-"""Answers that are given on the command line. Pure, but for the file of them."""
+"""Read answers from the command line. No I/O except for the file of `--answers`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ACTIONS: Final = ("accept", "decline", "cancel")
 
 
 def split(text: str) -> tuple[str, str]:
-    """The two sides of `NAME=VALUE`."""
+    """Return the two sides of `NAME=VALUE`."""
     name, found, value = text.partition("=")
     if not found or not name:
         raise UsageError(f"{text!r}: write NAME=VALUE")
@@ -25,11 +25,11 @@ def split(text: str) -> tuple[str, str]:
 
 
 def answers_in(given: Sequence[str], file: Path | None) -> dict[str, JSON]:
-    """The answers, by the keys of their questions.
+    """Return the answers, by the keys of their questions.
 
     Args:
-        given: Each as `KEY=JSON`.
-        file: A JSON object of more.
+        given: The answers, each as `KEY=JSON`.
+        file: A file with more answers, as a JSON object.
     """
     found: dict[str, JSON] = {}
     if file is not None:
@@ -52,10 +52,10 @@ def answers_in(given: Sequence[str], file: Path | None) -> dict[str, JSON]:
 
 
 def response_to(key: str, question: Mapping[str, Any], given: JSON) -> JSON:
-    """What to send for an answer as it was given.
+    """Return the response to send for an answer of the command line.
 
     Raises:
-        UsageError: It is none to this question.
+        UsageError: If `given` does not answer this question.
     """
     if isinstance(given, dict) and given.get("action") in _ACTIONS:
         return given
@@ -71,7 +71,7 @@ def response_to(key: str, question: Mapping[str, Any], given: JSON) -> JSON:
         return {"action": "accept", "content": given}
     if len(fields) == 1:
         return {"action": "accept", "content": {next(iter(fields)): given}}
-    # Consent is nothing that one says by mistake.
+    # Only true or false are accepted, so that no user consents by mistake.
     if fields or not isinstance(given, bool):
         wanted = f"an object with {', '.join(fields)}" if fields else "true or false"
         raise UsageError(f"--answer {key}: give {wanted}")
@@ -82,7 +82,7 @@ def response_to(key: str, question: Mapping[str, Any], given: JSON) -> JSON:
 
 
 def unanswered(asked: Mapping[str, Mapping[str, Any]]) -> str:
-    """What to say of questions where nobody can be asked."""
+    """Return a message about questions that cannot be asked without a terminal."""
     lines = []
     for key, question in asked.items():
         message = dict_in(question.get("params")).get("message", question["method"])

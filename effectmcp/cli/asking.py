@@ -1,4 +1,4 @@
-"""A client whose user sits at the terminal, or gave the answers beforehand."""
+"""A client whose user answers at the terminal, or on the command line."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ __all__ = ["UserClient"]
 
 
 class UserClient(Client):
-    """A client that answers a round at once: all its questions are one screen.
+    """A client that shows all questions of a round on one screen.
 
     Args:
-        channel: As a client has it, and so are the other options.
+        channel: The channel of the client. Other options are those of `Client`.
         given: Answers, by the keys of their questions.
-        terminal: Where to ask.
-        trace: Whom to tell of rounds.
+        terminal: The terminal to ask on.
+        trace: Prints each round, if given.
 
     Attributes:
-        was_refused: Whether something was declined or closed so far.
+        was_refused: Whether a question was declined or closed so far.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class UserClient(Client):
     ) -> None:
         super().__init__(
             channel,
-            # They say what can be asked; `answers` answers.
+            # They declare the capabilities; `answers` answers.
             elicit=lambda form: {},
             open_url=lambda link: True,
             sample=lambda sampling: "",
@@ -54,15 +54,15 @@ class UserClient(Client):
 
     @property
     def unasked(self) -> list[str]:
-        """The keys of given answers to which nobody asked the question."""
+        """The keys of given answers whose question was never asked."""
         return list(self._given)
 
     async def answers(self, pending: Pending) -> dict[str, JSON]:
-        """The responses to what is asked.
+        """Return the responses to the questions of a round.
 
         Raises:
-            UsageError: Nobody is there to ask, and no answer was given.
-            ReplyError: It is nothing that this client said it can be asked.
+            UsageError: If there is no terminal, and an answer was not given.
+            ReplyError: If the client does not declare the capability for a question.
         """
         if self._trace is not None:
             self._trace.began(pending)
@@ -72,7 +72,7 @@ class UserClient(Client):
             if not _is_of_users(question):
                 found[key] = await self.answering.answer(key, question)
             elif key in self._given:
-                # Once: what is asked again did not fit.
+                # Use it once: if the question is asked again, it did not fit.
                 found[key] = response_to(key, question, self._given.pop(key))
             else:
                 asked[key] = question
@@ -87,7 +87,7 @@ class UserClient(Client):
 
 
 def _is_of_users(question: Mapping[str, Any]) -> bool:
-    """Whether it is for a user: what is not, the client answers, or refuses."""
+    """Whether a user must answer; the client answers or refuses the others."""
     if question["method"] == "elicitation/create":
         mode = dict_in(question.get("params")).get("mode", "form")
         return mode in ("form", "url")

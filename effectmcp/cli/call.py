@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 
 __all__ = ["DECLINED", "ERROR", "FAILED", "UNWRITTEN", "add"]
 
-#: The tool says that it failed.
+#: The tool reported an error.
 FAILED: Final = 1
-#: The server answered with an error, or not at all.
+#: The server responded with an error, or not at all.
 ERROR: Final = 3
-#: The user declined or closed a question, and so nothing came of it.
+#: The user declined or closed a question, so there is no result.
 DECLINED: Final = 4
-#: A result came, and part of it could not be written.
+#: Part of the result could not be written.
 UNWRITTEN: Final = 5
 
 
@@ -133,7 +133,7 @@ async def _call(options: argparse.Namespace) -> int:
     if options.trace:
         trace = Trace(
             terminal.say,
-            # Of an app in this process they are at hand, once it runs.
+            # An app in this process has keys once it runs.
             keys=lambda: getattr(channel, "keys", None),
             shows_answers=options.show_answers,
         )
@@ -196,7 +196,7 @@ async def _result(client: Client, options: argparse.Namespace) -> Result:
 
 
 def _arguments(given: list[str], schema: JSON) -> dict[str, JSON]:
-    """Arguments by the tool's schema: what may be a text is one."""
+    """Read arguments by the tool's schema: as strings where strings are allowed."""
     found: dict[str, JSON] = {}
     for name, text in map(split, given):
         if takes_text(properties_of(schema).get(name)):
@@ -205,5 +205,5 @@ def _arguments(given: list[str], schema: JSON) -> dict[str, JSON]:
         try:
             found[name] = parse(text)
         except CanonicalError:
-            found[name] = text  # the server says what it wants instead
+            found[name] = text  # the server will report what it needs
     return found

@@ -1,4 +1,4 @@
-"""`effectmcp keygen`: a key that seals states."""
+"""`effectmcp keygen`: make a key that seals states."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`effectmcp list TARGET`: what a server offers."""
+"""`effectmcp list TARGET`: list the tools, prompts and resources of a server."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ async def _offered(
         return await ask()
     except ProtocolError as exc:
         if exc.code == -32601:
-            return []  # it has none of these
+            return []  # it does not have this kind
         raise
 
 

@@ -1,4 +1,4 @@
-"""Arguments → the subcommand that they name; errors → one line and a status."""
+"""Run the subcommand that the arguments name; report errors and the status."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from .call import UNWRITTEN
 
 __all__ = ["main"]
 
-#: As shells have it: 128, and the number of SIGINT.
+#: As in shells: 128 plus the number of SIGINT.
 _INTERRUPTED: Final = 130
-#: The same of SIGPIPE: whoever read the output has read enough.
+#: 128 plus the number of SIGPIPE: the reader of the output stopped reading.
 _UNREAD: Final = 141
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; returns its exit status.
+    """Run the command, and return its exit status.
 
     Args:
         argv: The arguments, without the command's name; by default the process's own.
@@ -39,24 +39,24 @@ def main(argv: Sequence[str] | None = None) -> int:
     for command in (serve, call, listing, check, replay, token, keygen):
         command.add(parsers)
     options, more = parser.parse_known_args(argv)
-    # argparse ends a list at the first option, and does not go on with it.
+    # argparse ends a list at the first option, and never continues it.
     of: str = getattr(options, "list", "")
     if more and (not of or any(one.startswith("-") for one in more)):
         parser.error(f"unrecognized arguments: {' '.join(more)}")
     if of:
         getattr(options, of).extend(more)
-    # Whatever a server says can be printed somehow.
+    # Make every character of a server's text printable.
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
-    # To standard error: standard output is for messages, or for what was asked for.
+    # Log to standard error: standard output is for messages or results.
     logging.basicConfig(
         level=logging.INFO, format="%(levelname)s %(name)s: %(message)s"
     )
     logging.getLogger("httpx2").setLevel(logging.WARNING)
     try:
         status: int = options.run(options)
-        # Here and not when the process ends: then nobody could say what went wrong.
+        # Flush now: a failure when the process exits could not be reported.
         sys.stdout.flush()
     except EffectMCPError as exc:
         print("effectmcp:", " ".join(str(exc).split()), file=sys.stderr)
@@ -67,7 +67,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _status_of(exc: BaseException) -> int:
-    """The status for what ended the command from outside; what did not, is raised."""
+    """Return the status for an end from outside; raise every other exception."""
     if _is_in(exc, KeyboardInterrupt):
         return _INTERRUPTED
     if _is_in(exc, BrokenPipeError):
@@ -89,7 +89,7 @@ def _is_in(exc: BaseException, kind: type[BaseException]) -> bool:
 
 
 def _drop_output() -> None:
-    # Python writes what is left when the process ends, and would fail again.
+    # Python writes the remaining output when the process exits, and would fail again.
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()

@@ -1,6 +1,6 @@
-"""What a server says of its tools, as far as it makes sense. Pure.
+"""Read a server's schemas, and ignore invalid parts. No I/O.
 
-It may say anything: what is not as the protocol has it is as good as nothing.
+A server may send anything: parts that the protocol does not define count as missing.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ __all__ = ["dict_in", "list_in", "properties_of", "takes_text"]
 
 
 def dict_in(value: JSON) -> dict[str, JSON]:
-    """An object, or an empty one."""
+    """Return `value` if it is an object, or else an empty object."""
     return value if isinstance(value, dict) else {}
 
 
 def list_in(value: JSON) -> list[JSON]:
-    """An array, or an empty one."""
+    """Return `value` if it is an array, or else an empty array."""
     return value if isinstance(value, list) else []
 
 
 def properties_of(schema: JSON) -> Mapping[str, JSON]:
-    """The properties of a schema of an object."""
+    """Return the properties of the schema of an object."""
     return dict_in(dict_in(schema).get("properties"))
 
 
 def takes_text(schema: JSON) -> bool:
-    """Whether a text may fit a schema."""
+    """Whether a string may fit a schema."""
     schema = dict_in(schema)
     if any(map(takes_text, list_in(schema.get("anyOf")))):
         return True

@@ -1,4 +1,4 @@
-"""A target → the channel to it: a URL, an app in this process, or a command."""
+"""Make the channel to a target: a URL, an app in this process, or a command."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ _APP: Final = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*|\S*\.py(:[A-Za-z_][\w
 
 
 def reach(target: str, headers: Mapping[str, str] | None = None) -> Channel:
-    """The channel to `target`.
+    """Return a channel to `target`.
 
     Args:
         target: A URL; `module:app` or `file.py:app`, which is run in this process; or a
             command, which is started.
-        headers: For a URL: sent with each request.
+        headers: Headers to send with each request; only for a URL.
 
     Raises:
-        UsageError: There is no such app; it is no URL and no command; or the client is
-            not installed.
+        UsageError: If the app does not exist, `target` is neither a URL nor a command,
+            or the client is not installed.
     """
     try:
         if re.match(r"https?://", target, re.IGNORECASE):
@@ -51,10 +51,10 @@ def reach(target: str, headers: Mapping[str, str] | None = None) -> Channel:
             from ..client import InMemory
 
             app = load_app(target)
-            # Those of the environment, so that --trace can look into states. Without
-            # any it gets random ones, which nobody needs to be told of here.
+            # Use the keys of the environment, so that --trace can read states. Without
+            # any, use random keys: a warning is of no use here.
             ensure_keys(app, is_alone=False)
-            # Who forgot a `yield from` is told so, with the line, and told only.
+            # Warn about a forgotten `yield from`, with the line, but continue.
             app.change_rules(development=True)
             warnings.simplefilter("default", UnperformedEffectWarning)
             return InMemory(app)
@@ -71,7 +71,7 @@ def reach(target: str, headers: Mapping[str, str] | None = None) -> Channel:
                 f"there is no command {command[0]!r}; a module is written"
                 f" {command[0]}:app, and a file {command[0]}.py"
             )
-        # Whoever has the keys can write states: they are no command's business.
+        # A process with the keys can forge states, so commands do not get them.
         env = {name: text for name, text in os.environ.items() if name != VARIABLE}
         return OverPipes(command, env=env)
     except ImportError as exc:
@@ -80,12 +80,12 @@ def reach(target: str, headers: Mapping[str, str] | None = None) -> Channel:
         raise UsageError(str(exc)) from None
 
 
-#: RFC 9110, 5.1 and 5.5; what stands beyond ASCII there is read in many ways.
+#: RFC 9110, 5.1 and 5.5; servers decode characters beyond ASCII in different ways.
 _HEADER: Final = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+):([\t -~]*)")
 
 
 def headers_of(given: list[str]) -> dict[str, str]:
-    """Headers as they are given on the command line."""
+    """Return the headers that are given on the command line."""
     found = {}
     for one in given:
         match = _HEADER.fullmatch(one)
@@ -96,13 +96,13 @@ def headers_of(given: list[str]) -> dict[str, str]:
 
 
 def check_timeout(seconds: float | None) -> None:
-    """Refuse what is no time to wait."""
+    """Refuse timeouts that are not positive numbers."""
     if seconds is not None and not seconds > 0:  # NaN is neither
         raise UsageError(f"--timeout {seconds:g}: give seconds, more than 0")
 
 
 class Raw:
-    """A channel that prints what crosses it, to standard error."""
+    """A channel that prints all messages to standard error."""
 
     def __init__(self, inner: Channel) -> None:
         self.has_headers = inner.has_headers
@@ -141,7 +141,7 @@ class Raw:
     async def attend(
         self, hear: Hear, headers: Mapping[str, str], ready: Callable[[], None]
     ) -> None:
-        """Hear what belongs to no request."""
+        """Receive the messages that belong to no request."""
 
         async def heard(told: Frame) -> None:
             _print("<", told)

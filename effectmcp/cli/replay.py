@@ -1,4 +1,4 @@
-"""`effectmcp replay transcripts/ module:app`: may calls under way go on?"""
+"""`effectmcp replay transcripts/ module:app`: check that calls can continue."""
 
 from __future__ import annotations
 

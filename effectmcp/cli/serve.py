@@ -1,4 +1,4 @@
-"""`effectmcp serve module:app`: over stdio, or over HTTP."""
+"""`effectmcp serve module:app`: serve over stdio, or over HTTP."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def _serve_http(options: argparse.Namespace) -> None:
     if not path.startswith("/"):
         raise UsageError(f"--path {path}: it begins with a /")
     site = Site(path=path, hosts=options.allow_host, origins=options.allow_origin or ())
-    # Looked at before anything runs, and in the workers again.
+    # Checked before anything runs, and again in the workers.
     context = _context(options.certificate, options.key)
     workers = 1 if options.workers is None else options.workers
     if workers != 1 and (options.strict or options.record):
@@ -165,7 +165,7 @@ async def _serve_together(
     try:
         await run_workers(target, n, host, port, **options)
     except (BindError, ExceptionGroup) as exc:
-        found: BaseException = exc  # a group, where it could not be bound to again
+        found: BaseException = exc  # a group, if a worker could not bind again
         while isinstance(found, ExceptionGroup):
             found = found.exceptions[0]
         if not isinstance(found, BindError):

@@ -1,6 +1,6 @@
-"""A result on standard output, an error on standard error.
+"""Print results on standard output, and errors on standard error.
 
-Texts are printed as they are, structured content as JSON, media are saved as files.
+Text is printed unchanged, structured content as JSON; media are saved as files.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ def show(result: Result, folder: Path) -> bool:
         folder: Where to save images, sounds and other files.
 
     Returns:
-        Whether all of them could be saved. Those that could not are printed.
+        Whether all files could be saved. The others are printed.
     """
     structured = result.structured
     if structured is not None:
-        # Its text is the same again, for models.
+        # The text repeats the structured content, for models.
         print(json.dumps(structured, ensure_ascii=False, indent=2))
     is_saved = True
     for block in result.blocks:
@@ -57,7 +57,7 @@ def show_error(exc: Exception) -> None:
 
 
 def _words(exc: Exception) -> str:
-    # Not what to do about it in Python.
+    # Leave out the advice on Python code.
     match exc:
         case TimeoutError():
             return "it took too long"
@@ -73,7 +73,7 @@ def _words(exc: Exception) -> str:
 
 
 class _UnsavedError(Exception):
-    """A file could not be saved."""
+    """Raised when a file could not be saved."""
 
 
 def _show(block: Mapping[str, Any], folder: Path) -> None:
@@ -82,7 +82,8 @@ def _show(block: Mapping[str, Any], folder: Path) -> None:
     if "text" in block:
         text = str(block["text"])
         if sys.stdout.isatty():
-            # What would move the cursor or change the screen is for files, and pipes.
+            # Control characters could move the cursor or change the screen: only files
+            # and pipes get them.
             text = "\n".join(map(one_line, text.split("\n")))
         print(text)
         return
@@ -110,7 +111,7 @@ def _saved(data: str, type_: str, folder: Path) -> Path:
     while True:
         file = folder / f"result-{number}{suffix}"
         try:
-            with file.open("xb") as out:  # nothing of the user's is written over
+            with file.open("xb") as out:  # never overwrites a file of the user
                 out.write(content)
             return file
         except FileExistsError:

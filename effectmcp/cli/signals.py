@@ -1,4 +1,4 @@
-"""Signals, while the process holds a terminal or has started a server."""
+"""Handle signals while the process holds a terminal or has started a server."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ _ENDS: Final = ("SIGTERM", "SIGHUP", "SIGQUIT")
 
 @contextmanager
 def ending() -> Iterator[None]:
-    """Have signals that end the process end the block first, as Ctrl-C does.
+    """Make signals that end the process end the block first, as Ctrl-C does.
 
-    They end the process after that: whoever waits for it learns of the signal.
+    Afterwards they end the process, so that the waiting parent sees the signal.
     """
     came: list[int] = []
 
     def end(number: int, frame: FrameType | None) -> None:
         came.append(number)
-        # trio raises it where it can be raised.
+        # trio raises it where an exception is possible.
         signal.raise_signal(signal.SIGINT)
 
-    # What is ignored stays so (nohup).
+    # Ignored signals stay ignored (nohup).
     numbers = [
         number
         for number in (getattr(signal, name, None) for name in _ENDS)
@@ -53,24 +53,25 @@ def stopping(
     """Give the terminal back while the process is stopped.
 
     Args:
-        give_back: Makes the terminal what the shell wants.
-        take: Makes it ours again.
+        give_back: Restores the terminal for the shell.
+        take: Takes the terminal again.
 
     Yields:
-        A file that can be read where the screen must be drawn again.
+        A file descriptor that becomes readable when the screen must be drawn again.
     """
     woken, wake = os.pipe()
     os.set_blocking(wake, False)
 
     def draw(*_: object) -> None:
-        with suppress(BlockingIOError):  # it knows
+        with suppress(BlockingIOError):  # it is already woken
             os.write(wake, b"\0")
 
     def stop(*_: object) -> None:
         give_back()
         signal.signal(signal.SIGTSTP, signal.SIG_DFL)
         signal.raise_signal(signal.SIGTSTP)
-        # Here it was continued; or nobody is there who could, and it was not stopped.
+        # The process was continued; or it was not stopped, because no shell could
+        # continue it.
         signal.signal(signal.SIGTSTP, stop)
         go_on()
 

@@ -1,4 +1,4 @@
-"""`effectmcp token TOKEN`: what a requestState says, for whoever has the keys."""
+"""`effectmcp token TOKEN`: show the content of a requestState. Needs the keys."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def add(parsers: Any) -> None:
 
 
 def journal_in(token: str, keys: Keys | None = None) -> Journal | None:
-    """The journal in a token, if the keys, or those in the environment, open it."""
+    """Return the journal in a token, if `keys` or those in the environment open it."""
     try:
         keys = keys or keys_of_environment()
         return None if keys is None else _unpacked(token, keys).claims.journal
@@ -108,7 +108,7 @@ def _refused(
 ) -> str | None:
     sealer = Sealer(keys=keys, audience=options.server or "-")
     if options.server is None:
-        # Only its times can be judged.
+        # Only its times can be checked.
         try:
             sealer.check_times(packed, int(time.time()))
         except StateError as exc:

@@ -1,4 +1,4 @@
-"""What `--trace` tells of each round."""
+"""Print each round, for `--trace`."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ __all__ = ["Trace"]
 
 
 class Trace:
-    """Tells of rounds.
+    """Prints rounds.
 
     Args:
-        say: Where to.
-        keys: Gives those of the server, if they are known; otherwise the environment's
-            are tried.
-        shows_answers: Whether answers are shown: somebody may look over the shoulder,
-            and logs are read by many.
+        say: Prints a line.
+        keys: Returns the keys of the server, if they are known; otherwise those of the
+            environment are tried.
+        shows_answers: Whether answers are shown. Others may see the screen or read the
+            logs.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class Trace:
         self._shows_answers = shows_answers
 
     def began(self, pending: Pending) -> None:
-        """Tell what is asked in a round, and what its state holds."""
+        """Print the questions of a round, and a summary of its state."""
         state = pending.call.state
         size = "no state" if state is None else f"a state of {len(state):,} characters"
         journal = None if state is None else journal_in(state, self._keys())
@@ -53,7 +53,7 @@ class Trace:
             self._say(f"  {key}: {message}")
 
     def answered(self, responses: Mapping[str, JSON]) -> None:
-        """Tell what is answered."""
+        """Print the answers."""
         for key, response in responses.items():
             if not self._shows_answers:
                 action = {name: response[name] for name in response if name == "action"}
@@ -62,7 +62,7 @@ class Trace:
 
 
 def _masked(value: JSON) -> JSON:
-    """What a value looks like, without what it says."""
+    """Return the structure of a value, without its content."""
     match value:
         case dict():
             return {name: _masked(one) for name, one in value.items()}

@@ -1,42 +1,43 @@
-"""The engine: a handler's generator ↔ effects. Pure, public, usable without any MCP.
+"""The engine: runs a handler's generator. Public; no I/O; usable without MCP.
 
     run = Run(order, ("Dune",), flow_id=secrets.token_bytes(16))
     stop = run.start()
     while True:
         match stop:
-            case Perform(wants):      # this process: steps, the time, chance
+            case Perform(wants):      # this process: steps, clock, random values
                 stop = run.performed({want.key: perform(want) for want in wants})
-            case Asked(questions):    # whoever can answer, now or in another process
+            case Asked(questions):    # the client, now or in another process
                 stop = run.answered({q.key: Accepted({"value": input()}) for q in …})
             case Returned(value):
                 break
             case Raised(error):
                 raise error
 
-`run.suspend()` instead of `answered` ends the round and gives the `Journal`, from which
-a new `Run` goes on, here or elsewhere. The rules that it follows, and the reasons for them,
-are in docs/internals/replay.md. The modules, in the order in which to read them:
+`run.suspend()` instead of `answered` ends the round and returns the `Journal`. A new
+`Run` resumes from it, here or in another process. The rules of the engine, and the
+reasons for them, are in docs/internals/replay.md. The modules, in the order to read
+them:
 
     replay       the run: its verbs, and the generations that follow one another
-    stops        what a run stops with, and what it is told to go on
-    rules        what may differ between the ways in which answers arrive
+    stops        the stops of a run, and the outcomes and answers that resume it
+    rules        the differences between the ways that answers can arrive
     journal      entries, places, fingerprints, keys
     kinds        one table of effects
     generation   waves of match, drop, take, perform, deliver
     feeding      the first phase of a run: a loop over one sequence
-    taking       what is at hand: answers, clocks, races
-    performing   what this process performs
-    tree         its generators take turns; branches begin, fail and join
-    sequences    the tree: a generator each, with its part of the journal
-    intake       what a handler yields: answered, refused, or waited for
-    answers      which answer counts for which question
-    places       what is outstanding where
-    shared       what all generations of a flow share
-    divergence   what differed, and what may be kept
+    taking       the outcomes that are available: answers, clocks, races
+    performing   the effects that this process performs
+    tree         generators take turns; branches start, fail and join
+    sequences    the nodes of the tree: a generator, with its part of the journal
+    intake       yielded effects: answered, refused, or waited for
+    answers      matches answers to questions
+    places       outstanding questions, clocks and steps, by place
+    shared       data that all generations of a flow share
+    divergence   reports of differences, and the entries that may be kept
     steps        arguments and results as JSON
     failures     exceptions as JSON
     development  effects that were built and never performed
-    misuse       what to tell an author
+    misuse       error messages for authors
     turn         one turn of one generator
 """
 

@@ -1,20 +1,20 @@
-"""Which answer counts for which question.
+"""Match answers to questions.
 
-An answer counts only for a question whose fingerprint, computed now, equals the one that
-it was asked under: consent belongs to the text that was shown (docs/internals/replay.md#q1).
-There are two sources (docs/internals/replay.md#q1a):
+An answer counts only for a question whose current fingerprint equals that of the
+question when it was asked, because consent belongs to the text that was shown
+(docs/internals/replay.md#q1). There are two sources (docs/internals/replay.md#q1a):
 
-    own    what came with this request, for the question that is outstanding at this very
-           place under this very fingerprint. It comes first, always
+    own    the answers of this request, each for the question that is outstanding at
+           this very place under this very fingerprint. They always come first
     pool   answers that an edit of the handler orphaned: those of entries that were
            dropped, and those of this request whose own question is not reached, or has
-           another text now. One is taken if its fingerprint is there exactly once,
-           wherever it was given. If it is there more than once, which answer was for
-           which question cannot be told any more: all copies go, and the question is
-           asked again
+           another text now. An answer is taken if its fingerprint is there exactly
+           once, no matter where it was given. If it is there more than once, the
+           answers cannot be assigned any more: all copies are dropped, and the question
+           is asked again
 
-An answer stays known under the text that it answered until it is taken, or until its copies
-go: nobody is asked twice because of a deploy.
+An answer is kept under the text that it answered until it is taken or its copies are
+dropped, so no user is asked twice because of a deploy.
 """
 
 from __future__ import annotations
@@ -52,15 +52,15 @@ __all__ = [
 
 logger = logging.getLogger("effectmcp.engine")
 
-#: Reads an answer that came unread: given its question and its value.
+#: Reads an `Unread` answer, given its question and its value.
 Read: TypeAlias = Callable[[InputRequest[Any], Any], Said]
 
-#: What to journal: tag and payload.
+#: The tag and payload to journal.
 Found: TypeAlias = tuple[Tag, bytes]
 
 
 def refuse_unread(effect: InputRequest[Any], value: Any) -> Said:
-    """Read nothing: the `read=` of a run to which no unread answer is given."""
+    """Raise: the default `read=` of runs that never get an `Unread` answer."""
     raise UsageError("an Unread answer can be read by Run(read=...) only")
 
 
@@ -69,8 +69,8 @@ class Unfitting:
     """An answer that does not fit.
 
     Attributes:
-        count: Answers so far, under this fingerprint, that did not.
-        problems: Why, in words for the user.
+        count: Answers so far, under this fingerprint, that did not fit.
+        problems: The reasons, in words for the user.
     """
 
     count: int
@@ -78,7 +78,7 @@ class Unfitting:
 
 
 class Stale(enum.Enum):
-    """An answer to a text that has changed meanwhile."""
+    """Marks an answer to a question whose text has changed since."""
 
     STALE = 1
 
@@ -91,14 +91,14 @@ class Answers:
 
     Args:
         pool: Answers that wait for their question.
-        places: What is outstanding, and how often each place was asked.
-        read: Reads answers that came unread.
+        places: The outstanding questions, and how often each place was asked.
+        read: Reads `Unread` answers.
 
     Attributes:
         own: Answers of this request that no question has taken, by place, each with the
             question as it was asked.
-        pool: Those of earlier requests, by fingerprint.
-        early: Answers by wire key that came before anything was asked.
+        pool: Answers of earlier requests, by fingerprint.
+        early: Answers that came before any question was asked, by wire key.
     """
 
     __slots__ = ("_places", "_read", "early", "own", "pool")
@@ -118,7 +118,7 @@ class Answers:
         self.early: Mapping[str, Answer] = {}
 
     def arrive(self, answers: Mapping[str, Answer]) -> None:
-        """Take in what came with a request, by wire key.
+        """Receive the answers of a request, by wire key.
 
         Answers to questions that are not outstanding are ignored.
         """
@@ -142,7 +142,7 @@ class Answers:
 
     def _forget_earlier(self, place: str, asking: Asking) -> None:
         # A journal that was saved before the question was reached has kept the answer,
-        # and a store gives it again until it is taken: it must not count twice.
+        # and a store returns it again until it is taken: it must not count twice.
         print_ = asking.shape, asking.render
         held = self.pool.pop(print_, [])
         kept = [
@@ -154,7 +154,7 @@ class Answers:
             self.pool[print_] = kept
 
     def pooled(self) -> tuple[Pooled, ...]:
-        """Return the pool as the journal keeps it: with what no question has taken."""
+        """Return the pool as the journal keeps it, with the answers not taken yet."""
         if not self.pool and not self.own:
             return ()
         held = [one for same in self.pool.values() for one in same]
@@ -170,7 +170,7 @@ class Answers:
     def take_own(self, wanted: Wanted) -> Found | Unfitting | Stale | None:
         """Return this request's answer to the question at this place, and settle it.
 
-        An answer that does not fit ends the asking, as does another text now.
+        If the answer does not fit, or the text has changed, the question is withdrawn.
         """
         known = self._places.table.get(wanted.place)
         out = None if known is None else known.out
@@ -183,7 +183,7 @@ class Answers:
         if own is None:
             return None
         try:
-            subject: Any = wanted.subject  # its shape is a question's
+            subject: Any = wanted.subject  # its shape is that of a question
             found = read_answer(subject, wanted.row, own[1], self._read)
         except Unfit as exc:
             self._places.withdraw(wanted.place)
@@ -195,13 +195,13 @@ class Answers:
 
     @property
     def are_none(self) -> bool:
-        """Whether nothing is known that a question could take."""
+        """Whether there is no answer that a question could take."""
         return not (self.own or self.pool or self.early)
 
     def take_pooled(self, wanted: Wanted) -> tuple[Found, bool] | Unfit | None:
-        """Return the one answer in the pool that has this fingerprint, and if it is news.
+        """Return the only answer with this fingerprint, and whether it is new.
 
-        If there are several, they are none, and all of them are forgotten.
+        If there are several, drop all of them and return `None`.
         """
         shape, render = wanted.shape, wanted.render
         held = self.pool.pop((shape, render), [])
@@ -232,13 +232,13 @@ class Answers:
 
     def _read_one(self, wanted: Wanted, answer: Answer) -> Found:
         subject = wanted.subject
-        assert isinstance(subject, InputRequest)  # its shape is a question's
+        assert isinstance(subject, InputRequest)  # its shape is that of a question
         return read_answer(subject, wanted.row, answer, self._read)
 
     def _leftovers(self) -> list[Pooled]:
         """Return the answers whose question is no longer asked, as the pool keeps them.
 
-        The others are not here to keep: their sender has them, until the question is
+        The other answers need not be kept: their sender has them until the question is
         answered.
         """
         found = []
@@ -257,8 +257,9 @@ class Answers:
     def take_early(self, wanted: Wanted) -> Found | None:
         """Return an answer that came before its question was asked, if it may count.
 
-        Data may come early; consent belongs to a text that the user was shown. Only a
-        question with an explicit key can be known beforehand (docs/internals/replay.md#q3).
+        Data may come early, but consent belongs to the text that the user was shown.
+        Only a question with an explicit key can be known beforehand
+        (docs/internals/replay.md#q3).
         """
         subject = wanted.subject
         if isinstance(subject, (Confirm, ElicitUrl)) or not isinstance(
@@ -275,7 +276,7 @@ class Answers:
             return None
 
 
-#: How an answer in the pool that was not read is written down, and read again.
+#: The JSON names of unread answers in the pool, to write and to read them.
 _ANSWERS: Final[Mapping[str, Callable[..., Answer]]] = {
     "unread": Unread,
     "accepted": Accepted,
@@ -285,7 +286,7 @@ _ANSWERS: Final[Mapping[str, Callable[..., Answer]]] = {
 
 
 def _write_unread(answer: Answer) -> bytes | None:
-    # What a client reports of itself, an error say, is not the user's word: not kept.
+    # A client's own report, such as an error, is not the user's answer: not kept.
     match answer:
         case Unread(value):
             written = ["unread", value]
@@ -312,8 +313,8 @@ def read_answer(
     """Return what to journal for `answer`.
 
     Raises:
-        Unfit: The answer does not fit the question, in words for the user.
-        UsageError: It is not an answer.
+        Unfit: If the answer does not fit the question, in words for the user.
+        UsageError: If `answer` is not an `Answer`.
     """
     if isinstance(answer, Unread):
         said = read(subject, answer.value)
@@ -334,10 +335,10 @@ def read_answer(
         case Dismissed():
             return "dismissed", b"null"
         case Unfit():
-            # Another one, as this may be kept, and would keep the frames it came from.
+            # A new exception, because `said` may be kept, and would keep its frames.
             raise Unfit(said.problems)
         case ClientFailed(code=-1):
-            # What clients of the older eras send for "the user said no"
+            # Clients of the older eras send this for "the user said no"
             # (docs/internals/replay.md#q5).
             return "declined", b"null"
         case _:
@@ -351,7 +352,7 @@ def read_answer(
 
 
 def readable(text: object) -> str:
-    """Return what a client sent as text that can be recorded."""
+    """Return a client's text as a string that can be recorded."""
     return str(text).encode("utf-8", "replace").decode("utf-8")
 
 
@@ -359,10 +360,10 @@ _KINDS: Final = (Accepted, Declined, Dismissed, ClientFailed, Unfit, Unread)
 
 
 def check_answer(answer: object) -> None:
-    """Refuse what is not an `Answer`.
+    """Refuse values that are not an `Answer`.
 
     Raises:
-        UsageError: In words that tell what an answer is.
+        UsageError: If `answer` is not an `Answer`.
     """
     if not isinstance(answer, _KINDS):
         raise UsageError(

@@ -1,10 +1,10 @@
-"""Development mode: effects that a handler built and nobody performed.
+"""Development mode: find effects that a handler built and never performed.
 
-`Elicit("Who?", str)` on a line of its own does nothing, in silence. While a run's own
-generators run, every effect that is built is noted with its line; what was performed,
-alone or inside another effect, is struck out; the rest is warned about when the handler
-has returned. Constants of a module are built at import, so they are never noted
-(docs/internals/replay.md#l6).
+`Elicit("Who?", str)` on its own line silently does nothing. While the generators of a
+run are running, each effect that is built is noted with its line. Effects that are
+performed, alone or inside another effect, are struck out. When the handler has
+returned, warnings report the rest. Constants of a module are built at import, so they
+are never noted (docs/internals/replay.md#l6).
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from ..effects import Effect
 
 __all__ = ["UnperformedEffectWarning", "Watch"]
 
-#: Entered around whatever a run's generators do, in development mode: where the test
-#: kit's sanitizer looks in.
+#: Entered while a run's generators run in development mode: the hook of the test kit's
+#: sanitizer.
 observe: Callable[[], AbstractContextManager[object]] = nullcontext
 
 
-#: Called with the line at which an effect was built that is performed now.
+#: Called when an effect is performed, with the line that built it.
 on_performed: Callable[[str], None] = lambda where: None  # noqa: E731  # replaced by tests
 
 
@@ -34,7 +34,7 @@ class UnperformedEffectWarning(UserWarning):
 
     Attributes:
         effect: The effect.
-        where: `file:line` at which it was built.
+        where: `file:line` where it was built.
     """
 
     def __init__(self, name: str, effect: Effect[Any], where: str) -> None:
@@ -50,14 +50,14 @@ class Watch:
     """The effects that one run's handler built and has not performed."""
 
     def __init__(self) -> None:
-        # Keyed by identity and kept alive: equal effects are different mistakes.
+        # Keyed by identity, and kept alive: two equal effects are two mistakes.
         self._outer: Callable[[Effect[Any]], None] | None = None
         self._observer: AbstractContextManager[object] = nullcontext()
         self._built: dict[int, tuple[Effect[Any], str]] = {}
 
     def begin(self) -> None:
         """Note effects from now on."""
-        # One run may run inside another: in a step, or replaying once more, cold.
+        # One run may run inside another: in a step, or in a cold replay.
         self._outer = fx._built
         fx._built = self._note
         self._observer = observe()
@@ -70,7 +70,7 @@ class Watch:
 
     def _note(self, effect: Effect[Any]) -> None:
         frame = sys._getframe(1)
-        # Out of the constructors, which are in effects.py or written by attrs.
+        # Skip the constructors, which are in effects.py or written by attrs.
         while frame.f_back is not None and (
             frame.f_globals is vars(fx) or frame.f_code.co_filename.startswith("<attrs")
         ):
@@ -79,7 +79,7 @@ class Watch:
         self._built[id(effect)] = (effect, at)
 
     def performed(self, effect: Effect[Any]) -> None:
-        """Strike out `effect` and what is inside it."""
+        """Strike out `effect` and the effects inside it."""
         _, where = self._built.pop(id(effect), (None, None))
         if where is not None:
             on_performed(where)
@@ -87,7 +87,7 @@ class Watch:
             self.performed(inner)
 
     def report(self, name: str) -> None:
-        """Warn about what is left."""
+        """Warn about the effects that were not performed."""
         inside = {id(i) for effect, _ in self._built.values() for i in _inside(effect)}
         for effect, at in self._built.values():
             if id(effect) not in inside:

@@ -1,20 +1,20 @@
-"""What differed between a journal and its handler, where, and what may be kept.
+"""Divergence: how a journal and its handler differ, and the entries that may stay.
 
-Four policies, for when effect *i* is not what entry *i* says, or entries are left over:
+Four policies, for when effect *i* does not match entry *i*, or entries are left over:
 
-    salvage   drop what was not fed yet; answers wait in a pool for their questions,
-              which match by fingerprint. Where answers arrive by retry: this is the
-              protocol's own rolling-upgrade case
-    stop      refuse to go on. Also what becomes of a salvage that would drop a step
-              which was performed and is not replayable: charging twice in silence is
-              worse than starting again
-    park      touch nothing and try later. For tasks, which a rollback may still save
-    strict    an error, whatever it is. For tests
+    salvage   drop the entries that were not delivered yet; answers wait in a pool for
+              their questions, which match by fingerprint. Used where answers arrive
+              by retry: this is the protocol's own rolling-upgrade case
+    stop      refuse to continue. A salvage that would drop a performed step stops, too,
+              unless the step is replayable: silently charging twice is worse than
+              starting again
+    park      change nothing and try later. For tasks, which a rollback may still save
+    strict    raise an error for any difference. For tests
 
-See docs/internals/replay.md#divergence. Effects and entries are compared, and never the
-code (docs/internals/replay.md#d3).
+See docs/internals/replay.md#divergence. Only effects and entries are compared, never
+the code (docs/internals/replay.md#d3).
 
-A report quotes the handler's file and line, so it is for logs and never for a reply.
+A report quotes the handler's file and line, so it belongs in logs, never in a reply.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Policy: TypeAlias = Literal["salvage", "stop", "park", "strict"]
 
 @frozen(kw_only=True)
 class Report:
-    """Everything that helps to see why a flow no longer fits its handler.
+    """A report of why a flow no longer fits its handler.
 
     Attributes:
         handler: `module:qualname`.
@@ -41,10 +41,10 @@ class Report:
         round: Interim results so far.
         place: Branch path and index in its sequence.
         recorded: The recorded entry's key and tag, or `None` at the end.
-        current: What the handler did instead.
-        text: The current question's text, if it has one.
+        current: The effect that the handler yielded instead; `None` at its end.
+        text: The text of the current question, if any.
         where: `file:line` of the yield.
-        cause: What kind of difference this is.
+        cause: The kind of difference.
     """
 
     handler: str
@@ -109,7 +109,7 @@ CAUSES: Final = {
 
 
 def flatten(entries: Iterable[Entry], path: str) -> Iterable[Pooled]:
-    """Each entry of a dropped part with its branch path, branches included."""
+    """Yield the entries of a dropped part, branches included, with their paths."""
     # Depth is bounded by the nesting that Gather admits.
     for entry in entries:
         yield Pooled(path, entry)
@@ -123,5 +123,5 @@ def is_stopping(dropped: Iterable[Pooled]) -> bool:
 
 
 def pooled_of(dropped: Iterable[Pooled]) -> list[Pooled]:
-    """Return what of a dropped part waits for its question."""
+    """Return the answers of a dropped part, which wait for their questions."""
     return [one for one in dropped if fate_of(one.entry) == "pool"]

@@ -1,9 +1,9 @@
-"""A step's exception ↔ JSON, and back as a fresh exception.
+"""Convert a step's exception to JSON, and back to a new exception.
 
-Builtin exceptions, `ToolError` and the classes that a step names in `raises=` come back
-as themselves; anything else is a `StepFailed` with the type's name and text. On the
-first run too: a handler must not meet another exception than its replay
-(docs/internals/replay.md#l3).
+Builtin exceptions, `ToolError` and the classes that a step names in `raises=` keep
+their class; every other exception becomes a `StepFailed` with the name of the type and
+its text. This holds in the first run, too: a handler must get the same exception as its
+replay (docs/internals/replay.md#l3).
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from .names import name_of
 
 __all__ = ["MAX_MESSAGE", "failure_from", "failure_to"]
 
-#: A failure's text travels in every later state: enough to read, not a log file.
+#: Limit of a failure's text, because the text is part of every later state.
 MAX_MESSAGE: Final = 2000
 
-# Thrown as themselves these would end a generator, or an outer loop, in silence.
+# Thrown unchanged, these would silently end a generator or an outer loop.
 _NEVER_AS_ITSELF: Final = (StopIteration, StopAsyncIteration)
 
 
 def failure_to(error: Exception, options: StepOptions) -> bytes:
-    """A step's exception as canonical JSON."""
+    """Return a step's exception as canonical JSON."""
     class_ = type(error)
     text = _text_of(error)
     base = next((one for one in options.raises if isinstance(error, one)), None)
     if isinstance(error, StepError):
-        # Ours, about the result: never the author's to catch as something else.
+        # Our own error about the result: `raises=` must not make it another class.
         return dumps({"own": "StepError", "args": [_clean(error.problem)]})
     if isinstance(error, StepInterrupted):
         return dumps({"own": "StepInterrupted", "args": [_clean(error.name)]})
@@ -53,7 +53,7 @@ def failure_to(error: Exception, options: StepOptions) -> bytes:
     if named:
         args = [_argument_to(arg) for arg in error.args]
         if isinstance(error, OSError) and error.filename is not None:
-            args = [*args[:2], error.filename]  # which `args` leaves out
+            args = [*args[:2], error.filename]  # `args` lacks it
         for arguments in (args, [text]):
             written = _try_dumps({**named, "args": arguments})
             if written is not None and _comes_back(written, options):
@@ -64,7 +64,7 @@ def failure_to(error: Exception, options: StepOptions) -> bytes:
 
 
 def failure_from(payload: bytes, options: StepOptions) -> Exception:
-    """A fresh exception: one that is thrown twice would grow its traceback for ever."""
+    """Return a new exception: thrown twice, one would grow its traceback for ever."""
     failure = loads(payload)
     if "own" in failure:
         return _OWN[failure["own"]](*failure["args"])
@@ -75,7 +75,7 @@ def failure_from(payload: bytes, options: StepOptions) -> Exception:
         for base in options.raises:
             if name_of(base) == failure["class"]:
                 return base(*failure["args"])
-        # The class left `raises=` in an edit; the failure is still a failure.
+        # An edit removed the class from `raises=`; the failure is still a failure.
         text = ", ".join(map(str, failure["args"]))
         return StepFailed(failure["class"].rpartition(":")[2], text)
     return StepFailed(failure["type"], failure["message"], failure.get("data"))
@@ -88,7 +88,7 @@ _OWN: Final[dict[str, Callable[[str], EffectMCPError]]] = {
 }
 
 
-# The Unicode errors hold the bytes that they are about.
+# The Unicode errors contain the bytes that caused them.
 def _argument_to(value: Any) -> JSON:
     return {"bytes": value.hex()} if type(value) is bytes else value
 
@@ -111,7 +111,7 @@ def _comes_back(written: bytes, options: StepOptions) -> bool:
     try:
         str(failure_from(written, options))
     except Exception:
-        return False  # a constructor that wants other arguments than `args`
+        return False  # the constructor requires other arguments than `args`
     return True
 
 

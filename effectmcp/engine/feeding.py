@@ -1,8 +1,8 @@
-"""The first phase of a run: a loop over one sequence, for as long as that is all.
+"""The first phase of a run: a fast loop while there is only one sequence.
 
-Most flows have no branches, and most of a replay is entries that match: waves of one leaf
-each, with everything left out that cannot happen to those. At the first thing that can,
-the sequence is left to the waves as it stands, its generator included
+Most flows have no branches, and most of a replay is matching entries: waves of one leaf
+each. This loop leaves out everything that cannot happen to those. At the first effect
+that needs more, it hands the sequence over to the waves as it is, with its generator
 (docs/internals/replay.md#b1).
 """
 
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
 
 __all__ = ["feed"]
 
-#: Tags whose entry gives a plain value: a delivery cannot go any other way.
+#: Tags whose entries always deliver a plain value.
 _PLAIN: Final = frozenset({"accepted", "chance", "known", "done"})
 
-#: What changes the rules, the tree or the rounds.
+#: Effects that change the rules, the tree or the rounds.
 _TURNING: Final = (fx.Restart, fx.Detach, fx.Checkpoint)
 
 
 def feed(generation: Generation) -> None:
-    """Run the handler for as long as it has no branches and its entries match."""
+    """Run the handler while it has no branches and its entries match."""
     flow = generation.flow
     root, intake, places = generation.root, generation.intake, generation.places
     in_task = flow.rules.task
@@ -65,7 +65,7 @@ def feed(generation: Generation) -> None:
         wanted = None
         kind = fed.get(type(effect))
         if kind is not None:
-            # As `Intake.identify` does it, without a call for each effect.
+            # The same as `Intake.identify`, without a call for each effect.
             try:
                 explicit = None
                 if kind.is_question:
@@ -84,7 +84,7 @@ def feed(generation: Generation) -> None:
                     nth = root.next_ordinal(f"={explicit}")
                     key = explicit if nth == 1 else f"{explicit}#{nth}"
             except Exception:
-                pass  # the long way says in which words
+                pass  # the slow path raises the error again
             else:
                 render = print_.digest()
                 shape = shapes.get((name, explicit, schema)) or prints.shape(
@@ -101,7 +101,7 @@ def feed(generation: Generation) -> None:
                         try:
                             value, error = kind.read(effect, entry.payload), None
                         except Exception:
-                            pass  # thrown, or asked again, below
+                            pass  # raised or asked again below
                         else:
                             position += 1
                             waits += kind.is_wait
@@ -113,7 +113,7 @@ def feed(generation: Generation) -> None:
         root.position = generation.waves = position
         generation.waits = waits if in_task else 0
         if wanted is None:
-            # The long way: refusals, effects without entries, whatever is unusual.
+            # The slow path: refusals, effects without entries, all unusual cases.
             generation.took(root, Yielded(effect))
             wanted = root.wanted
             if wanted is None:

@@ -1,26 +1,27 @@
-"""One generation of a flow: the handler's tree of sequences advances in waves.
+"""One generation of a flow: it advances the handler's tree of sequences in waves.
 
-While any leaf wants something local, those leaves form the wave; when every leaf waits
-for the client, all of them do. A wave has five phases, each over all its leaves in
-position order (docs/internals/replay.md#b1):
+While any leaf waits for a local effect, those leaves form the wave; when every leaf
+waits for the client, all leaves form it. A wave has five phases, each over all its
+leaves in position order (docs/internals/replay.md#b1):
 
-    match    against the entries at hand
-    drop     what does not match, if divergence.py says that we may
-    take     this request's answers, the pool, what the engine knows
-    perform  stop here until the rest is in
+    match    effects with the next entries
+    drop     entries that do not match, if divergence.py allows it
+    take     this request's answers, the pool, outcomes that the engine knows
+    perform  stop here until the other outcomes arrive
     deliver  to all, then join the Gathers whose branches have all ended
 
-Which leaves are in a wave depends on the kinds of their effects only, never on whether
-an answer is at hand. So branches that share Python objects see the same order of events
-in every replay (docs/internals/replay.md#b2).
+Which leaves are in a wave depends only on the kinds of their effects, never on whether
+an answer is available. So branches that share Python objects see the same order of
+events in every replay (docs/internals/replay.md#b2).
 
-In a task people and clocks are waited for together (docs/internals/replay.md#b3a).
-When no leaf is local, what is at hand is the wave, and the others go on waiting. Such a
-wave is numbered, and the entries of one that was not all leaves bear its number, so that a
-replay forms the same waves.
+A task waits for people and clocks together (docs/internals/replay.md#b3a). When no leaf
+is local, the leaves with an available outcome form the wave, and the others keep
+waiting. Such a wave has a number. If it did not include all leaves, its entries store
+the number, so that a replay forms the same waves.
 
-Whatever may stop a flow is decided before a wave performs or asks anything new: a charge
-that was made must not be forgotten with the flow (docs/internals/replay.md#d1a).
+Whether a flow must stop is decided before a wave performs or asks anything new, because
+a charge that was made must not be forgotten with the flow
+(docs/internals/replay.md#d1a).
 """
 
 from __future__ import annotations
@@ -81,13 +82,13 @@ logger = logging.getLogger("effectmcp.engine")
 #: Tags of entries whose question was outstanding once.
 _ASKED: Final = frozenset({"accepted", "declined", "dismissed", "invalid", "refused"})
 
-#: After how many waves a flow is cancelled that is cancelled as soon as can be.
+#: The value of `cancelled` in a flow to cancel as soon as possible.
 SOON: Final = -1
 
 
 @record(eq=False)
 class Again:
-    """The flow begins again as another handler.
+    """The flow starts again as another handler.
 
     Attributes:
         payload: The handler's name and arguments, as they were recorded.
@@ -100,18 +101,19 @@ _Out: TypeAlias = Stop | Again | None
 
 
 class Generation(Tree):
-    """One generation of a flow: everything that `Restart` begins anew.
+    """One generation of a flow: everything that `Restart` starts again.
 
     Attributes:
-        number: How often the flow began again before.
-        restart: The handler and arguments it began with, unless it is the first.
-        places: What is outstanding, and what is known of places.
+        number: The number of restarts before this generation.
+        restart: The name and arguments of its handler; `None` in the first generation.
+        places: The records of places: outstanding questions, clocks, steps.
         answers: This request's answers, and the pool.
-        cancelled: After how many waves it was cancelled; `SOON` if that is wanted.
+        cancelled: The number of waves after which it was cancelled; `SOON` if a cancel
+            is requested; `None` if not.
         salvaged: A report for each time that entries were dropped.
-        performing: What this process performs.
-        taking: Finds what is at hand.
-        waits: Wait-waves that were delivered.
+        performing: The effects that this process performs.
+        taking: Finds the outcomes that are available.
+        waits: The number of delivered wait-waves.
     """
 
     __slots__ = (
@@ -133,7 +135,7 @@ class Generation(Tree):
         self, flow: Shared, journal: Journal, salvaged: list[Report], *, is_first: bool
     ) -> None:
         self.number = journal.generation
-        # A journal of before this was counted says nothing: all of it is past.
+        # A journal from before waves were counted has no number: all of it is past.
         past = -1.0
         if journal.waves is not None:
             past = journal.waves
@@ -150,21 +152,21 @@ class Generation(Tree):
         self.salvaged = salvaged
         self.performing = Performing(self.places, self.number)
         self.taking = Taking(flow, self.places, self.answers, self.performing)
-        #: What a Restart began again as.
+        #: The restart that ends this generation.
         self._again: Again | None = None
         self.waits = 0
 
     # ---- the whole of it ------------------------------------------------------------
 
     def start(self) -> Stop | Again:
-        """Begin, and go on to the first stop."""
+        """Start the handler, and run to the first stop."""
         if self.open(*self.call()):
             feed(self)
             self.join()
         return self.go()
 
     def go(self) -> Stop | Again:
-        """Go on to the next stop."""
+        """Run to the next stop."""
         while True:
             if self.cancelled == self.waves:
                 self._cancel()
@@ -187,7 +189,7 @@ class Generation(Tree):
 
     @property
     def where(self) -> str | None:
-        """`file:line` at which the first sequence is that has not ended."""
+        """`file:line` of the first sequence that has not ended."""
         for one in self.root.sequences():
             if one.end is None and one.gathering is None:
                 return one.where
@@ -212,7 +214,7 @@ class Generation(Tree):
     # ---- waves ----------------------------------------------------------------------
 
     def _take_alone(self) -> _Out:
-        """Take the wave of the root, where there are no branches."""
+        """Process a wave of the root only, which has no branches."""
         root = self.root
         wanted = root.wanted
         assert wanted is not None
@@ -226,12 +228,12 @@ class Generation(Tree):
             and self.taking.is_nothing_known(wave)
             and (stop := self._ask(wave)) is not None
         ):
-            return stop  # as most rounds end: there was nothing to match or to take
+            return stop  # most rounds end here: no entry to match, no outcome to take
         return self._take_wave(wave)
 
     def _take_wave(self, wave: list[Leaf]) -> _Out:
         if self.cancelled is not None and self.cancelled - 1 == self.waves:
-            # The wave in which the flow was cancelled: what was performed of it.
+            # The flow was cancelled in this wave: deliver its performed effects.
             recorded = [leaf for leaf in wave if _has_own(leaf)]
             wave = recorded or wave
         fresh = self._match(wave)
@@ -255,7 +257,7 @@ class Generation(Tree):
         return None
 
     def _wait_wave(self, leaves: list[Leaf]) -> _Out:
-        """Deliver what is at hand, or stop until something arrives."""
+        """Deliver the available outcomes, or stop until one arrives."""
         number = self.waits
         wave = [
             leaf
@@ -270,8 +272,8 @@ class Generation(Tree):
         if wave:
             missing = self._match(wave)
             if missing:
-                # Dropped, or an answer that does not fit any more and is asked for again:
-                # the others are the wave without it.
+                # Entries were dropped, or an answer does not fit any more and its
+                # question is asked again: the other leaves are the wave.
                 wave = [leaf for leaf in wave if leaf not in missing]
                 for sequence, _ in wave:
                     sequence.stamp_next(number)
@@ -281,7 +283,7 @@ class Generation(Tree):
         if self.is_anything_ahead([]):
             self.diverge("left over", leaves[0][0])
         if self.cancelled == SOON:
-            # Steps that were begun have ended: what came of them is not lost.
+            # Steps that were started have ended: their outcomes must not be lost.
             ended = [
                 leaf
                 for leaf in leaves
@@ -322,7 +324,7 @@ class Generation(Tree):
         return fresh
 
     def _prepare(self, leaf: Leaf, entry: Entry) -> bool:
-        """Compute what `leaf` will get, or forget an answer that no longer fits."""
+        """Compute the outcome for `leaf`, or forget an answer that no longer fits."""
         if self.compute(leaf, entry):
             return True
         sequence, wanted = leaf
@@ -331,14 +333,14 @@ class Generation(Tree):
         return False
 
     def compute(self, leaf: Leaf, entry: Entry) -> bool:
-        """Compute what `leaf` will get for `entry`, if that fits."""
+        """Compute the outcome of `entry` for `leaf`; return whether it fits."""
         sequence, wanted = leaf
         wanted.value = wanted.error = None
         try:
             wanted.value = deliver(wanted.effect, wanted.row, entry)
         except Unfit as exc:
-            # A validator changed since, so the answer does not fit *today's* form. That
-            # is no divergence of the handler's (docs/internals/replay.md#q2).
+            # A validator changed since, so the answer does not fit the *current* form.
+            # The handler did not diverge (docs/internals/replay.md#q2).
             wanted.problems = tuple(exc.problems)
             return False
         except UsageError as exc:
@@ -353,17 +355,17 @@ class Generation(Tree):
     def diverge(
         self, cause: Cause, sequence: Sequence, entry: Entry | None = None
     ) -> None:
-        """Drop every entry that was not delivered, in the whole flow, if we may.
+        """Drop all undelivered entries of the whole flow, if the policy allows it.
 
         See docs/internals/replay.md#divergence.
 
         Raises:
-            DivergenceError: We may not.
+            DivergenceError: If the policy forbids it.
         """
         flow = self.flow
         sequences = list(self.root.sequences())
         if entry is None:
-            # The last one: that is the one which lies beyond, whichever sequence has it.
+            # Report the last entry, which lies beyond, of any sequence.
             holders = [one for one in (sequence, *sequences) if one.next_entry()]
             beyond = holders[0].entries[-1] if holders else None
             entry = beyond or self.left_over[-1].entry
@@ -381,7 +383,7 @@ class Generation(Tree):
         if flow.rules.policy != "salvage":
             raise DivergenceError(flow.rules.policy, report)
         if self.cancelled is not None:
-            raise DivergenceError("stop", report)  # it ended; nobody is asked again
+            raise DivergenceError("stop", report)  # it ended: ask nothing again
         dropped, self.left_over = self.left_over, []
         dropped += [
             one
@@ -402,23 +404,23 @@ class Generation(Tree):
             self.note_stale(sequence, wanted)
 
     def note_stale(self, sequence: Sequence, wanted: Wanted) -> None:
-        """Count an answer to a text that has changed since, and stop a flow in time.
+        """Count an answer to a question whose text has changed, and stop in time.
 
-        A server that asks again and again whether "12:31" suits would do so until the
-        client gives up. A flow in which something was performed already goes on: the
-        next round decides, before it performs anything. Tests are told at once.
-        See docs/internals/replay.md#d1.
+        A server that asks whether "12:31" suits, then "12:32", would repeat that until
+        the client gives up. A flow that has already performed something in this round
+        continues: the next round decides, before it performs anything. In tests, the
+        first change raises. See docs/internals/replay.md#d1.
 
         Raises:
-            DivergenceError: Two versions of the handler are being served.
-            NondeterminismError: One version asks something else each time.
+            DivergenceError: If two versions of the handler are being served.
+            NondeterminismError: If one version asks something else each time.
         """
         rules = self.flow.rules
         count = self.places.note_stale(wanted.place)
         is_last = count >= rules.stale and self.performing.is_fresh
         if not is_last and rules.policy != "strict":
             return
-        # A task waits for a deploy, whatever the cause (docs/internals/replay.md#d1).
+        # A task waits for a deploy in any case (docs/internals/replay.md#d1).
         other = wanted if rules.task else self._asked_cold(wanted.place)
         if other is None or other.render != wanted.render:
             then = "came to another place" if other is None else text_of(other.subject)
@@ -437,7 +439,7 @@ class Generation(Tree):
             )
 
     def _asked_cold(self, place: str) -> Wanted | None:
-        """Replay once more, cold: what the same code over the same journal asks there."""
+        """Replay again, cold; return what the same code then asks at `place`."""
         rules = attrs.evolve(self._rules, policy="strict", development=False)
         flow = attrs.evolve(
             self.flow,
@@ -470,7 +472,7 @@ class Generation(Tree):
         """Return the handler of this generation, and its arguments.
 
         Raises:
-            DivergenceError: It is no longer there, or takes other arguments.
+            DivergenceError: If it no longer exists, or takes other arguments.
         """
         if self.restart is None:
             return (self.flow.handler, *self.flow.call)
@@ -491,7 +493,7 @@ class Generation(Tree):
         recorded: str | None,
         current: str | None,
     ) -> Report:
-        """Return what differs, and where."""
+        """Return a report of a difference."""
         place, text, where = "at the start", None, None
         if sequence is not None:
             branch = f"branch {sequence.path.rstrip('/')}, " if sequence.path else ""
@@ -516,12 +518,13 @@ class Generation(Tree):
     def _take(
         self, fresh: list[Leaf], number: int | None = None, *, always: bool = False
     ) -> list[Leaf]:
-        """Record what is at hand; return the leaves for which nothing is.
+        """Record the available outcomes; return the leaves that have none.
 
         Args:
-            fresh: The leaves, none of which has an entry.
-            number: The wait-wave's; its entries bear it if it is not all of `fresh`.
-            always: Whether they bear it in any case.
+            fresh: The leaves, all without an entry.
+            number: The number of the wait-wave. Its entries store the number if the
+                wave is not all of `fresh`.
+            always: Whether its entries store the number in any case.
         """
         taking = self.taking
         if taking.is_nothing_known(fresh):
@@ -551,7 +554,7 @@ class Generation(Tree):
         return missing
 
     def _refit(self, leaf: Leaf) -> Entry | None:
-        """Return the entry in place of an answer that does not fit after all."""
+        """Return the entry that replaces an answer that does not fit after all."""
         _, wanted = leaf
         for one in wanted.questions():
             self.places.count(one.place)
@@ -562,13 +565,13 @@ class Generation(Tree):
         return None
 
     def withdraw(self, leaf: Sequence) -> None:
-        """Note that what `leaf` waits for is no longer wanted."""
+        """Note that the effect that `leaf` waits for is no longer needed."""
         wanted = leaf.wanted
         assert wanted is not None
         self.places.withdraw(wanted.place)
         self.taking.stop_waiting(wanted)
         if self.flow.rules.task:
-            # An answer that is here already is as late as one that comes later
+            # Answers that have arrived already are as late as future answers
             # (docs/internals/replay.md#b3a, 5).
             for one in wanted.questions():
                 self.answers.own.pop(one.place, None)
@@ -576,7 +579,7 @@ class Generation(Tree):
     # ---- ask ------------------------------------------------------------------------
 
     def _ask(self, missing: list[Leaf]) -> Stop | None:
-        """Stop until something arrives; `None` if nothing may be asked, or need be."""
+        """Stop until something arrives; `None` if nothing may or need be asked."""
         flow, rules = self.flow, self.flow.rules
         asking = [leaf for leaf in missing if leaf[1].row.is_question or leaf[1].parts]
         if not rules.task:
@@ -592,7 +595,7 @@ class Generation(Tree):
                     wanted.error = TooManyRounds(flow.limit, state_only=not asking)
                 return None
             flow.state_rounds += not asking
-        self.answers.early = {}  # they came before anything was asked
+        self.answers.early = {}  # they arrived before any question was asked
         questions: list[Question] = []
         wants: list[Want] = []
         kept: set[str] = set()
@@ -627,7 +630,7 @@ class Generation(Tree):
     def _limit_reached(self, *, is_state_only: bool) -> int | None:
         flow, rules = self.flow, self.flow.rules
         if flow.limit is not None:
-            return flow.limit  # once over it, nothing may be asked any more
+            return flow.limit  # past the limit, nothing may be asked any more
         if rules.rounds is not None and flow.rounds >= rules.rounds:
             return rules.rounds
         if (
@@ -641,8 +644,8 @@ class Generation(Tree):
     # ---- deliver --------------------------------------------------------------------
 
     def _deliver(self, wave: list[Leaf]) -> None:
-        # Every position first: what a delivery starts must see the whole wave as past
-        # (docs/internals/replay.md#b1).
+        # Advance all positions first: code that a delivery starts must see the whole
+        # wave as past (docs/internals/replay.md#b1).
         flow = self.flow
         is_news, fed = False, []
         for sequence, wanted in wave:
@@ -672,11 +675,11 @@ class Generation(Tree):
     # ---- the end --------------------------------------------------------------------
 
     def _cancel(self) -> None:
-        """Deliver what was performed of this wave, and throw `Cancelled`.
+        """Deliver the performed effects of this wave, and throw `Cancelled`.
 
-        Answers that came and were not delivered are not delivered any more. In a replay
-        there is nothing to deliver: what is recorded beyond is the cleanup's.
-        See docs/internals/replay.md#l4.
+        Answers that have arrived but are not delivered yet never will be. A replay has
+        nothing to deliver here: the entries that follow belong to the cleanup. See
+        docs/internals/replay.md#l4.
         """
         if self.cancelled == SOON:
             done = []
@@ -690,26 +693,26 @@ class Generation(Tree):
             self._record_races()
         for sequence, wanted in filter(_has_own, self.root.leaves()):
             if sequence.closing is None and not wanted.is_local:
-                sequence.position += 1  # recorded, and never delivered
+                sequence.position += 1  # recorded, but never delivered
         self.cancelled = self.waves
         self._again = None
         root = self.root
         if root.end is None and root.closing is not None:
-            root.closing.signal = Cancelled  # it restarts: its cleanup goes on
+            root.closing.signal = Cancelled  # the restart's cleanup continues
         elif root.end is None:
             self.close(root, Cancelled)
             self.join()
 
     def note_cancelled(self) -> None:
-        """Note a cancel that this run does not carry out, for a run that goes on from here."""
+        """Note a cancel that a later run must carry out from here."""
         is_begun = any(
             wanted.is_local for _, wanted in filter(_has_own, self.root.leaves())
         )
-        # The outcomes at hand are delivered in one more wave.
+        # The outcomes that are recorded are delivered in one more wave.
         self.cancelled = self.waves + is_begun
 
     def _record_races(self) -> None:
-        """Record what came of steps that raced, as nothing will decide their races."""
+        """Record the outcomes of racing steps: their races will not be decided."""
         for sequence, wanted in self.root.leaves():
             if any(part.place in self.performing.finished for part in wanted.parts):
                 outcome = self.taking.at_hand(wanted, {})
@@ -728,13 +731,13 @@ class Generation(Tree):
                 self.diverge("left over", root)
             return self._again
         if self.cancelled is not None and isinstance(failure, Restarted):
-            return Raised(Cancelled())  # it was cancelled while it was restarting
+            return Raised(Cancelled())  # cancelled during a restart
         if self.is_anything_ahead([]):
             if failure is None or self.flow.rules.policy == "park":
                 self.diverge("left over", root)
             else:
-                # The handler's own exception is the news; what is left only follows
-                # (docs/internals/replay.md#divergence).
+                # Report the handler's own exception; the entries left over follow from
+                # it (docs/internals/replay.md#divergence).
                 logger.info("%s raised with entries left over", self.flow.name)
         if failure is not None:
             return Raised(failure)
@@ -746,14 +749,14 @@ class Generation(Tree):
 
 
 def _has_own(leaf: Leaf) -> bool:
-    """Whether the entry at hand is the outcome of what the leaf waits for."""
+    """Whether the next entry is the outcome that the leaf waits for."""
     sequence, wanted = leaf
     entry = sequence.next_entry()
     return entry is not None and entry.key == wanted.key
 
 
 def _described(wanted: Wanted, entry: Entry) -> str:
-    """Return what a leaf waits for, in words that tell it from `entry`."""
+    """Describe the effect that a leaf waits for, to distinguish it from `entry`."""
     names = list(map(step_name, steps_in(wanted.subject)))
     what = f"{wanted.key} ({', '.join(names)})" if names else wanted.key
     if entry.key != wanted.key:

@@ -1,10 +1,10 @@
-"""What a handler yields: answered on the spot, refused, or waited for.
+"""Receive yielded effects: answer them at once, refuse them, or wait for them.
 
-Between a generator's yield and the schedule of waves. What needs no entry (`Version`,
-`IdempotencyKey`, `Log`, `Progress`, `Status`) is answered here and takes no wave. What
-may not stand where it stands is refused with an exception that is thrown at the yield,
-so that the traceback shows the author's line. The rest gets its key and fingerprint, and
-the sequence waits.
+This is the stage between a generator's yield and the waves. Effects that need no entry
+(`Version`, `IdempotencyKey`, `Log`, `Progress`, `Status`) are answered here and take no
+wave. Effects that are not allowed where they are yielded are refused with an exception
+that is thrown at the yield, so that the traceback shows the author's line. The rest
+gets a key and a fingerprint, and the sequence waits.
 """
 
 from __future__ import annotations
@@ -48,17 +48,17 @@ __all__ = ["Intake"]
 
 
 class Intake:
-    """The part of a generation that looks at what was yielded.
+    """The part of a generation that receives yielded effects.
 
     Args:
         flow: The flow.
         generation: Its number, which is part of idempotency keys.
-        versions: What `Version` gave so far, by id.
-        past: The count of delivered waves up to which the code ran before.
+        versions: The versions that `Version` returned so far, by id.
+        past: The number of delivered waves whose code ran in an earlier run.
 
     Attributes:
-        past: The same.
-        versions: What `Version` gave, by id.
+        past: As the argument.
+        versions: The versions that `Version` returned, by id.
     """
 
     __slots__ = ("_flow", "_generation", "past", "versions")
@@ -76,19 +76,21 @@ class Intake:
         self.versions = versions
 
     def receive(self, sequence: Sequence, effect: object, waves: int, live: int) -> Any:
-        """Return the answer to `effect`, or `WAIT` when it is not for here to give.
+        """Return the value for `effect`, or `WAIT` if the sequence must wait for it.
 
         Args:
             sequence: The sequence whose generator yielded it.
-            effect: What was yielded.
-            waves: Waves that were delivered.
-            live: Leaves that wait.
+            effect: The yielded value.
+            waves: The number of delivered waves.
+            live: The number of live branches.
 
         Raises:
-            UsageError: `effect` may not stand here. To be thrown at the yield.
-            Signal: Cleanup wanted more than cleanup may. To be thrown at the yield.
-            BuriedError: Cleanup wants more and more.
-            ExhaustedError: The budget is spent.
+            UsageError: If `effect` is not allowed here. The caller throws it at the
+                yield.
+            Signal: If cleanup yields more than it may. The caller throws it at the
+                yield.
+            BuriedError: If cleanup does not stop yielding.
+            ExhaustedError: If the budget of yields is spent.
         """
         closing = sequence.closing
         plain = FED.get(type(effect))
@@ -120,7 +122,7 @@ class Intake:
     def _check_cleanup(
         self, sequence: Sequence, kind: Kind, subject: Effect[Any]
     ) -> None:
-        """Cleanup may do local things, some of them; anything else ends it again.
+        """Allow cleanup a few local effects; for all others, throw the signal again.
 
         See docs/internals/replay.md#l4.
         """
@@ -144,7 +146,8 @@ class Intake:
         See docs/internals/replay.md#s2a and docs/internals/replay.md#s5.
 
         Raises:
-            StepError: One may not, or could not be recorded.
+            StepError: If a step may not be performed, or its result could not be
+                recorded.
         """
         rules = self._flow.rules
         for step in steps_in(subject):
@@ -207,7 +210,7 @@ class Intake:
         try:
             self._flow.emit(effect)
         except (UsageError, FlowError, Signal) as exc:
-            # The embedder's own mistake, which must not look like the handler's.
+            # A mistake of the embedder must not look like the handler's.
             raise RuntimeError(f"emit= raised {exc!r}") from exc
 
     def _version(self, effect: fx.Version[Any], waves: int) -> int | str:
@@ -217,9 +220,10 @@ class Intake:
         """
         found = self.versions.get(effect.id)
         if found is None:
-            # What follows the last wave that an earlier run delivered ran there already,
-            # without this point. Counted over the flow and not in a sequence: a branch
-            # that had ended before the change must not be told of it afterwards.
+            # The code after the last wave that an earlier run delivered ran in that run
+            # already, without this point. Waves are counted in the flow and not in a
+            # sequence: a branch that ended before the change must not get the new
+            # version afterwards.
             found = effect.default if waves <= self.past else effect.latest
             self.versions[effect.id] = found
         return found
@@ -229,10 +233,10 @@ class Intake:
     def identify(
         self, sequence: Sequence, kind: Kind, subject: Effect[Any], effect: Effect[Any]
     ) -> Wanted:
-        """Return what `sequence` waits for, under its key and fingerprint.
+        """Return the effect that `sequence` waits for, with its key and fingerprint.
 
         Raises:
-            UsageError: Its key or its text cannot be used.
+            UsageError: If its key or its text cannot be used.
         """
         schema, render = _written(kind, subject)
         explicit: str | None = subject.key if kind.is_question else None  # type: ignore[attr-defined]
@@ -263,10 +267,10 @@ class Intake:
     def _take_apart(
         self, wanted: Wanted, subject: fx.Within[Any] | fx.FirstOf[Any]
     ) -> None:
-        """Let `wanted` wait for the effects that are in it.
+        """Make `wanted` wait for the effects inside it.
 
         Raises:
-            UsageError: They cannot be waited for together here.
+            UsageError: If these effects cannot be waited for together here.
         """
         inner = enumerate(inner_of(subject))
         parts = [self._part(wanted, index, one) for index, one in inner]
@@ -353,10 +357,10 @@ def _written(kind: Kind, subject: Effect[Any]) -> tuple[bytes, bytes]:
 
 
 def _about(effect: fx.IdempotencyKey) -> list[JSON]:
-    """Return what a key is about, as JSON.
+    """Return the `about` values of a key, as JSON.
 
     Raises:
-        UsageError: A value is not plain data.
+        UsageError: If a value is not plain data.
     """
     try:
         about: list[JSON] = write_arguments(effect.about, {})[0]

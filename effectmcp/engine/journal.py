@@ -1,4 +1,4 @@
-"""The journal: what was performed, in order, with what came back. And its fingerprints.
+"""The journal: a flow's effects, in order, with their outcomes and fingerprints.
 
 A flow is a tree of sequences, so a journal is a list of entries in which the entry of a
 `Gather` holds one list for each branch. An entry is (key, shape, render, tag, payload):
@@ -7,17 +7,18 @@ A flow is a tree of sequences, so a journal is a list of entries in which the en
     shape    4 bytes: kind, explicit key, answer schema
     render   8 bytes: message and parameters, or a step's name and arguments
     tag      the outcome: TAGS below
-    payload  canonical JSON, frozen when recorded and decoded afresh for every delivery
+    payload  canonical JSON, frozen when recorded and decoded again for each delivery
 
 Both digests are BLAKE2b keyed with the flow's id, so that equal questions of two flows
-look different to a reader of both journals; never with the state keys, as rotating those
-must not strand every running task. An ordinal is never part of a fingerprint: an answer
-found under another ordinal is still the answer to that text (docs/internals/replay.md#e2).
+look different to a reader of both journals. They are never keyed with the state keys,
+because rotating those must not break every running task. An ordinal is never part of a
+fingerprint: an answer under another ordinal is still the answer to that text
+(docs/internals/replay.md#e2).
 
 A *place* is a position in the tree: branch path and journal key, `gather-1/0/elicit-2`.
-A *wire key* is a place with its generation in front and `~n` behind, from the second
-asking on; it is unique over the flow's whole life, so that a late answer can never be
-taken for the answer to a later question (docs/internals/replay.md#e3).
+A *wire key* is a place with its generation in front, and with `~n` at the end from the
+second asking on. It is unique for the flow's whole life, so that a late answer can
+never be mistaken for the answer to a later question (docs/internals/replay.md#e3).
 """
 
 from __future__ import annotations
@@ -72,28 +73,29 @@ Tag: TypeAlias = Literal[
 ]
 Fate: TypeAlias = Literal["pool", "forget", "stop"]
 
-#: What each tag means, and what salvage does with such an entry when it is dropped.
-#: An unknown tag is an unknown format: it is refused, never skipped
-#: (docs/internals/replay.md#divergence and docs/internals/replay.md#v4).
+#: Each tag, and what a salvage does with a dropped entry that has it. An unknown tag is
+#: an unknown format: it is refused, never skipped (docs/internals/replay.md#divergence
+#: and docs/internals/replay.md#v4).
 TAGS: Final[Mapping[Tag, Fate]] = {
-    # The user's own words and decisions, which no user should be asked for twice.
+    # The user's own answers and decisions: no user should be asked twice.
     "accepted": "pool",
     "declined": "pool",
     "dismissed": "pool",
-    # An answer as it came, whose question has not been reached since. Only in the pool.
+    # An unread answer whose question was not reached since. Only in the pool.
     "unread": "pool",
-    # What the client or the engine decided for the user; decided again at need.
+    # Decided by the client or the engine for the user; decided again if needed.
     "unasked": "forget",
     "invalid": "forget",
     "refused": "forget",
-    # Now, Uuid, Random: free to draw again, but kept so that texts stay the same.
+    # Now, Uuid, Random: could be drawn again, but are kept so that questions stay the
+    # same.
     "chance": "pool",
     # Caller, ClientSupports, Detach, Sleep: asked again at no cost.
     "known": "forget",
-    # A step was performed. Dropping this and going on could charge twice.
+    # A step was performed. Dropping this and continuing could charge twice.
     "done": "stop",
     "failed": "stop",
-    # The winner of a Within or FirstOf, in which a step may have been performed.
+    # The winner of a Within or FirstOf, which may have performed a step.
     "won": "stop",
     # Structure.
     "gather": "forget",
@@ -101,16 +103,16 @@ TAGS: Final[Mapping[Tag, Fate]] = {
     "restart": "forget",
 }
 
-#: The format of `Journal.dumps`. Journals of every format ever released are read.
+#: The format of `Journal.dumps`. Journals of every released format are still read.
 FORMAT: Final = 2
 
-#: Payloads are held to the usual depth when they are recorded. A journal wraps them in
-#: lists, three for each Gather inside a Gather, and must stay writable all the same.
+#: Payloads are limited to the usual depth when they are recorded. A journal wraps them
+#: in lists, three for each nested Gather, and must still be writable.
 DEPTH: Final = MAX_DEPTH + 64
 
 
 class JournalError(EffectMCPError):
-    """Raised for a text that is not a journal of a format that this version knows."""
+    """Raised when a string is not a journal in a format that this version knows."""
 
 
 @record
@@ -121,12 +123,13 @@ class Entry:
         key: Its name in its sequence.
         shape: The first half of its fingerprint.
         render: The other half.
-        tag: What kind of outcome this is.
+        tag: The kind of outcome.
         payload: The outcome, as canonical JSON.
         branches: The sequences of a `Gather`.
-        replayable: Whether performing it again is harmless. What the step said when it
-            was performed counts, not today's code.
-        wave: The wave in which it was delivered, where others were left waiting.
+        replayable: Whether performing it again is harmless, as the step declared when
+            it was performed: not as the current code declares.
+        wave: The number of its wait-wave, if other leaves were left waiting; otherwise
+            `None`.
     """
 
     key: str
@@ -140,7 +143,7 @@ class Entry:
 
     @property
     def value(self) -> JSON:
-        """The payload, decoded afresh: no two deliveries share a list.
+        """The payload, decoded on each access: no two deliveries share a list.
 
         See docs/internals/replay.md#e1.
         """
@@ -160,8 +163,9 @@ class Asking:
 
     Attributes:
         place: Its place in the flow.
-        shape: Its fingerprint, which an answer must still find at that place.
-        render: The other half of it.
+        shape: The first half of its fingerprint, which must still match at that place
+            when its answer arrives.
+        render: The other half.
         unfit: Answers so far, under this fingerprint, that did not fit.
     """
 
@@ -173,17 +177,18 @@ class Asking:
 
 @record
 class Place:
-    """What the flow remembers of one place beside its entry.
+    """The record of one place, besides its entry.
 
-    Most places are asked once and answered, and then their entry is the memory: a record
-    is kept only where it says more, because all of them travel in the state.
+    Most places are asked once and answered, and then their entry is enough. A record is
+    kept only if it has more, because all records are part of the state.
 
     Attributes:
         asked: Askings so far; the next one is `~(asked + 1)`.
-        stale: Answers to a text that had changed meanwhile.
-        out: The question that is outstanding there.
-        due: When the time there is up, in seconds since 1970.
-        begun: How often the step there was begun and has no outcome.
+        stale: Answers to a question whose text had changed.
+        out: The outstanding question there, if any.
+        due: The time when the clock there is up, in seconds since 1970; `None` without
+            a clock.
+        begun: How often the step there was started without an outcome so far.
     """
 
     asked: int = 0
@@ -195,7 +200,7 @@ class Place:
 
 @record
 class Pooled:
-    """An answer that an edit of the handler orphaned, waiting for its question."""
+    """An answer that an edit of the handler orphaned. It waits for its question."""
 
     path: str
     entry: Entry
@@ -209,7 +214,7 @@ class Row:
         generation: The generation of the flow.
         path: The sequence, by its branch path.
         index: The entry's index in it.
-        entry: The entry; `None` where the sequence ends here now.
+        entry: The entry; `None` if the sequence now ends here.
     """
 
     generation: int
@@ -220,21 +225,23 @@ class Row:
 
 @record(kw_only=True)
 class Journal:
-    """Everything of a flow that outlives a round. Immutable.
+    """The data of a flow that are kept from round to round. Immutable.
 
     Attributes:
         entries: The root sequence.
-        places: What is known of places beside their entries.
+        places: The records of places, besides their entries.
         pool: Answers waiting for their question after an edit.
-        versions: What `Version` gave, by id.
-        generation: How often `Restart` began again.
-        restart: The handler and arguments of this generation, unless it is the first.
+        versions: The versions that `Version` returned, by id.
+        generation: The number of restarts.
+        restart: The name and arguments of this generation's handler; `None` in the
+            first.
         rounds: Interim results so far.
-        state_rounds: Those of them that asked nothing.
+        state_rounds: Interim results so far without a question.
         waves: Waves of this generation that were delivered when this was written; `None`
             before the first.
-        cancelled: After how many waves of this generation the flow was cancelled.
-        detached: What `Detach` gave, if an earlier generation passed one.
+        cancelled: The number of waves of this generation after which the flow was
+            cancelled; `None` if it was not.
+        detached: The value of `Detach`, if an earlier generation passed one.
     """
 
     entries: tuple[Entry, ...] = ()
@@ -251,12 +258,12 @@ class Journal:
 
     @property
     def is_empty(self) -> bool:
-        """Whether this is the journal of a flow that has not begun."""
+        """Whether this is the journal of a flow that has not started."""
         return not self.rounds and self == _EMPTY
 
     @property
     def asked(self) -> dict[str, Asking]:
-        """The questions that are outstanding, by wire key."""
+        """The outstanding questions, by wire key."""
         return {
             wire_key(self.generation, place, one.asked): one.out
             for place, one in self.places.items()
@@ -264,11 +271,10 @@ class Journal:
         }
 
     def with_rows(self, rows: Iterable[Row]) -> Journal:
-        """Return this journal with the entries that `Run.take_rows` gave so far.
+        """Return this journal with the entries that `Run.take_rows` returned so far.
 
         Args:
-            rows: All of them, in the order in which they were given. Those of earlier
-                generations are left out.
+            rows: All rows, in order. Rows of earlier generations are left out.
         """
         sequences: dict[str, list[Entry]] = {}
         for row in rows:
@@ -305,7 +311,7 @@ class Journal:
         """Return the journal that `dumps` wrote.
 
         Raises:
-            JournalError: The text is not a journal.
+            JournalError: If `text` is not a journal.
         """
         try:
             value = parse(text, max_depth=DEPTH)
@@ -460,7 +466,7 @@ def _journal_from_format_1(cls: type[Journal], value: JSON) -> Journal:
 
 
 def with_begun(places: dict[str, Place], begun: Iterable[str]) -> dict[str, Place]:
-    """Return `places` with the steps that had begun in it."""
+    """Return `places` with the steps that had started."""
     for at in begun:
         places[at] = attrs.evolve(places.get(at, Place()), begun=1)
     return places
@@ -472,7 +478,7 @@ def _sequence_from_format_1(
     entries = []
     for key, shape, render, tag, payload, *rest in values:
         if tag == "started":
-            # Begun and not ended was an entry then, the last of its sequence.
+            # In format 1, a step without an outcome was the last entry of its sequence.
             begun.append(f"{path}{_text(key)}")
             continue
         branches: tuple[Any, ...] = ()
@@ -502,10 +508,10 @@ def entry_of_format_1(
     payload: bytes,
     branches: tuple[tuple[Entry, ...], ...] = (),
 ) -> Entry:
-    """Return an entry as it was written before steps had a bit and winners a tag.
+    """Return an entry of format 1, without `replayable` and without the tag `won`.
 
     Raises:
-        ValueError: The tag is unknown.
+        ValueError: If the tag is unknown.
     """
     replayable = tag in ("redone", "refailed")
     known: Any = {"redone": "done", "refailed": "failed"}.get(tag, tag)
@@ -538,17 +544,17 @@ def _count(value: JSON) -> int:
 def _version(value: JSON) -> int | str:
     if type(value) not in (int, str):
         raise ValueError(f"{value!r} where a version belongs")
-    return value  # type: ignore[no-any-return]  # looked at above
+    return value  # type: ignore[no-any-return]  # checked above
 
 
 # ---- keys ---------------------------------------------------------------------------
 
 
 def check_key(key: Any, kinds: Iterable[str]) -> None:
-    """Refuse an explicit key that could be taken for one of the engine's own.
+    """Refuse an explicit key that could be mistaken for a generated key.
 
     Raises:
-        UsageError: saying which character or look is reserved.
+        UsageError: If `key` is not a short, printable string, or is reserved.
     """
     if not isinstance(key, str) or not key or len(key) > 200 or not key.isprintable():
         raise UsageError(f"key={key!r}: a key is a short, printable text")
@@ -563,7 +569,7 @@ def check_key(key: Any, kinds: Iterable[str]) -> None:
 
 
 def wire_key(generation: int, place: str, asking: int) -> str:
-    """What a question is called on the wire."""
+    """Return the wire key of a question."""
     if asking < 2 and not generation:
         return place
     prefix = f"r{generation}/" if generation else ""
@@ -583,13 +589,12 @@ def _shape_head(kind: str, key: str | None) -> bytes:
 class Fingerprints:
     """The digests of one flow.
 
-    Shapes are few, so each is computed once; renders differ with every question, so
-    each is one pass of a hasher that was keyed beforehand.
+    There are few shapes, so each is computed once. Renders differ with every question,
+    so each is one pass of a copied hasher that already has the key.
 
     Attributes:
-        shapes: Those that were computed, by kind, explicit key and answer schema.
-        hasher: The render of a message with its parameters is what a copy of this
-            makes of them.
+        shapes: The computed shapes, by kind, explicit key and answer schema.
+        hasher: The keyed hasher; a copy of it digests a message with its parameters.
     """
 
     __slots__ = ("_flow_id", "hasher", "shapes")
@@ -606,7 +611,7 @@ class Fingerprints:
         self.shapes: dict[tuple[str, str | None, bytes], bytes] = {}
 
     def shape(self, kind: str, key: str | None, schema: bytes) -> bytes:
-        """The shape of a kind, explicit key and answer schema."""
+        """Return the shape of a kind, explicit key and answer schema."""
         found = self.shapes[kind, key, schema] = blake2b(
             _shape_head(kind, key) + schema,
             key=self._flow_id,
@@ -618,9 +623,9 @@ class Fingerprints:
     def idempotency_key(
         self, generation: int, path: str, name: str, about: list[JSON], nth: int
     ) -> str:
-        """Return the stable text that `IdempotencyKey(name, *about)` gives."""
-        # Without `about` as it always was: a flow keeps its keys through an upgrade
-        # (docs/internals/replay.md#s4).
+        """Return the stable string that `IdempotencyKey(name, *about)` returns."""
+        # Without `about`, the digest is unchanged: a flow keeps its keys through an
+        # upgrade (docs/internals/replay.md#s4).
         more = [about] if about else []
         return blake2b(
             dumps([generation, path, name, *more, nth]),

@@ -1,18 +1,17 @@
-"""One table: what the engine knows of each kind of effect.
+"""The table of effect kinds: everything that the engine knows about each kind.
 
     name      in journal keys: elicit-1
     wave      CLIENT: only the client can answer. LOCAL: this process can. INLINE: needs
               no entry and takes no wave. TREE: makes branches
-    schema    what an answer must look like, as bytes: the effect's shape
-    render    what was asked, as bytes
-    write     what the performer or client said → payload
-    read      payload → what the handler gets
+    schema    the form of valid answers, as bytes: the effect's shape
+    render    the content of the question or effect, as bytes
+    write     the value from the performer or client → payload
+    read      payload → the value for the handler
 
-The wave depends on the kind alone, never on whether an answer is at hand: that is what
-makes a replay take the same turns in the same order as the first run
-(docs/internals/replay.md#b2).
+The wave depends only on the kind, never on whether an answer is available. So a replay
+takes the same turns in the same order as the first run (docs/internals/replay.md#b2).
 
-Adding a kind is adding a row.
+To add a kind, add a row.
 """
 
 from __future__ import annotations
@@ -67,7 +66,7 @@ __all__ = [
 
 
 class Wave(enum.Enum):
-    """When an effect's turn comes."""
+    """The scheduling class of an effect."""
 
     CLIENT = "client"
     LOCAL = "local"
@@ -75,7 +74,7 @@ class Wave(enum.Enum):
     TREE = "tree"
 
 
-# Every turn asks for these, and a name is found ten times as fast as a member.
+# Every turn reads these, and a name is found ten times as fast as an enum member.
 LOCAL: Final = Wave.LOCAL
 INLINE: Final = Wave.INLINE
 
@@ -105,14 +104,14 @@ class Kind:
     tag: Tag = "known"
     #: An `InputRequest`: has a key and an `otherwise`.
     is_question: bool = False
-    #: May stand anywhere, and performs no step: nothing to check when it is yielded.
+    #: Is allowed anywhere, and performs no step: nothing to check when it is yielded.
     is_free: bool = False
-    #: Waits for people or clocks where waiting is free; elsewhere it is performed.
+    #: Waits for people or clocks in a task; elsewhere it is performed.
     is_wait: bool = False
 
     @property
     def may_hold(self) -> bool:
-        """Whether dropping such an entry could perform a step again."""
+        """Whether dropping such an entry could cause a step to be performed again."""
         return self.tag in ("done", "won")
 
 
@@ -128,8 +127,8 @@ def _read_elicit(effect: fx.Elicit[Any], payload: bytes) -> Any:
 
 
 def _write_nothing(effect: Any, content: JSON) -> bytes:
-    # Consent has no content; what a client adds to it is not the user's word. But it is
-    # an object if it is there at all: `False` is no way of saying yes.
+    # Consent has no content; anything that a client adds is not from the user. But
+    # content must be an object if there is any: `False` is not a yes.
     if content is not None and not isinstance(content, dict):
         raise Unfit(["the answer has no content; accept, decline or dismiss"])
     return b"{}"
@@ -162,7 +161,8 @@ def _write_sample(effect: fx.Sample[Any], content: JSON) -> bytes:
     if not isinstance(content, dict):
         raise Unfit(["the result of sampling must be an object"])
     blocks = content.get("content")
-    # One block or a list of them (2026-07-28, CreateMessageResult): always a list here.
+    # One block or a list of them (2026-07-28, CreateMessageResult): it is always a list
+    # here.
     blocks = blocks if isinstance(blocks, list) else [blocks]
     if not all(
         isinstance(block, dict)
@@ -230,7 +230,7 @@ def _read_step(effect: fx.Step[Any], payload: bytes) -> Any:
     try:
         return spec_of(effect).read(payload)
     except Exception as exc:
-        # No divergence: the step is the same, its annotation is not.
+        # Not a divergence: the step is the same, but its annotation changed.
         raise StepError(
             f"the recorded result of {step_name(effect)} does not come back as its"
             f" annotation says: {exc}"
@@ -238,7 +238,7 @@ def _read_step(effect: fx.Step[Any], payload: bytes) -> Any:
 
 
 def inner_of(effect: fx.Effect[Any]) -> tuple[fx.Effect[Any], ...]:
-    """Return the effects that a `Within` or `FirstOf` holds; others hold none."""
+    """Return the effects inside a `Within` or `FirstOf`; none for other effects."""
     match effect:
         case fx.Within():
             return (effect.effect,)
@@ -249,7 +249,7 @@ def inner_of(effect: fx.Effect[Any]) -> tuple[fx.Effect[Any], ...]:
 
 
 def _schema_race(effect: Any) -> bytes:
-    # What the answer must look like, where there is one: nothing for steps and clocks.
+    # The form of the answer, if there are questions; empty for steps and clocks.
     schemas = [_inner_schema(one) for one in inner_of(effect)]
     return b"\n".join(schemas) if any(schemas) else b""
 
@@ -269,7 +269,7 @@ def _render_inner(effect: Any) -> bytes:
     kind, subject = found
     render = kind.render(subject)
     if kind.is_question:
-        render = dumps(render.decode())  # a text may hold what stands between two
+        render = dumps(render.decode())  # a text may contain the separator
     return kind.name.encode() + b" " + render
 
 
@@ -308,7 +308,7 @@ def _write_won(effect: fx.Effect[Any], position: int, value: Any) -> bytes:
 
 
 def won(position: int, tag: Tag, payload: bytes) -> bytes:
-    """The payload of a `Within` or `FirstOf` that ended with one of its effects."""
+    """Return the payload of a `Within` or `FirstOf` that one of its effects won."""
     return dumps([position, tag, loads(payload)], max_depth=MAX_DEPTH + 1)
 
 
@@ -378,7 +378,7 @@ def _render_supports(effect: fx.ClientSupports) -> bytes:
 
 
 def _render_restart(effect: fx.Restart[Any]) -> bytes:
-    """The handler's name and arguments, as the new generation finds them again."""
+    """Return the handler's name and arguments, as the new generation reads them."""
     try:
         return dumps(
             [name_of(effect.handler), *write_arguments(effect.args, effect.kwargs)]
@@ -507,14 +507,14 @@ KINDS: Final[Mapping[type[fx.Effect[Any]], Kind]] = {
     fx.Status: Kind("status", Wave.INLINE),
 }
 
-#: Those whose entries are all that they need: they may stand anywhere, or are steps.
+#: Kinds that need only their entry: allowed anywhere, or steps.
 FED: Final[Mapping[type[Any], Kind]] = {
     effect: kind
     for effect, kind in KINDS.items()
     if (kind.is_free and kind.wave is not INLINE) or effect is fx.Step
 }
 
-#: What a generated key may begin with.
+#: The names that a generated key may begin with.
 NAMES: Final = frozenset(kind.name for kind in KINDS.values())
 
 #: Kinds that need a task, or a `Detach()` before them.
@@ -522,7 +522,7 @@ LATER: Final = (fx.Sleep, fx.Status, fx.Within, fx.FirstOf)
 
 
 def kind_of(effect: fx.Effect[Any]) -> tuple[Kind, fx.Effect[Any]] | None:
-    """The row of an effect, and the effect the row is about: `Outcome` is transparent.
+    """Return the row of an effect, and the effect that it is about, without `Outcome`.
 
     See docs/internals/replay.md#q7.
     """
@@ -534,17 +534,17 @@ def kind_of(effect: fx.Effect[Any]) -> tuple[Kind, fx.Effect[Any]] | None:
 # ---- local effects: what to record --------------------------------------------------
 
 
-#: What to journal: the tag, the payload, and whether performing it again is harmless.
+#: The tag and payload to journal, and whether performing it again is harmless.
 Recorded: TypeAlias = tuple[Tag, bytes, bool]
 
 
 def is_replayable(effect: fx.Effect[Any]) -> bool:
-    """Whether performing `effect` again is harmless: all steps in it say so."""
+    """Whether performing `effect` again is harmless: all steps in it declare so."""
     return all(step.options.replayable for step in steps_in(effect))
 
 
 def options_of(effect: fx.Effect[Any]) -> fx.StepOptions:
-    """The step options that a failure of `effect` is recorded and rebuilt by."""
+    """Return the step options to record and rebuild a failure of `effect` with."""
     match effect:
         case fx.Step():
             return effect.options
@@ -558,7 +558,7 @@ def options_of(effect: fx.Effect[Any]) -> fx.StepOptions:
 
 
 def steps_in(effect: fx.Effect[Any]) -> list[fx.Step[Any]]:
-    """The steps that performing `effect` would perform."""
+    """Return the steps that performing `effect` would perform."""
     match effect:
         case fx.Step():
             return [effect]
@@ -571,7 +571,7 @@ def steps_in(effect: fx.Effect[Any]) -> list[fx.Step[Any]]:
 
 
 def record_value(effect: fx.Effect[Any], kind: Kind, value: Any) -> Recorded:
-    """What to journal when `effect` was performed and gave `value`."""
+    """Return what to journal if performing `effect` returned `value`."""
     try:
         payload = kind.write(effect, value)
     except StepError as exc:
@@ -582,7 +582,7 @@ def record_value(effect: fx.Effect[Any], kind: Kind, value: Any) -> Recorded:
 
 
 def record_error(effect: fx.Effect[Any], error: Exception) -> Recorded:
-    """What to journal when performing `effect` raised `error`."""
+    """Return what to journal if performing `effect` raised `error`."""
     return "failed", failure_to(error, options_of(effect)), is_replayable(effect)
 
 
@@ -590,11 +590,11 @@ def record_error(effect: fx.Effect[Any], error: Exception) -> Recorded:
 
 
 def deliver(effect: fx.Effect[Any], kind: Kind, entry: Entry) -> Any:
-    """What the handler gets for `entry`.
+    """Return the value that the handler gets for `entry`.
 
     Raises:
-        Exception: what is to be thrown at the yield instead. Always a fresh one.
-        Unfit: when a recorded answer no longer fits the form: not for the handler.
+        Exception: If the caller must throw it at the yield instead; always a new one.
+        Unfit: If a recorded answer no longer fits the form. Not for the handler.
     """
     tag = entry.tag
     if type(effect) is fx.Outcome:

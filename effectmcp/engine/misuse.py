@@ -1,7 +1,7 @@
-"""What to tell an author whose handler did something that cannot work.
+"""Error messages for authors whose handler did something that cannot work.
 
-Every message says what was wrong and what to write instead; the place is added by
-whoever raises it, since only they know which generator is waiting where.
+Every message states the mistake and what to write instead. The code that raises it adds
+the place, because only that code knows which generator waits where.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ __all__ = [
 
 
 def located(exc: UsageError, sequence: Sequence) -> UsageError:
-    """`exc` with the `file:line` of the yield in it."""
+    """Add the `file:line` of the yield to `exc`, and return it."""
     if exc.where is None:
         exc.where = sequence.where
     return exc
 
 
 def traced(error: BaseException) -> BaseException:
-    """`error`, with the author's line in it if it was raised while building an effect."""
+    """Add the author's line to the error of a wrong effect, and return the error."""
     if isinstance(error, UsageError) and error.where is None:
         trace = error.__traceback__
         while trace is not None:
@@ -46,9 +46,9 @@ def traced(error: BaseException) -> BaseException:
 
 
 def translated(error: BaseException, sequence: Sequence) -> BaseException:
-    """What left a branch, unless it is trio's word for something we know better."""
-    # trio notices when the cancel scopes of two branches overlap, and says so in terms
-    # of its own insides. The cause is always the same.
+    """Return a branch's exception, or a clearer one for an error of trio."""
+    # trio notices when the cancel scopes of two branches overlap, and reports it in its
+    # internal terms. The cause is always the same.
     if (
         sequence.path
         and isinstance(error, RuntimeError)
@@ -64,7 +64,7 @@ def translated(error: BaseException, sequence: Sequence) -> BaseException:
 
 
 def awaited(error: BaseException, running: object) -> BaseException:
-    """What a coroutine raised, if a foreign await without its event loop raised it."""
+    """Return a coroutine's exception, or a clearer one for a foreign await."""
     if (
         hasattr(running, "cr_frame")
         and isinstance(error, (RuntimeError, AttributeError))
@@ -76,9 +76,9 @@ def awaited(error: BaseException, running: object) -> BaseException:
     return error
 
 
-#: What asyncio and trio say to an await outside of their loops.
+#: Messages of asyncio and trio about an await outside of their loops.
 _NO_LOOP: Final = (
-    *("no running event loop", "no current event loop"),  # gather() says the latter
+    *("no running event loop", "no current event loop"),  # gather() raises the latter
     *("must be called from async context", "'RunContext' object has no attribute"),
 )
 
@@ -89,13 +89,13 @@ _EFFECTS_ONLY: Final = (
 
 
 def text_of(effect: Effect[Any] | None) -> str | None:
-    """The text a user would read, if the effect has one."""
+    """Return the text that a user would read, if the effect has one."""
     text = getattr(effect, "message", None)
     return text if isinstance(text, str) else None
 
 
 def forgotten(value: object) -> str | None:
-    """What to say of a result that is an effect or a flow; `None` of any other."""
+    """Return a message about a result that is an effect or a flow; otherwise `None`."""
     if isinstance(value, Effect):
         what = f"the effect {type(value).__name__}"
     elif is_running(value):
@@ -106,7 +106,7 @@ def forgotten(value: object) -> str | None:
 
 
 def not_an_effect(sequence: Sequence, value: object) -> str:
-    """What to say of a yielded value that is no effect."""
+    """Return a message about a yielded value that is not an effect."""
     if isinstance(value, str) and len(value) == 1:
         hint = (
             "`yield from` a text yields its characters. Write Elicit(...) or Log(...)"

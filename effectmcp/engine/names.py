@@ -1,4 +1,4 @@
-"""Functions by name: what a journal says of them, and the way back."""
+"""The names of functions in journals, and the functions with these names."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ __all__ = ["find", "name_of"]
 
 
 def name_of(function: Callable[..., Any]) -> str:
-    """`module:qualname`, looking through partials and decorators that say so."""
+    """Return `module:qualname`, looking inside partials and objects with `func`."""
     while not hasattr(function, "__qualname__"):
         inner = getattr(function, "func", None)
         if inner is None:
             function = type(function)
         else:
             function = inner
-    # Methods of builtins know the class they belong to and no module.
+    # Methods of builtins have the class that they belong to, but no module.
     owner = getattr(function, "__objclass__", function)
     return f"{getattr(owner, '__module__', None) or 'builtins'}:{function.__qualname__}"
 
 
 def find(name: str) -> Callable[..., Any] | None:
-    """The function that `name_of` called so, if its module is imported and has it.
+    """Return the function with this `name_of()`, or `None` if it is not found.
 
-    Nothing is imported: a name out of a journal must not run code by being looked up.
+    No module is imported, because looking up a journal's name must not run code.
     """
     module, _, qualname = name.partition(":")
     found: Any = sys.modules.get(module)

@@ -1,4 +1,4 @@
-"""What this process performs for a flow, and what came of it.
+"""The local effects that this process performs for a flow, and their outcomes.
 
 See docs/internals/replay.md#s1.
 """
@@ -29,13 +29,14 @@ _LASTING: Final = frozenset({str, bytes, int, float, bool, type(None)})
 
 
 class Performing:
-    """What one generation of a flow has this process perform.
+    """The local effects that this process performs for one generation of a flow.
 
     Attributes:
-        wants: What is wanted and has no outcome, by key, with the leaf that waits for it.
-        begun: The keys of those that were begun.
-        finished: What came of steps that race, by place, until their race is decided.
-        is_fresh: Whether nothing was performed in this run so far.
+        wants: The effects that have no outcome yet, by key, with the leaves that wait
+            for them.
+        begun: The keys of started wants.
+        finished: The outcomes of racing steps, by place, until their race is decided.
+        is_fresh: Whether this run has performed nothing so far.
     """
 
     __slots__ = ("_generation", "_places", "begun", "finished", "is_fresh", "wants")
@@ -49,17 +50,17 @@ class Performing:
         self._generation = generation
 
     def want(self, sequence: Sequence, wanted: Wanted) -> Want:
-        """Return what to tell the driver of something that is wanted."""
+        """Register an effect to perform, and return the `Want` for the driver."""
         key = self._key_of(wanted)
         self.wants[key] = sequence, wanted
         begun = self._places.at(wanted.place).begun
         return Want(key, _with_copies(wanted.subject), sequence.context, begun)
 
     def pending(self, *, is_cancelling: bool) -> Perform | None:
-        """Return what must still be performed before the flow goes on, if anything.
+        """Return the wants that must be performed before the flow continues, if any.
 
-        Steps of races run in the background, unless the flow is being cancelled: then all
-        that was begun is waited for.
+        Steps of races run in the background, unless the flow is being cancelled: then
+        everything that was started is waited for.
         """
         keys = [
             key
@@ -71,28 +72,28 @@ class Performing:
         return Perform(tuple([self.want(*self.wants[key]) for key in keys]))
 
     def begin(self, key: str) -> None:
-        """Note that a want is begun: it counts, and a cancel waits for it."""
+        """Note that a want is started: count it, and make a cancel wait for it."""
         _, wanted = self.wants[key]
         self.begun.add(key)
         self._places.begin(wanted.place)
 
     def interrupted(self, wanted: Wanted) -> Recorded | None:
-        """Return the outcome of a step that may not be begun again, if it was begun."""
+        """Return the outcome of a started step that may not be started again."""
         step = wanted.subject
         assert isinstance(step, fx.Step)
         if not step.options.at_most_once or not self._places.at(wanted.place).begun:
             return None
         if self._key_of(wanted) in self.begun:
-            return None  # in this very run: it goes on
-        # Begun in another process, which was lost before it could say more
+            return None  # in this very run: it is still running
+        # Started in another process, which was lost before it recorded an outcome
         # (docs/internals/replay.md#s5).
         return record_error(step, StepInterrupted(step_name(step)))
 
     def record(self, outcomes: Mapping[str, Done | Failure]) -> None:
-        """Record what came of some wants.
+        """Record the outcomes of some wants.
 
         Raises:
-            UsageError: An outcome is not what the effect gives. Nothing is recorded.
+            UsageError: If an outcome is not valid for its effect. Nothing is recorded.
         """
         written = [
             (*self.wants[key], _written(self.wants[key][1], outcome))
@@ -104,21 +105,21 @@ class Performing:
                 self.end(wanted)
                 sequence.record(*outcome)
             else:
-                # Its place remembers that it was begun until its race is recorded.
+                # The record of its place counts the start until its race is recorded.
                 key = self._key_of(wanted)
                 del self.wants[key]
                 self.begun.discard(key)
                 self.finished[wanted.place] = outcome
 
     def end(self, wanted: Wanted) -> None:
-        """Note that something has an outcome, or that none is wanted any more."""
+        """Note that an effect has an outcome, or that none is needed any more."""
         key = self._key_of(wanted)
         self.wants.pop(key, None)
         self.begun.discard(key)
         self._places.end(wanted.place)
 
     def keep_begun(self) -> set[str]:
-        """Take back what is wanted and was not begun; return its keys."""
+        """Remove the wants that were not started; return their keys."""
         dropped = set(self.wants) - self.begun
         for key in dropped:
             del self.wants[key]
@@ -157,6 +158,7 @@ def _written(wanted: Wanted, outcome: Done | Failure) -> Recorded:
             f"{wanted.key} cannot fail: answer {type(subject).__name__} with Done(...),"
             " and let what is no Exception pass"
         )
-    # The original traceback is seen here once; replays rebuild the exception without.
+    # The original traceback is logged only here; replays rebuild the exception without
+    # it.
     logger.info("the step %s raised", wanted.place, exc_info=outcome.error)
     return record_error(subject, outcome.error)

@@ -1,8 +1,7 @@
-"""What a flow remembers of its places beside their entries: one record for each.
+"""Records of a flow's places, besides their entries: at most one per place.
 
-Most places are asked once and answered, and then the entry says all that there is to
-say. So a record is kept only from the moment when no entry and no outstanding question
-does, because every record travels in the state.
+Most places are asked once and answered, and then the entry is enough. A record is kept
+only if it has more than the entry, because every record is part of the state.
 
 A wire key is never used again (docs/internals/replay.md#e3), so the count of askings is
 kept for the life of the flow (docs/internals/replay.md#q2).
@@ -36,7 +35,7 @@ class Places:
         self._generation = generation
 
     def at(self, place: str) -> Place:
-        """Return the record of a place; an empty one where there is none."""
+        """Return the record of a place; an empty record if it has none."""
         return self.table.get(place, _NOTHING)
 
     def wire(self, place: str) -> str:
@@ -48,8 +47,8 @@ class Places:
         return wire_key(self._generation, place, 1)
 
     def ask(self, place: str, shape: bytes, render: bytes, unfit: int = 0) -> str:
-        """Note a question, and return its wire key, which was never used before."""
-        # In the order of asking, which is that of the questions on the wire.
+        """Record a question, and return its wire key, which was never used before."""
+        # Appended in the order of asking, which is the order on the wire.
         one = self.table.pop(place, _NOTHING)
         asked = one.asked + 1
         asking = Asking(place, shape, render, unfit)
@@ -57,7 +56,7 @@ class Places:
         return wire_key(self._generation, place, asked)
 
     def settle(self, place: str) -> None:
-        """Note that the question at `place` was answered: its entry remembers it."""
+        """Note that the question at `place` was answered: its entry records that."""
         one = self.table[place]
         if one.asked == 1 and not one.stale and one.due is None and not one.begun:
             del self.table[place]
@@ -71,13 +70,13 @@ class Places:
             self.table[place] = attrs.evolve(one, out=None)
 
     def count(self, place: str) -> None:
-        """Remember that `place` was asked, now that no entry does."""
+        """Record that `place` was asked, because it has no entry any more."""
         one = self.at(place)
         if not one.asked:
             self.table[place] = attrs.evolve(one, asked=1)
 
     def note_stale(self, place: str) -> int:
-        """Count an answer that belongs to a text which is no longer the question's.
+        """Count an answer to a question whose text has changed.
 
         See docs/internals/replay.md#d1.
         """
@@ -86,7 +85,7 @@ class Places:
         return one.stale + 1
 
     def begin(self, place: str) -> None:
-        """Count one more beginning of the step at `place` (docs/internals/replay.md#s5)."""
+        """Count another start of the step at `place` (docs/internals/replay.md#s5)."""
         one = self.at(place)
         self.table[place] = attrs.evolve(one, begun=one.begun + 1)
 

@@ -1,18 +1,18 @@
-"""Replay the journal, then go on until something must be asked or done.
+"""Replay the journal, then continue until something must be asked or performed.
 
-A `Run` is one flow in one process. It stops with what it needs and does not know who
-answers:
+A `Run` is one flow in one process. It stops with what it needs, and does not know how
+the answers arrive:
 
-    start() ─→ Perform(wants)  ─ performed(…) ─→ …     this process: steps, clock, chance
+    start() ─→ Perform(wants)  ─ performed(…) ─→ …     this process: steps, clock, …
             ─→ Asked(questions) ─ answered(…) ─→ …     the client, live, or
                                   suspend()            seal the journal and forget
             ─→ Returned(value) | Raised(error)
 
-By retry, live, from a store or from a script: the same calls in the same order, because
-an answer that arrives becomes an entry of the journal, and the handler is fed entries only
-(docs/internals/replay.md#what-must-be-equal).
+By retry, live, from a store or from a script: the calls are the same, in the same
+order, because each answer becomes an entry of the journal, and the handler gets only
+entries (docs/internals/replay.md#what-must-be-equal).
 
-What `Restart` begins anew is a `Generation`; the run goes on with the next one.
+`Restart` starts a new `Generation`, and the run continues with it.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ Verb: TypeAlias = Literal[
     "start", "begin", "performed", "answered", "cancel", "suspend"
 ]
 
-#: Which call is legal in which state. Suspending or cancelling what is over is allowed,
-#: because cleanup code cannot know that it is.
+#: The statuses in which each call is legal. Suspending or cancelling an ended run is
+#: allowed, because cleanup code cannot know that it has ended.
 LEGAL: Final[Mapping[Verb, frozenset[State]]] = {
     "start": frozenset({"new"}),
     "begin": frozenset({"performing", "asking"}),
@@ -77,32 +77,34 @@ def _unheard(effect: Effect[Any]) -> None:
 
 
 class Run:
-    """One flow, from its journal on.
+    """One flow, resumed from its journal.
 
     Args:
-        handler: A generator function, or anything that gives a generator, a coroutine
-            that awaits effects only, or a plain value when called.
-        args: Its arguments.
-        kwargs: The same by name.
+        handler: A generator function, or any callable that returns a generator, a
+            coroutine that awaits effects only, or a plain value.
+        args: Its positional arguments.
+        kwargs: Its keyword arguments.
         flow_id: 16 to 64 random bytes, drawn once per flow by the embedder, and the same
             in every round.
-        journal: What earlier rounds recorded. Trusted: seal it where others hold it.
+        journal: The journal of the earlier rounds. It is trusted: seal it if clients
+            hold it.
         rules: `RETRY`, `LIVE`, `TASK`, `SCRIPT`, or your own.
-        detached: The rules that hold after a `Detach` that gave True.
-        supports: Whether this request's client can be asked such a question; called
-            with an effect, or with a class for `ClientSupports`, as often as it takes:
-            the answer is the same for the whole round.
+        detached: The rules after a `Detach` that returned True.
+        supports: Returns whether this request's client can be asked such a question.
+            Called with an effect, or with a class for `ClientSupports`, any number of
+            times; the result must be the same for the whole round.
         emit: Receives each `Progress`, `Log` and `Status` that is not muted.
         resolve: Finds a handler by `module:qualname`, for `Restart`; by default in the
-            modules that are imported.
+            imported modules.
         read: Reads an `Unread` answer, given its question and its value.
-        clock: Seconds since 1970, such as `time.time`. Needed where a flow waits for a
-            time: `Sleep` in a task, and `Within` or `FirstOf` of a question.
-        name: The handler's name in reports, unless its own.
+        clock: Returns the seconds since 1970, as `time.time` does. Required if a flow
+            waits for a time: `Sleep` in a task, and `Within` or `FirstOf` of a
+            question.
+        name: The handler's name in reports; by default its own.
         version: The handler's declared version, for reports.
 
     Attributes:
-        salvaged: A report for each time this run dropped entries and went on.
+        salvaged: A report for each time that this run dropped entries and continued.
     """
 
     __slots__ = (
@@ -177,7 +179,7 @@ class Run:
         self._generation = Generation(
             self._flow, journal, self.salvaged, is_first=is_first
         )
-        #: Keys of wants that were taken back: what comes of them is ignored.
+        #: Keys of withdrawn wants: their outcomes are ignored.
         self._late: set[str] = set()
         #: Rows of generations that have ended.
         self._rows: list[Row] = []
@@ -185,20 +187,20 @@ class Run:
         self._state: State = "new"
         self._stop: Stop | None = None
         self._is_busy = False
-        #: Whether the journal is still the one that was given.
+        #: Whether the journal is still the given journal.
         self._is_untouched = True
 
     # ---- the embedder's verbs -------------------------------------------------------
 
     def start(self, answers: Mapping[str, Answer] | None = None) -> Stop:
-        """Replay the journal and go on from there.
+        """Replay the journal, and continue from its end.
 
         Args:
-            answers: What came with this request, by wire key. Answers to questions that
+            answers: The answers of this request, by wire key. Answers to questions that
                 are no longer outstanding are ignored.
 
         Raises:
-            DivergenceError: The handler changed, and may not go on.
+            DivergenceError: If the handler changed so that the flow cannot resume.
         """
         self._check("start")
         answers = answers or {}
@@ -208,10 +210,10 @@ class Run:
         return self._guard(self._generation.start)
 
     def begin(self, *keys: str) -> None:
-        """Note that wants are begun, before they are.
+        """Note that wants are about to be started.
 
-        A cancel waits for what was begun, and a step that is marked `at_most_once` is
-        never begun again: save the journal between this and the beginning.
+        A cancel waits for started wants, and a step that is marked `at_most_once` is
+        never started again: save the journal between this call and the start.
         """
         self._check("begin")
         performing = self._generation.performing
@@ -222,11 +224,12 @@ class Run:
             performing.begin(key)
 
     def performed(self, outcomes: Mapping[str, Done | Failure]) -> Stop:
-        """Go on with what performing the wants came to: of all of them, or of some.
+        """Resume the run with the outcomes of all wants, or of some of them.
 
         Raises:
-            UsageError: An outcome is unknown, or not what the effect gives.
-            DivergenceError: The handler changed, and may not go on.
+            UsageError: If an outcome has an unknown key, or is not valid for its
+                effect.
+            DivergenceError: If the handler changed so that the flow cannot resume.
         """
         self._check("performed")
         generation = self._generation
@@ -242,13 +245,13 @@ class Run:
         return self._pending() or self._guard(generation.go)
 
     def answered(self, answers: Mapping[str, Answer] | None = None) -> Stop:
-        """Go on with the client's answers, live; those missing are asked again.
+        """Resume a live run with answers; ask unanswered questions again.
 
-        Call it without any when a time is due that `Asked` named. While local effects are
-        performed, answers are only taken in: the stop is the same as before.
+        Call it without answers at the time that `Asked.due` named. While local effects
+        are being performed, answers are only received: the stop is the same as before.
 
         Raises:
-            DivergenceError: The handler changed, and may not go on.
+            DivergenceError: If the handler changed so that the flow cannot resume.
         """
         self._check("answered")
         self._take_in(answers or {})
@@ -263,9 +266,8 @@ class Run:
     def cancel(self) -> Stop:
         """End the flow: `Cancelled` is thrown, and cleanup may perform local effects.
 
-        What was begun is waited for: call `performed` as always. What was not, a clock
-        that runs included, is not. A second cancel ends the flow for good, wherever it
-        is.
+        Started wants are waited for: call `performed` as usual. Other wants, and clocks
+        that run, are not. A second cancel ends the flow at once, wherever it is.
         """
         self._check("cancel")
         generation = self._generation
@@ -290,7 +292,7 @@ class Run:
         return self._pending() or self._guard(generation.go)
 
     def _pending(self) -> Perform | None:
-        """Return the rest of what is performed, if the run waits for it."""
+        """Return the wants that the run still waits for, if any."""
         pending = None
         if self._state == "performing":
             generation = self._generation
@@ -302,7 +304,7 @@ class Run:
         return pending
 
     def line_of(self, key: str) -> str | None:
-        """`file:line` of the yield that wants what `Perform` calls `key`."""
+        """Return `file:line` of the yield that waits for the want with this key."""
         found = self._generation.performing.wants.get(key)
         return None if found is None else found[0].where
 
@@ -310,13 +312,13 @@ class Run:
         """End the round: unwind every generator, performing nothing, and forget them.
 
         Returns:
-            The journal to go on from.
+            The journal to resume from.
         """
         self.close()
         return self.journal
 
     def close(self) -> None:
-        """End the round as `suspend` does, where nobody wants the journal."""
+        """End the round as `suspend` does, without returning the journal."""
         self._check("suspend")
         if self._state != "ended":
             self._generation.unwind()
@@ -324,12 +326,13 @@ class Run:
 
     @property
     def journal(self) -> Journal:
-        """What was recorded so far. Take it at any stop.
+        """The journal so far. It can be read at any stop.
 
-        Of a flow that is parked it is the one that was given: nothing is altered.
+        For a parked flow, it is the given journal, unchanged.
 
         Raises:
-            UsageError: This round passed the limit on rounds, so nothing may leave it.
+            UsageError: If this round passed the limit on rounds, so no state may leave
+                it.
         """
         if self._flow.limit is not None:
             raise UsageError(
@@ -339,9 +342,9 @@ class Run:
         return self._given if self._is_untouched else self._generation.snapshot()
 
     def take_rows(self) -> list[Row]:
-        """Return what was recorded since the last time, for a store that appends.
+        """Return the changes since the last call, for a store that appends.
 
-        With `Journal.with_rows` they are the entries of a journal again.
+        `Journal.with_rows` turns them into the entries of a journal again.
         """
         if self._is_untouched:
             return []
@@ -356,7 +359,7 @@ class Run:
 
     @property
     def where(self) -> str | None:
-        """`file:line` at which the flow is. Safe to read from another thread.
+        """`file:line` where the flow waits. Safe to read from another thread.
 
         See docs/internals/replay.md#l5.
         """

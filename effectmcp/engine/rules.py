@@ -1,7 +1,7 @@
-"""What may differ between the four ways in which answers arrive: one value a way.
+"""The differences between the four ways that answers can arrive: one value each.
 
-The engine reads these and nothing else about its surroundings. It never asks "is this a
-retry?", so a fifth way is another value here and no new code there.
+The engine knows nothing else about its environment. It never checks "is this a retry?",
+so a fifth way needs another value here, but no new code there.
 """
 
 from __future__ import annotations
@@ -17,26 +17,27 @@ __all__ = ["LIVE", "RETRY", "SCRIPT", "TASK", "Rules"]
 
 @frozen(kw_only=True)
 class Rules:
-    """What may differ between the ways in which answers arrive.
+    """The differences between the ways that answers can arrive.
 
     Attributes:
-        policy: What to do about a divergence.
-        rounds: Interim results a call may have; `None` for no limit.
-        state_rounds: Those of them that may ask nothing.
+        policy: The divergence policy.
+        rounds: Most interim results of a call; `None` for no limit.
+        state_rounds: Most interim results without a question; `None` for no limit.
         shed: Whether `Checkpoint` ends a round.
-        early_answers: Whether answers may come with the first call already.
-        unfit: Answers that do not fit, under one text, until `InvalidAnswer`.
-        stale: Answers to a changed text, at one place, until giving up.
-        yields: Yields that no journal entry feeds, between two stops at which the flow
+        early_answers: Whether the first request may already have answers.
+        unfit: Answers that do not fit the same question, until `InvalidAnswer`.
+        stale: Answers at one place to a question whose text changed, until the flow
+            stops.
+        yields: Most yields without a journal entry between two stops where the flow
             waits for people or clocks.
-        branches: Branches that may be live at once, and so the questions of a round.
+        branches: Most branches that are live at once, and so most questions of a round.
         secret_steps: Whether steps marked `secret` may be performed.
-        private_steps: Whether steps not marked `public` may be.
-        at_most_once: Whether `at_most_once` steps may be: the driver must call
-            `Run.begin` and save the journal before it performs them.
-        detach: Whether `Detach` makes sense here at all.
-        task: Whether this is a task, in which waiting is free: people and clocks are
-            waited for together, and what arrives first is delivered first.
+        private_steps: Whether steps not marked `public` may be performed.
+        at_most_once: Whether `at_most_once` steps may be performed: the driver must
+            call `Run.begin` and save the journal before it performs them.
+        detach: Whether `Detach` is allowed.
+        task: Whether this is a task, where waiting is free: it waits for people and
+            clocks together, and delivers in the order of arrival.
         development: Whether to warn about effects that were built and not performed.
     """
 
@@ -57,8 +58,8 @@ class Rules:
     development: bool = False
 
 
-#: By retry. Clients in the field give up at the 10th interim result (Go's at the 3rd
-#: without a question), so we stop first, with advice (docs/internals/replay.md#q6).
+#: By retry. Real clients give up at the 10th interim result (Go's at the 3rd without a
+#: question), so we stop first, with advice (docs/internals/replay.md#q6).
 RETRY: Final = Rules(
     policy="salvage",
     rounds=9,
@@ -69,7 +70,7 @@ RETRY: Final = Rules(
 )
 #: The running generator is resumed on the client's own connection.
 LIVE: Final = Rules()
-#: By store: any worker may go on from the journal.
+#: By store: any worker may resume from the journal.
 TASK: Final = Rules(policy="park", at_most_once=True, task=True)
 #: In process: tests and scripts.
 SCRIPT: Final = Rules()

@@ -1,12 +1,12 @@
-"""The tree of sequences: a generator each, with its part of the journal.
+"""The tree of sequences: each is a generator, with its part of the journal.
 
     root ── waits at a Gather ──┬── branch 0: waits for an answer          (a leaf)
                                 ├── branch 1: waits at a Gather ──┬── …
                                 └── branch 2: ended
 
-A sequence waits for one effect (then it is a leaf, and `wanted` says for what), waits for
-its branches (`gathering`), or has ended (`end`). No generator is run here: `tree.py` does
-that. Recursion below is over the nesting of Gathers only, which MAX_NESTING bounds.
+A sequence waits for one effect (`wanted`; then it is a leaf), waits for its branches
+(`gathering`), or has ended (`end`). No generator is run here: `tree.py` does that.
+Recursion below is only over nested Gathers, which MAX_NESTING bounds.
 """
 
 from __future__ import annotations
@@ -37,38 +37,39 @@ __all__ = [
     "Wanted",
 ]
 
-#: Paths grow with nesting, and so do journals. Nobody reads a flow nested deeper
+#: Paths and journals grow with nesting, and deeper flows are unreadable
 #: (docs/internals/replay.md#b4).
 MAX_NESTING: Final = 16
 
-#: What `Intake.receive` gives for an effect that has no answer yet: the sequence waits.
+#: The value of `Intake.receive` for an effect that the sequence must wait for.
 WAIT: Final = object()
 
 
 class BuriedError(Exception):
-    """A sequence answers every signal with another yield. Never reaches a handler."""
+    """Raised when a sequence answers every signal with a yield. Never in a handler."""
 
 
 @define(eq=False)
 class Wanted:
-    """What a leaf waits for, under its key and fingerprint.
+    """The effect that a leaf waits for, with its key and fingerprint.
 
     Attributes:
-        effect: What was yielded.
-        subject: The same, `Outcome` taken off.
-        row: The table's row of the subject.
+        effect: The yielded effect.
+        subject: The effect, without an `Outcome` around it.
+        row: The row of the subject in the table.
         key: Its key in the sequence.
         place: Path and key: the place in the flow.
         shape: The first half of its fingerprint.
         render: The other half.
-        is_local: Whether this process can give it, without waiting for people or clocks.
-        parts: What a `Within` or `FirstOf` waits for, likewise.
-        ready: Whether its outcome is known: `value` or `error`, handed over when the
-            whole wave is in.
-        value: What the yield will give.
-        error: What the yield will raise.
-        is_new: Whether the outcome came in this run and not out of the journal.
-        problems: Why the last answer did not fit, in words for the user.
+        is_local: Whether this process can perform it, without waiting for people or
+            clocks.
+        parts: The effects that a `Within` or `FirstOf` waits for.
+        ready: Whether its outcome is known: `value` or `error`, delivered when the
+            whole wave has its outcomes.
+        value: The value that the yield will return.
+        error: The exception that the yield will raise.
+        is_new: Whether the outcome is from this run and not from the journal.
+        problems: The reasons why the last answer did not fit, in words for the user.
     """
 
     effect: Effect[Any]
@@ -87,7 +88,7 @@ class Wanted:
     problems: tuple[str, ...] = ()
 
     def is_of(self, entry: Entry) -> bool:
-        """Whether `entry` is the outcome of just this effect."""
+        """Whether `entry` is the outcome of exactly this effect."""
         return (
             entry.key == self.key
             and entry.render == self.render
@@ -107,7 +108,7 @@ class Wanted:
         )
 
     def questions(self) -> tuple[Wanted, ...]:
-        """The questions in it: itself, or some of its parts."""
+        """Return the questions in it: itself, or some of its parts."""
         if self.row.is_question:
             return (self,)
         return tuple([part for part in self.parts if part.row.is_question])
@@ -118,9 +119,9 @@ class Gathering:
     """The branches that a sequence waits for.
 
     Attributes:
-        effect: The effect.
+        effect: The `Gather`.
         children: The branches, by position.
-        failing: What the yield will raise when all of them have ended.
+        failing: The exception that the yield will raise when all branches have ended.
     """
 
     effect: Gather[Any]
@@ -130,12 +131,12 @@ class Gathering:
 
 @define(eq=False)
 class Closing:
-    """How a sequence is being ended, and how patient the engine was so far.
+    """The state of ending a sequence: the signal, and the reactions so far.
 
     Attributes:
-        signal: What is thrown at its yields.
+        signal: The signal that is thrown at its yields.
         effects: Effects that its cleanup performed.
-        throws: How often the signal was thrown again.
+        throws: The number of times that the signal was thrown again.
     """
 
     signal: type[Signal]
@@ -144,17 +145,17 @@ class Closing:
 
 
 class Rows:
-    """What changed in the sequences of one generation, for a store that appends."""
+    """The changes in the sequences of one generation, for a store that appends."""
 
     __slots__ = ("_generation", "noted")
 
     def __init__(self, generation: int) -> None:
         self._generation = generation
-        #: Path, index, and the entry; or `None` where the sequence ends there now.
+        #: Path, index, and the entry; or `None` if the sequence now ends there.
         self.noted: list[tuple[str, int, Entry | None]] = []
 
     def take(self) -> list[Row]:
-        """Return what was noted since the last time."""
+        """Return the changes since the last call."""
         noted, self.noted = self.noted, []
         return [Row(self._generation, *one) for one in noted]
 
@@ -164,19 +165,19 @@ class Sequence:
     """A generator and its part of the journal.
 
     Attributes:
-        path: In front of every key of this sequence: `gather-1/0/`.
+        path: The prefix of every key of this sequence: `gather-1/0/`.
         context: The `contextvars` context of every turn.
-        entries: The sequence's journal, as far as it is known.
-        rows: Hears of each entry that is recorded.
-        depth: How many Gathers it is in.
+        entries: The journal of this sequence so far.
+        rows: Notes each change of the entries.
+        depth: The number of Gathers around it.
         parent: The sequence whose branch it is.
-        running: The generator, while there is one.
-        position: How many entries were delivered, or begun if a Gather's.
+        running: The generator, until it has ended.
+        position: The number of entries that were delivered, or started for a Gather.
         ordinals: How often each kind and explicit key was used.
-        wanted: What it waits for, if it is a leaf.
-        gathering: The branches it waits for, if it has some.
-        closing: How it is being ended, if it is.
-        end: How it ended, if it has.
+        wanted: The effect that it waits for, if it is a leaf.
+        gathering: The branches that it waits for, if any.
+        closing: The state of its ending, if it is being ended.
+        end: Its result or failure, if it has ended.
     """
 
     path: str
@@ -194,21 +195,21 @@ class Sequence:
     end: Ended | Failed | None = None
 
     def leaves(self) -> list[tuple[Sequence, Wanted]]:
-        """Return the leaves from here on, in position order, with what they wait for."""
+        """Return the leaves from here on, in position order, with their effects."""
         if self.gathering is not None:
             return [one for child in self.gathering.children for one in child.leaves()]
         wanted = self.wanted
         return [] if wanted is None else [(self, wanted)]
 
     def sequences(self) -> Iterator[Sequence]:
-        """Yield all from here on, branches before the sequence they belong to."""
+        """Yield this sequence and all below it, branches before their parent."""
         if self.gathering is not None:
             for child in self.gathering.children:
                 yield from child.sequences()
         yield self
 
     def ends(self, end: Ended | Failed) -> None:
-        """Note how the generator ended, and let go of it."""
+        """Note how the generator ended, and release it."""
         self.end = end
         self.running = self.wanted = None
 
@@ -219,13 +220,13 @@ class Sequence:
         return ordinal
 
     def next_entry(self) -> Entry | None:
-        """Return the entry at hand: recorded, and not delivered yet."""
+        """Return the next entry: recorded, and not delivered yet."""
         if self.position < len(self.entries):
             return self.entries[self.position]
         return None
 
     def record(self, tag: Tag, payload: bytes, replayable: bool = False) -> None:
-        """Journal the outcome of the awaited effect. It is delivered with its wave."""
+        """Journal the outcome of the awaited effect. Its wave will deliver it."""
         wanted = self.wanted
         assert wanted is not None
         assert self.position == len(self.entries)
@@ -233,12 +234,12 @@ class Sequence:
         wanted.is_new = True
 
     def forget_next(self) -> None:
-        """Journal the entry at hand no more."""
+        """Remove the next entry from the journal."""
         del self.entries[self.position]
         self.rows.noted.append((self.path, self.position, None))
 
     def stamp_next(self, wave: int) -> None:
-        """Note in the entry at hand that others were left waiting in its wave."""
+        """Store in the next entry that other leaves were left waiting in its wave."""
         entry = attrs.evolve(self.entries.pop(), wave=wave)
         self.append(entry)
 
@@ -248,7 +249,7 @@ class Sequence:
         self.entries.append(entry)
 
     def drop(self) -> list[Entry]:
-        """Cut off what was not delivered yet, and return it."""
+        """Remove and return the entries that are not delivered yet."""
         dropped = self.entries[self.position :]
         if dropped:
             del self.entries[self.position :]
@@ -258,7 +259,7 @@ class Sequence:
         return dropped
 
     def snapshot(self) -> tuple[Entry, ...]:
-        """Return the sequence as a journal holds it, with branches still running."""
+        """Return the sequence in journal form, with branches that still run."""
         if self.gathering is None:
             return tuple(self.entries)
         entries = list(self.entries)
@@ -267,9 +268,9 @@ class Sequence:
 
     @property
     def where(self) -> str | None:
-        """`file:line` of the yield at which this sequence waits.
+        """`file:line` of the yield where this sequence waits.
 
-        An effect given to a Gather as it is has no line of its own: its Gather's.
+        An effect that is itself a branch has no line, so it gets its Gather's line.
         """
         found = where(self.running)
         if found is None and self.parent is not None:

@@ -1,4 +1,4 @@
-"""What all generations of a flow share, in one process."""
+"""The data that all generations of a flow share, in one process."""
 
 from __future__ import annotations
 
@@ -21,39 +21,39 @@ __all__ = ["ExhaustedError", "Shared"]
 
 Arguments: TypeAlias = tuple[tuple[Any, ...], Mapping[str, Any]]
 
-#: How many rounds' worth of `Log` and the like a replay may repeat: they are in no
-#: journal, so a replay yields all of them again.
+#: Factor on the budget of yields in a replay: `Log` and the like are not in the
+#: journal, so a replay yields them again for each earlier round.
 REPLAYED = 10
 
 
 class ExhaustedError(Exception):
-    """The budget of yields is spent. Ends the run; never reaches a handler."""
+    """Raised when the budget of yields is spent. Ends the run; never in a handler."""
 
 
 @define(eq=False)
 class Shared:
-    """One flow, in one process: what it was given, and what it counts.
+    """One flow, in one process: its arguments, and its counts.
 
     Attributes:
-        handler: The handler that the flow began with.
+        handler: The first handler of the flow.
         call: Its arguments.
         prints: The fingerprints of this flow.
-        rules: What holds now. `Detach` changes it.
-        detached_rules: What holds after a `Detach` that gave True.
-        supports: Whether the client can be asked something.
-        emit: Hears of `Progress`, `Log` and `Status`.
+        rules: The current rules. `Detach` changes them.
+        detached_rules: The rules after a `Detach` that returned True.
+        supports: Returns whether the client can be asked a question.
+        emit: Receives `Progress`, `Log` and `Status`.
         resolve: Finds handlers by name.
-        read: Reads answers that came unread.
-        clock: Seconds since 1970, where there is a clock.
+        read: Reads `Unread` answers.
+        clock: Returns the seconds since 1970; `None` without a clock.
         name: The handler's name in reports.
         version: Its declared version.
-        watch: Hears of each effect that is performed, in development mode.
+        watch: Notes each effect that is performed, in development mode.
         rounds: Interim results so far.
-        state_rounds: Those of them that asked nothing.
-        limit: The limit on rounds that this round passed, if it did.
-        detached: What `Detach` gave, if the flow passed one.
-        muted: Whether `Progress` and `Log` are held back, as in a replay.
-        spent: Yields that no journal entry fed, since the flow last waited.
+        state_rounds: Interim results so far without a question.
+        limit: The limit on rounds that this round passed; `None` if it did not.
+        detached: The value of `Detach`, if the flow passed one.
+        muted: Whether `Progress`, `Log` and `Status` are suppressed, as in a replay.
+        spent: Yields without a journal entry since the flow last waited.
     """
 
     handler: Callable[..., Any]
@@ -81,21 +81,21 @@ class Shared:
             self.rules = self.detached_rules
 
     def find(self, name: str) -> Callable[..., Any] | None:
-        """Return the handler that is called `name`, for `Restart`."""
+        """Return the handler with this name, for `Restart`."""
         return self.handler if name == name_of(self.handler) else self.resolve(name)
 
     def spend(self) -> None:
-        """Count one yield that no journal entry feeds (docs/internals/replay.md#l5).
+        """Count a yield without a journal entry (docs/internals/replay.md#l5).
 
         Raises:
-            ExhaustedError: This was one too many.
+            ExhaustedError: If the budget of yields is spent.
         """
         self.spent += 1
         if self.spent > self.rules.yields * (REPLAYED if self.muted else 1):
             raise ExhaustedError
 
     def unmute(self) -> None:
-        """Note that what comes now is new: it is heard, and has a budget of its own.
+        """End the replay: from now on, effects are emitted and have their own budget.
 
         See docs/internals/replay.md#v5.
         """
@@ -104,7 +104,7 @@ class Shared:
             self.spent = 0
 
     def detach(self, *, gave: bool) -> None:
-        """Go on under the rules that hold after `Detach`."""
+        """Note the value of `Detach`; if it is True, switch to the rules after it."""
         self.detached = gave
         if gave:
             self.rules = self.detached_rules
@@ -113,7 +113,7 @@ class Shared:
         """Return the time.
 
         Raises:
-            UsageError: The embedder gave no clock.
+            UsageError: If the embedder gave no clock.
         """
         if self.clock is None:
             raise UsageError("this flow waits for a time: give Run(clock=time.time)")

@@ -1,8 +1,8 @@
-"""A step's arguments and result ↔ JSON.
+"""Convert a step's arguments and result to JSON, and back.
 
 A step is identified by its name and arguments, so these must be plain data. Its result
-is read back by the return annotation, which is looked at *before* the step is performed:
-afterwards it would be too late to say that the receipt cannot be recorded
+is read back by the return annotation, which is checked *before* the step is performed:
+afterwards, it would be too late to report that the receipt cannot be recorded
 (docs/internals/replay.md#s3).
 """
 
@@ -46,15 +46,15 @@ _SCALARS: Final = frozenset({str, int, float, bool, NoneType})
 
 
 def step_name(step: Step[Any]) -> str:
-    """What a step is called in journals."""
+    """Return the name of a step in journals."""
     return step.options.name or name_of(step.fn)
 
 
 def write_arguments(args: tuple[Any, ...], kwargs: Any) -> list[JSON]:
-    """Arguments as JSON: `[args, kwargs]`.
+    """Return arguments as JSON: `[args, kwargs]`.
 
     Raises:
-        CanonicalError: when one is not plain data.
+        CanonicalError: If an argument is not plain data.
     """
     if not kwargs and all(type(arg) in _SCALARS for arg in args):
         return [list(args), {}]
@@ -72,10 +72,10 @@ def write_arguments(args: tuple[Any, ...], kwargs: Any) -> list[JSON]:
 def read_arguments(
     function: Callable[..., Any], written: JSON
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The arguments that `write_arguments` wrote, by `function`'s annotations.
+    """Return the arguments that `write_arguments` wrote, by `function`'s annotations.
 
     Raises:
-        UsageError: when `function` does not take them.
+        UsageError: If `function` does not take them.
     """
     args, kwargs = written
     hints = _hints(function)
@@ -110,7 +110,7 @@ def _structure(value: JSON, type_: Any) -> Any:
 
 
 def provided_names(function: Callable[..., Any]) -> dict[str, Any]:
-    """The parameters that a driver fills in, with their annotations."""
+    """Return the parameters that a driver fills in, with their annotations."""
     hints = _hints(function)
     return {
         name: hints.get(name)
@@ -120,7 +120,7 @@ def provided_names(function: Callable[..., Any]) -> dict[str, Any]:
 
 
 def given_names(step: Step[Any]) -> set[str]:
-    """The parameters that the handler gave itself, by position or by name."""
+    """Return the parameters that the handler passed itself, by position or by name."""
     try:
         bound = inspect.signature(step.fn).bind_partial(*step.args, **step.kwargs)
     except (TypeError, ValueError):
@@ -141,7 +141,7 @@ def _hints(function: Callable[..., Any]) -> dict[str, Any]:
     if isinstance(function, type):
         return {**_resolved(function.__init__, function), "return": function}  # type: ignore[misc]
     if not inspect.isroutine(function):
-        # A callable object: its class may have annotations of its own.
+        # A callable object: its class may have other annotations.
         function = type(function).__call__
     return _resolved(function, function)
 
@@ -162,13 +162,13 @@ def _resolved(function: Callable[..., Any], of: Callable[..., Any]) -> dict[str,
 
 # ---- results ------------------------------------------------------------------------
 
-#: Annotations that promise nothing: the result must be plain JSON as it is.
+#: Annotations without a type: the result itself must be plain JSON.
 _UNTYPED: Final = (inspect.Parameter.empty, Any, object)
 
 
 @frozen(eq=False)
 class StepSpec:
-    """What is known of a step's function before it is performed.
+    """The facts about a step's function that are known before it is performed.
 
     Attributes:
         returns: The return annotation, or one of `_UNTYPED`.
@@ -181,17 +181,17 @@ class StepSpec:
     provided: dict[str, Any]
 
     def write(self, value: Any) -> bytes:
-        """A result as canonical JSON.
+        """Return a result as canonical JSON.
 
         Raises:
-            StepError: when it would not come back as it is.
+            StepError: If it would not be read back as the same value.
         """
         try:
             if self.returns in _UNTYPED:
                 return dumps(value)
             if self.returns in _SCALARS and type(value) is not self.returns:
                 converter().structure(value, self.returns)
-            # The annotation brings tuples back; JSON itself knows lists only.
+            # JSON has only lists; the annotation restores tuples.
             written = dumps(plain(converter().unstructure(value, self.returns)))
             back = self.read(written)
             if _has_untyped_part(self.returns) and back != value:
@@ -213,7 +213,7 @@ class StepSpec:
         return written
 
     def read(self, payload: bytes) -> Any:
-        """The result that `write` wrote, built afresh."""
+        """Return a new copy of the result that `write` wrote."""
         return _structure(loads(payload), self.returns)
 
 
@@ -226,10 +226,10 @@ def _has_untyped_part(type_: Any) -> bool:
 
 
 def spec_of(step: Step[Any]) -> StepSpec:
-    """The spec of a step's function, looked at once a function.
+    """Return the spec of a step's function, computed once per function.
 
     Raises:
-        StepError: when its return annotation promises what cannot be recorded.
+        StepError: If its return annotation has a type that cannot be recorded.
     """
     try:
         return _spec(step.fn)
@@ -239,7 +239,7 @@ def spec_of(step: Step[Any]) -> StepSpec:
         return _spec.__wrapped__(step.fn)
 
 
-# Bounded: functions made at run time must not pile up here for ever.
+# Bounded, because functions that are made at run time must not accumulate here.
 @lru_cache(maxsize=1024)
 def _spec(function: Callable[..., Any]) -> StepSpec:
     returns = _hints(function).get("return", Any)

@@ -1,4 +1,4 @@
-"""What a run stops with, and what it is told to go on."""
+"""The stops of a run, and the outcomes and answers that resume it."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ class Want:
     """One local effect to perform.
 
     Attributes:
-        key: How `performed` and `begin` name it. Unique over the flow's life.
-        effect: A `Step`, `Now`, `Uuid`, `Random`, `Caller`, `Detach` or `Sleep`; where
-            waiting is not free, also a `Within` or `FirstOf`. A step's arguments are
-            copies, so that what its function does to them is not seen by the handler.
-        context: Run steps in a copy of it.
-        begun: How often it was begun before, and nothing came of it.
+        key: Its name in `performed` and `begin`. Unique for the flow's life.
+        effect: A `Step`, `Now`, `Uuid`, `Random`, `Caller`, `Detach` or `Sleep`;
+            outside of tasks, also a `Within` or `FirstOf`. A step's arguments are
+            copies, so that the handler does not see its function change them.
+        context: The context to run steps in a copy of.
+        begun: How often it was started before without an outcome.
     """
 
     key: str
@@ -50,7 +50,7 @@ class Want:
 
 @record
 class Perform:
-    """Stopped until all of these are performed. They may run side by side."""
+    """The run waits for all of these effects. They may be performed concurrently."""
 
     wants: tuple[Want, ...]
 
@@ -60,9 +60,9 @@ class Question:
     """One question for the client.
 
     Attributes:
-        key: Its wire key; `answered` and the next round's `start` name it so.
-        effect: What to ask, `Outcome` taken off.
-        problems: Why the last answer did not fit, in words for the user.
+        key: Its wire key, to use in `answered` and in the next round's `start`.
+        effect: The question, without an `Outcome` around it.
+        problems: The reasons why the last answer did not fit, in words for the user.
         where: `file:line` of the yield.
     """
 
@@ -74,14 +74,15 @@ class Question:
 
 @record
 class Asked:
-    """Stopped until something arrives.
+    """The run waits until an answer or an outcome arrives, or a time is up.
 
     Attributes:
-        questions: What to ask the client. By retry, none of them is a state-only round.
-        wants: Steps to perform meanwhile, in a task: they race against a question or a
-            clock.
-        due: When to go on though nothing arrived, in seconds since 1970; `None` for
-            never.
+        questions: The questions for the client. By retry, a stop without questions is a
+            state-only round.
+        wants: In a task, the steps to perform while waiting: they race against a
+            question or a clock.
+        due: The time to resume even if nothing arrived, in seconds since 1970; `None`
+            for never.
     """
 
     questions: tuple[Question, ...]
@@ -108,30 +109,30 @@ Stop: TypeAlias = Perform | Asked | Returned | Raised
 
 @record
 class Done:
-    """A local effect was performed and gave this."""
+    """The outcome of a local effect that returned `value`."""
 
     value: Any
 
 
 @record
 class Failure:
-    """A local effect was performed and raised this."""
+    """The outcome of a local effect that raised `error`."""
 
     error: Exception
 
 
 @record
 class Unread:
-    """An answer as it came, which only its question can read: see `Run(read=...)`.
+    """An answer in raw form, which only its question can read: see `Run(read=...)`.
 
     Attributes:
-        value: JSON.
+        value: The answer, as JSON.
     """
 
     value: JSON
 
 
-#: `Accepted(content)` holds the wire content of the answer, JSON; an `Unfit` stands for
-#: an answer that the protocol layer could not even read.
+#: `Accepted(content)` has the wire content of the answer, as JSON. An `Unfit` is an
+#: answer that the protocol layer could not read.
 Said: TypeAlias = Accepted[Any] | Declined | Dismissed | ClientFailed | Unfit
 Answer: TypeAlias = Said | Unread

@@ -1,10 +1,10 @@
-"""What is at hand for what a wave waits for: answers, clocks, steps that race.
+"""Find the available outcomes for a wave: answers, clocks, racing steps.
 
-answers   this request's own, the pool, early ones; or that the client cannot be asked
-clocks    a time that is up: Sleep in a task, Within, FirstOf
-races     which part of a Within or FirstOf was first
+answers   of this request, of the pool, early ones; or that the client cannot be asked
+clocks    whose time is up: Sleep in a task, Within, FirstOf
+races     the part of a Within or FirstOf that was first
 
-The order in which answers are taken is docs/internals/replay.md#q1a.
+The order of taking answers is specified in docs/internals/replay.md#q1a.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ if TYPE_CHECKING:
 
 __all__ = ["UNASKED", "Taking", "clocks"]
 
-#: The client cannot be asked.
+#: The outcome of a question that the client cannot be asked.
 UNASKED: Final[Found] = ("unasked", b"null")
 
 
 class Taking:
-    """What is at hand in one generation of a flow.
+    """Finds the available outcomes in one generation of a flow.
 
     Attributes:
-        heard: Places whose answer, in the wave at hand, was given in an earlier round.
+        heard: Places of the current wave whose answer is from an earlier round.
     """
 
     __slots__ = ("_answers", "_flow", "_performing", "_places", "heard")
@@ -49,7 +49,7 @@ class Taking:
         self.heard: set[str] = set()
 
     def is_nothing_known(self, questions: list[tuple[Sequence, Wanted]]) -> bool:
-        """Whether these are questions of which nothing is known: as most rounds end."""
+        """Whether these are new questions without answers, the usual end of a round."""
         if self._places.table or not self._answers.are_none:
             return False
         supports = self._flow.supports
@@ -66,15 +66,15 @@ class Taking:
         """Take the answers to the questions of a wave.
 
         Returns:
-            The answers, by place; and the questions to which a stale one came.
+            The answers, by place; and the questions that got a stale answer.
         """
         answers, places, supports = self._answers, self._places, self._flow.supports
         found: dict[str, Found] = {}
         stale: list[tuple[Sequence, Wanted]] = []
         open_: list[Wanted] = []
         self.heard.clear()
-        # This request's own for all of them: none may go to another question
-        # (docs/internals/replay.md#q1a).
+        # First this request's own answers of all questions: none may go to another
+        # question (docs/internals/replay.md#q1a).
         for sequence, wanted in fresh:
             for one in wanted.questions():
                 answer = self.own(one)
@@ -84,7 +84,7 @@ class Taking:
                 elif answer is not None:
                     found[one.place] = answer
                 elif not one.problems or places.at(one.place).out is None:
-                    open_.append(one)  # it was not just asked again
+                    open_.append(one)  # if it was not just asked again
             if not wanted.row.is_question:
                 open_.append(wanted)
         if answers.are_none:
@@ -113,10 +113,10 @@ class Taking:
         return found, stale
 
     def own(self, wanted: Wanted) -> Found | Stale | None:
-        """Return what this request's answer to a question at this place comes to.
+        """Return the outcome of this request's answer to the question at this place.
 
-        Answers that do not fit: docs/internals/replay.md#q2. A client that can no longer be
-        asked: docs/internals/replay.md#q4.
+        See docs/internals/replay.md#q2 on answers that do not fit, and
+        docs/internals/replay.md#q4 on clients that can no longer be asked.
         """
         answer = self._answers.take_own(wanted)
         if not isinstance(answer, Unfitting):
@@ -132,7 +132,7 @@ class Taking:
     # ---- whatever is at hand --------------------------------------------------------
 
     def at_hand(self, wanted: Wanted, found: Mapping[str, Found]) -> Recorded | None:
-        """Return the outcome of what a leaf waits for, if it is known."""
+        """Return the outcome of the effect that a leaf waits for, if available."""
         answer = found.get(wanted.place)
         if answer is not None:
             return (*answer, wanted.row.tag == "won")
@@ -164,9 +164,9 @@ class Taking:
     def _race(self, wanted: Wanted, found: Mapping[str, Found]) -> Recorded | None:
         """Return the winner of a `Within` or `FirstOf`, if there is one.
 
-        In a task, what arrived beats a clock: an answer that was stored must not lose to
-        a deadline that passed while no worker ran. Elsewhere the clock beats an answer
-        that comes with the request: it came too late. See
+        In a task, an outcome that arrived beats a clock: a stored answer must not lose
+        to a deadline that passed while no worker ran. Elsewhere the clock beats an
+        answer that arrives with the request: it is too late. See
         docs/internals/replay.md#b3a (5) and docs/internals/replay.md#v3.
         """
         arrived, up = self._arrived(wanted, found), self._up(wanted)
@@ -208,7 +208,7 @@ class Taking:
     # ---- clocks ---------------------------------------------------------------------
 
     def start_clock(self, place: str, seconds: float) -> float:
-        """Start a clock, unless it runs; return when its time is up."""
+        """Start a clock unless it runs already; return when its time is up."""
         due = self._places.at(place).due
         if due is None:
             due = self._flow.now() + seconds
@@ -216,7 +216,7 @@ class Taking:
         return due
 
     def stop_waiting(self, wanted: Wanted) -> None:
-        """Take back the questions, clocks and steps of what is decided now."""
+        """Withdraw the questions, clocks and steps of an effect that is decided."""
         self._places.end(wanted.place)
         for part in wanted.parts:
             if not part.row.is_question:
@@ -225,12 +225,12 @@ class Taking:
             elif self._places.at(part.place).out is not None:
                 self._places.withdraw(part.place)
             else:
-                # It was asked, and the entry is that of the race.
+                # It was asked, and only the race has an entry.
                 self._places.count(part.place)
 
 
 def clocks(wanted: Wanted) -> list[tuple[str, float]]:
-    """Return the places at which a time runs, and for how long."""
+    """Return the places with a clock, and the seconds of each."""
     match wanted.subject:
         case fx.Sleep(seconds):
             return [(wanted.place, seconds)]

@@ -1,13 +1,13 @@
-"""The tree of sequences at work: generators take turns; branches begin, fail, join.
+"""Run the tree of sequences: generators take turns; branches start, fail, join.
 
-Which sequence is next, and with what, is decided in `generation.py`. Here one sequence at
-a time is run until it waits or ends, and what follows from that for those around it is
-carried out:
+`generation.py` decides which sequence is next, and what it gets. This module runs one
+sequence at a time until it waits or ends, and carries out the consequences for the
+sequences around it:
 
-    begins   a Gather's branches take their first turns within their parent's
-    fails    of the branches that failed in one wave the lowest position wins; the
-             others get `Cancelled`, stay in the tree, and their cleanup joins the
-             following local waves
+    begins   a Gather's branches take their first turns within their parent's turn
+    fails    if several branches fail in one wave, the lowest position wins; the others
+             get `Cancelled`, stay in the tree, and their cleanup joins the following
+             local waves
     joins    bottom-up, after the wave's last delivery, when all branches have ended
 
 The rules are docs/internals/replay.md#b2, docs/internals/replay.md#b3
@@ -45,10 +45,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Cause", "Leaf", "Tree"]
 
-#: A sequence that waits, and what it waits for.
+#: A sequence that waits, and the effect that it waits for.
 Leaf: TypeAlias = tuple[Sequence, Wanted]
 
-#: What is wrong with the entries at hand.
+#: The kind of difference between effects and entries.
 Cause: TypeAlias = Literal["differs", "left over", "surplus", "unfit"]
 
 
@@ -57,11 +57,11 @@ class Tree:
 
     Attributes:
         flow: The flow.
-        intake: Looks at what is yielded.
+        intake: Receives yielded effects.
         root: The handler's own sequence.
-        rows: What changed in the sequences.
-        waves: Waves that were delivered.
-        left_over: Entries of branches that were cancelled before they came to them.
+        rows: The changes in the sequences.
+        waves: The number of delivered waves.
+        left_over: Entries of branches that were cancelled before they reached them.
     """
 
     __slots__ = ("_live", "flow", "intake", "left_over", "root", "rows", "waves")
@@ -84,14 +84,14 @@ class Tree:
     def diverge(
         self, cause: Cause, sequence: Sequence, entry: Entry | None = None
     ) -> None:
-        """Drop every entry that was not delivered, in the whole flow, if we may.
+        """Drop all undelivered entries of the whole flow, if the policy allows it.
 
         Raises:
-            DivergenceError: We may not.
+            DivergenceError: If the policy forbids it.
         """
 
     def withdraw(self, leaf: Sequence) -> None:
-        """Note that what `leaf` waits for is no longer wanted."""
+        """Note that the effect that `leaf` waits for is no longer needed."""
 
     def open(
         self,
@@ -99,7 +99,7 @@ class Tree:
         args: tuple[Any, ...],
         kwargs: Mapping[str, Any],
     ) -> bool:
-        """Call `handler`. Whether it gave something to drive, which has not begun yet."""
+        """Call `handler`; return whether it returned a generator, still unstarted."""
         root = self.root
         out = start(handler, args, kwargs, root.context)
         if isinstance(out, (Ended, Failed)):
@@ -119,7 +119,7 @@ class Tree:
             self.took(sequence, throw(running, context, error))
 
     def took(self, sequence: Sequence, out: Yielded | Ended | Failed) -> None:
-        """Go on from the end of one turn until the sequence waits or ends."""
+        """Continue after one turn until the sequence waits or ends."""
         running, context = sequence.running, sequence.context
         assert running is not None
         watch = self.flow.watch
@@ -198,7 +198,8 @@ class Tree:
                 self.diverge("surplus", sequence, entry)
             else:
                 return entry.branches
-        # Branches that the journal does not have start empty (docs/internals/replay.md#b4).
+        # Branches that are not in the journal start empty
+        # (docs/internals/replay.md#b4).
         branches = ((),) * count
         sequence.append(
             Entry(wanted.key, wanted.shape, wanted.render, "gather", b"null", branches)
@@ -207,13 +208,13 @@ class Tree:
         return branches
 
     def join(self) -> None:
-        """Hand results and failures of Gathers upwards, until nothing moves."""
+        """Pass results and failures of Gathers upwards, until nothing changes."""
         if self.root.gathering is not None:
             self._join(self.root)
 
     def _join(self, sequence: Sequence) -> None:
-        # What is below must have come to rest first: how many Gathers end at once there
-        # must not decide which branch's failure is the first.
+        # Inner Gathers must settle first: how many of them end at once must not decide
+        # which branch's failure is the first.
         while (gathering := sequence.gathering) is not None:
             for child in gathering.children:
                 self._join(child)
@@ -226,8 +227,8 @@ class Tree:
         if gathering.failing is None:
             failed = [one.end.error for one in children if isinstance(one.end, Failed)]
             if failed:
-                # The lowest position of those that failed in this wave; later waves are
-                # not waited for (docs/internals/replay.md#b3).
+                # The lowest position wins among the branches that failed in this wave.
+                # Later waves are not waited for (docs/internals/replay.md#b3).
                 moved = True
                 gathering.failing = failed[0]
                 for child in children:
@@ -242,8 +243,8 @@ class Tree:
             if error is None:
                 self.diverge("left over", child)
             else:
-                # If the failure ends the flow, it is the news. If the handler catches
-                # it, these lie ahead of whatever comes next.
+                # If the failure ends the flow, the failure is reported. If the handler
+                # catches it, these entries are still ahead of its next effects.
                 self.left_over += flatten(child.drop(), child.path)
         results = [one.end.value for one in children if isinstance(one.end, Ended)]
         if error is None:
@@ -264,10 +265,10 @@ class Tree:
             self.withdraw(sequence)
             self.turn(sequence, None, signal())
             return
-        # Its own turn comes when the branches' cleanup has ended, at the join.
+        # The sequence itself gets its turn at the join, after the branches' cleanup.
         gathering.failing = signal()
         for child in gathering.children:
-            # One that is being ended already goes on with its cleanup.
+            # A branch that is being ended already continues its cleanup.
             if child.end is None and child.closing is None:
                 self.close(child, signal)
 

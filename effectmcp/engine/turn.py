@@ -1,7 +1,7 @@
-"""One turn of one generator: an answer in; an effect, a result or an exception out.
+"""One turn of one generator: takes a value; returns an effect, result or failure.
 
-This module knows generators and nothing else: no journal, no effect kinds. It is where
-Python's own corners are dealt with.
+This module knows only generators: no journal, no effect kinds. It handles the special
+cases of Python.
 
 - Every turn runs in the sequence's own `contextvars` context, so that context variables
   and `decimal` settings of one flow neither leak into another nor get lost
@@ -9,8 +9,9 @@ Python's own corners are dealt with.
 - To suspend is to *throw*. `close()` would raise RuntimeError inside the outer frames of
   a `yield from` when cleanup yields, where the author's own code could catch it
   (docs/internals/replay.md#l2).
-- A generator that will not end is buried: kept referenced, since CPython would close it
-  when collecting it and print what that raises; counted, and bounded.
+- A generator that does not end is buried: a reference is kept, because CPython would
+  close it when collecting it and print the error. Buried generators are counted, and
+  the number of references is bounded.
 """
 
 from __future__ import annotations
@@ -56,11 +57,11 @@ logger = logging.getLogger("effectmcp.engine")
 
 Running: TypeAlias = Generator[Any, Any, Any] | Coroutine[Any, Any, Any]
 
-#: How often a signal is thrown at a generator that answers it with another effect.
+#: How often a signal is thrown at a generator that answers with another effect.
 PATIENCE: Final = 16
 
 
-# Made once a turn and looked at once, so not frozen: that takes three times as long.
+# Created once per turn and read once, so not frozen: that takes three times as long.
 @define
 class Yielded:
     """The generator waits at a yield."""
@@ -83,13 +84,13 @@ class Failed:
 
 
 def send(running: Running, context: Context, value: Any) -> Yielded | Ended | Failed:
-    """Hand `value` to the yield at which `running` waits, and see what comes next."""
+    """Send `value` to the yield where `running` waits; return what it does next."""
     try:
         return Yielded(context.run(running.send, value))
     except StopIteration as stop:
         return Ended(stop.value)
     except KeyboardInterrupt:
-        # The operator's, not the handler's.
+        # It is meant for the process, not for the handler.
         raise
     except BaseException as exc:
         return Failed(exc)
@@ -98,7 +99,7 @@ def send(running: Running, context: Context, value: Any) -> Yielded | Ended | Fa
 def throw(
     running: Running, context: Context, error: BaseException
 ) -> Yielded | Ended | Failed:
-    """Raise `error` at the yield at which `running` waits, and see what comes next."""
+    """Raise `error` at the yield where `running` waits; return what it does next."""
     try:
         return Yielded(context.run(running.throw, error))
     except StopIteration as stop:
@@ -110,7 +111,7 @@ def throw(
 
 
 def is_running(value: object) -> bool:
-    """Whether `value` is something that can be driven: a generator or a coroutine."""
+    """Whether `value` is a generator or a coroutine."""
     return type(value) is GeneratorType or (
         not isinstance(value, Effect)
         and isinstance(value, (CoroutineType, Generator, Coroutine))
@@ -120,10 +121,10 @@ def is_running(value: object) -> bool:
 def start(
     handler: Callable[..., Any], args: tuple[Any, ...], kwargs: Any, context: Context
 ) -> Running | Ended | Failed:
-    """Call `handler`: something to drive, or the result of a plain function.
+    """Call `handler`; return its generator or coroutine, or a plain function's result.
 
-    What comes back decides, not what the function looks like: partials, decorated
-    functions and callable objects are all handlers (docs/internals/replay.md#l6).
+    The returned value decides, not the kind of function: partials, decorated functions
+    and callable objects are all handlers (docs/internals/replay.md#l6).
     """
     try:
         value = context.run(handler, *args, **kwargs)
@@ -151,7 +152,7 @@ def start(
 
 
 def _decimal_variable() -> ContextVar[decimal.Context]:
-    # decimal does not say which one it is; and where it has none, nothing is ever in it.
+    # decimal does not expose its variable. If it has none, the one here is never set.
     context = Context()
     context.run(decimal.getcontext)
     return next(iter(context), ContextVar("none"))
@@ -161,11 +162,11 @@ _DECIMAL: Final = _decimal_variable()
 
 
 def own_context(context: Context) -> Context:
-    """`context`, with a decimal context of its own.
+    """Set a separate decimal context in `context`, and return `context`.
 
-    Copying a context copies the variables. decimal keeps a mutable object in its, so
-    that `getcontext().prec = 5` in one flow would change every other one. Where there is
-    none yet, decimal makes a new one for whoever comes first.
+    Copying a context copies the variables. The variable of decimal has a mutable
+    object, so `getcontext().prec = 5` in one flow would change all others. If it is not
+    set yet, decimal makes a new object on first use.
     """
     shared = context.get(_DECIMAL)
     if shared is not None:
@@ -175,16 +176,16 @@ def own_context(context: Context) -> Context:
 
 # ---- where --------------------------------------------------------------------------
 
-# The frames of the effects' own generators, which every `yield from` goes through. An
-# author wants the line of that `yield from`, not ours.
+# Code of the effects' own generators, which every `yield from` runs. Authors need the
+# line of that `yield from`, not ours.
 _OURS: Final = frozenset({Effect.__iter__.__code__, Effect.__await__.__code__})
 
 
 def where(running: Running | None) -> str | None:
-    """`file:line` of the innermost yield at which `running` waits.
+    """Return `file:line` of the innermost yield where `running` waits.
 
-    A loop, because a flow may be nested deeper than Python's recursion limit admits. For
-    reports: docs/internals/replay.md#d2.
+    This is a loop because a flow may be nested deeper than Python's recursion limit.
+    For reports: docs/internals/replay.md#d2.
     """
     found = None
     current: Any = running
@@ -208,13 +209,13 @@ def where(running: Running | None) -> str | None:
 
 
 def suspend(running: Running, context: Context) -> None:
-    """End `running` for this round. Whatever it yields meanwhile is not performed."""
+    """End `running` for this round. Effects that it yields are not performed."""
     if _has_begun(running) is False:
-        # Nothing to unwind; and a coroutine that was never awaited would complain.
+        # No unwinding needed. Close it: a coroutine never awaited would warn.
         running.close()
         return
-    # Not by `throw`, which hands on what comes out: an exception that is kept keeps its
-    # frames, and those keep the whole round until the garbage collector comes.
+    # Not with `throw`, which returns the exception: a kept exception keeps its frames,
+    # and those keep the whole round until the garbage collector runs.
     for _ in range(PATIENCE + 1):
         try:
             context.run(running.throw, Suspended())
@@ -223,16 +224,16 @@ def suspend(running: Running, context: Context) -> None:
         except KeyboardInterrupt:
             raise
         except BaseException as exc:
-            # It changes nothing: the reply is already decided.
+            # It has no consequence: the reply is already decided.
             logger.error("an exception while a round was being suspended", exc_info=exc)
             return
     bury(running)
 
 
 def _has_begun(running: Running) -> bool | None:
-    """Whether `running` ran already; `None` of what is only shaped like a generator."""
+    """Whether `running` has started; `None` if it is only similar to a generator."""
     if isinstance(running, GeneratorType):
-        # `inspect` asks the same, of each state in turn.
+        # `inspect` checks the same, one status after the other.
         return running.gi_suspended or running.gi_running or running.gi_frame is None
     if isinstance(running, CoroutineType):
         return inspect.getcoroutinestate(running) != inspect.CORO_CREATED
@@ -243,7 +244,7 @@ class Graveyard:
     """Generators that answered every signal with another yield.
 
     Attributes:
-        buried: How many there were since the process began.
+        buried: The number of such generators since the process started.
     """
 
     def __init__(self, size: int) -> None:
@@ -253,7 +254,7 @@ class Graveyard:
         self._named: set[str] = set()
 
     def bury(self, running: Running) -> None:
-        """Keep `running` from being collected, and name its handler once in the log."""
+        """Keep `running` from being collected, and log its handler's name once."""
         self.buried += 1
         self._kept.append(running)
         name = getattr(running, "__qualname__", repr(running))
@@ -266,21 +267,21 @@ class Graveyard:
                 where(running),
             )
         if len(self._kept) > self._size:
-            # CPython closes it when collecting it, and prints that it would not: a
-            # leak would be worse.
+            # CPython closes it when collecting it, and prints an error. A leak would be
+            # worse.
             self._kept.popleft()
 
     def clear(self) -> None:
-        """Let go of all of them, in silence.
+        """Release the kept generators; hide errors raised as they close.
 
-        At exit this must come before the interpreter takes the modules apart: a loop
-        that swallows whatever its `Elicit(...)` raises would then never end, as there
-        is no `Elicit` any more.
+        At exit this must run before the interpreter clears the modules. Otherwise a
+        loop that swallows every error of its `Elicit(...)` would never end, because
+        `Elicit` does not exist any more.
         """
         hook, sys.unraisablehook = sys.unraisablehook, lambda unraisable: None
         try:
             self._kept.clear()
-            # Whatever shares a cycle with its handler's frames goes now, not later.
+            # Free objects that share a cycle with a handler's frames now, not later.
             gc.collect()
         finally:
             sys.unraisablehook = hook
@@ -292,10 +293,10 @@ bury: Final = GRAVEYARD.bury
 
 
 def check_branch(branch: object) -> None:
-    """Refuse what no `Gather` can run.
+    """Refuse values that a `Gather` cannot run.
 
     Raises:
-        UsageError: when it is neither an effect nor a flow that has not begun.
+        UsageError: If `branch` is neither an effect nor an unstarted flow.
     """
     if isinstance(branch, Effect):
         return

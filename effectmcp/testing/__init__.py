@@ -1,30 +1,31 @@
 """A test kit for handlers.
 
-    dialogue       `play(handler)`: step it by hand, and read the conversation
-    strategies     what clients may answer and send, for Hypothesis
+    dialogue       `play(handler)`: step through it, and read the conversation
+    strategies     answers and arguments that clients may send, for Hypothesis
     conversations  whole conversations, for Hypothesis
     checking       `check(app)`: find what is wrong, in one line
-    plugin         the same for pytest: `pytest --effectmcp module:app`
-    sanitizer      notice what no replay can repeat
+    plugin         `check` for pytest: `pytest --effectmcp module:app`
+    sanitizer      notice calls that no replay can repeat
     transcripts    conversations as files
-    recording      write those of a running server
-    verdicts       what becomes of them under an edited handler
+    recording      write the conversations of a running server
+    verdicts       the outcome of recorded calls under an edited handler
     client         a client in memory
     keys           states that a test can read
 
-Below these: `subjects`, what is tested; `talks`, a conversation in each of the ways in
-which answers can arrive; `cold`, a journal replayed alone; `workers`, other processes;
-`chance`, `values`, `words`, `silence`.
+Below these: `subjects`, the handlers under test; `talks`, which runs a conversation in
+each of the ways that answers can arrive; `cold`, which replays a single journal;
+`workers`, other processes; `chance`, `values`, `words`, `silence`.
 
-What `check` is made of: `findings`, its results; `judging`, which judges a conversation
-by all of these: `suspects`, a table of the faults that
-can be read (`source`, `forgotten`, `catches`, `closures`), and `lines`, whether they run;
-`endings`, a table of the errors that are faults; `oracles`, a table of what every correct
-handler answers alike (`charges`, `delays`, `stubborn`, `performing`); `overheard`, a
-conversation effect by effect; `refusals`, answers that make no difference; `changes`,
-state that outlives a call; `notices`; and `simpler`, plain values for the report.
+`check` consists of `findings`, its results, and `judging`, which judges a conversation
+by all of these: `suspects`, a table of the faults that can be read in the source
+(`source`, `forgotten`, `catches`, `closures`), and `lines`, which notes whether those
+lines run; `endings`, a table of the errors that are faults; `oracles`, a table of
+questions that every correct handler answers alike (`charges`, `delays`, `stubborn`,
+`performing`); `overheard`, a conversation effect by effect; `refusals`, answers that
+make no difference; `changes`, state that outlives a call; `notices`; and `simpler`,
+plain values for the report.
 
-A name is imported when it is asked for: what needs hypothesis needs it only then.
+A name is imported on first use, so only the names that need hypothesis require it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Find `except` clauses around steps that no step can reach.
 
-An exception that a step raises comes back as itself if it is built in, a `ToolError`, or
-a class in the step's `raises=`. All others come back as `StepFailed`. So
+A handler gets a step's exception unchanged if it is built in, a `ToolError`, or of a
+class in the step's `raises=`. It gets every other one as `StepFailed`. So
 
     try:
         page = yield from fetch(url)
@@ -40,7 +40,7 @@ class InVain:
         body: The `try` that it belongs to.
         caught: The class that it names.
         step: The step that raises it, or would.
-        instead: The class that comes instead.
+        instead: The class that the handler gets instead.
     """
 
     node: ast.ExceptHandler
@@ -51,7 +51,7 @@ class InVain:
 
 
 def catches_in_vain(source: Source) -> Iterator[InVain]:
-    """The `except` clauses of a function that no step can reach."""
+    """Yield the `except` clauses of a function that no step can reach."""
     for node in ast.walk(source.node):
         if not isinstance(node, ast.Try):
             continue
@@ -90,7 +90,7 @@ def _classes(source: Source, type_: ast.expr | None) -> list[Any]:
 
 
 def _is_own(class_: Any) -> bool:
-    """Whether a class is an author's or a library's: none that comes back as itself."""
+    """Whether handlers get another class instead, unless `raises=` names this one."""
     if not isinstance(class_, type) or not issubclass(class_, Exception):
         return False
     if class_.__module__ == builtins.__name__:
@@ -149,7 +149,7 @@ class _Step:
     packages: frozenset[str]
 
 
-#: Methods of strings, lists and dicts. Their objects are mostly not known by reading.
+#: Methods of strings, lists and dicts, as reading rarely shows an object's type.
 _HARMLESS: Final = frozenset(
     name for type_ in (str, list, dict, set, bytes) for name in dir(type_)
 )
@@ -162,7 +162,7 @@ class _Inside:
     Attributes:
         steps: The steps that it performs.
         raised: The classes that it raises itself.
-        others: The functions that it calls; `UNKNOWN` if one is not known.
+        others: The functions that it calls; `UNKNOWN` for those not known.
     """
 
     steps: list[_Step] = Factory(list)
@@ -182,7 +182,7 @@ class _Inside:
             elif isinstance(node, ast.Call):
                 self._call(source, node)
             elif isinstance(node, (ast.YieldFrom, ast.Await, ast.Yield)):
-                # A step or a flow in a variable: which one is not known.
+                # A step or a flow in a variable: it is not known which.
                 if not isinstance(node.value, ast.Call):
                     self.others.append(UNKNOWN)
 
@@ -233,7 +233,7 @@ class _Inside:
 
 
 def _packages(function: Any) -> frozenset[str]:
-    """The packages that a function's source names, its own left out."""
+    """Return the packages that a function's source names, except its own."""
     found = source_of(function) if inspect.isfunction(function) else None
     if found is None:
         return frozenset({_package_of(function)})

@@ -1,4 +1,4 @@
-"""What is left to chance or to the clock, answered alike in every test."""
+"""Fixed outcomes of the clock and of random values: the same in every test."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ EPOCH: Final = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 
 
 class Chance:
-    """A clock that goes on by a second whenever it is read, and dice without chance."""
+    """A clock that advances one second per reading, and fixed "random" values."""
 
     def __init__(self) -> None:
         self._drawn = 0
 
     def outcome(self, effect: Effect[object]) -> Done | None:
-        """What `effect` gives; `None` where that is for somebody to say."""
+        """Return the fixed outcome of `effect`; `None` if the test must supply it."""
         match effect:
             case fx.Now():
                 self._drawn += 1

@@ -1,7 +1,7 @@
 """Notice state that outlives a call: defaults that are filled, globals that are set.
 
-A generator that is run again from the top finds a default as its last run left it, and a
-global as whoever ran last left it, in this process and not in the next.
+A generator that is run again from the top finds a default as its last run left it, and
+a global as the last writer left it: in this process, but not in the next one.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ __all__ = ["Change", "Changes"]
 
 _CONTAINERS: Final = (list, dict, set, bytearray)
 _PLAIN: Final = (*_CONTAINERS, int, float, str, bytes, tuple, frozenset, type(None))
-#: What is larger is a table, and too much to look at in every round.
+#: Larger containers are tables, and take too long to compare in every round.
 _MOST: Final = 1_000
 
 
 @frozen
 class Change:
-    """Something that is not as it was.
+    """A default or a global that changed.
 
     Attributes:
         name: What changed.
-        what: How, in words.
+        what: The change, in words.
         where: `file:line`, of a default.
         is_default: Whether it is a default, which no handler has a reason to change.
     """
@@ -43,7 +43,7 @@ class Change:
 
 
 class Changes:
-    """The defaults and globals of the module in which a handler is.
+    """The defaults and globals of a handler's module.
 
     Args:
         function: The handler.
@@ -59,7 +59,7 @@ class Changes:
             for one in {**self._globals, "": function}.values()
             if isinstance(one, FunctionType) and one.__globals__ is self._globals
         ]
-        # Looked at in every round, so only what may change is.
+        # Compared in every round, so only defaults that can change are kept.
         self._defaults = [
             (f"{name} of {one.__name__}()", value, _line_of(one, name))
             for one in functions
@@ -79,7 +79,7 @@ class Changes:
         self._before = self._first = self._look()
 
     def take(self) -> list[Change]:
-        """What changed since the last look."""
+        """Return the changes since the last call."""
         before, self._before = self._before, self._look()
         found = []
         for key, (value, where) in self._before.items():
@@ -94,7 +94,7 @@ class Changes:
         return found
 
     def outlived(self) -> dict[str, Change]:
-        """What is not as it was at the first look, by name."""
+        """Return the changes since the start, by name."""
         now = self._before
         self._before = self._first
         found = {one.name: one for one in self.take()}
@@ -115,7 +115,7 @@ class Changes:
 def _said(value: Any) -> str:
     try:
         return repr(value)
-    except Exception as exc:  # an author's own, in a list say
+    except Exception as exc:  # an author-defined class, in a list for example
         return f"<{type(value).__name__} without a repr: {type(exc).__name__}>"
 
 

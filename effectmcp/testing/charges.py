@@ -1,4 +1,4 @@
-"""Find idempotency keys that do not do their duty.
+"""Find idempotency keys that do not identify one call each.
 
 shared      one key for two different calls of the same step: a payment service takes
             the second for the first again, and charges once
@@ -6,7 +6,7 @@ unstable    a key of values that differ when the client sends its request again:
             clock, a random value or a step of the key's own round; the service sees
             a new key, and charges twice
 
-What keys are made of is docs/internals/replay.md#s4.
+How keys are made is specified in docs/internals/replay.md#s4.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Shared", "Unstable", "shared_key", "unstable_key"]
 
-#: Parts of the names of parameters that take a key. A step may take the same string as
-#: the id of what it writes, and then it may come twice.
+#: Parts of the names of parameters that take a key. A step may also take the same
+#: string as the id of a record that it writes, and then two calls may share it.
 _KEYS: Final = ("key", "idem", "once", "dedup", "nonce", "token")
 
 
@@ -45,7 +45,7 @@ class Shared:
     """One key for two calls of a step.
 
     Attributes:
-        name: What the key is called.
+        name: The name of the key.
         first: The first call.
         second: The second call.
         where: `file:line` of the second one.
@@ -59,10 +59,10 @@ class Shared:
 
 @frozen
 class Unstable:
-    """A key that differs when its round is had again.
+    """A key that differs when its round is run again.
 
     Attributes:
-        name: What the key is called.
+        name: The name of the key.
         because: The effect whose outcome differs.
         where: `file:line` of the key.
     """
@@ -76,7 +76,7 @@ class Unstable:
 
 
 def shared_key(heard: Iterable[Heard]) -> Shared | None:
-    """The first key that a step is given twice, with other arguments."""
+    """Return the first key that a step receives twice, with different arguments."""
     names: dict[str, str] = {}
     calls: dict[tuple[str, Any], Heard] = {}
     for one in heard:
@@ -126,7 +126,7 @@ def _keys_in(step: fx.Step[Any], names: Mapping[str, str]) -> Iterator[str]:
 
 
 def _parts(name: str, value: Any) -> Iterator[tuple[str, str]]:
-    """The strings in an argument, with the name that is nearest to each."""
+    """Yield the strings in an argument, each with the nearest name around it."""
     if isinstance(value, str):
         yield name, value
     elif isinstance(value, Mapping):
@@ -143,14 +143,14 @@ def _parts(name: str, value: Any) -> Iterator[tuple[str, str]]:
 # ---- unstable keys ------------------------------------------------------------------
 
 _LOCAL: Final = (fx.Now, fx.Uuid, fx.Random, fx.Step)
-#: As many as are given another outcome, one after the other.
+#: Number of effects that get another outcome, one after the other.
 _MOST: Final = 4
 
 
 def unstable_key(
     subject: Subject, transcript: Transcript, overheard: Overheard
 ) -> Unstable | None:
-    """The first key that differs when a local effect of its round gives another value."""
+    """Return the first key that changes when a local effect of its round does."""
     keys = _keys(overheard.heard)
     for effect in _suspects(overheard.heard)[:_MOST]:
         again = overhear(subject, transcript, _Otherwise(transcript, effect))
@@ -164,7 +164,7 @@ def unstable_key(
 
 
 def _keys(heard: Iterable[Heard]) -> dict[tuple[str, int], Heard]:
-    """The keys of a conversation, by their place in their branch."""
+    """Return the keys of a conversation, by their place in their branch."""
     found: dict[tuple[str, int], Heard] = {}
     count: dict[str, int] = {}
     for one in heard:
@@ -179,13 +179,13 @@ def _made_of(one: Heard) -> str:
 
 
 def _suspects(heard: list[Heard]) -> list[fx.Effect[Any]]:
-    """Local effects that came before a key of their round."""
+    """Return the local effects that precede a key in the same round."""
     found: list[fx.Effect[Any]] = []
     for place, one in enumerate(heard):
         if isinstance(one.effect, fx.IdempotencyKey):
             for before in heard[:place]:
                 is_local = isinstance(before.effect, _LOCAL) and before.error is None
-                # Before the first question each retry has another key anyway.
+                # Before the first question, each retry has a new key anyway.
                 is_early = isinstance(before.effect, fx.Step) and one.round == 1
                 if before.round == one.round and is_local and not is_early:
                     found.append(before.effect)
@@ -193,7 +193,7 @@ def _suspects(heard: list[Heard]) -> list[fx.Effect[Any]]:
 
 
 class _Otherwise(Recorded):
-    """The partner of a transcript, in whose world one effect has another outcome."""
+    """Replays a transcript, except that one effect has another outcome."""
 
     def __init__(self, transcript: Transcript, effect: fx.Effect[Any]) -> None:
         super().__init__(transcript)
@@ -207,7 +207,7 @@ class _Otherwise(Recorded):
 
 
 def _another(effect: fx.Effect[Any], value: Any) -> Any:
-    """Another value that the effect could give; the same if none is found."""
+    """Return another value the effect could have; `value` itself if none is found."""
     match effect:
         case fx.Now():
             return value + dt.timedelta(seconds=1)

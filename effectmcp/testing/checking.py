@@ -5,10 +5,10 @@
 Conversations are drawn (`conversations`); every round is replayed from a sealed state
 while the sanitizer watches. Each conversation is judged (`judging`) by
 
-    suspects    faults that can be read in the source, if it ran those lines
-    sanitizer   what the handler did that no replay can repeat
-    endings     how it ended
-    oracles     what every correct handler answers alike
+    suspects    faults that can be read in the source, if those lines ran
+    sanitizer   calls of the handler that no replay can repeat
+    endings     the result or the error
+    oracles     questions that every correct handler answers alike
     refusals    the answers that made no difference
 
 Hypothesis shrinks the conversation that shows a fault. The finding is a sentence, the
@@ -60,33 +60,35 @@ def check(
     again: Iterable[Transcript] = (),
     raises: bool = True,
 ) -> Checked:
-    """Look for everything that can be wrong with handlers, in drawn conversations.
+    """Check handlers for every known fault, in drawn conversations.
 
     A step that `perform` does not name is not performed: its result is drawn from its
     return annotation, or it fails.
 
     Args:
-        what: A server, whose tools, prompts and resources that ask are checked one after
-            the other; or one handler.
+        what: One handler; or a server, to check those of its tools, prompts and
+            resources that ask, one after the other.
         conversations: How many to have with each.
-        only: Of a server, the names or URIs of those to check.
-        steps: Strategies for the results of steps, by function, where their annotation
-            does not say it or says too much.
-        answers: Strategies for what users fill in, by form as `Elicit` is given it,
-            where validators of yours want what chance hardly ever draws.
-        arguments: Strategies for arguments, by name; of values as a handler has them.
+        only: The names or URIs to check, if `what` is a server.
+        steps: Strategies for the results of steps, by function, where a step's
+            annotation is missing or too wide.
+        answers: Strategies for what users fill in, by form as `Elicit` is given it: for
+            forms with validators that random values rarely satisfy.
+        arguments: Strategies for arguments, by name. They draw the values that a
+            handler receives.
         perform: Functions that perform steps, by the step: a fake that takes the same
-            arguments, or `True` for the step itself. `True` alone performs all steps by
-            themselves. A function without parameters that returns such a dict is called
+            arguments, or `True` for the step itself. `True` alone performs every step
+            itself. A function without parameters that returns such a dict is called
             before each conversation, so that fakes can keep state. Each step is
             performed twice, with copies of its arguments.
-        workers: Other processes that replay: how many, or those of earlier checks.
-        again: Conversations to have first: those that failed before.
-        raises: Whether to raise what is found; otherwise it is only returned.
+        workers: Other processes that replay: their number, or the `Workers` of an
+            earlier check.
+        again: Earlier conversations to run first, such as failed conversations.
+        raises: Whether to raise if there are findings; if not, they are only returned.
 
     Raises:
         CheckError: If something is wrong.
-        UsageError: If there is nothing to check, or something cannot be drawn.
+        UsageError: If nothing can be checked, or a value cannot be drawn.
     """
     subjects = _subjects(what, only)
     again = list(again)
@@ -129,7 +131,7 @@ def options_at(target: str | None) -> dict[str, Any]:
     """Read the options of `check` at `module:name`: a dict of some of `_OPTIONS`.
 
     Raises:
-        UsageError: If it is something else.
+        UsageError: If `target` is something else.
     """
     if target is None:
         return {}
@@ -161,7 +163,7 @@ def _subjects(
 
 
 def _fitting(options: Options, subject: Subject) -> Options:
-    # Of several handlers each takes what it knows.
+    # With several handlers, each gets the strategies for its own parameters.
     takes = subject.feature.handler.takes.schema.get("properties", {})
     fitting = {name: one for name, one in options.arguments.items() if name in takes}
     return attrs.evolve(options, arguments=fitting)
@@ -169,9 +171,9 @@ def _fitting(options: Options, subject: Subject) -> Options:
 
 # ---- one handler --------------------------------------------------------------------
 
-#: Seconds in which a conversation is made shorter.
+#: Seconds to spend on making a conversation shorter.
 _SHRINKING: Final = 1.5
-#: Seconds in which the texts of the shortest one are made plain.
+#: Seconds to spend on making the strings of the shortest one plain.
 _PLAINER: Final = 0.5
 
 
@@ -187,7 +189,7 @@ class _Check:
         self._until = float("inf")
 
     def run(self, conversations: int, again: Iterable[Transcript]) -> Finding | None:
-        """Find the most important fault; `None` if there is none."""
+        """Return the most important fault; `None` if no fault is found."""
         self._load()
         with silent(), muted():
             for transcript in again:
@@ -217,7 +219,7 @@ class _Check:
         self._best = min(filter(None, found), key=lambda one: one.size)
 
     def _judge_decisions(self, conversations: int) -> None:
-        """Report a yes and a no that lead to the same, if all that hangs on it has run."""
+        """Report a yes and a no with the same outcome, if all dependent lines ran."""
         name = self._subject.name
         same = [] if self._best else list(self.judge.differences.without())
         for one in same:
@@ -260,8 +262,8 @@ class _Check:
         ] = None
 
     def _explore(self, conversations: int) -> None:
-        # Hypothesis says what it found by raising it; shrunk or not, the shortest is
-        # kept here, so whatever else it says is of no interest.
+        # Hypothesis reports by raising. The shortest finding is kept here, shrunk or
+        # not, so nothing else of its report is needed.
         @settings(
             max_examples=conversations,
             database=None,
@@ -312,7 +314,7 @@ class _Check:
         return found.of(self._subject.name)
 
     def _make_plain(self) -> None:
-        """Make the texts of the conversation plain, as far as it still shows the fault."""
+        """Make the conversation's strings plain while it still shows the fault."""
         until = time.monotonic() + _PLAINER
         count, notices = self.judge.count, dict(self.judge.notices)
         while self._best is not None and self._best.transcript is not None:
@@ -329,16 +331,16 @@ class _Check:
         self.judge.count, self.judge.notices = count, notices
 
     def _same_in(self, transcript: Transcript, finding: Finding) -> Finding | None:
-        """Find a fault at the same line in another conversation."""
+        """Return a fault at the same line in another conversation."""
         best = self._best
         try:
             self._have(self._as(transcript, Patient(transcript)))
         except Fault as fault:
-            # State that outlives a call may show in another way the next time.
+            # State that outlives a call may show as another fault the next time.
             if fault.finding.where == finding.where:
                 return fault.finding
         except Exception:
-            pass  # it does not take a text as plain as that
+            pass  # the handler refuses such a plain string
         finally:
             self._best = best
         return None
@@ -347,7 +349,7 @@ class _Check:
         self, transcript: Transcript, partner: Recorded
     ) -> Callable[[Any], Transcript]:
         def same(watch: Any) -> Transcript:
-            self._subject.read(transcript.arguments)  # which it may take no more
+            self._subject.read(transcript.arguments)  # may be refused now
             return talk(
                 self._subject,
                 transcript.arguments,
@@ -366,7 +368,7 @@ class _Check:
         except Fault:
             pass
         except Exception as exc:
-            # The handler takes other arguments now, say.
+            # For example, the handler takes other arguments now.
             self.judge.notices[
                 f"a conversation that failed cannot be had again: {exc}"
             ] = None

@@ -1,10 +1,10 @@
-"""A client in memory: whole messages to a server in this process, and back.
+"""A client in memory that exchanges whole messages with a server in this process.
 
     client = MemoryClient(app, {"Who is it for?": "Ann", "Deliver": Declined()})
     assert client.call_tool("order", title="Dune").is_error
 
-Everything that a request goes through on a server it goes through here, HTTP apart: what
-is refused is refused, and what is sealed is sealed.
+A request takes the same path as on a server, except for HTTP: the same requests are
+refused, and states are sealed.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Answers", "MemoryClient"]
 
-#: What comes back for a question, by what its message begins with: the content of a
-#: form, or the value of its only field; `Declined()`, `Dismissed()`; `None` for nothing.
-#: Or a function that is given the whole request and returns the whole response.
+#: The answers to questions, by the beginning of a question's message: the content of a
+#: form, or the value of its only field; `Declined()`, `Dismissed()`; `None` for no
+#: answer. Or a function that gets the whole request and returns the whole response.
 Answers: TypeAlias = (
     Mapping[str, Any] | Callable[[Mapping[str, JSON]], Mapping[str, JSON] | None]
 )
@@ -43,7 +43,7 @@ _ALL: Final[Mapping[str, JSON]] = {
     "sampling": {"tools": {}},
     "roots": {},
 }
-#: No conversation of a test is longer.
+#: Requests after which a conversation is taken for endless.
 _MOST_ROUNDS: Final = 100
 
 
@@ -51,11 +51,11 @@ class MemoryClient:
     """A client of a server in this process.
 
     Args:
-        app: The server; give it a lifespan with `drivers.sync.running`. Without keys it
-            gets random ones.
-        answers: What comes back for its questions.
-        capabilities: What the client can be asked.
-        principal: Who asks.
+        app: The server. Open its lifespan with `drivers.sync.running`. A server without
+            keys gets random ones.
+        answers: The answers to its questions.
+        capabilities: The capabilities that the client declares.
+        principal: The user that requests come from.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class MemoryClient:
         """Call a tool, and answer what it asks.
 
         Raises:
-            ProtocolError: The server answers with an error.
+            ProtocolError: If the server responds with an error.
         """
         return self.ask("tools/call", name=name, arguments=arguments)
 
@@ -95,10 +95,10 @@ class MemoryClient:
         return self.ask("resources/read", uri=uri)
 
     def ask(self, method: str, **params: JSON) -> Result:
-        """Send a request of any method, and answer what is asked.
+        """Send a request of any method, and answer its questions.
 
         Raises:
-            ProtocolError: The server answers with an error.
+            ProtocolError: If the server responds with an error.
         """
         told: list[Mapping[str, JSON]] = []
         more: dict[str, JSON] = {}
@@ -116,7 +116,7 @@ class MemoryClient:
         hear: Callable[[Mapping[str, JSON]], None] = lambda message: None,
         **params: JSON,
     ) -> dict[str, JSON]:
-        """Send one request, and return its result, be it an interim one.
+        """Send one request, and return its result, which may be an interim result.
 
         Args:
             method: The method.
@@ -124,7 +124,7 @@ class MemoryClient:
             **params: Its parameters; `_meta` is added.
 
         Raises:
-            ProtocolError: The server answers with an error.
+            ProtocolError: If the server responds with an error.
         """
         self._id += 1
         meta = {"progressToken": self._id, **self._meta}
@@ -167,7 +167,7 @@ def _written(answer: Any, params: Mapping[str, Any]) -> Mapping[str, JSON] | Non
         case None:
             return None
         case Declined() | False if not _is_field(params):
-            return {"action": "decline"}  # False is how to say no to a Confirm
+            return {"action": "decline"}  # False declines a Confirm
         case True if not _is_field(params):
             return {"action": "accept", "content": {}}
         case Declined():

@@ -1,7 +1,7 @@
-"""Find nested functions that run at another time than their variables were meant for.
+"""Find nested functions that run when their variables have other values.
 
 late       a function made in a loop reads the loop's variable, and is called when
-           the loop has ended: all of them then see its last value
+           the loop has ended: all such functions then see its last value
 written    a nested function that is performed as a step changes a variable of the
            handler: a replay does not perform it, and finds the variable unchanged
 """
@@ -27,9 +27,9 @@ _Nested: TypeAlias = ast.Lambda | ast.FunctionDef | ast.AsyncFunctionDef
 _NESTED: Final = (ast.Lambda, ast.FunctionDef, ast.AsyncFunctionDef)
 _LOOPS: Final = (ast.For, ast.AsyncFor, ast.While)
 _COMPREHENSIONS: Final = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
-#: Methods that keep what they are given.
+#: Methods that keep their argument.
 _KEEPING: Final = frozenset({"append", "add", "insert", "appendleft", "setdefault"})
-#: Methods that change what they belong to.
+#: Methods that change their object.
 _CHANGING: Final = frozenset(
     {
         *("append", "extend", "insert", "remove", "pop", "clear", "sort", "reverse"),
@@ -43,7 +43,7 @@ class Late:
     """A nested function that reads a loop's variable after the loop.
 
     Attributes:
-        node: Where it is kept for later.
+        node: The place that keeps it for later.
         variable: The variable.
     """
 
@@ -56,7 +56,7 @@ class Written:
     """A variable of a handler that a nested step changes.
 
     Attributes:
-        node: The step's place.
+        node: The place that builds the step.
         step: The nested function.
         variable: The variable.
     """
@@ -70,7 +70,7 @@ class Written:
 
 
 def late_functions(source: Source) -> Iterator[Late]:
-    """The functions made in loops and called after them."""
+    """Yield the functions that are made in a loop and called after it."""
     for node in ast.walk(source.node):
         if not isinstance(node, _NESTED) or node is source.node:
             continue
@@ -85,7 +85,7 @@ def late_functions(source: Source) -> Iterator[Late]:
 
 
 def _loops_around(source: Source, node: ast.AST) -> Iterator[ast.AST]:
-    # Each call of an outer function makes another inner one.
+    # Each call of an outer function makes a new inner function.
     for above in takewhile(
         lambda one: not isinstance(one, _NESTED), source.above(node)
     ):
@@ -94,7 +94,7 @@ def _loops_around(source: Source, node: ast.AST) -> Iterator[ast.AST]:
 
 
 def _bound_by(loop: ast.AST) -> set[str]:
-    """The names that change from one turn of a loop to the next."""
+    """Return the names that change from one turn of a loop to the next."""
     if isinstance(loop, (ast.For, ast.AsyncFor, ast.While)):
         parts: list[ast.AST] = [*loop.body]
         parts += [] if isinstance(loop, ast.While) else [loop.target]
@@ -116,7 +116,7 @@ def _outside_functions(tree: ast.AST) -> Iterator[ast.AST]:
 
 
 def _free_names(function: _Nested) -> set[str]:
-    """The names that a function reads when it is called, from around it."""
+    """Return the names that a function reads from around it when it is called."""
     body = function.body if isinstance(function.body, list) else [function.body]
     names = {
         one.id
@@ -140,7 +140,7 @@ def _parameters(function: _Nested) -> list[ast.arg]:
 
 
 def _made_at(source: Source, node: _Nested) -> Iterator[ast.AST]:
-    """Yield the uses of a function: a lambda itself, the loads of another's name."""
+    """Yield the uses of a function: a lambda itself, or each load of its name."""
     if isinstance(node, ast.Lambda):
         yield node
         return
@@ -156,7 +156,7 @@ def _made_at(source: Source, node: _Nested) -> Iterator[ast.AST]:
 
 
 def _is_kept(source: Source, node: ast.AST, loop: ast.AST) -> bool:
-    """Whether a function is kept beyond the turn of the loop in which it is made."""
+    """Whether a function is kept after the turn of the loop that makes it."""
     inner = node
     for above in source.above(node):
         match above:
@@ -174,7 +174,7 @@ def _is_kept(source: Source, node: ast.AST, loop: ast.AST) -> bool:
             case ast.Assign(targets=[ast.Subscript(), *_]):
                 return True
             case ast.Call() if not _is_effect(source, above):
-                return False  # which calls it at once, as `sorted` does
+                return False  # it calls the function at once, as `sorted` does
             case _:
                 pass
         inner = above
@@ -182,7 +182,7 @@ def _is_kept(source: Source, node: ast.AST, loop: ast.AST) -> bool:
 
 
 def _is_lasting(source: Source, loop: ast.AST) -> bool:
-    """Whether a comprehension is not used up one by one, as `all(...)` would."""
+    """Whether a comprehension keeps its items, unlike one inside `all(...)`."""
     if not isinstance(loop, ast.GeneratorExp):
         return True
     parent = source.parent(loop)
@@ -200,7 +200,7 @@ def _is_effect(source: Source, call: ast.Call) -> bool:
 
 
 def written_variables(source: Source) -> Iterator[Written]:
-    """The handler's variables that its nested steps change, and it reads later."""
+    """Yield the handler's variables that a nested step changes and it reads later."""
     nested = {
         one.name: one
         for one in ast.walk(source.node)
@@ -222,7 +222,7 @@ def written_variables(source: Source) -> Iterator[Written]:
 def _step_of(
     source: Source, node: ast.AST, nested: dict[str, FunctionNode]
 ) -> str | None:
-    """The nested function that `node` builds a step of."""
+    """Return the nested function that `node` builds a step of."""
     if not isinstance(node, ast.Call):
         return None
     if source.value(node.func) is fx.Step and node.args:
@@ -246,7 +246,7 @@ def _decorator(node: ast.expr) -> ast.expr:
 
 
 def _changed_by(function: FunctionNode) -> set[str]:
-    """The names from around a function that its body changes."""
+    """Return the names from around a function that its body changes."""
     given = {one.arg for one in _parameters(function)}
     declared = {
         name

@@ -1,10 +1,10 @@
-"""Replay a journal cold, and say where that comes to.
+"""Replay a journal without performing or asking, and report where that ends.
 
-Nothing is performed and nobody is asked: a journal alone must lead a handler to just the
-questions that were out when it was written, or to just the end. It is the best oracle
-that there is, because it needs no second conversation and no second opinion, and it can
-be put to a handler in another process, or to one that was edited since. The engine does
-the same with an answer that has become stale (docs/internals/replay.md#d1).
+From a journal alone, a handler must reach exactly the questions that were outstanding
+when it was written, or exactly the same end. This is the best available oracle: it
+needs no second conversation and no specification, and it works on a handler in another
+process, or on a handler that was edited since. The engine does the same with an answer
+that has become stale (docs/internals/replay.md#d1).
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ __all__ = ["Arrival", "arrive", "marks_of", "shown_result"]
 
 @frozen
 class Arrival:
-    """Where a replay comes to.
+    """The point that a replay reaches.
 
     Attributes:
-        how: `asks`, `performs`, `returns`, `raises`; or `diverges`, where the handler
-            did something else than the journal has.
-        what: What it wants, or how it ended, in words.
-        marks: What tells two arrivals apart beside the words: the fingerprints of what
-            is asked.
-        where: `file:line` of the yield, where there is one.
-        salvaged: What was dropped on the way.
+        how: `asks`, `performs`, `returns`, `raises`; or `diverges`, if the handler did
+            something that the journal does not have.
+        what: The effects that it waits for, or its end, in words.
+        marks: The fingerprints of its questions, which distinguish arrivals whose words
+            are the same.
+        where: `file:line` of the yield, if any.
+        salvaged: The entries that were dropped on the way.
     """
 
     how: str
@@ -53,28 +53,28 @@ class Arrival:
 
     @property
     def is_there(self) -> bool:
-        """Whether it came anywhere."""
+        """Whether the replay did not diverge."""
         return self.how != "diverges"
 
     def is_same(self, other: Arrival) -> bool:
-        """Whether both came to the same place, lines apart."""
+        """Whether both reached the same point, apart from line numbers."""
         return (self.how, self.what, self.marks) == (other.how, other.what, other.marks)
 
     def __str__(self) -> str:
         return f"{self.how} {' and '.join(self.what)}"
 
     def to_json(self) -> JSON:
-        """For another process."""
+        """Write it for another process."""
         return attrs.astuple(self)
 
     @classmethod
     def from_json(cls, value: Any) -> Arrival:
-        """From another process."""
+        """Read what another process wrote."""
         how, what, marks, where, salvaged = value
         return cls(how, tuple(what), tuple(marks), where, tuple(salvaged))
 
 
-#: Beyond any limit on rounds: the question is not whether it may be asked.
+#: Without limits on rounds: whether a question may be asked is not tested here.
 _RULES: Final = attrs.evolve(RETRY, rounds=None, state_rounds=None)
 
 
@@ -87,15 +87,15 @@ def arrive(
     lacks: Collection[str] = (),
     policy: Policy = "strict",
 ) -> Arrival:
-    """Replay `journal` and see.
+    """Replay `journal`, and return the point that it reaches.
 
     Args:
         subject: The handler.
-        arguments: What it was called with.
-        journal: What was recorded.
-        flow_id: The flow's.
-        lacks: What its client cannot be asked.
-        policy: What to do where the handler differs.
+        arguments: The arguments that it was called with.
+        journal: The journal.
+        flow_id: The flow's id.
+        lacks: The names of the effects that its client cannot be asked.
+        policy: The divergence policy.
     """
 
     def supports(what: Any) -> bool:
@@ -142,8 +142,8 @@ def arrive(
 
 
 def marks_of(journal: Journal) -> tuple[str, ...]:
-    """What tells the questions that are out from all others."""
-    # Sorted, as a journal that was stored has another order.
+    """Return what identifies the outstanding questions: keys and fingerprints."""
+    # Sorted, because a stored journal has another order.
     return tuple(
         sorted(
             f"{key} {one.shape.hex()} {one.render.hex()}"
@@ -160,5 +160,5 @@ def _result(subject: Subject, value: Any) -> str:
 
 
 def shown_result(result: JSON) -> str:
-    """A result, alike however it came about."""
+    """Write a result as a string, the same for equal results."""
     return json.dumps(result, ensure_ascii=False, sort_keys=True, default=repr)

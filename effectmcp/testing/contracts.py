@@ -1,10 +1,11 @@
-"""Does a driver, or a transport, do what it is for?
+"""Check that a driver or a transport keeps its contract.
 
     check_driver(my_driver.handle)
     check_transport(lambda message: my_transport.ask(message))
 
-For whoever writes one. Each check is a server and a conversation, and is told by name
-when it fails. effectmcp's own drivers and transports are held to the same.
+For authors of drivers and transports. Each check is a server and a conversation, and
+its name is in the error when it fails. effectmcp's own drivers and transports pass the
+same checks.
 """
 
 from __future__ import annotations
@@ -29,16 +30,16 @@ __all__ = ["ContractError", "Handling", "Sending", "check_driver", "check_transp
 
 Message: TypeAlias = Mapping[str, JSON]
 
-#: A whole exchange, inside of the server's lifespan: a server and a message in, the reply
-#: out; the third argument is called with each notification.
+#: Runs a whole exchange inside the server's lifespan: takes a server and a message, and
+#: returns the reply. Calls its third argument with each notification.
 Handling: TypeAlias = Callable[[Server, Message, Callable[[Message], None]], Reply]
 
-#: A message to a server that is served, and all that comes back for it, in order.
+#: Sends a message to a running server, and returns all its messages for it, in order.
 Sending: TypeAlias = Callable[[Message], Sequence[Message]]
 
 
 class ContractError(AssertionError):
-    """A driver or a transport does something else than it should.
+    """Raised when a driver or a transport fails a check.
 
     Attributes:
         check: The name of the check.
@@ -50,25 +51,26 @@ class ContractError(AssertionError):
 
 
 def check_driver(handle: Handling) -> None:
-    """Hold a driver to what drivers do.
+    """Check a driver.
 
     Args:
-        handle: Has it handle one message, and waits for the end.
+        handle: Makes the driver handle one message, and waits for the end.
 
     Raises:
-        ContractError: It does something else.
+        ContractError: If a check fails.
     """
     _run(_DRIVER_CHECKS, _Driven(handle))
 
 
 def check_transport(serve: Callable[[Server], Sending]) -> None:
-    """Hold a transport to what transports do.
+    """Check a transport.
 
     Args:
-        serve: Has it serve an app, and returns what sends a message to that.
+        serve: Makes the transport serve an app, and returns a function that sends it a
+            message.
 
     Raises:
-        ContractError: It does something else.
+        ContractError: If a check fails.
     """
     _run(_TRANSPORT_CHECKS, serve)
 
@@ -111,7 +113,7 @@ def _call(name: str, **more: JSON) -> Message:
 
 
 def _next(result: Mapping[str, Any], content: JSON) -> dict[str, JSON]:
-    """What the next round brings: the same answer to everything."""
+    """Return the parameters of the next round: the same answer to every question."""
     answer = {"action": "accept", "content": content}
     return {
         "requestState": result["requestState"],
@@ -128,7 +130,7 @@ def _text(result: Mapping[str, Any]) -> str:
 
 
 class _Driven:
-    """A driver, and a server for each tool that it is tried with."""
+    """A driver under test, with a server for each tool that it runs."""
 
     def __init__(self, handle: Handling) -> None:
         self._handle = handle
@@ -348,7 +350,7 @@ def _what_the_lifespan_provides_is_given(driven: _Driven) -> None:
 
 
 def _provides(provided: Mapping[Any, Any]) -> Any:
-    """A lifespan for drivers of both kinds."""
+    """Return a lifespan for sync and for async drivers."""
 
     class Lifespan:
         def __enter__(self) -> Mapping[Any, Any]:
@@ -386,7 +388,7 @@ Serving: TypeAlias = Callable[[Server], Sending]
 
 
 def _only(check: Callable[..., Any], messages: Sequence[Message]) -> Mapping[str, Any]:
-    """The response, which is the last, and the only one with an id."""
+    """Return the response: the last message, and the only one with an id."""
     if not messages:
         raise ContractError(check.__name__.strip("_"), "nothing came back")
     response = messages[-1]

@@ -1,13 +1,14 @@
-"""Whole conversations, drawn: what clients say, and what becomes of their requests.
+"""Draw whole conversations: what clients send, and the outcome of each request.
 
     @given(conversation(order))
     def test_order(transcript): ...
 
-Each round is a request of its own, whose state was sealed, as if any server could answer
-it. The user accepts, declines, dismisses; the client leaves answers out, sends what does
-not fit, adds what nobody asked for; a reply is lost and its request sent again; a state
-is used twice, with other answers. What a step gives is drawn from its annotation, or it
-fails. All of it shrinks towards an obliging user and a world without failures.
+Each round is a separate request with a sealed state, as if any server could answer it.
+The user accepts, declines, dismisses. The client leaves answers out, sends answers that
+do not fit, and adds answers to questions that were not asked. A reply is lost and its
+request sent again; a state is used twice, with other answers. A step fails, or its
+result is drawn from its annotation. All of it shrinks towards a user who accepts and a
+world without failures.
 """
 
 from __future__ import annotations
@@ -78,10 +79,10 @@ Strategy: TypeAlias = st.SearchStrategy[Any]
 
 
 class Looping(Exception):
-    """A handler performs so much that what is drawn for it hardly ends it.
+    """Raised when a handler performs more than drawn outcomes are likely to end.
 
     Attributes:
-        what: What it performed last.
+        what: The effect that it performed last.
     """
 
     def __init__(self, what: str) -> None:
@@ -91,17 +92,17 @@ class Looping(Exception):
         )
 
 
-#: Things that are performed in one conversation: a loop that waits for a step to give
-#: what chance hardly ever draws would go on for minutes.
+#: Limit of local effects per conversation. Without it, a loop that waits for a step to
+#: return a value that is rarely drawn would run for minutes.
 _MOST_PERFORMED: Final = 60
 
 
 class Unsteady(Exception):
-    """The same request, with the same state and the same answers, came to two things.
+    """Raised when a request that is sent twice has two different outcomes.
 
     Attributes:
-        first: What it came to.
-        second: What it came to when it was sent again.
+        first: Its first outcome.
+        second: Its outcome when it was sent again.
         where: `file:line` of the yield.
     """
 
@@ -114,16 +115,16 @@ class Unsteady(Exception):
 
 @frozen(kw_only=True)
 class Options:
-    """How conversations are drawn.
+    """Options for drawing conversations.
 
     Attributes:
         arguments: Strategies for some of the handler's parameters, by name.
-        steps: What steps give, by function: strategies of their results.
-        answers: What users fill in, by form as `Elicit` is given it: strategies of
-            values as the handler gets them.
+        steps: Strategies for the results of steps, by function.
+        answers: Strategies for what users fill in, by form as `Elicit` is given it.
+            They draw the values that the handler receives.
         edited: The handler as it is after a deploy, somewhere in the middle.
-        performer: Who performs steps, instead of drawing what they give.
-        trouble: Whether anything goes wrong at all.
+        performer: Performs steps, instead of drawing their results.
+        trouble: Whether anything may go wrong.
     """
 
     arguments: Mapping[str, Strategy] = field(factory=dict)
@@ -142,22 +143,24 @@ def conversation(
     answers: Mapping[Any, Strategy] | None = None,
     **arguments: Strategy,
 ) -> st.SearchStrategy[Transcript]:
-    """Finished conversations with a handler.
+    """Return a strategy of finished conversations with a handler.
 
     Args:
-        handler: The handler. It must be one that a tool could have.
-        edited: The handler after a deploy: some conversations go on with it.
-        steps: What steps give, by function, where their annotation does not say it.
-        answers: What users fill in, by form as `Elicit` is given it, where chance hardly
-            ever fits; of values as the handler gets them.
-        **arguments: Strategies of your own for some of its arguments; of values as the
-            function has them.
+        handler: The handler. It must be valid as a tool's function.
+        edited: The handler after a deploy: some conversations continue with it.
+        steps: Strategies for the results of steps, by function, where the annotation is
+            missing or too wide.
+        answers: Strategies for what users fill in, by form as `Elicit` is given it: for
+            forms that drawn values rarely fit. They draw the values that the handler
+            receives.
+        **arguments: Your own strategies for some of its arguments. They draw the values
+            that the function receives.
 
     Raises:
-        UsageError: It yields no effects; or, when it is drawn, a step gives what cannot
-            be drawn.
-        DivergenceError: when it is drawn: the handler does not repeat itself.
-        Unsteady: The same.
+        UsageError: If the handler yields no effects; when drawing, if no result can be
+            drawn for a step.
+        DivergenceError: When drawing, if the handler does not repeat itself.
+        Unsteady: As `DivergenceError`.
     """
     subject = subject_of(handler)
     options = Options(
@@ -193,7 +196,7 @@ _CODES: Final = st.sampled_from([-32603, -1])
 _FRACTIONS: Final = st.sampled_from([0.5, 0.0, 0.999]) | st.floats(
     0, 1, exclude_max=True
 )
-#: Ends of days, months and years among them.
+#: Includes ends of days, months and years.
 _TIMES: Final = st.sampled_from(
     [
         EPOCH,
@@ -203,7 +206,7 @@ _TIMES: Final = st.sampled_from(
     ]
 )
 _ERRORS: Final = (OSError("it failed"), RuntimeError("it failed"))
-#: What a client cannot be asked, where it cannot be asked everything.
+#: What some clients cannot be asked.
 _LACKING: Final = st.sampled_from(
     [
         frozenset({"Sample", "ListRoots", "ElicitUrl"}),
@@ -213,7 +216,7 @@ _LACKING: Final = st.sampled_from(
 
 
 class Drawn:
-    """A client and a world that do as they like."""
+    """A client and a world whose answers and outcomes are drawn."""
 
     def __init__(self, draw: Draw, subject: Subject, options: Options) -> None:
         self.lacks: frozenset[str] = frozenset()
@@ -221,18 +224,18 @@ class Drawn:
         self._options = options
         self._chance = Chance()
         self._performed = 0
-        #: What was performed in this round: it comes to the same if that is had again.
+        #: Outcomes of this round: they are the same if the round is repeated.
         self._done: dict[str, Done | Failure] = {}
         if options.trouble and draw(_ROLL) == 19:
             required = {one.__name__ for one in subject.feature.requires}
             self.lacks = draw(_LACKING) - required
 
     def forget(self) -> None:
-        """Another round begins."""
+        """Begin another round."""
         self._done = {}
 
     def answer(self, question: Question) -> Answer | None:
-        """What comes back for a question."""
+        """Return the drawn answer to a question; `None` for no answer."""
         roll = self._draw(_ROLL) if self._options.trouble else 0
         if roll < 13:
             return self._accept(question.effect)
@@ -242,7 +245,7 @@ class Drawn:
             return Dismissed()
         if roll == 16:
             return ClientFailed(self._draw(_CODES), "the client failed")
-        # Nothing comes back, or what fits no question.
+        # No answer, or an answer that fits no question.
         return None if roll < 18 else Accepted("nonsense")
 
     def _accept(self, effect: InputRequest[Any]) -> Answer:
@@ -254,7 +257,7 @@ class Drawn:
         return answer
 
     def perform(self, key: str, want: Want) -> Done | Failure:
-        """What comes of performing something."""
+        """Return the drawn outcome of a local effect."""
         own = in_earnest(want)
         if own is not None:
             return own
@@ -266,12 +269,12 @@ class Drawn:
         return self._done[key]
 
     def _performed_by(self, want: Want) -> Done | Failure | None:
-        """The outcome of a step that the author has performed."""
+        """Return the outcome of a step that `check(perform=...)` performs."""
         performer = self._options.performer
         if performer is None or not performer.performs:
             return None
         if self._options.trouble and self._draw(_ROLL) > 18:
-            return None  # it may fail all the same
+            return None  # a performed step may fail, too
         return performer.outcome(want)
 
     def _outcome(self, effect: Effect[Any]) -> Done | Failure:
@@ -313,9 +316,9 @@ class Drawn:
 
 
 def failures_of(step: fx.Step[Any]) -> list[Exception]:
-    """Return an exception of each class that a step declares, or raises in its source.
+    """Return an exception of each class that a step declares or its source raises.
 
-    Two builtin exceptions come after them.
+    Two builtin exceptions follow them.
     """
     made: list[Exception] = []
     raised = raised_by(step.fn) if inspect.isfunction(step.fn) else ()
@@ -323,13 +326,13 @@ def failures_of(step: fx.Step[Any]) -> list[Exception]:
         try:
             made.append(class_("it failed"))
         except Exception:
-            pass  # it wants other arguments, and whoever cares gives steps=
+            pass  # it requires other arguments; steps= can return it
     return [*made, *_ERRORS]
 
 
 @lru_cache(maxsize=1024)
 def _results(annotation: Any) -> Strategy:
-    """Values of a step's return annotation; texts where it says nothing."""
+    """Return a strategy for a step's return annotation; strings if it has none."""
     if annotation in (inspect.Parameter.empty, Any, object):
         return st.text(max_size=8)
 
@@ -340,7 +343,7 @@ def _results(annotation: Any) -> Strategy:
         takes = input_of(taking)
         drawn = arguments_of(takes)
     except (SchemaError, UsageError):
-        # Wider than what a client may send: Python's own values, then.
+        # Wider than what a client may send, so draw Python's own values.
         return st.from_type(annotation)
     return drawn.map(lambda given: takes.read(given)["value"])
 
@@ -349,8 +352,8 @@ _KNOWN: Final[dict[int, tuple[object, Strategy]]] = {}
 
 
 def _accepting(question: InputRequest[Any]) -> Strategy:
-    # Forms are few and asked often, and a strategy takes long to make. By the form
-    # itself: two classes may have one schema, and validators of their own.
+    # Forms are few and asked often, and a strategy takes long to make. The key is the
+    # form itself, because two classes may share a schema and have different validators.
     of: object = question.spec if isinstance(question, fx.Elicit) else type(question)
     known = _KNOWN.get(id(of))
     if known is None:
@@ -363,7 +366,7 @@ def _accepting(question: InputRequest[Any]) -> Strategy:
 # ---- one conversation ---------------------------------------------------------------
 
 
-#: With an edited handler, the way in which a server goes on: what fits is salvaged.
+#: How a server continues with an edited handler: it salvages entries that fit.
 _AFTER_DEPLOY: Final = Way(
     "after a deploy", attrs.evolve(RETRY, development=True), carry=sealed
 )
@@ -372,15 +375,16 @@ _AFTER_DEPLOY: Final = Way(
 def converse(
     draw: Draw, subject: Subject, options: Options, *, around: Around = nullcontext
 ) -> Transcript:
-    """Draw a conversation, and have it.
+    """Draw a conversation, and run it.
 
     Raises:
-        Broken: It came to nothing, for the reason that is its cause: the handler does
-            not repeat itself (`DivergenceError`, `Unsteady`), or as `talk` has it.
+        Broken: If the conversation cannot be completed. Its cause has the reason: the
+            handler does not repeat itself (`DivergenceError`, `Unsteady`), or a reason
+            that `talk` documents.
     """
     arguments = draw(arguments_of(subject.feature.handler.takes, options.arguments))
     if options.trouble and draw(_ROLL) < 4:
-        # Some go smoothly to the end, however many questions that takes.
+        # Some conversations run to the end without trouble, however long.
         options = attrs.evolve(options, trouble=False)
     partner = Drawn(draw, subject, options)
     talk = Talk(subject, arguments, partner, WATCHED, flow_id=FLOW_ID, around=around)
@@ -401,7 +405,7 @@ def converse(
             assert played.journal is not None
             journal = played.journal
     except (HypothesisException, Looping):
-        raise  # a draw that is given up
+        raise  # a draw that was abandoned
     except Exception as exc:
         if isinstance(exc, DivergenceError) and talk.way is _AFTER_DEPLOY:
             return talk.transcript(rounds, Ending("stopped", str(exc)))
@@ -409,7 +413,7 @@ def converse(
 
 
 def _early(draw: Draw, talk: Talk, options: Options) -> tuple[Said, ...]:
-    """Sometimes a client knows what it will be asked, and answers with its call."""
+    """Let some clients answer with the call itself, before they are asked."""
     if not options.trouble or draw(_ROLL) < 19:
         return ()
     stop = talk.round(Journal(), {}).stop
@@ -440,7 +444,7 @@ def _round(
     asked: tuple[Said, ...],
     options: Options,
 ) -> tuple[Played, tuple[Said, ...]]:
-    """One request, and whatever else happens to it."""
+    """Run one request, which may be repeated or get other answers."""
     partner = talk.partner
     assert isinstance(partner, Drawn)
     answers = answers_of(asked)
@@ -458,7 +462,7 @@ def _round(
     if not isinstance(played.stop, Asked):
         return played, ()
     if roll == 19 and played.journal is not None:
-        # The user goes back, and answers otherwise.
+        # The user goes back, and gives other answers.
         partner.forget()
         talk.round(played.journal, answers_of(talk.ask(played.stop)))
     return played, talk.ask(played.stop)

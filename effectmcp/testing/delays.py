@@ -1,9 +1,9 @@
-"""Let one branch of each Gather come later, and see whether the others notice.
+"""Delay one branch of each Gather, and see whether the others notice.
 
-The engine delivers in waves, so branches that look at each other's work replay alike.
-They are wrong all the same: what one of them asks then hangs on how many questions
-another has, and the next edit of that other one asks the user something else. A branch
-that waits for nobody asks the same however late it comes.
+The engine delivers in waves, so branches that read each other's work replay the same.
+They are still wrong: what such a branch asks depends on how many questions another has,
+and the next edit of that other branch changes what the user is asked. An independent
+branch asks the same, no matter how late it runs.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ if TYPE_CHECKING:
 
 __all__ = ["Late", "late_branches"]
 
-#: As many as are let come later, one after the other.
+#: Number of branches that are delayed, one after the other.
 _MOST: int = 3
 
 
 @frozen
 class Late:
-    """A branch that asks something else where another one comes later.
+    """A branch that yields something else when another branch is delayed.
 
     Attributes:
-        first: What was wanted; the result, if that alone is another.
-        second: What was wanted when another branch came later.
+        first: What it yielded; the result, if only that differs.
+        second: What it yielded when another branch was delayed.
         where: `file:line` of the yield; `None` for a result.
     """
 
@@ -46,13 +46,13 @@ class Late:
 
 
 class _Noting(Recorded):
-    """The partner of a transcript, who notes what is wanted."""
+    """Replays a transcript, and notes what the handler yields."""
 
     def __init__(self, transcript: Transcript) -> None:
         super().__init__(transcript)
         self.wanted: dict[str, str] = {}
-        #: Set when a Gather failed: which of its branches fails first is a matter of
-        #: time, and what the handler makes of that is not compared.
+        #: Set when a Gather failed: which branch fails first depends on timing, so what
+        #: the handler does afterwards is not compared.
         self.has_failed = False
         self.ending: Ending | None = None
 
@@ -71,14 +71,14 @@ class _Noting(Recorded):
 
 @frozen
 class _Delay:
-    """Which branch comes later, and who hears of it."""
+    """The branch that is delayed, and the partner that takes notes."""
 
     path: str
     partner: _Noting
 
 
 def late_branches(subject: Subject, transcript: Transcript) -> Late | None:
-    """Have a conversation again, with delays; what a branch wants must be the same."""
+    """Run a conversation again with delays; its branches must yield the same."""
     before: dict[str, tuple[str, str | None]] = {}
     for each in transcript.rounds:
         wanted: list[Said | Performed] = [*each.performed, *each.asked]
@@ -110,7 +110,7 @@ def _returns_another(transcript: Transcript, partner: _Noting) -> bool:
 
 
 def _had(subject: Subject, transcript: Transcript, late: str) -> _Noting:
-    """Have it again with one branch late, and tell what was wanted."""
+    """Run it again with one branch late; return the partner with its notes."""
     partner = _Noting(transcript)
     delayed = _delayed(subject, _Delay(late, partner))
     try:
@@ -122,13 +122,13 @@ def _had(subject: Subject, transcript: Transcript, late: str) -> _Noting:
             flow_id=transcript.flow_id,
         ).ending
     except Broken:
-        pass  # another branch fails first now, say: what came before is compared
+        pass  # for example, another branch fails first; compare the effects before that
     return partner
 
 
 def _is_smooth(subject: Subject, transcript: Transcript) -> bool:
-    """Whether nothing was refused and nothing failed, so that no branch is cut short."""
-    # What was answered early was never asked.
+    """Whether all questions were accepted and nothing failed: no branch ends early."""
+    # Questions that were answered early were never asked.
     is_accepted = not transcript.early and all(
         isinstance(asked.answer, Accepted) and "~" not in asked.key
         for each in transcript.rounds
@@ -138,12 +138,12 @@ def _is_smooth(subject: Subject, transcript: Transcript) -> bool:
 
 
 def _branches(keys: Iterable[str]) -> Iterator[str]:
-    """The paths of all branches, the outer ones first: `gather-1/0/gather-1/1/`."""
+    """Yield the paths of all branches, outer ones first: `gather-1/0/gather-1/1/`."""
     found = {}
     for key in keys:
         parts = key.partition(":")[2].split("/") if ":" in key else key.split("/")
         if not parts[0].startswith("gather-"):
-            continue  # of a later generation, whose handler nobody stands around
+            continue  # of a later generation, whose handler is not wrapped
         for depth in range(2, len(parts), 2):
             found["/".join(parts[:depth]) + "/"] = depth
     return iter(sorted(found, key=lambda path: (found[path], path)))
@@ -159,7 +159,7 @@ def _delayed(subject: Subject, late: _Delay) -> Subject:
 
 
 def _forwarded(flow: Any, late: _Delay, here: str = "") -> Generator[Any, Any, Any]:
-    """`flow`, with every Gather in it changed on the way."""
+    """Forward `flow`, with the delay added to every Gather on the way."""
     value, error = None, None
     gathers = 0
     while True:
@@ -190,7 +190,7 @@ def _with_delay(gather: Gather[Any], late: _Delay, here: str) -> Gather[Any]:
 
 def _branch(branch: Any, late: _Delay, here: str) -> Generator[Any, Any, Any]:
     if here == late.path:
-        # A wave of this process, and one of the client's.
+        # One local wave, and one wave of the client.
         yield ClientSupports(Elicit)
         yield Checkpoint()
     if isinstance(branch, Effect):

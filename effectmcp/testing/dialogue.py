@@ -1,4 +1,4 @@
-"""Step a handler by hand: a test that reads like the conversation it is about.
+"""Step through a handler: a test that reads like the conversation that it tests.
 
     with play(order, title="Dune") as dialogue:
         dialogue.expect(Elicit("Who is it for?", str)).answer("Ann")
@@ -7,10 +7,10 @@
         dialogue.expect(charge_card).returns("receipt 7")
         assert dialogue.result == "Ordered: receipt 7"
 
-No step is performed unless the test says so. What is left to chance or to the clock
-(`Now`, `Uuid`, `Random`, `Caller`, `Detach`, `Sleep`) is answered alike in every test,
-unless it is expected by name. The engine answers the rest by itself, as it always does;
-of that, `Progress`, `Log` and `Status` are kept for the test to look at.
+No step is performed unless the test asks for it. Effects that read the clock, random
+values or the environment (`Now`, `Uuid`, `Random`, `Caller`, `Detach`, `Sleep`) have
+the same outcome in every test, unless the test expects them by name. The engine answers
+the rest itself, as usual; it keeps `Progress`, `Log` and `Status` for the test to read.
 
 There is no replay here: the generator is resumed. `drivers.sync.run_flow` replays.
 """
@@ -45,28 +45,28 @@ __all__ = ["Dialogue", "Expectation", "Mismatch", "Script", "play", "play_script
 T = TypeVar("T")
 P = ParamSpec("P")
 
-#: What a script says of one effect: what comes, and what it is answered with.
+#: A pair per effect: the effect that the test expects, and its outcome or answer.
 Script: TypeAlias = Iterable[tuple[Any, Any]]
 
 _RULES: Final = attrs.evolve(SCRIPT, development=True)
 
-#: Nobody waits for these: the engine answers them, or takes them apart.
+#: Effects that never wait: the engine answers them, or takes them apart.
 _NEVER_WAITS: Final = (
     *(fx.Outcome, fx.Gather, fx.Restart, fx.Checkpoint, fx.ClientSupports),
     *(fx.IdempotencyKey, fx.Version, fx.Progress, fx.Log, fx.Status),
 )
 
-#: Lines of a transcript in an error: a handler that loops has ten thousand.
+#: Most lines of a transcript in an error: a handler that loops has ten thousand.
 _MOST_LINES: Final = 20
 
 
 class Mismatch(AssertionError):
-    """The handler did something else than a test expected.
+    """Raised when a handler does something else than a test expects.
 
     Attributes:
-        transcript: What happened before, one line an effect.
+        transcript: The effects before, one line per effect.
         expected: What the test expected.
-        came: What came instead, one text for each effect that waits.
+        came: The actual effects that wait, or the end; one string each.
     """
 
     def __init__(
@@ -96,12 +96,12 @@ class _Waiting:
 
 
 class Dialogue(Generic[T]):
-    """A handler that waits for a test to answer it. Made by `play`.
+    """A handler that waits for a test to answer it. Create it with `play`.
 
-    As a context manager, it ends the handler where it is; so does forgetting it.
+    As a context manager, it ends the handler on exit. Garbage collection ends it, too.
 
     Attributes:
-        transcript: What happened so far, one line an effect.
+        transcript: The effects so far, one line per effect.
         told: The `Progress`, `Log` and `Status` effects so far.
     """
 
@@ -116,8 +116,9 @@ class Dialogue(Generic[T]):
         self._outcomes: dict[str, Done | Failure] = {}
         transcript, told, unsupported = self.transcript, self.told, self._unsupported
 
-        # The run knows these three lists and not the dialogue: it is to end when the
-        # dialogue is forgotten, and not whenever a cycle is found.
+        # The run refers to these three lists and not to the dialogue, so that it ends
+        # when the last reference to the dialogue is dropped, not when the garbage
+        # collector finds a cycle.
         def hear(effect: Effect[Any]) -> None:
             transcript.append(shown(effect))
             told.append(effect)
@@ -131,14 +132,14 @@ class Dialogue(Generic[T]):
             kwargs,
             flow_id=FLOW_ID,
             rules=_RULES,
-            # What races is performed as one, as by hand it is.
+            # A race is performed as one effect, after a Detach as well.
             detached=_RULES,
             emit=hear,
             supports=supports,
         )
         self._name = getattr(handler, "__name__", repr(handler))
-        # Otherwise the generator would be closed when it is collected, and complain
-        # about the effects in its cleanup to nobody.
+        # Without this, the generator would be closed when it is collected, and its
+        # complaint about effects in its cleanup would be lost.
         weakref.finalize(self, self._run.suspend)
         self._stop: Stop = self._run.start()
 
@@ -154,7 +155,7 @@ class Dialogue(Generic[T]):
         self.close()
 
     def close(self) -> None:
-        """End the handler where it is, as a client does that never comes back."""
+        """End the handler where it is, as if the client never returned."""
         self._run.suspend()
 
     # ---- what it waits for ----
@@ -182,18 +183,17 @@ class Dialogue(Generic[T]):
                 return []
 
     def expect(self, what: Any) -> Expectation[T]:
-        """The effect that comes next, which must be `what`.
+        """Return the next effect, which must match `what`.
 
-        Of several that wait side by side, the first that is `what`.
+        If several effects of a Gather wait, it is the first of them that matches.
 
         Args:
             what: An effect, equal in every field (`unittest.mock.ANY` is equal to
-                anything); a class of effects; or a step's function, whatever its
-                arguments.
+                anything); a class of effects; or a step's function, with any arguments.
 
         Raises:
-            Mismatch: Something else came.
-            UsageError: Nobody could wait for `what`.
+            Mismatch: If the handler did something else.
+            UsageError: If no handler can wait for `what`.
         """
         __tracebackhide__ = True
         _check_expected(what)
@@ -217,11 +217,11 @@ class Dialogue(Generic[T]):
 
     @property
     def result(self) -> T:
-        """What the handler returned.
+        """The return value of the handler.
 
         Raises:
-            Mismatch: It waits for something.
-            Exception: whatever the handler raised.
+            Mismatch: If the handler still waits for an effect.
+            Exception: If the handler raised: the same exception.
         """
         __tracebackhide__ = True
         self._finish()
@@ -235,10 +235,10 @@ class Dialogue(Generic[T]):
 
     @property
     def error(self) -> BaseException:
-        """What the handler raised.
+        """The exception that the handler raised.
 
         Raises:
-            Mismatch: It returned, or waits for something.
+            Mismatch: If the handler returned, or still waits for an effect.
         """
         __tracebackhide__ = True
         self._finish()
@@ -270,7 +270,7 @@ class Dialogue(Generic[T]):
     def _settle(
         self, one: _Waiting, outcome: Done | Failure | Answer | None, said: str
     ) -> None:
-        """Answer `one`; with `None`, nothing comes back for it."""
+        """Settle `one` with an outcome or answer; `None` leaves a question open."""
         if all(one.effect is not other.effect for other in self._waiting()):
             raise UsageError(f"{one} was answered before")
         self.transcript.append(f"{shown(one.effect)} → {said}")
@@ -279,7 +279,7 @@ class Dialogue(Generic[T]):
         else:
             self._answers[one.key] = outcome
         if self._waiting():
-            return  # of a Gather: the others first
+            return  # first the other effects of the Gather
         outcomes, self._outcomes = self._outcomes, {}
         answers, self._answers = self._answers, {}
         if isinstance(self._stop, Perform):
@@ -303,7 +303,7 @@ class Expectation(Generic[T]):
 
     @property
     def effect(self) -> Effect[Any]:
-        """The effect itself, for looking at its parts."""
+        """The effect, to examine its fields."""
         return self._waiting.effect
 
     @property
@@ -314,13 +314,15 @@ class Expectation(Generic[T]):
     # ---- questions ----
 
     def answer(self, value: Any = None) -> Dialogue[T]:
-        """The user accepts; or declines, which is how to say `False` to a `Confirm`.
+        """Accept the question with `value`; `False` declines a `Confirm`.
 
         Args:
-            value: As the handler gets it; or, for a form, the object that a client sends.
+            value: The value that the handler gets; or, for a form, the object that a
+                client sends.
 
         Raises:
-            UsageError: It does not fit the question, so no handler would ever get it.
+            UsageError: If `value` does not fit the question, so that no handler would
+                get it.
         """
         question = self._question()
         if isinstance(question, fx.Confirm) and value is False:
@@ -336,31 +338,32 @@ class Expectation(Generic[T]):
         return self._say(answer, repr(value))
 
     def send(self, answer: Answer) -> Dialogue[T]:
-        """The client sends just this, fitting or not; what does not fit is asked again.
+        """Send exactly this answer. If it does not fit, the question is asked again.
 
         Args:
-            answer: `Accepted(content)`, say, with the JSON that crosses the wire.
+            answer: For example `Accepted(content)`, with the JSON that the client
+                sends.
         """
         self._question()
         return self._say(answer, repr(answer))
 
     def decline(self) -> Dialogue[T]:
-        """The user reads the question and says no."""
+        """Decline the question, as a user who reads it and says no."""
         self._question()
         return self._say(Declined(), "declined")
 
     def dismiss(self) -> Dialogue[T]:
-        """The user closes the question."""
+        """Dismiss the question, as a user who closes it."""
         self._question()
         return self._say(Dismissed(), "dismissed")
 
     def refuse(self, code: int, message: str) -> Dialogue[T]:
-        """The client answers with an error, as one of an older era may."""
+        """Answer with an error, as a client of an older era may."""
         self._question()
         return self._say(ClientFailed(code, message), f"failed: {message}")
 
     def unsupported(self) -> Dialogue[T]:
-        """The client turns out to be one that cannot be asked this."""
+        """Act as a client that cannot be asked this question."""
         self._dialogue._unsupported.append(self._question())
         return self._say(None, "unsupported")
 
@@ -376,10 +379,10 @@ class Expectation(Generic[T]):
     # ---- what is performed ----
 
     def returns(self, value: Any = None) -> Dialogue[T]:
-        """It gives `value`, and nothing is performed.
+        """Return `value` to the handler, without performing the effect.
 
         Raises:
-            UsageError: It could not give that.
+            UsageError: If the effect cannot return `value`.
         """
         kind = self._local()
         try:
@@ -391,23 +394,23 @@ class Expectation(Generic[T]):
         return self._say(Done(value), repr(value))
 
     def fails(self, error: Exception) -> Dialogue[T]:
-        """It raises `error`, and nothing is performed.
+        """Raise `error` in the handler, without performing the effect.
 
         Raises:
-            UsageError: It could not fail.
+            UsageError: If the effect cannot fail.
         """
         if self._local().tag != "done":
             raise UsageError(f"{shown(self.effect)} cannot fail; use returns()")
         return self._say(Failure(error), f"raised {error!r}")
 
     def performs(self, **options: Any) -> Dialogue[T]:
-        """Perform it really.
+        """Perform the effect.
 
         Args:
             **options: As for `drivers.sync.perform`: `provided=`, `run_async=`.
 
         Raises:
-            StepError: It cannot be performed without such an option.
+            StepError: If the effect needs an option that is missing.
         """
         self._local()
         outcome = self._dialogue._perform(self._waiting, options)
@@ -473,15 +476,15 @@ def play(
     handler: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
 ) -> Dialogue[T]: ...
 def play(handler: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Dialogue[Any]:
-    """Begin a handler; what it yields is for the test to answer.
+    """Start a handler whose effects the test answers.
 
     Args:
-        handler: The handler: a generator function, or an async one that awaits effects.
-        *args: Its arguments, as Python has them.
-        **kwargs: The same by name.
-
+        handler: The handler: a generator function, or an async function that awaits
+            effects.
+        *args: Its positional arguments.
+        **kwargs: Its keyword arguments.
     Raises:
-        UsageError: It is a function that keeps its own state and yields nothing.
+        UsageError: If `handler` keeps its own state and yields nothing.
     """
     given: object = handler
     if callable(given) and given_parameter(given) is not None:
@@ -524,15 +527,14 @@ def play_script(
 
     Args:
         handler: The handler.
-        script: For each effect, what comes, as for `Dialogue.expect`, and what it is
-            answered with: a value; `Declined()`, `Dismissed()` or `ClientFailed(…)` from
-            the user or client; or the exception that a step raises.
-        *args: The handler's arguments, as Python has them.
-        **kwargs: The same by name.
-
+        script: For each effect, what to expect, as for `Dialogue.expect`, and its
+            answer: a value; `Declined()`, `Dismissed()` or `ClientFailed(…)` from the
+            user or client; or the exception that a step raises.
+        *args: The handler's positional arguments.
+        **kwargs: Its keyword arguments.
     Raises:
-        Mismatch: Something else came.
-        Exception: whatever the handler raised.
+        Mismatch: If the handler does something else than the script.
+        Exception: If the handler raised: the same exception.
     """
     __tracebackhide__ = True
     with play(handler, *args, **kwargs) as dialogue:

@@ -4,8 +4,8 @@ DivergenceError, NondeterminismError, Unsteady    it does not repeat itself
 Buried                                            it cannot be ended
 StateSizeError, OutputError, UsageError           the engine refuses what it does
 TooManyRounds                                     it asks too often
-ToolError, ProtocolError, FlowError, Signal       its answer to the client: no fault
-what a step raised                                passed on: no fault
+ToolError, ProtocolError, FlowError, Signal       its response to the client: no fault
+an exception of a step                            passed on: no fault
 all others                                        a crash
 """
 
@@ -55,7 +55,7 @@ __all__ = [
     "was_wasteful",
 ]
 
-#: What to write where the address of an object is in the text of a question.
+#: Advice if the message of a question has the address of an object.
 ADDRESS: Final = (
     "A text has the address of an object in it, which differs each time: run a flow with"
     " `yield from` before its result is used, and give a class a __repr__."
@@ -70,7 +70,7 @@ def found_in(
     changed: Mapping[str, Change],
     returned_at: str | None,
 ) -> Found | None:
-    """The fault that an error shows; `None` if it is not the handler's.
+    """Return the fault that an error shows; `None` if it is not the handler's.
 
     Args:
         error: What the handler raised, or why the conversation broke off.
@@ -90,7 +90,7 @@ def found_in(
         case Unsteady():
             return drifts(str(error), error.where or last_asked(transcript), changed)
         case Unscripted():
-            return None  # a conversation of long ago, with a handler of long ago
+            return None  # a saved conversation, with an earlier version of the handler
         case Buried():
             return Found(
                 "swallows",
@@ -129,7 +129,7 @@ def found_in(
 def drifts(
     problem: str, where: str | None, changed: Mapping[str, Change], advice: str = ""
 ) -> Found:
-    """The fault of a handler that does not repeat itself."""
+    """Return the fault of a handler that does not repeat itself."""
     if " at 0x" in problem:
         advice = ADDRESS
     if changed:
@@ -143,13 +143,13 @@ def drifts(
 
 
 def said_of(changed: Mapping[str, Change]) -> str:
-    """The changes in words."""
+    """Return the changes in words."""
     return "; ".join(one.what for one in changed.values())
 
 
 # ---- rounds -------------------------------------------------------------------------
 
-#: Rounds with the same question that make a loop.
+#: Number of rounds with the same question that count as a loop.
 _LOOP: Final = 5
 
 
@@ -172,7 +172,7 @@ def _rounds(transcript: Transcript, where: str | None) -> Found:
 
 
 def loop_of(transcript: Transcript) -> Found | None:
-    """The fault of asking the same question for as long as the user refuses."""
+    """Return the fault of asking the same question as long as the user refuses."""
     asked = _repeated(transcript)
     if not asked or not all(
         isinstance(one.answer, (Declined, Dismissed)) for one in asked
@@ -188,12 +188,12 @@ def loop_of(transcript: Transcript) -> Found | None:
     )
 
 
-#: What to write where a loop waits for somebody to give in.
+#: Advice if a loop ends only when the user gives in, or a step succeeds.
 NO_END: Final = "A loop needs an end, such as `for _ in range(3)` and then a ToolError."
 
 
 def _repeated(transcript: Transcript) -> list[Said]:
-    """The rounds at the end that ask the same question, in the same words."""
+    """Return the final rounds that ask the same question, in the same words."""
     last: list[Said] = []
     for each in reversed(transcript.rounds):
         if not each.asked:
@@ -206,7 +206,7 @@ def _repeated(transcript: Transcript) -> list[Said]:
 
 
 def last_asked(transcript: Transcript) -> str | None:
-    """`file:line` of the last question."""
+    """Return `file:line` of the last question."""
     asked = [one for each in transcript.rounds for one in each.asked]
     return asked[-1].where if asked else None
 
@@ -221,7 +221,7 @@ def was_wasteful(transcript: Transcript) -> bool:
 
 
 def _largest(error: StateSizeError, transcript: Transcript) -> str | None:
-    """`file:line` of the step that takes most of a state; or of the last question."""
+    """Return `file:line` of the step with most of a state, or of the last question."""
     if error.largest:
         place, size = error.largest[0]
         for each in transcript.rounds:
@@ -249,7 +249,7 @@ def _is_of_a_step(error: BaseException, transcript: Transcript) -> bool:
 
 @lru_cache(64)
 def except_at(where: str | None) -> str | None:
-    """`file:line` of the `except` around a line that catches everything."""
+    """Return `file:line` of an `except` around a line that catches everything."""
     file, _, line = (where or "").rpartition(":")
     try:
         with open(file, encoding="utf-8") as source:

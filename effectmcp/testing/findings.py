@@ -1,4 +1,4 @@
-"""The results of a check: findings, and the report that is made of them."""
+"""The results of a check: findings, and the report about them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MOST_LINES: Final = 24
 
 @frozen
 class Finding:
-    """Something that is wrong with a handler.
+    """A fault of a handler.
 
     Attributes:
         subject: The handler, as clients call it.
@@ -36,11 +36,11 @@ class Finding:
 
     @property
     def size(self) -> tuple[int, int]:
-        """How long and how smooth the conversation is, to compare two findings."""
+        """The length of the conversation and its failures, to compare two findings."""
         if self.transcript is None:
             return 0, 0
         lines = self.transcript.lines
-        # A failure says less than the line that it saves.
+        # A conversation with one more line is clearer than one with a failure.
         failures = sum(" raised " in f" {line}" for line in lines)
         return len(lines) + 2 * failures, len(str(self.transcript))
 
@@ -78,7 +78,7 @@ class Found:
     transcript: Transcript | None = None
 
     def of(self, subject: str, transcript: Transcript | None = None) -> Finding:
-        """The finding about a handler."""
+        """Return the finding about a handler."""
         return Finding(
             subject,
             self.kind,
@@ -109,7 +109,7 @@ class Checked:
         subjects: The handlers that were checked.
         conversations: The number of conversations.
         findings: What is wrong.
-        notices: What may be intended, and is worth knowing.
+        notices: Remarks on behaviour that may be intended.
     """
 
     subjects: tuple[str, ...]
@@ -119,7 +119,7 @@ class Checked:
 
     def __str__(self) -> str:
         what = ", ".join(self.subjects) or "nothing"
-        # Findings first: many tools show the first line of a failure and no more.
+        # Findings first, because many tools show only the first line of a failure.
         lines = [str(one) for one in self.findings]
         lines.append(f"checked {what}: {self.conversations:,} conversations")
         lines += [f"note: {one}" for one in self.notices]

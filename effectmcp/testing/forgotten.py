@@ -26,19 +26,19 @@ __all__ = ["flows_not_run", "forgotten_flow"]
 
 _Use: TypeAlias = Literal["runs", "value", "wasted", "neutral"]
 
-#: Builtins that take any object and run none.
+#: Builtins that take any object and never run it.
 _READERS: Final = tuple(
     getattr(builtins, name)
     for name in "str repr len print int float bool sorted sum format hash type".split()
 )
 #: Attributes of generators and coroutines.
 _OF_GENERATORS: Final = frozenset({"send", "throw", "close", "__next__", "__await__"})
-#: What is neither a list nor a flow, however it is used.
+#: Expressions that make a collection.
 _LISTS: Final = (ast.List, ast.Tuple, ast.ListComp, ast.Set, ast.SetComp, ast.Dict)
 
 
 def forgotten_flow(function: Callable[..., Any]) -> tuple[str, str] | None:
-    """The first flow that a handler makes and does not run, and its `file:line`."""
+    """Return the first flow that a handler makes and never runs, and `file:line`."""
     for source in sources_of(function):
         for node, name, _ in flows_not_run(source):
             return f"{name}(...)", source.where(node)
@@ -46,7 +46,7 @@ def forgotten_flow(function: Callable[..., Any]) -> tuple[str, str] | None:
 
 
 def flows_not_run(source: Source) -> Iterator[tuple[ast.Call, str, ast.AST | None]]:
-    """The calls that make flows which never run, with the function's name.
+    """Yield the calls that make flows which never run, with the function's name.
 
     The last item is the node that uses the flow as if it were a value; `None` if nothing
     uses it.
@@ -154,8 +154,8 @@ def _other(source: Source, parent: ast.AST, node: ast.AST, *, in_list: bool) -> 
         case ast.Compare(ops=[ast.Is() | ast.IsNot()]):
             return "neutral"
         case ast.Return() if source.function_around(parent) is source.node:
-            # A flow that returns a flow may have a caller that runs it; a handler's
-            # caller is a client.
+            # The caller of a flow may run the flow that it returns; the caller of a
+            # handler is a client.
             return "runs"
         case ast.If() | ast.While() | ast.IfExp() | ast.Assert() if not in_list:
             return "value" if parent.test is node else "runs"

@@ -1,8 +1,8 @@
-"""Judge one conversation after the other, and remember what they have in common.
+"""Judge the conversations of a check, and remember the weak faults and the notices.
 
-A fault that explains all others is reported at once. One that matters only if there is no
-other, such as an effect that is built and never performed, is kept as weak: it is
-reported when all conversations are over.
+A fault that explains all others is reported at once. A fault that matters only if no
+other is found, such as an effect that is built and never performed, is kept as weak,
+and reported after the last conversation.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 __all__ = ["At", "Judge"]
 
-#: Times that a question is asked before it is remarkable that none was answered.
+#: Times that a question is asked before the lack of any answer is remarkable.
 _OFTEN: Final = 3
 
 #: The kind of a finding, and its `file:line`.
@@ -47,22 +47,22 @@ At: TypeAlias = tuple[str, str | None]
 
 
 class Judge:
-    """Has the conversations of one handler, and raises the faults that they show.
+    """Runs the conversations of one handler, and raises the faults that they show.
 
     Args:
         subject: The handler.
-        performer: Who performs steps.
+        performer: Performs steps.
 
     Attributes:
         subject: The handler.
         workers: Other processes that replay; `None` for none.
         count: The number of conversations.
-        notices: What is worth knowing, in order.
+        notices: Remarks for the report, in order.
         weak: Faults to report if there is no other, in their shortest conversations.
-        wanted: The weak fault to raise; all others are then left alone.
-        differences: Which answers made a difference.
-        covering: Lines to look out for besides those of suspects.
-        covered: Those of them that ran.
+        wanted: The weak fault to raise; all other faults are then ignored.
+        differences: The answers that made a difference.
+        covering: Lines to watch besides those of suspects.
+        covered: The lines of `covering` that ran.
     """
 
     def __init__(self, subject: Subject, performer: Performer) -> None:
@@ -80,16 +80,16 @@ class Judge:
         self._suspects = suspects_of(subject.function)
         self._stubborn = Stubborn()
         self._noticed: set[str] = set()
-        #: Where effects were built that were performed.
+        #: The lines that built performed effects.
         self._performed_at: set[str] = set()
-        #: Where questions were asked and how often, and where an answer was accepted.
+        #: Questions per line, and the lines whose question was accepted.
         self._asked_at: Counter[str] = Counter()
         self._accepted_at: set[str] = set()
 
     @property
     def weak_faults(self) -> dict[At, Finding]:
-        """The weak faults that no other conversation has cleared."""
-        # Of several effects that are built, the one that is needed may be picked.
+        """The weak faults that no other conversation disproved."""
+        # A handler may build several effects and perform only the one it needs.
         return {
             at: finding
             for at, finding in self.weak.items()
@@ -98,7 +98,7 @@ class Judge:
 
     @property
     def not_reached(self) -> list[str]:
-        """The questions that no conversation came past: `file:line`."""
+        """The questions that no conversation got past: `file:line`."""
         return sorted(
             where
             for where, count in self._asked_at.items()
@@ -106,11 +106,11 @@ class Judge:
         )
 
     def have(self, having: Callable[[Any], Transcript]) -> None:
-        """Have one conversation, and judge it.
+        """Run one conversation, and judge it.
 
         Raises:
             Fault: If it shows a fault.
-            Looping: If it was given up, as it performed too much.
+            Looping: If it was abandoned because it performed too much.
         """
         sanitizer = Sanitizer(of=self.subject.function)
         wanted = {at for one in self._suspects for at in (one.shows_at, one.near)}
@@ -121,7 +121,7 @@ class Judge:
 
         @contextmanager
         def watch() -> Iterator[None]:
-            changes.take()  # what changed in between is not the handler's doing
+            changes.take()  # the handler did not cause the changes in between
             try:
                 with muted(), lines.watching(), sanitizer.watching():
                     yield
@@ -152,7 +152,8 @@ class Judge:
         self._judge_warnings(warned, transcript)
         if error is None:
             with warnings.catch_warnings():
-                # They were heard. As errors they would change what the handler does.
+                # They were recorded already. As errors, they would change what the
+                # handler does.
                 warnings.simplefilter("ignore", RuntimeWarning)
                 self._judge_answers(transcript, changed, sanitizer.returned_at)
 
@@ -178,12 +179,12 @@ class Judge:
                         self._accepted_at.add(one.where)
 
     def _report(self, found: Found | None, transcript: Transcript) -> None:
-        """Raise what is found, unless conversations are had for another finding."""
+        """Raise a fault, unless conversations are run for another finding."""
         if found is not None and self.wanted is None:
             raise Fault(found.of(self.subject.name, transcript))
 
     def _report_weak(self, found: Found, transcript: Transcript) -> None:
-        """Keep what is to be reported if nothing else is found."""
+        """Keep a fault to report if no other fault is found."""
         finding = found.of(self.subject.name, transcript)
         at = (found.kind, found.where)
         if self.wanted == at:
@@ -208,7 +209,7 @@ class Judge:
         sanitizer: Sanitizer,
         changed: Mapping[str, Change],
     ) -> None:
-        """What was noticed while the handler ran: that explains all the rest."""
+        """Report what the sanitizer saw: it explains all other faults."""
         for sight in sanitizer.seen:
             found = Found(
                 "unrecorded", sight.problem, sight.where, f"Use {sight.instead}."

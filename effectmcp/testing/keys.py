@@ -1,4 +1,4 @@
-"""A ring that protects nothing: states that a test can read, and write."""
+"""Keys that protect nothing, for states that a test can read and write."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from ..state.keys import Key, Keys, make_key
 __all__ = ["PlainKeys"]
 
 _HEAD: Final = "1p"
-#: Everybody knows it: it only has to be one.
+#: A public key: the base class needs one, and nothing is sealed with it.
 _KEY: Final = make_key(bytes(32))
 
 
 class PlainKeys(Keys):
-    """Keys that neither encrypt nor sign: `1p` and the base64url of what is inside.
+    """Keys that neither encrypt nor sign: `1p` and the base64url of the content.
 
-    For tests that look into a state or make one up. `serve` and the transports refuse
-    them. Bindings, times and limits are checked as always.
+    For tests that read a state or forge one. `serve` and the transports refuse them.
+    Bindings, times and limits are checked as usual.
     """
 
     protects = False
@@ -32,14 +32,14 @@ class PlainKeys(Keys):
         return "<PlainKeys>"
 
     def wrap(self, data: bytes) -> str:
-        """The text that `unwrap` turns back into `data`."""
+        """Return the string that `unwrap` turns back into `data`."""
         return _HEAD + base64.urlsafe_b64encode(data).decode()
 
     def unwrap(self, token: str) -> tuple[bytes, Key]:
-        """What `wrap` was given, or anybody wrote.
+        """Return the data that `wrap` encoded, or that a client made up.
 
         Raises:
-            StateError: `malformed`.
+            StateError: If `token` is malformed.
         """
         try:
             if not token.startswith(_HEAD):

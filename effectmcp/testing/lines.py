@@ -1,8 +1,8 @@
-"""Note which lines run, of those that show a fault if they do (`suspects`).
+"""Note which suspicious lines run: they show a fault only then (`suspects`).
 
-A trace function sees the functions that have such lines and no others, so a check of a
-handler without suspects costs nothing. What runs while it is set is hidden from the
-tracer that measures coverage, this module's own lines among it.
+A trace function sees only the functions that have such lines, so checking a handler
+without suspects costs nothing. While it is set, the tracer that measures coverage sees
+none of the code that runs, including this module's.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from typing import Any, TypeAlias
 
 __all__ = ["Lines", "Range"]
 
-#: A file, the first and the last line.
+#: A file, and the first and the last line in it.
 Range: TypeAlias = tuple[str, int, int]
 
 
 class Lines:
-    """Lines to look out for.
+    """Lines to watch.
 
     Args:
         wanted: Files, with the first and the last line of each range.
@@ -36,7 +36,7 @@ class Lines:
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Watch the code that this thread runs meanwhile."""
+        """Watch the code that this thread runs in the `with` block."""
         if not self._wanted:
             yield
             return
@@ -50,8 +50,8 @@ class Lines:
     def _trace(  # pragma: no cover  # traces
         self, frame: FrameType, event: str, argument: Any
     ) -> Any:
-        # A generator is called once for each time it is resumed, in the middle of a
-        # line: that line does not run again.
+        # A generator is called each time it is resumed, in the middle of a line. That
+        # line does not run again.
         return self._line if frame.f_code.co_filename in self._files else None
 
     def _line(  # pragma: no cover  # traces

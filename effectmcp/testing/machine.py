@@ -2,12 +2,13 @@
 
     TestShop = machine_for(app).TestCase
 
-Clients begin calls, answer, go back to older states and take another way from there; send
-each other's states; change, cut and make them up; come too late; and meanwhile keys are
-rotated. The machine knows of each state whether it must be taken, so it notices a state
-that is refused and should not be, as well as one that is taken.
+Clients start calls and answer; they return to older states and answer otherwise; they
+send each other's states; they change, cut and forge states; they come too late.
+Meanwhile keys are rotated. For each state the machine knows whether the server must
+accept it, so it notices states that are wrongly refused as well as states that are
+wrongly accepted.
 
-It drives `exchange.handle` with a clock of its own and performs no step.
+It drives `exchange.handle` with its own clock, and performs no step.
 """
 
 from __future__ import annotations
@@ -59,13 +60,13 @@ _ALL: Final[Mapping[str, JSON]] = {
     "roots": {},
 }
 _USERS: Final = st.sampled_from([None, "ann", "bob"])
-#: Some of them beyond the life of a state, and some just short of it.
+#: Some are longer than the life of a state, and some are just shorter.
 _WAITS: Final = st.sampled_from([1, 60, 3_500, 3_700, 40_000])
 
 
 @frozen(eq=False)
 class _Call:
-    """What every round of a call says again."""
+    """The parts of a call that every round repeats."""
 
     subject: Subject
     params: Mapping[str, JSON]
@@ -74,13 +75,13 @@ class _Call:
 
     @property
     def binds(self) -> tuple[str, JSON, str | None]:
-        """What a state is bound to."""
+        """The parts of the call that its states are bound to."""
         return self.subject.method, dict(self.params), self.user
 
 
 @frozen(eq=False)
 class _State:
-    """A state that a client has, and what it is to be used for."""
+    """A state that a client has, and the facts that decide whether it is accepted."""
 
     call: _Call
     token: str
@@ -94,11 +95,11 @@ def _new_key() -> str:
 
 
 class ServerMachine(RuleBasedStateMachine):
-    """See the module; `machine_for` makes one for a server.
+    """The state machine of this module; `machine_for` makes one for a server.
 
     Attributes:
         app: The server. Its keys are replaced.
-        steps: Strategies for what steps give, by function.
+        steps: Strategies for the results of steps, by function.
         arguments: Strategies for arguments, by name.
     """
 
@@ -114,7 +115,7 @@ class ServerMachine(RuleBasedStateMachine):
         if not self._subjects:
             raise UsageError(f"{self.app!r} has nothing that asks")
         self._buried = GRAVEYARD.buried
-        #: The keys, of which there is one always.
+        #: The keys; there is always at least one.
         self._ring = [_new_key()]
         self._now = 1_800_000_000
 
@@ -127,7 +128,7 @@ class ServerMachine(RuleBasedStateMachine):
 
     @rule(target=states, data=st.data(), user=_USERS)
     def begin(self, data: st.DataObject, user: str | None) -> Any:
-        """A client begins a call."""
+        """Start a call, as an honest client."""
         subject = data.draw(st.sampled_from(self._subjects), "handler")
         arguments = data.draw(_arguments(self.arguments, subject), "arguments")
         params = _params(subject, arguments)
@@ -136,7 +137,7 @@ class ServerMachine(RuleBasedStateMachine):
 
     @rule(target=states, state=states, data=st.data())
     def answer(self, state: _State, data: st.DataObject) -> Any:
-        """A client answers: the newest state of a call, or an older one once more."""
+        """Answer with the newest state of a call, or with an older state again."""
         reply = self._send(state.call, data, state, data.draw(_answers(state)))
         if not self._must_take(state):
             return self._is_refused(reply)
@@ -146,14 +147,14 @@ class ServerMachine(RuleBasedStateMachine):
 
     @rule(mine=states, theirs=states, data=st.data())
     def swap(self, mine: _State, theirs: _State, data: st.DataObject) -> None:
-        """A client sends the state of another call as that of its own."""
+        """Send the state of one call with a request of another call."""
         reply = self._send(mine.call, data, theirs, data.draw(_answers(theirs)))
         if mine.call.binds != theirs.call.binds or not self._must_take(theirs):
             self._is_refused(reply)
 
     @rule(state=states, data=st.data())
     def forge(self, state: _State, data: st.DataObject) -> None:
-        """A client changes a state, cuts it, or adds to it."""
+        """Change a state, cut it, or add to it."""
         token = state.token
         at = data.draw(st.integers(0, len(token) - 1), "at")
         other = data.draw(st.sampled_from("AQgw-_.=Zz09é "), "instead")
@@ -171,12 +172,12 @@ class ServerMachine(RuleBasedStateMachine):
 
     @rule(text=st.text(max_size=40) | st.sampled_from(["", "1e", "1e.", "1r.AA"]))
     def make_up(self, text: str) -> None:
-        """A client makes a state up."""
+        """Make a state up."""
         call = _Call(self._subjects[0], {}, None, self._now)
         params = {**_params(call.subject, {}), "requestState": text}
         reply = self._exchange(call, params, None)
         message: Any = reply.message
-        # Its arguments may not fit either; it must not be taken for a state.
+        # The arguments may not fit either; the text must not be accepted as a state.
         result = message.get("result", {})
         assert result.get("resultType") != "input_required", message
 
@@ -184,30 +185,30 @@ class ServerMachine(RuleBasedStateMachine):
 
     @rule(seconds=_WAITS)
     def wait(self, seconds: int) -> None:
-        """Time passes."""
+        """Advance the clock."""
         self._now += seconds
 
     @precondition(lambda self: len(self._ring) < 4)
     @rule()
     def rotate(self) -> None:
-        """A new key comes, and seals from now on."""
+        """Add a new key, which seals from now on."""
         self._ring.append(_new_key())
         self.app.keys = Keys(*self._ring)
 
     @precondition(lambda self: len(self._ring) > 1)
     @rule()
     def retire(self) -> None:
-        """The oldest key goes."""
+        """Remove the oldest key."""
         del self._ring[0]
         self.app.keys = Keys(*self._ring)
 
     @rule(state=consumes(states))
     def leave(self, state: _State) -> None:
-        """A client is not heard of any more."""
+        """Drop a state: its client never returns."""
 
     @invariant()
     def nothing_is_left(self) -> None:
-        """Between two requests no generator lives."""
+        """Check that no generator is alive between two requests."""
         assert GRAVEYARD.buried == self._buried, "a handler cannot be ended"
 
     # ---- how ----
@@ -278,7 +279,7 @@ class ServerMachine(RuleBasedStateMachine):
                 raise UsageError(f"only handlers that ask are tested, not {command}")
 
     def _went(self, call: _Call, reply: Reply) -> Any:
-        """What came back for an honest request: another state, or the end."""
+        """Return the next state after an honest request, or nothing at the end."""
         message: Any = reply.message
         if "error" in message:
             error = message["error"]
@@ -306,7 +307,7 @@ class ServerMachine(RuleBasedStateMachine):
         return multiple()
 
 
-# Machines are made by the hundred, and strategies take long to make.
+# A test makes hundreds of machines, and strategies take long to make.
 @lru_cache(maxsize=8)
 def _subjects(app: Server) -> list[Subject]:
     return list(subjects_of(app))
@@ -336,7 +337,7 @@ def _params(subject: Subject, arguments: Mapping[str, JSON]) -> dict[str, JSON]:
         try:
             return {"uri": feature.template.expand(texts)}
         except ValueError:
-            reject()  # no URI can say it
+            reject()  # no URI can contain these values
     if subject.method == "resources/read":
         return {"uri": subject.target}
     if isinstance(feature, Prompt):
@@ -354,7 +355,7 @@ def _text(value: JSON) -> str:
 
 @st.composite
 def _answers(draw: Any, state: _State) -> dict[str, JSON]:
-    """What a client answers, to all or some of what was asked."""
+    """Draw a client's answers to some or all of the questions."""
     found: dict[str, JSON] = {}
     for key, question in state.questions.items():
         roll = draw(st.integers(0, 9))
@@ -392,12 +393,12 @@ def machine_for(
     steps: Mapping[Any, st.SearchStrategy[Any]] | None = None,
     **arguments: st.SearchStrategy[Any],
 ) -> type[ServerMachine]:
-    """The machine for a server: its `TestCase` is what test runners collect.
+    """Return the machine for a server; test runners collect its `TestCase`.
 
     Args:
-        app: The server, which is the machine's from now on.
+        app: The server. Only the machine may use it from now on.
         steps: As for `conversation`.
-        **arguments: The same.
+        **arguments: As for `conversation`.
     """
     made = {getattr(step, "fn", step): one for step, one in (steps or {}).items()}
     fields = {"app": app, "steps": made, "arguments": arguments}

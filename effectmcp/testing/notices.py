@@ -1,4 +1,4 @@
-"""Notices: remarks on what may be intended. They fail no check."""
+"""Notices: remarks on behaviour that may be intended. They do not fail a check."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PERFORMED = frozenset({"done", "failed"})
 
 
 def notices_of(case: Case) -> Iterator[str]:
-    """The notices about one conversation."""
+    """Yield the notices about one conversation."""
     transcript, name = case.transcript, case.subject.name
     if case.could_be_live:
         for where in sorted(changed_answers(case.overheard.heard)):
@@ -46,7 +46,7 @@ def notices_of(case: Case) -> Iterator[str]:
 
 
 def _before_unasked(transcript: Transcript) -> set[str]:
-    """The places before the first question that could not be asked."""
+    """Return the places before the first question that could not be asked."""
     found: set[str] = set()
     for journal in transcript.journals[-1:]:
         for entry in journal.entries:

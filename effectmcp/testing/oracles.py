@@ -1,13 +1,13 @@
-"""Put a finished conversation to questions that every correct handler answers alike.
+"""Check a finished conversation by questions that correct handlers answer alike.
 
 repeats      is each thing performed once?
-elsewhere    does each journal, replayed cold, come to the same place, here and in
+elsewhere    does each journal, replayed cold, reach the same point, here and in
              other processes?
-ways         do the other ways in which answers can arrive come to the same end? One
-             of them has a new decimal context, as the threads of a server have
-late         does a branch ask the same however late the others are?
+ways         do the other ways that answers can arrive reach the same end? One of
+             them has a new decimal context, like the threads of a server
+late         does a branch ask the same, no matter how late the others are?
 keys         does each charge have a key of its own, which stays the same?
-performed    does the handler go by what a step changed in its arguments?
+performed    does the handler depend on a change that a step made to its arguments?
 """
 
 from __future__ import annotations
@@ -43,17 +43,17 @@ __all__ = ["ORACLES", "Case", "asked"]
 
 @define
 class Case:
-    """A conversation, and what the oracles need to judge it.
+    """A conversation, with the facts that the oracles need to judge it.
 
     Attributes:
         subject: The handler.
-        transcript: The conversation, which came to an end.
+        transcript: The conversation, which is finished.
         workers: Other processes; `None` if they cannot load the handler.
-        performer: Who performed steps.
+        performer: The performer of steps.
         changed: Defaults and globals that changed meanwhile.
         returned_at: `file:line` at which the handler returned.
-        stubborn: Which loops of the handler are known to end.
-        outlived: Globals that are not as they were when the check began.
+        stubborn: The loops of the handler that are known to end.
+        outlived: Defaults and globals that changed since the check began.
     """
 
     subject: Subject
@@ -68,14 +68,14 @@ class Case:
 
     @property
     def overheard(self) -> Overheard:
-        """The conversation as the handler had it, effect by effect."""
+        """The conversation, effect by effect, as the handler saw it."""
         if self._overheard is None:
             self._overheard = overhear(self.subject, self.transcript)
         return self._overheard
 
     @property
     def could_be_live(self) -> bool:
-        """Whether it can be had in the other ways.
+        """Whether it can be run in the other ways.
 
         Limits on rounds and early answers exist only where clients retry.
         """
@@ -83,7 +83,7 @@ class Case:
         return not is_over and not self.transcript.early
 
     def drifts(self, problem: str, where: str | None) -> Found:
-        """The fault of not repeating itself; of a step that changes variables, if so."""
+        """Return the fault of a handler that diverges, or of a step that causes it."""
         for one in self.performer.changed:
             if not one.is_argument:
                 return Found(
@@ -98,7 +98,7 @@ class Case:
 
 
 def asked(case: Case) -> Found | None:
-    """The first fault that an oracle sees."""
+    """Return the first fault that an oracle finds."""
     for oracle in ORACLES:
         found = oracle(case)
         if found is not None:
@@ -187,7 +187,7 @@ def _ways(case: Case) -> Found | None:
         return None
     for way in WAYS:
         if way.stores and case.transcript.lacks:
-            continue  # what cannot be asked is told before the rest is answered
+            continue  # unsupported questions are refused before the rest is answered
         found = _way(case, way)
         if found is not None:
             return found
@@ -211,7 +211,7 @@ def _way(case: Case, way: Way) -> Found | None:
 
 
 def _with_new_decimals(case: Case, way: Way) -> Found | None:
-    decimal.setcontext(decimal.Context())  # which copies DefaultContext, as threads do
+    decimal.setcontext(decimal.Context())  # copies DefaultContext, as threads do
     return _unlike(case, way)
 
 
@@ -242,7 +242,7 @@ def _unlike(case: Case, way: Way) -> Found | None:
 
 
 def _decimals_at(function: Callable[..., Any]) -> str | None:
-    """`file:line` of the statement of a module that sets the decimal context."""
+    """Return `file:line` of a module's statement that sets the decimal context."""
     module = sys.modules.get(getattr(function, "__module__", ""))
     file = getattr(module, "__file__", None)
     try:

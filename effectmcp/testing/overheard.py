@@ -1,9 +1,9 @@
-"""Listen to a handler: every effect that it yields, and what it gets for it.
+"""Listen to a handler: each effect that it yields, and each outcome that it gets.
 
-A journal has what a replay needs. Some questions need more: which values a key was made
-of, in which round, and whether an exception reached the handler. So a conversation is
-had again, live, with a generator around the handler and around each branch of a `Gather`
-that passes everything on and takes notes.
+A journal has only what a replay needs. Some judges need more: the values that a key was
+made of, the round, and whether an exception reached the handler. So a conversation is
+run again, live, with a generator around the handler and around each branch of a
+`Gather` that passes everything on and takes notes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["Heard", "Overheard", "changed_answers", "overhear"]
 
 _MUTABLE: Final = (list, dict, set, bytearray)
-#: Of a flow in a Gather, say: it is another one each time.
+#: The address of an object, such as a flow in a Gather: it differs each time.
 _ADDRESS: Final = re.compile(r" at 0x[0-9a-fA-F]+")
 
 
@@ -40,9 +40,9 @@ class Heard:
         effect: The effect.
         where: `file:line` of the yield.
         round: The number of the round that delivered its outcome, from 1.
-        value: What the handler got.
-        error: What was raised at the yield instead.
-        key: The wire key, of a question that was asked.
+        value: The value that the handler got.
+        error: The exception that was raised at the yield instead.
+        key: The wire key, if it was asked as a question.
         what: The effect's repr when it was yielded, without addresses.
         before: The value's repr when it was delivered, if a handler can change it.
     """
@@ -59,7 +59,7 @@ class Heard:
 
     @property
     def question(self) -> InputRequest[Any] | None:
-        """The question that it is, with or without an `Outcome` around it."""
+        """The question, with or without an `Outcome` around it."""
         effect = self.effect
         if isinstance(effect, Outcome):
             return effect.request
@@ -68,12 +68,12 @@ class Heard:
 
 @define
 class Overheard:
-    """A conversation that was listened to.
+    """A conversation, effect by effect, as the handler saw it.
 
     Attributes:
         heard: The effects, in the order of their outcomes.
-        transcript: The conversation; what took place of it, if it broke off.
-        error: Why it broke off.
+        transcript: The conversation; the part before the error, if it broke off.
+        error: The reason why it broke off; `None` if it did not.
     """
 
     heard: list[Heard]
@@ -91,8 +91,8 @@ class Overheard:
 def changed_answers(heard: Iterable[Heard]) -> set[str]:
     """Find the yields, as `file:line`, whose values a handler changed later.
 
-    That is harmless, as each round builds values afresh; but an author who changes a
-    list may think that the change is kept.
+    That is harmless, because each round builds values again. But an author who changes
+    a list may think that the change is kept.
     """
     return {
         one.where
@@ -110,12 +110,12 @@ def overhear(
     *,
     deliver: Callable[[Effect[Any]], None] = lambda effect: None,
 ) -> Overheard:
-    """Have a conversation again, live, and listen.
+    """Run a conversation again, live, and listen.
 
     Args:
         subject: The handler.
         transcript: The conversation.
-        partner: Who answers, if not as it was recorded.
+        partner: The partner that answers; `None` to answer as recorded.
         deliver: Called with each effect before its outcome is delivered.
     """
     ear = _Ear(deliver)
@@ -143,7 +143,7 @@ class _Ear:
 
     def ask(self, question: Question) -> None:
         self._keys[id(question.effect)] = question.key
-        # The questions of one round are put one after the other.
+        # The questions of one round follow each other.
         if not self.is_asking:
             self.is_asking = True
             self.round += 1
@@ -160,7 +160,7 @@ class _Ear:
 
 
 class _Answering:
-    """A partner, with a note of when it is asked."""
+    """A partner that notes when it is asked."""
 
     def __init__(self, partner: Recorded, ear: _Ear) -> None:
         self._partner = partner
@@ -185,7 +185,7 @@ def _heard_by(subject: Subject, ear: _Ear) -> Subject:
 def _forwarded(
     flow: Any, ear: _Ear, path: str, place: str | None = None
 ) -> Generator[Any, Any, Any]:
-    """`flow`, with everything that goes in and out noted; at `place`, if it is given."""
+    """Forward `flow`, and note its effects and outcomes, at `place` if it is given."""
     value: Any = None
     error: BaseException | None = None
     gathers = 0

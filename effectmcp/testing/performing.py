@@ -1,14 +1,14 @@
-"""Perform steps in a check, by functions from the author of the handler.
+"""Perform steps in a check, with functions that the handler's author provides.
 
     check(app, perform={charge_card: fake_charge})     this step, by a fake
-    check(app, perform={price_of: True})               this step, by itself
-    check(app, perform=True)                           all steps, by themselves
-    check(app, perform=make_fakes)                     fakes, made afresh per conversation
+    check(app, perform={price_of: True})               this step, really
+    check(app, perform=True)                           all steps, really
+    check(app, perform=make_fakes)                     new fakes for each conversation
 
 Each step is performed twice, as it would be if the reply of its round were lost, and
-each time with copies of its arguments. The first performance gives the result. A step
-that gives something else the second time is noted, and so are the arguments and the
-variables that it changes: a replay performs nothing, so it changes nothing.
+each time with copies of its arguments. The result is that of the first time. A step
+with another result the second time is noted. The arguments and the variables that a
+step changes are noted, too: a replay does not perform the step, so it changes nothing.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ if TYPE_CHECKING:
 __all__ = ["Changed", "Fakes", "Performer", "relied_on"]
 
 _Functions: TypeAlias = Mapping[Any, Callable[..., Any] | bool]
-#: What `check(perform=...)` takes.
+#: The type of `check(perform=...)`.
 Fakes: TypeAlias = bool | _Functions | Callable[[], _Functions]
 
 
 @frozen
 class Changed:
-    """Something that a step changed.
+    """An argument or a variable that a step changed.
 
     Attributes:
         step: The step's function, as it was performed.
@@ -64,11 +64,12 @@ class Performer:
         fakes: As `check` takes them.
 
     Attributes:
-        changed: What the steps of this conversation changed.
-        notices: Steps that gave something else when they were performed again.
+        changed: The changes by the steps of this conversation.
+        notices: Remarks on steps whose second result differs, or that were not
+            performed.
 
     Raises:
-        UsageError: If `fakes` names something else than functions.
+        UsageError: If `fakes` has a value that is not a function or a bool.
     """
 
     def __init__(self, fakes: Fakes) -> None:
@@ -85,7 +86,7 @@ class Performer:
         return self._all or bool(self._functions)
 
     def begin(self) -> None:
-        """Start a conversation: make the fakes afresh, if there is a function for that."""
+        """Start a conversation: make new fakes, if a function makes them."""
         self.changed = []
         found: Any = self._fakes
         if isinstance(found, bool):
@@ -103,10 +104,10 @@ class Performer:
             self._functions[function] = by.fn if isinstance(by, StepFunction) else by
 
     def function_of(self, step: fx.Step[Any]) -> Callable[..., Any] | None:
-        """The function that performs a step; `None` if its result must be drawn."""
+        """Return the function that performs a step; `None` to draw its result."""
         try:
             found = self._functions.get(step.fn, self._all)
-        except TypeError:  # without a hash
+        except TypeError:  # not hashable
             found = self._all
         if found is False:
             return None
@@ -123,7 +124,7 @@ class Performer:
         return step.fn
 
     def outcome(self, want: Want) -> Done | Failure | None:
-        """The outcome of performing a step; `None` if it must be drawn."""
+        """Return the outcome of performing a step; `None` if it must be drawn."""
         step = want.effect
         if not isinstance(step, fx.Step):
             return None
@@ -183,7 +184,7 @@ def _said(value: Any) -> Any:
 
 
 def _variables(function: Any) -> dict[str, Any]:
-    """The variables around a nested function that it can change."""
+    """Return the variables around a nested function that it can change."""
     cells = getattr(function, "__closure__", None) or ()
     names = getattr(getattr(function, "__code__", None), "co_freevars", ())
     found = {}
@@ -223,10 +224,10 @@ def _unlike(first: Done | Failure, second: Done | Failure) -> bool:
 def relied_on(
     subject: Subject, overheard: Overheard, performer: Performer
 ) -> tuple[Changed, str | None] | None:
-    """A change of an argument that the handler goes by, and `file:line` of the step.
+    """Return an argument's change that the handler depends on, and the step's place.
 
-    The conversation is had again with steps that are given the handler's own objects
-    instead of copies. If the handler then does something else, it goes by the change.
+    The conversation is run again with steps that get the handler's own objects instead
+    of copies. If the handler then does something else, it depends on the change.
     """
     for changed in performer.changed:
         if not changed.is_argument:
@@ -242,7 +243,7 @@ def relied_on(
                             if inspect.isawaitable(value):
                                 asyncio.run(_awaited(value))
                     except Exception:
-                        pass  # the handler gets what was recorded
+                        pass  # the handler gets the recorded outcome
 
         again = overhear(subject, overheard.transcript, deliver=deliver)
         if again.trace != overheard.trace:

@@ -2,11 +2,11 @@
 
     pytest --effectmcp examples/bookshop.py:app
 
-A conversation that shows something wrong is saved, and had first in the next run. The
-fixture `effectmcp_client` makes clients in memory.
+A conversation that shows a fault is saved, and the next run begins with it. The fixture
+`effectmcp_client` makes clients in memory.
 
-pytest imports this wherever effectmcp is installed, so it imports nothing before it has
-something to do.
+pytest imports this module wherever effectmcp is installed, so the module imports the
+rest of effectmcp only when it is used.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ __all__ = [
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the options."""
+    """Add the command-line options."""
     group = parser.getgroup("effectmcp")
     group.addoption(
         "--effectmcp",
@@ -97,7 +97,7 @@ class HandlerItem(pytest.Item):
         self._app = app
 
     def runtest(self) -> None:
-        """Check it."""
+        """Check the handler."""
         from .checking import check, options_at
         from .findings import CheckError
         from .transcripts import TranscriptError, read_transcripts
@@ -108,7 +108,8 @@ class HandlerItem(pytest.Item):
             try:
                 again += [one for _, one in read_transcripts(file)]
             except TranscriptError as exc:
-                # Of another version, or somebody else's: not what is tested here.
+                # Written by another version or another tool: not a failure of the
+                # handler.
                 warnings.warn(pytest.PytestWarning(str(exc)), stacklevel=1)
         try:
             checked = check(
@@ -135,7 +136,7 @@ class HandlerItem(pytest.Item):
     def repr_failure(
         self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None
     ) -> Any:
-        """What was found, and no traceback: it would be ours."""
+        """Return the findings without a traceback, which would show only our code."""
         from .findings import CheckError
 
         if isinstance(excinfo.value, CheckError):
@@ -143,7 +144,7 @@ class HandlerItem(pytest.Item):
         return super().repr_failure(excinfo, style)
 
     def reportinfo(self) -> tuple[Path, int | None, str]:
-        """Where it is, for reports."""
+        """Return the location for reports."""
         return self.config.rootpath, None, self.nodeid
 
 
@@ -152,7 +153,7 @@ _RUNNING: pytest.StashKey[Workers] = pytest.StashKey()
 
 
 def _workers(config: pytest.Config) -> Workers:
-    """The processes that all handlers share."""
+    """Return the processes that all handlers share."""
     from .workers import Workers
 
     running = config.stash.get(_RUNNING, None)
@@ -165,7 +166,7 @@ def _workers(config: pytest.Config) -> Workers:
 def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, config: pytest.Config
 ) -> None:
-    """Tell what may be meant, and is worth knowing."""
+    """Print the notices: remarks on behaviour that may be intended."""
     notices = config.stash.get(_NOTICES, {})
     if notices:
         terminalreporter.section("effectmcp")
@@ -175,7 +176,7 @@ def pytest_terminal_summary(
 
 @pytest.fixture
 def effectmcp_client() -> Iterator[Callable[..., MemoryClient]]:
-    """Makes clients in memory: `effectmcp_client(app, {"Who?": "Ann"})`."""
+    """Make clients in memory: `effectmcp_client(app, {"Who?": "Ann"})`."""
     from contextlib import ExitStack
 
     from ..drivers.sync import running

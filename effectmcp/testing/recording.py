@@ -2,12 +2,12 @@
 
     Recorder(app, Path("transcripts"))
 
-Whatever a server learned from its steps is masked, by default; what users answered is
-not, and it is theirs: ask them, or mask that, too. A masked value may lead the handler
-elsewhere, so what is written is not the journal with some texts replaced: the handler is
-run again, with the masked values, and that conversation is written. Nothing is performed
-for it. Where the handler then wants something that it did not want before, there is
-nothing honest to write, and a line of the log says so.
+By default, the results of steps are masked, but the answers of users are not: they are
+the users' data, so ask for consent, or mask them, too. A masked value may lead the
+handler elsewhere. So the file is not the journal with some strings replaced: the
+handler is run again, with the masked values and without performing anything, and that
+conversation is written. If the handler then yields an effect that the journal does not
+have, nothing true can be written, and a warning is logged.
 """
 
 from __future__ import annotations
@@ -46,17 +46,17 @@ __all__ = ["Mask", "Recorder", "mask_private", "recorded"]
 
 logger = logging.getLogger("effectmcp.testing")
 
-#: Given an effect and what came of it, as a journal has it: what to write instead.
+#: Given an effect and its outcome in journal form, returns the outcome to write.
 Mask: TypeAlias = Callable[[Effect[Any], JSON], JSON]
 
 MASKED: Final = "***"
 
 
 def mask_private(effect: Effect[Any], value: JSON) -> JSON:
-    """Mask the texts in what steps gave, unless they are public, and who called.
+    """Mask the strings in the results of steps that are not public, and the caller.
 
-    Texts that are something else by the step's annotation stay: dates, decimals, members
-    of an Enum or a Literal. So do numbers and the names in objects.
+    Strings that the step's annotation reads as another type are kept: dates, decimals,
+    members of an Enum or a Literal. Numbers and the names in objects are kept, too.
     """
     if isinstance(effect, fx.Caller):
         return {**value, "principal": value["principal"] and MASKED}
@@ -70,12 +70,12 @@ def mask_private(effect: Effect[Any], value: JSON) -> JSON:
             return False
         return True
 
-    # What a failure says has no annotation.
+    # The message of a failure has no annotation.
     return _masked(value, fits if fits(value) else lambda masked: True)
 
 
 def _masked(value: JSON, fits: Callable[[JSON], bool]) -> JSON:
-    """`value` with each text masked whose mask fits where it stands."""
+    """Return `value` with each string masked, if its mask fits in that place."""
     match value:
         case str():
             return MASKED if fits(MASKED) else value
@@ -100,15 +100,15 @@ def _masked(value: JSON, fits: Callable[[JSON], bool]) -> JSON:
 class Recorder:
     """An observer that writes a transcript of each conversation into a folder.
 
-    It is written anew after each round, so a conversation that nobody finished is there
-    as well; and by whichever replica had the last round.
+    The file is written after each round, by the replica that served the round. So
+    conversations that were never finished are recorded, too.
 
     Args:
-        app: The server, which it observes from now on.
-        folder: Where to write.
-        mask: What to write instead of what came of an effect.
-        mask_arguments: What to write instead of what was called with; it is given the
-            tool's or prompt's name, or the resource's URI, and the arguments.
+        app: The server to observe.
+        folder: The folder to write to.
+        mask: Returns the outcome to write for an effect.
+        mask_arguments: Returns the arguments to write. Called with the name of the tool
+            or prompt, or the URI of the resource, and with the arguments.
     """
 
     def __init__(
@@ -127,7 +127,7 @@ class Recorder:
         app.observers = (*app.observers, self)
 
     def __call__(self, event: Event) -> None:
-        """Hear of an event."""
+        """Receive an event."""
         match event:
             case RoundBegan():
                 self._begun[event.flow_id] = event
@@ -141,7 +141,7 @@ class Recorder:
     def _record(self, began: RoundBegan, journal: Journal) -> None:
         found = _found(self._app, began)
         if found is None:
-            return  # it is not offered any more
+            return  # the server does not offer it any more
         subject, arguments = found
         supports = supporter(began.capabilities)
         try:
@@ -161,7 +161,7 @@ class Recorder:
 
 
 def _found(app: Server, began: RoundBegan) -> tuple[Subject, JSON] | None:
-    """What was called, and its arguments as JSON."""
+    """Return the called handler, and its arguments as JSON."""
     for subject in subjects_of(app):
         if subject.method != began.method:
             continue
@@ -198,11 +198,11 @@ def recorded(
     mask: Mask = mask_private,
     mask_arguments: Callable[[str, JSON], JSON] = lambda name, arguments: arguments,
 ) -> Transcript:
-    """The conversation that a journal tells of, masked.
+    """Return the conversation that a journal records, masked.
 
     Raises:
-        Unscripted: With masked values the handler wants something else.
-        DivergenceError: The same.
+        Unscripted: If the handler yields other effects with masked values.
+        DivergenceError: If it diverges from the journal.
     """
     if journal.generation:
         raise Unscripted("what was before a Restart, which is not in the journal", None)
@@ -215,8 +215,8 @@ def recorded(
         except Broken as broken:
             raise broken.error from None
 
-    had(_unmasked, arguments, flow_id)  # to learn what stood where
-    # Under another id: of the real one, idempotency keys are made.
+    had(_unmasked, arguments, flow_id)  # to learn the effect at each place
+    # Another id, because idempotency keys are made of the real one.
     other = sha256(b"recorded" + flow_id).digest()[:16]
     return had(mask, mask_arguments(subject.target, arguments), other)
 
@@ -226,7 +226,7 @@ def _unmasked(effect: Effect[Any], value: JSON) -> JSON:
 
 
 class _Journaled:
-    """The partner whom a journal tells of."""
+    """A partner that answers as a journal records."""
 
     def __init__(
         self,
@@ -243,7 +243,7 @@ class _Journaled:
     def _entry(
         self, place: str, effect: Effect[Any], where: str | None = None
     ) -> Entry | None:
-        """What is recorded there, if the same kind of thing stood there before."""
+        """Return the entry at `place`, if the same kind of effect is yielded there."""
         name = " ".join(map(step_name, steps_in(effect))) or type(effect).__name__
         name = f"{name} at {where}"
         if self._known.setdefault(place, name) != name:
@@ -251,7 +251,7 @@ class _Journaled:
         return self._entries.get(place)
 
     def answer(self, question: Question) -> Answer | None:
-        """What was answered, however often it was asked."""
+        """Return the recorded answer, no matter how often the question was asked."""
         place, _, _ = question.key.partition("~")
         entry = self._entry(place, question.effect, question.where)
         if entry is None:
@@ -267,16 +267,16 @@ class _Journaled:
             case "refused":
                 return ClientFailed(*entry.value)
             case _:
-                return Accepted("nonsense")  # until it is given up
+                return Accepted("nonsense")  # until the question is given up
 
     def perform(self, key: str, want: Want) -> Done | Failure:
-        """What came of it."""
+        """Return the recorded outcome, masked."""
         entry = self._entry(key.partition(":")[2], want.effect)
         if entry is None:
             raise Unscripted(shown(want.effect), None)
         value = entry.value
         if entry.tag in ("failed", "refailed"):
-            # Of what class it is decides what becomes of it.
+            # Only the message is masked: the handler depends on the class.
             for part in _SAID & value.keys():
                 value[part] = self._mask(want.effect, value[part])
             return Failure(failure_from(dumps(value), options_of(want.effect)))
@@ -288,7 +288,7 @@ class _Journaled:
         return Done(deliver(want.effect, KINDS[type(want.effect)], masked))
 
 
-#: What a failure says, beside of what class it is.
+#: The fields of a failure besides its class.
 _SAID: Final = frozenset({"args", "message", "data"})
 
 
@@ -300,7 +300,7 @@ def _places(entries: tuple[Entry, ...], path: str) -> Iterator[tuple[str, Entry]
 
 
 def _sent(question: InputRequest[Any], value: Any) -> JSON:
-    """What a client sends, of what a journal keeps of it."""
+    """Return a client's answer, rebuilt from the journal's form of it."""
     match question:
         case fx.Sample():
             sent = {"role": "assistant", "content": value["content"]}

@@ -1,13 +1,14 @@
 """Find answers that make no difference.
 
-A handler that asks for a yes or a no does something else for each. A handler that
-catches a refusal does not continue as if the user had accepted. Both are seen by having
-a conversation again in which one answer is another one and all others stay: if the same
-effects come, with the same arguments, and then the same result, the answer made no
-difference there. One conversation in which it does is enough to clear a question.
+A handler that asks for a yes or a no should act differently on each. A handler that
+catches a refusal should not continue as if the user had accepted. To check both, a
+conversation is run again with one answer changed and all others kept: if the same
+effects follow, with the same arguments, and the same result, the answer made no
+difference there. One conversation where it makes a difference is enough to clear a
+question.
 
-A refusal may well make none: an optional question has an answer to use instead. So one
-is a fault only where the source, too, shows that the refusal was swallowed:
+A refusal may rightly make no difference: an optional question may have a default. So it
+is a fault only if the source shows, too, that the refusal was swallowed:
 
     blanket    `except Exception: pass` (or FlowError, or wider) around the question, and
                a step is performed that is performed on acceptance, too
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Differences", "Same", "Swallow", "branches_of", "swallows_of"]
 
-#: Conversations in which a yes and a no make no difference before that is reported.
+#: Conversations without a difference between yes and no before that is reported.
 _ENOUGH: Final = 4
 
 
@@ -53,7 +54,7 @@ class Swallow:
     Attributes:
         where: `file:line` of the clause.
         is_blanket: Whether it catches far more than refusals.
-        is_unused: Whether the answer is used nowhere.
+        is_unused: Whether the answer is never used.
         is_empty: Whether its body is `pass` or `continue`.
     """
 
@@ -64,7 +65,7 @@ class Swallow:
 
 
 def swallows_of(function: Callable[..., Any]) -> dict[str, Swallow]:
-    """The clauses that catch refusals, by `file:line` of the question."""
+    """Return the clauses that catch refusals, by `file:line` of the question."""
     found: dict[str, Swallow] = {}
     for source in sources_of(function):
         for node in ast.walk(source.node):
@@ -85,9 +86,9 @@ def swallows_of(function: Callable[..., Any]) -> dict[str, Swallow]:
 
 
 def branches_of(function: Callable[..., Any], where: str) -> set[Range] | None:
-    """The statements that the answer of a question decides about, as file and lines.
+    """Return the statements that a Confirm's answer decides about, as file and lines.
 
-    `None` if the answer is used for something else than the test of an `if`: then more
+    Return `None` if the answer is used anywhere but in the test of an `if`: then more
     than these statements may depend on it.
     """
     for source in sources_of(function):
@@ -113,7 +114,7 @@ def _negated(source: Source, node: ast.AST) -> ast.AST:
 
 
 def _catching(source: Source, node: ast.Try) -> ast.ExceptHandler | None:
-    """The first clause that catches a refusal."""
+    """Return the first clause that catches a refusal."""
     for clause in node.handlers:
         classes = _classes(source, clause)
         if any(isinstance(one, type) and issubclass(Declined, one) for one in classes):
@@ -174,8 +175,8 @@ class Same:
         question: The question, in words.
         where: `file:line` of the yield.
         swallow: The clause that caught a refusal; `None` for a yes and a no.
-        transcript: The shortest conversation in which it made none.
-        count: The number of those conversations.
+        transcript: The shortest conversation without a difference.
+        count: The number of conversations without a difference.
     """
 
     question: str
@@ -186,7 +187,7 @@ class Same:
 
 
 class Differences:
-    """The questions of one handler, and which of their answers made a difference.
+    """Records which questions of one handler have answers that make a difference.
 
     Args:
         function: The handler.
@@ -200,7 +201,7 @@ class Differences:
         self._accepted: dict[str, Accepted[Any]] = {}
 
     def look(self, subject: Subject, overheard: Overheard) -> Iterator[Same]:
-        """Compare a conversation with those in which one answer is another one.
+        """Compare a conversation with the same one after changing one answer.
 
         Yields the refusals that make no difference in this conversation.
         """
@@ -224,7 +225,7 @@ class Differences:
     def _decided(
         self, subject: Subject, overheard: Overheard, heard: Heard, answer: Any
     ) -> None:
-        """A yes or a no: have the conversation again with the other."""
+        """Run the conversation again with the opposite of a yes or a no."""
         match answer:
             case Accepted():
                 other: Answer = Declined()
@@ -242,7 +243,7 @@ class Differences:
     def _refused(
         self, subject: Subject, overheard: Overheard, heard: Heard, place: int
     ) -> Iterator[Same]:
-        """A refusal that was raised: have the conversation again with an acceptance."""
+        """Run the conversation again with an acceptance instead of a refusal."""
         assert heard.where is not None
         at = (heard.where, True)
         swallow = self._swallows.get(heard.where)
@@ -259,7 +260,7 @@ class Differences:
         elif swallow.is_unused or (
             isinstance(heard.effect, fx.Confirm) and swallow.is_empty
         ):
-            # A page that the user may well leave unread has no answer to use.
+            # A page that the user may leave unread has no answer to use.
             is_same = not is_page and again.trace == overheard.trace
         else:
             return
@@ -289,7 +290,7 @@ class Differences:
         found.question = shown(heard.question)
 
     def without(self) -> Iterator[Same]:
-        """The yes-or-no questions whose answers never made a difference."""
+        """Yield the yes-or-no questions whose answers never made a difference."""
         for same in self._same.values():
             if same.swallow is None and same.count >= _ENOUGH:
                 yield same
@@ -308,7 +309,7 @@ def _steps(heard: list[Heard]) -> set[str | None]:
 
 
 class _OneOther(Recorded):
-    """The partner of a transcript, who answers one question in another way."""
+    """Replays a transcript, with another answer to one question."""
 
     def __init__(self, transcript: Transcript, key: str, answer: Answer) -> None:
         super().__init__(transcript)

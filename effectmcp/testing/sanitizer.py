@@ -1,19 +1,19 @@
-"""Notice what a handler's own code does that a replay cannot repeat.
+"""Notice calls in a handler's own code that a replay cannot repeat.
 
-    a clock, chance, uuid, the environment        use Now, Random, Uuid; or a Step
+    clocks, randomness, uuid, the environment     use Now, Random, Uuid; or a Step
     files, directories, sockets, processes        use a Step
     sleeping                                      use Sleep; or a Step
 
-A profile function (`sys.setprofile`) sees each call of a builtin by name, and which line
-called it. It is set only while a handler's generators run, so steps are free to do as
-they like. What a profile function cannot see, as it is a class that is called, a hook
-for audit events sees; such hooks cannot be removed again, so there is one for good, and
-it looks at a flag first.
+A profile function (`sys.setprofile`) sees each call of a builtin by name, with the line
+that called it. It is set only while a handler's generators run, so steps may do all of
+this. It cannot see calls of classes; a hook for audit events sees those. Audit hooks
+can never be removed, so there is only one, and it checks a flag first.
 
-The line must be an author's. `logging` reads the clock for its own sake and a converter
-draws random names: what the standard library and installed packages do for themselves
-is theirs, and only where a module of the standard library hands the result on
-(`random.choice`, `uuid.uuid4`, `Path.read_text`) is the line that called it looked for.
+Only an author's lines count. `logging` reads the clock and a converter draws random
+names for their own purposes, so calls inside the standard library and installed
+packages are ignored. But some modules of the standard library return such a result to
+their caller (`random.choice`, `uuid.uuid4`, `Path.read_text`): for those, the line that
+called the module counts.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ logger = logging.getLogger("effectmcp.testing")
 
 @frozen
 class Sight:
-    """Something that a replay cannot repeat.
+    """A call that a replay cannot repeat.
 
     Attributes:
-        what: What was called.
-        where: `file:line`, of the author's code.
+        what: The name of the called function or class.
+        where: `file:line` in the author's code.
         instead: What to write.
     """
 
@@ -66,7 +66,7 @@ class Sight:
 
     @property
     def problem(self) -> str:
-        """What is wrong with it."""
+        """The reason why the call is wrong, in words."""
         if self.instead is _PRINTED:
             return f"{self.what} writes again each time the handler is replayed"
         return (
@@ -87,7 +87,7 @@ _PAUSE: Final = "Sleep(...); or a Step"
 
 
 def _named(module: Any, names: str, instead: str) -> dict[Any, tuple[str, str]]:
-    # Not every platform has all of them.
+    # Some platforms lack some of these functions.
     prefix = "" if module is builtins else f"{module.__name__}."
     return {
         getattr(module, name): (prefix + name, instead)
@@ -96,8 +96,9 @@ def _named(module: Any, names: str, instead: str) -> dict[Any, tuple[str, str]]:
     }
 
 
-#: Builtins, by themselves. Not gmtime and its like, which read the clock only where they
-#: are given no time, and that cannot be seen: they differ in other processes (`workers`).
+#: Builtins, by the function itself. Without gmtime and similar functions: they read the
+#: clock only if they get no time, and arguments cannot be seen here. Replays in other
+#: processes notice those (`workers`).
 _FUNCTIONS: Final[Mapping[Any, tuple[str, str]]] = {
     **_named(
         time,
@@ -119,14 +120,14 @@ _FUNCTIONS: Final[Mapping[Any, tuple[str, str]]] = {
     **_named(_thread, "start_new_thread start_joinable_thread", _OUTSIDE),
 }
 
-#: Functions in Python that are looked up by their code.
+#: Functions written in Python, by their code.
 _CODES: Final[Mapping[CodeType, tuple[str, str]]] = {
     type(os.environ).__getitem__.__code__: ("os.environ", _ENVIRONMENT),
     type(os.environ).__iter__.__code__: ("os.environ", _ENVIRONMENT),
     uuid.uuid1.__code__: ("uuid.uuid1", _UNIQUE),
 }
 
-#: Audit events of what is no function.
+#: Audit events of calls that the profile function cannot see.
 _EVENTS: Final[Mapping[str, str]] = {
     "open": "open",
     "socket.__new__": "socket.socket",
@@ -137,7 +138,7 @@ _EVENTS: Final[Mapping[str, str]] = {
     "urllib.Request": "urllib.request",
 }
 
-#: Audit events of what reaches the world, whatever package does it for the handler.
+#: Audit events of access to the outside, by any package that a handler calls.
 _WORLD: Final[Mapping[str, str]] = {
     "open": "writing a file",
     "socket.connect": "socket.connect",
@@ -150,7 +151,7 @@ _WORLD: Final[Mapping[str, str]] = {
     "os.mkdir": "os.mkdir",
     "sqlite3.connect": "sqlite3.connect",
 }
-#: Modules that may do so for themselves: they report, or they load code.
+#: Modules that may access the outside: they report, or they load code.
 _REPORTING: Final = frozenset(
     {
         "logging",
@@ -164,7 +165,7 @@ _REPORTING: Final = frozenset(
 )
 _PRINTED: Final = "Log(...) or Progress(...), which replays do not repeat; or logging"
 
-#: Modules of the standard library that hand on what they get.
+#: Modules of the standard library that return such results to their caller.
 _HANDING: Final = frozenset(
     {
         *("random", "uuid", "secrets", "os", "pathlib", "tempfile", "glob", "shutil"),
@@ -175,13 +176,14 @@ _HANDING: Final = frozenset(
         *("smtplib", "ftplib", "imaplib", "poplib", "xmlrpc", "mailbox"),
     }
 )
-#: Of these the name that an author wrote says more than the builtin inside.
+#: Modules whose function names are clearer in reports than the builtin inside.
 _TELLING: Final = {"random": _CHANCE, "uuid": _UNIQUE, "secrets": _CHANCE}
 
 _OURS: Final = str(Path(__file__).parent.parent) + os.sep
 
 
-#: Python's own. What is installed may lie elsewhere, but its folder has one of two names.
+#: Folders of Python's own files. Installed packages may be anywhere, but the name of
+#: their folder is one of two.
 _STDLIB: Final = tuple(
     {
         sysconfig.get_paths()[name] + os.sep
@@ -194,14 +196,14 @@ _INSTALLED: Final = frozenset({"site-packages", "dist-packages"})
 
 @lru_cache(4096)
 def is_authors(file: str) -> bool:
-    """Whether a file is neither Python's, nor installed, nor ours, nor generated."""
+    """Whether a file is an author's: not Python's, installed, generated or ours."""
     return not file.startswith(("<", _OURS, *_STDLIB)) and (
         _INSTALLED.isdisjoint(Path(file).parts)
     )
 
 
 def _package_of(function: Callable[..., Any] | None) -> str:
-    """The folder of an author's package that is installed; or no folder at all."""
+    """Return the folder of a handler's package; an impossible path if not known."""
     name = getattr(function, "__module__", None) or ""
     module = sys.modules.get(name.partition(".")[0])
     file = getattr(module, "__file__", None)
@@ -212,16 +214,16 @@ def _package_of(function: Callable[..., Any] | None) -> str:
 
 
 class Sanitizer:
-    """Notes what the handlers do that run inside of it.
+    """Notes calls that replays cannot repeat, by the handlers that run inside it.
 
     Args:
         hear: Called with each new sight, in the middle of the handler.
-        of: The handler. Its package is its author's even if it is installed, and where
-            it returned last is noted.
+        of: The handler. Its package counts as the author's even if it is installed, and
+            the line of its last return is noted.
 
     Attributes:
-        seen: All of them.
-        returned_at: `file:line` at which it did.
+        seen: All sights.
+        returned_at: `file:line` of the handler's last return.
     """
 
     def __init__(
@@ -238,11 +240,11 @@ class Sanitizer:
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Watch whatever this thread runs meanwhile."""
+        """Watch the code that this thread runs in the `with` block."""
         _add_hook()
         before: Any = sys.getprofile()
         outer, _watching.sanitizer = _watching.sanitizer, self
-        # A profiler in C is no function that could be set again.
+        # A profiler in C is not a function that could be set again.
         is_function = before is None or callable(before)
         if not is_function:
             before.disable()
@@ -280,14 +282,14 @@ class Sanitizer:
         self._see(authors, f"{what}()" if what != "os.environ" else what, instead)
 
     def printed(self) -> None:
-        """Note that the code that runs writes to the standard output."""
+        """Note that the running code writes to the standard output."""
         authors, package = _through_packages(sys._getframe(3), self._package)
         if authors is not None:
             by = f" by {package}" if package else ""
             self._see(authors, f"print(){by}", _PRINTED)
 
     def reached(self, frame: FrameType, what: str) -> None:
-        """Note that a package reaches the world, at the line that called the package."""
+        """Note that a package accesses the outside, at the line that called it."""
         authors, package = _through_packages(frame, self._package)
         if authors is not None and package:
             called = what if " " in what else f"{what}()"
@@ -304,13 +306,13 @@ class Sanitizer:
     def _authors_frame(
         self, frame: FrameType | None
     ) -> tuple[FrameType | None, FrameType | None]:
-        """The author's frame, and the last one before it that handed something on."""
+        """Return the author's frame, and the frame that returned the result to it."""
         between = None
         while frame is not None:
             file = frame.f_code.co_filename
             if file.startswith(self._package) or is_authors(file):
                 break
-            # Constructors that attrs and dataclasses write hand on, as well.
+            # Constructors that attrs and dataclasses write return it, too.
             if not file.startswith(("<attrs", "<string")):
                 if not _is_handing(frame):
                     return None, None
@@ -320,7 +322,7 @@ class Sanitizer:
 
 
 def _is_importing(frame: FrameType | None) -> bool:
-    """Whether a frame runs because a module is imported, once per process."""
+    """Whether a frame runs during an import, which happens once per process."""
     while frame is not None and not frame.f_code.co_filename.startswith(_OURS):
         if frame.f_code.co_filename.startswith("<frozen importlib"):
             return True
@@ -331,7 +333,7 @@ def _is_importing(frame: FrameType | None) -> bool:
 def _through_packages(
     frame: FrameType | None, own: str
 ) -> tuple[FrameType | None, str]:
-    """The author's frame that called a package, and the package; none of those is ours."""
+    """Return the author's frame that called a package, and the package's name."""
     package = ""
     while frame is not None:
         file = frame.f_code.co_filename
@@ -347,10 +349,10 @@ def _through_packages(
 
 
 def make_strict(app: Server) -> None:
-    """Have a server refuse what it would salvage, and say what replays cannot repeat.
+    """Make a server refuse to salvage, and warn of calls that replays cannot repeat.
 
-    For development: watching makes a handler several times slower, and it watches every
-    server of this process that is strict.
+    For development only: handlers become several times slower. All strict servers of
+    this process are watched.
     """
     app.change_rules(policy="strict", development=True)
     sanitizer = Sanitizer(lambda sight: logger.warning("%s", sight))
@@ -358,7 +360,7 @@ def make_strict(app: Server) -> None:
 
 
 def _is_hashable(function: Any) -> bool:
-    # A bound builtin hashes what it is bound to.
+    # The hash of a bound builtin includes the hash of its object.
     bound = getattr(function, "__self__", None)
     return bound is None or type(bound).__hash__ is not None
 
@@ -373,13 +375,14 @@ def _of_a_class(function: Any) -> tuple[str, str] | None:
     return None
 
 
-#: What `random.random` and the others share. Dice of an author's own with a seed of
-#: their own fall alike in each replay.
+#: The generator of `random.random` and the others. An author's own generator with its
+#: own seed repeats in each replay.
 _DICE: Final = getattr(random.random, "__self__", None)
 
 
 def _is_handing(frame: FrameType) -> bool:
-    # pathlib._local, urllib.request; and `collections.abc`, as its file calls itself.
+    # Submodules count, such as pathlib._local and urllib.request, and so does
+    # `collections.abc`, the name that _collections_abc.py gives itself.
     module: str = frame.f_globals.get("__name__", "")
     return module.partition(".")[0] in _HANDING
 
@@ -392,7 +395,7 @@ class _Watching(threading.local):
 
 
 def watching_now() -> Sanitizer | None:
-    """The sanitizer that watches this thread."""
+    """Return the sanitizer that watches this thread."""
     return _watching.sanitizer
 
 
@@ -403,7 +406,7 @@ _hooks: Final[list[Callable[[str, tuple[Any, ...]], None]]] = []
 def _audit(event: str, arguments: tuple[Any, ...]) -> None:
     sanitizer = _watching.sanitizer
     if sanitizer is not None and event in _EVENTS and not _is_data(event, arguments):
-        # Seen by the profile function too, mostly; the same sight is noted once.
+        # The profile function mostly sees it, too; the same sight is noted once.
         sanitizer._note(sys._getframe(1), _EVENTS[event], _OUTSIDE)
     if sanitizer is not None and event in _WORLD and not _is_read(event, arguments):
         sanitizer.reached(sys._getframe(1), _WORLD[event])
@@ -413,7 +416,7 @@ _WRITING: Final = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 
 
 def _is_read(event: str, arguments: tuple[Any, ...]) -> bool:
-    # What packages read they read for themselves, mostly: templates, certificates.
+    # Packages mostly read their own files: templates, certificates.
     if event != "open":
         return False
     flags = arguments[2] if len(arguments) > 2 else 0
@@ -421,7 +424,7 @@ def _is_read(event: str, arguments: tuple[Any, ...]) -> bool:
     return not is_write or _is_data(event, arguments)
 
 
-#: Files of Python and of packages, read once a process: time zones above all.
+#: Files of Python and of packages, read once per process, such as time zones.
 _DATA: Final = (sys.prefix + os.sep, sys.base_prefix + os.sep, *zoneinfo.TZPATH)
 
 

@@ -1,7 +1,7 @@
-"""Keep a check quiet: a handler that is run in every way logs and prints a lot.
+"""Keep a check quiet: a handler that is run many times logs and prints a lot.
 
-The findings of the check report the same errors, once. What a handler prints is noted
-and discarded: on a stdio transport it would end up between the protocol's messages.
+The findings of the check report the same errors, once. Output of a handler is noted and
+discarded: on the stdio transport it would corrupt the protocol's messages.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["muted", "silent"]
 
 @contextmanager
 def silent() -> Iterator[None]:
-    """Disable all logging meanwhile."""
+    """Disable all logging in the `with` block."""
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
@@ -31,7 +31,7 @@ def silent() -> Iterator[None]:
 
 @contextmanager
 def muted() -> Iterator[None]:
-    """Discard what is printed meanwhile, and note what a handler prints."""
+    """Discard output in the `with` block, and note that a handler prints."""
     before = sys.stdout, sys.stderr
     sys.stdout, sys.stderr = _Sink(is_noted=True), _Sink(is_noted=False)
     try:

@@ -1,8 +1,9 @@
 """Make the strings of a conversation plain: `''` or `'a'` instead of `'k\\U000b2da9'`.
 
-Hypothesis shrinks what it draws for as long as a check gives it. What is left is made
-plain here, one string after the other: in arguments, answers and results of steps. The
-caller has each conversation again and sees whether it still shows the fault.
+Hypothesis shrinks a conversation for as long as a check lets it. The strings that
+remain are made plain here, one after the other: in arguments, answers and results of
+steps. The caller runs each conversation again, and sees whether it still shows the
+fault.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ _PLAIN: Final = ("", "a")
 
 
 class Patient(Recorded):
-    """The partner of a transcript, who answers a question again if it is asked again.
+    """Replays a transcript, and repeats an answer if a question is asked again.
 
-    A handler that does not repeat itself may ask once more than it did.
+    A handler that does not repeat itself may ask more often than before.
     """
 
     def __init__(self, transcript: Transcript) -> None:
@@ -44,7 +45,7 @@ class Patient(Recorded):
         return self._said[question.key]
 
 
-#: The longest string that is read at a glance.
+#: Length of the longest string that a reader takes in at a glance.
 _SHORT: Final = 8
 
 _Change = Callable[[str], str]

@@ -1,10 +1,10 @@
 """The source of a handler, and the objects that its names refer to.
 
 Some faults leave no trace when a handler runs: a flow that is made and never run, an
-`except` that nothing can reach. The finders of those read the source (`suspects`). This
-module gives them the syntax trees of a handler and of the flows that it runs, with the
-line numbers of their file, and resolves names: to modules, classes and functions, never
-to what a local variable holds.
+`except` that no exception can reach. The modules that find those read the source
+(`suspects`). This module provides the syntax trees of a handler and of the flows that
+it runs, with the line numbers of their file. It resolves names to modules, classes and
+functions, but never to the value of a local variable.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ __all__ = [
 FunctionNode: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
 _FUNCTIONS: Final = (ast.FunctionDef, ast.AsyncFunctionDef)
 
-#: Value of a name that cannot be resolved by reading.
+#: The value of a name that cannot be resolved by reading.
 UNKNOWN: Final = object()
 
 
@@ -81,25 +81,25 @@ class Source:
         self._owner = owner
 
     def where(self, node: Any) -> str:
-        """`file:line` of a node."""
+        """Return `file:line` of a node."""
         return f"{self.file}:{node.lineno}"
 
     def parent(self, node: ast.AST) -> ast.AST:
-        """The node around a node."""
+        """Return the node around a node."""
         return self._parents[node]
 
     def above(self, node: ast.AST) -> Iterator[ast.AST]:
-        """The nodes around a node, the innermost first."""
+        """Yield the nodes around a node, the innermost first."""
         while node is not self.node:
             node = self._parents[node]
             yield node
 
     def function_around(self, node: ast.AST) -> FunctionNode:
-        """The innermost function that a node is in; for lambdas, what is around them."""
+        """Return the innermost function around a node; lambdas do not count."""
         return next(one for one in self.above(node) if isinstance(one, _FUNCTIONS))
 
     def value(self, node: ast.AST) -> Any:
-        """The object that an expression names; the definition of a nested function."""
+        """Return the object that an expression names, or a nested function's node."""
         match node:
             case ast.Name(id=name):
                 if name == self._self:
@@ -118,7 +118,7 @@ class Source:
                 try:
                     found = inspect.getattr_static(owner, name)
                 except AttributeError:
-                    # Modules may make their names when they are asked for.
+                    # Modules may make an attribute on first access.
                     if not isinstance(owner, ModuleType):
                         return UNKNOWN
                     return getattr(owner, name, UNKNOWN)
@@ -129,9 +129,9 @@ class Source:
                 return UNKNOWN
 
     def uses_of(self, node: ast.AST) -> list[ast.AST] | None:
-        """The nodes that use a value, through one variable; `None` if they are not known.
+        """Return the nodes that use a value, through one variable; `None` if not known.
 
-        An empty list is a value that nothing uses.
+        The list is empty if the value is never used.
         """
         parent = self.parent(node)
         match parent:
@@ -156,11 +156,11 @@ class Source:
     def makes_flow(
         self, node: ast.AST, *, inside: tuple[FunctionNode, ...] = ()
     ) -> str | None:
-        """The name of the function, if `node` calls one that makes a flow.
+        """Return the function's name, if `node` calls a function that makes a flow.
 
         Args:
             node: The call.
-            inside: Nested functions that are judged, and may call each other.
+            inside: Nested functions that are being judged, as they may call each other.
         """
         if not isinstance(node, ast.Call):
             return None
@@ -203,7 +203,7 @@ _YIELDS: Final = (ast.Yield, ast.YieldFrom, ast.Await)
 
 
 def source_of(function: Any) -> Source | None:
-    """The source of a function; `None` if it cannot be read."""
+    """Return the source of a function; `None` if it cannot be read."""
     while not inspect.isfunction(function):
         inner = getattr(function, "func", None) or getattr(
             function, "__wrapped__", None
@@ -236,7 +236,7 @@ def _tree(function: FunctionType) -> FunctionNode | None:
 
 
 def sources_of(function: Callable[..., Any]) -> Iterator[Source]:
-    """The source of a handler, and those of its module's flows that it uses."""
+    """Yield the source of a handler, and those of its module's flows that it uses."""
     first = source_of(function)
     todo, seen = [] if first is None else [first], set()
     while todo:
@@ -286,7 +286,7 @@ def _yields_effects(function: Any) -> bool:
 
 @lru_cache(256)
 def raised_by(function: Any) -> tuple[type[Exception], ...]:
-    """The classes of the exceptions that a function's own source raises."""
+    """Return the classes of the exceptions that a function's own source raises."""
     found = source_of(function)
     if found is None:
         return ()

@@ -1,12 +1,13 @@
-"""What clients may answer and send, as Hypothesis strategies.
+"""Hypothesis strategies for the answers and arguments that clients may send.
 
     @given(answers_for(Guest))
     def test_guests(answer): ...
 
-What is drawn fits. It is made from the published schema, narrowed by those validators
-that attrs ships and no schema can say, and whatever an author's own code refuses is drawn
-again. Everything shrinks to the simplest that fits. A validator that chance hardly ever
-satisfies wants a strategy of yours: `contents_for(Guest, code=st.just("A-113"))`.
+Drawn values are valid. They are made from the published schema, narrowed by those
+validators of attrs that a schema cannot express; values that the author's own code
+refuses are drawn again. Everything shrinks to the simplest valid value. A validator
+that random values rarely satisfy needs your own strategy:
+`contents_for(Guest, code=st.just("A-113"))`.
 """
 
 from __future__ import annotations
@@ -55,9 +56,9 @@ Strategy: TypeAlias = st.SearchStrategy[Any]
 Schema: TypeAlias = Mapping[str, JSON]
 
 _NONE: Final[Mapping[str, Strategy]] = {}
-#: How deep classes that hold themselves are drawn, before they come to their end.
+#: Depth of recursive classes at which drawing turns to their shortest form.
 _DEPTH: Final = 4
-#: How much longer than it has to be anything is drawn.
+#: Most characters and items that a value gets beyond its minimum.
 _MORE_TEXT: Final = 20
 _MORE_ITEMS: Final = 3
 
@@ -82,10 +83,12 @@ _ANYTHING: Final = st.recursive(
 
 
 def values_for(schema: Schema) -> Strategy:
-    """JSON that fits `schema`, one that a form may have or that effectmcp writes.
+    """Return a strategy for JSON that fits `schema`.
+
+    The schema must be one of a form, or written by effectmcp.
 
     Raises:
-        UsageError: It has keywords that only authors write.
+        UsageError: If the schema has keywords that no such schema has.
     """
     return _of(schema, schema.get("$defs", {}), _DEPTH)
 
@@ -120,7 +123,7 @@ def _referred(schema: Schema, defs: Schema) -> Schema:
 
 
 def _height(schema: Schema, defs: Schema, above: frozenset[str] = frozenset()) -> float:
-    """How many classes inside classes a value has at least."""
+    """Return the least number of nested classes that a value can have."""
     if "$ref" in schema:
         if schema["$ref"] in above:
             return math.inf
@@ -166,8 +169,8 @@ _HIGHEST: Final = ("maximum", "exclusiveMaximum")
 
 
 def _float_from(bound: float, inwards: float) -> float:
-    """The first float from `bound` on: not every integer is one."""
-    # Added, -0.0 becomes 0.0: Hypothesis holds one to be less than the other.
+    """Return the first float from `bound` on, because not every integer is a float."""
+    # The addition turns -0.0 into 0.0: Hypothesis orders the two.
     found = float(bound) + 0.0
     is_outside = found < bound if inwards > 0 else found > bound
     return math.nextafter(found, inwards) if is_outside else found
@@ -189,7 +192,7 @@ def _strings(schema: Schema, defs: Schema, room: int) -> Strategy:
     elif "format" in schema:
         made = _FORMATS[schema["format"]](low, high)
     else:
-        # What must be long is made long, and not drawn to its last character.
+        # Long strings are padded, not drawn to the last character.
         drawn = st.text(
             _CHARACTERS,
             min_size=min(low, _MORE_TEXT),
@@ -213,7 +216,7 @@ def _uris(low: int, high: float) -> Strategy:
     return made.map(lambda uri: uri.ljust(low, "x"))
 
 
-#: The simplest, and what handlers are wrong about.
+#: The simplest date, and dates that handlers often get wrong.
 _DAYS: Final = st.sampled_from(
     [dt.date(2000, 1, 1), dt.date(2024, 2, 29), dt.date(2025, 12, 31)]
 )
@@ -282,7 +285,7 @@ def _record(
     made: Mapping[str, Strategy], required: Iterable[str], *, has_room: bool = True
 ) -> Strategy:
     needed = {name: made[name] for name in required}
-    # Deep inside, what may be left out is left out.
+    # Deep inside, optional properties are left out.
     others = {name: one for name, one in made.items() if name not in needed}
     return st.fixed_dictionaries(needed, optional=others if has_room else {})
 
@@ -314,12 +317,12 @@ _KEYWORDS: Final = frozenset(
 
 
 def contents_for(form: Any, **fields: Strategy) -> st.SearchStrategy[dict[str, JSON]]:
-    """Contents that a client may send for a form, and that fit.
+    """Return a strategy for contents that a client may send for a form, and that fit.
 
     Args:
-        form: A form, or what stands for one: a class, a type, a raw schema.
-        **fields: Strategies of your own for some of its fields; of values as the class
-            has them.
+        form: A form, or a class, a type or a raw schema to make a form of.
+        **fields: Your own strategies for some of its fields. They draw the values that
+            the class has.
     """
     made: Form[Any] = form if isinstance(form, Form) else form_of(form)
     _check_names(fields, {field.name for field in made.fields})
@@ -327,14 +330,14 @@ def contents_for(form: Any, **fields: Strategy) -> st.SearchStrategy[dict[str, J
         field.name: _field(made, field, fields.get(field.name)) for field in made.fields
     }
     required = [field.name for field in made.fields if field.required]
-    # Once more as a whole: a class may compare one field with another.
+    # Check the whole again, because a class may compare one field with another.
     return _record(drawn, required).filter(lambda content: not _unfit(made, content))
 
 
 def _field(form: Form[Any], field: Field, given: Strategy | None) -> Strategy:
     drawn = _narrowed(field) if given is None else given.map(plain)
     here = f"{field.name}: "
-    # Field by field: what is refused here need not be drawn again there.
+    # Check each field alone, so that one refused field does not redraw the whole.
     return drawn.filter(
         lambda value: (
             not any(
@@ -354,7 +357,7 @@ def _unfit(form: Form[Any], content: dict[str, JSON]) -> list[str]:
 
 
 def _narrowed(field: Field) -> Strategy:
-    """A field's values, by what its schema says and what attrs's validators add."""
+    """Return a strategy for a field, by its schema and by validators of attrs."""
     schema = dict(field.schema)
     attribute = field.attribute
     if attribute is None or attribute.validator is None or attribute.converter:
@@ -395,10 +398,10 @@ def _tighten(bounds: dict[str, Any], operator: str, bound: Any) -> None:
 def sampled(
     text: st.SearchStrategy[str] = _TEXT,
 ) -> st.SearchStrategy[dict[str, JSON]]:
-    """What a client's model writes, as the protocol's `CreateMessageResult`.
+    """Return a strategy for the results of a client's model (`CreateMessageResult`).
 
     Args:
-        text: What it may write.
+        text: A strategy for the text of the model.
     """
     return st.fixed_dictionaries(
         {
@@ -411,7 +414,7 @@ def sampled(
 
 
 def roots() -> st.SearchStrategy[dict[str, JSON]]:
-    """Where a user is working, as the protocol's `ListRootsResult`."""
+    """Return a strategy for a client's roots (`ListRootsResult`)."""
     root = st.fixed_dictionaries(
         {"uri": _NAME.map("file:///{}".format)}, optional={"name": _NAME}
     )
@@ -419,7 +422,7 @@ def roots() -> st.SearchStrategy[dict[str, JSON]]:
 
 
 def answers_for(request: Any, **fields: Strategy) -> st.SearchStrategy[Accepted[Any]]:
-    """Answers that accept a question, as a client sends them.
+    """Return a strategy for answers that accept a question, as a client sends them.
 
     Args:
         request: A question; or a form's class, type or schema.
@@ -446,12 +449,12 @@ def answers_for(request: Any, **fields: Strategy) -> st.SearchStrategy[Accepted[
 def arguments_for(
     function: Callable[..., Any], **parameters: Strategy
 ) -> st.SearchStrategy[dict[str, JSON]]:
-    """Arguments that a client may call a tool with, as JSON.
+    """Return a strategy for arguments that a client may call a tool with, as JSON.
 
     Args:
         function: The tool's function.
-        **parameters: Strategies of your own for some of its parameters; of values as
-            the function has them.
+        **parameters: Your own strategies for some of its parameters. They draw the
+            values that the function receives.
     """
     return arguments_of(input_of(function), parameters)
 
@@ -459,7 +462,7 @@ def arguments_for(
 def arguments_of(
     takes: Arguments | RawArguments, parameters: Mapping[str, Strategy] = _NONE
 ) -> st.SearchStrategy[dict[str, JSON]]:
-    """Arguments that fit what a handler takes; see `arguments_for`."""
+    """Return a strategy for arguments that fit a handler; see `arguments_for`."""
     schema = takes.schema
     properties = schema.get("properties", {})
     _check_names(parameters, properties)

@@ -1,9 +1,9 @@
-"""Let a user refuse, or a step fail, for as long as a handler tries.
+"""Make a user refuse, or a step fail, for as long as a handler tries.
 
 A loop around a question may end only when the user accepts, and one around a step only
-when the step succeeds. Drawn conversations hardly ever show that, as drawn users give in.
-So a conversation is had again with a partner that refuses one question, or fails one
-step, from then on and for ever.
+when the step succeeds. Drawn conversations rarely show that, because drawn users give
+in. So a conversation is run again with a partner that, from one question on, refuses
+for ever, or that always fails one step.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
 __all__ = ["Stubborn"]
 
-#: Times that a step fails before it is clear that the handler never gives up.
+#: Failures of a step after which the handler counts as never giving up.
 _MOST_FAILURES: Final = 40
-#: Conversations in which a place has ended before it is not tried any more.
+#: Conversations where a place ended, after which it is not tried any more.
 _ENOUGH: Final = 3
-#: As many failed performances are shown.
+#: Number of failed performances to show.
 _SHOWN: Final = 3
 
 #: `file:line` of a question or a step, and what happens to it.
@@ -40,13 +40,13 @@ _At: TypeAlias = tuple[str | None, str]
 
 
 class Stubborn:
-    """The questions and steps of one handler that may be in a loop without an end."""
+    """The questions and steps of one handler that may be in an endless loop."""
 
     def __init__(self) -> None:
         self._ended: Counter[_At] = Counter()
 
     def found(self, subject: Subject, transcript: Transcript) -> Found | None:
-        """The first loop that a stubborn partner does not let end."""
+        """Return the first loop that does not end with a stubborn partner."""
         for asked in _first_asked(transcript):
             for answer in (Declined(), Dismissed()):
                 at = (asked.where, type(answer).__name__)
@@ -107,7 +107,7 @@ def _refused(
 
 
 class _Refusing(Recorded):
-    """The partner of a transcript, who refuses everything from one question on."""
+    """Replays a transcript, but refuses every question from one of them on."""
 
     def __init__(self, transcript: Transcript, key: str, refusal: Answer) -> None:
         super().__init__(transcript)
@@ -158,7 +158,7 @@ def _shortened(transcript: Transcript) -> Transcript:
 
 
 def _kinds_of(subject: Subject, transcript: Transcript, performed: Performed) -> int:
-    """The number of ways in which a step can fail."""
+    """Return the number of exceptions that a step can fail with."""
     partner = _Failing(transcript, performed, -1)
     try:
         talk(
@@ -174,7 +174,7 @@ def _kinds_of(subject: Subject, transcript: Transcript, performed: Performed) ->
 
 
 class _Failing(Recorded):
-    """The partner of a transcript, in whose world one step always fails."""
+    """Replays a transcript, except that one step always fails."""
 
     def __init__(
         self, transcript: Transcript, performed: Performed, error: int

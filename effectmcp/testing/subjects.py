@@ -1,4 +1,4 @@
-"""What is tested: a handler, what it takes, and where another process finds it."""
+"""The handlers under test, their arguments, and where other processes find them."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ __all__ = ["Origin", "Subject", "subject_of", "subjects_of"]
 
 @frozen
 class Origin:
-    """Where another process finds a handler.
+    """The place where another process finds a handler.
 
     Attributes:
         module: The module's name.
-        file: Its file, for one that is not found by its name.
-        path: Where in the module: of a function, or of a server.
-        kind: Of a server, the registry: `tools`, say; otherwise empty.
-        key: The name in there.
+        file: The module's file, to load it if its name does not find it.
+        path: The path in the module, to a function or to a server.
+        kind: The registry of the server, such as `tools`; empty for a function.
+        key: The name in the registry.
     """
 
     module: str
@@ -45,13 +45,13 @@ class Origin:
 
 @frozen(eq=False)
 class Subject:
-    """A handler that is tested.
+    """A handler under test.
 
     Attributes:
-        feature: What a server offers, or would.
+        feature: The feature that a server offers, or would offer.
         method: The method by which clients call it.
-        target: What they call.
-        origin: Where another process finds it; `None` where it cannot.
+        target: The name or URI that clients call.
+        origin: The place where another process finds it; `None` if it cannot.
     """
 
     feature: Feature
@@ -61,22 +61,22 @@ class Subject:
 
     @property
     def name(self) -> str:
-        """What reports call it."""
+        """The name in reports."""
         return self.target
 
     @property
     def function(self) -> Callable[..., Any]:
-        """What runs."""
+        """The function that runs."""
         return self.feature.handler.function
 
     @property
     def where(self) -> str | None:
-        """`file:line` of its first line."""
+        """`file:line` of the function."""
         code = _code_of(self.function)
         return None if code is None else f"{code.co_filename}:{code.co_firstlineno}"
 
     def standing_for(self, handler: Callable[..., Any]) -> Subject:
-        """The same with another function that stands around this one."""
+        """Return this subject with another function, which wraps the original."""
         for name in ("__module__", "__qualname__"):
             if hasattr(self.function, name):
                 setattr(handler, name, getattr(self.function, name))
@@ -84,14 +84,14 @@ class Subject:
         return attrs.evolve(self, feature=attrs.evolve(self.feature, handler=of))
 
     def read(self, arguments: JSON) -> dict[str, Any]:
-        """The function's arguments, built afresh as in every round."""
+        """Return the function's arguments, built again as in every round."""
         return dict(self.feature.handler.takes.read(arguments))
 
     def result(self, value: Any) -> JSON:
-        """What a client gets to see of what the handler returned.
+        """Return the result of the handler as the client gets it.
 
         Raises:
-            OutputError: It is not what was promised.
+            OutputError: If the result does not match its annotation or schema.
         """
         feature = self.feature
         problem = _misfit(value, feature.handler.returns)
@@ -107,15 +107,15 @@ class Subject:
         return written(fields)[0]
 
 
-#: Results that are sent as text. What else is promised has a schema, which is checked.
+#: Results that are sent unchecked, as text. All others have a schema to check.
 _TEXTS: Final = (str, bytes, NoneType)
 
 
 def _misfit(value: Any, annotation: Any) -> str | None:
-    """Why a result is not what was promised as text; `None` if it fits.
+    """Return the problem of a result that is not text as annotated, or `None`.
 
-    A server promises no schema for `str`, `bytes` and `None`, so it sends whatever comes:
-    a set as a list, in the order of its hashes.
+    A server publishes no schema for `str`, `bytes` and `None`, so it sends any value: a
+    set as a list, in the order of its hashes.
     """
     while (get_origin(annotation) or annotation) in (Generator, Coroutine):
         annotation = (*get_args(annotation), Any, Any, Any)[2]
@@ -129,7 +129,7 @@ def _misfit(value: Any, annotation: Any) -> str | None:
 
 
 def _code_of(function: Any) -> Any:
-    # Whatever stands around the author's own: decorators, partials, methods.
+    # Look inside decorators, partials and methods for the author's function.
     found = None
     while function is not None:
         found = getattr(function, "__code__", found)
@@ -155,11 +155,11 @@ _REGISTRIES = {
 
 
 def subject_of(handler: Callable[..., Any]) -> Subject:
-    """A function as a tool would have it, whether or not it is one.
+    """Return a function as the handler of a tool, whether or not it is a tool.
 
     Raises:
-        SchemaError: It could not be one.
-        UsageError: It is run once a call and never replayed: there is nothing to test.
+        SchemaError: If it cannot be a tool.
+        UsageError: If it yields no effects. It is never replayed, so it needs no check.
     """
     name = getattr(handler, "__name__", type(handler).__name__)
     name = re.sub(r"[^A-Za-z0-9_.-]", "_", name)[:128]
@@ -178,7 +178,7 @@ def subject_of(handler: Callable[..., Any]) -> Subject:
 
 
 def subjects_of(app: Server) -> Iterable[Subject]:
-    """Everything in a server that asks, or could: plain functions are left out."""
+    """Yield the flow handlers of a server; plain functions are left out."""
     for kind, method in _REGISTRIES.items():
         for key, feature in getattr(app, kind).items():
             if feature.handler.kind == "flow":
@@ -188,14 +188,14 @@ def subjects_of(app: Server) -> Iterable[Subject]:
 
 def _origin(module: str, path: str, kind: str = "", key: str = "") -> Origin | None:
     if module == "__main__":
-        return None  # to load it anew would be to run it anew
+        return None  # loading it again would run it again
     file = getattr(sys.modules[module], "__file__", None)
     return Origin(module, file, path, kind, key)
 
 
 def _origin_in(app: Server, feature: Feature, kind: str, key: str) -> Origin | None:
     module = name_of(feature.handler.function).partition(":")[0]
-    # Not far from its functions; of two modules, whichever has it.
+    # First in the module of the handler, then in all others.
     for name in (module, *list(sys.modules)):
         for attribute, value in list(vars(sys.modules.get(name) or object).items()):
             if value is app:

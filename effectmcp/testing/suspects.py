@@ -1,4 +1,4 @@
-"""Faults that can be read: one row for each kind of reader, with what to write instead.
+"""A table of the faults that can be read in the source, with advice for each.
 
 A suspect becomes a finding when a conversation runs its lines, so code that is never
 reached is not accused, and the finding has a conversation to show.
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["WRITE", "Suspect", "suspects_of"]
 
-#: What to write where something is built and not run.
+#: Advice if a flow or an effect is built and not run.
 WRITE: Final = "Write `yield from` in front of it (in an async handler, `await`)."
 
 
@@ -51,7 +51,7 @@ class Suspect:
 
 
 def suspects_of(function: Callable[..., Any]) -> list[Suspect]:
-    """The faults that can be read in a handler and in the flows that it runs."""
+    """Return the faults that can be read in a handler and in the flows that it runs."""
     return [
         suspect
         for source in sources_of(function)
@@ -173,7 +173,7 @@ def _discarded(source: Source) -> Iterator[Suspect]:
 
 
 def _gathers_yes_or_no(source: Source, node: ast.YieldFrom | ast.Await) -> bool:
-    """Whether it asks several things at once, a yes or a no among them, for nothing."""
+    """Whether it discards the answers of a `Gather` that includes a yes or a no."""
     gather = node.value
     return (
         isinstance(gather, ast.Call)
@@ -184,7 +184,7 @@ def _gathers_yes_or_no(source: Source, node: ast.YieldFrom | ast.Await) -> bool:
 
 
 def _is_empty(use: ast.AST) -> bool:
-    """Whether an answer decides between nothing and nothing."""
+    """Whether an answer is used in an `if` whose branches are empty."""
     return isinstance(use, ast.If) and all(
         isinstance(one, ast.Pass) for one in (*use.body, *use.orelse)
     )

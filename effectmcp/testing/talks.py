@@ -1,13 +1,13 @@
-"""Carry a conversation through, in each of the ways in which answers can arrive.
+"""Run a whole conversation, in each of the ways that answers can arrive.
 
     retry        a new run each round; between them the journal is sealed in a token
     live         the running generator is resumed, and nothing is replayed
     task         a new run at each stop; between them the journal lies in a store
     in process   a new run each round; the journal is handed on
 
-For one handler and one partner all four come to the same journal and the same end
-(docs/internals/replay.md#what-must-be-equal): `talk` gives a transcript,
-which is the partner that says the same in another way.
+For one handler and one partner, all four must reach the same journal and the same end
+(docs/internals/replay.md#what-must-be-equal). `talk` returns a transcript, and a
+`Recorded` partner gives its answers again in another way.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ __all__ = [
     "talk",
 ]
 
-#: A round, and whatever watches it.
+#: Makes a context manager that watches the handler run.
 Around = Callable[[], AbstractContextManager[Any]]
 
 
@@ -81,20 +81,20 @@ class Partner(Protocol):
 
     @property
     def lacks(self) -> frozenset[str]:
-        """What the client cannot be asked, by the names of the effects."""
+        """The names of the effects that the client cannot be asked."""
 
     def answer(self, question: Question) -> Answer | None:
-        """What comes back for a question; `None` if nothing does."""
+        """Return the answer to a question; `None` if there is no answer."""
 
     def perform(self, key: str, want: Want) -> Done | Failure:
-        """What comes of performing something. The key has the generation in front."""
+        """Return the outcome of an effect. The key begins with the generation."""
 
 
 class Unscripted(Exception):
-    """A handler wants something that it did not want when this was recorded.
+    """Raised when a handler yields an effect that the recorded conversation lacks.
 
     Attributes:
-        what: What it wants.
+        what: The effect, in words.
         where: `file:line` of the yield.
     """
 
@@ -105,10 +105,10 @@ class Unscripted(Exception):
 
 
 class Buried(Exception):
-    """A handler swallowed what ends it.
+    """Raised when a handler swallowed the exception that ends it.
 
     Attributes:
-        where: `file:line` of the yield at which it was to end.
+        where: `file:line` of the yield where it should have ended.
     """
 
     def __init__(self, where: str | None) -> None:
@@ -117,11 +117,11 @@ class Buried(Exception):
 
 
 class Broken(Exception):
-    """A conversation came to nothing.
+    """Raised when a conversation cannot be completed.
 
     Attributes:
-        transcript: What took place so far.
-        error: Why.
+        transcript: The conversation so far.
+        error: The cause.
     """
 
     def __init__(self, transcript: Transcript, error: Exception) -> None:
@@ -131,10 +131,11 @@ class Broken(Exception):
 
 
 def in_earnest(want: Want) -> Done | None:
-    """What comes of a function that keeps its own state, which is no step to replace.
+    """Call a function that keeps its own state, because no partner can replace it.
 
-    Its last call gives the handler's result past the journal (`lowlevel`), and so does
-    what it raises. So it is called in each way; `None` of everything else.
+    The result or the exception of its last call bypasses the journal (`lowlevel`), so
+    the function is called in each way of answering. Return `None` for all other
+    effects.
     """
     effect: Any = want.effect
     if not is_call(effect):
@@ -147,7 +148,7 @@ def in_earnest(want: Want) -> Done | None:
 
 
 class Recorded:
-    """The partner of a transcript: says what was said, does what was done."""
+    """A partner that gives the answers and outcomes of a transcript again."""
 
     def __init__(self, transcript: Transcript) -> None:
         self.lacks = transcript.lacks
@@ -160,14 +161,14 @@ class Recorded:
                 self._outcomes.setdefault(performed.key, deque()).append(performed)
 
     def answer(self, question: Question) -> Answer | None:
-        """What came back for this question."""
+        """Return the recorded answer to this question."""
         known = self._answers.get(question.key)
         if not known:
             raise Unscripted(shown(question.effect), question.where)
         return known.popleft()
 
     def perform(self, key: str, want: Want) -> Done | Failure:
-        """What came of this; the last of it again, where it is performed once more."""
+        """Return the next recorded outcome; repeat the last if there is no other."""
         own = in_earnest(want)
         if own is not None:
             return own
@@ -178,7 +179,7 @@ class Recorded:
         return _outcome(want, one.tag, one.payload)
 
     def race(self, key: str, want: Want) -> Done | Failure | None:
-        """What came of a step inside a `Within` or `FirstOf`; `None` if it lost."""
+        """Return the outcome of a step in a race; `None` if it lost the race."""
         outer, index, _ = key.rsplit("/", 2)
         known = self._outcomes.get(outer)
         if not known:
@@ -200,9 +201,9 @@ def _outcome(want: Want, tag: str, payload: JSON) -> Done | Failure:
 
 
 def _failure(payload: Any, want: Want) -> Exception:
-    """An exception that is recorded as this payload again."""
+    """Return an exception that is recorded as this payload again."""
     if isinstance(payload, dict) and "type" in payload:
-        # As a StepFailed it would be recorded as one that failed with a StepFailed.
+        # A StepFailed would be recorded as a step that raised StepFailed itself.
         class_ = type(payload["type"], (Exception,), {"data": payload.get("data")})
         error: Exception = class_(payload["message"])
         return error
@@ -214,13 +215,14 @@ def _failure(payload: Any, want: Want) -> Exception:
 
 @frozen
 class Played:
-    """What one round came to.
+    """The outcome of one round.
 
     Attributes:
-        stop: What it stopped with.
-        journal: What is to be carried to the next one; `None` if nothing may be.
-        performed: What was performed.
-        salvaged: What a salvage said, where the handler was edited.
+        stop: The stop of the run.
+        journal: The journal for the next round; `None` if the limit on rounds is
+            passed.
+        performed: The performed effects, in order.
+        salvaged: The reports of a salvage, if the handler was edited.
     """
 
     stop: Asked | Returned | Raised
@@ -230,15 +232,15 @@ class Played:
 
 
 class Talk:
-    """A conversation that is going on.
+    """A conversation in progress.
 
     Args:
-        subject: Whose.
-        arguments: What it was called with, as JSON.
-        partner: Who answers.
+        subject: The handler.
+        arguments: The arguments that it was called with, as JSON.
+        partner: The client and the world that answer.
         way: How answers arrive.
-        flow_id: The flow's.
-        around: What watches the handler run.
+        flow_id: The flow's id.
+        around: Makes a context manager that watches the handler run.
     """
 
     def __init__(
@@ -261,19 +263,19 @@ class Talk:
         self._early: tuple[Said, ...] = ()
         self._performed: list[Performed] = []
         self._now = float(_NOW)
-        #: Of a task: what was answered and not delivered, and what of it does not fit.
+        #: In a task: answers that are not delivered yet, and the keys that did not fit.
         self._held: dict[str, Answer] = {}
         self._unfit: set[str] = set()
 
     def round(self, journal: Journal, answers: Mapping[str, Answer]) -> Played:
-        """One request: what it brought is delivered, and the round taken to its end.
+        """Run one request: deliver its answers, and run the round to its end.
 
-        Of a way that carries journals, the same round can be had any number of times.
+        If the way carries journals, the same round can be run any number of times.
 
         Raises:
-            DivergenceError: The handler does something else than it did.
-            StateSizeError: The state is larger than clients carry.
-            Buried: It cannot be ended.
+            DivergenceError: If the handler diverges from its journal.
+            StateSizeError: If the state is larger than clients carry.
+            Buried: If the handler cannot be ended.
         """
         self._performed = []
         if self.way.stores:
@@ -285,7 +287,7 @@ class Talk:
             while (gone_on := self._go_on(run, stop)) is not None:
                 stop = gone_on
                 if self.way.stores and not isinstance(stop, (Returned, Raised)):
-                    # Another worker goes on from what was stored.
+                    # Another worker resumes from the stored journal.
                     stored = self.way.carry(self._end(run), self)
                     run = self._run(stored)
                     with self._around():
@@ -293,17 +295,18 @@ class Talk:
             assert not isinstance(stop, Perform)
             return self._played(run, stop)
         except BaseException:
-            # A draw that is given up, too: no generator is left.
+            # Close the generator for abandoned draws, too.
             run.close()
             raise
 
     def _together(
         self, journal: Journal, answers: Mapping[str, Answer]
     ) -> Mapping[str, Answer]:
-        """What of the answers so far is delivered now.
+        """Return the answers to deliver now.
 
-        In a task what arrives first is delivered first. A conversation that was had by
-        retry is the same there only where the answers of a round arrive together.
+        A task delivers answers in the order of their arrival. A conversation that was
+        run by retry is the same in a task only if the answers of a round arrive
+        together.
         """
         self._held |= answers
         again = {
@@ -321,13 +324,13 @@ class Talk:
         return arrived
 
     def _go_on(self, run: Run, stop: Stop) -> Stop | None:
-        """Whatever needs no client; `None` where nothing is left but its answers."""
+        """Continue without the client; return `None` if only answers are missing."""
         if isinstance(stop, Perform):
             return self._perform(run, stop)
         if not isinstance(stop, Asked) or not self.way.stores:
             return None
         partner = self.partner
-        # Of a race that was recorded as one, the others have lost.
+        # A race was recorded as one effect, so the other effects in it have lost.
         race = partner.race if isinstance(partner, Recorded) else partner.perform
         for want in stop.wants:
             outcome = race(self._key(run, want), want)
@@ -399,7 +402,7 @@ class Talk:
         return journal
 
     def ask(self, stop: Asked) -> tuple[Said, ...]:
-        """Ask the partner."""
+        """Ask the partner the questions of a stop."""
         asked = []
         for one in stop.questions:
             if one.key in self._held:
@@ -411,10 +414,10 @@ class Talk:
         return tuple(asked)
 
     def ending(self, stop: Returned | Raised) -> Ending:
-        """How it ended, as the client gets to know.
+        """Return the ending, as the client gets it.
 
         Raises:
-            OutputError: The result is not what was promised.
+            OutputError: If the result does not match its annotation or schema.
         """
         if isinstance(stop, Returned):
             return Ending("returned", self.subject.result(stop.value))
@@ -423,20 +426,20 @@ class Talk:
 
     @property
     def early(self) -> tuple[Said, ...]:
-        """What was answered before it was asked."""
+        """The questions that were answered before they were asked."""
         return self._early
 
     def begin_early(self, asked: tuple[Said, ...]) -> None:
-        """Have it begin with answers to what was not asked yet."""
+        """Set the answers that the client sends with its first request."""
         self._early = asked
 
     def so_far(self, rounds: Iterable[Round], error: Exception) -> Transcript:
-        """What took place until a round came to nothing."""
+        """Return the transcript of a conversation whose last round failed."""
         broken = Round(tuple(self._performed), (), None)
         return self.transcript([*rounds, broken], Ending("broke off", str(error)))
 
     def transcript(self, rounds: Iterable[Round], ending: Ending) -> Transcript:
-        """What took place."""
+        """Return the transcript of these rounds."""
         return Transcript(
             method=self.subject.method,
             target=self.subject.target,
@@ -458,7 +461,7 @@ def _fits(question: Question, answer: Answer) -> bool:
 
 
 def _unnumbered(journal: Journal) -> Journal:
-    """A journal as it is where all answers of a round arrive together."""
+    """Return the journal as if all answers of each round arrived together."""
 
     def clean(entries: tuple[Entry, ...]) -> tuple[Entry, ...]:
         return tuple(
@@ -470,7 +473,7 @@ def _unnumbered(journal: Journal) -> Journal:
 
 
 def _recorded(want: Want, outcome: Done | Failure) -> tuple[str, bytes]:
-    """The tag and payload of what was performed; `re` for what may be performed again."""
+    """Return the tag and payload of an outcome; `re` marks a replayable step."""
     if isinstance(outcome, Done):
         kind = KINDS[type(want.effect)]
         tag, payload, replayable = record_value(want.effect, kind, outcome.value)
@@ -480,7 +483,7 @@ def _recorded(want: Want, outcome: Done | Failure) -> tuple[str, bytes]:
 
 
 def answers_of(asked: Iterable[Said]) -> dict[str, Answer]:
-    """What came back, by wire key."""
+    """Return the answers of the client, by wire key."""
     return {one.key: one.answer for one in asked if one.answer is not None}
 
 
@@ -489,15 +492,15 @@ def answers_of(asked: Iterable[Said]) -> dict[str, Answer]:
 
 @frozen
 class Way:
-    """A way in which answers arrive.
+    """A way for answers to arrive.
 
     Attributes:
-        name: What messages call it.
-        rules: How the engine is to behave.
+        name: Its name in messages.
+        rules: The rules of the engine.
         resumes: Whether the generator is kept from one round to the next.
-        carry: How a journal gets from one round to the next.
-        stores: Whether it is stored in between, too.
-        may_stay_open: Whether it ends where nobody answers.
+        carry: Carries a journal from one round to the next.
+        stores: Whether the journal is stored at each stop, too.
+        may_stay_open: Whether the conversation ends if no question gets an answer.
     """
 
     name: str
@@ -513,10 +516,10 @@ _NOW: Final = 1_800_000_000
 
 
 def sealed(journal: Journal, talk: Talk) -> Journal:
-    """A journal that went to the client and came back.
+    """Seal a journal, as for the client, and open it again.
 
     Raises:
-        StateSizeError: It is larger than clients carry.
+        StateSizeError: If the state is larger than clients carry.
     """
     subject = talk.subject
     call = Call(method=subject.method, target=subject.target, arguments=talk.arguments)
@@ -526,7 +529,7 @@ def sealed(journal: Journal, talk: Talk) -> Journal:
 
 
 def _stored(journal: Journal, talk: Talk) -> Journal:
-    """A journal that lay in a store."""
+    """Write a journal, as to a store, and read it again."""
     return Journal.loads(journal.dumps())
 
 
@@ -534,7 +537,7 @@ def _strict(rules: Rules) -> Rules:
     return attrs.evolve(rules, policy="strict")
 
 
-#: The first is how conversations begin; the others must agree with it.
+#: Conversations are drawn with the first way; the others must agree with it.
 WAYS: Final = (
     Way("by retry", _strict(RETRY), carry=sealed),
     Way("live", _strict(LIVE), resumes=True),
@@ -543,7 +546,7 @@ WAYS: Final = (
 )
 
 
-#: The first, with forgotten effects warned about.
+#: The first way, with warnings about effects that are never performed.
 WATCHED: Final = attrs.evolve(
     WAYS[0], rules=attrs.evolve(WAYS[0].rules, development=True)
 )
@@ -559,14 +562,14 @@ def talk(
     early: tuple[Said, ...] = (),
     around: Around = nullcontext,
 ) -> Transcript:
-    """Carry a whole conversation through.
+    """Run a whole conversation.
 
     Raises:
-        Broken: It came to nothing, for the reason that is its cause: the partner knows
-            no answer (`Unscripted`), the handler does something else in a replay
+        Broken: If the conversation cannot be completed. Its cause has the reason: the
+            partner has no answer (`Unscripted`), the handler diverges in a replay
             (`DivergenceError`), the state is larger than clients carry
-            (`StateSizeError`), the result is not what was promised (`OutputError`), or
-            the handler cannot be ended (`Buried`).
+            (`StateSizeError`), the result does not match its annotation or schema
+            (`OutputError`), or the handler cannot be ended (`Buried`).
     """
     going = Talk(subject, arguments, partner, way, flow_id=flow_id, around=around)
     going.begin_early(early)

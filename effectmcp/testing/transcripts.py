@@ -1,10 +1,10 @@
-"""A conversation that took place: readable, storable, and enough to have it again.
+"""A recorded conversation: readable, storable, and enough to run it again.
 
-A transcript has, for each round, what was performed and what came of it, what was asked
-and what came back, and the journal with which the round ended. With the answers the same
-conversation can be carried through once more, in this way of answering or in another.
-With the journals every place at which a client could have been can be replayed, by
-today's handler or by tomorrow's.
+A transcript has, for each round, the performed effects with their outcomes, the
+questions with their answers, and the journal at the end of the round. With the answers,
+the conversation can be run again, in the same way of answering or in another. With the
+journals, every point that a client could have been at can be replayed, by the current
+handler or by an edited one.
 """
 
 from __future__ import annotations
@@ -39,24 +39,24 @@ __all__ = [
 
 FORMAT: Final = 1
 
-#: Tags of what raised.
+#: Tags of effects that raised.
 FAILED: Final = frozenset({"failed", "refailed"})
 
 
 class TranscriptError(EffectMCPError):
-    """A file that holds no transcript of a format this version knows."""
+    """Raised when a file has no transcript in a format that this version knows."""
 
 
 @frozen
 class Performed:
-    """Something that was performed in this process.
+    """A local effect that was performed, and its outcome.
 
     Attributes:
         key: Its place in the flow, with the generation in front.
-        what: What was performed.
+        what: The effect, in words.
         where: `file:line` of the yield.
-        tag: What became of it, as a journal says it.
-        payload: What came back, as a journal has it.
+        tag: The tag of its outcome, as in a journal.
+        payload: The payload of its outcome, as in a journal.
     """
 
     key: str
@@ -73,13 +73,13 @@ class Performed:
 
 @frozen
 class Said:
-    """A question, and what was said to it.
+    """A question, and its answer.
 
     Attributes:
         key: Its wire key.
-        what: The question.
+        what: The question, in words.
         where: `file:line` of the yield.
-        answer: What the client sent; `None` if nothing came back for it.
+        answer: The answer of the client; `None` if there was no answer.
     """
 
     key: str
@@ -103,7 +103,7 @@ class Said:
 
 
 def _raised(payload: Any) -> str:
-    """A failure as a journal has it, in words: `OSError: it failed`."""
+    """Return a journal's failure in words: `OSError: it failed`."""
     match payload:
         case {"type": str() as name, "message": message}:
             return f"{name}: {message}"
@@ -122,12 +122,12 @@ def _said(value: JSON) -> str:
 
 @frozen
 class Round:
-    """One request, and what came of it.
+    """One request, and its outcome.
 
     Attributes:
-        performed: What was performed, in order.
-        asked: What was asked at its end, and what came back.
-        journal: What was recorded when it ended; `None` where nothing may leave.
+        performed: The performed effects, in order.
+        asked: The questions at its end, with their answers.
+        journal: The journal at its end; `None` if the limit on rounds is passed.
     """
 
     performed: tuple[Performed, ...]
@@ -137,15 +137,15 @@ class Round:
 
 @frozen
 class Ending:
-    """How a handler ended.
+    """The end of a conversation.
 
     Attributes:
-        how: `returned` or `raised`; `stopped`, where an edited handler could not go on
-            from what was recorded; `open`, where nobody answered; `broke off`, where
-            something is wrong with the handler.
-        value: Of one that returned, what the client is shown; otherwise in words what
-            was raised.
-        error: What was raised, unless this was read from a file.
+        how: `returned` or `raised`; `stopped`, if an edited handler could not resume
+            from the journal; `open`, if the last questions were not answered; `broke
+            off`, if the handler is at fault.
+        value: The result that the client gets, if the handler returned; otherwise the
+            exception, in words.
+        error: The exception; `None` if this was read from a file.
     """
 
     how: str
@@ -161,14 +161,14 @@ class Transcript:
     """A finished conversation.
 
     Attributes:
-        method: How the handler is called.
-        target: What is called.
-        arguments: With which arguments.
+        method: The MCP method of the call.
+        target: The name or URI that is called.
+        arguments: The arguments of the call.
         flow_id: The flow's id.
-        lacks: What the client could not be asked, by the names of the effects.
-        early: Questions that were answered before they were asked, with the first call.
-        rounds: One after the other.
-        ending: How it ended.
+        lacks: The names of the effects that the client could not be asked.
+        early: Questions that the first request answered before they were asked.
+        rounds: The rounds, in order.
+        ending: The end of the conversation.
     """
 
     method: str
@@ -182,12 +182,12 @@ class Transcript:
 
     @property
     def journals(self) -> tuple[Journal, ...]:
-        """What each round left behind."""
+        """The journal of each round that has one."""
         return tuple(one.journal for one in self.rounds if one.journal is not None)
 
     @property
     def lines(self) -> list[str]:
-        """The conversation, for people to read."""
+        """The conversation in readable lines."""
         return list(self._lines())
 
     def _lines(self) -> Iterator[str]:
@@ -208,7 +208,7 @@ class Transcript:
     # ---- as a file ----
 
     def dumps(self) -> str:
-        """This transcript as JSON."""
+        """Write this transcript as JSON."""
         return json.dumps(
             {
                 "format": FORMAT,
@@ -238,22 +238,22 @@ class Transcript:
         )
 
     def save(self, folder: Path, *, mark: str | None = None) -> Path:
-        """Write it to a file in `folder`, and return that.
+        """Write it to a file in `folder`, and return the file.
 
         Args:
-            folder: Where. It is made.
-            mark: What tells its name from those of others about the same; by default a
-                digest of it all.
+            folder: The folder; it is created if it is missing.
+            mark: Distinguishes the names of files about the same target; by default, a
+                digest of the transcript.
         """
         text = self.dumps()
         if mark is None:
-            # A lone surrogate becomes \\udc80, here as in the file: JSON for it.
+            # A lone surrogate becomes \\udc80, here as in the file: that is JSON.
             data = text.encode("utf-8", "backslashreplace")
             mark = hashlib.sha256(data).hexdigest()
         name = re.sub(r"[^A-Za-z0-9_.-]+", "-", self.target).strip("-.") or "call"
         folder.mkdir(parents=True, exist_ok=True)
         file = folder / f"{name[:60]}-{mark[:12]}.json"
-        # For its owner only: it has in it what somebody said.
+        # Readable by its owner only, because it has the answers of users.
         handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with open(
             handle, "w", encoding="utf-8", errors="backslashreplace", newline="\n"
@@ -263,10 +263,10 @@ class Transcript:
 
     @classmethod
     def loads(cls, text: str) -> Transcript:
-        """The transcript that `dumps` wrote.
+        """Read a transcript that `dumps` wrote.
 
         Raises:
-            TranscriptError: It is none.
+            TranscriptError: If `text` is not a transcript.
         """
         try:
             return _transcript(json.loads(text))
@@ -362,10 +362,10 @@ def _text(value: Any) -> str:
 
 
 def read_transcripts(place: Path) -> Iterable[tuple[Path, Transcript]]:
-    """The transcripts in a file, or in all `.json` files of a folder and below.
+    """Yield the transcripts of a file, or of all `.json` files below a folder.
 
     Raises:
-        TranscriptError: One of them is none, or there is nothing there.
+        TranscriptError: If a file is not a transcript, or `place` has no files.
     """
     files = [place] if place.is_file() else sorted(place.rglob("*.json"))
     if not files:

@@ -1,7 +1,8 @@
-"""An author's value → what a client would send for it.
+"""Convert an author's values to the content that a client would send.
 
-A test says `answer("Ann")` or `answer(Guest("Ann", 30))`, as the handler will get it; the
-engine is given what crosses the wire, so that forms, checks and defaults are in play.
+A test writes `answer("Ann")` or `answer(Guest("Ann", 30))`, the value that the handler
+will get. The engine gets the wire content, so that the test covers forms, checks and
+defaults, too.
 """
 
 from __future__ import annotations
@@ -29,10 +30,10 @@ __all__ = ["content_of", "form_content", "plain"]
 
 
 def content_of(request: InputRequest[Any], value: Any) -> JSON:
-    """The wire content that answers `request` with `value`.
+    """Return the wire content that answers `request` with `value`.
 
     Raises:
-        UsageError: `value` is nothing that could answer it.
+        UsageError: If `value` cannot answer `request`.
     """
     match request:
         case Elicit():
@@ -53,10 +54,10 @@ def content_of(request: InputRequest[Any], value: Any) -> JSON:
 
 
 def form_content(form: Form[Any], value: Any) -> dict[str, JSON]:
-    """The content of a form that was filled in with `value`.
+    """Return the content of a form that was filled in with `value`.
 
     Raises:
-        UsageError: `value` is neither an object nor of the form's class.
+        UsageError: If `value` is neither an object nor of the form's class.
     """
     if isinstance(value, Mapping):
         return {name: plain(one) for name, one in value.items()}
@@ -77,16 +78,16 @@ def form_content(form: Form[Any], value: Any) -> dict[str, JSON]:
                 f"{value!r} is no answer to the form: give an object with"
                 f" {', '.join(one.name for one in form.fields)}"
             )
-        # A field that was left empty is left out.
+        # An empty field is left out.
         if one is not None:
             found[field.name] = plain(one)
     return found
 
 
 def plain(value: Any) -> JSON:
-    """A value of one field, as a client sends it."""
+    """Return a field's value as a client sends it."""
     if isinstance(value, enum.Enum):
-        # As forms have it: by value where all of them are texts, otherwise by name.
+        # As in forms: by value if all values are strings, otherwise by name.
         is_text = all(type(member.value) is str for member in type(value))
         return value.value if is_text else value.name
     if isinstance(value, dt.date):  # datetimes are dates

@@ -1,12 +1,12 @@
-"""May calls that are under way go on with an edited handler?
+"""Decide whether calls in progress can continue with an edited handler.
 
-Each journal of a transcript is a place at which a client could be when a new version is
-deployed. Replayed by today's handler, as a server would, it comes to one of these:
+Each journal of a transcript is a point that a client could be at when a new version is
+deployed. Replayed by the current handler, as by a server, it has one of these verdicts:
 
-    replays    just the questions that were asked, or just the same end
-    differs    no recorded answer is lost, but something else is asked or comes out
-    salvages   some of what was recorded is dropped; answers wait for their questions
-    stops      the client is told to start again: a step that was performed would be
+    replays    exactly the questions that were asked, or exactly the same end
+    differs    no recorded answer is lost, but the questions or the result differ
+    salvages   some entries are dropped; their answers wait for their questions
+    stops      the client must start again: a step that was performed would be
                forgotten, the arguments do not fit any more, or the handler is gone
 """
 
@@ -35,13 +35,13 @@ ORDER: Final = ("replays", "differs", "salvages", "stops")
 
 @frozen
 class Verdict:
-    """What becomes of a conversation.
+    """The outcome of a conversation under an edited handler.
 
     Attributes:
-        word: One of `ORDER`: the worst of all places in it.
-        place: After which round that is, counted from 1; 0 if it is all of it.
-        why: In words.
-        where: `file:line` in today's handler.
+        word: One of `ORDER`: the worst verdict of all its journals.
+        place: The round whose journal that is, from 1; 0 for the whole conversation.
+        why: The reason, in words.
+        where: `file:line` in the current handler.
     """
 
     word: str
@@ -56,7 +56,7 @@ class Verdict:
 
 
 def verdict_of(app: Server, transcript: Transcript) -> Verdict:
-    """What becomes of a conversation if `app` is deployed in the middle of it."""
+    """Return the outcome of a conversation if `app` is deployed in the middle of it."""
     subject = _found(subjects_of(app), transcript)
     if subject is None:
         what = f"{transcript.method} {transcript.target}"
@@ -65,7 +65,7 @@ def verdict_of(app: Server, transcript: Transcript) -> Verdict:
         subject.read(transcript.arguments)
     except ArgumentsError as exc:
         return Verdict("stops", why=str(exc), where=subject.where)
-    with silent():  # what a salvage logs is in the verdict
+    with silent():  # a salvage logs what the verdict has
         verdicts = [
             _judged(subject, transcript, place, each.journal)
             for place, each in enumerate(transcript.rounds, 1)
@@ -96,7 +96,7 @@ def _judged(
     )
     is_last = place == len(transcript.rounds)
     if is_last and transcript.ending.how in ("returned", "raised"):
-        # No client is there any more, so nothing can be lost.
+        # The client is done, so no answer can be lost.
         return _judged_end(transcript, place, arrival)
     if not arrival.is_there:
         return Verdict("stops", place, arrival.what[0], arrival.where)

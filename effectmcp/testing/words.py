@@ -1,4 +1,4 @@
-"""What a test's messages call things."""
+"""Names for effects, steps and places in messages about tests."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _short.maxstring = _short.maxother = 40
 
 
 def shown(what: Any) -> str:
-    """An effect, a class of effects or a step's function, in few words."""
+    """Describe an effect, a class of effects or a step's function in a few words."""
     if isinstance(what, fx.Step):
         given = [_short.repr(value) for value in what.args]
         given += [f"{name}={_short.repr(one)}" for name, one in what.kwargs.items()]
@@ -29,9 +29,9 @@ def shown(what: Any) -> str:
 
 
 def place_of(error: BaseException) -> str | None:
-    """`file:line` of the innermost line of an author that an exception passed.
+    """Return `file:line` of the innermost author's line that an exception passed.
 
-    Where all lines are of libraries, the innermost of those that are not effectmcp's.
+    If all lines are in libraries, return the innermost that is not effectmcp's.
     """
     found = authors = None
     trace = error.__traceback__

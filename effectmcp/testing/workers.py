@@ -1,11 +1,12 @@
-"""Other processes, in which a replay must come to the same place.
+"""Other processes, where a replay must reach the same point.
 
-Each has another seed for hashes, another time zone, locale, environment and clock: what
-may differ between two replicas, differs. They are started once and kept, as starting one
-takes longer than a hundred replays. A process speaks in lines of JSON over its pipes:
+Each has another seed for hashes, another time zone, locale, environment and clock:
+everything that may differ between two replicas. They are started once and kept, because
+starting a process takes longer than a hundred replays. Messages are lines of JSON over
+pipes:
 
     → [origin, path]                     load a handler
-    ← null, or why it could not
+    ← null, or the reason for a failure
     → [arguments, flow id, lacks, journals]
     ← [arrivals]
 """
@@ -39,7 +40,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Elsewhere", "WorkerError", "Workers", "main"]
 
-#: What is another in another process. An hour and more, so that dates differ, too.
+#: The environment of each process. The clocks differ by more than a day, so that dates
+#: differ, too.
 _OTHERS: Final[tuple[Mapping[str, str], ...]] = (
     {
         "PYTHONHASHSEED": "1",
@@ -58,16 +60,16 @@ _OTHERS: Final[tuple[Mapping[str, str], ...]] = (
 
 
 class WorkerError(Exception):
-    """A process that cannot do what it is for."""
+    """Raised when a process cannot load or replay a handler."""
 
 
 @attrs.frozen
 class Elsewhere:
-    """Where a replay came to in another process.
+    """The point that a replay reached in another process.
 
     Attributes:
-        arrival: The place.
-        differs: What was different in that process.
+        arrival: The point.
+        differs: The differences of that process, in words.
     """
 
     arrival: Arrival
@@ -75,10 +77,10 @@ class Elsewhere:
 
 
 class Workers:
-    """Processes that replay journals. As a context manager, they end with it.
+    """Processes that replay journals. As a context manager, it ends them on exit.
 
     Args:
-        count: How many; at most three, as there are three ways to differ.
+        count: The number of processes, at most three: there are three environments.
     """
 
     def __init__(self, count: int = 3) -> None:
@@ -110,10 +112,10 @@ class Workers:
         """Load the handler that `arrivals` is about.
 
         Raises:
-            WorkerError: It cannot be had there.
+            WorkerError: If a process cannot load it.
         """
         if not self._running:
-            self._start()  # they ended with whatever was loaded before
+            self._start()  # they ended with an earlier handler
         for problem in self._ask([*attrs.astuple(origin), list(sys.path)]):
             if problem is not None:
                 raise WorkerError(problem)
@@ -124,15 +126,15 @@ class Workers:
                 one.send(question)
             return [one.receive() for one in self._running]
         except BaseException:
-            # An answer that nobody read would be taken for that to the next question.
+            # An unread response would be taken for the response to the next message.
             self.close()
             raise
 
     def arrivals(self, transcript: Transcript) -> list[list[Elsewhere]]:
-        """For each of its journals, where its replay comes to in each process.
+        """Return, for each journal, the point that its replay reaches in each process.
 
         Raises:
-            WorkerError: The handler ended one of them.
+            WorkerError: If the handler ended one of the processes.
         """
         question = [
             transcript.arguments,
@@ -171,7 +173,7 @@ class _Worker:
 
     def send(self, message: JSON) -> None:
         stdin, _ = self._pipes
-        with suppress(BrokenPipeError):  # `receive` says so
+        with suppress(BrokenPipeError):  # `receive` raises
             stdin.write(json.dumps(message).encode() + b"\n")
             stdin.flush()
 
@@ -193,7 +195,7 @@ class _Worker:
 
 
 def _python_path() -> str:
-    # It must find this very package, however this process found it.
+    # The process must import this very package, however this process found it.
     root = str(Path(__file__).resolve().parent.parent.parent)
     return os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
 
@@ -202,10 +204,10 @@ def _python_path() -> str:
 
 
 def main() -> None:
-    """Serve one parent, until it hangs up."""
+    """Serve one parent, until it closes the pipe."""
     _shift_clocks(float(os.environ.pop("EFFECTMCP_LATER", "0")))
     stdin, stdout = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
-    # What a handler prints and logs is for nobody: the check reports it once.
+    # Discard what a handler prints and logs: the check reports it once.
     logging.disable(logging.CRITICAL)
     sys.stdout = open(os.devnull, "w", encoding="utf-8")
     os.dup2(sys.stdout.fileno(), 1)
@@ -232,7 +234,7 @@ _LOADING: Final = len(attrs.fields(Origin)) + 1
 
 
 def _shift_clocks(seconds: float) -> None:
-    # `datetime` has a clock of its own, which nobody can reach; the sanitizer sees it.
+    # `datetime` has its own clock, which cannot be replaced; the sanitizer sees it.
     real = {name: getattr(time, name) for name in _CLOCKS}
 
     def now(given: float | None = None) -> float:
@@ -249,12 +251,12 @@ def _shift_clocks(seconds: float) -> None:
         ),
     }
     for name, one in shifted.items():
-        # As a step it has the same name, and so the same place in a journal.
+        # With its own name it has, as a step, the same place in a journal.
         one.__module__, one.__qualname__, one.__name__ = "time", name, name
         setattr(time, name, one)
 
 
-#: What reads the clock where it is not given a time.
+#: Functions that read the clock unless they get a time.
 _CLOCKS: Final = ("time", "time_ns", "localtime", "gmtime", "ctime", "strftime")
 
 
