@@ -289,13 +289,10 @@ class _Stream:
                 return
             if over.wait(quiet):
                 return
-            comment = talk.tick()
-            if comment is not None:
-                self._try(comment)
-                talk.heard()
+            self._try(talk.tick())
         asking.end()
 
-    def _try(self, part: Send) -> None:
+    def _try(self, part: Send | None) -> None:
         """Send a part, and note if the client has disconnected.
 
         A live flow is notified of that where it waits, and cleans up. In a round of
@@ -303,8 +300,9 @@ class _Stream:
         (docs/internals/replay.md#l4).
         """
         try:
-            if not self._is_gone:
+            if part is not None and not self._is_gone:
                 self._send(part)
+                self._talk.heard()
         except OSError:
             if not self._is_live:
                 raise

@@ -229,6 +229,13 @@ def test_envelope_that_is_right(message: dict[str, Any], headers: Any) -> None:
     fits_reply(message["method"], reply)
 
 
+def test_envelope_of_a_client_that_says_no_name() -> None:
+    said = {**meta(), f"{PREFIX}clientInfo": None}
+    message = request("tools/call", {"name": "find"})
+    message["params"]["_meta"] = said
+    assert text_of(result(sync.handle(APP, message))) == "in "
+
+
 def test_envelope_names_what_is_supported() -> None:
     data = error(over_http(request("tools/list", {"_meta": OF_999})))["data"]
     assert data["requested"] == "v999.0.0"

@@ -18,7 +18,7 @@ from wsgiref.validate import validator
 
 import pytest
 
-from effectmcp import UsageError
+from effectmcp import Detach, Elicit, Flow, TimedOut, UsageError, Within
 from effectmcp.server import Change
 from effectmcp.transports import wsgi as wsgi_module
 from effectmcp.transports.sessions import SessionLimits
@@ -323,6 +323,22 @@ def test_a_client_that_thinks_is_kept_connected() -> None:
         while (question := reading.next()) == "comment":
             pass
     assert value_of(question) == "2 x Dune for Ann"
+
+
+def test_a_question_whose_time_is_up_is_asked_no_more() -> None:
+    made = desk()
+
+    @made.app.tool
+    def hurry() -> Flow[str]:
+        """Ask somebody who must be quick."""
+        yield from Detach()
+        found = yield from Within(0.05, Elicit("Quick?", str))
+        return "late" if isinstance(found, TimedOut) else found
+
+    reading = Reading(shake(made_of(made)), tool("hurry"))
+    assert reading.next()["method"] == "elicitation/create"
+    assert reading.next()["method"] == "notifications/cancelled"
+    assert value_of(reading.next()) == "late"
 
 
 def test_a_client_that_is_gone_ends_its_flow(caplog: pytest.LogCaptureFixture) -> None:

@@ -48,6 +48,22 @@ def test_request_of_the_one_shape_is_plain() -> None:
     assert wire.rest() == bytearray(b"POST")
 
 
+def test_long_heads_of_answers_are_not_remembered() -> None:
+    before = dict(wires._starts)
+    fields = (("Access-Control-Allow-Origin", "https://" + "a" * 600),)
+    for _ in range(2):
+        wire = plain(head_of(*GOOD) + b"[1,2]")
+        assert b"a" * 600 in wire.answer(200, fields, b"{}", NOW)
+    assert wires._starts == before
+
+
+def test_remembered_heads_of_answers_are_few() -> None:
+    for number in range(200):
+        wire = plain(head_of(*GOOD) + b"[1,2]")
+        wire.answer(200, (("A", str(number)),), b"{}", NOW)
+    assert len(wires._starts) <= 64
+
+
 def test_request_of_another_shape_is_for_h11() -> None:
     wire = open_wire(bytearray(b"GET / HTTP/1.1\r\n"), **LIMITS)
     assert isinstance(wire, ByH11)
