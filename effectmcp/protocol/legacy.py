@@ -160,7 +160,7 @@ def question_message(
 
 
 def _older_form(schema: Mapping[str, JSON]) -> dict[str, JSON]:
-    """Return `schema` with titles as `enumNames`, and no defaults except of booleans."""
+    """Return `schema` with titles as `enumNames`, and defaults for booleans only."""
     fields: dict[str, JSON] = {}
     for name, field in _fields(schema).items():
         written = dict(field)

@@ -1,9 +1,9 @@
 """Revision 2026-07-28: questions, answers and results on the wire.
 
 A question is sent in a result, and its answer arrives with the next request (MRTR).
-Both directions are here: `input_required` writes questions, `read_answers` reads the
-answers. An answer can be read only with its question: `{"role": "admin"}` may be a form's
-content or half a sampling result, and it is consent only to what was asked.
+Both directions are here: `input_required` writes the questions, and `read_answers`
+reads the answers. An answer can be read only with its question: `{"role": "admin"}` may
+be a form's content or half a sampling result, and is consent only to what was asked.
 """
 
 from __future__ import annotations
