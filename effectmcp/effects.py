@@ -323,7 +323,7 @@ class Elicit(InputRequest[T_co]):
 
 @frozen(init=False, eq=False, repr=False)
 class Confirm(InputRequest[bool]):
-    """Ask the user for a yes or a no.
+    """Ask the user a yes-or-no question.
 
     Args:
         message: The question that the user reads.

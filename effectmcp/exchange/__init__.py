@@ -1,12 +1,14 @@
-"""One message in; commands out; one reply. Joins protocol, server, engine and state.
+"""Answer one message: yield commands, return one reply.
+
+This joins protocol, server, engine and state.
 
     commands        what a driver has to do, and what it knows about the peer
-    handle          the envelope: limits, versions, headers, and where a message goes
+    handle          the envelope: limits, versions, headers; dispatches a message
     answers         one function per method, shared by all revisions
     handshakes      `initialize`, and the methods that need a session
     dialects        what differs between revisions once a message is dispatched
     sessions        the questions and requests of one session
-    calls           tools/call, prompts/get, resources/read: a handler is run
+    calls           tools/call, prompts/get, resources/read: runs a handler
     rounds          start and resume a flow whose answers arrive by retry
     results         results and errors, made of what a handler returned or raised
     lists           what a server has: discovery, lists and pages, completion

@@ -1,4 +1,4 @@
-"""tools/call, prompts/get, resources/read: a handler is run, and may ask.
+"""tools/call, prompts/get, resources/read: run a handler, which may ask.
 
     plain, async    one Invoke; the value it returns is the result
     flow, by retry  started, or resumed from the state in the request; its effects are
@@ -205,7 +205,7 @@ _CLEANUP: Final = 30.0
 
 
 def _may_fail(want: Want) -> bool:
-    """Whether a want can end with a failure. A cancel waits for such wants."""
+    """Return whether a want can end with a failure. A cancel waits for such wants."""
     return isinstance(want.effect, (fx.Step, fx.Within, fx.FirstOf))
 
 

@@ -126,8 +126,8 @@ class Ask:
 class Listen:
     """Send the messages of `subscription` for all changes, until the server shuts down.
 
-    Listen to `app.changes` first and send `subscription.acknowledgement` then, so that
-    no change falls between the two.
+    Listen to `app.changes` before sending `subscription.acknowledgement`, so that no
+    change is missed between the two.
     """
 
     subscription: Subscription

@@ -32,7 +32,7 @@ _MAX_SUGGESTIONS: Final = 100
 
 
 def offers(app: Server, capability: Capability) -> bool:
-    """Whether `app` has anything of that kind now."""
+    """Return whether `app` has anything of that kind now."""
     match capability:
         case "tools":
             return bool(app.tools)

@@ -5,8 +5,9 @@
     books://search{?q,page}     a query: any of them, in any order
     books://all?lang=en{&page}  a query that continues a literal one
 
-Refused is what two readers could match differently, and what is not needed: explode,
-prefixes, labels, fragments, path parameters, several variables in one `{…}`.
+Some forms are refused, as two readers could match them differently, or as nothing needs
+them: explode, prefixes, labels, fragments, path parameters, several variables in one
+`{…}`.
 
 Templates guard file paths: "Servers MUST sanitize file paths to prevent directory
 traversal attacks" (Resources, Security Considerations, 5). So `match` returns no value

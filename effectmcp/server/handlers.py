@@ -5,7 +5,7 @@
     plain     any other function: called once per request, in a worker thread
     async     a coroutine function: awaited on the driver's loop
 
-Plain and async functions do not pay for replay.
+Plain and async functions have no replay, and none of its costs.
 """
 
 from __future__ import annotations
