@@ -1,13 +1,12 @@
-"""Canonical JSON: one text for one value, and nothing that a reader could misread.
+"""Canonical JSON: one encoding for each value, which no reader can misread.
 
 Journals are compared, digested and sealed as bytes, so a value must have exactly one
-text: UTF-8, sorted string keys, no spaces, always from the standard library's encoder
-(orjson writes `1e-7` where json writes `1e-07`). `dumps` refuses what would not come
-back as it went: NaN, tuples, integer keys, subclasses, lone surrogates, deep nesting
-(docs/internals/replay.md#e4).
+encoding: UTF-8, sorted string keys, no spaces, always from the standard library's
+encoder (orjson writes `1e-7` where json writes `1e-07`). `dumps` refuses values that a
+round trip would change: NaN, tuples, integer keys, subclasses, lone surrogates, deep
+nesting (docs/internals/replay.md#e4).
 
-`loads` reads back what `dumps` wrote and trusts it; `parse` reads what a stranger wrote
-and does not.
+`loads` reads the output of `dumps` and trusts it. `parse` reads untrusted input.
 """
 
 from __future__ import annotations
@@ -31,10 +30,10 @@ __all__ = [
     "parse",
 ]
 
-#: The one place where `Any` is honest: a decoded JSON value.
+#: A decoded JSON value, which can only be typed as `Any`.
 JSON: TypeAlias = Any
 
-#: Deeper than any form, argument or result we have seen, far from the recursion limit.
+#: Deeper than all known forms, arguments and results, and far from the recursion limit.
 MAX_DEPTH: Final = 64
 
 #: JavaScript clients cannot tell 2**53 from 2**53 + 1 (RFC 8259, section 6).
@@ -48,20 +47,21 @@ _encoder: Final = json.JSONEncoder(
     allow_nan=False,
     sort_keys=True,
     separators=(",", ":"),
-    # What refers to itself is nested too deep, and `dumps` has looked at that before.
+    # `dumps` has checked the depth before, which is too large for circular values.
     check_circular=False,
 )
 
 
 def chunks_by(encoder: json.JSONEncoder) -> Callable[[JSON, int], Iterable[str]]:
-    """What writes values as `encoder` does: give it a value and 0, and join the parts.
+    """Return a function that encodes a value as `encoder` does.
 
-    `encode` makes a C encoder for each value, which takes longer than to write a short
-    one: this is one for all. Where there is none in C, `iterencode` is called the same.
+    Call it with a value and 0, and join the parts that it returns. `encoder.encode`
+    makes a C encoder for each value, which takes longer than encoding a short value;
+    this makes one for all values. Without the C extension, the function is
+    `iterencode`, which takes the same arguments.
 
     Args:
-        encoder: One that leaves characters as they are, does not look for circles, and
-            does not indent.
+        encoder: An encoder without `ensure_ascii`, `check_circular` and `indent`.
     """
     make: Any = getattr(json.encoder, "c_make_encoder", None)
     plain: Any = encoder.iterencode
@@ -84,27 +84,28 @@ def chunks_by(encoder: json.JSONEncoder) -> Callable[[JSON, int], Iterable[str]]
 
 
 _chunks: Final = chunks_by(_encoder)
-# What writes texts there, by itself.
+# The part of the encoder that writes strings.
 _quoted: Final[Callable[[str], str]] = json.encoder.encode_basestring
 
-# The C scanner itself: `json.loads` on bytes spends four fifths of its time on
-# guessing the encoding and on trailing blanks, and canonical text has neither doubt.
+# The C scanner itself: `json.loads` on bytes spends four fifths of its time on guessing
+# the encoding and on trailing blanks, which canonical JSON makes needless.
 _scan: Final = json.JSONDecoder().scan_once  # type: ignore[attr-defined]
 
 
 def dumps(
     value: JSON, *, safe_integers: bool = False, max_depth: int = MAX_DEPTH
 ) -> bytes:
-    """The one text of `value`.
+    """Return the canonical encoding of `value`.
 
     Args:
         value: Plain JSON: dict, list, str, int, float, bool, None, and no subclasses.
-        safe_integers: Refuse integers that a JavaScript client would round.
-        max_depth: How deep it may be nested. More than the default is for what wraps
-            values that were held to it.
+        safe_integers: Whether to refuse integers that a JavaScript client would round.
+        max_depth: Limit of the nesting. A larger value than the default is for messages
+            that contain values with the default limit.
 
     Raises:
-        CanonicalError: naming the part that JSON cannot carry unchanged.
+        CanonicalError: If JSON cannot carry `value` unchanged; the message names the
+            part.
     """
     if type(value) not in _SCALARS:
         try:
@@ -128,19 +129,20 @@ def _encode(value: JSON) -> bytes:
             " client can read it"
         ) from None
     except ValueError as exc:
-        # NaN and the infinities, or an integer beyond Python's own limit on digits.
+        # NaN and the infinities, or an integer beyond Python's limit on digits.
         raise CanonicalError(
             f"{_at(_culprit(value))}a number that JSON cannot carry: {exc}"
         ) from None
 
 
 class _Unfit(Exception):
-    """A part that is no JSON. Its path is put together on the way out, so that it costs
-    nothing where there is none.
+    """Raised for a part that is not JSON.
+
+    Its path is collected while the error is passed up, so that valid values do not pay.
 
     Attributes:
-        words: What it is.
-        path: The keys that lead to it, the last one first.
+        words: A description of the part.
+        path: The keys that lead to the part, the last key first.
     """
 
     def __init__(self, words: str, *path: str | int) -> None:
@@ -152,15 +154,15 @@ class _Unfit(Exception):
 def _check(value: JSON, room: int, safe_integers: bool) -> None:
     if room <= 0:
         raise _Unfit(f"nested deeper than {MAX_DEPTH} levels")
-    # By exact type: a subclass (an IntEnum, an OrderedDict, a str with a tag) would
-    # come back as its base, and the first run would differ from the replay.
+    # By exact type: a subclass (an IntEnum, an OrderedDict, a str with a tag) would be
+    # read back as its base class, and the first run would differ from the replay.
     items: Iterable[tuple[str | int, JSON]]
     if type(value) is dict:
         if not _TEXT.issuperset(map(type, value)):
             name = next(one for one in value if type(one) is not str)
             raise _Unfit(f"the key {name!r}, where JSON has only strings as keys")
         if not safe_integers and _SCALARS.issuperset(map(type, value.values())):
-            return  # flat, as most are
+            return  # flat, like most values
         items = value.items()
     elif type(value) is list:
         items = enumerate(value)
@@ -193,7 +195,7 @@ def _describe(value: object) -> str:
 
 
 def _culprit(value: JSON) -> str:
-    """The path to what the encoder refused, looked for once it has."""
+    """Return the path to the part that the encoder refused; called after the error."""
     path = ""
     while type(value) is dict or type(value) is list:
         items = value.items() if type(value) is dict else enumerate(value)
@@ -204,35 +206,35 @@ def _culprit(value: JSON) -> str:
                 path, value = f"{path}/{key}", item
                 break
         else:
-            break  # it is one of the keys
+            break  # one of the keys is at fault
     return path
 
 
 def _at(path: str) -> str:
     if not path:
         return ""
-    # A key with a lone surrogate must not spoil whatever prints the message.
+    # A key with a lone surrogate would break code that prints the message.
     return f"at {path.encode('utf-8', 'backslashreplace').decode('utf-8')}: "
 
 
 def loads(text: bytes) -> JSON:
-    """The value of a text that `dumps` wrote."""
+    """Decode the output of `dumps`, without checks."""
     return _scan(text.decode("utf-8"), 0)[0]
 
 
 def parse(text: str | bytes, *, max_depth: int = MAX_DEPTH) -> JSON:
-    """The value of a text that anybody may have written.
+    """Decode untrusted JSON.
 
     Args:
-        text: The text.
-        max_depth: As for `dumps`.
+        text: The JSON.
+        max_depth: Limit of the nesting.
 
     Raises:
-        CanonicalError: for anything but one JSON value without duplicate keys, NaN,
-            infinities, lone surrogates or nesting beyond `MAX_DEPTH`.
+        CanonicalError: If `text` is not a single JSON value, or has duplicate keys,
+            NaN, infinities, lone surrogates or nesting beyond `max_depth`.
     """
-    # Escapes hide lone surrogates from the decoding of bytes, and in a text they may
-    # stand as they are.
+    # Decoding bytes finds lone surrogates, unless they are escaped. A `str` may also
+    # contain them unescaped.
     is_doubtful = isinstance(text, str) and not text.isascii()
     if isinstance(text, bytes):
         try:
@@ -246,7 +248,7 @@ def parse(text: str | bytes, *, max_depth: int = MAX_DEPTH) -> JSON:
         except _Infinite:
             is_doubtful, value = True, _decode_any(text)
         if is_doubtful or ("\\" in text and _SURROGATE.search(text)):
-            _encode(value)  # which notices, and says where
+            _encode(value)  # raises an error with the path, if something is wrong
     except CanonicalError:
         raise
     except ValueError as exc:
@@ -261,13 +263,13 @@ _STEPS: Final = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
 
 
 def _check_depth(text: str, max_depth: int) -> None:
-    # Before the decoder sees it. It raises RecursionError where it is called by few
-    # frames on a large stack; in a thread with 1 MB of it, 3.13 crashes the process.
+    # Checked before the decoder runs. At best, the decoder raises RecursionError; in a
+    # thread with a stack of 1 MB, Python 3.13 crashes the process.
     if text.count("[") + text.count("{") <= max_depth:
         return
-    # Some may stand inside strings, so each is looked at, by functions in C alone: this
-    # is done to whatever a stranger sends. What follows an escape outside of a string
-    # may be miscounted, as the decoder does not get so far.
+    # Brackets in strings do not count. The rest is checked by functions in C only, as
+    # untrusted input may be large. After an escape outside of a string the count may be
+    # wrong, but there the decoder stops anyway.
     unescaped = text.replace("\\\\", "").replace('\\"', "")
     outside = "".join(unescaped.split('"')[::2]).encode("ascii", "replace")
     steps = map(_STEPS.__getitem__, outside.translate(None, _NO_BRACKETS))
@@ -287,7 +289,7 @@ def _no_constant(name: str) -> JSON:
 
 
 class _Infinite(Exception):
-    """A number like 1e400, which the decoder takes for an infinity."""
+    """Raised for a number like 1e400, which the decoder reads as an infinity."""
 
 
 def _finite(text: str) -> float:
@@ -306,8 +308,8 @@ _scan_doubtful: Final = _decoder.scan_once  # type: ignore[attr-defined]
 
 
 def _decode(text: str) -> JSON:
-    # As for `_scan`; and what the scanner alone does not take has blanks around it, or
-    # is no JSON: the decoder knows, and has the words.
+    # The scanner alone is fast, as for `_scan`. Input that it does not take whole has
+    # blanks around it or is invalid: then the decoder decides, and has the message.
     try:
         value, end = _scan_doubtful(text, 0)
     except StopIteration:

@@ -1,4 +1,4 @@
-"""Handlers that exist already: async functions, and the `ctx` of other SDKs.
+"""For existing handlers: async functions, and the `ctx` of other SDKs.
 
     @app.tool
     @awaits_effects
@@ -12,9 +12,9 @@
         answer = await ctx.elicit("For how many?", Party)
         return f"{answer.data.people} people" if answer.action == "accept" else "No."
 
-Such a coroutine is replayed like a generator, so the same rules hold: between awaits it
-is deterministic, and it awaits nothing but effects. Any other await goes into a `Step`,
-and several questions at once into a `Gather`.
+Such a coroutine is replayed like a generator, so the same rules apply: between awaits
+it must be deterministic, and it may await only effects. Put any other await into a
+`Step`, and several questions at once into a `Gather`.
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ FLOW_MARK: Final = "__effectmcp_flow__"
 
 @frozen
 class Elicited(Generic[T]):
-    """What `Context.elicit` gives.
+    """The result of `Context.elicit`.
 
     Attributes:
-        action: What the user did.
-        data: The filled-in form, if it was accepted.
+        action: The user's action.
+        data: The filled-in form, if the user accepted.
     """
 
     action: Literal["accept", "decline", "cancel"]
@@ -65,10 +65,10 @@ class Elicited(Generic[T]):
 
 
 class Context:
-    """The `ctx` that handlers of other SDKs take, as far as it asks and tells."""
+    """The `ctx` of other SDKs: its methods that ask, log and report progress."""
 
     async def elicit(self, message: str, schema: TypeForm[T]) -> Elicited[T]:
-        """Ask the user."""
+        """Ask the user to fill in a form."""
         match await Outcome(Elicit(message, schema)):
             case Accepted(value):
                 return Elicited("accept", value)
@@ -85,7 +85,7 @@ class Context:
         system_prompt: str | None = None,
         temperature: float | None = None,
     ) -> Sampled:
-        """Ask the client's model."""
+        """Ask the client's model to write something."""
         return await Sample(
             messages,
             max_tokens=max_tokens,
@@ -94,13 +94,13 @@ class Context:
         )
 
     async def list_roots(self) -> list[Root]:
-        """Ask where the user is working."""
+        """Ask the client which folders the user is working in."""
         return await ListRoots()
 
     async def report_progress(
         self, progress: float, total: float | None = None, message: str | None = None
     ) -> None:
-        """Tell how far it is."""
+        """Report progress to the client."""
         await Progress(progress, total, message)
 
     async def debug(self, message: str) -> None:
@@ -123,19 +123,19 @@ class Context:
 def awaits_effects(
     function: Callable[P, Coroutine[Any, Any, T]],
 ) -> Callable[P, Coroutine[Any, Any, T]]:
-    """Say that an async function awaits nothing but effects, so that it can be replayed.
+    """Mark an async function that awaits only effects, so that it can be replayed.
 
-    A parameter annotated as `Context` is filled in.
+    A parameter that is annotated as `Context` is filled in.
 
     Raises:
-        SchemaError: It is no async function.
+        SchemaError: If `function` is not an async function.
     """
     if not inspect.iscoroutinefunction(function):
         raise SchemaError(f"{function!r} is no async function")
     try:
         hints = typing.get_type_hints(function)
     except (NameError, TypeError):
-        hints = {}  # whoever looks closer says what is wrong
+        hints = {}  # reading the signature will report what is wrong
     signature = inspect.signature(function)
     filled = [name for name in signature.parameters if hints.get(name) is Context]
     taken = [one for one in signature.parameters.values() if one.name not in filled]

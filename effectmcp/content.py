@@ -1,13 +1,13 @@
-"""What a handler may return, as the protocol's blocks, and how a value becomes them.
+"""The content blocks of the protocol, and how the values of handlers become blocks.
 
-    str                          one block of text
+    str                          one text block
     Image, Audio, …              that block
     a list of these              those blocks
     None                         no blocks
-    anything else                JSON: structuredContent, and the same as text
-    ToolResult                   just what it says
+    any other value              JSON: structuredContent, and a text block with the same
+    ToolResult                   the content that it specifies
 
-Bytes alone are refused for tools: nothing says whether they are a picture or a sound.
+Tools may not return plain bytes, which could be a picture or a sound.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ Role: TypeAlias = Literal["user", "assistant"]
 
 
 def _written(**fields: JSON) -> dict[str, JSON]:
-    # By the protocol's names; what was left out is left out there too.
+    # With the names of the protocol, and without the fields that are None.
     return {name: value for name, value in fields.items() if value is not None}
 
 
@@ -53,12 +53,12 @@ def _base64(data: bytes) -> str:
 
 @frozen(kw_only=True)
 class Annotations:
-    """Hints on a block or a resource, for whoever shows it.
+    """Hints about a block or a resource, for clients that show it.
 
     Attributes:
-        audience: Whom it is meant for.
-        priority: From 0, optional, to 1, required.
-        last_modified: When it changed last.
+        audience: The intended readers: `"user"`, `"assistant"` or both.
+        priority: A number from 0 (optional) to 1 (required).
+        last_modified: The time of the last change.
     """
 
     audience: Sequence[Role] | None = None
@@ -66,7 +66,7 @@ class Annotations:
     last_modified: dt.datetime | str | None = None
 
     def to_wire(self) -> dict[str, JSON]:
-        """As JSON."""
+        """Return the hints as JSON."""
         modified = self.last_modified
         if isinstance(modified, dt.datetime):
             modified = modified.isoformat().replace("+00:00", "Z")
@@ -79,13 +79,13 @@ class Annotations:
 
 @frozen
 class Icon:
-    """A picture of a server, tool, prompt or resource.
+    """An icon of a server, tool, prompt or resource.
 
     Attributes:
         src: An `https:` or `data:` URI.
-        mime_type: Its type, where the server of `src` does not say.
-        sizes: Such as `["48x48"]`, or `["any"]`.
-        theme: The background it is drawn for.
+        mime_type: The MIME type, if the server of `src` does not report it.
+        sizes: The sizes, such as `["48x48"]`, or `["any"]`.
+        theme: The theme that the icon is drawn for.
     """
 
     src: str
@@ -94,7 +94,7 @@ class Icon:
     theme: Literal["light", "dark"] | None = field(default=None, kw_only=True)
 
     def to_wire(self) -> dict[str, JSON]:
-        """As JSON."""
+        """Return the icon as JSON."""
         return _written(
             src=self.src,
             mimeType=self.mime_type,
@@ -109,19 +109,19 @@ class Block:
     __slots__ = ()
 
     def to_wire(self) -> dict[str, JSON]:
-        """As JSON."""
-        raise NotImplementedError  # the base says only what a block is asked for
+        """Return the block as JSON."""
+        raise NotImplementedError  # each kind of block has its own
 
 
 @frozen
 class Text(Block):
-    """A block of text, where it needs annotations; a plain `str` does otherwise."""
+    """A text block with annotations; without annotations, use a plain `str`."""
 
     text: str
     annotations: Annotations | None = field(default=None, kw_only=True)
 
     def to_wire(self) -> dict[str, JSON]:
-        """As JSON."""
+        """Return the block as JSON."""
         return _block("text", self.annotations, text=self.text)
 
 
@@ -134,7 +134,7 @@ class Image(Block):
     annotations: Annotations | None = field(default=None, kw_only=True)
 
     def to_wire(self) -> dict[str, JSON]:
-        """As JSON."""
+        """Return the block as JSON."""
         data = _base64(self.data)
         return _block("image", self.annotations, data=data, mimeType=self.mime_type)
 
@@ -148,7 +148,7 @@ class Audio(Block):
     annotations: Annotations | None = field(default=None, kw_only=True)
 
     def to_wire(self) -> dict[str, JSON]:
-        """As JSON."""
+        """Return the block as JSON."""
         data = _base64(self.data)
         return _block("audio", self.annotations, data=data, mimeType=self.mime_type)
 
@@ -166,7 +166,7 @@ class ResourceLink(Block):
     annotations: Annotations | None = field(default=None, kw_only=True)
 
     def to_wire(self) -> dict[str, JSON]:
-        """As JSON."""
+        """Return the block as JSON."""
         return _block(
             "resource_link",
             self.annotations,
@@ -181,12 +181,12 @@ class ResourceLink(Block):
 
 @frozen
 class ResourceContents:
-    """What a resource holds: text or bytes.
+    """The contents of a resource: a string or bytes.
 
     Attributes:
-        data: A text, or bytes, which travel as Base64.
-        uri: Where it is; by default what the client asked for.
-        mime_type: Its type.
+        data: The contents; bytes are sent as Base64.
+        uri: The URI of the resource; the default is the URI that the client requested.
+        mime_type: The MIME type; the default is the type that the resource declares.
     """
 
     data: str | bytes = field(repr=False)
@@ -194,11 +194,11 @@ class ResourceContents:
     mime_type: str | None = field(default=None, kw_only=True)
 
     def to_wire(self, uri: str = "", mime_type: str | None = None) -> dict[str, JSON]:
-        """As JSON.
+        """Return the contents as JSON.
 
         Args:
-            uri: Where it is, unless it says so itself.
-            mime_type: Its type, unless it says so itself.
+            uri: The URI, if the contents have none.
+            mime_type: The MIME type, if the contents have none.
         """
         head = _written(uri=self.uri or uri, mimeType=self.mime_type or mime_type)
         if isinstance(self.data, bytes):
@@ -208,16 +208,16 @@ class ResourceContents:
 
 @frozen
 class EmbeddedResource(Block):
-    """A resource's contents, inside a result."""
+    """The contents of a resource, included in a result."""
 
     contents: ResourceContents
     annotations: Annotations | None = field(default=None, kw_only=True)
 
     def to_wire(self) -> dict[str, JSON]:
-        """As JSON.
+        """Return the block as JSON.
 
         Raises:
-            OutputError: Its contents do not say where they are.
+            OutputError: If the contents have no URI.
         """
         if not self.contents.uri:
             raise OutputError(["an EmbeddedResource needs ResourceContents(uri=...)"])
@@ -241,24 +241,24 @@ class Message:
     role: Role = "user"
 
     def to_wire(self) -> dict[str, JSON]:
-        """As JSON."""
+        """Return the message as JSON."""
         (block,) = blocks_of([self.content])
         return {"role": self.role, "content": block}
 
 
-#: Where nothing was given, which is not the same as None.
+#: The default of `structured`, as None is a JSON value.
 _NOTHING: Final = object()
 
 
 @frozen
 class ToolResult:
-    """A tool's whole result, for what a plain return value cannot say.
+    """A complete result of a tool, for cases that a plain return value cannot express.
 
     Attributes:
-        content: A text, a block, or a list of them.
+        content: A string, a block, or a list of these.
         structured: The `structuredContent`: any JSON value.
-        is_error: Whether the model should read it as a failure.
-        meta: What goes into the result's `_meta`.
+        is_error: Whether the model should treat the result as a failure.
+        meta: The `_meta` of the result.
     """
 
     content: Any = ()
@@ -276,10 +276,10 @@ class ToolResult:
 
 
 def blocks_of(value: Any) -> list[JSON]:
-    """A text, a block, a list of them or `None`, as the protocol's blocks.
+    """Convert a string, a block, a list of these or `None` to blocks of the protocol.
 
     Raises:
-        OutputError: naming what is none of these.
+        OutputError: If a value is of another type.
     """
     if value is None:
         return []
@@ -300,12 +300,12 @@ def blocks_of(value: Any) -> list[JSON]:
 
 
 def contents_of(value: Any, uri: str, mime_type: str | None) -> list[JSON] | None:
-    """What a resource function returned, as contents; `None` for other values.
+    """Convert the value of a resource function to contents; `None` for other types.
 
     Args:
-        value: A text, bytes, `ResourceContents`, or a list of these.
-        uri: What the client asked for.
-        mime_type: The resource's declared type.
+        value: A string, bytes, `ResourceContents`, or a list of these.
+        uri: The URI that the client requested.
+        mime_type: The MIME type that the resource declares.
     """
     if isinstance(value, (str, bytes)):
         value = ResourceContents(value)
@@ -322,13 +322,14 @@ def contents_of(value: Any, uri: str, mime_type: str | None) -> list[JSON] | Non
 
 
 def messages_of(value: Any) -> list[JSON]:
-    """What a prompt function returned, as messages.
+    """Convert the value of a prompt function to messages.
 
     Args:
-        value: A text or block, of the user's; a `Message`; or a list of these.
+        value: A string or a block, which become messages of the user; a `Message`; or a
+            list of these.
 
     Raises:
-        OutputError: naming what is none of these.
+        OutputError: If a value is of another type.
     """
     items: Iterable[Any] = value if isinstance(value, (list, tuple)) else [value]
     found = []

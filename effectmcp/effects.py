@@ -1,16 +1,16 @@
-"""What a handler may yield.
+"""The effects that a handler may yield.
 
-An effect is a frozen value that says what the handler wants; performing it is somebody
-else's business. `x = yield from Elicit("Who?", str)` is typed, because `__iter__` yields
-the effect and returns the answer; a bare `x = yield Elicit(...)` works too, untyped.
-`await` is the same again, for coroutines that await nothing but effects.
+An effect is a frozen value that describes a request of the handler; the server or the
+client carries it out. `x = yield from Elicit("Who?", str)` is typed, because `__iter__`
+yields the effect and returns the answer. A bare `x = yield Elicit(...)` works, too, but
+is untyped. `await` does the same, for coroutines that await only effects.
 
-    InputRequest    only the client can answer; costs a round where clients retry
+    InputRequest    only the client can answer; costs a round if clients retry
         Elicit  Confirm  ElicitUrl  Sample  ListRoots
-    the rest        this process answers, or nobody needs to
+    the rest        this process answers, or no answer is needed
 
-Where an effect takes any callable or form, its constructor is written by hand: the
-overloads are what makes `yield from` typed in mypy and pyright alike.
+Effects that take any callable or form have constructors written by hand: mypy and
+pyright need the overloads to type `yield from`.
 """
 
 from __future__ import annotations
@@ -92,28 +92,29 @@ F = TypeVar("F")
 V = TypeVar("V")
 P = ParamSpec("P")
 
-#: As in syslog (RFC 5424), the least important first.
+#: The levels of syslog (RFC 5424), the least important first.
 LOG_LEVELS: Final = (
     *("debug", "info", "notice", "warning"),
     *("error", "critical", "alert", "emergency"),
 )
 
-#: Called with each effect as it is built. None but in development mode, where an effect
-#: that nobody performs is a bug worth a warning; a global costs 20 ns, a hook 60.
+#: Called with each new effect in development mode, where an effect that is built and
+#: not performed is a bug worth a warning. Otherwise `None`: checking a global costs
+#: 20 ns, calling a hook 60.
 _built: Callable[[Effect[Any]], None] | None = None
 
 _set: Final = object.__setattr__
-# Looked up once a constructor, as attrs does in its own.
+# Bound once per constructor call, as in the constructors that attrs writes.
 _bind: Final = _set.__get__
 
 
 def _shown(value: object) -> str:
-    # Functions by name: an address differs from run to run, and tells nobody anything.
+    # Functions by name: their address differs from run to run, and means nothing.
     return getattr(value, "__qualname__", None) or repr(value)
 
 
 class Effect(Generic[T_co]):
-    """What a handler wants. Write `answer = yield from effect`."""
+    """Base class of all effects. Write `answer = yield from effect`."""
 
     __slots__ = ("__weakref__",)
     __attrs_attrs__: ClassVar[tuple[Attribute[Any], ...]] = ()
@@ -148,7 +149,7 @@ class Effect(Generic[T_co]):
         return f"{type(self).__name__}({', '.join(shown)})"
 
     def __bool__(self) -> bool:
-        # `if Confirm("Sure?"):` would always be true, with nobody asked.
+        # `if Confirm("Sure?"):` would always be true, and the user would not be asked.
         raise UsageError(
             f"{type(self).__name__}(...) is no answer yet: a forgotten `yield from`?"
         )
@@ -161,14 +162,14 @@ class Effect(Generic[T_co]):
         answer: T_co = yield self
         return answer
 
-    # attrs calls this at the end of the constructors that it writes; those written by
-    # hand below call it themselves.
+    # attrs calls this at the end of the constructors that it writes. The constructors
+    # written by hand below call it themselves, or do the same.
     def __attrs_post_init__(self) -> None:
         if _built is not None:
             _built(self)
 
 
-#: A running handler, and the annotation of one: `def order(title: str) -> Flow[str]:`.
+#: A running handler, and its annotation: `def order(title: str) -> Flow[str]:`.
 Flow: TypeAlias = Generator[Effect[Any], Any, T]
 
 #: What `Gather` takes: an effect or a flow.
@@ -177,7 +178,7 @@ Branch: TypeAlias = Effect[T] | Generator[Effect[Any], Any, T]
 
 @frozen
 class Accepted(Generic[T]):
-    """The user answered. What `Outcome` returns, beside `Declined` and `Dismissed`.
+    """The user's answer, as `Outcome` returns it; see also `Declined` and `Dismissed`.
 
     Attributes:
         value: The answer, of the type that was asked for.
@@ -190,13 +191,13 @@ class Accepted(Generic[T]):
 
 
 class InputRequest(Effect[T_co]):
-    """A question. All of them take `key=` and `otherwise=`.
+    """Base class of all questions, which take `key=` and `otherwise=`.
 
     Attributes:
-        key: A name of your own on the wire and in the journal. It keeps an answer
-            attached to its question when the handler is edited around it.
-        otherwise: The value to use when the user declines or dismisses, and when the
-            client cannot be asked. A declined `Confirm` is always `False`.
+        key: Your own name for the question, on the wire and in the journal. With it, an
+            answer stays with its question when the handler is edited around it.
+        otherwise: The value to use if the user declines or dismisses the question, or
+            if the client cannot be asked. A declined `Confirm` is always `False`.
     """
 
     __slots__ = ()
@@ -215,8 +216,8 @@ def _check_message(effect: InputRequest[Any], message: object) -> None:
 def _check_number(effect: Effect[Any], name: str, value: object) -> None:
     _check_type(effect, name, value, "a number", int, float)
     try:
-        is_finite = math.isfinite(value)  # type: ignore[arg-type]  # looked at above
-    except OverflowError:  # an integer that no clock and no client can read
+        is_finite = math.isfinite(value)  # type: ignore[arg-type]  # checked above
+    except OverflowError:  # an integer too large for clocks and clients
         is_finite = False
     if not is_finite:
         raise UsageError(f"{type(effect).__name__}({name}={value!r}): give a number")
@@ -225,7 +226,7 @@ def _check_number(effect: Effect[Any], name: str, value: object) -> None:
 def _check_type(
     effect: Effect[Any], name: str, value: object, noun: str, *types: type
 ) -> None:
-    # What a client cannot read is better refused on the line that wrote it.
+    # Refused here, so that the traceback shows the line that has the bad value.
     if not isinstance(value, types) or isinstance(value, bool):
         raise UsageError(f"{type(effect).__name__}({name}={value!r}): give {noun}")
 
@@ -235,22 +236,22 @@ class Elicit(InputRequest[T_co]):
     """Ask the user to fill in a form.
 
     Args:
-        message: What the user reads above the form.
-        form: An attrs class, the type of a single field (`str`, `int`, `float`, `bool`,
-            `date`, `datetime`, an `Enum`, a `Literal` of texts, a `list` of those two),
-            any of them `| None`, or a raw schema.
+        message: The text above the form.
+        form: An attrs class, or the type of a single field: `str`, `int`, `float`,
+            `bool`, `date`, `datetime`, an `Enum`, a `Literal` of strings, or a `list`
+            of one of these two. Each may be `| None`. A raw schema works, too.
         title: The label of a single field.
-        key: A name of your own for this question.
-        otherwise: The value to use instead of raising.
+        key: Your own name for this question.
+        otherwise: The value to return instead of raising an error.
 
     Returns:
-        The filled-in form, as the type asked for.
+        The filled-in form, as a value of the type that was asked for.
 
     Raises:
-        Declined: The user said no.
-        Dismissed: The user closed the form.
-        Unsupported: The client cannot show forms.
-        FormError: At once, when no client could show this form.
+        Declined: If the user says no.
+        Dismissed: If the user closes the form.
+        Unsupported: If the client cannot show forms.
+        FormError: If no client could show this form; raised by the constructor.
     """
 
     message: str
@@ -313,8 +314,8 @@ class Elicit(InputRequest[T_co]):
         put("title", title)
         put("key", key)
         put("otherwise", otherwise)
-        # Here and not when it is performed, so that the traceback of a form that cannot
-        # be shown points at the author's own line.
+        # Built here and not when the question is asked, so that the traceback of a form
+        # that cannot be shown points at the author's line.
         put("spec", form_of(form, title))
         if _built is not None:
             _built(self)
@@ -322,20 +323,20 @@ class Elicit(InputRequest[T_co]):
 
 @frozen(init=False, eq=False, repr=False)
 class Confirm(InputRequest[bool]):
-    """Ask the user for a yes or a no.
+    """Ask the user a yes-or-no question.
 
     Args:
-        message: What the user reads.
-        key: A name of your own for this question.
-        otherwise: The value to use when the user closes the question, and when the
-            client cannot be asked. A user who declines has answered: that is `False`.
+        message: The question that the user reads.
+        key: Your own name for this question.
+        otherwise: The value to return if the user closes the question, or if the client
+            cannot be asked. A user who declines has answered: that is `False`.
 
     Returns:
-        `True` when the user accepts, `False` when they decline.
+        `True` if the user accepts, `False` if the user declines.
 
     Raises:
-        Dismissed: The user closed the question without choosing.
-        Unsupported: The client cannot show forms.
+        Dismissed: If the user closes the question without choosing.
+        Unsupported: If the client cannot show forms.
     """
 
     message: str
@@ -360,17 +361,23 @@ class Confirm(InputRequest[bool]):
 
 @frozen(init=False, eq=False, repr=False)
 class ElicitUrl(InputRequest[T_co]):
-    """Ask the user to open a web page, for what must not pass through the client.
+    """Ask the user to open a web page, for data that must not pass through the client.
 
-    The answer means that the user consented to go there, not that they finished.
+    The answer means that the user agreed to open the page, not that they finished.
+
+    Args:
+        message: The text that the user reads.
+        url: The address of the page.
+        key: Your own name for this question.
+        otherwise: The value to return instead of raising an error.
 
     Returns:
-        `None` when the user consents.
+        `None` if the user agrees.
 
     Raises:
-        Declined: The user said no.
-        Dismissed: The user closed the question.
-        Unsupported: The client cannot open pages.
+        Declined: If the user says no.
+        Dismissed: If the user closes the question.
+        Unsupported: If the client cannot open pages.
     """
 
     message: str
@@ -410,12 +417,12 @@ class ElicitUrl(InputRequest[T_co]):
 
 @frozen
 class Sampled:
-    """What the client's model wrote.
+    """The output of the client's model.
 
     Attributes:
-        content: The content blocks, as the protocol's JSON.
-        model: The model that wrote it.
-        stop_reason: Why it stopped, if the client said so.
+        content: The content blocks, as JSON of the protocol.
+        model: The name of the model.
+        stop_reason: Why the model stopped; `None` if the client did not report it.
     """
 
     content: list[dict[str, Any]]
@@ -437,23 +444,25 @@ class Sample(InputRequest[T_co]):
     Deprecated in the protocol since 2026-07-28: fewer and fewer clients offer it.
 
     Args:
-        messages: A prompt, or the protocol's list of messages.
-        max_tokens: How much the model may write.
+        messages: A prompt, or a list of messages as JSON of the protocol.
+        max_tokens: Limit of the tokens that the model may write.
         system: The system prompt.
-        tools: Tool definitions the model may call, as the protocol's JSON.
+        tools: Definitions of tools that the model may call, as JSON of the protocol.
         tool_choice: `"auto"`, `"none"` or `"required"`.
         temperature: The sampling temperature.
-        stop_sequences: Texts at which the model stops.
-        preferences: The protocol's model preferences.
-        keep: `"all"`, or `"text"` to record only the text blocks. What is recorded
-            travels in the state of every later round.
+        stop_sequences: Strings at which the model stops.
+        preferences: The model preferences, as JSON of the protocol.
+        keep: `"all"`, or `"text"` to record only the text blocks. The state of every
+            later round contains what is recorded.
+        key: Your own name for this question.
+        otherwise: The value to return instead of raising an error.
 
     Returns:
         A `Sampled`.
 
     Raises:
-        Declined: The user said no.
-        Unsupported: The client has no model to offer.
+        Declined: If the user says no.
+        Unsupported: If the client does not offer a model.
     """
 
     messages: Any
@@ -540,10 +549,10 @@ class Sample(InputRequest[T_co]):
 
 @frozen
 class Root:
-    """A place the user is working in.
+    """A folder or other place that the user is working in.
 
     Attributes:
-        uri: Usually `file://…`.
+        uri: The URI of the place, usually `file://…`.
         name: A name for people.
     """
 
@@ -553,15 +562,19 @@ class Root:
 
 @frozen(init=False, eq=False, repr=False)
 class ListRoots(InputRequest[T_co]):
-    """Ask the client where the user is working.
+    """Ask the client which folders the user is working in.
 
     Deprecated in the protocol since 2026-07-28.
+
+    Args:
+        key: Your own name for this question.
+        otherwise: The value to return instead of raising an error.
 
     Returns:
         A list of `Root`.
 
     Raises:
-        Unsupported: The client has no roots to offer.
+        Unsupported: If the client does not offer roots.
     """
 
     key: str | None
@@ -581,7 +594,7 @@ class ListRoots(InputRequest[T_co]):
 
 @frozen(init=False, eq=False, repr=False)
 class Outcome(Effect[T_co]):
-    """Ask, and get the refusal as a value to `match` on instead of an exception.
+    """Ask a question, and get a refusal as a value to `match`, not as an exception.
 
         match (yield from Outcome(Elicit("Your name?", str))):
             case Accepted(name):
@@ -595,7 +608,7 @@ class Outcome(Effect[T_co]):
         `Accepted(value)`, `Declined()` or `Dismissed()`.
 
     Raises:
-        Unsupported: The client cannot be asked; that is nobody's decision.
+        Unsupported: If the client cannot be asked. That is not a refusal by the user.
     """
 
     request: InputRequest[Any]
@@ -622,13 +635,14 @@ class Outcome(Effect[T_co]):
 
 @frozen(init=False, eq=False, repr=False)
 class Gather(Effect[T_co]):
-    """Do several things side by side: all their questions go out in one round.
+    """Run several branches side by side, and ask their questions in the same round.
 
     Branches are effects or whole flows: `a, b = yield from Gather(ask_a(), ask_b())`.
-    For as many as there are items, use `Gather.each(...)`. (`yield from` inside a
+    For one branch per item of a list, use `Gather.each(...)`. (`yield from` inside a
     comprehension is a SyntaxError in Python.)
 
-    When a branch raises, the others get `Cancelled`, and the exception comes out here.
+    If a branch raises an exception, the others get `Cancelled`, and the exception is
+    raised here.
 
     Returns:
         A tuple with each branch's value, typed by position.
@@ -686,12 +700,12 @@ class Gather(Effect[T_co]):
 
     @classmethod
     def each(cls, branches: Iterable[Branch[A]]) -> Gather[list[A]]:
-        """A `Gather` of as many branches as there are, giving a list.
+        """Make a `Gather` of any number of branches, which returns a list.
 
             names = yield from Gather.each(Elicit(f"Guest {n}?", str) for n in (1, 2))
 
-        Take the branches from something whose order is the same in every process: a
-        list, not a set.
+        The order of the branches must be the same in every process, so take them from a
+        list, not from a set.
         """
         if isinstance(branches, (set, frozenset)):
             raise UsageError(
@@ -708,7 +722,7 @@ class Gather(Effect[T_co]):
 
 @frozen(kw_only=True)
 class StepOptions:
-    """How a step behaves; see `step` and docs/internals/replay.md#s2."""
+    """The options of a step; see `step` and docs/internals/replay.md#s2."""
 
     name: str | None = None
     at_most_once: bool = False
@@ -724,13 +738,13 @@ DEFAULT_OPTIONS: Final = StepOptions()
 
 
 def Provided() -> Any:
-    """The default of a step's parameter that the driver fills in.
+    """Mark a parameter of a step that the driver fills in: use this as its default.
 
         @step
         async def charge(amount: int, *, pool: Pool = Provided()) -> str: ...
 
-    What is provided (a connection pool, a client) is neither recorded nor part of what
-    identifies the step.
+    Provided values, such as a connection pool, are not recorded, and do not identify
+    the step.
     """
     return PROVIDED
 
@@ -747,8 +761,8 @@ class StepFunction(Generic[P, T_co]):
     """A function made with `@step`: calling it builds the effect.
 
     Attributes:
-        fn: The plain function, for calling it yourself.
-        options: What `@step(...)` was given.
+        fn: The plain function, to call it directly.
+        options: The options of `@step(...)`.
     """
 
     __slots__ = ("__dict__", "fn", "options")
@@ -771,23 +785,24 @@ class StepFunction(Generic[P, T_co]):
 
 @frozen(init=False, eq=False, repr=False)
 class Step(Effect[T_co]):
-    """Call a function once, and record what it returned: later rounds do not repeat it.
+    """Call a function and record its result, so that later rounds do not call it again.
 
-    Delivery is *at least once*: when the reply of a round is lost, the client comes
-    back with its older state and the step is performed again. Give whatever charges,
-    sends or deletes an `IdempotencyKey`.
+    Delivery is *at least once*: if the response of a round is lost, the client comes
+    back with its older state, and the step is performed again. So pass an
+    `IdempotencyKey` to functions that charge, send or delete.
 
     Args:
-        fn: A function, sync or async, or one made with `@step(...)`.
-        *args: Its arguments: plain data, since they identify the step in the journal.
-        **kwargs: The same by name.
+        fn: A sync or async function, or a function made with `@step(...)`.
+        *args: Its positional arguments: plain data, because they identify the step in
+            the journal.
+        **kwargs: Its keyword arguments: plain data, too.
 
     Returns:
-        What the function returned, after a round trip through JSON.
+        The function's result, after a round trip through JSON.
 
     Raises:
-        StepFailed: The function raised something of its own; builtin exceptions,
-            `ToolError` and the classes in `raises=` come back as themselves.
+        StepFailed: If the function raised an exception of a class of its own. Builtin
+            exceptions, `ToolError` and the classes in `raises=` are raised unchanged.
     """
 
     fn: Callable[..., Any]
@@ -817,7 +832,7 @@ class Step(Effect[T_co]):
         if isinstance(function, StepFunction):
             fn, options = function.fn, function.options
         elif isinstance(function, functools.partial):
-            # What it holds identifies the step as much as what is given here.
+            # The arguments in the partial identify the step just like those given here.
             args = (*function.args, *args)
             kwargs = {**function.keywords, **kwargs}
             fn = function.func
@@ -877,15 +892,17 @@ def step(fn: Any = None, /, **options: Any) -> Any:
 
     Args:
         fn: The function, when used without parentheses.
-        name: Its name in journals. Defaults to `module:qualname`; give one to move or
-            rename a function under running flows.
-        at_most_once: Never begin it twice, even if its result was lost. Tasks only.
-        replayable: Performing it again is harmless, so an edited handler may.
-        public: Its result may travel unencrypted.
-        secret: Its result may never travel in a client's state.
-        raises: Exception classes that come back as themselves.
+        name: The step's name in journals; the default is `module:qualname`. Set it to
+            move or rename the function while flows are running.
+        at_most_once: Never start the step twice, even if its result was lost. Only for
+            tasks.
+        replayable: Let an edited handler perform the step again, because that is
+            harmless.
+        public: Allow the result in states that are not encrypted.
+        secret: Never put the result into a client's state.
+        raises: Exception classes that reach the handler unchanged.
         retries: How often the driver tries again after a failure.
-        timeout: Seconds that one try may take.
+        timeout: Seconds per try.
     """
     if fn is not None:
         if not callable(fn):
@@ -916,7 +933,7 @@ def step(fn: Any = None, /, **options: Any) -> Any:
 
 @frozen(eq=False, repr=False)
 class Now(Effect[dt.datetime]):
-    """The time, recorded: an aware `datetime` in UTC, the same one in every round."""
+    """The time, recorded: an aware `datetime` in UTC, the same in every round."""
 
 
 @frozen(eq=False, repr=False)
@@ -931,22 +948,23 @@ class Random(Effect[float]):
 
 @frozen(init=False, eq=False, repr=False)
 class IdempotencyKey(Effect[str]):
-    """A stable string for one thing that this flow does, such as one charge.
+    """A string that stays the same in every replay, for one action such as a charge.
 
         key = yield from IdempotencyKey("charge", order, amount)
 
-    Give a name for each thing, and the values that the thing is about. A user who goes
-    back and answers otherwise gets another amount, and so another key: a payment service
-    that repeats its first reply to a known key would ship 100 for 10. Do not name what
-    differs from try to try, such as a reading of the clock.
+    Pass a name for the action, and the values that it depends on. If a user goes back
+    and answers differently, the amount changes, and so does the key. Without the amount
+    in it, a payment service would repeat its first reply to the known key, and the user
+    would get 100 items for the price of 10. Do not pass values that differ from try to
+    try, such as the current time.
 
-    The same name and values again in the same sequence give another key. Before the first
-    question the key is new on every retry of the first call, as nothing yet ties one call
-    to the next.
+    The same name and values a second time in the same sequence give another key. Before
+    the first question, every retry of the first call gets a new key, because nothing
+    links the calls yet.
 
     Args:
-        name: What is done.
-        *about: What it is done with: plain data.
+        name: The name of the action.
+        *about: The values that the action depends on: plain data.
     """
 
     name: str
@@ -961,9 +979,10 @@ class IdempotencyKey(Effect[str]):
 
 @frozen(eq=False, repr=False)
 class ClientSupports(Effect[bool]):
-    """Whether the client can be asked: `ClientSupports(Sample)`. Recorded.
+    """Whether the client can be asked a question: `ClientSupports(Sample)`. Recorded.
 
-    Give a class, or an effect when it matters which (a form or a page, say).
+    Pass a class of questions, or an effect if its details matter, such as the fields of
+    a form.
     """
 
     what: type[InputRequest[Any]] | InputRequest[Any]
@@ -982,14 +1001,14 @@ class ClientSupports(Effect[bool]):
 
 @frozen(kw_only=True)
 class CallerInfo:
-    """Who is calling, as the flow's first round saw them.
+    """The caller, as the first round of the flow saw it.
 
     Attributes:
-        principal: The authenticated user, when the transport knows one.
+        principal: The authenticated user, if the transport knows one.
         client: The client's name and version.
-        era: `"modern"`, `"legacy"`, or `"local"` outside of MCP.
-        protocol_version: The protocol revision spoken.
-        progress_token: The client's token for progress, if it gave one.
+        era: `"modern"`, `"legacy"` (also for the drafts), or `"local"` outside of MCP.
+        protocol_version: The protocol revision that the client speaks.
+        progress_token: The progress token, if the client sent one.
         flow_id: This flow's id, in hex.
     """
 
@@ -1003,17 +1022,17 @@ class CallerInfo:
 
 @frozen(eq=False, repr=False)
 class Caller(Effect[CallerInfo]):
-    """Who is calling. Recorded, so it does not change from round to round."""
+    """The caller, as `CallerInfo`. Recorded, so it is the same in every round."""
 
 
 @frozen(eq=False, repr=False)
 class Checkpoint(Effect[None]):
-    """Hand the state to the client before going on, so that no crash can lose it."""
+    """Send the state to the client before continuing, so that no crash can lose it."""
 
 
 @frozen(eq=False, repr=False)
 class Progress(Effect[None]):
-    """Tell a waiting client how far this is. Not recorded; silent while replaying."""
+    """Report progress to a waiting client. Not recorded, and not sent by replays."""
 
     done: float
     total: float | None = None
@@ -1031,7 +1050,7 @@ class Progress(Effect[None]):
 
 @frozen(eq=False, repr=False)
 class Log(Effect[None]):
-    """Send the client a log message. Not recorded; silent while replaying.
+    """Send the client a log message. Not recorded, and not sent by replays.
 
     Deprecated in the protocol since 2026-07-28.
     """
@@ -1054,14 +1073,14 @@ class Log(Effect[None]):
 
 @frozen(init=False, eq=False, repr=False)
 class Version(Effect[T_co]):
-    """Which version of the code this flow passed this point under.
+    """The version of the code under which this flow first reached this point.
 
         fee = yield from Version("fee", default=0, latest=1)
 
     Args:
         id: A name for the change, used once in the handler.
-        default: For flows that were past this point before the change.
-        latest: For all others.
+        default: The version for flows that passed this point before the change.
+        latest: The version for all other flows.
     """
 
     id: str
@@ -1085,15 +1104,15 @@ class Version(Effect[T_co]):
 
 @frozen(init=False, eq=False, repr=False)
 class Restart(Effect[T_co]):
-    """Begin again as another handler: `return (yield from Restart(order, title))`.
+    """Start again as another handler: `return (yield from Restart(order, title))`.
 
-    What was recorded so far is forgotten; the rounds used are not. Only at the top
-    level of a handler.
+    The journal starts empty again, but the rounds so far still count. Only allowed at
+    the top level of a handler.
 
     Args:
-        handler: A generator function, found again by its name in a later round.
-        *args: Its arguments: plain data, or what its annotations say.
-        **kwargs: The same by name.
+        handler: A generator function, which later rounds find by its name.
+        *args: Its positional arguments: plain data, or values of the annotated types.
+        **kwargs: Its keyword arguments: the same kinds of values.
     """
 
     handler: Callable[..., Any]
@@ -1134,14 +1153,16 @@ class Restart(Effect[T_co]):
 
 @frozen(kw_only=True, eq=False, repr=False)
 class Detach(Effect[bool]):
-    """Go on as a task, so that the client need not wait. Top level of tools only.
+    """Continue as a task, so that the client need not wait.
+
+    Only allowed at the top level of a tool.
 
     Attributes:
         ttl: Seconds to keep the task after it ends.
-        poll_interval: Seconds a client should wait between two looks.
+        poll_interval: Seconds that a client should wait between two polls.
 
     Returns:
-        `True` in a task from now on, `False` when going on inline.
+        `True` if the flow continues as a task, `False` if it continues inline.
     """
 
     ttl: float | None = None
@@ -1150,7 +1171,7 @@ class Detach(Effect[bool]):
 
 @frozen(eq=False, repr=False)
 class Sleep(Effect[None]):
-    """Wait. After `Detach()`, or in a task."""
+    """Wait for some seconds. Use it after `Detach()`, or in a task."""
 
     seconds: float
 
@@ -1162,27 +1183,27 @@ class Sleep(Effect[None]):
 
 @frozen(eq=False, repr=False)
 class Status(Effect[None]):
-    """Say in words what a task is doing. After `Detach()`, or in a task."""
+    """Describe what a task is doing. Use it after `Detach()`, or in a task."""
 
     message: str
 
 
 @frozen
 class TimedOut:
-    """What `Within` returns when the time was up."""
+    """The result of a `Within` whose time was up."""
 
 
 @frozen(init=False, eq=False, repr=False)
 class Within(Effect[T_co]):
-    """Wait only so long for one effect: its value, or `TimedOut()`.
+    """Wait for one effect with a time limit: its value, or `TimedOut()`.
 
         match (yield from Within(3600, Outcome(Confirm("Still there?")))):
             case TimedOut():
                 ...
 
     Args:
-        seconds: How long. The time runs from when the question goes out, or the step
-            begins.
+        seconds: The time limit. It counts from when the question is sent, or the step
+            starts.
         effect: A question, a `Step` or a `Sleep`.
     """
 
@@ -1206,7 +1227,7 @@ class Within(Effect[T_co]):
 
 @frozen(init=False, eq=False, repr=False)
 class FirstOf(Effect[T_co]):
-    """Wait for several effects and take the first to end: `(position, value)`.
+    """Wait for the first of several effects to end: `(position, value)`.
 
         match (yield from FirstOf(Elicit("Which day?", dt.date), Sleep(3600))):
             case (0, day):
@@ -1215,7 +1236,7 @@ class FirstOf(Effect[T_co]):
                 yield from remind()
 
     Args:
-        *effects: Questions, steps and sleeps. A question and a step together need a task.
+        *effects: Questions, steps and sleeps. Mixing questions and steps needs a task.
     """
 
     effects: tuple[Effect[Any], ...]

@@ -1,35 +1,35 @@
 """Every error of effectmcp, split by who must act.
 
     EffectMCPError
-    ├── UsageError              you, at the line the message names
+    ├── UsageError              you, at the line that the message names
     │   ├── NotAnEffectError        a handler yielded something that is not an effect
     │   ├── FormError               a form that no client could show
     │   ├── SchemaError             a type, signature or schema that no client could use
-    │   ├── OutputError             a result other than its outputSchema promised
+    │   ├── OutputError             a result that does not fit its outputSchema
     │   ├── CanonicalError          a value that JSON cannot carry unchanged
     │   ├── StepError               a step that cannot be recorded or was misused
-    │   ├── NondeterminismError     one handler, one journal, two different questions
+    │   ├── NondeterminismError     a handler whose replay asks another question
     │   ├── BudgetError             a handler that loops without ever asking
     │   ├── KeysError               a state key that protects nothing
     │   └── StateSizeError          a state larger than clients carry
-    ├── DivergenceError         whoever deploys: the handler changed under a running flow
+    ├── DivergenceError         operators: the handler changed during a flow
     ├── ArgumentsError          the model: arguments that the tool does not take
-    ├── ProtocolError           the client: a message that is not what the protocol says
+    ├── ProtocolError           the client: a message that breaks the protocol
     ├── StateError              the client: a requestState that this request may not use
-    └── FlowError               the handler, if it wants to: raised at its yields
+    └── FlowError               the handler, if it likes: raised at its yields
         ├── Refused                 the user said no:  Declined, Dismissed
         ├── ClientError             the client could not:  Unsupported, InvalidAnswer,
         │                           ClientFailed, TooManyRounds
-        └── StepFailed, StepInterrupted     a step raised, or its fate is unknown
+        └── StepFailed, StepInterrupted     a step raised, or its outcome is unknown
 
     ToolError                   raised *by* a handler, for the model to read
 
-    Signal (BaseException)      the engine's own; let them pass
+    Signal (BaseException)      for the engine; let them pass
         Suspended, Restarted, Cancelled
 
-Each error keeps what it is about in fields, and builds its message from them. The
-ones a handler may catch are plain exceptions with `==` on their fields, because they
-also travel as values: `Outcome` returns a `Declined`, a script answers with one.
+Each error keeps its details in fields, and builds its message from them. Errors that a
+handler may catch are compared by their fields, because they also serve as values:
+`Outcome` returns a `Declined`, and a test script answers with one.
 """
 
 from __future__ import annotations
@@ -79,18 +79,18 @@ __all__ = [
 
 
 class EffectMCPError(Exception):
-    """The root of everything effectmcp raises, but for the signals."""
+    """Base class of all errors of effectmcp, except the signals."""
 
 
 # ---- you ----------------------------------------------------------------------------
 
 
 class UsageError(EffectMCPError):
-    """effectmcp was used in a way that cannot work.
+    """Raised when effectmcp is used in a way that cannot work; fix the code.
 
     Attributes:
         problem: What was wrong and what to write instead.
-        where: `file:line` of the yield or definition at fault, when it is known.
+        where: The `file:line` of the yield or definition at fault, if it is known.
     """
 
     def __init__(self, problem: str, *, where: str | None = None) -> None:
@@ -98,28 +98,28 @@ class UsageError(EffectMCPError):
         self.problem = problem
         self.where = where
 
-    # Built when read: whoever raises it may not know yet where it is.
+    # Built on each read: `where` may be set after the error is raised.
     def __str__(self) -> str:
         return f"{self.where}: {self.problem}" if self.where else self.problem
 
 
 class NotAnEffectError(UsageError):
-    """A handler yielded, or returned, something the engine cannot take."""
+    """Raised when a handler yields or returns a value that the engine cannot take."""
 
 
 class FormError(UsageError):
-    """A form that the protocol's form subset cannot express, or that is malformed."""
+    """Raised for a form that is malformed, or that the protocol cannot express."""
 
 
 class SchemaError(UsageError):
-    """A type, a signature or a raw schema that cannot be published as JSON Schema."""
+    """Raised for a type, signature or schema that cannot become a JSON Schema."""
 
 
 class OutputError(UsageError):
-    """A handler returned something else than its annotation, and so the tool, promised.
+    """Raised when a handler returns a value that does not fit its annotation.
 
     Attributes:
-        problems: What does not fit, one entry a problem: `guests[1].age: must be …`.
+        problems: One line per problem, such as `guests[1].age: must be …`.
     """
 
     def __init__(self, problems: Sequence[str]) -> None:
@@ -128,32 +128,32 @@ class OutputError(UsageError):
 
 
 class CanonicalError(UsageError):
-    """A value that JSON cannot carry there and back unchanged."""
+    """Raised for a value that a round trip through JSON would change."""
 
 
 class StepError(UsageError):
-    """A step whose arguments, result or options cannot be honoured."""
+    """Raised for a step whose arguments, result or options are not allowed."""
 
 
 class NondeterminismError(UsageError):
-    """The same handler over the same journal asked two different things."""
+    """Raised when a handler, replayed with the same journal, asks another question."""
 
 
 class BudgetError(UsageError):
-    """A handler yielded too often without reaching anything to ask or return."""
+    """Raised when a handler yields too often without asking or returning."""
 
 
 class KeysError(UsageError):
-    """A key ring that would protect nothing."""
+    """Raised for a key ring that is missing or would protect nothing."""
 
 
 class StateSizeError(UsageError):
-    """A state larger than clients can be expected to carry.
+    """Raised for a state that is larger than clients can be expected to carry.
 
     Attributes:
-        size: Characters of the token.
-        limit: Characters it may have.
-        largest: The places that take most of it, with their bytes.
+        size: Size of the state in characters.
+        limit: Limit of the size.
+        largest: The largest entries by place, with their sizes in bytes.
     """
 
     def __init__(
@@ -172,15 +172,15 @@ class StateSizeError(UsageError):
         self.largest = tuple(largest)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Exceptions are copied by their one argument, which here is the text.
+        # By default, exceptions are copied from `args`, which here is the message only.
         return type(self), (self.size, self.limit, self.largest)
 
 
-# ---- whoever deploys ----------------------------------------------------------------
+# ---- operators ----------------------------------------------------------------------
 
 
 class DivergenceError(EffectMCPError):
-    """The handler no longer does what its journal recorded, and may not go on.
+    """Raised when a handler no longer follows its journal, so that it cannot resume.
 
     Attributes:
         verdict: `"stop"` (start again), `"park"` (try later) or `"strict"` (a test
@@ -188,7 +188,7 @@ class DivergenceError(EffectMCPError):
         report: What was recorded, what the handler did instead, and where.
     """
 
-    #: What a user may read. The report is for logs: it quotes the handler's source.
+    #: The message for users. The report is for logs: it quotes the handler's source.
     PUBLIC: Final = "The server changed while this call was in progress; start again."
 
     def __init__(self, verdict: str, report: Report) -> None:
@@ -201,7 +201,7 @@ class DivergenceError(EffectMCPError):
 
     @property
     def public(self) -> str:
-        """What a user may read; the report quotes the handler's source."""
+        """The message for users, without the report, which quotes the source."""
         if self.verdict == "park":
             return "The server changed while this was in progress; it waits."
         return self.PUBLIC
@@ -211,10 +211,10 @@ class DivergenceError(EffectMCPError):
 
 
 class ArgumentsError(EffectMCPError):
-    """Arguments that a tool does not take, in words a model can act on.
+    """Raised for arguments that a tool does not take; the message is for the model.
 
     Attributes:
-        problems: One entry a problem: `guests[1].age: must be a whole number`.
+        problems: One line per problem: `guests[1].age: must be a whole number`.
     """
 
     def __init__(self, problems: Sequence[str]) -> None:
@@ -229,13 +229,13 @@ class ArgumentsError(EffectMCPError):
 
 
 class ProtocolError(EffectMCPError):
-    """A JSON-RPC error: what the client sent is not what the protocol says.
+    """A JSON-RPC error: raised when a message of the client breaks the protocol.
 
     Attributes:
-        code: The JSON-RPC code.
-        message: What was wrong, for whoever writes the client.
-        data: The protocol's details for this code, as JSON.
-        status: The HTTP status that goes with it.
+        code: The JSON-RPC error code.
+        message: What was wrong, for the client's author.
+        data: Details as JSON, as the protocol defines them for this code.
+        status: The HTTP status of the response.
     """
 
     def __init__(
@@ -267,13 +267,14 @@ StateReason: TypeAlias = Literal[
 
 
 class StateError(EffectMCPError):
-    """A `requestState` that this request may not use.
+    """Raised for a `requestState` that this request may not use.
 
-    Every reason is the same error to the client: whoever tries keys and forgeries must
-    not learn how far they came. The reason is for logs, embedders and tests.
+    Clients get the same error for every reason: an attacker who tries keys and
+    forgeries must not learn which check failed. The reason is for logs, embedders and
+    tests.
 
     Attributes:
-        reason: Why.
+        reason: The reason of the refusal.
     """
 
     CODE: Final = -32602
@@ -284,16 +285,16 @@ class StateError(EffectMCPError):
         self.reason: Final = reason
 
 
-# ---- the handler, if it wants to ----------------------------------------------------
+# ---- the handler, if it likes -------------------------------------------------------
 
 
 class FlowError(EffectMCPError):
-    """Something a handler meets at a yield, and may catch."""
+    """Base class of the errors that are raised at a handler's yields, to be caught."""
 
     def __eq__(self, other: object) -> bool:
         return type(self) is type(other) and vars(self) == vars(other)
 
-    # By class alone: fields may hold what a client sent, and that need not be hashable.
+    # By class alone: fields may have values of a client, which need not be hashable.
     def __hash__(self) -> int:
         return hash(type(self))
 
@@ -303,11 +304,11 @@ class FlowError(EffectMCPError):
 
 
 class Refused(FlowError):
-    """The user did not answer: `Declined` or `Dismissed`."""
+    """Raised when the user did not answer: `Declined` or `Dismissed`."""
 
 
 class Declined(Refused):
-    """The user read the question and said no."""
+    """Raised, or returned by `Outcome`, when the user said no to the question."""
 
     __match_args__ = ()
 
@@ -316,7 +317,7 @@ class Declined(Refused):
 
 
 class Dismissed(Refused):
-    """The user closed the question without choosing."""
+    """Raised, or returned by `Outcome`, when the user closed the question."""
 
     __match_args__ = ()
 
@@ -325,11 +326,11 @@ class Dismissed(Refused):
 
 
 class ClientError(FlowError):
-    """The client, not its user, stood in the way."""
+    """Raised when the client, and not its user, kept a question from being answered."""
 
 
 class Unsupported(ClientError):
-    """This client cannot be asked this kind of question.
+    """Raised when this client cannot be asked this kind of question.
 
     Attributes:
         kind: The effect's name, such as `"Sample"`.
@@ -349,10 +350,10 @@ class Unsupported(ClientError):
 
 
 class InvalidAnswer(ClientError):
-    """The client kept answering one question with something that does not fit.
+    """Raised when the client kept sending answers that do not fit the question.
 
     Attributes:
-        problems: What was wrong with the last answer, one entry a problem.
+        problems: The problems of the last answer, one line per problem.
     """
 
     __match_args__ = ("problems",)
@@ -366,12 +367,12 @@ class InvalidAnswer(ClientError):
 
 
 class ClientFailed(ClientError):
-    """The client answered the question with an error.
+    """Raised when the client answered the question with an error.
 
     Attributes:
         code: The JSON-RPC error code.
-        message: The client's words.
-        data: Whatever the client attached.
+        message: The client's message.
+        data: Any data that the client attached.
     """
 
     __match_args__ = ("code", "message")
@@ -387,11 +388,11 @@ class ClientFailed(ClientError):
 
 
 class TooManyRounds(ClientError):
-    """Asking once more would pass what clients put up with.
+    """Raised when one more round would exceed the number that clients tolerate.
 
     Attributes:
-        limit: How many interim results one call may have.
-        state_only: Whether it was a `Checkpoint()` that would have been one too many.
+        limit: Limit of such rounds per call.
+        state_only: Whether the round was for a `Checkpoint()`, which has its own limit.
     """
 
     __match_args__ = ("limit",)
@@ -414,12 +415,12 @@ class TooManyRounds(ClientError):
 
 
 class StepFailed(FlowError):
-    """A step raised an exception that cannot come back as itself.
+    """Raised when a step failed with an exception that cannot be raised here itself.
 
     Attributes:
         type: The name of the exception's class.
-        message: Its text.
-        data: Its `data` attribute, when it had one that JSON can carry.
+        message: The message of the exception.
+        data: The `data` attribute of the exception, if JSON can express it.
     """
 
     __match_args__ = ("type", "message")
@@ -435,7 +436,7 @@ class StepFailed(FlowError):
 
 
 class StepInterrupted(FlowError):
-    """An `at_most_once` step was begun and nobody knows whether it ended.
+    """Raised when an `at_most_once` step was started and its outcome is unknown.
 
     Attributes:
         name: The step's name.
@@ -467,23 +468,26 @@ class ToolError(EffectMCPError):
         self.message = message
 
 
-# ---- the engine's own ---------------------------------------------------------------
+# ---- for the engine -----------------------------------------------------------------
 
 
 class Signal(BaseException):
-    """Thrown into a generator to end it. Not an `Exception`: let it pass."""
+    """Thrown into a generator to end it. It is not an `Exception`: let it pass."""
 
 
 class Suspended(Signal):
-    """The round ends here; the flow goes on in another process, from its journal.
+    """Thrown when the round ends here; a later round resumes the flow from its journal.
 
-    Effects yielded while this unwinds are not performed.
+    Effects that are yielded while this unwinds are not performed.
     """
 
 
 class Restarted(Signal):
-    """The flow begins again as another handler; this generator's cleanup is real."""
+    """Thrown when the flow starts again as another handler; cleanup is performed."""
 
 
 class Cancelled(Signal):
-    """The flow, or a sibling in a `Gather`, ended; cleanup may perform local effects."""
+    """Thrown when the flow is cancelled, or when another branch of its `Gather` fails.
+
+    Cleanup may perform local effects.
+    """

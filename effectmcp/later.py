@@ -1,4 +1,4 @@
-"""Names of a package that are imported when they are asked for."""
+"""Import the names of a package when they are first used."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ def later(
     extra: str = "",
     needs: Collection[str] = (),
 ) -> Callable[[str], Any]:
-    """The `__getattr__` of a package.
+    """Return the `__getattr__` of a package.
 
     Args:
-        package: Its globals.
+        package: The globals of the package.
         names: The module of each name, within the package.
-        extra: What to install them with, where they need more than the core.
-        needs: What they need more.
+        extra: The extra of effectmcp that installs the modules in `needs`.
+        needs: The modules that these names need, and that the core does not install.
     """
 
     def get(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""For functions that keep their own state: `InputRequired` out, `Given` in.
+"""For functions that keep their own state: they take `Given`, return `InputRequired`.
 
     @app.tool
     def order(title: str, given: Given = Provided()) -> str | InputRequired:
@@ -10,12 +10,13 @@
             case _:
                 return "Nothing ordered."
 
-The function is called once a round, with all answers so far and the state that it gave
-last; both travel sealed. An answer is what the client sent, checked against the form,
-and not of the form's own type: no class is remembered between rounds.
+The function is called once per round, with all answers so far and the state that it
+returned last; both are sent sealed. An answer is the client's JSON, checked against the
+form; it is not converted to the form's type, as no class is kept between rounds.
 
-To the engine each call is a step, recorded like any other, so nothing is called twice;
-but for the last one, whose result or exception goes where that of a plain function goes.
+For the engine, each call is a step, recorded like any other, so no call is repeated.
+Only the last call is different: its result or exception is not recorded, but handled
+like that of a plain function.
 """
 
 from __future__ import annotations
@@ -67,12 +68,12 @@ GivenAnswer: TypeAlias = Accepted[Any] | Declined | Dismissed
 
 @frozen
 class InputRequired:
-    """A round's result: what to ask, and what to remember.
+    """The result of a round that asks: the questions, and the state to keep.
 
     Attributes:
-        requests: The questions, by a key of yours; without any, the client just comes
-            back with the state, which it does twice a call.
-        state: Any JSON value. It comes back as `Given.state`.
+        requests: The questions, by your own keys. If empty, the client just sends the
+            state back; a call may have two such rounds.
+        state: Any JSON value; the next round gets it as `Given.state`.
     """
 
     requests: Mapping[str, InputRequest[Any]]
@@ -81,13 +82,13 @@ class InputRequired:
 
 @frozen
 class Given:
-    """What is known when the function is called.
+    """The answers and the state of the rounds so far.
 
     Attributes:
-        answers: All answers so far, by key; a later one under a key replaces an earlier.
-            The value of an accepted form is the object that the client sent; of a
-            `Confirm` or a page, `None`.
-        state: What the function gave last; at first `None`.
+        answers: All answers so far, by key; a later answer replaces an earlier one with
+            the same key. The value of an accepted form is the object that the client
+            sent; that of a `Confirm` or a page is `None`.
+        state: The state of the last `InputRequired`; `None` in the first round.
     """
 
     answers: Mapping[str, GivenAnswer]
@@ -103,16 +104,16 @@ def _hints(function: Any) -> dict[str, Any]:
 
 
 def given_parameter(function: Callable[..., Any]) -> str | None:
-    """The parameter that takes a `Given`, if there is one.
+    """Return the name of the parameter that takes a `Given`; `None` without one.
 
     Raises:
-        SchemaError: It has no `= Provided()`.
+        SchemaError: If the parameter has no `= Provided()`.
     """
     try:
         hints = _hints(function)
         parameters = inspect.signature(function).parameters
     except (NameError, TypeError, ValueError):
-        return None  # whoever looks closer says what is wrong
+        return None  # reading the signature will report what is wrong
     for name, hint in hints.items():
         if hint is Given and name != "return":
             if parameters[name].default is not PROVIDED:
@@ -124,7 +125,7 @@ def given_parameter(function: Callable[..., Any]) -> str | None:
 
 
 def without(annotation: Any) -> Any:
-    """A return annotation without `InputRequired`, which is no result."""
+    """Remove `InputRequired` from a return annotation, as it is not a final result."""
     if get_origin(annotation) in (Union, UnionType):
         rest = [one for one in get_args(annotation) if one is not InputRequired]
         return Union[tuple(rest)] if rest else None  # noqa: UP007  # made at run time
@@ -210,32 +211,32 @@ def _read_answer(written: JSON) -> GivenAnswer:
 
 @define
 class _Call:
-    """What a call is made with beside what identifies it, and how the last one ended."""
+    """The arguments of a call that do not identify it, and how the last call ended."""
 
     kwargs: Mapping[str, Any]
     value: Any = None
     error: Exception | None = None
 
 
-#: By this name in every journal: which function it is, the request tells.
+#: The step's name in every journal. The request shows which function it is.
 _NAME: Final = "InputRequired"
 #: A step runs in a copy of its flow's context, so this reaches it without being recorded.
 _CALL: Final[ContextVar[_Call]] = ContextVar("call")
 
 
 def is_call(effect: object) -> bool:
-    """Whether this is the step that calls a function once a round."""
+    """Return whether `effect` is the step that calls a function once per round."""
     return isinstance(effect, Step) and effect.options.name == _NAME
 
 
 def make_flow(
     function: Callable[..., Any], parameter: str | None
 ) -> Callable[..., Any]:
-    """The flow that calls `function` once a round.
+    """Return a flow handler that calls `function` once per round.
 
     Args:
         function: A plain or async function.
-        parameter: Its parameter that takes a `Given`, if there is one.
+        parameter: The name of its parameter that takes a `Given`, if any.
     """
     call = step(name=_NAME, public=True)(_make_call(function, parameter))
 
@@ -273,8 +274,8 @@ def _make_call(
         mine = {} if parameter is None else {parameter: given}
         return {**_CALL.get().kwargs, **provided, **mine}
 
-    # What ends the flow does not pass through the journal, as nothing follows it: a
-    # result may be anything that a plain function returns, and an exception is itself.
+    # The result or exception that ends the flow is not recorded, as nothing follows it.
+    # So a result may be of any type, and an exception is raised unchanged.
     def take(value: Any) -> JSON:
         if not isinstance(value, InputRequired):
             _CALL.get().value = value
@@ -297,7 +298,7 @@ def _make_call(
             return None
 
     made: Any = acall if inspect.iscoroutinefunction(function) else call
-    # What the lifespan provides to the function, it provides to the step.
+    # Parameters that the lifespan fills in become parameters of the step.
     hints = _hints(function)
     wanted = {
         name: one.replace(kind=inspect.Parameter.KEYWORD_ONLY)

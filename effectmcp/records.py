@@ -1,8 +1,8 @@
-"""Values that are made by the dozen each round.
+"""`@record`: a class decorator for small values that each round makes by the dozen.
 
-`@record` is `attrs.frozen` to whoever reads the types: assigning to an attribute is an
-error to mypy and to editors. At run time nothing guards it, as attrs takes three times as
-long to make an instance that guards itself, and a tenth of a round went there.
+To type checkers and editors, `@record` is `attrs.frozen`: assigning to an attribute is
+an error. At run time nothing prevents it, because attrs takes three times as long to
+make a guarded instance, and that was a tenth of the time of a round.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ else:
     from attrs import define
 
     def record(class_: Any = None, *, eq: bool = True, **options: Any) -> Any:
-        # With a hash where it is compared by value, as what is frozen has one.
+        # Classes that compare by value get a hash, as frozen classes have.
         return define(class_, eq=eq, unsafe_hash=eq or None, **options)
 
 

@@ -1,4 +1,7 @@
-"""What each method wants, in every era: `Context` knows how things are put in one."""
+"""One function per MCP method, shared by all eras.
+
+A function takes a `Context`, whose dialect adapts its result and its errors to the era.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +39,7 @@ Answering: TypeAlias = Generator[Command, Any, Reply]
 
 
 def mismatch(exc: HeaderMismatch) -> ProtocolError:
-    """The refusal of a request whose headers say something else than its body."""
+    """Return the error for a request whose headers do not match its body."""
     return ProtocolError(exc.CODE, str(exc), status=400)
 
 
@@ -45,7 +48,7 @@ def _reply(context: Context, fields: Mapping[str, JSON]) -> Reply:
 
 
 def _told(context: Context, error: Exception) -> Exception:
-    """What an error is in this era."""
+    """Return `error` as the era of this request reports it."""
     if isinstance(error, Unsupported):
         return context.dialect.unsupported(error, context.meta)
     return error
@@ -69,7 +72,7 @@ def _call_tool(context: Context) -> Answering:
     if tool is None:
         raise ProtocolError(INVALID_PARAMS, f"Unknown tool: {name}")
     arguments = _arguments(params)
-    is_modern = context.dialect.era == "modern"  # no other has such headers
+    is_modern = context.dialect.era == "modern"  # no other era has such headers
     if tool.headers and is_modern and context.peer.headers is not None:
         try:
             check_params(context.peer.headers, tool.headers, arguments)
@@ -133,7 +136,7 @@ def _find_resource(app: Server, uri: str) -> tuple[Resource, Mapping[str, Any]]:
         try:
             return template, read_texts(template.handler, texts)
         except ArgumentsError:
-            pass  # of another shape than its function takes, so none of its own
+            pass  # the function does not take such values: try the next template
     raise ProtocolError(INVALID_PARAMS, "Resource not found", {"uri": uri})
 
 
@@ -152,7 +155,7 @@ def _complete(context: Context) -> Answering:
         )
         if isinstance(outcome, Failure):
             raise outcome.error
-        # What the function suggests need not begin with the text: it may know better.
+        # Suggestions of a function need not begin with `text`, so none is left out.
         return _reply(context, suggestions(outcome.value, ""))
     return _reply(context, suggestions(found, text))
 
@@ -160,14 +163,15 @@ def _complete(context: Context) -> Answering:
 def _listen(context: Context) -> Answering:
     subscription = open_subscription(context.request.id, context.request.params)
     yield Listen(subscription)
-    # The server shuts down. It says so twice: that the stream is torn down
-    # (Cancellation), and that this is a graceful end (Subscriptions, Graceful Closure).
+    # The server shuts down. Two messages announce it: this one, that the stream is
+    # closed (Cancellation), and the result, that it is a graceful end (Subscriptions,
+    # Graceful Closure).
     params = {"_meta": subscription.meta, "requestId": context.request.id}
     yield Notify(notification("notifications/cancelled", params))
     return _reply(context, {"_meta": subscription.meta})
 
 
-#: By method.
+#: The function that answers each method.
 ANSWERS: Final[Mapping[str, Callable[[Context], Answering]]] = {
     "server/discover": _discover,
     "tools/list": _list,
@@ -192,7 +196,7 @@ def _text(params: Mapping[str, JSON], name: str) -> str:
 
 
 def _arguments(params: Mapping[str, JSON]) -> dict[str, JSON]:
-    # Absent and null are no arguments, which is what a client without any sends.
+    # A client that has no arguments leaves the key out or sends null.
     arguments = params.get("arguments")
     if arguments is None:
         return {}

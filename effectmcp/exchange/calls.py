@@ -1,11 +1,11 @@
-"""tools/call, prompts/get, resources/read: a handler is run, and may ask.
+"""tools/call, prompts/get, resources/read: run a handler, which may ask.
 
-    plain, async    one Invoke, and its value is the result
-    flow, by retry  begun, or resumed from the state that came along; performs what it
-                    wants, until it asks (the round ends, with a token) or is done
-    flow, live      begun; asks while it runs, until it is done
+    plain, async    one Invoke; the value it returns is the result
+    flow, by retry  started, or resumed from the state in the request; its effects are
+                    performed until it asks (the round ends with a token) or returns
+    flow, live      started; asks while it runs, until it returns
 
-All three methods go the same way; they differ in how a value becomes a result.
+All three methods take the same path; they differ in how a value becomes a result.
 """
 
 from __future__ import annotations
@@ -64,17 +64,17 @@ logger = logging.getLogger("effectmcp.server")
 
 @record(eq=False)
 class Context:
-    """What holds for one request.
+    """One request, with everything that is needed to answer it.
 
     Attributes:
         app: The server.
-        peer: Who asks.
-        request: What for.
-        meta: What is known of the client.
-        dialect: How things are put to it.
-        clock: Seconds since 1970.
-        entropy: Random bytes, as many as asked for.
-        running: The request among those of its session, if it has one.
+        peer: The sender of the request.
+        request: The request.
+        meta: The client's version, capabilities and wishes.
+        dialect: Adapts results and errors to the client's era.
+        clock: Returns the seconds since 1970.
+        entropy: Returns as many random bytes as it is asked for.
+        running: The request's entry in its session; `None` without a session.
     """
 
     app: Server
@@ -88,12 +88,12 @@ class Context:
 
 
 class Dropped(BaseException):
-    """A flow has ended because nobody waits for it any more. There is nothing to say."""
+    """Raised when a cancelled live flow has ended: no response is sent."""
 
 
 @record(eq=False)
 class Interim:
-    """A handler asks: the fields of an `input_required` result."""
+    """The result fields of a round that ends with questions."""
 
     fields: Mapping[str, JSON]
 
@@ -110,17 +110,18 @@ def call_feature(
     Args:
         context: The request.
         feature: The feature.
-        target: What the request calls it.
-        arguments: As they were sent: a state belongs to these.
-        kwargs: As the function takes them.
+        target: The name or URI by which the request calls it.
+        arguments: The arguments as the client sent them: a state is bound to these.
+        kwargs: The arguments as the function takes them.
 
     Returns:
-        Commands, and at their end what it returned, or an `Interim`.
+        A generator of commands, which ends with the handler's value, or with an
+        `Interim` if the handler asks.
 
     Raises:
-        Dropped: Nobody waits for it any more.
-        Exception: whatever the handler raised, or that the client lacks what the feature
-            requires.
+        Dropped: If the client cancelled the request of a live flow.
+        Exception: If the handler raised it, or if the client lacks a capability that
+            the feature requires.
     """
     if feature.requires:
         lacking = context.dialect.lacking(feature.requires, context.meta)
@@ -130,7 +131,7 @@ def call_feature(
     if feature.handler.kind == "flow":
         return _Flow(context, feature, target, seconds).run(arguments, kwargs)
     if context.request.params.get("requestState") is not None:
-        raise StateError("target")  # nothing that this function asked
+        raise StateError("target")  # this function asks nothing, so it has no states
     return _call_once(context, feature.handler, kwargs, seconds)
 
 
@@ -158,12 +159,13 @@ def _call_once(
 
 def _may_ask(value: object) -> bool:
     if isinstance(value, GeneratorType):
-        return value.__name__ != "<genexpr>"  # of results, that one
+        return value.__name__ != "<genexpr>"  # a generator expression yields results
     return isinstance(value, Effect)
 
 
 def _explain(error: Exception, name: str) -> None:
-    # An event loop that is yielded an effect throws what it says of that right there.
+    # An effect that is awaited outside of a flow is yielded to the event loop, which
+    # throws its error into `Effect.__await__`: the last frame shows that this happened.
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
@@ -175,9 +177,9 @@ def _explain(error: Exception, name: str) -> None:
 
 
 def _contained(error: BaseException, name: str) -> Exception | KeyboardInterrupt:
-    """What a handler raised, or what stands for it.
+    """Return `error`, or a `RuntimeError` in place of a `SystemExit` or the like.
 
-    `sys.exit()` in one handler is not to end a server with all its clients.
+    Without this, `sys.exit()` in one handler would end the server for all its clients.
     """
     if isinstance(error, (Exception, KeyboardInterrupt)):
         return error
@@ -188,7 +190,7 @@ def _contained(error: BaseException, name: str) -> Exception | KeyboardInterrupt
 
 def _checked(value: Any, name: str) -> Any:
     if isinstance(value, InputRequired):
-        # As a result it would show its state to everybody.
+        # Returned as is, it would send the unsealed state.
         raise OutputError(
             [
                 f"{name} asks, and is not annotated as one that does: -> ... | InputRequired"
@@ -197,18 +199,18 @@ def _checked(value: Any, name: str) -> Any:
     return value
 
 
-#: Seconds that cleanup has in a call that nobody waits for any more
+#: Seconds for the cleanup of a call that was cancelled or timed out
 #: (docs/internals/replay.md#l4).
 _CLEANUP: Final = 30.0
 
 
 def _may_fail(want: Want) -> bool:
-    """Whether a want can end with a failure. A cancel waits for those that can."""
+    """Return whether a want can end with a failure. A cancel waits for such wants."""
     return isinstance(want.effect, (fx.Step, fx.Within, fx.FirstOf))
 
 
 class _Flow:
-    """A flow, for one request: a round of it, or all of them where questions go out live."""
+    """A flow, for one request: one of its rounds, or all rounds if it asks live."""
 
     def __init__(
         self, context: Context, feature: Feature, target: str, seconds: float | None
@@ -220,13 +222,13 @@ class _Flow:
         self._deadline: float | None = None
         self._heard: list[Effect[Any]] = []
         self._progress: _Progress | None = None
-        #: What to say of a flow that was ended before its time.
+        #: The error to raise once a flow that was ended early is done with its cleanup.
         self._end: Overdue | Dropped | None = None
 
     def run(
         self, arguments: JSON, kwargs: Mapping[str, Any]
     ) -> Generator[Command, Any, Any]:
-        """The flow; see `call_feature`."""
+        """Run the flow; see `call_feature`."""
         dialect = self._context.dialect
         if self._context.running is not None:
             self._context.running.is_flow = dialect.is_live
@@ -247,7 +249,7 @@ class _Flow:
                 raise self._end
             match stop:
                 case Asked(questions):
-                    assert not isinstance(dialect, Legacy)  # that has asked
+                    assert not isinstance(dialect, Legacy)  # asked in the loop above
                     token = round_.token(now=self._context.clock())
                     outcome, asked, size = "asked", len(questions), len(token)
                     return Interim(dialect.interim(questions, token))
@@ -260,8 +262,9 @@ class _Flow:
             outcome, error = "raised", exc
             raise
         finally:
-            if outcome != "asked":  # which has closed it
-                # Whatever ended it, a client that is gone included: no generator is left.
+            if outcome != "asked":  # a round that asks is closed by `token`
+                # However the round ended, even if the client has disconnected, all of
+                # its generators are closed.
                 round_.run.close()
             if self._context.app.observers:
                 tell(
@@ -307,7 +310,7 @@ class _Flow:
                 function,
                 (),
                 kwargs,
-                # Nothing of a flow that is asked live is ever sealed.
+                # A flow that asks live is never sealed.
                 sealer=None if is_live else app.sealer,
                 flow_id=context.entropy(16),
                 version=feature.version,
@@ -342,7 +345,7 @@ class _Flow:
         sealer = self._context.app.sealer
         try:
             if sealer is None:
-                raise StateError("forged")  # sealed by somebody else, or by nobody
+                raise StateError("forged")  # this server has no keys, so it sealed none
             return resume(function, (), kwargs, token=token, sealer=sealer, **options)
         except (StateError, DivergenceError) as exc:
             method = self._context.request.method
@@ -389,9 +392,9 @@ class _Flow:
     def _ask(
         self, round_: Round, asked: Asked, dialect: Legacy
     ) -> Generator[Command, Any, None]:
-        """Ask live: the questions go out side by side, and the run goes on with what came."""
+        """Ask live: send the questions side by side, then resume with the answers."""
         session, running = self._context.peer.session, self._context.running
-        # Without a session, nothing can be asked, and so nothing was.
+        # Without a session, the dialect refuses every question: none comes this far.
         assert session is not None
         assert running is not None
 
@@ -408,8 +411,8 @@ class _Flow:
             session.asked(running)
         running.is_cancelled |= asking.is_gone
         is_over = self._look(round_)
-        # Those that nobody answered: the call was cancelled, or a time was up. What is
-        # still wanted is asked again.
+        # Cancel the questions without an answer: the call was cancelled, or a time was
+        # up. Questions that are still needed will be asked again.
         for id_ in asking.messages.keys() - asking.replies.keys():
             yield Notify(notification("notifications/cancelled", {"requestId": id_}))
         if is_over:
@@ -432,20 +435,21 @@ class _Flow:
         except Overdue as exc:
             if not self._context.dialect.is_live or self._end is not None:
                 raise
-            # Nobody comes back to it, so this is its end: it may perform its cleanup.
+            # A live flow cannot be resumed later, so it ends here; it may still perform
+            # its cleanup.
             self._ends(exc)
             error = TimeoutError(f"{self._target} took too long")
             outcomes = {want.key: Failure(error) for want in wants if _may_fail(want)}
             if len(outcomes) < len(wants):
-                # A Sleep cannot fail: it ends with its flow.
+                # A Sleep cannot fail: it ends when its flow is cancelled.
                 round_.cancel()
         return outcomes
 
     def _look(self, round_: Round) -> bool:
-        """End the flow, if nobody waits for it any more. Returns whether that is so.
+        """End a live flow whose request was cancelled; return whether it was ended now.
 
-        Where answers come by retry, the client may still come back: then it is only
-        suspended, by whoever closes this generator (docs/internals/replay.md#l4).
+        If answers come by retry, the client may still come back. Such a flow is only
+        suspended, when the driver closes this generator (docs/internals/replay.md#l4).
         """
         running = self._context.running
         is_wanted = running is None or not running.is_cancelled
@@ -457,8 +461,8 @@ class _Flow:
         return True
 
     def _check_cleanup(self, stop: Asked | Returned | Raised) -> None:
-        """Log what went wrong with it: nobody else will hear of that."""
-        # What was being waited for when time ran out has failed by just that.
+        """Log an error that cleanup raised: the client gets no response that has it."""
+        # When the time was up, what the flow waited for failed with a TimeoutError.
         is_late = isinstance(self._end, Overdue)
         expected = (Cancelled, TimeoutError) if is_late else Cancelled
         if not isinstance(stop, Raised) or isinstance(stop.error, expected):
@@ -514,7 +518,7 @@ class _Flow:
                     continue
                 encode(message)
             except Exception as exc:
-                # Not worth a call that went well so far.
+                # Not a reason to fail the call.
                 logger.warning("%s: %r is not sent: %s", self._target, effect, exc)
             else:
                 yield Notify(message)
@@ -522,7 +526,7 @@ class _Flow:
 
 
 class _Progress:
-    """What a client wants to hear while a call runs."""
+    """Makes the progress and log notifications that the client of a call asked for."""
 
     def __init__(self, meta: Meta) -> None:
         self._token = meta.progress_token
@@ -534,7 +538,7 @@ class _Progress:
         self._done: float | None = None
 
     def message(self, effect: Effect[Any]) -> dict[str, JSON] | None:
-        """The notification for `effect`; `None` where the client asked for none."""
+        """Return the notification for `effect`; `None` if the client asked for none."""
         match effect:
             case fx.Progress(done, total, text):
                 return self._progress(done, total, text)
@@ -548,8 +552,8 @@ class _Progress:
     def _progress(
         self, done: float, total: float | None, text: str | None
     ) -> dict[str, JSON] | None:
-        # It "MUST increase with each notification" (Progress, Progress Flow), so a
-        # handler that says the same again is not passed on.
+        # The value "MUST increase with each notification" (Progress, Progress Flow), so
+        # a value that is not larger than the last one is not sent.
         if self._token is None or (self._done is not None and done <= self._done):
             return None
         self._done = done
@@ -563,7 +567,8 @@ class _Progress:
     def _log(self, level: str, data: JSON, name: str | None) -> dict[str, JSON] | None:
         if LOG_LEVELS.index(level) < self._level:
             return None
-        # What it is made of is written as a result is; what is left is refused later.
+        # Dataclasses and the like are written as in results. What cannot be written is
+        # left in place, and `encode` refuses it.
         params: dict[str, JSON] = {"level": level, "data": written(data)[0]}
         if name is not None:
             params["logger"] = name

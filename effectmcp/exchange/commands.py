@@ -1,4 +1,4 @@
-"""What a driver is asked to do.
+"""The commands that an exchange yields to its driver.
 
     exchange = handle(app, message, peer, clock=time.time, entropy=os.urandom)
     command = next(exchange)
@@ -11,9 +11,9 @@
             case Listen():       come_of_it = ...  # until the server shuts down
         command = exchange.send(come_of_it)
 
-until `StopIteration` brings the `Reply`. A driver that runs into a command's deadline
-throws `Overdue` into the exchange, and whatever else keeps it from performing a command
-as itself; one whose client is gone closes it.
+until `StopIteration` carries the `Reply`. When the deadline of a command passes, the
+driver throws `Overdue` into the exchange. Any other error that keeps it from executing
+a command is thrown in unchanged. When the client disconnects, it closes the exchange.
 """
 
 from __future__ import annotations
@@ -48,21 +48,23 @@ __all__ = [
 
 
 class Overdue(Exception):
-    """The deadline of a command has passed. Not a `TimeoutError`: a handler may raise
-    one of its own, which says something else."""
+    """Thrown into an exchange when the deadline of a command has passed.
+
+    It is not a `TimeoutError`: a handler may raise that for a limit of its own.
+    """
 
 
 @record(kw_only=True)
 class Peer:
-    """What a transport knows of who is asking.
+    """The sender of a message, as the transport knows it.
 
     Attributes:
-        principal: The authenticated user. A state belongs to one of them.
-        headers: The HTTP headers by lower-cased name; `None` where there are none, over
-            a pipe say, and nothing is then checked against them.
-        address: Where the request came from, for logs.
-        session: What was agreed on with this client by a handshake, if there was one.
-        is_busy: Whether there is no room to ask it while its request runs.
+        principal: The authenticated user. A state is bound to one user.
+        headers: The HTTP headers by lower-cased name. `None` if the transport has no
+            headers, such as a pipe: then nothing is checked against them.
+        address: The client address, for logs.
+        session: The session that the client opened with `initialize`, if any.
+        is_busy: Whether the server already asks as many users live as it can.
     """
 
     principal: str | None = None
@@ -74,7 +76,7 @@ class Peer:
 
 @record(eq=False)
 class PerformAll:
-    """Perform local effects, side by side; answer with one outcome for each key.
+    """Perform local effects, side by side; send back one outcome for each key.
 
     Attributes:
         wants: The effects.
@@ -87,14 +89,14 @@ class PerformAll:
 
 @record(eq=False)
 class Invoke:
-    """Call a plain function; answer with `Done` or `Failure`.
+    """Call a plain or async function; send back `Done` or `Failure`.
 
     Attributes:
-        function: What to call, with `kwargs`.
-        kwargs: The arguments.
+        function: The function to call.
+        kwargs: Its arguments.
         provided: The parameters that the lifespan fills in, with their annotations.
-        is_async: Whether to await it on the loop. Otherwise it may block, and belongs
-            into a worker thread.
+        is_async: Whether to await it on the loop. Otherwise it may block, so it needs a
+            worker thread.
         deadline: When to give up, by the exchange's clock.
     """
 
@@ -115,23 +117,23 @@ class Notify:
 @record(eq=False)
 class Ask:
     """Send the messages of `asking` on the stream of this request, now, and wait until
-    it is over, or its time is up. The replies come in as messages of their own."""
+    it is over, or until its time is up. Each reply arrives as a separate message."""
 
     asking: Inquiry
 
 
 @record(eq=False)
 class Listen:
-    """Send what `subscription` makes of every change, until the server shuts down.
+    """Send the messages of `subscription` for all changes, until the server shuts down.
 
-    Listen to `app.changes` first and send `subscription.acknowledgement` then, so that
-    no change falls between the two.
+    Listen to `app.changes` before sending `subscription.acknowledgement`, so that no
+    change is missed between the two.
     """
 
     subscription: Subscription
 
 
-#: What a client sends: its text, what a JSON reader made of it, or what `read_message` did.
+#: A client's message: a string, the output of a JSON reader, or that of `read_message`.
 Incoming: TypeAlias = (
     bytes | str | Mapping[str, JSON] | Request | Notification | Response | Malformed
 )
@@ -146,11 +148,13 @@ class Reply:
     Attributes:
         message: The response; `None` for a notification, which has none.
         status: The HTTP status.
-        opened: The session that begins with it. Show it with all that follows.
-        body: The response as a line of UTF-8, without its end; `None` if there is none.
+        opened: The session that this reply opens. Pass it along with each of the
+            client's later messages, as `Peer.session`.
+        body: The response as a line of UTF-8, without the line end; `None` for a
+            notification.
 
     Raises:
-        Exception: It is nothing that JSON can say.
+        Exception: If JSON cannot express the message.
     """
 
     message: Mapping[str, JSON] | None

@@ -1,11 +1,11 @@
-"""What differs between the eras once a message has found its way, and nothing else.
+"""Adapt results and errors to the era of a client, once its message is dispatched.
 
            asks          a client that cannot be asked    results
-Modern     by retry      -32021                           say their type and server
-Legacy     live          is told in words                 as its revision has them
-Draft      by retry      is told in words                 `result_type`, if interim
+Modern     by retry      gets the error -32021            with their type and server
+Legacy     live          gets an error in words           as its revision defines them
+Draft      by retry      gets an error in words           with `result_type` if interim
 
-A client that cannot be asked is docs/internals/replay.md#q4.
+For clients that cannot be asked, see docs/internals/replay.md#q4.
 """
 
 from __future__ import annotations
@@ -30,35 +30,35 @@ __all__ = ["MODERN", "Dialect", "Draft", "Legacy", "Modern"]
 
 
 class Modern:
-    """2026-07-28.
+    """The dialect of revision 2026-07-28.
 
     Attributes:
-        era: As `Caller()` has it.
-        is_live: Whether questions go out while the request runs.
+        era: The era, as `Caller()` reports it.
+        is_live: Whether questions are sent while the request runs.
     """
 
     era: Literal["modern", "legacy"] = "modern"
     is_live = False
 
     def supporter(self, meta: Meta) -> Callable[[Any], bool]:
-        """Whether the client can be asked an effect, or a class of them."""
+        """Return a predicate: can the client be asked an effect, or a class of them?"""
         return supporter(meta.capabilities)
 
     def lacking(self, what: Iterable[Any], meta: Meta) -> Exception | None:
-        """What to say of a client that cannot be asked all of `what`."""
+        """Return the error for a client that cannot be asked all of `what`."""
         return missing_capability(what, meta.capabilities)
 
     def unsupported(self, error: Unsupported, meta: Meta) -> Exception:
-        """What a handler's having asked too much comes to."""
+        """Return the error for a question that the client cannot be asked."""
         missing = missing_capability([error.kind], meta.capabilities)
         return missing or ProtocolError(INTERNAL_ERROR, str(error))
 
     def interim(self, questions: Iterable[Question], state: str) -> dict[str, JSON]:
-        """The fields of a result that asks."""
+        """Return the fields of a result that asks."""
         return input_required(questions, state)
 
     def result(self, app: Server, fields: Mapping[str, JSON]) -> dict[str, JSON]:
-        """A whole result."""
+        """Return the complete result that has these `fields`."""
         meta = {SERVER_INFO: app.info, **fields.get("_meta", {})}
         return {"resultType": "complete", **fields, "_meta": meta}
 
@@ -67,11 +67,11 @@ MODERN = Modern()
 
 
 class _Shaken:
-    """A revision that shakes hands, with one client.
+    """Base class of the dialects that start with `initialize`, for one request.
 
     Args:
-        revision: The revision.
-        obstacle: What keeps it from being asked at all, in words, if something does.
+        revision: The revision that the client speaks.
+        obstacle: Why the client cannot be asked at all, in words; `None` if it can.
     """
 
     era: Literal["modern", "legacy"] = "legacy"
@@ -79,7 +79,7 @@ class _Shaken:
     def __init__(self, revision: Revision, obstacle: str | None = None) -> None:
         self.revision = revision
         self._obstacle = obstacle
-        #: Why something was not asked last, by what it was.
+        #: Why an effect could not be asked last, by the name of its class.
         self._reasons: dict[str, str] = {}
 
     def supporter(self, meta: Meta) -> Callable[[Any], bool]:
@@ -112,13 +112,13 @@ class _Shaken:
 
 
 class Legacy(_Shaken):
-    """The released ones: questions go out live."""
+    """The dialect of the released legacy revisions: questions are asked live."""
 
     is_live = True
 
 
 class Draft(_Shaken):
-    """The drafts: a handshake, and questions by retry."""
+    """The dialect of the drafts: a handshake, and questions by retry."""
 
     is_live = False
 

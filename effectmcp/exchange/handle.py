@@ -1,12 +1,12 @@
-"""Where a message goes: which era it speaks, and whether its envelope is right.
+"""Find the era of a message, check its envelope, and dispatch it.
 
-    2026-07-28        by its `_meta`, or by its header; each request stands alone
+    2026-07-28        by its `_meta`, or by its header; each request is self-contained
     handshakes        by `initialize`, the header of a legacy revision, or a session
 
-The checks of an envelope stand in the order in which the protocol needs them: what a
-message is, then its `_meta`, then whether the headers say the same, then whether there
-is such a method, and only then what it wants. Whatever goes wrong on the way is one
-`ProtocolError`, and this module is the one place that turns it into a response.
+The envelope is checked in the order that the protocol needs: the kind of message, then
+its `_meta`, then whether the headers match, then whether the method exists, and its
+parameters last. Each failure is a `ProtocolError`, and only this module turns one into
+a response.
 """
 
 from __future__ import annotations
@@ -59,15 +59,15 @@ def handle(
     clock: Callable[[], float],
     entropy: Callable[[int], bytes],
 ) -> Exchange:
-    """What to do about one message of a client.
+    """Yield the commands that answer one message; return the `Reply`.
 
     Args:
         app: The server.
-        message: Its text, what a JSON reader of yours made of it, or what
-            `read_message` did.
-        peer: Who sent it.
-        clock: Seconds since 1970.
-        entropy: Random bytes, as many as asked for.
+        message: The message: a string, the output of your own JSON reader, or that of
+            `read_message`.
+        peer: The sender; `None` if nothing is known about it.
+        clock: Returns the seconds since 1970.
+        entropy: Returns as many random bytes as it is asked for.
 
     Returns:
         A generator of commands, which ends with the `Reply`.
@@ -105,7 +105,8 @@ def handle(
             answering = _answer_modern(app, read, peer, clock, entropy)
         reply = yield from answering
     except ProtocolError as exc:
-        # The legacy revisions know the status of a message, and not of what it says.
+        # In legacy revisions, the HTTP status is only about the transport of a message:
+        # a JSON-RPC error travels with 200.
         status = 200 if revision.shakes else exc.status
         reply = Reply(error_message(read.id, exc), status)
     except Exception:
@@ -192,17 +193,18 @@ def _answer_modern(
 
 
 def _admit(app: Server, request: Request, headers: Mapping[str, str] | None) -> Meta:
-    """Return what the envelope says.
+    """Return the `_meta` of a request whose envelope is valid.
 
     Raises:
-        ProtocolError: It is not what the protocol says, or not what is offered here.
+        ProtocolError: If the envelope breaks the protocol, or this server does not
+            offer the version or the method.
     """
     method = find_method(request.method, NEWEST)
     if method is not None:
         found = judge(method, request, headers)
         if found is not None and _is_offered(app, method):
             return found
-    # Something is wrong: find out what.
+    # Probably something is wrong: find out what.
     meta = read_meta(request.params)
     try:
         if headers is not None:

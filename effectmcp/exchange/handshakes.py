@@ -1,7 +1,7 @@
-"""The legacy era: `initialize`, what exists only in a session, and the rest as ever.
+"""The legacy era: `initialize`, methods that need a session, and the shared methods.
 
-initialize              opens a session: `Reply.opened`, for whoever carries it
-what all eras have      answered as ever, in the words of the session's revision
+initialize              opens a session: `Reply.opened`, for the transport to keep
+shared by all eras      answered by `answers`, in the dialect of the session's revision
 replies of the client   wake the request that asked
 """
 
@@ -50,10 +50,10 @@ def answer_legacy(
     entropy: Callable[[int], bytes],
     revision: Revision,
 ) -> Answering:
-    """Answer a request of a revision that shakes hands.
+    """Answer a request of a revision with the `initialize` handshake.
 
     Raises:
-        ProtocolError: It cannot be answered.
+        ProtocolError: If the request is invalid, or its method is not offered.
     """
     method = find_method(request.method, revision)
     if method is None or not (
@@ -66,7 +66,7 @@ def answer_legacy(
     session = peer.session
     dialect: Legacy | Draft
     if revision.retries:
-        dialect = Draft(revision)  # by retry, which takes neither session nor room
+        dialect = Draft(revision)  # asks by retry, so it needs no session and no room
         request = Request(request.id, request.method, retry_params(request))
     else:
         dialect = Legacy(revision, _obstacle(peer))
@@ -93,7 +93,7 @@ def answer_legacy(
     return reply
 
 
-#: Nobody wants to hear of it any more.
+#: For a request that was cancelled: no response is sent.
 _UNSAID: Final = Reply(None, 202)
 
 
@@ -116,7 +116,8 @@ def _meta(request: Request, session: Session | None, revision: Revision) -> Meta
     token, trace = read_call_meta(meta)
     return Meta(
         version=revision.version,
-        # A client between the eras may say more of itself with each request.
+        # A client that was written between the eras may declare its capabilities with
+        # each request.
         capabilities=declared if isinstance(declared, dict) else hello.capabilities,
         client=hello.client,
         log_level=None if session is None else session.log_level,
@@ -125,12 +126,13 @@ def _meta(request: Request, session: Session | None, revision: Revision) -> Meta
     )
 
 
-# ---- what only this era has ---------------------------------------------------------
+# ---- methods of this era only -------------------------------------------------------
 
 
 def _initialize(app: Server, request: Request, peer: Peer) -> Reply:
     if peer.session is not None and peer.headers is not None:
-        # What runs in it would be asked as one client, and answered as another.
+        # Requests that still run in the session would ask one client, and their answers
+        # would come from another.
         words = "Invalid request: the session has begun; initialize without its id"
         raise ProtocolError(INVALID_REQUEST, words)
     hello = read_hello(request.params)
@@ -167,7 +169,7 @@ def _set_level(app: Server, request: Request, peer: Peer) -> Reply:
     return Reply(result_message(request.id, {}))
 
 
-#: Each is remembered as long as the session.
+#: Characters of a URI, which is kept as long as the session.
 _LONGEST_URI: Final = 4_096
 
 
@@ -196,12 +198,15 @@ _OWN: Final[Mapping[str, Callable[[Server, Request, Peer], Reply]]] = {
 }
 
 
-# ---- what is answered with nothing --------------------------------------------------
+# ---- messages without a response ----------------------------------------------------
 
 
 def hear_notification(told: Notification, peer: Peer) -> Reply:
-    """A client tells something. Whoever carries its messages hears of it, too: a pipe
-    cancels what is running, and stateless clients send nothing that has to be known."""
+    """Handle a notification of a client: cancel the request that it names.
+
+    Transports handle notifications, too: a pipe cancels the running request itself.
+    Stateless clients send no notification that needs handling.
+    """
     if told.method == "notifications/cancelled" and peer.session is not None:
         id_ = id_of({"id": told.params.get("requestId")})
         if id_ is not None:
@@ -210,11 +215,11 @@ def hear_notification(told: Notification, peer: Peer) -> Reply:
 
 
 def hear_response(came: Response, peer: Peer) -> Reply:
-    """A client answers a question."""
+    """Pass a client's reply to the request that asked the question."""
     if peer.session is None:
         words = "Invalid request: a client without a session is asked nothing"
         error = ProtocolError(INVALID_REQUEST, words)
         return Reply(error_message(None, error), 400)
-    # Late, or twice: the question may just have been given up.
+    # A reply without an outstanding question is ignored: it may be late, or sent twice.
     peer.session.reply(came)
     return Reply(None, 202)

@@ -1,4 +1,4 @@
-"""What a server has: discovery, lists and their pages, completion."""
+"""Discovery, lists and their pages, and completion: the contents of a server."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ __all__ = [
     "suggestions",
 ]
 
-#: What a completion may suggest at once (2026-07-28, Completion).
+#: Suggestions in one result (2026-07-28, Completion).
 _MAX_SUGGESTIONS: Final = 100
 
 
 def offers(app: Server, capability: Capability) -> bool:
-    """Whether `app` has anything of that kind now."""
+    """Return whether `app` has anything of that kind now."""
     match capability:
         case "tools":
             return bool(app.tools)
@@ -40,11 +40,11 @@ def offers(app: Server, capability: Capability) -> bool:
             return bool(app.prompts)
         case "resources":
             return bool(app.resources or app.templates)
-        case _:  # what may be completed
+        case _:  # completions: arguments of prompts and templates can be completed
             return bool(app.prompts or app.templates)
 
 
-#: By capability: what else a server says of it.
+#: By capability: the details that a server declares.
 _DETAILS: Final[Mapping[Capability, JSON]] = {
     "tools": {"listChanged": True},
     "prompts": {"listChanged": True},
@@ -54,19 +54,19 @@ _DETAILS: Final[Mapping[Capability, JSON]] = {
 
 
 def capabilities_of(app: Server) -> dict[str, JSON]:
-    """What `app` can do now."""
+    """Return the capabilities that `app` has now."""
     found: dict[str, JSON] = {"logging": {}}
     found |= {name: one for name, one in _DETAILS.items() if offers(app, name)}
     return found
 
 
 def _hints(app: Server) -> dict[str, JSON]:
-    # The same for everybody: nothing here depends on who asks.
+    # Public, as lists are the same for all users.
     return {"ttlMs": int(app.ttl * 1000), "cacheScope": "public"}
 
 
 def discover(app: Server) -> dict[str, JSON]:
-    """The fields of `server/discover`'s result."""
+    """Return the fields of `server/discover`'s result."""
     found: dict[str, JSON] = {
         "supportedVersions": list(VERSIONS),
         "capabilities": capabilities_of(app),
@@ -89,10 +89,10 @@ _LISTS: Final = {
 
 
 def list_page(app: Server, method: str, params: Mapping[str, JSON]) -> dict[str, JSON]:
-    """The fields of a list's result, one page of it.
+    """Return the result fields of one page of a list.
 
     Raises:
-        ProtocolError: The cursor is none of ours.
+        ProtocolError: If this server made no such cursor.
     """
     attribute, field = _LISTS[method]
     features: Mapping[str, Any] = getattr(app, attribute)
@@ -109,8 +109,9 @@ def list_page(app: Server, method: str, params: Mapping[str, JSON]) -> dict[str,
     return page
 
 
-# A cursor names the last entry shown, so that a page goes on after it when entries
-# before it came or went; where that entry is gone itself, its place has to do.
+# A cursor names the last item of its page, so that the next page starts after it even
+# if items before it were added or removed. If that item itself was removed, its former
+# position is used.
 def _cursor(method: str, place: int, last: str) -> str:
     text = json.dumps([method, place, last])
     return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
@@ -137,13 +138,14 @@ def _start(cursor: JSON, method: str, keys: list[str]) -> int:
 def find_completion(
     app: Server, params: Mapping[str, JSON]
 ) -> tuple[Completion | list[str], str, Mapping[str, str]]:
-    """What suggests for a `completion/complete`: a function, or choices.
+    """Find the source of the suggestions for a `completion/complete`.
 
     Returns:
-        That, the text so far, and what else was filled in already.
+        The completion function, or the choices that the schema lists; the text so far;
+        and the arguments that are filled in already.
 
     Raises:
-        ProtocolError: There is no such prompt, template or argument.
+        ProtocolError: If there is no such prompt, template or argument.
     """
     ref, argument = params.get("ref"), params.get("argument")
     if not isinstance(ref, dict) or not isinstance(argument, dict):
@@ -175,23 +177,23 @@ def find_completion(
 
 def _choices(schema: Mapping[str, JSON]) -> list[str]:
     choices: list[JSON] = []
-    # `Color | None` is a union, of the choices and of null.
+    # `Color | None` is a union of the choices and null.
     for part in schema.get("anyOf", (schema,)):
         choices += part.get("enum", ())
         choices += [one.get("const") for one in part.get("oneOf", ())]
-    # A number is chosen by its text, as arguments are written.
+    # Numbers are suggested as strings, because arguments of prompts are strings.
     return [str(one) for one in choices if isinstance(one, str) or type(one) is int]
 
 
 def suggestions(found: Any, text: str) -> dict[str, JSON]:
-    """The fields of a completion's result.
+    """Return the fields of a completion's result.
 
     Args:
-        found: What was suggested.
-        text: What the user wrote so far; choices that do not begin so are left out.
+        found: The suggestions.
+        text: The text so far; suggestions that do not start with it are left out.
 
     Raises:
-        Exception: It was something else than texts.
+        Exception: If `found` is not an iterable of strings.
     """
     if isinstance(found, str):
         raise TypeError(f"a completion gives a list of texts, not {found!r}")

@@ -1,8 +1,8 @@
-"""What a handler returned or raised, as the fields of a result.
+"""Turn what a handler returned or raised into the fields of a result.
 
-A tool's failures go to the model as results that say `isError`, as far as a model can do
-something about them; what it cannot is logged with its traceback and answered in words
-that tell nothing (2026-07-28, Tools, Error Handling).
+A failure of a tool that a model can do something about becomes a result with `isError`.
+Any other is logged with its traceback, and its response reveals no details (2026-07-28,
+Tools, Error Handling).
 """
 
 from __future__ import annotations
@@ -62,13 +62,13 @@ logger = logging.getLogger("effectmcp.server")
 
 
 def reply_of(id_: Id, result: Mapping[str, JSON]) -> Reply:
-    """The response to a request that succeeded.
+    """Return the response to a request that succeeded.
 
-    It is encoded here and now, while something else can be said: blocks, texts and
-    `_meta` are an author's words, which may hold a lone surrogate or a NaN.
+    The result is encoded here, while an error can still be sent in its place: a block,
+    a string or the `_meta` of a handler may contain a lone surrogate or a NaN.
 
     Raises:
-        OutputError: JSON cannot say it.
+        OutputError: If JSON cannot express the result.
     """
     try:
         return Reply(result_message(id_, result))
@@ -82,10 +82,11 @@ def reply_of(id_: Id, result: Mapping[str, JSON]) -> Reply:
 
 
 def tool_result(tool: Tool, value: Any) -> dict[str, JSON]:
-    """The fields of `tools/call`'s result.
+    """Return the fields of `tools/call`'s result.
 
     Raises:
-        OutputError: It is not what the tool promised, or nothing that can be sent.
+        OutputError: If the value does not match the tool's output schema, or cannot be
+            sent.
     """
     if isinstance(value, ToolResult):
         return _whole_result(tool, value)
@@ -106,7 +107,7 @@ def _plain(value: Any) -> JSON:
 
 def _is_content(value: Any) -> bool:
     if isinstance(value, (list, tuple)) and value:
-        # A list of texts alone is data, as an annotation list[str] would have it.
+        # A list of only strings is data, as for a tool annotated with list[str].
         return any(_is_block(item) for item in value)
     return value is None or isinstance(value, (str, bytes)) or _is_block(value)
 
@@ -124,7 +125,7 @@ def _structured(tool: Tool, value: Any, content: list[JSON] | None) -> dict[str,
     else:
         value = _plain(value)
     if not content:
-        # For clients and models that read only this (Tools, Structured Content).
+        # For clients and models that read `content` only (Tools, Structured Content).
         content = [{"type": "text", "text": json.dumps(value, ensure_ascii=False)}]
     return {"content": content, "structuredContent": value}
 
@@ -144,10 +145,10 @@ def _whole_result(tool: Tool, value: ToolResult) -> dict[str, JSON]:
 
 
 def prompt_result(prompt: Prompt, value: Any) -> dict[str, JSON]:
-    """The fields of `prompts/get`'s result.
+    """Return the fields of `prompts/get`'s result.
 
     Raises:
-        OutputError: It is neither a text, a block nor a message.
+        OutputError: If the value is not made of strings, blocks and messages.
     """
     result: dict[str, JSON] = {"messages": messages_of(value)}
     if prompt.description:
@@ -156,10 +157,10 @@ def prompt_result(prompt: Prompt, value: Any) -> dict[str, JSON]:
 
 
 def resource_result(resource: Resource, uri: str, value: Any) -> dict[str, JSON]:
-    """The fields of `resources/read`'s result.
+    """Return the fields of `resources/read`'s result.
 
     Raises:
-        OutputError: It is nothing that can be sent.
+        OutputError: If the value cannot be sent.
     """
     contents = contents_of(value, uri, resource.mime_type)
     if contents is None:
@@ -177,10 +178,10 @@ def resource_result(resource: Resource, uri: str, value: Any) -> dict[str, JSON]
 
 
 def tool_failure(error: BaseException, of: str) -> dict[str, JSON]:
-    """The fields of a result that tells a model what went wrong.
+    """Return the fields of a result that tells a model what went wrong.
 
     Raises:
-        ProtocolError: It is the client's affair and not the model's.
+        ProtocolError: If the error is for the client, and not for the model.
     """
     match error:
         case ToolError() | Refused():
@@ -202,12 +203,12 @@ def tool_failure(error: BaseException, of: str) -> dict[str, JSON]:
 
 
 def bad_arguments(error: ArgumentsError) -> ProtocolError:
-    """The JSON-RPC error for arguments that a prompt does not take."""
+    """Return the JSON-RPC error for arguments that a prompt does not take."""
     return ProtocolError(INVALID_PARAMS, f"Invalid params: {_text_of(error)}")
 
 
 def told_failure(error: Exception) -> dict[str, JSON]:
-    """The fields of a result that tells a model what `error` says."""
+    """Return the fields of a result whose text is the message of `error`."""
     return _failure(_text_of(error))
 
 
@@ -216,11 +217,11 @@ def _failure(text: str) -> dict[str, JSON]:
 
 
 def error_of(error: BaseException, of: str) -> ProtocolError:
-    """The JSON-RPC error for what a handler raised.
+    """Return the JSON-RPC error for what a handler raised.
 
     Args:
-        error: What it raised.
-        of: What to call the handler in logs.
+        error: The error that the handler raised.
+        of: The name of the handler, for logs and the message.
     """
     match error:
         case ProtocolError() if _is_sendable(error):
@@ -240,7 +241,8 @@ def error_of(error: BaseException, of: str) -> ProtocolError:
 
 
 def _text_of(error: BaseException) -> str:
-    # An author's words, or a client's in them: readable whatever they are.
+    # The words of an author, or of a client: lone surrogates are escaped, so that the
+    # text can be sent.
     return str(error).encode("utf-8", "backslashreplace").decode("utf-8")
 
 

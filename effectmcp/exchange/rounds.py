@@ -1,8 +1,8 @@
 """One round of a flow whose answers arrive by retry: a token in, a token out.
 
-`begin` starts a flow, `resume` goes on from what a client brought back. Both give a
-`Round`, which is driven like a `Run`; when it asks, `token` seals what the next round
-needs. Nothing of a round stays behind in this process.
+`begin` starts a flow, and `resume` resumes it from the state that a client sent back.
+Both return a `Round`, which is driven like a `Run`. When it asks, `token` seals what
+the next round needs. This process keeps nothing of a round that has ended.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ _NO_KWARGS: Final[Mapping[str, Any]] = {}
 
 
 class Round:
-    """One round: a `Run`, and what it takes to seal it.
+    """One round: a `Run`, and what is needed to seal its journal.
 
     Attributes:
-        run: The run. Close it if the round ends without a token, as when the client
-            is gone.
-        stop: What it stopped with last.
+        run: The run. Close it if the round ends without a token, for example when the
+            client has disconnected.
+        stop: The latest stop of the run.
     """
 
     __slots__ = ("_call", "_claims", "_sealer", "run", "stop")
@@ -60,42 +60,42 @@ class Round:
 
     @property
     def first_trace(self) -> str | None:
-        """The trace context of the request that began the flow."""
+        """The trace context of the request that started the flow."""
         return self._claims.trace
 
     def performed(self, outcomes: Mapping[str, Done | Failure]) -> Stop:
-        """Go on with what performing the wants came to.
+        """Resume the run with one outcome for each want; return its next stop.
 
         Raises:
-            DivergenceError: The handler changed, and the flow may not go on.
+            DivergenceError: If the handler changed so that the flow cannot resume.
         """
         self.stop = self.run.performed(outcomes)
         return self.stop
 
     def answered(self, answers: Mapping[str, Answer]) -> Stop:
-        """Go on with the client's answers, live.
+        """Resume a live run with the client's answers; return its next stop.
 
         Raises:
-            DivergenceError: The handler changed, and the flow may not go on.
+            DivergenceError: If the handler changed so that the flow cannot resume.
         """
         self.stop = self.run.answered(answers)
         return self.stop
 
     def cancel(self) -> Stop:
-        """End the flow with `Cancelled`. What is being performed is waited for."""
+        """End the flow with `Cancelled`; wait for what is being performed."""
         self.stop = self.run.cancel()
         return self.stop
 
     def token(self, *, now: float) -> str:
-        """End the round, and seal what the next one needs.
+        """End the round; return the token that the next one resumes from.
 
         Args:
             now: Seconds since 1970.
 
         Raises:
-            UsageError: The round did not come to a question, so no other follows.
-            KeysError: There are no keys.
-            StateSizeError: The state is larger than clients carry.
+            UsageError: If the round does not ask, so that no other round follows.
+            KeysError: If the server has no state keys.
+            StateSizeError: If the state is larger than clients carry.
         """
         if not isinstance(self.stop, Asked):
             raise UsageError(
@@ -128,21 +128,21 @@ def begin(
     trace: str | None = None,
     **options: Any,
 ) -> Round:
-    """The first round of a flow.
+    """Start a flow; return its first round.
 
     Args:
         handler: The handler.
-        args: Its arguments.
-        kwargs: The same by name.
-        call: The request, to which every later round must belong.
-        sealer: The server's; without one it may not ask.
+        args: Its positional arguments.
+        kwargs: Its keyword arguments.
+        call: The request, which every later round must match.
+        sealer: The server's sealer; without one, the handler may not ask.
         flow_id: 16 random bytes, drawn for this flow.
         now: Seconds since 1970.
-        answers: Answers that came with the call already, by key.
+        answers: Answers that the request contains already, by key.
         rules: Limits of this server or tool.
         version: The handler's declared version.
         trace: The request's trace context.
-        **options: As for `Run`: `supports=`, `emit=`, `resolve=`, `name=`.
+        **options: Options of `Run`: `supports=`, `emit=`, `resolve=`, `name=`.
     """
     claims = Claims(
         flow_id=flow_id,
@@ -167,11 +167,11 @@ def resume(
     rules: Rules = RETRY,
     **options: Any,
 ) -> Round:
-    """A later round, from the `requestState` that the client brought back.
+    """Resume a flow from the `requestState` that the client sent back.
 
     Raises:
-        StateError: This request may not use that state.
-        DivergenceError: The handler changed, and the flow may not go on.
+        StateError: If this request may not use that state.
+        DivergenceError: If the handler changed so that the flow cannot resume.
     """
     claims = sealer.open(token, call, now=now)
     return _round(handler, args, kwargs, claims, call, sealer, answers, rules, options)
@@ -189,8 +189,8 @@ def _round(
     options: Mapping[str, Any],
 ) -> Round:
     if sealer is not None and sealer.keys.readable:
-        # Refused before it is performed: afterwards its result would have to travel
-        # (docs/internals/state.md#readable-rings).
+        # A private step is refused before it is performed. Afterwards its result would
+        # have to travel in a readable state (docs/internals/state.md#readable-rings).
         rules = attrs.evolve(rules, private_steps=False)
     run = Run(
         handler,

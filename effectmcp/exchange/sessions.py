@@ -1,12 +1,12 @@
-"""Sessions of the revisions that shake hands: who a client is, and what is under way.
+"""Sessions of the revisions with a handshake: the client, and its running requests.
 
-A session is plain values and a few tables; it waits for nothing. Whoever carries its
-messages keeps it and shows it with each (`Peer.session`): a pipe has one, a web server
-finds its by a header.
+A session is plain values and a few tables; it waits for nothing. The transport keeps it
+and passes it along with each message (`Peer.session`): a pipe has one session, a web
+server finds the session by a header.
 
-    running    a request that is being answered; cancelling it wakes what it asks
-    asking     questions that went out together, and the replies so far
-    news       which changes the client hears of outside of any request
+    running    a request that is being answered; cancelling it ends what it asks
+    asking     questions sent in one batch, and the replies so far
+    news       the changes that the client is notified of outside of any request
 """
 
 from __future__ import annotations
@@ -28,10 +28,11 @@ if TYPE_CHECKING:
 
 __all__ = ["Inquiry", "News", "Running", "Session"]
 
-#: Of questions. A late answer must find no other question, in whatever session.
+#: Ids of questions, unique in this process: a late reply must not match another
+#: question in any session.
 _IDS = itertools.count(1)
 
-#: Resources that one client may want to hear of.
+#: Resources that one session may subscribe to.
 _MAX_URIS = 1_000
 
 
@@ -40,13 +41,13 @@ def _nobody() -> None:
 
 
 class Inquiry:
-    """Questions that went out together.
+    """Questions sent to the client in one batch, and its replies.
 
     Attributes:
         messages: The requests to send, by id.
-        replies: What came back, by id.
-        is_gone: Whether nobody will answer any more.
-        until: When to wait no longer, in seconds since 1970; `None` for never.
+        replies: The client's replies, by id.
+        is_gone: Whether no further replies can arrive.
+        until: When to stop waiting, in seconds since 1970; `None` for no limit.
     """
 
     def __init__(
@@ -62,23 +63,23 @@ class Inquiry:
 
     @property
     def is_over(self) -> bool:
-        """Whether there is nothing left to wait for."""
+        """Whether every reply is in, or none can come any more."""
         return self.is_gone or len(self.replies) == len(self.messages)
 
     def listen(self, wake: Callable[[], None]) -> None:
-        """Call `wake` once it is over, in whatever thread that happens."""
+        """Call `wake` once this is over, in the thread where that happens."""
         self._wake = wake
         if self.is_over:
             wake()
 
     def take(self, reply: Response) -> None:
-        """A reply came in."""
+        """Record a reply; only the first to each question counts."""
         self.replies.setdefault(reply.id, reply.message)
         if self.is_over:
             self._wake()
 
     def end(self) -> None:
-        """Nobody will answer any more."""
+        """Stop waiting: no further replies can arrive."""
         self.is_gone = True
         self._wake()
 
@@ -88,10 +89,11 @@ class Running:
     """A request that is being answered.
 
     Attributes:
-        id: Its id.
-        is_cancelled: Whether nobody wants the answer any more.
-        is_flow: Whether it sees to that itself: it performs its cleanup, and ends.
-        asking: What it asks at the moment.
+        id: The id of the request.
+        is_cancelled: Whether the client no longer waits for the response.
+        is_flow: Whether this is a live flow, which ends by itself once it is cancelled:
+            it performs its cleanup first.
+        asking: The questions that are outstanding, if any.
     """
 
     id: Id
@@ -100,40 +102,40 @@ class Running:
     asking: Inquiry | None = None
 
     def cancel(self) -> None:
-        """Nobody wants the answer any more."""
+        """Mark the request as cancelled, and stop waiting for its questions."""
         self.is_cancelled = True
         if self.asking is not None:
             self.asking.end()
 
 
 class News:
-    """The changes that a session hears of: all lists, and resources it subscribed to.
+    """The changes that a session is notified of: all lists, and subscribed resources.
 
     Attributes:
-        uris: Those resources.
+        uris: The resources that the client subscribed to.
     """
 
-    #: Sent first where a client subscribes by a request; here it does not.
+    #: The first message of a `Subscription`; a session has no such message.
     acknowledgement = None
 
     def __init__(self) -> None:
         self.uris: frozenset[str] = frozenset()
 
     def wants(self, change: Change) -> bool:
-        """Whether the client hears of `change`."""
+        """Return whether the client is notified of `change`."""
         return change.what != "resource" or change.uri in self.uris
 
     def message(self, change: Change) -> dict[str, JSON]:
-        """What to tell the client of `change`."""
+        """Return the notification of `change`."""
         if change.what == "resource":
             return notification("notifications/resources/updated", {"uri": change.uri})
         return notification(f"notifications/{change.what}/list_changed", {})
 
     def subscribe(self, uri: str) -> None:
-        """Hear of a resource.
+        """Notify the client of changes to a resource from now on.
 
         Raises:
-            ProtocolError: There are too many already.
+            ProtocolError: If the session has too many subscriptions already.
         """
         if len(self.uris) >= _MAX_URIS:
             raise ProtocolError(
@@ -143,22 +145,22 @@ class News:
         self.uris |= {uri}
 
     def unsubscribe(self, uri: str) -> None:
-        """Hear of it no more."""
+        """Stop notifying the client of changes to a resource."""
         self.uris -= {uri}
 
 
 @define(eq=False)
 class Session:
-    """What was agreed on with a client, and what is under way.
+    """The session of one client: what `initialize` agreed on, and its running requests.
 
     Attributes:
-        revision: What both speak.
-        hello: What the client said of itself.
-        principal: Whose it is: nobody else may use it.
-        log_level: From which level on it wants log messages.
-        most: Requests that may be answered at once.
-        is_closed: Whether it has ended.
-        news: What it hears of.
+        revision: The revision that both sides speak.
+        hello: The client's own `initialize` parameters.
+        principal: The user who opened the session; no other user may use it.
+        log_level: The lowest level of log messages to send.
+        most: Limit of requests that run at the same time.
+        is_closed: Whether the session has ended.
+        news: The changes that the client is notified of.
     """
 
     revision: Revision
@@ -173,11 +175,11 @@ class Session:
     _asked: dict[tuple[type, Id], Inquiry] = field(factory=dict, init=False)
 
     def begin(self, id_: Id) -> Running:
-        """Note a request that is going to be answered.
+        """Register a request that will be answered.
 
         Raises:
-            ProtocolError: There is one with this id, there are too many, or there is no
-                session any more.
+            ProtocolError: If a request with this id is running, too many requests are
+                running, or the session has ended.
         """
         if self.is_closed:
             raise ProtocolError(INVALID_REQUEST, "Invalid request: the session ended")
@@ -193,7 +195,7 @@ class Session:
         return running
 
     def ended(self, running: Running) -> None:
-        """It was answered."""
+        """Remove a request that was answered or has failed."""
         self._running.pop(_key(running.id), None)
 
     @property
@@ -207,12 +209,12 @@ class Session:
         questions: Iterable[Callable[[Id], Mapping[str, JSON]]],
         until: float | None = None,
     ) -> Inquiry:
-        """Questions to send, each made with an id of its own.
+        """Register questions, each with a new id; return the messages to send.
 
         Args:
             running: The request that asks.
-            questions: Give the message, given the id.
-            until: When to wait no longer, in seconds since 1970.
+            questions: Functions that return a question's message, given its id.
+            until: When to stop waiting, in seconds since 1970.
         """
         messages: dict[Id, Mapping[str, JSON]] = {}
         for make in questions:
@@ -226,14 +228,14 @@ class Session:
         return asking
 
     def asked(self, running: Running) -> None:
-        """What it asked was answered, or nobody waits for it any more."""
+        """Remove the questions of a request: they were answered, or are given up."""
         asking, running.asking = running.asking, None
         assert asking is not None  # it was `ask` that set it
         for id_ in asking.messages:
             self._asked.pop(_key(id_), None)
 
     def reply(self, response: Response) -> bool:
-        """A response came in. Returns whether it was to a question that is out."""
+        """Take a client's response; return whether its question was outstanding."""
         asking = self._asked.pop(_key(response.id), None)
         if asking is None:
             return False
@@ -241,14 +243,17 @@ class Session:
         return True
 
     def stop_with(self, id_: Id, stop: Callable[[], None] | None) -> None:
-        """How a loop ends a request that does not see to that itself, while it runs."""
+        """Set how an event loop cancels a request, for as long as it runs there.
+
+        A live flow is not cancelled so: it ends by itself. `None` removes the function.
+        """
         if stop is None:
             self._stops.pop(_key(id_), None)
         else:
             self._stops[_key(id_)] = stop
             running = self._running.get(_key(id_))
             if running is not None and running.is_cancelled:
-                self._give_up(running)  # it was given up before a loop had its turn
+                self._give_up(running)  # cancelled before the event loop called this
 
     def _give_up(self, running: Running) -> None:
         running.cancel()
@@ -257,10 +262,10 @@ class Session:
             stop()
 
     def cancel(self, id_: Id) -> bool:
-        """The client wants no answer to this request.
+        """Cancel a request that the client no longer waits for.
 
         Returns:
-            Whether that is seen to. Otherwise it is for the loop to end it.
+            Whether the request ends by itself. Otherwise the caller must end it.
         """
         running = self._running.get(_key(id_))
         if running is None:
@@ -269,7 +274,7 @@ class Session:
         return running.is_flow
 
     def close(self) -> None:
-        """It has ended: nothing is answered any more, and nothing may be asked."""
+        """End the session: cancel its requests, and accept no further ones."""
         self.is_closed = True
         for running in tuple(self._running.values()):
             self._give_up(running)

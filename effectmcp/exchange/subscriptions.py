@@ -1,7 +1,7 @@
-"""`subscriptions/listen`: which changes a client hears of, and how it is told.
+"""`subscriptions/listen`: select the changes that a client is notified of.
 
 Every message carries the id of the request that opened the subscription, and the
-acknowledgement comes before all others (2026-07-28, Subscriptions).
+acknowledgement is sent before all others (2026-07-28, Subscriptions).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Subscription", "open_subscription"]
 
-#: What a filter may ask for, and the change it means.
+#: The flags of a filter, and the list whose changes each selects.
 _FLAGS: Final = {
     "toolsListChanged": "tools",
     "promptsListChanged": "prompts",
@@ -34,7 +34,7 @@ class Subscription:
     Attributes:
         id: The id of the request that opened it.
         acknowledgement: The message to send first.
-        meta: What every message of it carries.
+        meta: The `_meta` of each of its messages.
     """
 
     def __init__(self, id_: Id, wanted: Mapping[str, JSON]) -> None:
@@ -48,13 +48,13 @@ class Subscription:
         )
 
     def wants(self, change: Change) -> bool:
-        """Whether the client asked to hear of `change`."""
+        """Return whether the client asked to be notified of `change`."""
         if change.what == "resource":
             return change.uri in self._uris
         return change.what in self._lists
 
     def message(self, change: Change) -> dict[str, Any]:
-        """What to tell the client of `change`."""
+        """Return the notification of `change`."""
         if change.what == "resource":
             return notification(
                 "notifications/resources/updated",
@@ -65,10 +65,10 @@ class Subscription:
 
 
 def open_subscription(id_: Id, params: Mapping[str, JSON]) -> Subscription:
-    """The subscription that a request asks for, less what nobody knows of.
+    """Open the subscription that a request describes; ignore unknown filter keys.
 
     Raises:
-        ProtocolError: The filter is none.
+        ProtocolError: If the filter is invalid.
     """
     asked = params.get("notifications")
     if not isinstance(asked, dict):

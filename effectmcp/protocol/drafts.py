@@ -1,9 +1,9 @@
 """`2026-06-XX`: the drafts of multi round-trip requests, before they were released.
 
-A client shakes hands as in the legacy revisions, and is answered by retry as in the
-released one. Only words differ: an interim result is told by `result_type`, one that
-asks nothing has no `inputRequests`, and what a retry brings may stand beside `params`
-as well as in them.
+A client uses the `initialize` handshake, as in the legacy revisions, and is asked by
+retry, as in 2026-07-28. Only names and places differ: `result_type` marks an interim
+result, an interim result without questions has no `inputRequests`, and a retry may put
+its `inputResponses` and `requestState` in `params` or beside it.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ __all__ = ["incomplete", "is_incomplete", "retry_params"]
 
 
 def incomplete(questions: Iterable[Question], state: str) -> dict[str, JSON]:
-    """The fields of an interim result."""
+    """Return the fields of an interim result."""
     fields: dict[str, JSON] = {"result_type": "incomplete", "requestState": state}
     asked = {one.key: request_of(one) for one in questions}
     return {**fields, "inputRequests": asked} if asked else fields
 
 
 def is_incomplete(result: Mapping[str, Any]) -> bool:
-    """Whether a result is an interim one; those of early drafts say so by their fields."""
+    """Return whether a result is an interim one; early drafts had no `result_type`."""
     type_ = result.get("result_type")
     if type_ is not None:
         return bool(type_ == "incomplete")
@@ -37,7 +37,7 @@ def is_incomplete(result: Mapping[str, Any]) -> bool:
 
 
 def retry_params(request: Request) -> dict[str, JSON]:
-    """The parameters of a request, with what stands beside them."""
+    """Return the parameters of a request, with the retry fields from beside them."""
     beside = {
         key: request.envelope[key]
         for key in ("inputResponses", "requestState")

@@ -1,9 +1,8 @@
 """Judge the envelope of a request of the newest revision: `_meta`, and headers over HTTP.
 
-Nearly all envelopes are right. `judge` says of one that it is, and what it says, in one
-pass. Of any other it says nothing: the checks of `meta` and `headers`, in the order in
-which the protocol wants them, find out what is wrong and say it in words. A test holds
-the two to each other.
+Nearly all envelopes are valid, and `judge` reads a valid one in one pass. For any other
+it returns `None`: then the checks in `meta` and `headers` find the error, in the order
+that the protocol needs, and describe it in words. A test checks that both agree.
 """
 
 from __future__ import annotations
@@ -26,22 +25,22 @@ _DICTS: Final = frozenset({dict})
 _TOKENS: Final = frozenset({str, int, type(None)})
 _LEVELS: Final = frozenset({*LOG_LEVELS, None})
 
-#: Texts that a header carries as they are, and that mean nothing else there.
+#: Strings that a header carries unencoded, and that have no other meaning there.
 _is_simple: Final = re.compile(r"[A-Za-z0-9._/-]+").fullmatch
 
-#: Whose keys are all absent.
+#: The client info of a request that has none.
 _NOBODY: Final[Mapping[str, Any]] = {}
 
 
 def judge(
     method: Method, request: Request, headers: Mapping[str, str] | None
 ) -> Meta | None:
-    """Return what the envelope of `request` says; `None` if it may not be right.
+    """Return the `_meta` of `request`; `None` if its envelope may be invalid.
 
     Args:
-        method: The row of its method.
+        method: The table row of its method.
         request: The request.
-        headers: The headers over HTTP, by lower-cased name.
+        headers: The HTTP headers, by lower-cased name; `None` without HTTP.
     """
     meta: Any = request.params.get("_meta")
     if type(meta) is not dict:

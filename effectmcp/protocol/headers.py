@@ -1,14 +1,14 @@
-"""What a request's HTTP headers say again of its body, and whether it is the same.
+"""Check that the HTTP headers of a request match the values that they mirror.
 
-Streamable HTTP, Request Metadata: a load balancer routes on the headers and we act on
-the body, so whoever could make them differ would be let in by one and served by the
-other. Every check fails closed: what cannot be compared does not match.
+Streamable HTTP, Request Metadata: a load balancer routes by the headers and a server
+acts on the body. A client that could make them differ would be admitted for one request
+and served another. Every check fails closed: values that cannot be compared differ.
 
-The three standard checks are functions of their own, because the caller looks at other
-things in between: whether it speaks that version, whether it has that method.
+The three standard checks are separate functions, because the caller checks other things
+in between: whether it speaks that version, whether it has that method.
 
-Headers come as a mapping from lower-cased names to values. Whether a header came twice
-is known to whoever reads HTTP, and no matter of this file.
+Headers are a mapping from lower-cased names to values. Repeated headers are handled
+where HTTP is read, and not in this module.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ __all__ = [
 
 
 class HeaderMismatch(EffectMCPError):
-    """A header that is missing, malformed, or says something else than the body.
+    """Raised when a header is missing, is malformed, or differs from the body.
 
     Attributes:
-        problem: Which header, what it says and what the body says. Fit for the client:
-            both came from it.
+        problem: The header, its value and the body's. The client may see this, as it
+            sent both.
     """
 
     CODE: Final = -32020
@@ -63,11 +63,11 @@ _CHARACTERS: Final = frozenset("\t" + "".join(map(chr, range(0x20, 0x7F))))
 
 
 def _is_safe(text: str) -> bool:
-    # Text without tabs, as nearly all of it is, need not be looked at one by one.
+    # Nearly all values have no tab, so their characters are not checked one by one.
     return text.isascii() and text.isprintable() or _CHARACTERS.issuperset(text)
 
 
-# RFC 9110, section 5.6.3. Any reader of HTTP may take it off, and some leave it on.
+# RFC 9110, section 5.6.3. Some HTTP parsers strip it from values, and some keep it.
 _WHITESPACE: Final = " \t"
 
 _OPENING: Final = "=?base64?"
@@ -75,11 +75,11 @@ _CLOSING: Final = "?="
 
 
 def encode_value(value: str | int | bool) -> str:
-    """`value` as a header carries it: as it is where that is safe, else as Base64.
+    """Return `value` as a header carries it: unchanged if that is safe, else as Base64.
 
     Raises:
-        ValueError: for an integer that JavaScript would round, and for a lone surrogate,
-            which no UTF-8 can carry.
+        ValueError: If `value` is an integer that JavaScript would round, or has a lone
+            surrogate, which UTF-8 cannot express.
     """
     if isinstance(value, bool):
         return "true" if value else "false"
@@ -95,10 +95,11 @@ def encode_value(value: str | int | bool) -> str:
 
 
 def decode_value(text: str) -> str:
-    """The value that a header's text carries, the whitespace around it taken off.
+    """Return the value that a header's `text` encodes; strip whitespace from it first.
 
     Raises:
-        ValueError: in words that finish the sentence "the header's value …".
+        ValueError: If `text` is malformed. The message completes the sentence "the
+            header's value …".
     """
     if not _is_safe(text):
         raise ValueError("has characters that no header may have")
@@ -109,10 +110,10 @@ def decode_value(text: str) -> str:
         data = b64decode(body, validate=True)
     except ValueError:
         data = b""
-    # Written again it must be the same: the decoder does not look at the spare bits of
-    # the last character, so sixteen texts would mean one value. And in `=?base64?=` the
-    # two marks share their `?`, which one reader takes for an empty value, the next for
-    # a plain text.
+    # Encoding the data again must return the same text. The decoder ignores the spare
+    # bits of the last character, so up to sixteen encodings would have one value. In
+    # `=?base64?=` the two marks share their `?`: one reader takes this for an empty
+    # value, another for an unencoded string.
     if text != f"{_OPENING}{b64encode(data).decode('ascii')}{_CLOSING}":
         raise ValueError("is no proper Base64 between its marks")
     try:
@@ -138,9 +139,11 @@ _TYPES: Final[dict[str, Literal["string", "integer", "boolean"]]] = {
 # RFC 9110, section 5.6.2.
 _TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
-# Under these stand instances, not schemas: an annotation there is somebody's data.
+# The values of these keywords are instances, not schemas: an `x-mcp-header` in them is
+# data.
 _DATA: Final = frozenset({"const", "default", "enum", "examples"})
-# Under these stand schemas by name: a property may be *called* x-mcp-header.
+# The values of these keywords map names to schemas: a property may be *called*
+# x-mcp-header.
 _NAMED: Final = frozenset(
     {"$defs", "definitions", "dependencies", "dependentSchemas", "patternProperties"}
     | {"properties"}
@@ -152,9 +155,9 @@ class ParamHeader:
     """An argument that is mirrored into a header.
 
     Attributes:
-        name: What follows `Mcp-Param-`, as the schema spells it.
+        name: The part of the header's name after `Mcp-Param-`, as the schema spells it.
         path: The keys that lead from the arguments to the value.
-        type: Its type in the schema.
+        type: The type of the value in the schema.
     """
 
     name: str
@@ -163,11 +166,11 @@ class ParamHeader:
 
     @property
     def header(self) -> str:
-        """The whole name of the header, such as `Mcp-Param-Region`."""
+        """The full name of the header, such as `Mcp-Param-Region`."""
         return f"Mcp-Param-{self.name}"
 
     def value_in(self, arguments: Mapping[str, JSON]) -> JSON:
-        """The value at exactly this path; None where there is none, or null."""
+        """Return the value at exactly this path; `None` if it is missing or null."""
         value: JSON = arguments
         for key in self.path:
             if not isinstance(value, Mapping):
@@ -177,12 +180,13 @@ class ParamHeader:
 
 
 def param_headers(input_schema: Mapping[str, JSON]) -> tuple[ParamHeader, ...]:
-    """The arguments that `input_schema` has mirrored into headers, in its order.
+    """Return the arguments that `input_schema` mirrors into headers, in its order.
 
     Raises:
-        SchemaError: naming the property whose `x-mcp-header` breaks a constraint of
-            Custom Headers from Tool Parameters, Schema Extension. The whole definition
-            is invalid then: a server must not offer the tool, a client must drop it.
+        SchemaError: If an `x-mcp-header` breaks a constraint of Custom Headers from
+            Tool Parameters, Schema Extension; the message names the property. The
+            whole definition is invalid then: a server must not offer the tool, and a
+            client must drop it.
     """
     found: dict[str, ParamHeader] = {}
     for path, keyword, schema in _annotated(input_schema):
@@ -209,9 +213,9 @@ def param_headers(input_schema: Mapping[str, JSON]) -> tuple[ParamHeader, ...]:
 def _annotated(
     input_schema: Mapping[str, JSON],
 ) -> Iterator[tuple[tuple[str, ...], str, Mapping[str, JSON]]]:
-    # With the properties that lead to it, and the first keyword on the way that is not
-    # `properties`. Under keywords that nobody knows it is looked for as well: a $ref
-    # may lead there. Without recursion, since a stranger's schema may be deep.
+    # Yields the properties that lead to an annotated schema, the first keyword on the
+    # way that is not `properties`, and the schema. Unknown keywords are searched, too,
+    # as a $ref may lead there. No recursion, as the schema may be foreign and deep.
     ahead: list[tuple[tuple[str, ...], str, JSON]] = [((), "", input_schema)]
     while ahead:
         path, outside, part = ahead.pop()
@@ -266,16 +270,16 @@ def _type_of(type_: JSON, of: str) -> Literal["string", "integer", "boolean"]:
 # ---- checks -------------------------------------------------------------------------
 
 
-# Texts that a header carries as they are, and that mean nothing else there. Where it has
-# the body's own, as nearly always, nothing more need be looked at.
+# Strings that a header carries unencoded, and that have no other meaning there. If the
+# header equals such a string of the body, as nearly always, the check is done.
 _is_simple: Final = re.compile(r"[A-Za-z0-9._/-]+").fullmatch
 
 
 def check_version(headers: Mapping[str, str], version: str) -> None:
-    """Hold `MCP-Protocol-Version` against the version in the body's `_meta`.
+    """Compare `MCP-Protocol-Version` with the version in the body's `_meta`.
 
     Raises:
-        HeaderMismatch: It is missing, malformed or another.
+        HeaderMismatch: If the header is missing, malformed or different.
     """
     header = "MCP-Protocol-Version"
     if headers.get("mcp-protocol-version") != version or not _is_simple(version):
@@ -283,20 +287,20 @@ def check_version(headers: Mapping[str, str], version: str) -> None:
 
 
 def check_method(headers: Mapping[str, str], method: str) -> None:
-    """Hold `Mcp-Method` against the body's `method`; case matters.
+    """Compare `Mcp-Method` with the body's `method`; case matters.
 
     Raises:
-        HeaderMismatch: It is missing, malformed or another.
+        HeaderMismatch: If the header is missing, malformed or different.
     """
     if headers.get("mcp-method") != method or not _is_simple(method):
         _check("Mcp-Method", _read(headers, "Mcp-Method"), method)
 
 
 def check_name(headers: Mapping[str, str], name: str) -> None:
-    """Hold `Mcp-Name` against what the body asks for: a name, a URI, a task's id.
+    """Compare `Mcp-Name` with the name, URI or task id in the body.
 
     Raises:
-        HeaderMismatch: It is missing, malformed or another.
+        HeaderMismatch: If the header is missing, malformed or different.
     """
     if headers.get("mcp-name") != name or not _is_simple(name):
         _check("Mcp-Name", _read_decoded(headers, "Mcp-Name"), name)
@@ -307,30 +311,30 @@ def check_params(
     rules: tuple[ParamHeader, ...],
     arguments: Mapping[str, JSON],
 ) -> None:
-    """Hold the `Mcp-Param-*` headers of a tool against the arguments of the call.
+    """Compare the `Mcp-Param-*` headers of a tool with the arguments of the call.
 
-    A value is compared as what it is, not as what the schema wants it to be: whether
-    the arguments fit is said elsewhere, in words for the model.
+    A value is compared by its own type, not by the type in the schema: whether the
+    arguments fit the schema is checked elsewhere, with messages for the model.
 
     Args:
-        headers: Lower-cased names and their values.
-        rules: What `param_headers` read from the tool's schema.
+        headers: The headers, by lower-cased name.
+        rules: The headers that `param_headers` found in the tool's schema.
         arguments: The body's `params.arguments`.
 
     Raises:
-        HeaderMismatch: for the first that is missing, malformed or another, or stands
-            for no value.
+        HeaderMismatch: If a header is missing, malformed or different, or is present
+            without a value in the body; the first such header.
     """
     for rule in rules:
         text = _read_decoded(headers, rule.header)
         value = rule.value_in(arguments)
         if value is not None:
             _check(rule.header, text, value)
-        # Server Behavior for Custom Headers, the table: for null and for what is not in
-        # the arguments "Client MUST omit the header" and "Server MUST NOT expect the
-        # header". One that comes all the same routes the request by a value that the
-        # body does not have, and so is one that does not "match the corresponding
-        # values in the request body".
+        # Server Behavior for Custom Headers, the table: for null and for missing
+        # arguments "Client MUST omit the header" and "Server MUST NOT expect the
+        # header". A header that is sent anyway routes the request by a value that the
+        # body does not have, so it does not "match the corresponding values in the
+        # request body".
         elif text is not None:
             raise HeaderMismatch(
                 f"{rule.header} header value {_quoted(text)} does not match the body,"
@@ -375,7 +379,7 @@ def _check(header: str, text: str | None, value: JSON) -> None:
 
 
 # A number as JSON writes it. Clients that read JSON into doubles write 42.0, or 1e+06.
-# Three digits of exponent are more than a double has, and all that anybody should build.
+# No double needs more than three digits of exponent, and a larger one would be costly.
 _NUMBER: Final = re.compile(
     r"-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?+(?:[Ee][+-]?[0-9]{1,3})?"
 )
@@ -393,7 +397,7 @@ def _is_same(text: str, value: JSON) -> bool:
             and _NUMBER.fullmatch(text) is not None
             and Decimal(text) == Decimal(str(value))
         )
-    # Arrays and objects have no text that a header could have, so they never match.
+    # Arrays and objects have no form in a header, so they never match.
     return False
 
 
@@ -403,7 +407,7 @@ def _said(value: JSON) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, (int, float)):
-        # Not written out: an integer may have more digits than Python agrees to write.
+        # Not written out: Python refuses to format integers with too many digits.
         is_safe = abs(value) <= MAX_SAFE_INTEGER
         return str(value) if is_safe else "a number beyond ±(2**53 - 1)"
     return "an array" if isinstance(value, list) else "an object"
@@ -414,7 +418,7 @@ _MAX_PATH: Final = 200
 
 
 def _quoted(text: str) -> str:
-    # repr() escapes lone surrogates, line ends and whatever else cannot be printed.
+    # repr() escapes lone surrogates, line ends and all else that is not printable.
     return repr(_cut(text, _MAX_WORD))
 
 

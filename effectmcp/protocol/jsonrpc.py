@@ -1,7 +1,7 @@
-"""JSON-RPC 2.0, as MCP narrows it: one message, and never a batch of them.
+"""JSON-RPC 2.0, as MCP restricts it: single messages, and no batches.
 
-An id is a text or an integer and never null. Responses are sent by clients that were
-asked live, which those of 2026-07-28 are not (Overview, Messages).
+An id is a string or an integer, and never null. Clients send responses only to
+questions that are asked live, which 2026-07-28 does not have (Overview, Messages).
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ METHOD_NOT_FOUND: Final = -32601
 INVALID_PARAMS: Final = -32602
 INTERNAL_ERROR: Final = -32603
 
-#: All that is said of a failure that is not its sender's.
+#: The whole message of an error that its sender did not cause.
 OPAQUE: Final = "Internal error"
 
-#: Params wrap arguments, which may have `MAX_DEPTH` levels of their own.
+#: The arguments alone may have `MAX_DEPTH` levels, and they are nested in the params.
 _DEPTH: Final = MAX_DEPTH + 4
 
 _MAX_ID: Final = 256
 
-#: Requests with a text or an integer for an id.
+#: The id of a request: a string or an integer.
 Id = str | int
 
 _NO_PARAMS: Final[Mapping[str, JSON]] = {}
@@ -62,10 +62,10 @@ class Request:
     """A request, which gets one response.
 
     Attributes:
-        id: Its id.
-        method: What is asked for.
-        params: With what.
-        envelope: All of it: some drafts put parameters beside the others.
+        id: The id of the request.
+        method: The name of its method.
+        params: Its parameters.
+        envelope: The whole message: in some drafts, it has parameters beside `params`.
     """
 
     id: Id
@@ -76,7 +76,7 @@ class Request:
 
 @record
 class Notification:
-    """A notification, which gets none."""
+    """A notification, which gets no response."""
 
     method: str
     params: Mapping[str, JSON]
@@ -84,11 +84,11 @@ class Notification:
 
 @record
 class Response:
-    """A response, to a request of ours.
+    """A response to a request that this side sent.
 
     Attributes:
-        id: The request's.
-        message: All of it.
+        id: The id of that request.
+        message: The whole message.
     """
 
     id: Id
@@ -97,11 +97,11 @@ class Response:
 
 @record
 class Malformed:
-    """What is no message, and what to say of it.
+    """Input that is not a valid message, with the error to respond with.
 
     Attributes:
-        error: What is wrong.
-        id: Whom to tell, if that could be read.
+        error: The error.
+        id: The id to respond to, if it could be read.
     """
 
     error: ProtocolError
@@ -111,10 +111,10 @@ class Malformed:
 def read_message(
     message: bytes | str | Mapping[str, JSON],
 ) -> Request | Notification | Response | Malformed:
-    """One message of a client.
+    """Read one message of a client.
 
     Args:
-        message: Its text, or what a JSON reader of yours made of it.
+        message: The message: a string, or the output of your own JSON reader.
     """
     value: JSON = message
     try:
@@ -158,7 +158,7 @@ def _read(value: JSON) -> Request | Notification | Response:
 
 
 def id_of(value: JSON) -> Id | None:
-    """The id of a message, if it has one that can be sent back."""
+    """Return the id of a message; `None` if it has no id that can be sent back."""
     id_ = value.get("id") if isinstance(value, dict) else None
     if type(id_) is int and -MAX_SAFE_INTEGER <= id_ <= MAX_SAFE_INTEGER:
         return id_
@@ -175,12 +175,12 @@ def _invalid(problem: str) -> ProtocolError:
 
 
 def result_message(id_: Id, result: Mapping[str, JSON]) -> dict[str, JSON]:
-    """The response to a request that succeeded."""
+    """Return the response to a request that succeeded."""
     return {"jsonrpc": "2.0", "id": id_, "result": result}
 
 
 def error_message(id_: Id | None, error: ProtocolError) -> dict[str, JSON]:
-    """The response to a request that did not; without an id where none could be read."""
+    """Return the response to a request that failed; no id if it could not be read."""
     body: dict[str, JSON] = {"code": error.code, "message": error.message}
     if error.data is not None:
         body["data"] = error.data
@@ -192,12 +192,12 @@ def error_message(id_: Id | None, error: ProtocolError) -> dict[str, JSON]:
 
 
 def internal_error(id_: Id | None) -> dict[str, JSON]:
-    """The response to a request that failed for a reason that is not its sender's."""
+    """Return the response to a request that failed through no fault of its sender."""
     return error_message(id_, ProtocolError(INTERNAL_ERROR, OPAQUE))
 
 
 def notification(method: str, params: Mapping[str, JSON]) -> dict[str, JSON]:
-    """A notification."""
+    """Return a notification."""
     return {"jsonrpc": "2.0", "method": method, "params": params}
 
 
@@ -209,9 +209,9 @@ _chunks: Final = chunks_by(
 
 
 def encode(message: Mapping[str, Any]) -> bytes:
-    """A message as one line of UTF-8, without its end.
+    """Encode a message as one line of UTF-8, without the line end.
 
-    Lines delimit messages over pipes and in event streams, and JSON escapes the line
-    ends inside of texts; U+2028 and its like are no line ends in either.
+    Line ends separate messages in pipes and event streams, and JSON escapes them in
+    strings. In neither do U+2028 and the like count as line ends.
     """
     return "".join(_chunks(message, 0)).encode("utf-8")

@@ -1,8 +1,8 @@
 """Revisions 2025-03-26 to 2025-11-25: a handshake, a session, questions asked live.
 
-What a client is and can do is said once, by `initialize`; from then on the server may
-send it requests of its own. The revisions differ in what can be asked and in what a
-result may hold, as their rows in `revisions` say.
+A client declares its name and capabilities once, by `initialize`. From then on, the
+server may send requests to it. The revisions differ in the questions that can be asked
+and in the fields that a result may have; see their rows in `revisions`.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ __all__ = [
 
 # ---- the handshake ------------------------------------------------------------------
 
-#: Bytes of capabilities, which are kept as long as the session.
+#: Limit of the capabilities in bytes: they are kept as long as the session.
 _LARGEST: Final = 16 * 1024
 
 
 @frozen
 class Hello:
-    """What `initialize` says.
+    """The parameters of `initialize`.
 
     Attributes:
-        version: The revision that the client would like.
-        capabilities: What it can do.
-        client: Its name and version, for logs and `Caller()`.
+        version: The revision that the client proposes.
+        capabilities: The client's capabilities.
+        client: The client's name and version, for logs and `Caller()`.
     """
 
     version: str
@@ -55,10 +55,10 @@ class Hello:
 
 
 def read_hello(params: Mapping[str, JSON]) -> Hello:
-    """What the parameters of `initialize` say.
+    """Read the parameters of `initialize`.
 
     Raises:
-        ProtocolError: One is missing, or not what it must be.
+        ProtocolError: If a parameter is missing or invalid.
     """
     version = params.get("protocolVersion")
     if not isinstance(version, str):
@@ -81,12 +81,12 @@ def read_hello(params: Mapping[str, JSON]) -> Hello:
 def missing(
     what: Any, capabilities: Mapping[str, JSON], revision: Revision
 ) -> str | None:
-    """What keeps a client from being asked `what`, in words; `None` if nothing does.
+    """Return why a client cannot be asked `what`, in words; `None` if it can.
 
     Args:
-        what: An effect, a class of them, or the name of one.
-        capabilities: The client's.
-        revision: What it speaks.
+        what: An effect, a class of effects, or the name of one.
+        capabilities: The client's capabilities.
+        revision: The revision that the client speaks.
     """
     need = _beyond(what, revision)
     if need is not None:
@@ -105,7 +105,7 @@ def missing(
 
 
 def _beyond(what: Any, revision: Revision) -> str | None:
-    """What it would take that `revision` does not have."""
+    """Return the part of the protocol that `what` needs and `revision` lacks."""
     if isinstance(what, Outcome):
         what = what.request
     names = {what} if isinstance(what, str) else {_class_of(what).__name__}
@@ -139,13 +139,13 @@ def _fields(schema: Mapping[str, JSON]) -> Mapping[str, Any]:
 def question_message(
     question: Question, revision: Revision, id_: Id, elicitation_id: str
 ) -> dict[str, JSON]:
-    """The request that asks a question.
+    """Return the request that asks a question.
 
     Args:
         question: The question.
-        revision: What the client speaks.
-        id_: The request's id.
-        elicitation_id: What a page to open is known by.
+        revision: The revision that the client speaks.
+        id_: The id of the request.
+        elicitation_id: The `elicitationId` of a page to open.
     """
     asked = request_of(question)
     params = dict(asked.get("params", {}))
@@ -160,7 +160,7 @@ def question_message(
 
 
 def _older_form(schema: Mapping[str, JSON]) -> dict[str, JSON]:
-    """Choices with their titles as `enumNames`, and defaults for booleans only."""
+    """Return `schema` with titles as `enumNames`, and defaults for booleans only."""
     fields: dict[str, JSON] = {}
     for name, field in _fields(schema).items():
         written = dict(field)
@@ -175,9 +175,10 @@ def _older_form(schema: Mapping[str, JSON]) -> dict[str, JSON]:
 
 
 def read_reply(effect: InputRequest[Any], message: Mapping[str, JSON]) -> Answer:
-    """The answer in a client's response; an error of its is an answer, too.
+    """Return the answer in a client's response; an error response is an answer, too.
 
-    By -1 a user declines (Sampling, Error Handling), which the engine knows.
+    The error -1 means that the user declined (Sampling, Error Handling); the engine
+    handles that.
     """
     error = message.get("error")
     if error is None:
@@ -195,7 +196,7 @@ def read_reply(effect: InputRequest[Any], message: Mapping[str, JSON]) -> Answer
 
 
 def fitted(fields: Mapping[str, JSON], revision: Revision) -> dict[str, JSON]:
-    """A result's fields, less what `revision` does not have."""
+    """Return a result's fields, without the fields that `revision` lacks."""
     result = {
         key: one
         for key, one in fields.items()
@@ -206,7 +207,8 @@ def fitted(fields: Mapping[str, JSON], revision: Revision) -> dict[str, JSON]:
             result[list_] = [_feature(one, revision) for one in result[list_]]
     structured = result.get("structuredContent")
     if not revision.titles or not isinstance(structured, dict):
-        # An object, as far as there was such a thing. Its text is in the content.
+        # Older revisions allow only an object here, or have no such field. The content
+        # shows the value, too.
         result.pop("structuredContent", None)
     if "content" in result:
         result["content"] = [_block(one, revision) for one in result["content"]]

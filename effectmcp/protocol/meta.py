@@ -1,7 +1,7 @@
-"""`_meta` of a request: who speaks, which version, and what it wants to hear.
+"""`_meta` of a request: the client, its version and capabilities, and its wishes.
 
-Every request says so anew and nothing is inferred from earlier ones (2026-07-28,
-Overview, Statelessness).
+Every request carries all of this, and nothing is inferred from earlier requests
+(2026-07-28, Overview, Statelessness).
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ SUBSCRIPTION_ID: Final = _PREFIX + "subscriptionId"
 
 @record
 class Meta:
-    """What a request's `_meta` says.
+    """The contents of a request's `_meta`.
 
     Attributes:
-        version: The revision it is written in.
-        capabilities: What its client can do.
+        version: The revision that the request is written in.
+        capabilities: The client's capabilities.
         client: The client's name and version, for logs and `Caller()`.
-        log_level: From which level on it wants log messages; `None` for none at all.
-        progress_token: What to send progress under; `None` for nowhere.
+        log_level: The lowest level of log messages to send; `None` to send none.
+        progress_token: The progress token; `None` to send no progress.
         trace: The W3C trace context.
     """
 
@@ -64,10 +64,10 @@ _OBJECTS: Final = frozenset({dict})
 
 
 def read_meta(params: Mapping[str, JSON]) -> Meta:
-    """What the `_meta` in `params` says.
+    """Read the `_meta` in `params`.
 
     Raises:
-        ProtocolError: A required key is missing, or one is not what it must be.
+        ProtocolError: If a required key is missing, or a value is invalid.
     """
     meta = params.get("_meta")
     if not isinstance(meta, dict):
@@ -98,10 +98,10 @@ def read_meta(params: Mapping[str, JSON]) -> Meta:
 
 
 def read_call_meta(meta: Mapping[str, JSON]) -> tuple[str | int | None, str | None]:
-    """What a `_meta` of any era says of one call: the progress token and the trace.
+    """Return the progress token and the trace in a `_meta` of any era.
 
     Raises:
-        ProtocolError: The token is none.
+        ProtocolError: If the progress token is neither a string nor an integer.
     """
     token = meta.get("progressToken")
     if token is not None and type(token) not in (str, int):
@@ -123,10 +123,10 @@ def _client(info: JSON) -> str | None:
 
 
 def check_supported(version: str) -> None:
-    """Refuse a revision that is not spoken here (Versioning, Protocol Version Negotiation).
+    """Refuse an unsupported revision (Versioning, Protocol Version Negotiation).
 
     Raises:
-        ProtocolError: with the versions that are.
+        ProtocolError: If `version` is not supported; its data lists what is.
     """
     if version not in VERSIONS:
         raise ProtocolError(

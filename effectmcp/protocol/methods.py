@@ -1,7 +1,7 @@
-"""One table: which methods there are, in which revisions, and what holds for each.
+"""One table: the methods, the revisions that have them, and the rules of each.
 
-A method that a revision does not have is answered with -32601, and so is one whose
-capability the server does not have.
+A request gets the error -32601 if its revision does not have the method, or if the
+server does not have the capability that the method needs.
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ class Method:
     """A row of the table.
 
     Attributes:
-        capability: What a server must have for it; `None` for what every server has.
+        capability: The capability that a server needs for it; `None` if every server
+            has the method.
         name_from: The parameter that `Mcp-Name` mirrors.
-        since: The first revision that has it; `None` for the oldest.
-        until: The last one; `None` for the newest.
+        since: The first revision that has the method; `None` for the oldest.
+        until: The last revision that has it; `None` for the newest.
     """
 
     capability: Capability | None = None
@@ -54,7 +55,7 @@ METHODS: Final[Mapping[str, Method]] = {
 }
 
 
-#: By revision. Versions are dates, and compare as such.
+#: The methods of each revision. Versions are dates, which compare as strings.
 _METHODS_OF: Final[Mapping[str, Mapping[str, Method]]] = {
     version: {
         name: one
@@ -67,5 +68,5 @@ _METHODS_OF: Final[Mapping[str, Mapping[str, Method]]] = {
 
 
 def find_method(name: str, revision: Revision) -> Method | None:
-    """Return the row of a method, if `revision` has it."""
+    """Return the row of a method; `None` if `revision` does not have it."""
     return _METHODS_OF[revision.version].get(name)

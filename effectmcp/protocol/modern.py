@@ -1,10 +1,9 @@
 """Revision 2026-07-28: questions, answers and results on the wire.
 
-A question goes out inside a result and its answer comes back with the next request
-(MRTR), so both directions of a round are here: `input_required` writes one, and
-`read_answers` reads what came back. An answer can be read only by the question it
-belongs to: `{"role": "admin"}` may be a form's content or half a sampling result, and
-only the one that was asked for is consent.
+A question is sent in a result, and its answer arrives with the next request (MRTR).
+Both directions are here: `input_required` writes the questions, and `read_answers`
+reads the answers. An answer can be read only with its question: `{"role": "admin"}` may
+be a form's content or half a sampling result, and is consent only to what was asked.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ MISSING_CAPABILITY: Final = -32021
 
 
 def supporter(capabilities: Mapping[str, JSON]) -> Callable[[Any], bool]:
-    """Whether a client with `capabilities` can be asked an effect, or a class of them."""
+    """Return a predicate: can a client be asked an effect, or a class of effects?"""
 
     def supports(what: Any) -> bool:
         return not lacking_of(what, capabilities)
@@ -46,18 +45,19 @@ def supporter(capabilities: Mapping[str, JSON]) -> Callable[[Any], bool]:
 
 
 def lacking_of(what: Any, capabilities: Mapping[str, JSON]) -> dict[str, JSON]:
-    """The capabilities that a client lacks to be asked `what`.
+    """Return the capabilities that a client needs to be asked `what`, and lacks.
 
     Args:
-        what: An effect, a class of them, or the name of what it could not be asked.
-        capabilities: The client's.
+        what: An effect, a class of effects, or the name of the class that could not be
+            asked.
+        capabilities: The client's capabilities.
     """
     if not isinstance(what, str):
         return _lacking(_needed(what), capabilities)
     class_ = _BY_NAME.get(what)
     missing = {} if class_ is None else lacking_of(class_, capabilities)
     if class_ is fx.Sample and not missing:
-        # It can be asked to sample, and could not be: so it was with tools.
+        # The client can sample, but this question could not be asked: so it had tools.
         return _lacking({"sampling": {"tools": {}}}, capabilities)
     return missing
 
@@ -83,7 +83,7 @@ _FORM: Final[Mapping[str, dict[str, JSON]]] = {"elicitation": {"form": {}}}
 
 def _needed(what: Any) -> Mapping[str, dict[str, JSON]]:
     if type(what) is fx.Elicit:
-        return _FORM  # as nearly all
+        return _FORM  # nearly every question
     class_ = what if isinstance(what, type) else type(what)
     if class_ is fx.Outcome:
         return _needed(what.request) if class_ is not what else {}
@@ -106,11 +106,11 @@ _BY_NAME: Final[Mapping[str, type[InputRequest[Any]]]] = {
 def missing_capability(
     what: Iterable[Any], capabilities: Mapping[str, JSON]
 ) -> ProtocolError | None:
-    """The refusal of a client that cannot be asked all of `what`; `None` if it can.
+    """Return the error for a client that cannot be asked all of `what`; else `None`.
 
     Args:
-        what: Effects, classes of them, or the names of what it could not be asked.
-        capabilities: The client's.
+        what: Effects, classes of effects, or the names of such classes.
+        capabilities: The client's capabilities.
     """
     missing: dict[str, JSON] = {}
     for one in what:
@@ -130,10 +130,10 @@ def missing_capability(
 
 
 def input_required(questions: Iterable[Question], state: str) -> dict[str, JSON]:
-    """The fields of an interim result.
+    """Return the fields of an interim result.
 
-    `inputRequests` is there even when it is empty: a client in the field takes its
-    absence for a final result.
+    `inputRequests` is included even if it is empty: an existing client takes a result
+    without it for a final one.
     """
     return {
         "resultType": "input_required",
@@ -143,7 +143,7 @@ def input_required(questions: Iterable[Question], state: str) -> dict[str, JSON]
 
 
 def request_of(question: Question) -> dict[str, JSON]:
-    """The request that a question is: its method and parameters."""
+    """Return the method and the parameters of the request that asks a question."""
     match question.effect:
         case fx.Elicit() as effect:
             params = {
@@ -202,14 +202,14 @@ def _sampling(effect: fx.Sample[Any]) -> dict[str, JSON]:
 
 
 def read_answers(params: Mapping[str, JSON]) -> dict[str, Answer]:
-    """The answers that came with a request, by wire key.
+    """Return the answers in a request, by wire key.
 
     Raises:
-        ProtocolError: `inputResponses` is no map of objects.
+        ProtocolError: If `inputResponses` is not an object of objects.
     """
     responses = params.get("inputResponses")
     if responses is None:
-        # Absent or null: nobody said anything.
+        # Absent or null: there are no answers.
         return {}
     if not isinstance(responses, dict) or not all(
         isinstance(one, dict) for one in responses.values()
@@ -221,7 +221,7 @@ def read_answers(params: Mapping[str, JSON]) -> dict[str, Answer]:
 
 
 def read_result(effect: InputRequest[Any], value: JSON) -> Said:
-    """Return the answer that a client's result is to the question `effect`."""
+    """Read a client's result as the answer to the question `effect`."""
     if not isinstance(value, dict):
         return Unfit(["the answer must be an object"])
     if isinstance(effect, (fx.Sample, fx.ListRoots)):

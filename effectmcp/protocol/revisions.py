@@ -1,9 +1,9 @@
-"""Which revisions there are, what each has, and to which of them a message belongs.
+"""The revisions of MCP, the features of each, and the revision of a message.
 
-One row a revision. What is not in its row is the same for all, so that a revision of
-next year is a row and what really differs.
+There is one row per revision. Features that are not in the rows are the same for all,
+so a new revision needs a row, and code for what really differs.
 
-`revision_of` is the one place that says which row holds for a request:
+Only `revision_of` decides which row applies to a request:
 
     `_meta` names a revision            that one; a client of a session may repeat its own
     the header MCP-Protocol-Version     that one, or the session's
@@ -11,7 +11,7 @@ next year is a row and what really differs.
     `initialize`                        a handshake
     nothing                             over HTTP the oldest, which had no such header
                                         (2025-06-18, Protocol Version Header); in a pipe
-                                        the newest, whose check says what is missing
+                                        the newest, whose check reports what is missing
 """
 
 from __future__ import annotations
@@ -44,23 +44,26 @@ _HEADER: Final = "mcp-protocol-version"
 
 @frozen(kw_only=True)
 class Revision:
-    """What one revision has.
+    """One revision, and its features.
 
     Attributes:
-        version: Its name.
-        shakes: Whether a client shakes hands and has a session; otherwise each request
-            says in its `_meta` who asks.
-        retries: Whether questions are the result of a call, which its client repeats;
-            otherwise they go out while the call runs.
-        is_draft: Whether it was never released. Servers speak it only if told to.
+        version: The name of the revision.
+        shakes: Whether a client uses the `initialize` handshake and has a session;
+            otherwise each request describes its client in `_meta`.
+        retries: Whether questions are the result of a call, which the client repeats
+            with the answers; otherwise they are sent while the call runs.
+        is_draft: Whether the revision was never released. Servers speak it only if they
+            are configured to.
         elicits: Whether a user can be asked at all.
-        links: Whether a user can be sent to a page; modes came with that.
-        multiple: Whether a form may have fields of several choices, and defaults.
-        tools: Whether a model that is asked may use tools.
+        links: Whether a user can be sent to a page; without this, elicitation has no
+            `mode`.
+        multiple: Whether a form may have fields with several choices, and defaults.
+        tools: Whether sampling requests may offer tools to the model.
         icons: Whether features have icons.
-        titles: Whether they have titles and `_meta`, results structured content, and
-            content links to resources.
-        primes: Whether a stream begins with an event to go on from, and may be left.
+        titles: Whether features have titles and `_meta`, results have structured
+            content, and content may link to resources.
+        primes: Whether a stream starts with an event from which it can be resumed, and
+            the server may close it early.
     """
 
     version: str
@@ -76,7 +79,7 @@ class Revision:
     primes: bool = True
 
 
-#: The newest first.
+#: All revisions by version, the newest first.
 REVISIONS: Final[Mapping[str, Revision]] = {
     one.version: one
     for one in (
@@ -104,20 +107,20 @@ REVISIONS: Final[Mapping[str, Revision]] = {
     )
 }
 
-#: The one that all others are answered in the words of, unless they say otherwise.
+#: The newest revision. It also applies to requests that name an unknown revision.
 NEWEST: Final = next(iter(REVISIONS.values()))
 
-#: The drafts of what became 2026-07-28.
+#: The drafts of 2026-07-28.
 DRAFT: Final = REVISIONS["2026-06-XX"]
 
-#: Those that were released and shake hands, the newest first.
+#: The released revisions with an `initialize` handshake, the newest first.
 HANDSHAKES: Final[Mapping[str, Revision]] = {
     version: one
     for version, one in REVISIONS.items()
     if one.shakes and not one.is_draft
 }
 
-#: The versions of those without a handshake, the newest first.
+#: The versions of the revisions without a handshake, the newest first.
 VERSIONS: Final = tuple(version for version, one in REVISIONS.items() if not one.shakes)
 
 _OLDEST: Final = list(REVISIONS.values())[-1]
@@ -140,15 +143,15 @@ def revision_of(
 ) -> Revision:
     """Return the revision to which a request belongs.
 
-    One that names a revision which is not spoken here belongs to the newest, whose
-    checks say so.
+    A request that names an unsupported revision belongs to the newest, whose checks
+    report the error.
 
     Args:
-        method: What is asked.
+        method: The method of the request.
         params: Its parameters.
-        headers: Those of HTTP, by lower-cased name, if there are any.
-        session: What its session speaks, if it has one.
-        drafts: Whether drafts are spoken here.
+        headers: The HTTP headers, by lower-cased name; `None` without HTTP.
+        session: The revision of its session; `None` without a session.
+        drafts: Whether this server speaks the drafts.
     """
     meta = params.get("_meta")
     if isinstance(meta, dict) and PROTOCOL_VERSION in meta:
@@ -164,15 +167,17 @@ def revision_of(
     if session is not None:
         return session
     if method == "initialize":
-        return _OLDEST  # whichever one it will be: a handshake
-    # A client of the newest that forgot one header is to hear of that one.
+        return _OLDEST  # any revision with a handshake; `negotiate` finds the right one
+    # For a client of the newest revision that forgot one header, the error must name
+    # that header.
     return NEWEST if headers is None or "mcp-method" in headers else _OLDEST
 
 
 def names_session(headers: Mapping[str, str]) -> bool:
-    """Whether a session id means anything in a request with these headers.
+    """Return whether a session id has a meaning in a request with these headers.
 
-    In 2026-07-28 it means nothing. Whoever names no revision shook hands.
+    It has none in 2026-07-28. A request that names no revision belongs to a revision
+    with a handshake, so there it has one.
     """
     row = REVISIONS.get(headers.get(_HEADER, _OLDEST.version))
     return row is not None and row.shakes

@@ -3,23 +3,24 @@
     books://{id}                one value: unreserved characters, the others encoded
     file:///{+path}             a relative path: any number of segments
     books://search{?q,page}     a query: any of them, in any order
-    books://all?lang=en{&page}  a query that goes on
+    books://all?lang=en{&page}  a query that continues a literal one
 
-What is refused is what two readers could match differently, or what nobody needs:
-explode, prefixes, labels, fragments, path parameters, several variables in one `{…}`.
+Some forms are refused, as two readers could match them differently, or as nothing needs
+them: explode, prefixes, labels, fragments, path parameters, several variables in one
+`{…}`.
 
-A template is a door: "Servers MUST sanitize file paths to prevent directory traversal
-attacks" (Resources, Security Considerations, 5). So `match` returns no value that could
-leave a directory it is joined to, by the rules of POSIX or of Windows, nor one that a
-second decoding would turn into such. That some files are devices on Windows (`NUL`),
-and that links lead anywhere, is left to whoever opens them.
+Templates guard file paths: "Servers MUST sanitize file paths to prevent directory
+traversal attacks" (Resources, Security Considerations, 5). So `match` returns no value
+that could leave a directory it is joined to, by the rules of POSIX or of Windows, and
+no value that a second decoding would make such a value. Code that opens a file must
+itself beware of device names on Windows (`NUL`) and of links.
 
-URIs are compared as text: `%7E` and `~` are different literals, as are `A:` and `a:`.
+URIs are compared as strings: `%7E` and `~` are different literals, like `A:` and `a:`.
 
-Matching takes linear time. Each variable ends at the first place where the literal after
-it begins, so in `{year}-{month}` the year has no hyphen; after a `{+path}` it is counted
-from the end. Nothing is tried twice, and what could be read in two ways is read in one.
-`expand` refuses the values that would not be read back.
+Matching takes linear time. A variable ends where the literal after it first occurs, so
+in `{year}-{month}` the year has no hyphen; after a `{+path}`, literals are searched
+from the end. Nothing is tried twice: a URI with two readings always gets the same one.
+`expand` refuses values that `match` would not return.
 """
 
 from __future__ import annotations
@@ -35,21 +36,21 @@ from ..errors import SchemaError
 
 __all__ = ["Template", "parse_template"]
 
-# RFC 3986, section 2. The repetitions are possessive: what they took they keep.
+# RFC 3986, section 2. The repetitions are possessive, so there is no backtracking.
 _SIMPLE: Final = re.compile(r"(?:[A-Za-z0-9._~-]|%[0-9A-Fa-f]{2})++")
-# Reserved characters but `?` and `#`, where a path ends.
+# Reserved characters except `?` and `#`, which end a path.
 _IN_PATH: Final = ":/[]@!$&'()*+,;="
 _PATH: Final = re.compile(r"(?:[A-Za-z0-9._~:/\[\]@!$&'()*+,;=-]|%[0-9A-Fa-f]{2})++")
 _ENCODED: Final = re.compile(r"%[0-9A-Fa-f]{2}")
 
-# RFC 6570, section 2.1, without what must be percent-encoded in a URI anyway.
+# RFC 6570, section 2.1, without characters that a URI must percent-encode anyway.
 _LITERAL: Final = re.compile(
     r"(?:[A-Za-z0-9._~:/?#\[\]@!$&()*+,;=-]|%[0-9A-Fa-f]{2})*+"
 )
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*+:")
 _NAME: Final = re.compile(r"[A-Za-z0-9_]++(?:\.[A-Za-z0-9_]++)*+")
 
-# RFC 6570, section 2.2: the operators that are refused, with what they are for.
+# RFC 6570, section 2.2: the operators that are refused, and the purpose of each.
 _REFUSED: Final = {
     "#": "fragments",
     ".": "labels",
@@ -61,24 +62,24 @@ _REFUSED: Final = {
 
 @frozen
 class Template:
-    """A URI template. `parse_template` makes one.
+    """A URI template. Use `parse_template` to make one.
 
     Attributes:
         text: The template as it was written.
         variables: Its variables, in order.
-        optional: Those that a URI may leave out, as they stand in the query.
+        optional: The variables of the query, which a URI may leave out.
     """
 
     text: str
     variables: tuple[str, ...]
     optional: frozenset[str]
-    # What stands before, between and after the variables of the path: one more than
-    # there are of them.
+    # The literals before, between and after the variables of the path: one more than
+    # there are variables.
     _literals: tuple[str, ...] = field(repr=False)
-    # Which of them is the `{+path}`, or else the last.
+    # The index of the `{+path}` among the path's variables; without one, of the last.
     _pivot: int = field(repr=False)
     _is_path: bool = field(repr=False)
-    # `?`, `&`, or nothing when there is no query.
+    # `?` or `&`; empty if there are no variables in the query.
     _mark: str = field(repr=False)
 
     @property
@@ -86,10 +87,10 @@ class Template:
         return self.variables[: len(self._literals) - 1]
 
     def match(self, uri: str) -> dict[str, str] | None:
-        """The values of the variables in `uri`, decoded; None if it is another URI.
+        """Return the decoded values of the variables; `None` if `uri` does not match.
 
-        No value is empty, absolute, has control characters or backslashes, or leads
-        out of a directory. Only that of a `{+path}` has slashes.
+        No value is empty or absolute, has control characters or backslashes, or leads
+        out of a directory. Only the value of a `{+path}` may have slashes.
         """
         parts = self._split(uri)
         if parts is None:
@@ -115,11 +116,11 @@ class Template:
         return values
 
     def expand(self, values: Mapping[str, str]) -> str:
-        """The URI that `match` reads as `values`.
+        """Return the URI that `match` reads as `values`.
 
         Raises:
-            ValueError: naming the variable that is missing, unknown, or whose value no
-                URI of this template can carry.
+            ValueError: If a variable is missing or unknown, or if no URI of this
+                template can carry the values.
         """
         for name in values.keys() - set(self.variables):
             raise ValueError(f"the template has no variable {_quoted(name)}")
@@ -142,7 +143,7 @@ class Template:
         return uri
 
     def _split(self, uri: str) -> tuple[str, list[str]] | None:
-        """The part of `uri` that holds the path's variables, and its query's pieces."""
+        """Split `uri`: the part with the path's variables, and its query's pieces."""
         if not self._mark:
             return uri, []
         path, mark, query = uri.partition("?")
@@ -150,14 +151,14 @@ class Template:
             if mark and not query:
                 return None
             return path, query.split("&") if query else []
-        # No value has an `&` where a query goes on after a literal one, so the literal
-        # one has as many pieces as in the template.
+        # Values in the literal query have no `&`, so it has as many pieces as in the
+        # template. The pieces after it are those of `{&…}`.
         pieces = query.split("&")
         written = 1 + "".join(self._literals).partition("?")[2].count("&")
         return f"{path}{mark}{'&'.join(pieces[:written])}", pieces[written:]
 
     def _cut(self, path: str) -> list[str] | None:
-        """The texts of the path's variables, still encoded."""
+        """Return the values of the path's variables, still encoded."""
         if not self._path_variables:
             return [] if path == self._literals[0] else None
         first, *between, last = self._literals
@@ -207,23 +208,24 @@ def _encode(name: str, value: str, *, is_path: bool) -> str:
 
 
 def _problem_of(value: str, *, is_path: bool) -> str:
-    """What makes `value` dangerous to use as a path, in words; or nothing."""
+    """Return why `value` is dangerous to use as a path; empty if it is safe."""
     if _CONTROL.search(value):
         return "has control characters"
     if "\\" in value:
         return "has a backslash"
-    # Whoever decodes it again, as proxies and frameworks do, would get another value,
-    # with slashes perhaps. In a {+path} it could not even be sent: reserved expansion
-    # lets such triplets pass as they are (RFC 6570, section 3.2.3).
+    # Proxies and frameworks that decode it again would get another value, maybe with
+    # slashes. In a {+path} it could not even be sent: reserved expansion keeps such
+    # triplets unchanged (RFC 6570, section 3.2.3).
     if _ENCODED.search(value):
         return "is percent-encoded a second time"
     if "/" in value and not is_path:
         return "has a slash"
     for segment in value.split("/"):
-        # Windows drops dots and blanks at an end, so `.. ` may be `..` to it.
+        # Windows drops dots and blanks at the end, so it may read `.. ` as `..`.
         if not segment.strip(". "):
             return "is empty or only dots, or has such a segment"
-        # `C:x` is joined to nothing on Windows. Any character makes a drive there.
+        # On Windows, joining `C:x` to a directory drops the directory. Any character
+        # may name a drive there.
         if segment[1:2] == ":":
             return "begins, or has a segment that begins, like a drive"
     return ""
@@ -233,12 +235,13 @@ def _problem_of(value: str, *, is_path: bool) -> str:
 
 
 def parse_template(text: str) -> Template:
-    """The template that `text` writes.
+    """Parse `text` as a template.
 
-    A text without any `{…}` is a template too, of the one URI that it is.
+    A URI without any `{…}` is a template too, which matches that URI only.
 
     Raises:
-        SchemaError: naming what is malformed, ambiguous or not supported.
+        SchemaError: If `text` is malformed, ambiguous or not supported; the message
+            names the part.
     """
     of = f"the template {_quoted(text)}"
     if _SCHEME.match(text) is None:
@@ -295,7 +298,7 @@ def parse_template(text: str) -> Template:
 
 def _check_literal(literal: str, of: str) -> None:
     legal = _LITERAL.match(literal)
-    assert legal is not None  # it matches the empty text, at least
+    assert legal is not None  # the expression matches the empty string, at least
     if legal.end() < len(literal):
         raise SchemaError(
             f"{of} has {literal[legal.end()]!r} where a URI cannot; write it"

@@ -1,13 +1,13 @@
-"""What a server offers: the registry of tools, prompts, resources and completions.
+"""The registry of a server: its tools, prompts, resources and completions.
 
-    handlers    a function, looked at once: what it takes, and how it is run
+    handlers    a function, inspected once: its parameters, and how it is run
     features    tools, prompts, resources: a handler and how it is listed
-    app         `Server`: names to features, and what holds for all of them
-    changes     who hears when a list or a resource changes
-    events      what observers hear of
+    app         `Server`: the features by name, and the settings for all of them
+    changes     notifies listeners when a list or a resource changes
+    events      the events that observers receive
 
-Nothing here runs a handler: `effectmcp.exchange` says what to do about a message, and a
-driver does it.
+Nothing here runs a handler: `effectmcp.exchange` yields commands for each message, and
+a driver executes them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`Server`: names to features, and what holds for all of them."""
+"""`Server`: the features by name, and the settings for all of them."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _EMPTY: Final[Provided] = MappingProxyType({})
 
 
 class Server:
-    """What a server offers.
+    """An MCP server: its tools, prompts, resources and settings.
 
         app = Server("bookshop", version="1.0")
 
@@ -56,37 +56,40 @@ class Server:
         def order(title: str) -> Flow[str]: ...
 
     Args:
-        name: Its name, which is also the audience of its states: replicas share it.
-        version: Its version.
-        title: Its name for people.
-        description: What it is, for people.
-        website: A page about it.
-        icons: Its pictures.
-        instructions: How a model should use it.
-        keys: The ring that seals states. Without it, transports read
-            `EFFECTMCP_STATE_KEYS`, or draw a key of their own where they may.
-        lifespan: A context manager, entered once by whoever serves; an async one only
-            where there is a loop. What it gives is what steps and plain functions find
-            in their `= Provided()` parameters, by name or by annotation.
-        observers: Called with each `Event`.
-        timeout: Seconds that one request may take, unless a feature says otherwise.
-        ttl: Seconds that a client may keep lists.
-        page_size: How many entries a list shows at once.
-        rounds: Interim results that a call may have.
-        branches: Branches of `Gather` that a call may have at once, and so questions in
-            a round.
-        early_answers: Whether answers may come with the first request of a call.
-        shed: Whether `Checkpoint` hands the state to the client.
-        legacy: Whether clients are served that shake hands: revisions 2025-03-26,
-            2025-06-18 and 2025-11-25.
-        drafts: Whether clients are, too, that speak the drafts of this revision,
-            `2026-06-XX`.
-        state_ttl: Seconds until a state expires; each round gets a new one.
-        state_life: Seconds that a flow may take in all.
+        name: The server's name. States are bound to it, so all replicas must use the
+            same name.
+        version: The server's version.
+        title: A name for people.
+        description: A description for people.
+        website: The URL of a page about the server.
+        icons: Icons that clients may show.
+        instructions: How a model should use the server.
+        keys: The ring of keys that seals states. Without it, transports read
+            `EFFECTMCP_STATE_KEYS`, or use a random key if only one process serves.
+        lifespan: A function that returns a context manager, which is entered once,
+            before requests are served. It may be async if there is an event loop. Steps
+            and plain functions get the values that it yields in their `= Provided()`
+            parameters, by name or by annotation.
+        observers: Functions that are called with each `Event`.
+        timeout: Seconds per request, unless a feature sets its own; `None`: no limit.
+        ttl: Seconds that a client may cache lists.
+        page_size: Items per page of a list.
+        rounds: Limit of interim results per call.
+        branches: Limit of `Gather` branches that a call may have at once, and so of
+            questions in a round.
+        early_answers: Whether the first request of a call may already contain answers.
+        shed: Whether `Checkpoint` sends the state to the client.
+        legacy: Whether to serve clients that use the `initialize` handshake: revisions
+            2025-03-26, 2025-06-18 and 2025-11-25.
+        drafts: Whether to also serve clients that speak the drafts of 2026-07-28, known
+            as `2026-06-XX`.
+        state_ttl: Seconds until a state expires; each round gets a new state.
+        state_life: Seconds that a flow may take in total.
 
     Attributes:
-        tools: By name. So are `prompts`; `resources` are by URI, `templates` too.
-        changes: Who hears when one of these changes.
+        tools: The tools by name. `prompts` are by name, too; `resources` and
+            `templates` are by URI.
+        changes: Notifies listeners when a list or a resource changes.
     """
 
     def __init__(
@@ -153,10 +156,10 @@ class Server:
             dumps([self.info, instructions])
         except CanonicalError as exc:
             raise UsageError(f"Server({name!r}): {exc.problem}") from None
-        #: Whether somebody serves it, and what its lifespan gave then.
+        #: Whether the server is being served, and the values that its lifespan yielded.
         self.is_running = False
         self.provided: Provided = _EMPTY
-        # Replaced, never changed: a request reads them while a thread adds a tool.
+        # Replaced, never changed: a request may read them while a thread adds a tool.
         self.tools: Mapping[str, Tool] = {}
         self.prompts: Mapping[str, Prompt] = {}
         self.resources: Mapping[str, Resource] = {}
@@ -181,7 +184,7 @@ class Server:
     def keys(self, keys: Keys | None) -> None:
         given: object = keys
         if given is not None and not isinstance(given, Keys):
-            raise UsageError("Server(keys=...): give Keys(...)")  # not what may be one
+            raise UsageError("Server(keys=...): give Keys(...)")  # may be secret
         self.sealer = (
             None
             if keys is None
@@ -194,11 +197,11 @@ class Server:
         )
 
     def rules_for(self, *, is_tool: bool, is_live: bool) -> Rules:
-        """The rules of a flow: whether it is a tool's, and whether it is asked live."""
+        """Return the rules of a flow of a tool or another feature, live or by retry."""
         return self._rules[is_tool, is_live]
 
     def change_rules(self, **changes: Any) -> None:
-        """Change something in the rules of all flows, for tests say."""
+        """Change the rules of all flows, for example in tests."""
         self._rules = {
             key: attrs.evolve(one, **changes) for key, one in self._rules.items()
         }
@@ -229,30 +232,31 @@ class Server:
     def tool(self, *functions: Any, **options: Any) -> Any:
         """Offer a function as a tool, at import or at any later time.
 
-        Its name, description and schemas come from the function; the function itself is
+        The tool's name, description and schemas come from the function, which is
         returned unchanged.
 
         Args:
             *functions: A generator that yields effects, or a plain or async function.
-            name: Another name than the function's.
+            name: The tool's name; the default is the function's.
             title: A name for people.
-            description: Instead of the docstring's first paragraph.
-            icons: Its pictures.
-            read_only: A hint: it changes nothing.
-            destructive: A hint: what it changes may be lost.
-            idempotent: A hint: calling it twice is calling it once.
-            open_world: A hint: it reaches things outside.
-            input_schema: A schema written by hand. The function takes the arguments by
-                name, as they come.
-            output_schema: A schema written by hand, for results that are JSON already.
-            requires: Questions that the client must be able to answer; another one is
-                refused before anything runs.
-            timeout: Seconds that one request may take.
+            description: A description; the default is the docstring's first paragraph.
+            icons: Icons that clients may show.
+            read_only: A hint: the tool changes nothing.
+            destructive: A hint: the tool may delete or overwrite data.
+            idempotent: A hint: calling it twice has the same effect as calling it once.
+            open_world: A hint: the tool interacts with the outside world.
+            input_schema: A schema written by hand. The function gets the arguments by
+                keyword, as the client sent them.
+            output_schema: A schema written by hand, for results that are already JSON.
+            requires: Question effects, such as `Elicit`. Clients that cannot answer
+                them are refused before the function runs.
+            timeout: Seconds per request; the default is the server's `timeout`.
             version: The handler's version, for reports after a deploy.
-            meta: What the list shows as `_meta`.
+            meta: The `_meta` that the list shows.
 
         Raises:
-            SchemaError: naming what cannot be published, and what to write instead.
+            SchemaError: If something about the function cannot be published. The
+                message names it, with the code to write instead.
         """
 
         def register(function: F) -> F:
@@ -279,10 +283,10 @@ class Server:
         meta: Mapping[str, JSON] | None = ...,
     ) -> Callable[[F], F]: ...
     def prompt(self, *functions: Any, **options: Any) -> Any:
-        """Offer a function as a prompt. It returns texts, blocks or `Message`s.
+        """Offer a function as a prompt. It returns strings, blocks or `Message`s.
 
-        A prompt's arguments are texts on the wire; parameters that are numbers or
-        booleans are read from them. The other options are as for `tool`.
+        Clients send a prompt's arguments as strings; they are converted for parameters
+        that are numbers or booleans. For the options, see `tool`.
         """
 
         def register(function: F) -> F:
@@ -311,27 +315,28 @@ class Server:
         version: str | None = None,
         meta: Mapping[str, JSON] | None = None,
     ) -> Callable[[F], F]:
-        """Offer a function as the resource `uri`, or as all that follow a template.
+        """Offer a function as the resource `uri`, or as all resources of a template.
 
             @app.resource("shop://books/{title}")
             def book(title: str) -> str: ...
 
-        It returns a text, bytes, `ResourceContents`, or a list of these; any other value
-        is served as JSON.
+        The function returns a string, bytes, `ResourceContents`, or a list of these;
+        any other value is served as JSON.
 
         Args:
-            uri: A URI, or a template: `{name}` stands for one part of a path and
-                `{+path}` for several. Neither can leave the place where it stands.
-            name: Another name than the function's.
+            uri: A URI, or a template: `{name}` matches a part of a path, without
+                slashes, and `{+path}` several segments. No value can lead out of a
+                directory.
+            name: The resource's name; the default is the function's.
             title: A name for people.
-            description: Instead of the docstring's first paragraph.
-            mime_type: Its type.
-            size: Its size in bytes.
-            icons: Its pictures.
-            annotations: Hints for whoever shows it.
-            ttl: Seconds that a client may keep what it read.
-            scope: `"public"` if everybody reads the same.
-            requires: As for `tool`. So are `timeout`, `version` and `meta`.
+            description: A description; the default is the docstring's first paragraph.
+            mime_type: The MIME type of the contents.
+            size: The size of the contents in bytes.
+            icons: Icons that clients may show.
+            annotations: Hints for clients that show the resource.
+            ttl: Seconds that a client may cache the contents.
+            scope: `"public"` if all users get the same contents.
+            requires: See `tool`, also for `timeout`, `version` and `meta`.
         """
         given: object = uri
         if not isinstance(given, str):
@@ -365,7 +370,7 @@ class Server:
         return register
 
     def updated(self, uri: str) -> None:
-        """Tell clients that asked to hear of it that the resource `uri` has changed."""
+        """Notify the clients that subscribed to the resource `uri` that it changed."""
         self.changes.publish(Change("resource", uri))
 
     # ---- completions ----
@@ -379,9 +384,10 @@ class Server:
         Choices (`Literal`, `Enum`) are suggested without this.
 
         Args:
-            of: The prompt's name, or the template's text.
-            argument: The argument's name. The function gets its text so far as `text`,
-                and, if it takes a `context`, what else was filled in already.
+            of: The prompt's name, or the template as it was registered.
+            argument: The argument's name. The function gets the user's unfinished input
+                as `text`. Functions that take a `context` also get the arguments that
+                are filled in already.
         """
 
         def register(function: F) -> F:
@@ -400,10 +406,10 @@ class Server:
     # ---- adding and removing ----
 
     def add(self, feature: Tool | Prompt | Resource) -> None:
-        """Offer a feature from now on, and tell who listens.
+        """Offer a feature from now on, and notify clients.
 
         Raises:
-            SchemaError: There is one of that name already.
+            SchemaError: If there is a feature of that kind and name already.
         """
         what, key = _place(feature)
         with self._lock:
@@ -414,12 +420,12 @@ class Server:
         self.changes.publish(_CHANGES[what])
 
     def remove(self, feature: Tool | Prompt | Resource) -> None:
-        """Offer it no more, and tell who listens: `app.remove(app.tools["order"])`.
+        """Stop offering a feature, such as `app.tools["order"]`, and notify clients.
 
-        Its completions go with it. Calls that are under way go on.
+        Its completions are removed, too. Calls that are running continue.
 
         Raises:
-            UsageError: It is not offered.
+            UsageError: If the server does not offer the feature.
         """
         what, key = _place(feature)
         with self._lock:

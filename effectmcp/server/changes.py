@@ -1,7 +1,7 @@
-"""Who hears when a list or a resource changes.
+"""Notify listeners when a list or a resource changes.
 
-A change may come from any thread: a step, a file watcher, a request. Listeners are
-called in that thread and must not wait; a driver's listener wakes its loop.
+A change may be published from any thread: by a step, a file watcher, a request.
+Listeners are called in that thread and must not wait; those of drivers wake their loop.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ logger = logging.getLogger("effectmcp.server")
 
 @frozen
 class Change:
-    """Something that clients may have asked to hear of.
+    """A change that clients may have subscribed to.
 
     Attributes:
-        what: Which list changed, or that a resource did; `"end"` when the server shuts
-            down, and nobody will hear of anything more.
-        uri: Of the resource.
+        what: The list that changed, or `"resource"`; `"end"` when the server shuts down
+            and no further changes follow.
+        uri: The URI of the resource that changed.
     """
 
     what: Literal["tools", "prompts", "resources", "resource", "end"]
@@ -36,20 +36,20 @@ Listener: TypeAlias = Callable[[Change], None]
 
 
 class Changes:
-    """Tells every listener of every change.
+    """Notifies every listener of every change.
 
     Attributes:
-        is_over: Whether the end was told. Who listens afterwards is told it at once.
+        is_over: Whether the end was published. Later listeners receive it at once.
     """
 
     def __init__(self) -> None:
         self.is_over = False
         self._lock = threading.Lock()
-        # Replaced, never changed: who publishes reads it without the lock.
+        # Replaced, never changed: `publish` reads it without the lock.
         self._listeners: tuple[Listener, ...] = ()
 
     def listen(self, listener: Listener) -> Callable[[], None]:
-        """Tell `listener` from now on. Call what is returned to end that."""
+        """Call `listener` with each change; return a function that stops this."""
         with self._lock:
             self._listeners = (*self._listeners, listener)
         if self.is_over:
@@ -64,9 +64,9 @@ class Changes:
         return end
 
     def publish(self, change: Change) -> None:
-        """Tell everybody who listens."""
+        """Call all listeners with `change`."""
         if change.what == "end":
-            self.is_over = True  # before anybody is told, so that nobody falls between
+            self.is_over = True  # set first, so that no new listener can miss the end
         for listener in self._listeners:
             try:
                 listener(change)

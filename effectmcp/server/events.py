@@ -1,7 +1,7 @@
-"""What observers hear of: the seam for logging, metrics and tracing.
+"""The events that observers receive: the extension point for logs, metrics and traces.
 
-An observer is called with one event at a time, in the middle of a request: it must be
-quick, and what it raises is logged and changes nothing.
+An observer is called with one event at a time, in the middle of a request, so it must
+be quick. An error that it raises is logged and has no other effect.
 """
 
 from __future__ import annotations
@@ -69,18 +69,19 @@ class RequestEnded:
 
 @frozen(kw_only=True)
 class RoundBegan:
-    """A request began or resumed a flow, which ran until it wanted something.
+    """A request started or resumed a flow, which ran up to its first stop.
 
     Attributes:
         method: `tools/call`, `prompts/get` or `resources/read`.
         target: The tool, prompt or URI.
-        arguments: With which arguments; `None` for a resource, whose URI has them.
-        capabilities: What the client can do.
-        flow_id: In hex; the same in every round.
+        arguments: The arguments of the request; `None` for a resource, whose URI
+            contains them.
+        capabilities: The client's capabilities.
+        flow_id: The flow's id in hex; the same in every round.
         trace: The W3C trace context of the request.
-        first_trace: That of the request which began the flow: a link from each round's
-            trace to it shows them together.
-        is_first: Whether the flow began with it.
+        first_trace: The trace context of the request that started the flow. Link each
+            round's trace to it, to show the rounds together.
+        is_first: Whether this request started the flow.
     """
 
     method: str
@@ -95,16 +96,17 @@ class RoundBegan:
 
 @frozen(kw_only=True)
 class RoundEnded:
-    """It ended.
+    """A round ended.
 
     Attributes:
-        flow_id: In hex.
-        outcome: How.
-        asked: How many questions went out.
-        state_size: Characters of the state that went out.
-        error: What the handler raised, or what else went wrong.
-        journal: What was recorded so far, unless it was dropped. It holds what the user
-            said and what steps gave: not for logs.
+        flow_id: The flow's id in hex.
+        outcome: How the round ended; `"dropped"` if no response was sent.
+        asked: Number of questions that were sent.
+        state_size: Size of the state that was sent, in characters.
+        error: The error of the handler, or any other that ended the round.
+        journal: The journal so far; `None` if the round was dropped or passed the limit
+            on rounds. Keep it out of logs: it contains the user's answers and the
+            results of steps.
     """
 
     flow_id: str
@@ -117,12 +119,12 @@ class RoundEnded:
 
 @frozen(kw_only=True)
 class RoundRefused:
-    """A request brought a state that may not go on.
+    """A request had a state that cannot be resumed.
 
     Attributes:
-        method: As in `RoundBegan`.
-        target: As in `RoundBegan`.
-        error: A `StateError`, which has the reason that the client is not told; or a
+        method: The method; see `RoundBegan`.
+        target: The tool, prompt or URI.
+        error: A `StateError`, with the reason that the client does not see; or a
             `DivergenceError`, with the report of what the deploy changed.
     """
 
@@ -133,13 +135,13 @@ class RoundRefused:
 
 @frozen(kw_only=True)
 class StepPerformed:
-    """A step was performed: not one that a replay was fed.
+    """A step was performed. A replay that reuses a recorded result is no such event.
 
     Attributes:
-        flow_id: In hex.
-        name: The step's.
-        seconds: How long it and those beside it took.
-        error: What it raised.
+        flow_id: The flow's id in hex.
+        name: The step's name.
+        seconds: Duration of the step and the effects that were performed along with it.
+        error: The error that the step raised, if any.
     """
 
     flow_id: str
@@ -150,7 +152,7 @@ class StepPerformed:
 
 @frozen(kw_only=True)
 class Salvaged:
-    """The handler changed under a running flow, which could go on all the same."""
+    """The handler changed during a flow, and the flow could be salvaged and resumed."""
 
     flow_id: str
     report: Report

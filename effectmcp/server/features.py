@@ -1,7 +1,7 @@
 """Tools, prompts, resources: a handler, and how it is listed.
 
-A feature is made once, when it is registered. What a list shows of it is made with it,
-so that listing is joining, and whatever is wrong with it is said at import.
+A feature is made once, when it is registered, together with its list item. So making a
+list only means joining the items, and errors are reported at import.
 """
 
 from __future__ import annotations
@@ -38,21 +38,23 @@ __all__ = [
     "make_tool",
 ]
 
-#: What clients accept as a name (2026-07-28, Tools, Tool Names).
+#: The names that clients accept (2026-07-28, Tools, Tool Names).
 _NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 
 
 @frozen(eq=False, kw_only=True)
 class Feature:
-    """What tools, prompts and resources have in common.
+    """Base class of tools, prompts and resources.
 
     Attributes:
-        name: Its name.
-        handler: What runs.
-        listing: What a list shows of it.
-        requires: Questions that a client must be able to answer, asked at the door.
-        timeout: Seconds that one request may take.
-        version: Of the handler, for reports about flows that began under another.
+        name: The name of the feature.
+        handler: The function that runs.
+        listing: The item that a list shows.
+        requires: Questions that a client must be able to answer; checked before the
+            handler runs.
+        timeout: Seconds per request; `None` for the server's default.
+        version: The handler's version, for reports about flows that started with
+            another one.
     """
 
     name: str
@@ -68,9 +70,9 @@ class Tool(Feature):
     """A tool.
 
     Attributes:
-        output: How a result becomes `structuredContent`; `None` where nothing was
-            promised.
-        raw_output: The same, by a schema written by hand.
+        output: How a result becomes `structuredContent`; `None` if the function's
+            annotation promises none.
+        raw_output: The output schema, if it was written by hand.
         headers: Arguments that clients mirror into HTTP headers.
     """
 
@@ -84,8 +86,8 @@ class Completion:
     """Suggestions for one argument.
 
     Attributes:
-        call: The function, by keyword: `text`, and `context` if it wants that.
-        wants_context: Whether it takes what else was filled in already.
+        call: The function; it takes `text`, and may take `context`, by keyword.
+        wants_context: Whether it takes the arguments that are filled in already.
         is_async: Whether it must be awaited.
     """
 
@@ -99,7 +101,7 @@ class Prompt(Feature):
     """A prompt.
 
     Attributes:
-        description: What its result says of it.
+        description: The description in its result.
     """
 
     description: str = ""
@@ -110,10 +112,10 @@ class Resource(Feature):
     """A resource with one URI.
 
     Attributes:
-        uri: Where it is.
-        mime_type: Its type.
-        ttl: Seconds that a client may keep what it read.
-        scope: Who may share what was read.
+        uri: The URI, or the template.
+        mime_type: The MIME type of the contents.
+        ttl: Seconds that a client may cache the contents.
+        scope: `"public"` if all users get the same contents, else `"private"`.
     """
 
     uri: str
@@ -183,7 +185,7 @@ def _checked_limits(of: str, requires: Any, timeout: Any) -> dict[str, Any]:
 
 
 def _without_form(given: Any) -> Any:
-    origin: Any = get_origin(given)  # `Elicit[str]` is `Elicit`, for this
+    origin: Any = get_origin(given)  # `Elicit[str]` counts as `Elicit` here
     return given if origin is None else origin
 
 
@@ -192,10 +194,10 @@ def _is_question(given: object) -> bool:
 
 
 def checked_timeout(of: str, seconds: Any) -> float | None:
-    """The seconds that one request may take.
+    """Return a timeout as a float; `None` for no limit.
 
     Raises:
-        SchemaError: There are none in which anything could be done.
+        SchemaError: If `seconds` is not a positive number.
     """
     if seconds is None:
         return None
@@ -230,7 +232,7 @@ def make_tool(
     version: str | None = None,
     meta: Mapping[str, JSON] | None = None,
 ) -> Tool:
-    """A tool; see `Server.tool` for what the parameters mean."""
+    """Make a tool; see `Server.tool` for the parameters."""
     name = _checked_name(name or _function_name(function), "tool")
     handler = make_handler(function, schema=input_schema, of=f"input_schema of {name}")
     schema = dict(handler.takes.schema)
@@ -280,7 +282,7 @@ def make_prompt(
     version: str | None = None,
     meta: Mapping[str, JSON] | None = None,
 ) -> Prompt:
-    """A prompt; see `Server.prompt` for what the parameters mean."""
+    """Make a prompt; see `Server.prompt` for the parameters."""
     name = _checked_name(name or _function_name(function), "prompt")
     handler = make_handler(function)
     schema = handler.takes.schema
@@ -326,7 +328,7 @@ def make_resource(
     version: str | None = None,
     meta: Mapping[str, JSON] | None = None,
 ) -> Resource:
-    """A resource or a template; see `Server.resource` for what the parameters mean."""
+    """Make a resource or a template; see `Server.resource` for the parameters."""
     if scope not in ("public", "private"):
         raise SchemaError(f"{uri}: scope is 'public' or 'private', not {scope!r}")
     name = name or _function_name(function)
@@ -375,10 +377,11 @@ def make_resource(
 
 
 def make_completion(function: Callable[..., Any]) -> Completion:
-    """Suggestions by `function`, for one argument.
+    """Make a completion of `function`.
 
     Raises:
-        SchemaError: It takes something else than `text` and `context`, or asks.
+        SchemaError: If `function` takes other parameters than `text` and `context`, or
+            yields effects.
     """
     signature = read_signature(function)
     takes = [parameter.name for parameter in signature.parameters]

@@ -1,11 +1,11 @@
-"""A function, looked at once: what it takes, and how it is run.
+"""Inspect a function once, at registration: its parameters, and how it is run.
 
-    flow      a generator function, or one whose result is annotated as a `Flow`: it
+    flow      a generator function, or a function annotated to return a `Flow`: it
               yields effects, and the engine replays it
-    plain     any other function: called once a request, in a worker thread
+    plain     any other function: called once per request, in a worker thread
     async     a coroutine function: awaited on the driver's loop
 
-A plain function costs nothing of the replay machinery.
+Plain and async functions have no replay, and none of its costs.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ Kind: TypeAlias = Literal["flow", "plain", "async"]
 
 @frozen(eq=False)
 class RawArguments:
-    """What a function takes by a schema that its author wrote by hand."""
+    """The arguments of a function, by a schema that its author wrote by hand."""
 
     schema: Mapping[str, JSON]
     description: str
     _raw: RawSchema
 
     def read(self, value: JSON) -> dict[str, Any]:
-        """The keyword arguments, which are just what was sent.
+        """Return the keyword arguments, exactly as the client sent them.
 
         Raises:
-            ArgumentsError: with every problem.
+            ArgumentsError: If the arguments do not fit the schema; lists all problems.
         """
         problems = self._raw.check(value)
         if not problems and not isinstance(value, dict):
@@ -63,15 +63,15 @@ class RawArguments:
 
 @frozen(eq=False)
 class Handler:
-    """A function as a server runs it.
+    """A function, and everything that a server needs to run it.
 
     Attributes:
         function: The function.
         kind: How it is run.
-        name: What logs and reports call it.
-        takes: What it takes, from JSON.
+        name: Its name in logs and reports.
+        takes: Its arguments: their schema, and how to read them from JSON.
         provided: The parameters that the lifespan fills in, with their annotations.
-        returns: Its return annotation, or `None` when it has none.
+        returns: Its return annotation; `None` without one.
     """
 
     function: Callable[..., Any]
@@ -88,15 +88,16 @@ def make_handler(
     schema: Mapping[str, JSON] | None = None,
     of: str = "",
 ) -> Handler:
-    """Look at `function`.
+    """Make the handler of `function`.
 
     Args:
         function: The function.
-        schema: A schema of its arguments that its author wrote by hand.
-        of: What messages call that schema.
+        schema: A schema of its arguments, if its author wrote one by hand.
+        of: The name of that schema in messages.
 
     Raises:
-        SchemaError: naming what about it cannot be served, and what to write instead.
+        SchemaError: If the function cannot be served. The message names the reason,
+            with the code to write instead.
     """
     given: object = function
     if not callable(given):
@@ -119,7 +120,8 @@ def make_handler(
             f"{name} is an async generator, which could not be replayed; write a plain"
             " generator, or an async function without yield"
         )
-    # Before its arguments: one that is not filled in would be taken for one of them.
+    # Checked before the arguments are read: a `Given` parameter without `= Provided()`
+    # would be taken for an argument.
     parameter = given_parameter(function)
     asks = parameter is not None or InputRequired in (returns, *get_args(returns))
     if kind == "flow" and asks:
@@ -149,8 +151,9 @@ def _is_unbound(inner: object) -> bool:
 def _kind(called: Callable[..., Any], inner: object, returns: Any) -> Kind | None:
     if hasattr(inner, FLOW_MARK):
         return "flow"
-    # A decorator's wrapper may be of another kind than what it wraps, and it is the
-    # wrapper that is called. A plain one hands on what it was given, as a rule.
+    # A decorator's wrapper may be of another kind than the function that it wraps, and
+    # the wrapper is what is called. A plain wrapper usually returns what the wrapped
+    # function returns, so then that function decides.
     for function in (called, inspect.unwrap(called)):
         if inspect.isasyncgenfunction(function):
             return None
@@ -158,7 +161,7 @@ def _kind(called: Callable[..., Any], inner: object, returns: Any) -> Kind | Non
             return "flow"
         if inspect.iscoroutinefunction(function):
             return "async"
-    # A plain function that hands a flow on.
+    # A plain function that returns the flow of another function.
     return "flow" if get_origin(returns) is Generator else "plain"
 
 
@@ -172,9 +175,9 @@ def _raw(
     return RawArguments(raw.schema, text.partition("\n\n")[0].replace("\n", " "), raw)
 
 
-# ---- arguments that come as texts ---------------------------------------------------
+# ---- arguments that arrive as strings -----------------------------------------------
 
-#: As in JSON (RFC 8259, section 6), and of a length that costs nothing to read.
+#: As in JSON (RFC 8259, section 6), and short enough to be cheap to read.
 _INTEGER: Final = re.compile(r"-?(0|[1-9][0-9]{0,399})")
 _NUMBER: Final = re.compile(
     r"-?(0|[1-9][0-9]{0,399})(\.[0-9]{1,400})?([eE][+-]?[0-9]{1,4})?"
@@ -182,18 +185,18 @@ _NUMBER: Final = re.compile(
 
 
 def read_texts(handler: Handler, texts: Mapping[str, str]) -> dict[str, Any]:
-    """Keyword arguments from texts: a prompt's arguments, or the parts of a URI.
+    """Read keyword arguments from strings: a prompt's arguments, or the parts of a URI.
 
     Numbers and booleans are written as in JSON.
 
     Raises:
-        ArgumentsError: with every problem.
+        ArgumentsError: If the values do not fit the parameters; lists all problems.
     """
     return handler.takes.read(values_of_texts(handler, texts))
 
 
 def values_of_texts(handler: Handler, texts: Mapping[str, str]) -> dict[str, JSON]:
-    """The arguments that texts stand for, as JSON that was not looked at yet."""
+    """Convert arguments from strings to JSON, which is not checked yet."""
     properties = handler.takes.schema.get("properties", {})
     return {
         name: _from_text(text, properties.get(name, {})) for name, text in texts.items()
@@ -201,7 +204,7 @@ def values_of_texts(handler: Handler, texts: Mapping[str, str]) -> dict[str, JSO
 
 
 def _from_text(text: str, schema: Mapping[str, JSON]) -> JSON:
-    # `int | None` is a union; whichever part reads the text as something else wins.
+    # `int | None` is a union; the first part that can convert the string wins.
     for part in schema.get("anyOf", (schema,)):
         type_ = part.get("type")
         if type_ == "boolean" and text in ("true", "false"):

@@ -1,4 +1,4 @@
-"""`module:app` or `path/file.py:app` → the server it names."""
+"""Load the server that `module:app` or `path/file.py:app` names."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ __all__ = ["load", "load_app"]
 
 
 def load_app(target: str) -> Server:
-    """The server that `target` names; its name may be left out if it is `app`.
+    """Return the server that `target` names; the name may be left out if it is `app`.
 
     Raises:
-        UsageError: There is none.
-        Exception: whatever importing its module raises.
+        UsageError: If `target` does not name a `Server`.
+        Exception: If importing the module raised it.
     """
     found, place, name, module = _found(target, "app")
     if not isinstance(found, Server):
@@ -35,11 +35,11 @@ def load_app(target: str) -> Server:
 
 
 def load(target: str) -> Any:
-    """Whatever `module:name` or `path/file.py:name` names.
+    """Return the object that `module:name` or `path/file.py:name` names.
 
     Raises:
-        UsageError: There is no such thing.
-        Exception: whatever importing its module raises.
+        UsageError: If there is no such object.
+        Exception: If importing the module raised it.
     """
     found, place, name, _ = _found(target, "")
     if found is None or not name:
@@ -48,7 +48,7 @@ def load(target: str) -> Any:
 
 
 def _found(target: str, default: str) -> tuple[Any, str, str, ModuleType]:
-    # Not at the first colon, which on Windows follows the drive's letter.
+    # Split at the last colon: on Windows, the first one follows the drive's letter.
     place, colon, name = target.rpartition(":")
     if not colon or "/" in name or "\\" in name or name.endswith(".py"):
         place, name = target, ""
@@ -56,7 +56,7 @@ def _found(target: str, default: str) -> tuple[Any, str, str, ModuleType]:
     try:
         module = _load_file(Path(place)) if place.endswith(".py") else _load(place)
     except UsageError as exc:
-        raise traced(exc) from None  # a tool that cannot be offered, at this line
+        raise traced(exc) from None  # names the line of a tool that cannot be offered
     found: Any = module
     for part in name.split("."):
         found = getattr(found, part, None)
@@ -66,14 +66,14 @@ def _found(target: str, default: str) -> tuple[Any, str, str, ModuleType]:
 def _load(name: str) -> ModuleType:
     if not all(part.isidentifier() for part in name.split(".")):
         raise UsageError(f"{name!r} is no module; write module:app or file.py:app")
-    # As `python -m` does, which a command in bin/ does not.
+    # `python -m` adds the current directory to the path; a command in bin/ does not.
     if "" not in sys.path and str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as exc:
         if exc.name is None or not f"{name}.".startswith(f"{exc.name}."):
-            raise  # it was found, and something that it imports was not
+            raise  # the module was found, but a module that it imports was not
         raise UsageError(f"there is no module {name!r}; write module:app") from None
 
 
@@ -81,8 +81,8 @@ def _load_file(path: Path) -> ModuleType:
     if not path.is_file():
         raise UsageError(f"there is no file {str(path)!r}")
     path = path.resolve()
-    # Annotations, steps and Restart are looked up by their module's name, so no other
-    # module may have it.
+    # Annotations, steps and Restart are looked up by the name of their module, so no
+    # other module may have this name.
     known = sys.modules.get(path.stem)
     if known is not None:
         if getattr(known, "__file__", None) == str(path):
@@ -90,7 +90,7 @@ def _load_file(path: Path) -> ModuleType:
         raise UsageError(
             f"there is another module {path.stem!r}, so {path.name} needs another name"
         )
-    # What a script next to it would find, the file finds as well.
+    # The file can import the same modules as if it were run as a script.
     sys.path.insert(0, str(path.parent))
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None

@@ -5,12 +5,12 @@
 
 Layers that each add one property and can be tested alone (docs/internals/state.md#layers):
 
-    claims   what a token says, and to which request it belongs
-    codec    claims ↔ bytes: short, and shortened only where that tells nothing
+    claims   the contents of a token, and the request it is bound to
+    codec    claims ↔ bytes: compact, and compressed only where that reveals nothing
     keys     bytes ↔ text: unreadable (AES-SIV), signed (HMAC-SHA-256), a ring of keys
-    seal     limits, times, bindings; every failure the same error
+    seal     limits, times, bindings; every failure is the same error
 
-Pure: the time is an argument everywhere, and so is chance.
+No I/O, clock or randomness: the time and random bytes are arguments.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""What a token says, and to which request it belongs.
+"""The contents of a state token, and the request it is bound to.
 
-The request itself proves most of it: the tool it calls, with which arguments, as whom.
-So a token holds short keyed digests of these (MRTR, Server Requirements, 5: principal,
-originating request), not the things. Four digests and not one, so that a log can tell a
-client that mixed up its calls from one that took somebody else's state
+Each request contains the tool, the arguments and the user again. So a token needs only
+short keyed digests of these (MRTR, Server Requirements, 5: principal, originating
+request). There are four digests instead of one, so that the log shows whether a client
+mixed up its calls or used the state of another user
 (docs/internals/state.md#what-is-bound-to-what).
 """
 
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
 __all__ = ["BOUND", "DIGEST_SIZE", "MAX_TIME", "Call", "Claims", "whole_seconds"]
 
-#: 64 bits, keyed with the ring: whoever lacks the key cannot look for collisions but by
-#: asking the server, once a guess.
+#: 64 bits, keyed with the ring: without the key, each guess at a collision takes a
+#: request to the server.
 DIGEST_SIZE = 8
 
-#: What has a digest of its own in a call's bindings, in their order: that in which they
-#: are checked, and named in logs.
+#: The digests in a call's bindings. They are checked in this order, and logs name the
+#: first that differs.
 BOUND: Final[tuple[StateReason, ...]] = (
     "audience",
     "target",
@@ -40,26 +40,27 @@ BOUND: Final[tuple[StateReason, ...]] = (
 
 @record(kw_only=True)
 class Call:
-    """The request that a state belongs to.
+    """The request that a state is bound to.
 
     Attributes:
         method: `tools/call`, `prompts/get` or `resources/read`.
         target: The tool's or prompt's name, or the resource's URI.
-        arguments: As the client sent them; the order of keys does not matter.
+        arguments: The arguments as the client sent them; the order of keys does not
+            matter.
         principal: The authenticated user, if the transport knows one.
 
     Raises:
-        CanonicalError: Something in it is nothing that JSON could carry.
+        CanonicalError: If JSON cannot express the arguments or another part.
     """
 
     method: str
     target: str
     arguments: JSON = None
     principal: str | None = None
-    # Written down at once: a handler may change the arguments that it was given, and
-    # the client will send them again as they were.
+    # Encoded at once: a handler may modify its arguments, and the client will send the
+    # original ones again.
     _texts: tuple[bytes, bytes, bytes] = field(init=False, repr=False, eq=False)
-    # A round binds twice: the state that it opens, and the one that it seals.
+    # Cached, as a round binds twice: the state that it opens, and its next state.
     _bound: dict[tuple[bytes, str], bytes] = field(
         init=False, repr=False, eq=False, factory=dict
     )
@@ -73,7 +74,7 @@ class Call:
         return name(self.method, self.target), dumps(self.arguments), principal
 
     def bind(self, key: bytes, audience: str) -> bytes:
-        """The digests of this call on the server `audience`, those of `BOUND` in a row."""
+        """Return the digests of this call on the server `audience`, as in `BOUND`."""
         bound = self._bound.get((key, audience))
         if bound is None:
             target, arguments, principal = self._texts
@@ -92,7 +93,7 @@ def _digest(key: bytes, purpose: bytes, text: bytes) -> bytes:
     return hasher.digest()
 
 
-# Keys are few, and taking one in is half the work of digesting a short text.
+# There are few keys, and setting one up is half the work of digesting a short string.
 @lru_cache(maxsize=64)
 def _keyed(key: bytes, purpose: bytes) -> blake2b:
     return blake2b(key=key, digest_size=DIGEST_SIZE, person=purpose)
@@ -103,47 +104,49 @@ _remembered: Final = lru_cache(maxsize=1024)(_digest)
 
 
 def _digest_again(key: bytes, purpose: bytes, text: bytes) -> bytes:
-    # A server has few tools, and its users come back; but a URI may be of any length.
+    # A server has few tools, and users send many requests, so caching pays. Long URIs
+    # are left out, as they would fill the memory.
     return (_remembered if len(text) < _SHORT else _digest)(key, purpose, text)
 
 
 @lru_cache(maxsize=1024)
 def _named(method: str, target: str) -> bytes:
-    # A JSON text ends where it ends, so two in a row are no other two.
+    # The end of a JSON value is unambiguous, so two joined values equal no other two.
     return dumps(method) + dumps(target)
 
 
-#: Far beyond any clock, and far from what would not fit a token.
+#: Seconds: far beyond any clock, and far below what a token has room for.
 MAX_TIME: Final = 2**40
 
 
 def whole_seconds(now: float) -> int:
-    """A time as states have it.
+    """Return a time as states store it, in whole seconds.
 
     Raises:
-        UsageError: It is none.
+        UsageError: If `now` is not a time.
     """
-    if not 0 <= now <= MAX_TIME:  # so NaN is none, too
+    if not 0 <= now <= MAX_TIME:  # true of NaN, too
         raise UsageError(f"now={now!r}: give seconds since 1970, as from time.time()")
     return int(now)
 
 
 @record(kw_only=True)
 class Claims:
-    """What a token says.
+    """The contents of a token.
 
-    What could not be opened again is refused here, when a flow begins and nothing is
-    lost yet.
+    Values that could not be opened again are refused here, when a flow starts and
+    nothing is lost yet.
 
     Attributes:
-        flow_id: 128 random bits, drawn when the flow began.
-        started: When that was, in seconds since 1970: the absolute life counts from it.
-        journal: What was recorded.
-        version: The handler's declared version when the flow began.
+        flow_id: 128 random bits, drawn when the flow started.
+        started: Start of the flow, in seconds since 1970: its absolute life counts from
+            then.
+        journal: The journal of the flow.
+        version: The handler's declared version when the flow started.
         trace: The first round's trace context, so that later rounds can link to it.
 
     Raises:
-        UsageError: One of these is not what it says here.
+        UsageError: If an attribute has another type or an impossible value.
     """
 
     flow_id: bytes
@@ -153,7 +156,7 @@ class Claims:
     trace: str | None = None
 
     def __attrs_post_init__(self) -> None:
-        # In one call: two of these are made each round.
+        # One function instead of a validator per field: each round makes two `Claims`.
         started: object = self.started
         if type(started) is not int or not 0 <= started <= MAX_TIME:
             raise UsageError(
@@ -165,7 +168,7 @@ class Claims:
             raise UsageError(f"Claims(trace={self.trace!r}): give a text")
 
     def after(self, journal: Journal) -> Claims:
-        """The same flow, a round later."""
+        """Return the claims of the same flow after its next round."""
         return Claims(
             flow_id=self.flow_id,
             started=self.started,

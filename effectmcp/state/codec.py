@@ -1,27 +1,27 @@
-"""Claims ↔ bytes: short, and shortened only where the length tells nothing.
+"""Claims ↔ bytes: compact, and compressed only where the length reveals nothing.
 
     structure  times, flow id, bindings, counts; the tree of entries: keys, tags and
-               fingerprints; what is asked; the pool; what this server wrote and the
-               client knows
-    private    what this server wrote and the client may not know: results of steps,
-               chance, arguments of `Restart`. Never deflated
-    answers    what the client wrote, in short pieces: deflated together
-    texts      what the client wrote, in long pieces: deflated each alone
+               fingerprints; outstanding questions; the pool; payloads that the server
+               wrote and the client knows
+    private    payloads that the server wrote and the client may not know: results of
+               steps, random values, arguments of `Restart`. Never deflated
+    answers    short payloads that the client wrote: deflated together
+    texts      long payloads that the client wrote: each deflated separately
 
-Deflating a secret beside text that an attacker chooses tells the secret: the guess that
-makes the whole shorter is right, and forks of a flow are legal, so there are as many
-guesses as one likes. (Tried: a step's secret word was read from lengths in 20 of 20
-tries when all was deflated together, padding or not, and never when apart.) So what is
-private is never deflated, not even alone, and is padded by itself before the whole is
-padded again. Nothing whose length a client can choose is padded with it: whoever may
-push a secret over the edge of a block learns its length to the byte. So a length shows
-how long the private part is to 64 bytes, and no more; but a step whose result depends on
-what the client wrote can be asked about it in that way
-(docs/internals/state.md#side-channels).
+Deflating a secret together with strings that an attacker chooses reveals the secret: a
+guess that makes the result shorter is right, and as flows may be forked, there is no
+limit on guesses. (Measured: a step's secret word was read from lengths in 20 of 20
+tries when all was deflated together, with or without padding, and never when it was
+apart.) So the private part is never deflated, not even separately. It is padded by
+itself before the whole is padded again. Nothing whose length a client can choose is
+padded with it: a client that can push a secret over the edge of a block learns its
+length to the byte. So a length reveals the size of the private part to 64 bytes, and no
+more. But if a step's result depends on what the client wrote, the client can probe the
+result in this way (docs/internals/state.md#side-channels).
 
-Digests are raw, keys of the engine's own are a kind and a number, and wire keys are not
-here at all, as they follow from place and tally. Kinds and tags are numbers by their
-place in the lists below, so the lists only ever grow at their ends.
+Digests are raw. Keys that the engine made are a kind and a number. Wire keys are not
+included, as they follow from place and tally. Kinds and tags are numbers, by their
+index in the lists below, so these lists may only grow at the end.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ __all__ = [
 
 T = TypeVar("T")
 
-#: Both lists are the format: append, never insert (docs/internals/state.md#formats). A tag
-#: stands with whether what was performed may be performed again.
+#: Both lists define the format: append, never insert (docs/internals/state.md#formats).
+#: The flag of a tag: whether what was performed may be performed again.
 TAGS: Final[tuple[tuple[Tag | None, bool], ...]] = (
     ("accepted", False),
     ("declined", False),
@@ -75,7 +75,7 @@ TAGS: Final[tuple[tuple[Tag | None, bool], ...]] = (
     ("known", False),
     ("done", False),
     ("failed", False),
-    (None, False),  # a step that had begun was an entry once
+    (None, False),  # formerly the entry of a step that had started
     ("done", True),
     ("failed", True),
     ("gather", False),
@@ -106,44 +106,46 @@ KINDS: Final = (
     "gather",
 )
 
-#: Written by the client, and known to it: the only payloads that may be deflated.
+#: Tags of payloads that the client wrote: only these may be deflated.
 DEFLATED: Final = frozenset({"accepted", "unread"})
-#: Known to the client too, and of a length that it may choose: errors in its words or
-#: about them, its name. Not deflated, as they may stand beside what the server wrote.
+#: Tags of payloads that the client also knows, with a length that it may choose: errors
+#: in its words or about them, its name. Not deflated, as words of the server may be
+#: among them.
 KNOWN: Final = frozenset({"invalid", "refused", "known"})
-#: Their payload is always null, so it is not there.
+#: Tags whose payload is always null, so it is not written.
 EMPTY: Final = frozenset({"declined", "dismissed", "unasked", "gather", "checkpoint"})
 
-#: Longer pieces are deflated alone: one is then worth its own dictionary, and what two
-#: models wrote does not show in each other's length.
+#: Bytes above which an answer is deflated separately: then its own dictionary pays off,
+#: and the output of one model does not affect the length of another's.
 LONG: Final = 256
-#: What any state may inflate to. It binds when sealing too: nothing is sealed that
-#: could not be opened again.
+#: Bytes that a state may inflate to. The limit applies to sealing, too, so that every
+#: sealed state can be opened again.
 INFLATED: Final = 512 * 1024
-#: Half of the work of level 6 for 4 % more (measured on 600 words of prose).
+#: Half the work of level 6, for 4 % more bytes (measured on 600 words of prose).
 LEVEL: Final = 4
-#: What is no longer is not worth deflating: half a dozen short answers, which take as
-#: long to deflate as to replay. It is one stored block (RFC 1951, section 3.2.4).
+#: Bytes up to which deflating is not worth it: half a dozen short answers take as long
+#: to deflate as to replay. They become one stored block (RFC 1951, section 3.2.4).
 STORED: Final = 96
 _STORED: Final = struct.Struct("<BHH")
-#: Up to here the small tables of `_deflate` are enough.
+#: Bytes up to which the small tables of `_deflate` are enough.
 SMALL: Final = 1024
 BLOCK: Final = 64
 
 _TAG_NUMBERS: Final = {tag: number for number, tag in enumerate(TAGS)}
 _ACCEPTED: Final = _TAG_NUMBERS["accepted", False]
-#: What follows the questions. A state of before waves were counted has the first alone.
+#: Flags of the parts after the questions. States that were sealed before waves were
+#: counted have only the first flag.
 _MORE, _WAVES, _WAITS = 1, 2, 4
 _KIND_NUMBERS: Final = {kind: number for number, kind in enumerate(KINDS)}
-#: Times (when the flow started, and from there on), bindings, four counts.
+#: Times (the start of the flow, then each relative to the last), bindings, four counts.
 _HEADER: Final = struct.Struct(f">QII{DIGEST_SIZE * len(BOUND)}sIIII")
-#: An entry under a key of the engine's own: tag, kind, number, shape, render. No entry
+#: An entry under a key that the engine made: tag, kind, number, shape, render. No entry
 #: is shorter.
 _ENTRY: Final = struct.Struct(">BBB4s8s")
-# Only what comes back as it went: `int` would also read 01 and other scripts' digits.
+# Only keys that survive a round trip: `int` also reads 01 and digits of other scripts.
 _OWN_KEY: Final = re.compile(r"([a-z]+)-([1-9][0-9]{0,8})\Z")
-#: A question that is out, at the root and under such a key: no step, kind, number,
-#: shape, render, unfit answers. None is shorter.
+#: An outstanding question at the root, under such a key: 0 steps, kind, number, shape,
+#: render, number of unfit answers. No question is shorter.
 _ASKING: Final = struct.Struct(">BBB4s8sB")
 _EXPLICIT: Final = 255
 _RACES: Final = ("within-", "first-")
@@ -151,12 +153,12 @@ _LONG_BIT: Final = 128
 
 
 class PackingError(Exception):
-    """Bytes that `pack` did not write, or claims that it will not."""
+    """Raised for bytes that `pack` did not write, and for claims that it refuses."""
 
 
 @define
 class Packed:
-    """What a token holds: the claims, and what it was bound to when it was sealed."""
+    """The contents of a token: the claims, and the bindings and times of its seal."""
 
     claims: Claims
     bindings: bytes
@@ -185,8 +187,8 @@ class _Writer:
         self.run(entries)
 
     def run(self, entries: tuple[Entry, ...]) -> None:
-        # One loop and no call an entry, nearly all of which are short answers: this is
-        # most of what a long state costs.
+        # A loop without a call per entry, as nearly all entries are short answers: this
+        # is most of the cost of a long state.
         structure, answers = self.structure, self.answers
         for entry in entries:
             payload = entry.payload
@@ -238,10 +240,10 @@ class _Writer:
 
 
 def pack(packed: Packed) -> bytes:
-    """The bytes that `unpack` reads.
+    """Encode claims as bytes that `unpack` can decode.
 
     Raises:
-        PackingError: More than could be read back.
+        PackingError: If the claims are too large to be decoded, or cannot be encoded.
     """
     claims = packed.claims
     journal = claims.journal
@@ -273,7 +275,7 @@ def pack(packed: Packed) -> bytes:
     for asking in asked:
         structure += _place_to_bytes(asking.place) + asking.shape + asking.render
         _put_number(structure, asking.unfit)
-    # Of what most flows never have, nothing is written but that it is missing.
+    # Most flows have none of these fields: one flag says that all are missing.
     has_more = (
         claims.version is not None
         or claims.trace is not None
@@ -316,7 +318,7 @@ def _pack_more(
         _put_bytes(writer.private, journal.restart)
 
 
-# Keys and paths are few and come again in every round of every flow.
+# There are few keys and paths, and they recur in every round of every flow.
 @lru_cache(maxsize=4096)
 def _answer_to_bytes(key: str) -> bytes:
     return bytes([_ACCEPTED]) + _key_to_bytes(key)
@@ -344,8 +346,8 @@ def _place_to_bytes(place: str) -> bytes:
 
 @lru_cache(maxsize=4096)
 def _path_to_bytes(path: str) -> bytes:
-    # gather-1/0/gather-2/3/ → 2 steps: (1, 0), (2, 3). A step into another kind, a
-    # Within say, begins with a 0, as no Gather does, and the kind.
+    # gather-1/0/gather-2/3/ → 2 steps: (1, 0), (2, 3). A step into another kind, such
+    # as a Within, starts with a 0, which no Gather has as its number, and the kind.
     out = bytearray()
     steps = path.split("/")[:-1]
     _put_number(out, len(steps) // 2)
@@ -375,7 +377,7 @@ def _put_bytes(out: bytearray, value: bytes | bytearray) -> None:
 
 
 def _pad(value: bytes | bytearray) -> bytes:
-    # ISO 7816-4: one byte that ends it, then zeros, so that any length can be padded.
+    # ISO 7816-4: one byte that marks the end, then zeros. This can pad any length.
     return bytes(value) + b"\x80" + bytes(-(len(value) + 1) % BLOCK)
 
 
@@ -385,8 +387,8 @@ def _deflate(value: bytes | bytearray) -> bytes:
         return _STORED.pack(1, size, size ^ 0xFFFF) + value
     if size > SMALL:
         return zlib.compress(value, LEVEL, -15)
-    # To make the tables for a large window takes ten times as long as to fill a small
-    # one, and what is in it comes out five bytes longer at worst.
+    # Making the tables of a large window takes ten times as long as filling small ones,
+    # and the output of the small ones is at most five bytes longer.
     small = zlib.compressobj(LEVEL, zlib.DEFLATED, -12, 4)
     return small.compress(value) + small.flush()
 
@@ -432,12 +434,12 @@ class _Reader:
         if size > 127:
             size = self.number()
             at = self.at
-        # Short if the data is cut off, and then `end` says so.
+        # The slice is too short if the data was cut off; then `end` raises.
         self.at = end = at + size
         return data[at:end]
 
     def many(self, read: Callable[[], T]) -> list[T]:
-        # Whatever is read takes a byte at least, so a count cannot promise too much.
+        # Each item takes at least a byte, so a false count fails where the data ends.
         return [read() for _ in range(self.number())]
 
     def key(self) -> str:
@@ -450,7 +452,7 @@ class _Reader:
     def path(self) -> str:
         steps = self.number()
         if not steps:
-            return ""  # the root's, which nearly all are
+            return ""  # the root, as nearly always
         return "".join([self._step() for _ in range(steps)])
 
     def _step(self) -> str:
@@ -470,7 +472,7 @@ def _own_key(kind: int, ordinal: int) -> str:
 
 @define
 class _More:
-    """What most flows never have."""
+    """The fields that most flows never have."""
 
     version: str | None = None
     trace: str | None = None
@@ -521,8 +523,8 @@ class _Unpacker:
         return tuple(self.run(self.structure.number()))
 
     def run(self, count: int) -> list[Entry]:
-        # One loop and no call an entry, nearly all of which are short answers: this is
-        # most of what a long state costs.
+        # A loop without a call per entry, as nearly all entries are short answers: this
+        # is most of the cost of a long state.
         structure, answers = self.structure, self.answers
         data, written = structure.data, answers.data
         at, there = structure.at, answers.at
@@ -556,7 +558,7 @@ class _Unpacker:
             structure.data, structure.at
         )
         if kind != _EXPLICIT and ordinal < 128:
-            # Nearly every key: the general way below costs three times as much.
+            # Nearly every key. The general path below costs three times as much.
             key = _own_key(kind, ordinal)
             structure.at += _ENTRY.size
         else:
@@ -578,14 +580,14 @@ class _Unpacker:
         else:
             payload = self.private.bytes()
         if tag == "done" and key.startswith(_RACES):
-            # A winner had no tag of its own once.
+            # In older states, a winner has no separate tag.
             old = "redone" if replayable else "done"
             return entry_of_format_1(key, shape, render, old, payload)
         branches = self.branches(key) if tag == "gather" else ()
         return Entry(key, shape, render, tag, payload, branches, replayable)
 
     def branches(self, key: str) -> tuple[tuple[Entry, ...], ...]:
-        # By a count of our own: how much recursion Python has left is the caller's.
+        # Counted here, as the recursion that Python has left depends on the caller.
         self._depth += 1
         if self._depth > MAX_NESTING:
             raise PackingError("nested deeper than any flow")
@@ -603,7 +605,7 @@ class _Unpacker:
             structure.data, structure.at
         )
         if not steps and kind != _EXPLICIT and ordinal < 128 and unfit < 128:
-            structure.at += _ASKING.size  # nearly every one, as with entries
+            structure.at += _ASKING.size  # nearly every question, as with entries
             return Asking(_own_key(kind, ordinal), shape, render, unfit)
         place = structure.place()
         return Asking(place, structure.raw(4), structure.raw(8), structure.number())
@@ -704,8 +706,8 @@ def _is_text(value: JSON) -> bool:
     return value is None or type(value) is str
 
 
-#: What reading nonsense comes to. StopIteration is the JSON scanner's word for a value
-#: that is missing.
+#: The errors of reading malformed data. The JSON scanner raises StopIteration for a
+#: missing value.
 _UNREADABLE: Final = (
     ValueError,
     TypeError,
@@ -719,10 +721,10 @@ _UNREADABLE: Final = (
 
 
 def unpack(data: bytes) -> Packed:
-    """What `pack` was given.
+    """Decode bytes that `pack` wrote.
 
     Raises:
-        PackingError: `data` is nothing that `pack` wrote, or says too much.
+        PackingError: If `pack` did not write `data`, or `data` exceeds a limit.
     """
     try:
         return _Unpacker(data).packed()
@@ -737,11 +739,11 @@ def _unpad(value: bytes) -> bytes:
     return stripped[:-1]
 
 
-# ---- what takes the room ------------------------------------------------------------
+# ---- sizes --------------------------------------------------------------------------
 
 
 def sizes(journal: Journal) -> list[tuple[str, int]]:
-    """The places of a journal by what their payload takes, the largest first."""
+    """Return the places of a journal with their payload's size, the largest first."""
     found = [
         (place, len(_deflate(entry.payload)) if entry.tag in DEFLATED else size)
         for place, entry, size in _payloads(journal)
@@ -752,7 +754,7 @@ def sizes(journal: Journal) -> list[tuple[str, int]]:
 
 
 def inflated_size(journal: Journal) -> int:
-    """The bytes of what the client wrote, before they are deflated."""
+    """Return the total size of the payloads that the client wrote, before deflating."""
     return sum(size for _, entry, size in _payloads(journal) if entry.tag in DEFLATED)
 
 

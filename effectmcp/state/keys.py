@@ -3,16 +3,17 @@
     1e<base64url of AES-SIV(bytes)>.<base64url of HMAC-SHA-256 over all before the dot>
     1r<base64url of bytes>.<the same>
 
-`1` is the format of what is inside, `e` or `r` whether it is encrypted. One ring and one
-verification for both, done before anything is decrypted, inflated or parsed.
+`1` is the format of the contents, and `e` or `r` shows whether they are encrypted. Both
+forms share one ring and one verification, which comes before anything is decrypted,
+inflated or parsed.
 
-Encryption is AES-SIV: deterministic, so that this stays pure and golden tokens can be
-pinned, and misuse-resistant, so that nothing depends on a nonce. Signing is
-itsdangerous's, with SHA-256 (its default is SHA-1) and without its key derivation, as
-HKDF gives each purpose a key of its own, once a ring.
+Encryption is AES-SIV. It is deterministic, so this module needs no randomness and tests
+can pin tokens; and it is misuse-resistant, so nothing depends on a nonce. Signatures
+are those of itsdangerous, with SHA-256 (its default is SHA-1) and without its key
+derivation: HKDF derives a separate key for each purpose, once per ring.
 
-A ring that writes readable states opens no encrypted ones. What a step returned under
-encryption would otherwise be in the next state for all to read
+A ring that writes readable states does not open encrypted ones. Otherwise, the result
+that a step returned under encryption would be readable in the next state
 (docs/internals/state.md#readable-rings).
 """
 
@@ -45,20 +46,20 @@ HOW: Final = "effectmcp keygen"
 _ENCRYPTED: Final = f"{FORMAT}e".encode()
 _READABLE: Final = f"{FORMAT}r".encode()
 
-# What `base64.urlsafe_b64encode` and its like do too, through four functions.
+# `base64.urlsafe_b64encode` and the like do the same, through four functions.
 _TO_URL: Final = bytes.maketrans(b"+/", b"-_")
 _FROM_URL: Final = bytes.maketrans(b"-_", b"+/")
 
 _ALPHABET: Final = (string.ascii_letters + string.digits + "-_").encode()
-#: Of a signature's 32 bytes.
+#: Characters of a signature, which has 32 bytes.
 _SIGNATURE: Final = 43
 
 
 def make_key(entropy: bytes) -> str:
-    """A key for `Keys`, from 32 or more random bytes: `make_key(secrets.token_bytes(32))`.
+    """Make a key for `Keys` from 32 or more bytes: `make_key(secrets.token_bytes(32))`.
 
     Raises:
-        KeysError: Too few bytes.
+        KeysError: If there are fewer than 32 bytes.
     """
     if len(entropy) < KEY_BYTES:
         raise KeysError(f"a key needs {KEY_BYTES} random bytes, not {len(entropy)}")
@@ -75,7 +76,7 @@ class Key:
 
     @classmethod
     def derive(cls, secret: bytes) -> Key:
-        """The key whose subkeys come from `secret`, one a purpose."""
+        """Return the key whose subkeys are derived from `secret`, one per purpose."""
         return cls(
             _Signer(_subkey(secret, b"sign", 32)),
             AESSIV(_subkey(secret, b"encrypt", 64)),
@@ -84,15 +85,15 @@ class Key:
 
 
 class _Signer(Signer):
-    """itsdangerous's, twice as fast for texts so short; a test holds the two equal.
+    """The signer of itsdangerous, but twice as fast for short values.
 
-    The key is taken in once (RFC 2104, section 4), and base64 is written by one function
-    instead of four.
+    The key is set up only once (RFC 2104, section 4), and base64 takes one function
+    instead of four. A test checks that both signers agree.
     """
 
     def __init__(self, key: bytes) -> None:
         super().__init__(key, sep=".", key_derivation="none", digest_method=sha256)
-        assert len(key) <= 64  # a longer one would be hashed first
+        assert len(key) <= 64  # HMAC hashes a longer key first
         block = key.ljust(64, b"\0")
         self._inner = sha256(bytes(byte ^ 0x36 for byte in block))
         self._outer = sha256(bytes(byte ^ 0x5C for byte in block))
@@ -110,24 +111,24 @@ def _subkey(secret: bytes, purpose: bytes, size: int) -> bytes:
 
 
 class Keys:
-    """A ring of keys: the last one seals, every one opens.
+    """A ring of keys: the last key seals states, and every key opens them.
 
-    To rotate, add the new key *before* the last, deploy everywhere, then move it to the
-    end, deploy, and drop the old one when its last state has expired.
+    To rotate, add the new key *before* the last one and deploy everywhere. Then move it
+    to the end and deploy again. Remove the old key when its last state has expired.
 
     Args:
-        *keys: Base64url texts of at least 32 bytes each, the oldest first.
-        readable: Leave the encryption out. Clients then can read their state, and steps
-            that are not `public` are refused. States that were encrypted are no longer
-            opened, as what is in them would come out.
+        *keys: Keys in base64url, of at least 32 bytes each, the oldest first.
+        readable: Whether to leave out the encryption. Clients can then read their
+            state, and steps that are not `public` are refused. Encrypted states are no
+            longer opened, because their contents would become readable.
 
     Attributes:
-        protects: Whether a client can neither read nor write what is wrapped. Only the
-            test kit has a ring that does not.
+        protects: Whether clients can neither read nor forge states. False only for the
+            ring of the test kit.
         sealing: The key that seals.
 
     Raises:
-        KeysError: A key is too short or no base64url, or there is none.
+        KeysError: If there is no key, or if a key is too short or not base64url.
     """
 
     protects = True
@@ -142,11 +143,11 @@ class Keys:
         self.sealing = self._ring[-1]
 
     def __repr__(self) -> str:
-        # Never the keys: this ends up in logs.
+        # Without the keys, as this ends up in logs.
         return f"<Keys: {len(self._ring)}{', readable' if self.readable else ''}>"
 
     def wrap(self, data: bytes) -> str:
-        """The text that `unwrap` turns back into `data`."""
+        """Encrypt (unless the ring is readable) and sign `data`; return the token."""
         key = self.sealing
         head = _READABLE if self.readable else _ENCRYPTED
         if not self.readable:
@@ -155,25 +156,25 @@ class Keys:
         return (value + b"." + key.signer.get_signature(value)).decode("ascii")
 
     def unwrap(self, token: str) -> tuple[bytes, Key]:
-        """What `wrap` was given, and the key it was wrapped under.
+        """Return the data that `wrap` was given, and the key that it used.
 
         Raises:
-            StateError: `malformed`, `format` or `forged`.
+            StateError: If the token is `malformed`, of another `format`, or `forged`.
         """
         value, signature = _split(token)
         head, body = value[:2], value[2:]
         if head != _READABLE and (head != _ENCRYPTED or self.readable):
             raise StateError("format")
         for key in reversed(self._ring):
-            # Compared as text: base64 has spare bits and padding, and a signature that
-            # can be written in four ways is four tokens.
+            # The encoded forms are compared: base64 has spare bits and padding, so one
+            # signature could be written in four ways, as four tokens.
             if hmac.compare_digest(key.signer.get_signature(value), signature):
                 return _open(key, head, body), key
         raise StateError("forged")
 
 
 def _split(token: str) -> tuple[bytes, bytes]:
-    """What is signed, and the signature, of a text that looks like a token."""
+    """Split a token into the signed part and the signature; check its alphabet."""
     try:
         text = token.encode("ascii")
     except UnicodeEncodeError:
@@ -201,7 +202,7 @@ def _open(key: Key, head: bytes, body: bytes) -> bytes:
         data = binascii.a2b_base64(padded)
         return key.cipher.decrypt(data, [head]) if head == _ENCRYPTED else data
     except (binascii.Error, InvalidTag):
-        # Signed by us, and yet nothing that we wrote.
+        # The signature is valid, but this module never writes such a body.
         raise StateError("malformed") from None
 
 

@@ -1,16 +1,16 @@
 """Seal and open: the limits, times and bindings that a state must meet.
 
-A `requestState` is whatever a client chose to send (MRTR, Server Requirements, 4: "MUST
-treat `requestState` as an attacker-controlled input"). Opening one goes through the
-checks below in this order and stops at the first; each is the same `StateError` outside.
+A client can send anything as its `requestState` (MRTR, Server Requirements, 4: "MUST
+treat `requestState` as an attacker-controlled input"). Opening it runs the checks below
+in this order and stops at the first failure. Clients get the same error for each.
 
-    size, alphabet, format    nothing is computed on it yet
+    size, alphabet, format    nothing is computed on the token before
     signature                 nothing is decrypted, inflated or parsed before
     bindings                  audience, target, arguments, principal
     times                     from the future, expired, past its absolute life
 
-The order is docs/internals/state.md#opening. Nothing here keeps a state from being used
-twice (docs/internals/replay.md#s7).
+For the reasons of the order, see docs/internals/state.md#opening. Nothing here keeps a
+state from being used twice (docs/internals/replay.md#s7).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ __all__ = ["Sealer"]
 
 logger = logging.getLogger("effectmcp.state")
 
-#: What counts in tokens have room for, and then some.
+#: Limit of the numbers in the options; tokens have room for larger ones.
 MAX_COUNT: Final = 2**30
 
 
@@ -51,7 +51,7 @@ def _check_audience(
 
 def _check_keys(sealer: Sealer, attribute: attrs.Attribute[Any], value: object) -> None:
     if not isinstance(value, Keys):
-        raise UsageError("Sealer(keys=...): give Keys(...)")  # not what may be a key
+        raise UsageError("Sealer(keys=...): give Keys(...)")  # may be secret
 
 
 @frozen(kw_only=True)
@@ -59,13 +59,13 @@ class Sealer:
     """Seals claims into tokens and opens them again, for one server.
 
     Attributes:
-        keys: The ring.
+        keys: The ring of keys.
         audience: This server's name: servers that share keys do not share states.
-        ttl: Seconds until a state expires; each round gets a new one.
+        ttl: Seconds until a state expires; each round gets a new state.
         life: Seconds that a flow may take, from its first round on.
-        leeway: Seconds that two replicas' clocks may differ.
-        warn_at: Characters from which on the log tells what takes the room.
-        refuse_at: Characters that no state passes, sealed or opened.
+        leeway: Seconds by which the clocks of replicas may differ.
+        warn_at: Characters from which on the log lists the largest parts of a state.
+        refuse_at: Limit in characters of any state that is sealed or opened.
     """
 
     keys: Keys = field(validator=_check_keys)
@@ -77,17 +77,17 @@ class Sealer:
     refuse_at: int = field(default=64 * 1024, validator=_check_count)
 
     def seal(self, claims: Claims, call: Call, *, now: float) -> str:
-        """The token that lets `call` go on from `claims`.
+        """Return the token with which a repetition of `call` can resume from `claims`.
 
         Args:
-            claims: What it says.
-            call: The request to which the next round must belong.
+            claims: The contents of the token.
+            call: The request that the next round must match.
             now: Seconds since 1970.
 
         Raises:
-            StateSizeError: It would be too large, naming what takes the room.
+            StateSizeError: If the token would be too large; names its largest parts.
         """
-        # Two replicas' clocks: a flow is not issued before it started.
+        # Replicas' clocks may differ: no token is issued before its flow started.
         issued = max(whole_seconds(now), claims.started)
         bindings = call.bind(self.keys.sealing.binding, self.audience)
         try:
@@ -108,15 +108,15 @@ class Sealer:
         return token
 
     def open(self, token: str, call: Call, *, now: float) -> Claims:
-        """What `seal` was given, if this very `call` may go on from it now.
+        """Return the claims that `seal` was given, if `call` may resume from them now.
 
         Raises:
-            StateError: It may not. The reason goes to the log, and only there.
+            StateError: If it may not. The reason is in the log, and only there.
         """
         try:
             return self._open(token, call, whole_seconds(now))
         except StateError as exc:
-            # The target is the client's text, and a line of a log is ours: hence %r.
+            # The client chose the target: %r keeps it from forging lines of the log.
             logger.info(
                 "a requestState for %r was refused: %s", call.target, exc.reason
             )
@@ -137,10 +137,10 @@ class Sealer:
         return packed.claims
 
     def check_times(self, packed: Packed, now: int) -> None:
-        """Whether a state may be used now.
+        """Check that a state may be used now.
 
         Raises:
-            StateError: `future`, `expired` or `lifetime`.
+            StateError: If it is from the `future`, `expired`, or past its `lifetime`.
         """
         if packed.issued > now + self.leeway:
             raise StateError("future")
