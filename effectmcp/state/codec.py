@@ -52,6 +52,8 @@ from .claims import BOUND, DIGEST_SIZE, MAX_TIME, Claims
 
 __all__ = [
     "INFLATED",
+    "NewerError",
+    "OversizedError",
     "Packed",
     "PackingError",
     "inflated_size",
@@ -156,6 +158,14 @@ class PackingError(Exception):
     """Raised for bytes that `pack` did not write, and for claims that it refuses."""
 
 
+class OversizedError(PackingError):
+    """Raised for claims with more bytes than a state may inflate to."""
+
+
+class NewerError(PackingError):
+    """Raised for a state with parts that only a newer version of this package knows."""
+
+
 @define
 class Packed:
     """The contents of a token: the claims, and the bindings and times of its seal."""
@@ -229,7 +239,7 @@ class _Writer:
     def whole(self) -> bytes:
         answers, private = self.answers, self.private
         if len(answers) + sum(map(len, self.texts)) > INFLATED:
-            raise PackingError(f"more than {INFLATED:,} bytes of answers")
+            raise OversizedError(f"more than {INFLATED:,} bytes of answers")
         whole = bytearray()
         _put_bytes(whole, self.structure)
         _put_bytes(whole, _pad(private) if private else b"")
@@ -633,7 +643,7 @@ class _Unpacker:
             askings.append(self.asking())
         flags = structure.number()
         if flags & ~(_MORE | _WAVES | _WAITS):
-            raise PackingError("more than this version knows")
+            raise NewerError("more than this version knows")
         waves = structure.number() if flags & _WAVES else None
         more = self.more() if flags & _MORE else _NO_MORE
         places = more.tallies.copy() if more.tallies else {}

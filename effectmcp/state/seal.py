@@ -24,7 +24,17 @@ from attrs import field, frozen
 
 from ..errors import StateError, StateSizeError, UsageError
 from .claims import BOUND, DIGEST_SIZE, Call, Claims, whole_seconds
-from .codec import INFLATED, Packed, PackingError, inflated_size, pack, sizes, unpack
+from .codec import (
+    INFLATED,
+    NewerError,
+    OversizedError,
+    Packed,
+    PackingError,
+    inflated_size,
+    pack,
+    sizes,
+    unpack,
+)
 from .keys import Keys
 
 __all__ = ["Sealer"]
@@ -86,15 +96,18 @@ class Sealer:
 
         Raises:
             StateSizeError: If the token would be too large; names its largest parts.
+            UsageError: If the journal is one of a task, which no client carries.
         """
         # Replicas' clocks may differ: no token is issued before its flow started.
         issued = max(whole_seconds(now), claims.started)
         bindings = call.bind(self.keys.sealing.binding, self.audience)
         try:
             data = pack(Packed(claims, bindings, issued, issued + self.ttl))
-        except PackingError:
+        except OversizedError:
             size = inflated_size(claims.journal)
             raise StateSizeError(size, INFLATED, _largest(claims)) from None
+        except PackingError as exc:
+            raise UsageError(f"this journal cannot be sealed: {exc}") from None
         token = self.keys.wrap(data)
         if len(token) > self.refuse_at:
             raise StateSizeError(len(token), self.refuse_at, _largest(claims))
@@ -129,6 +142,9 @@ class Sealer:
         data, key = self.keys.unwrap(given)
         try:
             packed = unpack(data)
+        except NewerError:
+            # Another replica runs a newer version, as in a rolling deployment.
+            raise StateError("format") from None
         except PackingError as exc:
             logger.warning("a requestState that we signed cannot be read: %s", exc)
             raise StateError("malformed") from None

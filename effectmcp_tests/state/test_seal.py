@@ -703,3 +703,23 @@ def test_size_error_can_be_copied() -> None:
     assert str(copied) == str(error)
     assert (copied.size, copied.limit, copied.largest) == (70_000, 65_536, (("a", 9),))
     assert "largest" not in str(StateSizeError(70_000, 65_536, []))
+
+
+def test_seal_of_a_tasks_journal() -> None:
+    """A mistake of its embedder, and not a matter of size."""
+    stamped = attrs.evolve(entry("elicit-1", "accepted", 5), wave=0)
+    with pytest.raises(UsageError, match="a task's entries, which no client carries"):
+        SEALER.seal(claims_of(stamped), CALL, now=NOW)
+
+
+def test_open_of_a_state_of_a_newer_version(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A replica in a rolling deployment: the log does not speak of damage."""
+
+    def newer(data: bytes) -> NoReturn:
+        raise codec.NewerError("more than this version knows")
+
+    monkeypatch.setattr(seal, "unpack", newer)
+    assert reason_of(SHORT_TOKEN) == "format"
+    assert "cannot be read" not in caplog.text
