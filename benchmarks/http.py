@@ -1,17 +1,17 @@
-"""What does a round cost over HTTP, and how much of it is HTTP?
+"""Measure the cost of a round over HTTP, and how much of it is HTTP.
 
-The same conversation with two servers, and of it one round, over and over: a request that
-brings a state of three answers and one answer more, and is asked again. One server is
+Two servers have the same conversation. One round of it is repeated: a request with a
+state of three answers and one more answer, which gets another question. One server is
 effectmcp's. The other is written by hand for this one tool, on trio and h11, and does the
-same JSON and HMAC work: it reads the request, verifies its state and the call to which
-that belongs, reads what was answered so far, adds an answer, seals it, and writes the
-same question. Both answer over loopback, keep the connection alive, and count the CPU
+same JSON and HMAC work: it reads the request, verifies its state and the call that the
+state belongs to, reads the earlier answers, adds an answer, seals the state, and writes
+the same question. Both answer over loopback, keep the connection alive, and count the CPU
 time of their own process; a client in another process asks them in turns.
 
-More of them tell where the time goes: effectmcp with states that are signed and not
-encrypted, as those of the other are; effectmcp's transport, with what is done by hand in
-place of the exchange; and a server on trio and h11 that looks at nothing and computes
-nothing, which is what the one by hand pays for HTTP.
+More servers show where the time goes: effectmcp with states that are signed but not
+encrypted, like the states of the handwritten server; effectmcp's transport, with the
+handwritten code in place of the exchange; and a server on trio and h11 that reads and
+computes nothing, which shows what the handwritten server pays for HTTP.
 
     python -m benchmarks.http
 """
@@ -74,9 +74,9 @@ async def serve_ours(listener: trio.SocketListener, *, readable: bool = False) -
 
 
 def by_hand(body: bytes) -> dict[str, Any]:
-    """A round of `order`, as one would write it who had nothing else to serve.
+    """A round of `order`, handwritten for a server that has no other tool.
 
-    Nothing is validated but what must be: that the state is ours, and of this call.
+    It checks only that this server signed the state, and that it is for this call.
     """
     asked = json.loads(body)
     params = asked["params"]
@@ -160,7 +160,7 @@ async def serve_bare(
 def process(
     serve: Callable[[trio.SocketListener], Any], sock: socket.socket, pipe: Connection
 ) -> None:
-    """Serve, and tell the CPU time so far whenever asked for it."""
+    """Serve, and report the CPU time so far on request."""
 
     async def tell() -> None:
         while True:
@@ -185,7 +185,7 @@ def process(
 
 
 class Asker:
-    """A server in its process, and a connection to it."""
+    """A server in another process, and a connection to it."""
 
     def __init__(self, serve: Callable[[trio.SocketListener], Any]) -> None:
         with socket.create_server(("127.0.0.1", 0)) as sock:
@@ -215,7 +215,7 @@ class Asker:
         return seconds
 
     def microseconds(self, data: bytes) -> float:
-        """CPU time a request, over a turn of them."""
+        """Return the CPU time per request, over one turn."""
         before = self.cpu()
         for _ in range(REQUESTS):
             self.ask(data)
@@ -241,7 +241,7 @@ def post(**params: Any) -> bytes:
 
 
 def round_with_answers(server: Asker, count: int) -> bytes:
-    """The request whose state has `count` answers, with one more beside it."""
+    """Return a request whose state has `count` answers, with one more answer beside it."""
     data = post()
     for name in NAMES[: count + 1]:
         result = json.loads(server.ask(data))["result"]
@@ -276,7 +276,7 @@ def main() -> None:
     for name, server in servers.items():
         server.microseconds(requests[name])  # warm
     times: dict[str, list[float]] = {name: [] for name in servers}
-    # In ever another order, as each finds the caches as the one before left them.
+    # In random order, as each server finds the caches as the previous one left them.
     chance = random.Random(0)
     order = list(servers.items())
     for _ in range(TURNS):
@@ -285,8 +285,8 @@ def main() -> None:
             times[name].append(server.microseconds(requests[name]))
     for server in servers.values():
         server.close()
-    # A neighbour on the machine slows down whoever is running: what is compared is what
-    # ran in the same turn.
+    # Other load on the machine slows down the server that is running, so compare only
+    # times of the same turn.
     ratios = {
         name: statistics.median(map(truediv, found, times[bare]))
         for name, found in times.items()

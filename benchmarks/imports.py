@@ -1,6 +1,6 @@
-"""What does `import effectmcp` cost, next to `import attrs, cattrs`?
+"""Measure `import effectmcp`, compared with `import attrs, cattrs`.
 
-Whole interpreters, taking turns, with bytecode written beforehand. Prints a table for
+Runs whole interpreters in turns, with bytecode compiled beforehand. Prints a table for
 people and one JSON line for machines.
 
     python -m benchmarks.imports

@@ -1,6 +1,6 @@
-"""How fast is a replay, and does it stay linear?
+"""Measure how fast a replay is, and whether its time stays linear.
 
-One handler asks n one-field questions in a row; their answers come out of a journal,
+One handler asks n one-field questions in a row; their answers come from a journal,
 with fingerprints checked and every answer built from its JSON. Prints a table for people
 and one JSON line for machines.
 
@@ -29,7 +29,7 @@ def ask(count: int) -> Flow[int]:
 
 
 def record(count: int) -> Journal:
-    """The journal of `ask(count)`, answered live."""
+    """Return the journal of `ask(count)`, answered live."""
     run = Run(ask, (count,), flow_id=FLOW_ID, rules=LIVE)
     stop = run.start()
     while isinstance(stop, Asked):
@@ -45,14 +45,14 @@ def replay(journal: Journal, count: int) -> None:
 
 
 def measure(journals: dict[int, Journal]) -> dict[int, float]:
-    """Seconds a replay, the best of many: noise only ever adds.
+    """Return the seconds per replay, the best of many, as noise only adds time.
 
     The sizes take turns, so that a busy spell of the machine hits all of them.
     """
     best = dict.fromkeys(journals, float("inf"))
     for _ in range(60):
         for count, journal in journals.items():
-            # One short replay is less than some clocks see.
+            # One short replay is less than some clocks can measure.
             times = max(1, 500 // count)
             started = time.process_time()
             for _ in range(times):
@@ -62,7 +62,7 @@ def measure(journals: dict[int, Journal]) -> dict[int, float]:
 
 
 def peak_bytes(journal: Journal, count: int) -> int:
-    """What a replay holds at most, beside the journal it was given."""
+    """Return the peak memory of a replay, in addition to its journal."""
     gc.collect()
     tracemalloc.start()
     replay(journal, count)

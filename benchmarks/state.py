@@ -1,8 +1,8 @@
-"""What does a sealed round cost, and how many characters does a client carry?
+"""Measure the cost of a sealed round, and the characters that a client carries.
 
 One handler asks n one-field questions in a row. Times: to open a state of n entries, to
 seal it, and a whole round (open, replay, take one answer, ask the next, seal). Sizes:
-after n answers of one field or three, and after ten sampled texts of 600 words. Prints
+after n answers of one field or three, and after ten sampled replies of 600 words. Prints
 tables for people and one JSON line for machines.
 
     python -m benchmarks.state
@@ -104,7 +104,7 @@ def name(chance: random.Random) -> str:
 
 
 def prose(chance: random.Random, count: int) -> str:
-    """Words by Zipf's law, common ones first, in sentences: it deflates as English does."""
+    """Return sentences of words by Zipf's law, which deflate like English."""
     rare = [
         "".join(chance.choices(SYLLABLES.split(), k=1 + at % 3))
         + chance.choice(ENDINGS)
@@ -125,7 +125,7 @@ def prose(chance: random.Random, count: int) -> str:
 def claims_after(
     handler: Callable[[], Any], answers: Iterator[Answer], n: int
 ) -> Claims:
-    """What is sealed when `n` questions are answered and the next one is out."""
+    """Return the state after `n` answers, with the next question outstanding."""
     run = Run(handler, flow_id=FLOW_ID, rules=LIVE)
     stop = run.start()
     for _ in range(n):
@@ -144,7 +144,7 @@ def seal(claims: Claims) -> str:
 
 
 def measure(verbs: dict[str, Callable[[], object]]) -> dict[str, float]:
-    """Microseconds of each, the best of many: noise only ever adds.
+    """Return the microseconds of each, the best of many, as noise only adds time.
 
     They take turns, so that a busy spell of the machine hits all of them, and each turn
     is three in a row, so that one does not pay for what another left in the caches.
@@ -162,7 +162,7 @@ def measure(verbs: dict[str, Callable[[], object]]) -> dict[str, float]:
 def verbs_at(n: int) -> dict[str, Callable[[], object]]:
     claims = claims_after(ask, names(), n)
     token = seal(claims)
-    # A round at n entries: n - 1 in the state, and one that comes with the request.
+    # A round at n entries: n - 1 in the state, and one in the request.
     before = claims_after(ask, names(), n - 1)
     sent, (key,) = seal(before), before.journal.asked
     answers = {key: Accepted({"value": "Ann"})}

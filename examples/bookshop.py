@@ -14,7 +14,7 @@ app = Server("bookshop", version="1.0")
 
 @step
 def charge_card(title: str, name: str, key: str) -> str:
-    """Stands for a payment service, which charges once for each key it is given."""
+    """Charge the card. A real payment service charges only once per key."""
     return f"receipt {key[:6]} for {title!r}, to {name}"
 
 

@@ -1,7 +1,7 @@
-"""What a client of the bookshop sends, message by message.
+"""The messages that a client of the bookshop sends.
 
-The other examples bring these to a server in their own ways: a queue, a Unix socket, an
-HTTP request. A client has nothing to remember between two rounds but its first message.
+The other examples send them to a server in different ways: a queue, a Unix socket, an
+HTTP request. Between two rounds, a client has to keep only its first message.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ HEADERS = {
 
 
 def call(name: str, arguments: dict[str, Any], id: int = 1) -> dict[str, Any]:
-    """A call of a tool."""
+    """Return the request that calls a tool."""
     params = {"name": name, "arguments": arguments, "_meta": META}
     return {"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params}
 
 
 def next_round(message: dict[str, Any], reply: dict[str, Any]) -> dict[str, Any] | None:
-    """The same call with the answers to what `reply` asks; None when it is over."""
+    """Return the next request, with answers to the questions in `reply`; None at the end."""
     result = reply["result"]
     if result["resultType"] != "input_required":
         return None
@@ -41,7 +41,7 @@ def next_round(message: dict[str, Any], reply: dict[str, Any]) -> dict[str, Any]
 
 
 def _answer(question: dict[str, Any]) -> dict[str, Any]:
-    """What an obliging user says: Ann, some day, yes."""
+    """Return the answer of a cooperative user: Ann, some day, yes."""
     fields = question["params"]["requestedSchema"]["properties"]
     content = {
         name: "2026-12-01" if field.get("format") == "date" else "Ann"
@@ -51,6 +51,6 @@ def _answer(question: dict[str, Any]) -> dict[str, Any]:
 
 
 def text_of(reply: dict[str, Any]) -> str:
-    """What the tool returned in the end."""
+    """Return the text of the final result."""
     text: str = reply["result"]["content"][0]["text"]
     return text

@@ -1,9 +1,9 @@
-"""Inside of an asyncio program: messages come in on one queue, and go out on another.
+"""Serve inside an asyncio program: messages arrive on one queue and leave on another.
 
     python examples/embed_asyncio.py
 
-No transport is involved: the queues stand for whatever brings messages to you, such as a
-broker or a connection of your own. Calls run side by side.
+No transport is involved: replace the queues with your own source of messages, such as a
+broker or a connection. Calls run side by side.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ Queue = asyncio.Queue[Any]
 
 
 async def serve(inbox: Queue, outbox: Queue) -> None:
-    """Answer what comes in, until that is None."""
+    """Answer each message from `inbox`, until it gets None."""
     async with running(app), asyncio.TaskGroup() as tasks:
         while (message := await inbox.get()) is not None:
             tasks.create_task(answer(message, outbox))
 
 
 async def answer(message: dict[str, Any], outbox: Queue) -> None:
-    """One message; cancel this task to suspend what it asked for."""
-    # Who asks is for you to say: a state that ann was given is of no use to bob.
+    """Answer one message. Cancel this task to suspend the flow."""
+    # Your program knows the user: bob cannot use a state that was issued to ann.
     peer = Peer(principal="ann")
-    # Progress and log messages go out as they come, and the response after them.
+    # Progress and log messages are sent at once, and the response after them.
     reply = await handle(app, message, peer, send=outbox.put)
     if reply.message is not None:
         await outbox.put(reply.message)
 
 
 async def buy(inbox: Queue, outbox: Queue) -> None:
-    """The client's side."""
+    """Play the client."""
     message = call("order", {"title": "Dune"})
     while True:
         await inbox.put(message)
@@ -55,7 +55,7 @@ async def buy(inbox: Queue, outbox: Queue) -> None:
 
 
 async def main() -> None:
-    # This is the only process, so a key of its own is enough to seal states with.
+    # This is the only process, so a random key is enough to seal states.
     ensure_keys(app, is_alone=True)
     inbox, outbox = Queue(), Queue()
     await asyncio.gather(serve(inbox, outbox), buy(inbox, outbox))

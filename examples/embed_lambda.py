@@ -1,12 +1,12 @@
-"""As a cloud function behind an HTTP gateway: no event loop, nothing kept between calls.
+"""Serve as a cloud function behind an HTTP gateway, without a loop or stored data.
 
     EFFECTMCP_STATE_KEYS=…      the same for all instances; make it with `effectmcp keygen`
     handler: embed_lambda.handler
 
-    python examples/embed_lambda.py         plays the gateway, and a client
+    python examples/embed_lambda.py         plays the gateway and a client
 
-The events are those of Amazon's API Gateway (HTTP API, payload 2.0); others differ in
-names only. Each round of a call may come to another instance.
+The events are those of Amazon's API Gateway (HTTP API, payload 2.0); others differ
+only in names. Each round of a call may reach a different instance.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from effectmcp.transports.conversation import (
 from effectmcp.transports.keys import ensure_keys
 from effectmcp.transports.web import Head, Send, Site
 
-# Known by the gateway's name, so that pages that lead here by another get nothing.
+# Accept only the gateway's name as `Host`, which prevents DNS rebinding.
 SITE = Site(path="/mcp", hosts=["shop.example"])
 ENDPOINT = Endpoint(app=app, site=SITE, has_streams=False)
 
-# Once for each instance, when it is loaded.
+# Runs once per instance, when it is loaded.
 ensure_keys(app, is_alone=False)
 
 
@@ -51,9 +51,9 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
             body = base64.b64decode(body)
         step = talk.body(body) if len(body) <= step.limit else talk.too_large()
     if isinstance(step, Begin):
-        # What `send=` would be told is dropped: a function cannot answer bit by bit.
+        # There is no `send=`: notifications are dropped, as a function cannot stream.
         step = talk.reply(handle(app, step.message, step.peer))
-    assert isinstance(step, Send)  # there are no sessions, and nobody to identify
+    assert isinstance(step, Send)  # no sessions, and no authentication
     return {
         "statusCode": step.status,
         "headers": dict(step.headers),

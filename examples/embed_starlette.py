@@ -1,4 +1,4 @@
-"""Inside of a Starlette application, beside its own pages. FastAPI takes it as well.
+"""Serve inside a Starlette application, beside its own pages. FastAPI works, too.
 
     pip install starlette uvicorn
     export EFFECTMCP_STATE_KEYS=$(effectmcp keygen)
@@ -28,7 +28,7 @@ USERS = {"Bearer ann's token": "ann", "Bearer bob's token": "bob"}
 
 
 def authenticate(headers: Mapping[str, str]) -> str:
-    """Who is behind a token; a real one is looked up, or is a signed JWT."""
+    """Return the user of a token. Real code looks it up, or verifies a signed JWT."""
     user = USERS.get(headers.get("authorization", ""))
     if user is None:
         raise PermissionError("sign in first")
@@ -37,7 +37,7 @@ def authenticate(headers: Mapping[str, str]) -> str:
 
 @asynccontextmanager
 async def lifespan(host: Starlette) -> AsyncIterator[None]:
-    # What is mounted does not hear when its host begins and ends.
+    # A mounted application receives no lifespan events from its host.
     async with running(app):
         yield
 
@@ -59,5 +59,5 @@ host = Starlette(
 
 if __name__ == "__main__":
     port = int(sys.argv[1]) if len(sys.argv) > 1 else 8000
-    # Without a limit, uvicorn waits at its end for streams that last for ever.
+    # Without a limit, uvicorn would wait for endless streams before it exits.
     uvicorn.run(host, port=port, timeout_graceful_shutdown=5)

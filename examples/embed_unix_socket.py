@@ -1,10 +1,10 @@
-"""On a Unix socket, for programs on the same machine: one message a line.
+"""Serve programs on the same machine over a Unix socket, with one message per line.
 
     python examples/embed_unix_socket.py [PATH]
 
-Several requests may be under way on one connection, so they are given up by name:
+Several requests may be under way on one connection, so a client cancels them by id:
 `{"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 7}}`.
-Whoever hangs up gives up all of theirs.
+When a client disconnects, all of its requests are cancelled.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def restock(title: str) -> Flow[str]:
 async def connected(stream: trio.SocketStream) -> None:
     """Serve one connection."""
     peer = Peer(principal=user_of(stream))
-    # Other connections are served, too, so the server does not end with this one.
+    # The server keeps running for its other connections.
     await serve_lines(app, lines(stream), stream.send_all, peer=peer, is_alone=False)
 
 
@@ -48,11 +48,11 @@ async def lines(stream: trio.SocketStream) -> AsyncIterator[bytes | TooLong]:
             for line in splitter.feed(bytes(data)):
                 yield line
     except trio.BrokenResourceError:
-        return  # it hung up in the middle
+        return  # the client disconnected early
 
 
 def user_of(stream: trio.SocketStream) -> str | None:
-    """The user who runs the other program: on Linux, the kernel knows."""
+    """Return the user who runs the client program, which Linux reports."""
     if sys.platform != "linux":
         return None
     raw = stream.socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
@@ -61,7 +61,7 @@ def user_of(stream: trio.SocketStream) -> str | None:
 
 
 async def main(bound: socket.socket) -> None:
-    # This is the only process, so a key of its own is enough to seal states with.
+    # This is the only process, so a random key is enough to seal states.
     ensure_keys(app, is_alone=True)
     listener = trio.SocketListener(trio.socket.from_stdlib_socket(bound))
     async with running(app):
@@ -70,7 +70,7 @@ async def main(bound: socket.socket) -> None:
 
 if __name__ == "__main__":
     path = sys.argv[1] if len(sys.argv) > 1 else "bookshop.sock"
-    os.umask(0o177)  # from its first moment on, the socket is for this user only
+    os.umask(0o177)  # so that only this user can ever open the socket
     with socket.socket(socket.AF_UNIX) as bound:
         bound.bind(path)
         try:

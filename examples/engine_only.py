@@ -1,10 +1,10 @@
-"""The engine with no MCP at all: a handler played in the terminal.
+"""Use the engine without MCP: a handler asks its questions in the terminal.
 
     python examples/engine_only.py [FILE]
 
 Asks the bookshop's questions. After every answer the flow's journal is saved to a file,
-so you may stop at any question (Ctrl-C, or close the terminal) and go on later, in
-another process: the handler runs again from the top and is fed the answers it has had.
+so you may stop at any question (Ctrl-C, or close the terminal) and continue later, in
+another process: the handler runs again from the top and is fed its recorded answers.
 
 With keys in the environment the file holds a sealed token instead, as a client would
 carry it: the two processes then share a key and nothing else.
@@ -70,7 +70,7 @@ def _is_number(schema: dict[str, str]) -> bool:
 
 
 def load(path: Path) -> tuple[bytes, Journal]:
-    """The flow id and journal of a saved flow, or of a new one."""
+    """Return the flow id and journal of a saved flow, or of a new one."""
     if not path.exists():
         return secrets.token_bytes(16), Journal()
     try:
@@ -84,7 +84,7 @@ def load(path: Path) -> tuple[bytes, Journal]:
 
 
 def save(path: Path, flow_id: bytes, journal: Journal) -> None:
-    """Write beside and rename, so that a crash leaves the old journal or the new."""
+    """Write a new file and rename it, so that a crash leaves the old or the new journal."""
     text = json.dumps(
         {"flow_id": flow_id.hex(), "journal": json.loads(journal.dumps())}, indent=1
     )
@@ -94,7 +94,7 @@ def save(path: Path, flow_id: bytes, journal: Journal) -> None:
 
 
 def play(path: Path) -> Returned | Raised:
-    """One process holds the flow, and saves its journal after each answer."""
+    """Run the flow in one process, and save its journal after each answer."""
     flow_id, journal = load(path)
     run = Run(order, (TITLE,), flow_id=flow_id, journal=journal)
     stop = advance(run, run.start())
@@ -108,7 +108,7 @@ def play(path: Path) -> Returned | Raised:
 
 
 def play_sealed(path: Path, keys: Keys) -> Returned | Raised:
-    """Each round is a process of its own, as far as it knows: a token in, a token out."""
+    """Run each round as if in a separate process, from one token to the next."""
     sealer = Sealer(keys=keys, audience="bookshop")
     call = Call(method="tools/call", target="order", arguments={"title": TITLE})
     answers: dict[str, Answer] = {}
@@ -148,7 +148,7 @@ def main(path: Path) -> None:
             path.unlink(missing_ok=True)
             print(value)
         case Raised(error):
-            # The journal stays: run me again, and answer otherwise.
+            # The journal stays: run me again, and answer differently.
             raise SystemExit(f"{type(error).__name__}: {error}")
 
 
@@ -158,4 +158,4 @@ if __name__ == "__main__":
     try:
         main(Path(sys.argv[1] if len(sys.argv) > 1 else "order.json"))
     except (KeyboardInterrupt, EOFError):
-        print("\n(stopped; run me again to go on)")
+        print("\n(stopped; run me again to continue)")

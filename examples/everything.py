@@ -1,8 +1,8 @@
-"""Every kind of tool, resource and prompt, as the official conformance suite wants them.
+"""Every kind of tool, resource and prompt, as required by the official conformance suite.
 
     effectmcp serve examples/everything.py:app --http 127.0.0.1:3001
 
-The names and texts are the suite's; how each is written is what to look at.
+The names and messages come from the suite; the code shows how to write each feature.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ app = Server(
     instructions="Call any tool: each shows one thing that a server can do.",
 )
 
-#: One red pixel, and a second's hundredth of silence.
+#: One red pixel, and a hundredth of a second of silence.
 PIXEL = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8DwHwAFBQIAX8jx0gAA"
     "AABJRU5ErkJggg=="
@@ -56,7 +56,7 @@ SILENCE = base64.b64decode(
 
 @app.tool
 def test_simple_text() -> str:
-    """Answer with a text."""
+    """Answer with a string."""
     return "This is a simple text response for testing."
 
 
@@ -73,7 +73,7 @@ def test_audio_content() -> Audio:
 
 
 def embedded(text: str, uri: str = "test://embedded-resource") -> EmbeddedResource:
-    """A resource inside a result."""
+    """Return a resource inside a result."""
     return EmbeddedResource(ResourceContents(text, uri=uri, mime_type="text/plain"))
 
 
@@ -91,7 +91,7 @@ def test_multiple_content_types() -> list[Text | Image | EmbeddedResource]:
 
 @app.tool
 def test_error_handling() -> str:
-    """Fail in words that a model can read."""
+    """Fail with a message for the model."""
     raise ToolError("This tool intentionally returns an error for testing")
 
 
@@ -100,7 +100,7 @@ def test_error_handling() -> str:
 
 @app.tool
 def test_tool_with_progress() -> Flow[str]:
-    """Tell how far it is."""
+    """Report progress."""
     for done in (0, 50, 100):
         yield from Progress(done, 100, f"Completed step {done} of 100")
         yield from Step(time.sleep, 0.05)
@@ -109,7 +109,7 @@ def test_tool_with_progress() -> Flow[str]:
 
 @app.tool
 def test_logging_tool() -> Flow[str]:
-    """Tell what it is doing, if the client wants to hear of it."""
+    """Send a log message, if the client requested them."""
     yield from Log("info", "Tool execution started")
     return "Done."
 
@@ -123,7 +123,7 @@ def test_streaming_elicitation() -> Flow[str]:
 
 @app.tool(requires=(Sample,))
 def test_missing_capability() -> Flow[str]:
-    """Need a client that can sample."""
+    """Require a client that supports sampling."""
     sampled = yield from Sample("Say hello.")
     return sampled.text
 
@@ -132,7 +132,7 @@ def test_missing_capability() -> Flow[str]:
 
 
 def extra() -> str:
-    """Come and go."""
+    """Be added and removed."""
     return "extra"
 
 
@@ -206,28 +206,28 @@ def json_schema_2020_12_tool(**arguments: Any) -> dict[str, Any]:
 
 @frozen
 class Name:
-    """Who somebody is."""
+    """The name of a user."""
 
     name: str
 
 
 @frozen
 class Okay:
-    """Whether it is."""
+    """A yes or a no."""
 
     ok: bool
 
 
 @frozen
 class Color:
-    """What somebody likes."""
+    """The color that a user likes."""
 
     color: str
 
 
 @frozen
 class Situation:
-    """What it is about."""
+    """The subject of a request."""
 
     context: str
 
@@ -255,7 +255,7 @@ def test_input_required_result_list_roots() -> Flow[str]:
 
 @app.tool
 def test_input_required_result_request_state() -> Flow[str]:
-    """Ask, and go on from the state that comes back."""
+    """Ask, and resume from the state that the client sends back."""
     answer = yield from Elicit("Please confirm.", Okay)
     return "state-ok" if answer.ok else "not confirmed"
 
@@ -273,7 +273,7 @@ def test_input_required_result_multiple_inputs() -> Flow[str]:
 
 @app.tool
 def test_input_required_result_multi_round() -> Flow[str]:
-    """Ask one thing after the other."""
+    """Ask one question after the other."""
     who = yield from Elicit("Step 1: what is your name?", Name)
     liked = yield from Elicit(f"Step 2: which color does {who.name} like?", Color)
     return f"{who.name} likes {liked.color}."
@@ -281,7 +281,7 @@ def test_input_required_result_multi_round() -> Flow[str]:
 
 @app.tool
 def test_input_required_result_tampered_state() -> Flow[str]:
-    """Ask, and refuse a state that is not ours."""
+    """Ask, and refuse a state that this server did not seal."""
     answer = yield from Elicit("Please confirm.", Okay)
     return f"confirmed: {answer.ok}"
 
@@ -308,7 +308,7 @@ def test_sampling(prompt: str) -> Flow[str]:
 
 @frozen
 class Account:
-    """Whom to write to."""
+    """The address of a user."""
 
     username: str
     email: str
@@ -323,7 +323,7 @@ def test_elicitation(message: str) -> Flow[str]:
 
 @frozen
 class Defaults:
-    """What a user need not fill in."""
+    """Fields that all have defaults."""
 
     name: str = "John Doe"
     age: int = 30
@@ -343,7 +343,7 @@ def titled(*values: str) -> list[dict[str, str]]:
     return [{"const": one, "title": one.capitalize()} for one in values]
 
 
-#: By hand, as all ways to write choices are wanted, the old one included.
+#: Written by hand, as the suite requires every way to write choices, also the old one.
 CHOICES = {
     "type": "object",
     "properties": {
@@ -380,7 +380,7 @@ def test_elicitation_sep1330_enums() -> Flow[str]:
 
 @app.tool
 def test_tool_with_logging() -> Flow[str]:
-    """Tell what it is doing."""
+    """Send log messages."""
     for line in ("started", "processing data", "completed"):
         yield from Log("info", f"Tool execution {line}")
         yield from Step(time.sleep, 0.05)
@@ -389,14 +389,14 @@ def test_tool_with_logging() -> Flow[str]:
 
 @app.tool
 def test_reconnection() -> Flow[str]:
-    """Take longer than a connection lasts, where the server leaves those (`--leave`)."""
+    """Run longer than its connection, if the server closes streams early (`--leave`)."""
     yield from Step(time.sleep, 2)
     return "Done after all."
 
 
 @app.tool
 def test_checkpoint() -> Flow[str]:
-    """Hand the state to the client before going on."""
+    """Send the state to the client before continuing."""
     first = yield from Step(time.time)
     yield from Checkpoint()
     return f"Begun at {first}."
@@ -407,25 +407,25 @@ def test_checkpoint() -> Flow[str]:
 
 @app.resource("test://static-text", mime_type="text/plain")
 def static_text() -> str:
-    """A text."""
+    """A static resource, as a string."""
     return "This is the content of the static text resource."
 
 
 @app.resource("test://static-binary", mime_type="image/png")
 def static_binary() -> bytes:
-    """A picture."""
+    """A static resource, as bytes."""
     return PIXEL
 
 
 @app.resource("test://watched-resource", mime_type="text/plain")
 def watched() -> str:
-    """One to subscribe to."""
+    """A resource to subscribe to."""
     return "Nothing has changed."
 
 
 @app.resource("test://template/{id}/data", mime_type="application/json")
 def template_data(id: str) -> dict[str, str]:
-    """Something about each id."""
+    """A resource for each id."""
     return {"id": id, "data": f"Data for ID: {id}"}
 
 
@@ -434,19 +434,19 @@ def template_data(id: str) -> dict[str, str]:
 
 @app.prompt
 def test_simple_prompt() -> str:
-    """Say one thing."""
+    """Return one message."""
     return "This is a simple prompt for testing."
 
 
 @app.prompt
 def test_prompt_with_arguments(arg1: str, arg2: str) -> str:
-    """Say what was given."""
+    """Return a message with the arguments."""
     return f"Prompt with arguments: arg1={arg1!r}, arg2={arg2!r}"
 
 
 @app.completion("test_prompt_with_arguments", "arg1")
 def suggest_arg1(text: str) -> list[str]:
-    """Suggest something."""
+    """Suggest values."""
     return [f"{text}{ending}" for ending in ("1", "2", "3")]
 
 
@@ -467,6 +467,6 @@ def test_prompt_with_image() -> list[Message]:
 
 @app.prompt
 def test_input_required_result_prompt() -> Flow[str]:
-    """Ask before it says anything."""
+    """Ask before returning a message."""
     about = yield from Elicit("What context should the prompt use?", Situation)
     return f"Use this context: {about.context}"

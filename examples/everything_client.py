@@ -1,9 +1,9 @@
-"""A client that does whatever a scenario of the official conformance suite wants.
+"""A client that plays the scenarios of the official conformance suite.
 
     python examples/everything_client.py http://localhost:3000/mcp
 
 The scenario's name is in MCP_CONFORMANCE_SCENARIO, its data in MCP_CONFORMANCE_CONTEXT;
-the revision to speak, if it is an earlier one, in MCP_CONFORMANCE_PROTOCOL_VERSION.
+the revision to use, if it is an earlier one, in MCP_CONFORMANCE_PROTOCOL_VERSION.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Scenario = Callable[[Client, Mapping[str, Any]], Awaitable[None]]
 
 
 def fill_in(form: Form) -> dict[str, Any]:
-    """What an obliging user says: the defaults, and yes."""
+    """Return the answer of a cooperative user: the defaults, and yes."""
     yes = {
         name: True for name, one in form.fields.items() if one.get("type") == "boolean"
     }
@@ -31,12 +31,12 @@ def fill_in(form: Form) -> dict[str, Any]:
 
 
 def write(sampling: Sampling) -> str:
-    """Stands for a model."""
+    """Answer in place of a model."""
     return f"An answer to {len(sampling.messages)} messages."
 
 
 async def list_tools(client: Client, context: Mapping[str, Any]) -> None:
-    """List, and call nothing."""
+    """List the tools, and call none."""
     await client.list_tools()
 
 
@@ -47,7 +47,7 @@ async def call_add_numbers(client: Client, context: Mapping[str, Any]) -> None:
 
 
 async def call_in_rounds(client: Client, context: Mapping[str, Any]) -> None:
-    """Call tools that ask, and one in between that does not."""
+    """Call tools that ask, with a tool that does not ask in between."""
     await client.list_tools()
     for name in (
         "test_mrtr_echo_state",
@@ -59,7 +59,7 @@ async def call_in_rounds(client: Client, context: Mapping[str, Any]) -> None:
 
 
 async def use_everything(client: Client, context: Mapping[str, Any]) -> None:
-    """One request of each kind that has a name."""
+    """Send one request of each kind that has a name."""
     await client.list_tools()
     await client.call_tool("test_headers")
     await client.call_tool("my-hyphenated-tool")
@@ -71,32 +71,32 @@ async def use_everything(client: Client, context: Mapping[str, Any]) -> None:
 
 
 async def call_as_told(client: Client, context: Mapping[str, Any]) -> None:
-    """Call what the scenario names, with just those arguments."""
+    """Call the scenario's tools, with exactly the given arguments."""
     await client.list_tools()
     for one in context["toolCalls"]:
         await client.call_tool(one["name"], one["arguments"])
 
 
 async def call_what_is_legal(client: Client, context: Mapping[str, Any]) -> None:
-    """Call each tool that may be called; the others are not listed."""
+    """Call each valid tool; the client does not list the others."""
     for tool in await client.list_tools():
         await client.call_tool(tool["name"], {"region": "eu-west-1"})
 
 
 async def echo_schema(client: Client, context: Mapping[str, Any]) -> None:
-    """Send a schema back as it came."""
+    """Send a schema back unchanged."""
     tools = {one["name"]: one for one in await client.list_tools()}
     schema = tools["json_schema_2020_12_tool"]["inputSchema"]
     await client.call_tool("json_schema_echo", {"schema": schema})
 
 
 async def call_what_asks(client: Client, context: Mapping[str, Any]) -> None:
-    """Call a tool that asks for what is filled in already."""
+    """Call a tool whose form has defaults for all fields."""
     await client.call_tool("test_client_elicitation_defaults")
 
 
 async def call_what_breaks_off(client: Client, context: Mapping[str, Any]) -> None:
-    """Call a tool whose stream ends before its answer."""
+    """Call a tool whose stream ends before its response."""
     await client.call_tool("test_reconnection")
 
 
@@ -113,7 +113,7 @@ SCENARIOS: dict[str, Scenario] = {
 
 
 async def main(url: str) -> None:
-    """Do what the scenario wants; by default, list the tools."""
+    """Play the scenario; by default, list the tools."""
     scenario = SCENARIOS.get(os.environ.get("MCP_CONFORMANCE_SCENARIO", ""), list_tools)
     context = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT") or "{}")
     async with Client(

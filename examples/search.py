@@ -1,10 +1,10 @@
-"""A search where the user is working, and words for clients that cannot be asked.
+"""Search the user's projects, and help users whose client cannot be asked.
 
     effectmcp serve examples/search.py:app
 
-The story of `search`: a server has no idea which project is open; the client has. So it
-asks for the roots, which disturbs nobody. A client that has none to offer gets a text that
-its user can do something about.
+The tool `search` needs to know which project is open, and only the client knows that. So
+it asks for the roots, which does not disturb the user. If the client has no roots, the
+result tells the user what to do.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from effectmcp import ClientSupports, Elicit, Flow, ListRoots, Server, step
 
 app = Server("search", version="1.0")
 
-#: Stands for an index of everything, whoever works there.
+#: A small index of the files of all users.
 FILES: Final[Mapping[str, str]] = {
     "file:///home/ann/repo-a/rounds.go": "func resume(token string)",
     "file:///home/ann/repo-a/server.go": "func serve(port int)",
@@ -42,8 +42,8 @@ def search(text: str) -> Flow[str]:
 
 @step
 def find(text: str, places: list[str]) -> list[str]:
-    """The files below `places` that contain `text`."""
-    # With the slash: repo-ab is not in repo-a.
+    """Return the files below `places` that contain `text`."""
+    # The slash is needed: repo-ab is not in repo-a.
     folders = tuple(place.rstrip("/") + "/" for place in places)
     return [
         uri

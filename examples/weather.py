@@ -1,9 +1,9 @@
-"""A login, asked for once, and a bug tracker whose second question follows from the first.
+"""A login that is asked for once, and a bug tracker with a follow-up question.
 
     effectmcp serve examples/weather.py:app
 
-The story of `update_work_item`: resolving a bug takes a resolution, and one that is a
-duplicate takes a link to the original. The server forgets everything between the two; the
+In `update_work_item`, resolving a bug needs a resolution, and a duplicate also needs a
+link to the original bug. The server forgets everything between the two questions; the
 resolution comes back in the client's `requestState`.
 """
 
@@ -21,7 +21,7 @@ app = Server("weather", version="1.0")
 @form
 @frozen
 class Login:
-    """Who somebody is on GitHub."""
+    """A GitHub user name."""
 
     name: str
 
@@ -37,7 +37,7 @@ def get_weather(location: str) -> Flow[str]:
 
 @step
 def current_weather(location: str, user: str) -> str:
-    """Stands for a service that wants to know who is asking."""
+    """Return the weather. A real service would check the user."""
     return (
         f"Current weather in {location}:\nTemperature: 72°F\nConditions: Partly cloudy"
     )
@@ -45,7 +45,7 @@ def current_weather(location: str, user: str) -> str:
 
 @app.tool
 def introduce() -> Flow[str]:
-    """Ask the user and the model, at once."""
+    """Ask the user and the model at the same time."""
     login, capital = yield from Gather(
         Elicit("Please provide your GitHub username", Login, key="github_login"),
         Sample(
@@ -61,7 +61,7 @@ def introduce() -> Flow[str]:
 @form
 @frozen
 class Resolution:
-    """How a bug ended."""
+    """The resolution of a bug."""
 
     resolution: Annotated[
         Literal["Fixed", "Won't Fix", "Duplicate", "By Design"],
@@ -72,12 +72,12 @@ class Resolution:
 @form
 @frozen
 class Original:
-    """The bug that was there first."""
+    """The original bug."""
 
     duplicateOfId: Annotated[int, "Work item ID of the original bug"]
 
 
-# The names of arguments and fields are the tracker's.
+# The tracker defines the names of arguments and fields.
 @app.tool
 def update_work_item(workItemId: int, fields: dict[str, str]) -> Flow[str]:
     """Update fields of a work item."""
@@ -112,4 +112,4 @@ def update_work_item(workItemId: int, fields: dict[str, str]) -> Flow[str]:
 def save(
     work_item: int, fields: dict[str, str], duplicate_of: int | None = None
 ) -> None:
-    """Stands for the tracker. Saving the same twice changes nothing: it needs no key."""
+    """Save a work item. Saving it twice is harmless, so this needs no idempotency key."""

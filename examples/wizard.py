@@ -1,9 +1,9 @@
-"""Questions one after the other, all at once, and none: three shapes of a round.
+"""Three kinds of rounds: with one question, with several, and with none.
 
     effectmcp serve examples/wizard.py:app
 
-The story of `wizard`: a form with three pages. Written by hand, it is a state machine that
-asks in every round which page was the last; here the pages stand below each other.
+The tool `wizard` is a form with three pages. Written by hand, it is a state machine that
+checks in every round which page was the last; here the pages simply follow each other.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ app = Server("wizard", version="1.0")
 @form
 @frozen
 class Name:
-    """Who somebody is."""
+    """The name of a user."""
 
     name: str
 
@@ -38,14 +38,14 @@ class Name:
 @form
 @frozen
 class Age:
-    """How old somebody is."""
+    """The age of a user."""
 
     age: int = field(validator=ge(0))
 
 
 @app.tool
 def wizard() -> Flow[str]:
-    """Register somebody, in three steps."""
+    """Register a user in three steps."""
     who = yield from Elicit("What's your name?", Name, key="name")
     old = yield from Elicit(f"Hi {who.name}! How old are you?", Age, key="age")
     if not (yield from Confirm(f"{who.name}, {old.age}: is that right?", key="right")):
@@ -69,14 +69,14 @@ def deploy(change: str) -> Flow[str]:
 
 @app.tool
 def deferred(job: str) -> Flow[str]:
-    """Do a job in two parts, of which another server may do the second."""
+    """Do a job in two parts; a different server may do the second part."""
     half = yield from part(1, job)
-    # Nothing is asked: the client just comes back with the state, and no half is lost.
+    # No question: the client just comes back with the state, so the first half is safe.
     yield from Checkpoint()
     return f"{half}; {(yield from part(2, job))}"
 
 
 @step
 def part(number: int, job: str) -> str:
-    """Stands for what takes long."""
+    """Do one part of a long job."""
     return f"completed step {number} of {job}"
