@@ -47,7 +47,7 @@ charged = step(charge)
 
 
 def warned(handler: Callable[..., Any], *args: Any, **options: Any) -> list[str]:
-    """The texts of what a run in development mode warns about."""
+    """Return the warnings of a run in development mode, as strings."""
     options.setdefault("rules", DEVELOPMENT)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -90,7 +90,7 @@ def test_warning_has_the_effect_and_its_line() -> None:
 def test_performed_effects_are_reported_with_their_lines(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Those that were built while the handler ran: the test kit counts them."""
+    """Only effects built while the handler ran are counted, by the test kit."""
     performed: list[str] = []
     monkeypatch.setattr(development, "on_performed", performed.append)
 
@@ -235,7 +235,7 @@ def test_constants_of_a_module_are_not_warned_about() -> None:
 
 
 def test_outside_of_a_run_nothing_is_noted() -> None:
-    """What an embedder builds between two calls is not the handler's."""
+    """Effects that an embedder builds between two calls are not the handler's."""
     one = run(lambda: ask(), rules=DEVELOPMENT)
 
     def ask() -> Flow[None]:

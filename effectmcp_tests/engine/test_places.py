@@ -71,7 +71,7 @@ def test_count_remembers_an_asking_whose_entry_was_dropped() -> None:
     assert one.table == {"a": Place(1)}
 
 
-def test_withdraw_of_what_is_not_outstanding_is_nothing() -> None:
+def test_withdraw_of_a_question_that_is_not_outstanding_does_nothing() -> None:
     one = places()
     one.withdraw("a")
     assert one.table == {}

@@ -115,7 +115,7 @@ def test_drop_cuts_off_what_was_not_delivered() -> None:
     assert one.drop() == []
 
 
-def test_rows_hears_of_entries_and_of_those_that_go() -> None:
+def test_rows_get_added_and_removed_entries() -> None:
     one = sequence("a/0/", entry("a"))
     one.rows = Rows(2)
     one.append(entry("b"))

@@ -152,7 +152,7 @@ class Seeded:
 
 
 class Db:
-    """What a step cannot return."""
+    """A class whose values a step cannot return."""
 
 
 def returning(annotation: Any) -> Step[Any]:
@@ -255,7 +255,7 @@ def test_step_name_is_module_and_qualname() -> None:
 
 
 def test_step_name_can_be_given() -> None:
-    """So that a function can move under running flows."""
+    """With a name, a function can move while flows are running."""
     assert step_name(step(name="charge")(charge)(1)) == "charge"
 
 
@@ -340,13 +340,13 @@ def test_arguments_that_contain_themselves_are_refused() -> None:
 
 
 def test_arguments_that_cannot_be_taken_apart_are_refused() -> None:
-    """An object that nobody has initialised, for one."""
+    """One example is an object that was never initialised."""
     half = Line.__new__(Line)
     with pytest.raises(CanonicalError, match="cannot be taken apart"):
         write_arguments((half,), {})
 
 
-def test_arguments_sets_have_one_text() -> None:
+def test_arguments_sets_are_sorted() -> None:
     """A set's order differs from process to process, and these bytes are compared."""
     words = [f"word {n}" for n in range(50)]
     one = dumps(write_arguments((set(words),), {}))
@@ -415,7 +415,7 @@ def test_given_names() -> None:
 
 
 def test_given_names_of_what_has_no_signature() -> None:
-    """And of arguments that do not fit it, which is for the call to say."""
+    """Arguments that do not fit the signature are left for the call to refuse."""
     assert given_names(Step(max, [1], key=abs)) == {"key"}
     assert given_names(Step(read_arguments, 1, 2, 3)) == set()  # type: ignore[call-overload]
 
@@ -425,7 +425,7 @@ def test_given_names_of_what_has_no_signature() -> None:
 
 @pytest.mark.parametrize(("annotation", "values"), TYPED, ids=IDS)
 def test_result_comes_back(annotation: Any, values: st.SearchStrategy[Any]) -> None:
-    """What the spec takes, the round trip keeps: value and type."""
+    """The round trip keeps the value and type of every result that the spec takes."""
     spec = spec_of(returning(annotation))
 
     @settings(max_examples=25)
@@ -571,7 +571,7 @@ def test_result_of_a_whole_number_where_a_float_belongs() -> None:
     ids=str,
 )
 def test_spec_refuses_what_cannot_be_recorded(annotation: Any) -> None:
-    """Before it is performed: afterwards it is too late to say so."""
+    """The refusal comes before the step is performed: afterwards it is too late."""
     with pytest.raises(StepError, match="record|read back|JSON"):
         spec_of(returning(annotation))
 
@@ -614,8 +614,8 @@ def test_spec_of_a_name_that_is_not_there() -> None:
         spec_of(Step(function))
 
 
-def test_spec_of_an_annotation_that_is_no_type() -> None:
-    """It promises nothing that could be kept, so it is refused and not overlooked."""
+def test_spec_of_an_annotation_that_is_not_a_type() -> None:
+    """Such an annotation cannot be checked, so it is refused, not ignored."""
 
     def function() -> (int, str):  # type: ignore[syntax]
         return 1, "a"
@@ -639,7 +639,7 @@ def test_spec_of_a_class_the_converter_cannot_build() -> None:
         spec_of(returning(A | B))
 
 
-def test_spec_is_looked_at_once_a_function() -> None:
+def test_spec_is_read_once_per_function() -> None:
     assert spec_of(Step(charge, 1)) is spec_of(Step(charge, 2))
 
 
@@ -665,7 +665,7 @@ def test_spec_passes_on_errors_of_its_own() -> None:
 
 
 class Charger:
-    """Steps that are no plain functions."""
+    """Callables for steps that are not plain functions."""
 
     def __call__(self, amount: int, pool: Db = Provided()) -> dt.date:
         return dt.date(2026, 7, amount)

@@ -490,7 +490,7 @@ class Flow:
             wire = out.get(leaf.place)
             if leaf.entry is not None or leaf.want is None:
                 continue
-            # Nobody consents to a message that nobody was shown.
+            # An answer given before its question was shown is not consent.
             is_open = leaf.path == () and leaf.want.kind == "elicit"
             if is_open and leaf.want.explicit and leaf.key in self.early:
                 early = self.early.pop(leaf.key)
