@@ -184,7 +184,7 @@ def test_nested_branches_too_deep() -> None:
 
 @every_way
 def test_nested_branches_with_values_of_some_depth(way: Any) -> None:
-    """The result of a step in nested branches is recorded, whatever depth they add up to."""
+    """The result of a step in nested branches is recorded, at any total depth."""
 
     def load() -> Any:
         value: Any = 1

@@ -957,7 +957,7 @@ def test_report_is_complete() -> None:
 
 
 def test_salvaged_step_that_failed_is_performed_again() -> None:
-    """The step stands beside another whose arguments changed."""
+    """A step in the same flow has changed arguments."""
 
     def tolerant() -> Flow[str]:
         try:

@@ -185,7 +185,7 @@ def test_progress_repeated_in_replays_costs_no_budget_of_the_new_part() -> None:
 
 
 def said_by(handler: Any, answers: list[dict[str, Any]]) -> list[Any]:
-    """What is logged over the rounds of a flow by retry."""
+    """Return the logs of all rounds of a flow by retry."""
     said: list[Any] = []
     journal = Journal()
     for given in answers:
@@ -269,7 +269,7 @@ def test_question_that_is_decided_is_no_longer_outstanding(pool: str) -> None:
 
 
 def test_log_of_a_branch_whose_answer_was_kept_is_heard() -> None:
-    """V5: the wave is new, whichever of its answers came first."""
+    """V5: the wave is new, in every order of its answers."""
 
     def branch(name: str) -> Flow[None]:
         yield from Confirm(f"{name}?")
@@ -360,8 +360,8 @@ def _at_least_three(value: str) -> None:
         raise ValueError("too short")
 
 
-def test_pooled_answer_that_no_longer_fits_is_not_asked_of_who_cannot() -> None:
-    """Q4: the gate stands before every question."""
+def test_pooled_answer_that_no_longer_fits_is_not_asked_of_an_unable_client() -> None:
+    """Q4: client support is checked before every question."""
 
     def before() -> Flow[None]:
         yield from Elicit("Who?", Loose)

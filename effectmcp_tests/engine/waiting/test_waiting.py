@@ -112,5 +112,5 @@ def test_laws_hold_of_what_is_right(what: str) -> None:
     check_each([world, *[evolve(world, cancel=at) for at in points]])
 
 
-def test_broken_law_is_told_by_name() -> None:
+def test_broken_law_has_a_name() -> None:
     assert Broken("4 due", "x").name == "4 due"
