@@ -170,7 +170,7 @@ def test_branch_that_ended_before_a_change_keeps_its_version(first: bool) -> Non
 
 
 def test_version_of_a_journal_in_which_waves_were_not_counted() -> None:
-    """All of its entries count as recorded earlier: the old path is always safe."""
+    """Every entry counts as recorded earlier: the old path is always allowed."""
 
     def handler(version: int) -> Callable[[], Flow[Any]]:
         def ask() -> Flow[Any]:

@@ -824,7 +824,7 @@ def test_form_error_points_at_the_authors_line() -> None:
 
 @given(st.lists(st.sampled_from(["a", "b", "c"]), max_size=6))
 def test_keys_are_unique_in_a_sequence(names: list[str]) -> None:
-    """Any keys may be repeated, and mixed with generated keys."""
+    """Explicit keys may be repeated, and mixed with generated keys."""
     effects = [Confirm("Sure?", key=name) for name in names] + [Confirm("Sure?")] * 2
     one = run(flow_of(*effects), rules=SCRIPT)
     stop, asked = one.start(), []

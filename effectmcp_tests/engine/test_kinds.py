@@ -319,7 +319,7 @@ def test_sample_answer_is_a_list_of_blocks() -> None:
     ) == Sampled([TEXT, IMAGE], "m", "endTurn")
 
 
-def test_sample_with_keep_text_records_only_plain_text() -> None:
+def test_sample_that_keeps_text_drops_images_and_annotations() -> None:
     """Recorded values are part of the state of every later round."""
     said = {"content": [IMAGE, {**TEXT, "annotations": {}}], "model": "m"}
     assert through(Sample("Write", keep="text"), said).content == [TEXT]

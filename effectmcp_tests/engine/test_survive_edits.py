@@ -669,7 +669,7 @@ def test_version_dropped_under_an_old_flow(policy: Policy) -> None:
 
 
 def test_version_known_is_not_asked_of_the_code_again() -> None:
-    """A version that was chosen stays, whatever value `latest` has now."""
+    """A version that was chosen stays, for every later value of `latest`."""
 
     def later() -> Flow[Any]:
         return (yield from Version("new", default=5, latest=6)), (yield from b)

@@ -404,7 +404,7 @@ def test_clock_before_a_second_question(nth: int) -> None:
     """`f"at {minute}"` before a second question.
 
     Answered and recorded, the first text changes with the minute: a stale answer, asked
-    again. A text that changes within one round gives the error with both texts.
+    again. If it changed within one round, the error would have both messages.
     """
     minute = 0
 
@@ -472,7 +472,7 @@ def rolling_2() -> Flow[Any]:
 def test_either_version_each_round(pattern: int) -> None:
     """Either version each round (a rolling deploy): right answers, or told to finish it.
 
-    Never an answer to the wrong question, never a wire key for two texts, never more
+    Never an answer to the wrong question, never a wire key for two messages, never more
     than so many rounds.
     """
     journal = Journal()
@@ -601,10 +601,10 @@ ITEMS = ["x", "y", "z"]
 
 
 @under_the_four_policies
-def test_gather_each_over_reordered_items_of_equal_text(
+def test_gather_each_over_reordered_items_with_equal_messages(
     policy: Policy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`Gather.each` over reordered items of equal text.
+    """`Gather.each` over reordered items with equal messages.
 
     The engine cannot see that they were reordered: each position keeps its answer. If
     an author uses a message or a key that names the item, answers follow the item.
@@ -628,7 +628,7 @@ def test_gather_each_over_reordered_items_of_equal_text(
 
 
 @under_the_four_policies
-def test_gather_each_over_reordered_items_of_equal_text_with_keys(
+def test_gather_each_over_reordered_items_with_equal_messages_and_keys(
     policy: Policy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With `key=`, answers follow their items, or it is a divergence."""
@@ -657,7 +657,7 @@ def test_gather_each_over_reordered_items_of_equal_text_with_keys(
     assert end == Returned({"z": "z", "x": "x", "y": "y"})
 
 
-def test_gather_each_over_reordered_items_of_equal_text_salvaged() -> None:
+def test_gather_each_over_reordered_items_with_equal_messages_salvaged() -> None:
     """Dropped by an edit elsewhere, equal questions are ambiguous: asked again."""
 
     def handler(edited: bool) -> Callable[[], Flow[Any]]:
@@ -795,7 +795,7 @@ def test_step_that_returns_nothing(way: Any) -> None:
 
 
 def test_live_and_retry_count_a_loop_alike() -> None:
-    """Where a flow has no questions, a live run and a retry spend the same budget."""
+    """In a flow without questions, a live run and a retry spend the same budget."""
 
     def handler() -> Flow[None]:
         for n in range(30):

@@ -1002,7 +1002,7 @@ def patient() -> Callable[[Want], Done | Failure]:
 @pytest.mark.parametrize("handler", LOOPS)
 @pytest.mark.parametrize("rules", [UNCAPPED, LIVE], ids=["retry", "live"])
 def test_loop_of_local_effects(handler: Callable[[], Flow[None]], rules: Any) -> None:
-    """A loop of local effects, or one that always catches Unsupported, is ended."""
+    """A loop of local effects, or of caught Unsupported errors, is ended."""
     one = run(
         handler,
         rules=attrs.evolve(rules, yields=500),

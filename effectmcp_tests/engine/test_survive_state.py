@@ -102,7 +102,7 @@ def order() -> Flow[str]:
 
 
 def test_same_answers_again() -> None:
-    """The same answers again give the same round again, byte for byte."""
+    """Answers that are sent twice give the same round twice, byte for byte."""
 
     def handler() -> Flow[Any]:
         name = yield from Elicit("Who?", str)
@@ -118,7 +118,7 @@ def test_same_answers_again() -> None:
 
 
 def test_same_answers_again_to_the_next_round() -> None:
-    """The same answers sent again with the *new* journal count for nothing."""
+    """Answers sent again with the *new* journal count for nothing."""
     first, journal = round_of(order)
     said = answers_to(first, yes)
     second, journal = round_of(order, journal, said)
@@ -199,7 +199,7 @@ def test_old_round_after_completion() -> None:
 
 
 def test_round_without_answers_many_times() -> None:
-    """The same journal without answers: the same questions under the same keys."""
+    """A journal without answers gives the same questions under the same keys."""
     first, journal = round_of(order)
     for _ in range(5):
         stop, journal = round_of(order, journal)

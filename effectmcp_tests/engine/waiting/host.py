@@ -76,7 +76,7 @@ class Reply:
 
 @frozen
 class World:
-    """A program, and all that happens to it.
+    """A program, and every event that happens to it.
 
     Attributes:
         program: The program.
