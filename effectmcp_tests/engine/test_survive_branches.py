@@ -220,7 +220,7 @@ def test_one_effect_twice(way: Any) -> None:
 
 
 def test_one_flow_twice() -> None:
-    """One flow in two branches is refused, with advice to call the function once per branch."""
+    """One flow in two branches is refused: call the function once per branch."""
 
     def handler() -> Flow[Any]:
         flow = ask("a")

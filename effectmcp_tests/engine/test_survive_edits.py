@@ -158,8 +158,8 @@ a, b, c = Elicit("a", str), Elicit("b", str), Elicit("c", str)
 new = Elicit("new", str)
 
 #: v1 is `a, b, c`, and the edit comes when a and b are answered and c is outstanding.
-#: The values: v2, and the questions that it may ask, in order, before it returns. Everything else that was
-#: answered must come from what was recorded. `c` is answered in the very request that
+#: The values: v2, and the questions that it may ask, in order, before it returns. All
+#: other answers must come from the journal. `c` is answered in the very request that
 #: meets the edit: it is not asked for again, wherever its question comes (Q1a).
 EDITS: dict[str, tuple[tuple[Effect[Any], ...], list[str]]] = {
     "inserted before": ((new, a, b, c), ["new"]),

@@ -144,7 +144,7 @@ def test_other_answers() -> None:
 
 
 def test_other_answers_with_one_idempotency_key() -> None:
-    """Two forks have the same idempotency keys, so a payment service can detect the second charge."""
+    """Two forks have the same idempotency keys, so a second charge can be detected."""
     from effectmcp import IdempotencyKey
 
     def handler() -> Flow[str]:

@@ -274,7 +274,7 @@ def test_first_of_returns_the_first_result(won: str) -> None:
     assert cold(run, clock, first_of) == end
     assert run.journal.asked == {}
     assert all(one.due is None for one in run.journal.places.values())
-    # A step was in it, for either winner: it must not be performed again unnoticed.
+    # The race held a step, so no winner may let it be performed again unnoticed.
     assert not run.journal.entries[-1].replayable
 
 

@@ -550,8 +550,7 @@ def test_pack_and_unpack_agree_on_the_limit(
     "where", ["answers", "a text", "many texts", "a hundred texts"]
 )
 def test_unpack_refuses_a_decompression_bomb(where: str) -> None:
-    """Of 40 kB that would inflate to 40 MB of zeros, little more than the cap is ever
-    in memory."""
+    """Memory stays near the cap, though 40 kB would inflate to 40 MB of zeros."""
     nothing = codec._deflate(bytes(40 * 1024 * 1024))
     structure, *_ = parts_of(pack(packed_of(*[long_answer()] * 100)))
     small = codec._deflate(bytes(INFLATED // 8))
@@ -647,7 +646,7 @@ def test_length_does_not_depend_on_what_the_server_wrote(tag: Any) -> None:
 
 
 def test_private_payloads_are_not_deflated() -> None:
-    """Not even alone, in entries, in branches, in the pool and in a restart."""
+    """Private payloads of entries, branches, the pool and a restart are stored raw."""
     word = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
     done = entry("step-1", "done", word)
     gather = entry("gather-1", "gather", None, (done,))
