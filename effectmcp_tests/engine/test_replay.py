@@ -812,7 +812,7 @@ def test_gate_reads_this_requests_capabilities() -> None:
     assert not again.journal.asked
 
 
-def test_recorded_answer_counts_without_client_support() -> None:
+def test_given_answer_counts_without_client_support() -> None:
     journal = journal_of(who, rounds=0)
     again = resumed(who, journal, supports=nobody)
     assert again.start({"elicit-1": text("Ann")}) == Returned("Ann")

@@ -984,7 +984,7 @@ def test_salvaged_step_that_failed_is_performed_again() -> None:
 
 
 def test_report_names_the_last_entry_that_lies_beyond() -> None:
-    """The entry is from the first branch with one, the place from the first branch in."""
+    """The entry is the last of the first branch with one; the place, the first new branch."""
 
     def before() -> Flow[Any]:
         return (yield from Gather(flow_of(a, b)(), flow_of(a, c, b)()))
