@@ -86,7 +86,7 @@ def test_own_answer_of_a_question_that_is_not_outstanding_is_ignored() -> None:
     assert one.pooled() == ()
 
 
-def test_own_answer_that_does_not_fit_ends_the_asking() -> None:
+def test_own_answer_that_does_not_fit_is_taken_once() -> None:
     one = answers(asked=(attrs.evolve(out(), unfit=1),), elicit_1=Accepted({}))
     assert one.take_own(wanted()) == Unfitting(2, ("value: is required",))
     assert one.take_own(wanted()) is None
@@ -281,7 +281,7 @@ def test_read_answer_that_json_cannot_carry() -> None:
 
 @pytest.mark.parametrize("code", ["-1", None, True, 0.5])
 def test_read_answer_of_an_error_with_a_code_of_another_type(code: Any) -> None:
-    """As code 0, and not as -1, which is the user's "no"."""
+    """The answer gets code 0; code -1 is the user's "no"."""
     assert read(ClientFailed(code, "m"))[1].startswith(b"[0,")
 
 

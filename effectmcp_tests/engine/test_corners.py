@@ -99,7 +99,7 @@ def test_handler_that_does_not_even_begin_again_never_stays() -> None:
     assert isinstance(stop.error, NondeterminismError)
 
 
-def test_text_that_never_stays_behind_a_gather() -> None:
+def test_message_that_changes_in_every_replay_after_a_gather() -> None:
     turns = itertools.count()
 
     def handler() -> Flow[Any]:
@@ -236,7 +236,7 @@ def test_wave_that_another_number_was_given_to_parks() -> None:
     assert caught.value.verdict == "park"
 
 
-def test_cancel_delivers_what_was_performed_of_a_wave() -> None:
+def test_cancel_delivers_the_performed_part_of_a_wave() -> None:
     """L4: cleanup must know of the charge."""
     seen: list[Any] = []
 
@@ -447,7 +447,7 @@ def test_wave_with_a_dropped_entry_is_taken_again_as_a_whole() -> None:
     assert [one.key for one in gathered.branches[1]] == ["supports-1"]
 
 
-def test_what_follows_a_new_answer_is_heard_where_the_journal_was_longer() -> None:
+def test_log_after_a_new_answer_is_heard_when_the_journal_was_longer() -> None:
     def before() -> Flow[None]:
         for text in "abcd":
             yield from Confirm(text)
@@ -528,7 +528,9 @@ def test_strict_flow_whose_message_changes_fails_at_once() -> None:
 # ---- cancelled ----
 
 
-def test_cancelled_flow_is_cancelled_though_its_cleanup_fits_what_it_does_now() -> None:
+def test_cancelled_flow_stays_cancelled_when_its_cleanup_matches_the_edited_code() -> (
+    None
+):
     """Edited since: what its cleanup performed is not taken for what it wants now, and is
     not performed again."""
 
@@ -647,7 +649,7 @@ def test_restart_is_not_logged_as_an_error(caplog: pytest.LogCaptureFixture) -> 
     assert caplog.messages == []
 
 
-def test_what_was_taken_back_at_a_cancel_may_still_be_said_to_be_done() -> None:
+def test_want_withdrawn_at_a_cancel_may_still_be_reported_as_performed() -> None:
     one = run(flow_of(Gather(Step(str, "a"), Step(str, "b"))), rules=TASK)
     before = one.start()
     one.begin("gather-1/0/step-1")
@@ -743,7 +745,7 @@ def test_budget_is_full_again_after_each_wait() -> None:
 
 
 @pytest.mark.parametrize("way", ["again", "live"])
-def test_answer_that_comes_is_counted_however_it_comes(way: str) -> None:
+def test_each_new_answer_counts_against_the_budget(way: str) -> None:
     rules = attrs.evolve(LIVE, yields=0)
     one = run(flow_of(Confirm("a")), rules=rules)
     one.start()

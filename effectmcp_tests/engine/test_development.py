@@ -234,7 +234,7 @@ def test_constants_of_a_module_are_not_warned_about() -> None:
     assert warned(handler) == []
 
 
-def test_outside_of_a_run_nothing_is_noted() -> None:
+def test_effects_built_outside_of_a_run_are_not_noted() -> None:
     """Effects that an embedder builds between two calls are not the handler's."""
     one = run(lambda: ask(), rules=DEVELOPMENT)
 
@@ -278,7 +278,7 @@ def test_hook_is_taken_off_after_a_failure_of_the_engine() -> None:
     assert effects._built is None
 
 
-def test_development_changes_nothing_else() -> None:
+def test_development_mode_does_not_change_results() -> None:
     def handler() -> Flow[bool]:
         yield from Gather(Now(), Confirm("Sure?"))
         return (yield from Confirm("Really?"))

@@ -98,7 +98,7 @@ def test_failure_builtin_is_still_caught_by_its_class(error: Exception) -> None:
 
 
 @pytest.mark.parametrize("class_", [StopIteration, StopAsyncIteration])
-def test_failure_that_would_end_a_generator_comes_back_as_another(
+def test_failure_that_would_end_a_generator_becomes_step_failed(
     class_: type[Exception],
 ) -> None:
     assert around(class_(5)) == StepFailed(class_.__name__, "5")
@@ -128,7 +128,7 @@ class BrokenError(Exception):
         raise RuntimeError("no text")
 
 
-def test_failure_of_ones_own_comes_back_as_step_failed() -> None:
+def test_failure_of_an_author_defined_class_becomes_step_failed() -> None:
     assert around(CardError("expired", 3)) == StepFailed("CardError", "('expired', 3)")
 
 
@@ -158,8 +158,8 @@ def test_failure_that_cannot_be_built_again() -> None:
     )
 
 
-def test_failure_whose_class_left_raises() -> None:
-    """In an edit of the handler; a failure is still a failure."""
+def test_failure_whose_class_was_removed_from_raises() -> None:
+    """A handler was edited since; a failure is still a failure."""
     written = failure_to(CardError("expired", 3), StepOptions(raises=(CardError,)))
     assert failure_from(written, StepOptions(raises=(KeyError,))) == StepFailed(
         "CardError", "expired, 3"

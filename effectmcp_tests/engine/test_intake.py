@@ -138,7 +138,7 @@ def test_yield_from_a_string_yields_its_characters() -> None:
     assert "'a' is not an effect" in str(stop.error)
 
 
-def test_yield_of_an_effect_of_ones_own() -> None:
+def test_yield_of_an_author_defined_effect() -> None:
     class Mine(InputRequest[None]):
         pass
 
@@ -248,7 +248,7 @@ def test_secret_step_is_refused_where_results_travel() -> None:
         assert returns(by_script(flow_of(secret(1)), rules=rules)) == ["charged 1"]
 
 
-def test_private_step_is_refused_where_clients_can_read() -> None:
+def test_private_step_is_refused_when_clients_can_read_states() -> None:
     readable = attrs.evolve(UNCAPPED, private_steps=False)
     assert "Mark it @step(public=True)" in thrown(Step(charge), readable).problem
     assert returns(by_script(flow_of(public(1)), rules=readable)) == ["charged 1"]
@@ -427,7 +427,7 @@ def answering(answer: Answer) -> Callable[[Question], Answer]:
     return lambda question: answer
 
 
-def test_idempotency_keys_differ_by_what_they_are_about() -> None:
+def test_idempotency_keys_differ_by_their_arguments() -> None:
     """A fork with another amount must not find the first charge."""
 
     def order(form: Any = int) -> Flow[str]:
@@ -512,7 +512,7 @@ def test_version_of_a_flow_that_was_past_this_point() -> None:
     assert returns(by_retry(after, journal=journal)) == "0 some"
 
 
-def test_version_stays_what_it_was() -> None:
+def test_version_stays_the_same() -> None:
     def handler(latest: int) -> Flow[list[int]]:
         first = yield from Version("fee", default=0, latest=latest)
         yield from Confirm("Sure?")
@@ -780,7 +780,7 @@ def test_restart_that_was_refused_has_had_its_turn() -> None:
     assert [entry.key for entry in one.journal.entries] == ["restart-2"]
 
 
-def test_restart_of_what_a_name_does_not_lead_to_is_refused() -> None:
+def test_restart_of_a_handler_that_its_name_does_not_find_is_refused() -> None:
     """A later round finds another function there: the arguments bound are lost."""
     bound = functools.partial(other_flow, "x")
     assert "Restart(" in thrown(Restart(bound)).problem

@@ -286,7 +286,7 @@ def test_journal_writes_every_result_that_a_step_may_return(depth: int) -> None:
 
 
 def test_journal_writes_the_deepest_gathers_there_may_be() -> None:
-    """With the deepest result in the deepest of them."""
+    """The deepest allowed result, in the deepest allowed branch."""
 
     def handler(depth: int) -> Flow[Any]:
         if not depth:
@@ -449,7 +449,7 @@ def test_check_key_refuses_reserved_characters(key: str) -> None:
 
 
 @pytest.mark.parametrize("key", [f"{name}-1" for name in sorted(NAMES)])
-def test_check_key_refuses_what_looks_generated(key: str) -> None:
+def test_check_key_refuses_keys_that_look_generated(key: str) -> None:
     with pytest.raises(UsageError, match="looks like a key of the engine's own"):
         check_key(key, NAMES)
 

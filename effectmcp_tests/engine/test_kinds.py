@@ -147,7 +147,7 @@ def test_kind_of_an_outcome_is_its_requests() -> None:
     assert found[1] == Confirm("Sure?")
 
 
-def test_kind_of_an_effect_of_ones_own() -> None:
+def test_kind_of_an_author_defined_effect() -> None:
     class Mine(Effect[None]):
         pass
 
@@ -187,7 +187,9 @@ def test_kind_of_an_effect_of_ones_own() -> None:
     ],
     ids=repr,
 )
-def test_render_differs_by_what_is_asked(one: Effect[Any], other: Effect[Any]) -> None:
+def test_render_differs_between_effects_of_a_kind(
+    one: Effect[Any], other: Effect[Any]
+) -> None:
     assert render(one) != render(other)
     assert schema(one) == schema(other)
 
@@ -245,7 +247,7 @@ def test_schema_differs_by_form() -> None:
     assert render(Elicit("Who?", str)) == render(Elicit("Who?", int))
 
 
-def test_schema_of_a_sample_is_what_it_keeps() -> None:
+def test_schema_of_a_sample_depends_on_keep() -> None:
     assert schema(Sample("Write")) != schema(Sample("Write", keep="text"))
 
 
@@ -346,7 +348,7 @@ def test_sample_answer_that_does_not_fit(content: Any, problem: str) -> None:
         record(Sample("Write"), content)
 
 
-def test_within_that_timed_out_is_recorded_as_nothing() -> None:
+def test_within_that_timed_out_is_recorded_as_null() -> None:
     assert record(Within(1, Step(charge, 1)), TimedOut()) == b"null"
     assert through(Within(1, Step(charge, 1)), TimedOut()) == TimedOut()
 

@@ -63,7 +63,7 @@ def test_located_keeps_a_line_that_is_known() -> None:
     assert located(error, node(running=ask())) is error
 
 
-def test_located_where_no_line_is_known() -> None:
+def test_located_without_a_known_line() -> None:
     assert str(located(UsageError("no"), node())) == "no"
 
 
@@ -114,7 +114,7 @@ def test_forgotten_yield_from() -> None:
 
 
 @pytest.mark.parametrize("value", [None, 5, "text", [Confirm("Sure?")], ask])
-def test_forgotten_nothing(value: object) -> None:
+def test_forgotten_returns_none_for_other_values(value: object) -> None:
     assert forgotten(value) is None
 
 

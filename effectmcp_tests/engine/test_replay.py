@@ -373,7 +373,7 @@ def test_perform_names_each_want() -> None:
 
 
 @pytest.mark.parametrize("keys", [["step-2"], ["step-1", "step-2"]])
-def test_performed_of_what_is_not_wanted(keys: list[str]) -> None:
+def test_performed_with_a_key_that_is_not_wanted(keys: list[str]) -> None:
     one = in_state("performing")
     with pytest.raises(UsageError, match=r"what is not wanted: \['step-2'\]"):
         one.performed({key: Done("charged 1") for key in keys})
@@ -426,7 +426,7 @@ def test_recorded_part_of_a_wave_is_read_once() -> None:
     assert stop == Returned([(Receipt(1), Receipt(2))])
 
 
-def test_performed_with_what_the_effect_does_not_give() -> None:
+def test_performed_with_a_value_that_the_effect_cannot_have() -> None:
     """One invalid value keeps the whole wave out of the journal."""
     one = run(flow_of(Gather(Random(), Now())), rules=SCRIPT)
     one.start()
@@ -437,7 +437,7 @@ def test_performed_with_what_the_effect_does_not_give() -> None:
     assert gathered.branches == ((), ())
 
 
-def test_performed_with_a_failure_of_what_cannot_fail() -> None:
+def test_performed_with_a_failure_of_an_effect_that_cannot_fail() -> None:
     one = run(flow_of(Now()), rules=SCRIPT)
     one.start()
     with pytest.raises(UsageError, match="now-1 cannot fail: answer Now with Done"):
@@ -518,7 +518,7 @@ def test_begin_is_in_the_journal_and_counts() -> None:
     assert one.journal.places == {}
 
 
-def test_begin_of_what_is_not_wanted() -> None:
+def test_begin_of_a_step_that_is_not_wanted() -> None:
     with pytest.raises(UsageError, match=r"begin\(\) of what is not wanted: \['x'\]"):
         in_state("performing").begin("x")
 
@@ -720,7 +720,7 @@ def test_recorded_answer_that_no_longer_fits_is_asked_again() -> None:
 def test_recorded_answer_that_no_longer_fits_and_what_was_built_on_it(
     again: Any, verdict: str | None
 ) -> None:
-    """Then it is a divergence, decided before anything new is asked."""
+    """Such a misfit is a divergence, decided before any new question is asked."""
 
     def handler(least: int) -> Flow[Any]:
         def validate(instance: Any, attribute: Any, value: int) -> None:
@@ -880,13 +880,13 @@ def test_early_answers_that_do_not_fit_are_dropped(
 
 
 def test_early_answers_do_not_come_late() -> None:
-    """With state, only what is out is answered."""
+    """With state, only outstanding questions can be answered."""
     handler = flow_of(Confirm("a"), Elicit("Who?", str, key="who"))
     again = resumed(handler, journal_of(handler, rounds=0))
     assert keys(again.start({"confirm-1": YES, "who": text("Ann")})) == ["who"]
 
 
-def test_early_answers_to_what_cannot_be_asked_do_not_count() -> None:
+def test_early_answers_to_questions_that_cannot_be_asked_do_not_count() -> None:
     one = run(flow_of(Elicit("Who?", str, key="who")), supports=nobody)
     assert error_of(one.start(EARLY)) == Unsupported("Elicit")
 
@@ -941,7 +941,7 @@ def test_checkpoint_makes_a_state_only_round() -> None:
     assert Journal.loads(one.journal.dumps()) == one.journal
 
 
-def test_checkpoint_costs_nothing_where_none_is_shed() -> None:
+def test_checkpoint_in_a_live_run_adds_no_round() -> None:
     one = run(flow_of(Checkpoint(), Confirm("Sure?")), rules=LIVE)
     assert messages(one.start()) == ["Sure?"]
     assert [entry.tag for entry in one.journal.entries] == ["checkpoint"]
@@ -1273,7 +1273,7 @@ def test_divergence_strict_is_an_error() -> None:
     assert error.report.where is not None
 
 
-def test_divergence_park_touches_nothing() -> None:
+def test_divergence_park_leaves_the_journal_unchanged() -> None:
     journal = journal_of(asks("a", "b"), rounds=1)
     one = resumed(asks("x", "b"), journal, rules=PARK)
     with pytest.raises(DivergenceError) as caught:
@@ -1492,7 +1492,9 @@ def test_divergence_left_over_in_a_branch_that_was_cancelled() -> None:
     assert (report.cause, report.recorded) == ("left over", "step-1 (done)")
 
 
-def test_handlers_own_exception_is_the_news(caplog: pytest.LogCaptureFixture) -> None:
+def test_handlers_own_exception_is_reported_before_a_divergence(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     """A raise at the root reports itself; leftovers go to the log, a task parks."""
     caplog.set_level(logging.INFO, LOGGER)
 
@@ -1625,7 +1627,7 @@ def test_flow_that_diverges_from_itself_is_refused() -> None:
     assert isinstance(error_of(last), NondeterminismError)
 
 
-def test_deployments_are_blamed_behind_many_logs() -> None:
+def test_deployments_are_blamed_after_many_logs() -> None:
     """The replay that finds it out repeats logs, and has the budget for that."""
 
     def version(text: str) -> Callable[[], Flow[None]]:
@@ -1643,7 +1645,7 @@ def test_deployments_are_blamed_behind_many_logs() -> None:
     assert caught.value.report.cause == "versions"
 
 
-def test_deployments_are_blamed_behind_as_many_logs_as_may_be() -> None:
+def test_deployments_are_blamed_after_the_largest_number_of_logs() -> None:
     """A replay may repeat the logs of ten rounds, and so may the dry replay."""
 
     def version(text: str) -> Callable[[], Flow[None]]:
@@ -1676,7 +1678,7 @@ def test_edited_handler_is_not_taken_for_a_nondeterministic_one() -> None:
     assert messages(one.start({"confirm-1": YES})) == ["Really take book?"]
 
 
-def test_edited_handler_may_take_what_cannot_be_copied() -> None:
+def test_edited_handler_may_take_arguments_that_cannot_be_copied() -> None:
     def handler(lock: object, question: str) -> Flow[None]:
         yield from Confirm(question)
 
@@ -1918,7 +1920,7 @@ def test_cancel_half_way_through_cleanup_continues_elsewhere() -> None:
     assert seen == ["cancelled", "charged 2"]
 
 
-def test_cancel_waits_for_what_is_being_performed() -> None:
+def test_cancel_waits_for_steps_that_are_being_performed() -> None:
     """A started step is shielded, and its result journaled before the throw."""
     seen: list[Any] = []
     one = run(careful, seen, rules=TASK)

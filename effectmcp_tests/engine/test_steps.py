@@ -309,7 +309,7 @@ def test_arguments_behind_one_without_an_annotation_are_built() -> None:
 
 
 def test_arguments_by_name_stay_by_name_or_by_position() -> None:
-    """However they are bound, the call is the same one."""
+    """The call is the same for positional and keyword arguments."""
     args, kwargs = through(charge, amount=1, key="k")
     assert charge(*args, **kwargs) == "1k"
 
@@ -398,7 +398,7 @@ def test_provided_names() -> None:
     assert provided_names(function) == {"pool": Db, "log": None}
 
 
-def test_provided_names_of_what_has_no_signature() -> None:
+def test_provided_names_of_callables_without_a_signature() -> None:
     assert provided_names(charge) == {}
     assert provided_names(dict.fromkeys) == {}
     assert provided_names(max) == {}
@@ -414,7 +414,7 @@ def test_given_names() -> None:
     }
 
 
-def test_given_names_of_what_has_no_signature() -> None:
+def test_given_names_of_callables_without_a_signature() -> None:
     """Arguments that do not fit the signature are left for the call to refuse."""
     assert given_names(Step(max, [1], key=abs)) == {"key"}
     assert given_names(Step(read_arguments, 1, 2, 3)) == set()  # type: ignore[call-overload]
@@ -570,7 +570,7 @@ def test_result_of_a_whole_number_where_a_float_belongs() -> None:
     ],
     ids=str,
 )
-def test_spec_refuses_what_cannot_be_recorded(annotation: Any) -> None:
+def test_spec_refuses_types_that_cannot_be_recorded(annotation: Any) -> None:
     """The refusal comes before the step is performed: afterwards it is too late."""
     with pytest.raises(StepError, match="record|read back|JSON"):
         spec_of(returning(annotation))
@@ -594,7 +594,7 @@ def test_spec_takes_plain_types_under_other_names(annotation: Any) -> None:
 @pytest.mark.parametrize(
     "value", [Priced(2), Spot(1, y=2), [Priced(3)]], ids=["attrs", "dataclass", "list"]
 )
-def test_what_a_class_has_beside_its_fields_need_not_be_recordable(value: Any) -> None:
+def test_attributes_that_are_not_fields_need_not_be_recordable(value: Any) -> None:
     annotation: Any = type(value)
     if isinstance(value, list):
         annotation = list[Priced]
@@ -602,7 +602,7 @@ def test_what_a_class_has_beside_its_fields_need_not_be_recordable(value: Any) -
     assert spec.read(spec.write(value)) == value
 
 
-def test_spec_refuses_what_a_dataclass_takes_and_does_not_keep() -> None:
+def test_spec_refuses_a_dataclass_with_init_only_fields() -> None:
     with pytest.raises(StepError, match="InitVar"):
         spec_of(returning(Seeded))
 

@@ -662,7 +662,7 @@ def test_branch_failing_at_once(way: Any) -> None:
 
 
 @every_way
-def test_branch_failing_with_a_class_of_its_own(way: Any) -> None:
+def test_branch_failing_with_an_author_defined_class(way: Any) -> None:
     """A step's own exception comes out of a Gather as StepFailed, on the first run too."""
 
     class OwnError(Exception):

@@ -466,7 +466,7 @@ def test_pool_never_separates_equal_messages_by_their_path() -> None:
     assert round_of(v2, journal, answers(stop))[0] == Returned(["p", "q"])
 
 
-def test_pool_keeps_what_was_declined() -> None:
+def test_pool_keeps_declined_answers() -> None:
     """A decline is an answer too: after an edit the user is not asked for it again."""
     sure = Confirm("sure?")
     v1, v2 = wrapped(False, sure, c), wrapped(False, new, sure, c)

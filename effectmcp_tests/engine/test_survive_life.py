@@ -918,7 +918,7 @@ def test_one_refusal_delivered_a_thousand_times() -> None:
 
 
 def live_limited(handler: Callable[..., Any], answer: Any) -> Any:
-    """As `live`, for as long as it takes."""
+    """Like `live`, but with no limit on the number of questions."""
     one = run(handler, rules=LIVE)
     stop = advance(one, one.start())
     while isinstance(stop, Asked):

@@ -250,7 +250,7 @@ def test_log_behind_an_answer_that_waited_in_the_pool_is_not_repeated() -> None:
 
 @pytest.mark.parametrize("pool", ["none", "other", "its own"])
 def test_question_that_is_decided_is_no_longer_outstanding(pool: str) -> None:
-    """However: the client cannot be asked any more, or an answer was in the pool."""
+    """Either the client no longer supports the question, or an answer was in the pool."""
     one = run(asks_and_works)
     one.start()
     journal = one.suspend()
@@ -471,7 +471,7 @@ def test_unreadable_errors_of_a_client_can_be_journaled(answer: Any) -> None:
     assert isinstance(stop, Raised)
 
 
-def test_version_of_what_cannot_be_written_is_refused() -> None:
+def test_version_with_a_name_that_cannot_be_written_is_refused() -> None:
     def handler() -> Flow[int]:
         return (yield from Version("\ud800", default=0, latest=1))
 

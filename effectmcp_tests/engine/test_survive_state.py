@@ -437,7 +437,7 @@ def keyed() -> Flow[Any]:
 
 @pytest.mark.parametrize("early", [True, False])
 def test_state_dropped_while_answers_to_explicit_keys_stay(early: bool) -> None:
-    """With explicit keys those answers are early ones: they count where that is wanted."""
+    """With explicit keys those answers are early ones: they count if the rules allow them."""
     said = {"place": text("Rome"), "name": text("Ann")}
     stop, _ = round_of(
         keyed, None, said, rules=attrs.evolve(UNCAPPED, early_answers=early)
@@ -763,6 +763,6 @@ def test_validator_changed_under_a_recorded_answer() -> None:
     assert round_of(handler, journal, said, rules=strict)[0] == Returned(20)
 
 
-def test_simplest_content_is_what_these_tests_take_it_for() -> None:
+def test_simplest_content_is_the_content_that_these_tests_expect() -> None:
     """The obliging client of the helpers fits."""
     assert simplest(Elicit("Who?", str).spec.schema) == {"value": "text"}

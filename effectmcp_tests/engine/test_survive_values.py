@@ -244,7 +244,7 @@ def test_one_and_true_are_different_arguments() -> None:
         run(handler, True, journal=journal).start()
 
 
-def test_beyond_the_safe_integers() -> None:
+def test_integers_beyond_the_safe_range() -> None:
     """2^53+1 is refused as an integer answer, and a float where a number is asked for."""
     for value in (2**53 - 1, -(2**53) + 1):
         assert value_of(int, {"value": value}) == value

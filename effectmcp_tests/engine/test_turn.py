@@ -346,7 +346,7 @@ def test_find_is_the_way_back() -> None:
         f"{__name__}:test.<locals>.local",
     ],
 )
-def test_find_of_what_is_not_there(name: str) -> None:
+def test_find_returns_none_for_unknown_names(name: str) -> None:
     assert find(name) is None
 
 
@@ -387,7 +387,7 @@ def test_where_of_a_coroutine() -> None:
     assert where(opened(outer())) == line_of("# awaited")
 
 
-def test_where_of_what_is_shaped_like_a_generator() -> None:
+def test_where_of_an_object_with_generator_attributes() -> None:
     def handler() -> Any:
         yield from ask()  # wrapped
 
@@ -396,7 +396,7 @@ def test_where_of_what_is_shaped_like_a_generator() -> None:
     assert where(compiled) == line_of("# wrapped")
 
 
-def test_where_of_what_has_no_line() -> None:
+def test_where_of_flows_without_a_line() -> None:
     """An effect as a branch, a hand-written generator, an ended generator, and None."""
     ended = ask()
     ended.close()
@@ -435,7 +435,7 @@ def test_suspend_performs_no_effects_of_cleanup() -> None:
 
 
 @pytest.mark.parametrize("handler", [ask, aask])
-def test_suspend_of_what_never_began(
+def test_suspend_of_a_flow_that_never_started(
     handler: Callable[[], Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     """Suspending unwinds nothing, without a warning about a coroutine never awaited."""
@@ -565,8 +565,8 @@ def in_a_cycle() -> Any:
             pass
 
 
-def test_graveyard_is_cleared_of_what_is_in_a_cycle() -> None:
-    """At once: the collector would come to it later, and print it then."""
+def test_graveyard_is_cleared_of_generators_in_a_cycle() -> None:
+    """The graveyard is cleared at once: the collector would do it later, with output."""
     graveyard = Graveyard(1)
     running = opened(in_a_cycle())
     running.send(running)
@@ -581,7 +581,9 @@ def test_graveyard_is_cleared_of_what_is_in_a_cycle() -> None:
         gc.enable()
 
 
-def test_graveyard_names_what_has_no_name(caplog: pytest.LogCaptureFixture) -> None:
+def test_graveyard_names_generators_without_a_name(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     Graveyard(1).bury(ByHand())
     assert "ByHand object" in caplog.text
 

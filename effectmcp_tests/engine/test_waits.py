@@ -131,7 +131,7 @@ def test_one_persons_next_question_does_not_wait_for_another() -> None:
     assert cold(run, clock, handler) == Returned((["y", "z"], ["x", "y"]))
 
 
-def test_entry_is_numbered_where_others_were_left_waiting() -> None:
+def test_entry_gets_a_wave_number_only_when_other_branches_wait() -> None:
     """B3a 2: flows without branches pay nothing."""
     run, _ = task(ask_and_sleep)
     run.start()
@@ -198,7 +198,7 @@ def test_within_asks_and_waits_only_so_long() -> None:
     assert again.start({"within-1/0/elicit-1": a("Friday")}) == Returned(TimedOut())
 
 
-def test_within_gives_the_answer_as_its_question_does() -> None:
+def test_within_delivers_the_answer_as_its_question_would() -> None:
     run, _ = task(remind)
     run.start()
     assert run.answered({"within-1/0/elicit-1": a("Friday")}) == Returned("Friday")
@@ -337,7 +337,7 @@ def test_race_is_won_by_a_value_as_deep_as_may_be() -> None:
     assert cold(run, clock, handler) == stop
 
 
-def test_what_was_stored_beats_a_clock() -> None:
+def test_stored_result_beats_an_expired_clock() -> None:
     """B3a 5: no answer loses to a deadline that passed while no worker ran."""
     run, clock, _ = begun()
     journal = run.suspend()
@@ -784,7 +784,7 @@ def test_parked_journal_is_not_altered() -> None:
     assert again.start({"elicit-2": a("y")}) == Returned(("x", "y"))
 
 
-def test_branch_that_came_in_beside_a_recorded_answer_parks() -> None:
+def test_branch_added_beside_a_recorded_answer_parks() -> None:
     """B3a 2: an unnumbered answer was a wave of all leaves, and one has none."""
 
     def before() -> Flow[Any]:
@@ -927,7 +927,7 @@ def test_answer_that_arrives_meanwhile_stays_with_its_sender() -> None:
 # ---- found by a review ----
 
 
-def test_step_that_raced_beside_what_is_performed_is_journaled_when_cancelled() -> None:
+def test_step_that_raced_beside_a_performed_one_is_journaled_when_cancelled() -> None:
     """L4: its result is journaled, though nothing will decide its race."""
 
     def handler() -> Flow[Any]:

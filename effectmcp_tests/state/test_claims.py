@@ -112,7 +112,7 @@ def test_bindings_are_short_and_the_same_every_time(call: Call) -> None:
 
 
 @given(values)
-def test_call_shows_what_it_was_given(arguments: Any) -> None:
+def test_repr_of_a_call_shows_its_arguments(arguments: Any) -> None:
     call = Call(method="m", target="t", arguments=arguments)
     assert repr(call) == (
         f"Call(method='m', target='t', arguments={arguments!r}, principal=None)"

@@ -90,14 +90,14 @@ def check_there_and_back(packed: Packed) -> None:
 
 
 @given(packeds())
-def test_unpack_gives_what_pack_was_given(packed: Packed) -> None:
+def test_unpack_returns_the_packed_value(packed: Packed) -> None:
     check_there_and_back(packed)
 
 
 @pytest.mark.long
 @LONG_RUN
 @given(packeds())
-def test_unpack_gives_what_pack_was_given_long(packed: Packed) -> None:
+def test_unpack_returns_the_packed_value_long(packed: Packed) -> None:
     check_there_and_back(packed)
 
 
@@ -109,7 +109,7 @@ def test_pack_writes_different_claims_differently(one: Packed, other: Packed) ->
 
 @given(packeds())
 def test_short_answers_have_the_general_format(packed: Packed) -> None:
-    """The loops write and read them by themselves, and the general way does the same."""
+    """The fast loops write and read the same bytes as the general functions."""
     entries = packed.claims.journal.entries
     fast, general = codec._Writer(), codec._Writer()
     fast.run(entries)
@@ -158,7 +158,7 @@ def test_pack_of_numbers_that_take_one_more_byte(number: int) -> None:
 
 
 @pytest.mark.parametrize("number", [2**63 - 1, 2**63, 2**70 - 1])
-def test_pack_of_numbers_beyond_what_processors_count(number: int) -> None:
+def test_pack_of_very_large_numbers(number: int) -> None:
     check_there_and_back(packed_of(places={"elicit-1": Place(number, number)}))
 
 
@@ -212,7 +212,7 @@ def test_pack_of_a_question_asked_again() -> None:
 @pytest.mark.parametrize(
     "more", [{"cancelled": 0}, {"cancelled": 7}, {"restart": b"[]"}]
 )
-def test_pack_of_what_is_rare(more: dict[str, Any]) -> None:
+def test_pack_of_rare_claims(more: dict[str, Any]) -> None:
     check_there_and_back(packed_of(**more))
 
 
@@ -226,7 +226,7 @@ def test_pack_of_what_is_rare(more: dict[str, Any]) -> None:
         {"places": {"gather-1/0/within-2": Place(begun=1, due=5)}},
     ],
 )
-def test_pack_of_what_waits(more: dict[str, Any]) -> None:
+def test_pack_of_waits(more: dict[str, Any]) -> None:
     check_there_and_back(packed_of(**more))
 
 
@@ -243,7 +243,7 @@ def test_pack_of_a_tag_that_cannot_be_replayable() -> None:
         pack(packed_of(wrong))
 
 
-def test_unpack_of_a_winner_that_had_no_tag_of_its_own() -> None:
+def test_unpack_of_a_winner_without_its_own_tag() -> None:
     first, within = entry("first-1", "done", [1, 5]), entry("within-1", "done", [5])
     found = unpack(pack(packed_of(first, within))).claims.journal.entries
     assert found == (
@@ -421,8 +421,8 @@ def test_unpack_of_every_truncation() -> None:
             unpack(data[:size])
 
 
-def test_unpack_of_what_is_not_padded() -> None:
-    """One mark at the end, zeros behind it, whole blocks: of the whole and of the part."""
+def test_unpack_refuses_invalid_padding() -> None:
+    """Padding is one mark, then zeros, to whole blocks, of the state and its private part."""
     whole = pack(packed_of(entry("step-1", "done", "receipt")))
     structure, private, *rest = parts_of(whole)
     for padded in (whole, private):
@@ -514,7 +514,7 @@ def test_overlong_number_is_refused() -> None:
 # ---- bombs --------------------------------------------------------------------------
 
 
-def test_pack_refuses_what_would_not_be_read_back() -> None:
+def test_pack_refuses_claims_that_could_not_be_unpacked() -> None:
     with pytest.raises(PackingError, match="524,288"):
         pack(packed_of(bomb()))
 
@@ -607,7 +607,7 @@ def long_answer() -> Entry:
 
 
 def test_unpack_of_gathers_without_end() -> None:
-    """By a count, not by how much recursion the caller has left."""
+    """The depth is limited by a count, not by the caller's remaining recursion."""
     gather = parts_of(pack(packed_of(entry("gather-1", "gather"))))[0]
     at = 64 + 1 + 16 + 1
     one = gather[at : at + 15] + b"\1\1"
@@ -689,7 +689,7 @@ def test_long_answers_do_not_share_a_dictionary() -> None:
 
 
 def test_long_answer_with_distant_repetition_is_read() -> None:
-    """However far it reaches back: the window is the largest that there is."""
+    """Repetition is found at any distance: the deflate window is the largest."""
     text = "".join(f"{n * n:x}" for n in range(4_500))
     packed = packed_of(entry("sample-1", "accepted", 3 * text))
     assert 2**14 < len(text) < 2**15
@@ -713,7 +713,7 @@ def test_short_answers_share_one() -> None:
 @example(b"x" * codec.SMALL)
 @example(b"x" * (codec.SMALL + 1))
 def test_deflated_values_are_raw_deflate(value: bytes) -> None:
-    """However it is made: any inflater reads it, and none is needed for a stored block."""
+    """Every inflater can read it, and a stored block needs none."""
     deflated = codec._deflate(value)
     assert zlib.decompress(deflated, -15) == value
     assert len(deflated) <= len(value) + 10
@@ -733,7 +733,7 @@ def test_short_pieces_are_stored(size: int) -> None:
 @example(b"", 0)  # a stored block of no bytes
 @example(b"", 9)  # shorter than any stored block
 @example(b"x" * codec.STORED, 0)
-def test_what_was_deflated_by_others_is_read(value: bytes, level: int) -> None:
+def test_values_deflated_with_other_settings_are_read(value: bytes, level: int) -> None:
     deflated = zlib.compress(value, level, -15)
     assert codec._Unpacker(sections(b"", b"", deflated)).answers.data == value
 
@@ -776,7 +776,7 @@ def test_pack_of_the_last_time_of_all_clocks() -> None:
     check_there_and_back(Packed(claims, bytes(32), MAX_TIME, MAX_TIME + 1))
 
 
-def test_unpack_refuses_a_time_beyond_all_clocks() -> None:
+def test_unpack_refuses_a_time_out_of_range() -> None:
     """No server seals such a time, but signed bytes are checked nevertheless."""
     packed = Packed(
         Claims(flow_id=bytes(16), started=1, journal=Journal()), bytes(32), 1, 2

@@ -34,7 +34,7 @@ def reason_of(keys: Keys, token: str) -> str:
 
 
 @given(st.binary(min_size=1, max_size=300), st.booleans())
-def test_unwrap_gives_what_wrap_was_given(data: bytes, readable: bool) -> None:
+def test_unwrap_returns_the_wrapped_bytes(data: bytes, readable: bool) -> None:
     keys = Keys(OLD, NEW, readable=readable)
     token = keys.wrap(data)
     assert keys.unwrap(token) == (data, keys.sealing)
@@ -42,8 +42,8 @@ def test_unwrap_gives_what_wrap_was_given(data: bytes, readable: bool) -> None:
     assert keys.wrap(data) == token
 
 
-def test_wrap_is_what_the_module_says() -> None:
-    """HMAC-SHA-256, HKDF with a label a purpose, AES-SIV under the head: by hand."""
+def test_wrap_follows_the_documented_construction() -> None:
+    """HMAC-SHA-256, HKDF with one label per purpose, AES-SIV with the head as associated data."""
     from cryptography.hazmat.primitives.ciphers.aead import AESSIV
 
     def subkey(purpose: bytes, size: int) -> bytes:
@@ -139,8 +139,8 @@ def test_ring_that_is_readable_opens_nothing_encrypted() -> None:
     assert reason_of(Keys(OLD, readable=True), token) == "format"
 
 
-def test_unwrap_of_what_we_signed_and_did_not_write() -> None:
-    """Only a bug could sign these; they are refused all the same."""
+def test_unwrap_refuses_signed_tokens_with_invalid_bodies() -> None:
+    """Only a bug could sign such tokens, but they are refused nevertheless."""
     keys = Keys(OLD)
     short = keys.sealing.signer.sign(b"1eAAAA").decode()
     odd = keys.sealing.signer.sign(b"1eA").decode()
@@ -176,7 +176,7 @@ def test_unwrap_of_any_string(token: str) -> None:
 # ---- keys ---------------------------------------------------------------------------
 
 
-def test_make_key_gives_what_keys_take() -> None:
+def test_make_key_returns_a_key_that_keys_accept() -> None:
     key = make_key(bytes(range(32)))
     assert len(key) == 43
     assert Keys(key).unwrap(Keys(key).wrap(DATA))[0] == DATA
@@ -198,7 +198,7 @@ def test_make_key_of_too_few_bytes(size: int) -> None:
 
 @given(st.binary(min_size=32, max_size=70))
 def test_keys_take_a_key_with_its_padding(entropy: bytes) -> None:
-    """As `base64.urlsafe_b64encode` writes it, and most other tools."""
+    """The padded form of `base64.urlsafe_b64encode`, and of most other tools."""
     padded = base64.urlsafe_b64encode(entropy).decode()
     assert Keys(padded).wrap(DATA) == Keys(make_key(entropy)).wrap(DATA)
 
@@ -224,8 +224,8 @@ BAD_KEYS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("key", BAD_KEYS.values(), ids=BAD_KEYS)
-def test_keys_refuse_what_protects_nothing(key: Any) -> None:
-    """With the command that makes one, and without the key: messages are logged."""
+def test_keys_refuse_invalid_keys_with_advice(key: Any) -> None:
+    """The message has the command for a new key, but not the key: messages are logged."""
     with pytest.raises(KeysError) as caught:
         Keys(NEW, key)
     assert HOW in str(caught.value)

@@ -60,7 +60,7 @@ def reason_of(
 
 
 @given(claims, calls, st.integers(-100, 100_000), st.booleans())
-def test_open_gives_what_seal_was_given(
+def test_open_returns_the_sealed_claims(
     claims: Claims, call: Call, age: int, readable: bool
 ) -> None:
     sealer = attrs.evolve(READABLE if readable else SEALER, refuse_at=10**6)
@@ -73,7 +73,7 @@ def test_open_gives_what_seal_was_given(
 
 
 @pytest.mark.parametrize("sealer", [SEALER, READABLE], ids=["encrypted", "readable"])
-def test_token_holds_nothing_of_what_the_request_proves(sealer: Sealer) -> None:
+def test_token_does_not_contain_the_request(sealer: Sealer) -> None:
     """Target, arguments, principal and audience are digests, and the flow id differs."""
     token = sealer.seal(CLAIMS, CALL, now=NOW)
     data, _ = sealer.keys.unwrap(token)
@@ -448,13 +448,13 @@ def test_expiry_is_extended_every_round_until_the_life_is_over() -> None:
 
 
 def test_times_with_fractions() -> None:
-    """As `time.time()` gives them."""
+    """Times may be floats, as `time.time()` returns."""
     assert SEALER.seal(CLAIMS, CALL, now=NOW + 0.9) == TOKEN
     assert SEALER.open(TOKEN, CALL, now=NOW + TTL + LEEWAY + 0.9) == CLAIMS
 
 
 @pytest.mark.parametrize("name", ["ttl", "life", "leeway", "warn_at", "refuse_at"])
-def test_sealer_with_limits_from_nothing_to_2_to_the_30(name: str) -> None:
+def test_sealer_with_limits_from_0_to_2_to_the_30(name: str) -> None:
     """Beyond that a time would not fit into a token."""
     for limit in (0, 2**30):
         assert getattr(attrs.evolve(SEALER, **{name: limit}), name) == limit  # type: ignore[arg-type]
@@ -588,7 +588,7 @@ def test_defaults_warn_and_refuse(caplog: pytest.LogCaptureFixture) -> None:
         SEALER.seal(prose(40_000), CALL, now=NOW)
 
 
-def test_seal_of_what_would_inflate_to_too_much() -> None:
+def test_seal_refuses_claims_that_would_inflate_to_too_much() -> None:
     """Such a token would be short enough, but could never be opened."""
     with pytest.raises(StateSizeError) as caught:
         SEALER.seal(claims_of(bomb()), CALL, now=NOW)
@@ -667,7 +667,7 @@ def test_empty_journal_is_sealed_too() -> None:
     ],
     ids=repr,
 )
-def test_sealer_names_what_it_cannot_use(wrong: dict[str, Any]) -> None:
+def test_sealer_names_the_argument_that_it_cannot_use(wrong: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match=next(iter(wrong))):
         attrs.evolve(SEALER, **wrong)
 
@@ -683,7 +683,7 @@ def test_sealer_names_what_it_cannot_use(wrong: dict[str, Any]) -> None:
     ],
     ids=repr,
 )
-def test_claims_name_what_could_not_be_opened_again(wrong: dict[str, Any]) -> None:
+def test_claims_name_the_invalid_field(wrong: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match=next(iter(wrong))):
         attrs.evolve(CLAIMS, **wrong)
 

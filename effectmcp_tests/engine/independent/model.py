@@ -108,7 +108,7 @@ class Node:
                 yield from child.walk()
 
     def inwards(self) -> Iterator[Node]:
-        """As `walk()`, but what is below a node before it."""
+        """Like `walk()`, but with the descendants of a node before it."""
         for child in self.children or ():
             if not child.has_ended:
                 yield from child.inwards()

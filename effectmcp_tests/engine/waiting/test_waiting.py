@@ -106,7 +106,7 @@ RIGHT = {
 
 
 @pytest.mark.parametrize("what", RIGHT)
-def test_laws_hold_of_what_is_right(what: str) -> None:
+def test_laws_hold_for_correct_worlds(what: str) -> None:
     world = RIGHT[what]
     points = points_of(world)
     check_each([world, *[evolve(world, cancel=at) for at in points]])
