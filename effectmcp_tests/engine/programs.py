@@ -1,8 +1,8 @@
 """Random programs: handlers as data, for properties that must hold of every handler.
 
 A program is a tuple of statements; `handler_of` makes a handler that interprets it. The
-branches of a `Gather` share one Python object, `State`, and write to it: whatever the
-engine gets wrong about the order of events shows there.
+branches of a `Gather` share one Python object, `State`, and write to it: every
+mistake of the engine in the order of events shows there.
 
 Answers carry the text of their question, so a handler notices at once when it is fed the
 answer to another one. A step's arguments hold how often that step ran so far, so that
@@ -84,7 +84,7 @@ SIMPLE = (
 
 @define
 class State:
-    """What the branches of one run share."""
+    """The state that the branches of one run share."""
 
     events: list[Any] = field(factory=list)
     runs: Counter[str] = field(factory=Counter)
@@ -93,7 +93,7 @@ class State:
 
 
 class Broken(Exception):
-    """What `raise` raises."""
+    """The exception that the statement `raise` raises."""
 
 
 #: Every step performed, by identity: what a test counts.
@@ -266,7 +266,7 @@ def _crc(text: str) -> int:
 
 
 def answer_of(question: Question) -> Answer:
-    """The answer to a text: always the same one, a refusal now and then."""
+    """Return the answer to a message: always the same one, sometimes a refusal."""
     effect = question.effect
     match effect:
         case Elicit(message=message):

@@ -86,7 +86,7 @@ def test_own_answer_of_a_question_that_is_not_outstanding_is_ignored() -> None:
     assert one.pooled() == ()
 
 
-def test_own_answer_that_does_not_fit_ends_the_asking() -> None:
+def test_own_answer_that_does_not_fit_is_taken_once() -> None:
     one = answers(asked=(attrs.evolve(out(), unfit=1),), elicit_1=Accepted({}))
     assert one.take_own(wanted()) == Unfitting(2, ("value: is required",))
     assert one.take_own(wanted()) is None
@@ -151,7 +151,7 @@ def test_answer_to_a_question_that_is_no_longer_asked_is_pooled() -> None:
 @pytest.mark.parametrize(
     "answer", [ClientFailed(1, "m"), Unfit(["no"]), Unread("\ud800")], ids=repr
 )
-def test_answer_that_is_nothing_the_user_said_is_not_kept(answer: Answer) -> None:
+def test_answer_that_does_not_come_from_the_user_is_not_kept(answer: Answer) -> None:
     one = answers(asked=(out(),), elicit_1=answer)
     one._places.keep_only(())
     assert one.pooled() == ()
@@ -172,7 +172,7 @@ def test_pool_matches_both_halves_of_a_fingerprint() -> None:
 
 @pytest.mark.parametrize("paths", [("", ""), ("", "gather-1/0/"), ("a/0/", "b/0/")])
 def test_pool_never_guesses_between_two(paths: tuple[str, str]) -> None:
-    """A: which was for which cannot be told any more, so all copies go."""
+    """A: it is unknown which answer belongs to which question, so all are dropped."""
     one = answers(*map(pooled, paths))
     assert one.take_pooled(wanted()) is None
     assert one.pooled() == ()
@@ -209,8 +209,8 @@ def test_answer_that_a_store_gives_again_counts_once() -> None:
 
 
 @pytest.mark.parametrize("path", ["", "gather-1/0/"])
-def test_answer_that_is_given_again_spares_those_that_are_others(path: str) -> None:
-    """Those given elsewhere, and those that an entry had: it was another asking."""
+def test_answer_that_is_given_again_leaves_other_answers_in_the_pool(path: str) -> None:
+    """Answers given in other branches or recorded by an entry had other questions."""
     tag: Tag = "unread" if path else "accepted"
     other = pooled(path, tag, b'["accepted",{"value":"Ann"}]')
     one = answers(other, asked=(out(),), elicit_1=ANN)
@@ -281,7 +281,7 @@ def test_read_answer_that_json_cannot_carry() -> None:
 
 @pytest.mark.parametrize("code", ["-1", None, True, 0.5])
 def test_read_answer_of_an_error_with_a_code_of_another_type(code: Any) -> None:
-    """As code 0, and not as -1, which is the user's "no"."""
+    """The answer gets code 0; code -1 is the user's "no"."""
     assert read(ClientFailed(code, "m"))[1].startswith(b"[0,")
 
 
@@ -297,8 +297,8 @@ def test_read_answer_of_an_error_that_json_cannot_carry() -> None:
 
 
 @pytest.mark.parametrize("answer", [None, "yes", {"action": "accept"}, ValueError()])
-def test_read_answer_refuses_what_is_no_answer(answer: Any) -> None:
-    """The embedder's mistake, so it says what an answer is."""
+def test_read_answer_refuses_values_that_are_not_answers(answer: Any) -> None:
+    """The embedder's mistake, so the error lists the answer classes."""
     with pytest.raises(UsageError, match=r"an answer is Accepted\(content\), Declined"):
         read(answer, Confirm("Sure?"))
 
@@ -354,7 +354,7 @@ def asked_once(form: Any) -> tuple[Callable[[], Flow[Any]], Journal]:
 
 
 def test_answer_that_does_not_fit_is_read_once() -> None:
-    """Whoever says that it does not fit may have had to work for it."""
+    """The reader that refuses an answer may be expensive."""
     seen: list[Any] = []
 
     def read(effect: Any, value: Any) -> Said:
@@ -370,8 +370,8 @@ def test_answer_that_does_not_fit_is_read_once() -> None:
 
 
 @pytest.mark.parametrize("wrap", [lambda it: it, Outcome], ids=["alone", "outcome"])
-def test_reader_that_raises_what_does_not_fit(wrap: Any) -> None:
-    """As good as one that returns it, on every way that an answer can take."""
+def test_reader_may_raise_unfit_instead_of_returning_it(wrap: Any) -> None:
+    """Raising has the same effect as returning, on every path of an answer."""
 
     def read(effect: Any, value: Any) -> Said:
         raise Unfit(["no"])
@@ -390,7 +390,7 @@ def test_reader_that_raises_what_does_not_fit(wrap: Any) -> None:
 
 
 class Built:
-    """How often a form was, and how often it may be."""
+    """The number of times that a form was built, and its limit."""
 
     count = 0
     limit = 0

@@ -74,7 +74,7 @@ YES = Accepted(None)
 
 
 def last_of(handlers: list[Callable[..., Any]]) -> Any:
-    """How the last of some rounds ends, each with the answers to the one before."""
+    """Play rounds, each with the answers to the round before; return the last stop."""
     journal, answers = Journal(), dict[str, Answer]()
     stop: Any = None
     for handler in handlers:
@@ -99,7 +99,7 @@ def test_handler_that_does_not_even_begin_again_never_stays() -> None:
     assert isinstance(stop.error, NondeterminismError)
 
 
-def test_text_that_never_stays_behind_a_gather() -> None:
+def test_message_that_changes_in_every_replay_after_a_gather() -> None:
     turns = itertools.count()
 
     def handler() -> Flow[Any]:
@@ -113,7 +113,7 @@ def test_text_that_never_stays_behind_a_gather() -> None:
 
 
 class Limit:
-    """How often a form may still be built."""
+    """The number of times that a form may still be built."""
 
     left = 0
 
@@ -236,7 +236,7 @@ def test_wave_that_another_number_was_given_to_parks() -> None:
     assert caught.value.verdict == "park"
 
 
-def test_cancel_delivers_what_was_performed_of_a_wave() -> None:
+def test_cancel_delivers_the_performed_part_of_a_wave() -> None:
     """L4: cleanup must know of the charge."""
     seen: list[Any] = []
 
@@ -282,7 +282,7 @@ def test_rules_of_a_task_outlive_a_restart_and_its_worker() -> None:
 
 @pytest.mark.parametrize("caught", [False, True])
 def test_entries_left_over_where_a_gather_fails(caught: bool) -> None:
-    """The failure is the news, unless the handler goes on: then a step would be lost."""
+    """The failure is reported, unless the handler continues and would lose a step."""
 
     def before() -> Flow[Any]:
         yield from Gather(Step(str, "a"))
@@ -333,7 +333,7 @@ def test_answer_that_was_kept_is_not_delivered_to_a_cancelled_flow() -> None:
 # ---- where, and in which words ----
 
 
-def test_line_of_a_flow_is_that_of_the_first_branch_that_goes_on() -> None:
+def test_line_of_a_flow_is_the_line_of_its_first_running_branch() -> None:
     def ended() -> Flow[None]:
         yield from ()
 
@@ -348,8 +348,8 @@ def test_line_of_a_flow_is_that_of_the_first_branch_that_goes_on() -> None:
     assert one.where == f"{__file__}:{asks.__code__.co_firstlineno + 1}"
 
 
-def test_left_over_entries_are_told_by_the_branch_that_waits() -> None:
-    """In a task, where the entries at hand are those of a later wave."""
+def test_left_over_entries_are_reported_for_the_branch_that_waits() -> None:
+    """In a task, where the available entries belong to a later wave."""
 
     def handler(*, edited: bool) -> Flow[Any]:
         def first() -> Flow[None]:
@@ -375,7 +375,7 @@ def test_left_over_entries_are_told_by_the_branch_that_waits() -> None:
 
 
 def test_last_of_the_entries_that_a_cancelled_branch_left_over_is_named() -> None:
-    """And nothing is asked while they lie ahead."""
+    """No question is asked while undelivered entries remain."""
 
     def two() -> Flow[None]:
         yield from Step(str, "a")
@@ -421,8 +421,8 @@ def test_why_the_arguments_of_a_restart_do_not_fit_is_logged_alone(
 # ---- edited handlers ----
 
 
-def test_wave_in_which_something_was_dropped_is_taken_anew_as_a_whole() -> None:
-    """What was drawn already comes out of the pool, and has an entry again."""
+def test_wave_with_a_dropped_entry_is_taken_again_as_a_whole() -> None:
+    """Random values drawn before are taken from the pool, and recorded again."""
 
     def draws() -> Flow[Any]:
         return [(yield from Uuid()), (yield from Now())]
@@ -447,7 +447,7 @@ def test_wave_in_which_something_was_dropped_is_taken_anew_as_a_whole() -> None:
     assert [one.key for one in gathered.branches[1]] == ["supports-1"]
 
 
-def test_what_follows_a_new_answer_is_heard_where_the_journal_was_longer() -> None:
+def test_log_after_a_new_answer_is_heard_when_the_journal_was_longer() -> None:
     def before() -> Flow[None]:
         for text in "abcd":
             yield from Confirm(text)
@@ -511,7 +511,7 @@ def test_cold_replay_runs_no_cleanup() -> None:
     assert seen == [Suspended.__name__] * 6
 
 
-def test_strict_flow_whose_text_changes_is_told_at_once() -> None:
+def test_strict_flow_whose_message_changes_fails_at_once() -> None:
     turns = itertools.count()
 
     def handler() -> Flow[Any]:
@@ -528,7 +528,9 @@ def test_strict_flow_whose_text_changes_is_told_at_once() -> None:
 # ---- cancelled ----
 
 
-def test_cancelled_flow_is_cancelled_though_its_cleanup_fits_what_it_does_now() -> None:
+def test_cancelled_flow_stays_cancelled_when_its_cleanup_matches_the_edited_code() -> (
+    None
+):
     """Edited since: what its cleanup performed is not taken for what it wants now, and is
     not performed again."""
 
@@ -562,7 +564,7 @@ def test_answer_to_a_flow_that_was_cancelled_comes_too_late() -> None:
 
 
 def test_race_whose_step_had_ended_is_recorded_where_a_flow_is_cancelled() -> None:
-    """And only once, at its place in the branch: cleanup goes on behind it."""
+    """The race has one entry, at its place in the branch: cleanup entries follow it."""
     seen: list[Any] = []
 
     def races() -> Flow[Any]:
@@ -630,7 +632,7 @@ def test_cleanup_of_a_restart_that_is_cancelled_gets_that_signal() -> None:
     assert seen == [Cancelled]
 
 
-def test_restart_is_no_error_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+def test_restart_is_not_logged_as_an_error(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.ERROR)
 
     def first() -> Flow[Any]:
@@ -647,7 +649,7 @@ def test_restart_is_no_error_in_the_log(caplog: pytest.LogCaptureFixture) -> Non
     assert caplog.messages == []
 
 
-def test_what_was_taken_back_at_a_cancel_may_still_be_said_to_be_done() -> None:
+def test_want_withdrawn_at_a_cancel_may_still_be_reported_as_performed() -> None:
     one = run(flow_of(Gather(Step(str, "a"), Step(str, "b"))), rules=TASK)
     before = one.start()
     one.begin("gather-1/0/step-1")
@@ -655,7 +657,7 @@ def test_what_was_taken_back_at_a_cancel_may_still_be_said_to_be_done() -> None:
     assert isinstance(stop, Perform)
     assert [want.key for want in stop.wants] == ["gather-1/0/step-1"]
     assert stop != before
-    # Answers are only taken in: the same is to be performed as before.
+    # Answers are only recorded: the wants to perform are the same as before.
     assert one.answered() is stop
     assert one.answered() is stop
     assert one.performed({"gather-1/1/step-1": Done("b")}) == stop
@@ -664,13 +666,13 @@ def test_what_was_taken_back_at_a_cancel_may_still_be_said_to_be_done() -> None:
     assert [len(branch) for branch in gathered.branches] == [1, 0]
 
 
-def test_cancel_of_a_run_that_has_not_begun_asks_nothing() -> None:
+def test_cancel_of_a_run_that_has_not_started_asks_nothing() -> None:
     stop = run(flow_of(Confirm("Sure?")), rules=LIVE).cancel()
     assert isinstance(stop, Raised)
     assert isinstance(stop.error, Cancelled)
 
 
-def test_cancel_of_a_run_that_was_suspended_says_so() -> None:
+def test_cancel_of_a_suspended_run_reports_it() -> None:
     one = run(flow_of(Confirm("Sure?")), rules=LIVE)
     one.start()
     one.suspend()
@@ -699,7 +701,7 @@ def test_cancelled_flow_that_is_cancelled_again_elsewhere_still_cleans_up() -> N
 
 
 def test_only_waves_of_people_and_clocks_are_numbered() -> None:
-    """And those that a replay feeds at once count as those of the run before."""
+    """Waves that a replay feeds at once get the numbers of the earlier run."""
 
     def handler() -> Flow[Any]:
         yield from Outcome(Confirm("first"))
@@ -734,7 +736,7 @@ def test_race_that_was_decided_alone_at_a_cancel_has_no_number() -> None:
     assert (entry.tag, entry.wave) == ("won", None)
 
 
-def test_budget_begins_anew_with_each_wait() -> None:
+def test_budget_is_full_again_after_each_wait() -> None:
     handler = flow_of(Confirm("a"), Confirm("b"))
     one = run(handler, rules=attrs.evolve(LIVE, yields=1))
     one.start()
@@ -743,7 +745,7 @@ def test_budget_begins_anew_with_each_wait() -> None:
 
 
 @pytest.mark.parametrize("way", ["again", "live"])
-def test_answer_that_comes_is_counted_however_it_comes(way: str) -> None:
+def test_each_new_answer_counts_against_the_budget(way: str) -> None:
     rules = attrs.evolve(LIVE, yields=0)
     one = run(flow_of(Confirm("a")), rules=rules)
     one.start()

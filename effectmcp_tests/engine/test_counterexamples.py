@@ -99,7 +99,7 @@ def test_ambiguous_answer_is_asked_for_again_and_no_copy_is_left() -> None:
     assert stop == Returned(said)
 
 
-def test_consent_to_one_document_is_no_consent_to_another() -> None:
+def test_consent_to_one_document_does_not_count_for_another() -> None:
     """B: an answer to a question that is outstanding comes first, always."""
     approve = Confirm("Approve?")
 
@@ -141,8 +141,8 @@ def charge(what: str) -> str:
 
 
 @pytest.mark.parametrize("first", [True, False])
-def test_branch_that_ended_before_a_change_is_not_told_of_it(first: bool) -> None:
-    """E: wherever it stands beside the one that waits."""
+def test_branch_that_ended_before_a_change_keeps_its_version(first: bool) -> None:
+    """E: whether it comes before or after the branch that waits."""
 
     def handler(version: int) -> Callable[[], Flow[Any]]:
         def pays() -> Flow[str]:
@@ -170,7 +170,7 @@ def test_branch_that_ended_before_a_change_is_not_told_of_it(first: bool) -> Non
 
 
 def test_version_of_a_journal_in_which_waves_were_not_counted() -> None:
-    """All of it is past: the old path is always a path."""
+    """Every entry counts as recorded earlier: the old path is always allowed."""
 
     def handler(version: int) -> Callable[[], Flow[Any]]:
         def ask() -> Flow[Any]:
@@ -221,7 +221,7 @@ def test_answer_in_flight_survives_an_inserted_question() -> None:
     ("answer", "value"), [(NO, False), (Dismissed(), True), (YES, True)]
 )
 def test_confirm_that_is_declined_is_always_false(answer: Any, value: bool) -> None:
-    """H: `otherwise=` stands for a closed question and a client that cannot be asked."""
+    """H: `otherwise=` is for closed questions and clients that cannot be asked."""
     handler = flow_of(Confirm("Delete?", otherwise=True))
     assert returns(by_retry(handler, answer=lambda _: answer)) == [value]
 
@@ -242,7 +242,7 @@ def test_fork_with_another_amount_has_another_key() -> None:
 
 
 def test_branches_are_bounded_before_they_are_built() -> None:
-    """K: 100,000 of them held everybody up for seconds."""
+    """K: building 100,000 branches blocked all other requests for seconds."""
     begun = []
 
     def branch(n: int) -> Flow[None]:
@@ -273,7 +273,7 @@ def test_branches_are_bounded_over_the_whole_flow() -> None:
         return first, (yield from Gather(inner(), inner()))
 
     rules = attrs.evolve(LIVE, branches=6)
-    # Those that have ended no longer count.
+    # Branches that have ended no longer count.
     one = run(outer, rules=rules)
     stop = one.start()
     while isinstance(stop, Asked):
@@ -283,7 +283,7 @@ def test_branches_are_bounded_over_the_whole_flow() -> None:
     assert isinstance(stop, Raised)
 
 
-def test_cleanup_of_a_cancelled_branch_goes_on_when_its_parent_is_cancelled() -> None:
+def test_cleanup_of_a_cancelled_branch_continues_when_its_parent_is_cancelled() -> None:
     """Found by the independent oracle."""
     released = []
 
@@ -313,8 +313,10 @@ def test_cleanup_of_a_cancelled_branch_goes_on_when_its_parent_is_cancelled() ->
 # ---- the first phase of a run ----
 
 
-def test_first_phase_goes_as_far_as_it_can(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Such a lane fails in silence: this counts how many waves leave it."""
+def test_first_phase_takes_every_wave_that_it_can(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A fast path that is not taken raises no error, so the waves outside it are counted."""
     waves = []
     real = generation.Generation._take_wave
 

@@ -47,7 +47,7 @@ charged = step(charge)
 
 
 def warned(handler: Callable[..., Any], *args: Any, **options: Any) -> list[str]:
-    """The texts of what a run in development mode warns about."""
+    """Return the warnings of a run in development mode, as strings."""
     options.setdefault("rules", DEVELOPMENT)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -90,7 +90,7 @@ def test_warning_has_the_effect_and_its_line() -> None:
 def test_performed_effects_are_reported_with_their_lines(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Those that were built while the handler ran: the test kit counts them."""
+    """Only effects built while the handler ran are counted, by the test kit."""
     performed: list[str] = []
     monkeypatch.setattr(development, "on_performed", performed.append)
 
@@ -234,8 +234,8 @@ def test_constants_of_a_module_are_not_warned_about() -> None:
     assert warned(handler) == []
 
 
-def test_outside_of_a_run_nothing_is_noted() -> None:
-    """What an embedder builds between two calls is not the handler's."""
+def test_effects_built_outside_of_a_run_are_not_noted() -> None:
+    """Effects that an embedder builds between two calls are not the handler's."""
     one = run(lambda: ask(), rules=DEVELOPMENT)
 
     def ask() -> Flow[None]:
@@ -278,7 +278,7 @@ def test_hook_is_taken_off_after_a_failure_of_the_engine() -> None:
     assert effects._built is None
 
 
-def test_development_changes_nothing_else() -> None:
+def test_development_mode_does_not_change_results() -> None:
     def handler() -> Flow[bool]:
         yield from Gather(Now(), Confirm("Sure?"))
         return (yield from Confirm("Really?"))

@@ -49,7 +49,7 @@ def test_report_names_everything() -> None:
 
 
 def test_report_of_ends() -> None:
-    """Nothing more recorded, nothing more done, no line, no text."""
+    """A report without a recorded entry, a current effect, a line or a message."""
     text = str(attrs.evolve(REPORT, recorded=None, current=None, where=None))
     assert text == (
         "shop:order no longer follows its journal, in round 2, branch gather-1/0,"
@@ -98,16 +98,14 @@ def test_dropping_a_performed_step_is_a_hard_stop(tag: Tag) -> None:
 
 
 @pytest.mark.parametrize("tag", ["done", "failed", "won"])
-def test_dropping_what_is_replayable_is_no_hard_stop(tag: Tag) -> None:
+def test_dropping_a_replayable_entry_does_not_stop(tag: Tag) -> None:
     one = attrs.evolve(entry("b", tag), replayable=True)
     assert not is_stopping(flatten([one], ""))
 
 
 @pytest.mark.parametrize("tag", sorted(TAGS))
 @pytest.mark.parametrize("replayable", [True, False])
-def test_pool_keeps_what_a_user_said_and_chance_drew(
-    tag: Tag, replayable: bool
-) -> None:
+def test_pool_keeps_answers_and_random_values(tag: Tag, replayable: bool) -> None:
     one = Pooled("", attrs.evolve(entry("a", tag), replayable=replayable))
     kept = {"accepted", "declined", "dismissed", "unread", "chance"}
     if replayable:

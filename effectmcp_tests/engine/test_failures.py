@@ -93,19 +93,19 @@ def test_failure_of_a_file_names_the_file() -> None:
     ids=lambda error: type(error).__name__,
 )
 def test_failure_builtin_is_still_caught_by_its_class(error: Exception) -> None:
-    """L3, whatever it holds: `except FileNotFoundError` around a step must work."""
+    """L3, with any arguments: `except FileNotFoundError` around a step must work."""
     assert type(around(error)) is type(error)
 
 
 @pytest.mark.parametrize("class_", [StopIteration, StopAsyncIteration])
-def test_failure_that_would_end_a_generator_comes_back_as_another(
+def test_failure_that_would_end_a_generator_becomes_step_failed(
     class_: type[Exception],
 ) -> None:
     assert around(class_(5)) == StepFailed(class_.__name__, "5")
 
 
 class CardError(Exception):
-    """A class of the author's own."""
+    """An author-defined exception class."""
 
 
 class ExpiredError(CardError):
@@ -128,7 +128,7 @@ class BrokenError(Exception):
         raise RuntimeError("no text")
 
 
-def test_failure_of_ones_own_comes_back_as_step_failed() -> None:
+def test_failure_of_an_author_defined_class_becomes_step_failed() -> None:
     assert around(CardError("expired", 3)) == StepFailed("CardError", "('expired', 3)")
 
 
@@ -152,14 +152,14 @@ def test_failure_below_a_class_in_raises_comes_back_as_that_class() -> None:
 
 
 def test_failure_that_cannot_be_built_again() -> None:
-    """Its constructor wants something else than its arguments."""
+    """The constructor does not accept the exception's `args`."""
     assert around(PickyError(code=3), raises=(PickyError,)) == StepFailed(
         "PickyError", "code 3"
     )
 
 
-def test_failure_whose_class_left_raises() -> None:
-    """In an edit of the handler; a failure is still a failure."""
+def test_failure_whose_class_was_removed_from_raises() -> None:
+    """A handler was edited since; a failure is still a failure."""
     written = failure_to(CardError("expired", 3), StepOptions(raises=(CardError,)))
     assert failure_from(written, StepOptions(raises=(KeyError,))) == StepFailed(
         "CardError", "expired, 3"
@@ -167,7 +167,7 @@ def test_failure_whose_class_left_raises() -> None:
 
 
 @pytest.mark.parametrize("raises", [(), (BrokenError,)])
-def test_failure_without_a_text(raises: tuple[type[Exception], ...]) -> None:
+def test_failure_whose_str_raises(raises: tuple[type[Exception], ...]) -> None:
     """A broken `__str__` must not lose the step, which was performed.
 
     As itself, though named in `raises=`, it would break the log line that it ends in.
@@ -177,14 +177,14 @@ def test_failure_without_a_text(raises: tuple[type[Exception], ...]) -> None:
     )
 
 
-def test_failure_without_a_text_below_a_class_in_raises() -> None:
+def test_failure_whose_str_raises_below_a_class_in_raises() -> None:
     again = around(BrokenError(), raises=(Exception,))
     assert type(again) is Exception
     assert str(again) == ""
 
 
 def test_failure_text_is_cut() -> None:
-    """It travels in every later state."""
+    """The message is part of every later state."""
     again = around(CardError("x" * 10_000))
     assert isinstance(again, StepFailed)
     assert again.message == "x" * MAX_MESSAGE + "…"
@@ -210,7 +210,7 @@ def test_failure_text_is_made_readable() -> None:
 def test_failure_of_the_library_comes_back_as_itself(
     raises: tuple[type[Exception], ...],
 ) -> None:
-    """Also when `raises=` would cover it: these are not the author's to rename."""
+    """The library's errors keep their class, even when `raises=` covers them."""
     for error in (ToolError("sold out"), StepError("no"), StepInterrupted("charge")):
         again = around(error, raises=raises)
         assert type(again) is type(error)
@@ -239,13 +239,13 @@ def test_failure_of_a_group() -> None:
 
 
 def test_failure_is_fresh_each_time() -> None:
-    """One that is thrown twice would grow its traceback for ever."""
+    """The traceback of an exception that is thrown repeatedly would keep growing."""
     written = failure_to(ValueError("no"), PLAIN)
     first, second = failure_from(written, PLAIN), failure_from(written, PLAIN)
     assert first is not second
 
 
-def test_flow_is_no_result() -> None:
+def test_flow_is_refused_as_a_result() -> None:
     def flow() -> Flow[int]:
         yield from ()
         return 1

@@ -201,7 +201,7 @@ def perform_all(run: Run, stop: Stop, *, cancelling: bool = False) -> Stop:
 
 
 def play(handler: Callable[..., Any], end: str) -> str:
-    """Play a few rounds and end them in some way; say how it went."""
+    """Play a few rounds, end them as `end` demands, and return the outcome."""
     journal = Journal()
     answers: dict[str, Any] = {}
     for _ in range(6):
@@ -231,7 +231,7 @@ def play(handler: Callable[..., Any], end: str) -> str:
 def _quiet(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
     # Exceptions while unwinding are logged, and these handlers raise many.
     caplog.set_level(logging.CRITICAL, logger="effectmcp.engine")
-    # Garbage is collected after each program, and what was here before is none.
+    # Garbage is collected after each program; earlier objects need no scan.
     gc.freeze()
     yield
     gc.unfreeze()

@@ -86,7 +86,7 @@ def other_flow(title: str) -> Flow[str]:
 
 
 def thrown(yielded: Any, rules: Rules = SCRIPT, **options: Any) -> UsageError:
-    """What is thrown at a bare `yield` of this, in a handler that catches it."""
+    """Return the error thrown at a bare `yield` of a value, caught by the handler."""
 
     def handler() -> Any:
         try:
@@ -120,8 +120,8 @@ def error_of(stop: Returned | Raised) -> BaseException:
     ],
     ids=shown,
 )
-def test_yield_of_what_is_no_effect(yielded: Any, hint: str) -> None:
-    """L6: thrown at the yield, with the author's line, and the handler may go on."""
+def test_yield_of_a_value_that_is_not_an_effect(yielded: Any, hint: str) -> None:
+    """L6: thrown at the yield, with the author's line; the handler may continue."""
     error = thrown(yielded)
     assert isinstance(error, NotAnEffectError)
     assert hint in error.problem
@@ -129,7 +129,7 @@ def test_yield_of_what_is_no_effect(yielded: Any, hint: str) -> None:
     assert error.where.startswith(__file__)
 
 
-def test_yield_from_a_text_yields_its_characters() -> None:
+def test_yield_from_a_string_yields_its_characters() -> None:
     def handler() -> Any:
         yield from "abc"
 
@@ -138,7 +138,7 @@ def test_yield_from_a_text_yields_its_characters() -> None:
     assert "'a' is not an effect" in str(stop.error)
 
 
-def test_yield_of_an_effect_of_ones_own() -> None:
+def test_yield_of_an_author_defined_effect() -> None:
     class Mine(InputRequest[None]):
         pass
 
@@ -203,8 +203,8 @@ def test_text_that_no_client_can_read_is_refused(question: Any) -> None:
 
 
 @pytest.mark.parametrize("question", [Confirm, functools.partial(Elicit, form=str)])
-def test_message_that_is_no_text_is_refused(question: Any) -> None:
-    """At the yield or before it, as a mistake: it is not the engine that failed."""
+def test_message_that_is_not_a_string_is_refused(question: Any) -> None:
+    """At the yield or before it, as the author's mistake, not an engine failure."""
 
     def handler() -> Flow[Any]:
         return (yield from question(message=5))
@@ -215,7 +215,7 @@ def test_message_that_is_no_text_is_refused(question: Any) -> None:
 
 
 class Seconds(float):
-    """What would come back as a plain number."""
+    """A subclass of float, which a journal would turn into a plain number."""
 
 
 def test_parameters_that_json_cannot_carry_are_refused() -> None:
@@ -248,14 +248,14 @@ def test_secret_step_is_refused_where_results_travel() -> None:
         assert returns(by_script(flow_of(secret(1)), rules=rules)) == ["charged 1"]
 
 
-def test_private_step_is_refused_where_clients_can_read() -> None:
+def test_private_step_is_refused_when_clients_can_read_states() -> None:
     readable = attrs.evolve(UNCAPPED, private_steps=False)
     assert "Mark it @step(public=True)" in thrown(Step(charge), readable).problem
     assert returns(by_script(flow_of(public(1)), rules=readable)) == ["charged 1"]
 
 
 def test_at_most_once_step_is_refused_outside_of_tasks() -> None:
-    """S5: only whoever saves the journal before performing can promise that."""
+    """S5: only a driver that saves the journal before performing can promise that."""
     for rules in (RETRY, LIVE, SCRIPT):
         assert "only a task can promise" in thrown(once(1), rules).problem
     assert returns(by_script(flow_of(once(1)), rules=TASK)) == ["charged 1"]
@@ -363,7 +363,7 @@ def test_top_level_effects_are_refused_in_branches(effect: Any) -> None:
     ],
     ids=shown,
 )
-def test_gather_refuses_what_is_no_branch(branch: Any, problem: str) -> None:
+def test_gather_refuses_values_that_are_not_branches(branch: Any, problem: str) -> None:
     assert problem in thrown(Gather(Now(), branch)).problem
 
 
@@ -427,7 +427,7 @@ def answering(answer: Answer) -> Callable[[Question], Answer]:
     return lambda question: answer
 
 
-def test_idempotency_keys_differ_by_what_they_are_about() -> None:
+def test_idempotency_keys_differ_by_their_arguments() -> None:
     """A fork with another amount must not find the first charge."""
 
     def order(form: Any = int) -> Flow[str]:
@@ -453,7 +453,7 @@ def test_idempotency_key_without_values_is_as_it_always_was() -> None:
     ]
 
 
-def test_idempotency_key_about_what_is_no_data_is_refused() -> None:
+def test_idempotency_key_about_an_object_is_refused() -> None:
     stop = by_script(flow_of(IdempotencyKey("a", object())))
     assert isinstance(stop, Raised)
     assert "what a key is about must be plain data" in str(stop.error)
@@ -512,7 +512,7 @@ def test_version_of_a_flow_that_was_past_this_point() -> None:
     assert returns(by_retry(after, journal=journal)) == "0 some"
 
 
-def test_version_stays_what_it_was() -> None:
+def test_version_stays_the_same() -> None:
     def handler(latest: int) -> Flow[list[int]]:
         first = yield from Version("fee", default=0, latest=latest)
         yield from Confirm("Sure?")
@@ -525,7 +525,7 @@ def test_version_stays_what_it_was() -> None:
 
 
 def heard(handler: Callable[[], Any], **options: Any) -> tuple[list[Any], Any]:
-    """What a run says aside, and its end."""
+    """Return the logs, progress and status that a run emits, and its last stop."""
     said: list[Any] = []
     return said, by_retry(handler, emit=said.append, **options)
 
@@ -544,7 +544,7 @@ def test_progress_and_log_are_muted_while_replaying() -> None:
     assert said == [Log("info", "begin"), Progress(1, 2), Log("info", "end")]
 
 
-def test_status_is_told_in_tasks() -> None:
+def test_status_is_emitted_in_tasks() -> None:
     said, stop = heard(flow_of(Status("working")), rules=TASK)
     assert said == [Status("working")]
     assert returns(stop) == [None]
@@ -587,7 +587,7 @@ def test_budget_counts_thrown_answers() -> None:
 
 
 def test_budget_is_of_one_round() -> None:
-    """And what a journal entry feeds costs nothing."""
+    """Effects that a journal entry answers do not use the budget."""
     rules = attrs.evolve(SCRIPT, yields=10)
     effects = [Confirm("Sure?") if n % 5 == 0 else Now() for n in range(60)]
     assert len(returns(by_script(flow_of(*effects), rules=rules))) == 60
@@ -762,7 +762,7 @@ def test_restart_is_validated_at_the_yield(effect: Any, problem: str) -> None:
 
 
 def test_restart_that_was_refused_has_had_its_turn() -> None:
-    """The next one is the second, in this version and in those before: journals say so."""
+    """The next restart is the second; existing journals depend on that numbering."""
 
     def handler() -> Flow[str]:
         try:
@@ -780,7 +780,7 @@ def test_restart_that_was_refused_has_had_its_turn() -> None:
     assert [entry.key for entry in one.journal.entries] == ["restart-2"]
 
 
-def test_restart_of_what_a_name_does_not_lead_to_is_refused() -> None:
+def test_restart_of_a_handler_that_its_name_does_not_find_is_refused() -> None:
     """A later round finds another function there: the arguments bound are lost."""
     bound = functools.partial(other_flow, "x")
     assert "Restart(" in thrown(Restart(bound)).problem
@@ -804,7 +804,7 @@ def test_restart_of_another_function_of_the_same_name_is_refused() -> None:
 # ---- odds ----
 
 
-def test_provided_parameters_are_no_part_of_a_steps_identity() -> None:
+def test_provided_parameters_do_not_change_a_steps_identity() -> None:
     def function(amount: int, pool: Any = Provided()) -> int:
         return amount
 
@@ -824,7 +824,7 @@ def test_form_error_points_at_the_authors_line() -> None:
 
 @given(st.lists(st.sampled_from(["a", "b", "c"]), max_size=6))
 def test_keys_are_unique_in_a_sequence(names: list[str]) -> None:
-    """Whatever is repeated, and mixed with generated ones."""
+    """Explicit keys may be repeated, and mixed with generated keys."""
     effects = [Confirm("Sure?", key=name) for name in names] + [Confirm("Sure?")] * 2
     one = run(flow_of(*effects), rules=SCRIPT)
     stop, asked = one.start(), []

@@ -123,8 +123,8 @@ def test_journal_comes_back_from_its_text(journal: Journal) -> None:
 
 @settings(max_examples=50)
 @given(journals)
-def test_journal_text_is_one_text(journal: Journal) -> None:
-    """Canonical: what is loaded from it dumps to the very same bytes, `str` or not."""
+def test_journal_that_is_loaded_and_dumped_has_the_same_bytes(journal: Journal) -> None:
+    """The JSON is canonical, whether it is loaded from `str` or `bytes`."""
     text = journal.dumps()
     assert Journal.loads(text).dumps() == text
     assert Journal.loads(text.decode()).dumps() == text
@@ -147,7 +147,7 @@ def accept(text: bytes | str) -> None:
 
 
 @given(st.binary() | st.text())
-def test_loads_of_any_text(text: bytes | str) -> None:
+def test_loads_of_any_string(text: bytes | str) -> None:
     accept(text)
 
 
@@ -220,7 +220,7 @@ def test_loads_refuses_an_unknown_format(format_: Any) -> None:
 
 
 @pytest.mark.parametrize("text", ["[]", "null", '"x"', "1"])
-def test_loads_refuses_what_is_no_object(text: str) -> None:
+def test_loads_refuses_json_that_is_not_an_object(text: str) -> None:
     with pytest.raises(JournalError, match="unknown format"):
         Journal.loads(text)
 
@@ -249,7 +249,7 @@ def test_loads_refuses_an_unknown_tag() -> None:
         (("generation",), ..., "generation"),
     ],
 )
-def test_loads_says_what_is_wrong(
+def test_loads_names_the_problem(
     path: tuple[Any, ...], value: Any, problem: str
 ) -> None:
     text = json.dumps(changed(json.loads(FULL.dumps()), path, value))
@@ -270,7 +270,7 @@ def nested(depth: int) -> Any:
 
 
 @pytest.mark.parametrize("depth", [1, 32, 56, 60, 62, 64])
-def test_journal_writes_whatever_a_step_may_return(depth: int) -> None:
+def test_journal_writes_every_result_that_a_step_may_return(depth: int) -> None:
     """A result that is recorded can be carried, or the step says that it cannot."""
 
     def handler() -> Flow[str]:
@@ -286,7 +286,7 @@ def test_journal_writes_whatever_a_step_may_return(depth: int) -> None:
 
 
 def test_journal_writes_the_deepest_gathers_there_may_be() -> None:
-    """With the deepest result in the deepest of them."""
+    """The deepest allowed result, in the deepest allowed branch."""
 
     def handler(depth: int) -> Flow[Any]:
         if not depth:
@@ -316,8 +316,8 @@ FATES: dict[Fate, set[Tag]] = {
 
 
 @pytest.mark.parametrize("tag", sorted(TAGS))
-def test_tags_say_what_salvage_does(tag: Tag) -> None:
-    """Answers and chance are kept; performed steps stop it; the rest is forgotten."""
+def test_tags_decide_what_salvage_does(tag: Tag) -> None:
+    """Answers and random values are kept; performed steps stop it; the rest goes."""
     fate = next((fate for fate, tags in FATES.items() if tag in tags), "forget")
     assert fate_of(Entry("k", b"", b"", tag)) == fate
 
@@ -368,7 +368,7 @@ def again(n: int) -> Flow[Any]:
 
 
 def test_journal_of_format_1_is_read() -> None:
-    """What had begun was an entry; replayable steps and winners had other tags."""
+    """Started steps were entries; replayable steps and winners had other tags."""
     entries = [
         [
             "gather-1",
@@ -437,7 +437,7 @@ def test_check_key_takes_every_character_that_is_not_reserved() -> None:
 
 
 @pytest.mark.parametrize("key", ["", 5, None, "a\nb", "x" * 201])
-def test_check_key_refuses_what_is_no_short_text(key: Any) -> None:
+def test_check_key_refuses_values_that_are_not_short_strings(key: Any) -> None:
     with pytest.raises(UsageError, match="short, printable text"):
         check_key(key, NAMES)
 
@@ -449,7 +449,7 @@ def test_check_key_refuses_reserved_characters(key: str) -> None:
 
 
 @pytest.mark.parametrize("key", [f"{name}-1" for name in sorted(NAMES)])
-def test_check_key_refuses_what_looks_generated(key: str) -> None:
+def test_check_key_refuses_keys_that_look_generated(key: str) -> None:
     with pytest.raises(UsageError, match="looks like a key of the engine's own"):
         check_key(key, NAMES)
 
@@ -508,7 +508,7 @@ def test_render_differs_by_text(a: bytes, b: bytes) -> None:
 def test_fingerprints_differ_by_flow(
     a: bytes, b: bytes, shape: tuple[str, str | None, bytes]
 ) -> None:
-    """Whoever sees two journals cannot tell that the same was asked in both."""
+    """A reader of two journals cannot see that both have the same question."""
     one, other = Fingerprints(a), Fingerprints(b)
     same = a == b
     assert (one.shape(*shape) == other.shape(*shape)) == same
@@ -541,7 +541,7 @@ def test_idempotency_key_differs_by_point(a: Point, b: Point) -> None:
     assert (prints.idempotency_key(*a) == prints.idempotency_key(*b)) == (a == b)
 
 
-def test_ordinal_is_no_part_of_a_fingerprint() -> None:
+def test_fingerprint_does_not_depend_on_the_ordinal() -> None:
     """An answer found under another ordinal is still the answer to that text."""
 
     def handler() -> Flow[None]:
@@ -558,6 +558,6 @@ def test_ordinal_is_no_part_of_a_fingerprint() -> None:
 
 
 @pytest.mark.parametrize("flow_id", [b"", b"x" * 15, b"x" * 65, "x" * 16, None, 16])
-def test_fingerprints_refuse_a_flow_id_that_is_no_id(flow_id: Any) -> None:
+def test_fingerprints_refuse_an_invalid_flow_id(flow_id: Any) -> None:
     with pytest.raises(UsageError, match=r"flow_id must be 16 to 64 random bytes"):
         Fingerprints(flow_id)

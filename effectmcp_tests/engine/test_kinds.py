@@ -90,7 +90,7 @@ def record(effect: Effect[Any], content: Any) -> bytes:
 
 
 def through(effect: Effect[Any], content: Any) -> Any:
-    """What the handler gets for an answer or performed value."""
+    """Return the value that the handler gets for an answer or performed value."""
     kind = KINDS[type(effect)]
     payload = record(effect, content)
     tag: Tag = "accepted" if kind.is_question else kind.tag
@@ -147,7 +147,7 @@ def test_kind_of_an_outcome_is_its_requests() -> None:
     assert found[1] == Confirm("Sure?")
 
 
-def test_kind_of_an_effect_of_ones_own() -> None:
+def test_kind_of_an_author_defined_effect() -> None:
     class Mine(Effect[None]):
         pass
 
@@ -187,7 +187,9 @@ def test_kind_of_an_effect_of_ones_own() -> None:
     ],
     ids=repr,
 )
-def test_render_differs_by_what_is_asked(one: Effect[Any], other: Effect[Any]) -> None:
+def test_render_differs_between_effects_of_a_kind(
+    one: Effect[Any], other: Effect[Any]
+) -> None:
     assert render(one) != render(other)
     assert schema(one) == schema(other)
 
@@ -245,7 +247,7 @@ def test_schema_differs_by_form() -> None:
     assert render(Elicit("Who?", str)) == render(Elicit("Who?", int))
 
 
-def test_schema_of_a_sample_is_what_it_keeps() -> None:
+def test_schema_of_a_sample_depends_on_keep() -> None:
     assert schema(Sample("Write")) != schema(Sample("Write", keep="text"))
 
 
@@ -256,7 +258,7 @@ def test_render_does_not_know_the_key_or_otherwise() -> None:
 
 
 def test_render_does_not_know_step_options() -> None:
-    """How a step behaves may change under a running flow."""
+    """The options of a step may change while a flow is running."""
     assert render(step(retries=3)(charge)(1)) == render(Step(charge, 1))
 
 
@@ -275,7 +277,7 @@ def test_render_of_restart_arguments_that_are_not_data() -> None:
 
 
 class Seconds(float):
-    """What would come back as a plain number."""
+    """A subclass of float, which a journal would turn into a plain number."""
 
 
 @pytest.mark.parametrize("make", [Sleep, lambda seconds: Within(seconds, Sleep(1))])
@@ -319,8 +321,8 @@ def test_sample_answer_is_a_list_of_blocks() -> None:
     ) == Sampled([TEXT, IMAGE], "m", "endTurn")
 
 
-def test_sample_keeps_texts_only_on_demand() -> None:
-    """What is recorded travels in the state of every later round."""
+def test_sample_that_keeps_text_drops_images_and_annotations() -> None:
+    """Recorded values are part of the state of every later round."""
     said = {"content": [IMAGE, {**TEXT, "annotations": {}}], "model": "m"}
     assert through(Sample("Write", keep="text"), said).content == [TEXT]
 
@@ -346,7 +348,7 @@ def test_sample_answer_that_does_not_fit(content: Any, problem: str) -> None:
         record(Sample("Write"), content)
 
 
-def test_within_that_timed_out_is_recorded_as_nothing() -> None:
+def test_within_that_timed_out_is_recorded_as_null() -> None:
     assert record(Within(1, Step(charge, 1)), TimedOut()) == b"null"
     assert through(Within(1, Step(charge, 1)), TimedOut()) == TimedOut()
 
@@ -386,7 +388,7 @@ def test_step_result_comes_back_by_its_annotation() -> None:
 
 
 def test_step_result_that_no_longer_reads() -> None:
-    """The annotation changed since: no divergence, but an error that says so."""
+    """The annotation has changed: an error that names the cause, not a divergence."""
     with pytest.raises(
         StepError, match=r"recorded result of .*:day_of does not come back as its"
     ):
@@ -432,7 +434,7 @@ def test_local_value_comes_back(effect: Effect[Any], value: Any) -> None:
 
 
 def test_now_comes_back_in_utc() -> None:
-    """One text for one moment, wherever the server stands."""
+    """A moment has one string form, in every time zone of the server."""
     there = NOON.astimezone(dt.timezone(dt.timedelta(hours=2)))
     assert record(Now(), there) == record(Now(), NOON)
     assert through(Now(), there).tzinfo is dt.UTC
@@ -457,7 +459,7 @@ def test_now_comes_back_in_utc() -> None:
 def test_local_value_of_another_type_is_refused(
     effect: Effect[Any], value: Any, problem: str
 ) -> None:
-    """The driver's mistake, told to whoever writes the driver."""
+    """The driver's mistake, reported to its author."""
     with pytest.raises(UsageError, match=problem):
         record(effect, value)
 
@@ -489,7 +491,9 @@ def test_entry_says_whether_it_may_be_performed_again(
 
 
 @pytest.mark.parametrize("effect", [Now(), Sleep(1), Uuid()], ids=repr)
-def test_entry_of_what_no_step_is_in_says_nothing_of_it(effect: Effect[Any]) -> None:
+def test_entry_of_an_effect_without_steps_is_not_replayable(
+    effect: Effect[Any],
+) -> None:
     value = {Now: NOON, Sleep: None, Uuid: uuid.UUID(int=7)}[type(effect)]
     assert record_value(effect, KINDS[type(effect)], value)[2] is False
 
@@ -513,7 +517,7 @@ def test_steps_in() -> None:
 
 
 def test_record_value_of_a_result_that_cannot_be_recorded() -> None:
-    """It was performed, so it is recorded: or it would be performed every round."""
+    """The step was performed; without a record, every round would perform it again."""
     effect = Step(day_of, 28)
     tag, payload, _ = record_value(effect, KINDS[Step], "yesterday")
     assert tag == "failed"
@@ -530,7 +534,7 @@ def test_record_value_of_a_performers_mistake() -> None:
 
 
 def delivered(effect: Effect[Any], tag: Tag, value: Any = None) -> Any:
-    """What a handler gets at the yield of `effect`: a value, or an exception."""
+    """Return what the yield of `effect` gives a handler: a value, or an exception."""
     found = kind_of(effect)
     assert found is not None
     try:
@@ -604,7 +608,7 @@ def test_deliver_otherwise(
     assert delivered(question, "refused", [1, "m", None]) == ClientFailed(1, "m")
 
 
-def test_deliver_confirm_declined_is_no_whatever_otherwise_says() -> None:
+def test_deliver_confirm_declined_is_false_despite_otherwise() -> None:
     """A no must never become a yes."""
     assert delivered(Confirm("Sure?", otherwise=True), "declined") is False
 

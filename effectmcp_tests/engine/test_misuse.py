@@ -63,7 +63,7 @@ def test_located_keeps_a_line_that_is_known() -> None:
     assert located(error, node(running=ask())) is error
 
 
-def test_located_where_no_line_is_known() -> None:
+def test_located_without_a_known_line() -> None:
     assert str(located(UsageError("no"), node())) == "no"
 
 
@@ -114,7 +114,7 @@ def test_forgotten_yield_from() -> None:
 
 
 @pytest.mark.parametrize("value", [None, 5, "text", [Confirm("Sure?")], ask])
-def test_forgotten_nothing(value: object) -> None:
+def test_forgotten_returns_none_for_other_values(value: object) -> None:
     assert forgotten(value) is None
 
 
@@ -133,7 +133,7 @@ def test_forgotten_nothing(value: object) -> None:
     ],
     ids=shown,
 )
-def test_not_an_effect_says_what_to_write(value: object, hint: str) -> None:
+def test_not_an_effect_suggests_a_fix(value: object, hint: str) -> None:
     assert hint in not_an_effect(node(running=ask()), value)
 
 
@@ -176,7 +176,7 @@ async def over_gather() -> tuple[bool, bool]:
 
 
 def started(handler: Any) -> Any:
-    """What a run stops with in a thread of its own, which has no event loop."""
+    """Return the first stop of a run in its own thread, without an event loop."""
     with ThreadPoolExecutor() as threads:
         return threads.submit(run(handler).start).result()
 
@@ -210,14 +210,14 @@ def test_gather_of_asyncio_inside_of_its_loop_is_explained() -> None:
     assert "ask several things at once with Gather(...)" in str(stop.error)
 
 
-def test_args_that_are_no_tuple_are_refused() -> None:
+def test_args_that_are_not_a_tuple_are_refused() -> None:
     with pytest.raises(UsageError, match="args are a tuple, not 'Dune'"):
         Run(ask, "Dune", flow_id=FLOW_ID)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("content", [False, "yes", []])
-def test_consent_is_no_content(content: Any) -> None:
-    """`False` is no way of saying yes."""
+def test_confirm_refuses_answers_with_content(content: Any) -> None:
+    """An accepted `False` must not count as consent."""
     one = run(ask)
     stop = one.start()
     assert isinstance(stop, Asked)

@@ -28,12 +28,12 @@ def test_ask_gives_a_wire_key_and_remembers() -> None:
     assert one.table == {"a": Place(1, out=OUT)}
 
 
-def test_wire_key_is_of_its_generation() -> None:
+def test_wire_key_contains_its_generation() -> None:
     assert asked(places(2)) == "r2/a"
     assert places(2).first_wire("a") == "r2/a"
 
 
-def test_settled_place_is_forgotten_where_its_entry_says_all() -> None:
+def test_settled_place_is_forgotten_when_its_entry_holds_everything() -> None:
     """Each record travels in every later state."""
     one = places()
     asked(one)
@@ -41,7 +41,7 @@ def test_settled_place_is_forgotten_where_its_entry_says_all() -> None:
     assert one.table == {}
 
 
-def test_settled_place_is_kept_where_its_entry_says_less() -> None:
+def test_settled_place_is_kept_when_its_entry_holds_less() -> None:
     one = places(a=Place(2, 1, OUT))
     one.settle("a")
     assert one.table == {"a": Place(2, 1)}
@@ -61,7 +61,7 @@ def test_wire_key_is_never_used_again() -> None:
     assert used == ["a", "a~2", "a~3", "a~4"]
 
 
-def test_count_remembers_an_asking_whose_entry_was_dropped() -> None:
+def test_count_remembers_a_question_whose_entry_was_dropped() -> None:
     one = places()
     asked(one)
     one.settle("a")
@@ -71,7 +71,7 @@ def test_count_remembers_an_asking_whose_entry_was_dropped() -> None:
     assert one.table == {"a": Place(1)}
 
 
-def test_withdraw_of_what_is_not_outstanding_is_nothing() -> None:
+def test_withdraw_of_a_question_that_is_not_outstanding_does_nothing() -> None:
     one = places()
     one.withdraw("a")
     assert one.table == {}
@@ -101,7 +101,7 @@ def test_begin_and_end_of_a_step() -> None:
     assert one.table == {}
 
 
-def test_clock_ends_and_what_was_asked_stays() -> None:
+def test_end_stops_the_clock_and_keeps_the_question_count() -> None:
     one = places(a=Place(2))
     one.set_due("a", 7.5)
     assert one.table == {"a": Place(2, due=7.5)}

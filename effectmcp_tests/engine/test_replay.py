@@ -225,7 +225,7 @@ def test_arguments_by_name() -> None:
 # ---- construction ----
 
 
-def test_run_refuses_what_is_no_handler() -> None:
+def test_run_refuses_values_that_are_not_handlers() -> None:
     given: Any = 5
     with pytest.raises(UsageError, match=r"^5 is not a handler\.$"):
         Run(given, flow_id=FLOW_ID)
@@ -237,7 +237,7 @@ def test_run_refuses_a_running_flow_with_a_hint() -> None:
         Run(given, flow_id=FLOW_ID)
 
 
-def test_run_refuses_a_flow_id_that_is_none() -> None:
+def test_run_refuses_an_invalid_flow_id() -> None:
     with pytest.raises(UsageError, match="16 to 64 random bytes"):
         Run(order, flow_id=b"short")
 
@@ -287,7 +287,7 @@ def test_table_names_every_verb() -> None:
 
 @pytest.mark.parametrize("verb", sorted(VERBS))
 @pytest.mark.parametrize("state", STATES)
-def test_verb_works_or_says_why_not(state: str, verb: Any) -> None:
+def test_verb_works_or_is_refused_with_the_reason(state: str, verb: Any) -> None:
     one = in_state(state)
     if state in LEGAL[verb]:
         VERBS[verb](one)
@@ -316,8 +316,8 @@ def test_verb_from_inside_the_handler_is_refused(verb: str) -> None:
     assert verb in seen[0]
 
 
-def test_suspending_twice_is_no_error() -> None:
-    """Whoever does it is tidying up, and cannot know."""
+def test_suspending_twice_is_allowed() -> None:
+    """Cleanup code cannot know whether the run is suspended already."""
     one = in_state("asking")
     assert one.suspend() == one.suspend()
     one.close()
@@ -373,7 +373,7 @@ def test_perform_names_each_want() -> None:
 
 
 @pytest.mark.parametrize("keys", [["step-2"], ["step-1", "step-2"]])
-def test_performed_of_what_is_not_wanted(keys: list[str]) -> None:
+def test_performed_with_a_key_that_is_not_wanted(keys: list[str]) -> None:
     one = in_state("performing")
     with pytest.raises(UsageError, match=r"what is not wanted: \['step-2'\]"):
         one.performed({key: Done("charged 1") for key in keys})
@@ -382,7 +382,7 @@ def test_performed_of_what_is_not_wanted(keys: list[str]) -> None:
 
 
 def test_performed_takes_part_of_a_wave() -> None:
-    """What has come is in the journal; the wave is delivered when the rest is in."""
+    """Results are journaled at once; the wave is delivered when all are in."""
     handler = flow_of(Gather(Step(charge, 1), Step(charge, 2)))
     one = run(handler, rules=SCRIPT)
     one.start()
@@ -412,7 +412,7 @@ def receipt(number: int) -> Receipt:
 
 
 def test_recorded_part_of_a_wave_is_read_once() -> None:
-    """It is kept until the rest of the wave is in."""
+    """The value is kept until the rest of the wave is in."""
     handler = flow_of(Gather(Step(receipt, 1), Step(receipt, 2)))
     one = run(handler, rules=SCRIPT)
     one.start()
@@ -426,8 +426,8 @@ def test_recorded_part_of_a_wave_is_read_once() -> None:
     assert stop == Returned([(Receipt(1), Receipt(2))])
 
 
-def test_performed_with_what_the_effect_does_not_give() -> None:
-    """Nothing of the wave is recorded then."""
+def test_performed_with_a_value_that_the_effect_cannot_have() -> None:
+    """One invalid value keeps the whole wave out of the journal."""
     one = run(flow_of(Gather(Random(), Now())), rules=SCRIPT)
     one.start()
     now = {"gather-1/1/now-1": Done(5)}
@@ -437,22 +437,22 @@ def test_performed_with_what_the_effect_does_not_give() -> None:
     assert gathered.branches == ((), ())
 
 
-def test_performed_with_a_failure_of_what_cannot_fail() -> None:
+def test_performed_with_a_failure_of_an_effect_that_cannot_fail() -> None:
     one = run(flow_of(Now()), rules=SCRIPT)
     one.start()
     with pytest.raises(UsageError, match="now-1 cannot fail: answer Now with Done"):
         one.performed({"now-1": Failure(ValueError())})
 
 
-def test_performed_with_what_is_no_exception() -> None:
+def test_performed_with_a_failure_that_is_not_an_exception() -> None:
     one = in_state("performing")
     interrupt: Any = KeyboardInterrupt()
     with pytest.raises(UsageError, match="let what is no Exception pass"):
         one.performed({"step-1": Failure(interrupt)})
 
 
-def test_performed_with_an_error_without_a_text() -> None:
-    """The step was performed, so it is recorded, whatever its exception is like."""
+def test_performed_with_an_error_whose_str_raises() -> None:
+    """The step was performed, so it is recorded, even with a broken exception."""
 
     class BrokenError(Exception):
         def __str__(self) -> str:
@@ -504,7 +504,7 @@ def test_first_delivery_is_the_round_tripped_one() -> None:
 
 
 def test_begin_is_in_the_journal_and_counts() -> None:
-    """What is only wanted is not begun: a worker may be lost before it begins."""
+    """A step that is only wanted has not started: its worker may be lost before."""
     handler = flow_of(Step(charge, 3))
     one = run(handler, rules=TASK)
     for begun in range(3):
@@ -518,20 +518,20 @@ def test_begin_is_in_the_journal_and_counts() -> None:
     assert one.journal.places == {}
 
 
-def test_begin_of_what_is_not_wanted() -> None:
+def test_begin_of_a_step_that_is_not_wanted() -> None:
     with pytest.raises(UsageError, match=r"begin\(\) of what is not wanted: \['x'\]"):
         in_state("performing").begin("x")
 
 
-def test_at_most_once_step_that_was_not_begun_is_wanted_again() -> None:
+def test_at_most_once_step_that_was_not_started_is_wanted_again() -> None:
     handler = flow_of(once(3))
     one = run(handler, rules=TASK)
     stop = one.start()
     assert resumed(handler, one.journal, rules=TASK).start() == stop
 
 
-def test_at_most_once_step_found_begun_is_interrupted() -> None:
-    """S5: the journal tells that it was begun, and not whether it ended."""
+def test_at_most_once_step_found_started_is_interrupted() -> None:
+    """S5: the journal records that the step started, but not whether it ended."""
 
     def handler() -> Flow[str]:
         try:
@@ -679,7 +679,7 @@ def test_client_errors_are_thrown_and_stay(way: str) -> None:
     ]
 
 
-def test_answer_that_is_no_answer_is_the_embedders_mistake() -> None:
+def test_answer_of_another_type_is_the_embedders_mistake() -> None:
     one = run(asking, rules=LIVE)
     one.start()
     wrong: Any = {"action": "accept"}
@@ -720,7 +720,7 @@ def test_recorded_answer_that_no_longer_fits_is_asked_again() -> None:
 def test_recorded_answer_that_no_longer_fits_and_what_was_built_on_it(
     again: Any, verdict: str | None
 ) -> None:
-    """Then it is a divergence, decided before anything new is asked."""
+    """Such a misfit is a divergence, decided before any new question is asked."""
 
     def handler(least: int) -> Flow[Any]:
         def validate(instance: Any, attribute: Any, value: int) -> None:
@@ -788,7 +788,7 @@ def test_unasked_question_takes_its_otherwise() -> None:
         assert returns(way(handler, supports=nobody)) == ["nobody"]
 
 
-def test_otherwise_is_read_anew_and_not_recorded() -> None:
+def test_otherwise_is_read_in_each_round_and_not_recorded() -> None:
     """Q4: neither fingerprinted nor journaled."""
 
     def handler(fallback: str) -> Flow[str]:
@@ -812,7 +812,7 @@ def test_gate_reads_this_requests_capabilities() -> None:
     assert not again.journal.asked
 
 
-def test_answer_in_hand_counts_whatever_the_client_can() -> None:
+def test_given_answer_counts_without_client_support() -> None:
     journal = journal_of(who, rounds=0)
     again = resumed(who, journal, supports=nobody)
     assert again.start({"elicit-1": text("Ann")}) == Returned("Ann")
@@ -852,8 +852,8 @@ def test_early_answers_count_for_explicit_keys() -> None:
     ],
     ids=repr,
 )
-def test_early_answers_are_no_consent(question: Effect[Any]) -> None:
-    """Nobody consents to a text that nobody was shown."""
+def test_early_answers_do_not_count_as_consent(question: Effect[Any]) -> None:
+    """A user can consent only to a message that was shown."""
     one = run(flow_of(Elicit("Who?", str, key="who"), question))
     assert keys(one.start(EARLY)) == ["sure"]
     both = run(flow_of(Gather(Elicit("Who?", str), question)))
@@ -880,13 +880,13 @@ def test_early_answers_that_do_not_fit_are_dropped(
 
 
 def test_early_answers_do_not_come_late() -> None:
-    """With state, only what is out is answered."""
+    """With state, only outstanding questions can be answered."""
     handler = flow_of(Confirm("a"), Elicit("Who?", str, key="who"))
     again = resumed(handler, journal_of(handler, rounds=0))
     assert keys(again.start({"confirm-1": YES, "who": text("Ann")})) == ["who"]
 
 
-def test_early_answers_to_what_cannot_be_asked_do_not_count() -> None:
+def test_early_answers_to_questions_that_cannot_be_asked_do_not_count() -> None:
     one = run(flow_of(Elicit("Who?", str, key="who")), supports=nobody)
     assert error_of(one.start(EARLY)) == Unsupported("Elicit")
 
@@ -941,7 +941,7 @@ def test_checkpoint_makes_a_state_only_round() -> None:
     assert Journal.loads(one.journal.dumps()) == one.journal
 
 
-def test_checkpoint_costs_nothing_where_none_is_shed() -> None:
+def test_checkpoint_in_a_live_run_adds_no_round() -> None:
     one = run(flow_of(Checkpoint(), Confirm("Sure?")), rules=LIVE)
     assert messages(one.start()) == ["Sure?"]
     assert [entry.tag for entry in one.journal.entries] == ["checkpoint"]
@@ -1045,7 +1045,7 @@ def test_gather_nested(way: str) -> None:
 
 @pytest.mark.parametrize("way", WAYS)
 def test_gather_failure_cancels_the_siblings(way: str) -> None:
-    """B3: the lowest of those that failed in that wave wins; the rest is cancelled."""
+    """B3: the lowest failed branch of that wave wins; the rest is cancelled."""
 
     def handler() -> Flow[Any]:
         cleaned: list[str] = []
@@ -1226,7 +1226,7 @@ def test_decimal_settings_do_not_leak() -> None:
 
 
 def test_decimal_settings_of_a_fresh_context_do_not_leak() -> None:
-    """Nor where nobody has asked for a decimal context yet, so that there is none."""
+    """A thread that has not used decimal yet has no context to restore."""
 
     def branch(digits: int) -> Flow[int]:
         decimal.getcontext().prec = digits
@@ -1273,7 +1273,7 @@ def test_divergence_strict_is_an_error() -> None:
     assert error.report.where is not None
 
 
-def test_divergence_park_touches_nothing() -> None:
+def test_divergence_park_leaves_the_journal_unchanged() -> None:
     journal = journal_of(asks("a", "b"), rounds=1)
     one = resumed(asks("x", "b"), journal, rules=PARK)
     with pytest.raises(DivergenceError) as caught:
@@ -1289,7 +1289,7 @@ def test_divergence_stop_asks_to_start_again() -> None:
 
 
 def test_divergence_unwinds_the_handler() -> None:
-    """A flow that may not go on holds no resources."""
+    """A flow that cannot resume holds no resources."""
     seen: list[str] = []
 
     def handler() -> Flow[None]:
@@ -1342,8 +1342,8 @@ def test_salvage_logs_the_report(caplog: pytest.LogCaptureFixture) -> None:
     assert "no longer follows its journal" in caplog.text
 
 
-def test_salvage_keeps_chance() -> None:
-    """So that texts which show it stay the same."""
+def test_salvage_keeps_random_values() -> None:
+    """Without this, messages that show a random value would change."""
 
     def before() -> Flow[None]:
         number = yield from Random()
@@ -1369,7 +1369,7 @@ def test_salvage_matches_an_answer_in_another_branch() -> None:
 
 
 def test_salvage_takes_the_one_answer_wherever_it_was_given() -> None:
-    """Q1a: one copy of a text is the answer to whichever branch asks it first."""
+    """Q1a: the one answer to a message goes to the first branch that asks it."""
 
     def handler(extra: bool) -> Flow[Any]:
         def one() -> Flow[bool]:
@@ -1392,7 +1392,7 @@ def test_salvage_takes_the_one_answer_wherever_it_was_given() -> None:
 
 
 def test_salvage_would_drop_a_performed_step() -> None:
-    """The hard stop: charging twice in silence is worse than starting again."""
+    """The hard stop: charging twice unnoticed is worse than starting again."""
     before = flow_of(Confirm("a"), Step(charge), Confirm("b"))
     journal = journal_of(before)
     one = resumed(flow_of(Confirm("x"), Step(charge), Confirm("b")), journal)
@@ -1408,7 +1408,7 @@ def test_salvage_may_drop_a_replayable_step() -> None:
     assert messages(one.start()) == ["x"]
 
 
-def test_salvage_may_go_on_after_a_step_that_was_fed() -> None:
+def test_salvage_may_continue_after_a_step_that_was_fed() -> None:
     before = flow_of(Step(charge), Confirm("a"), Confirm("b"))
     after = flow_of(Step(charge), Confirm("x"), Confirm("a"))
     one = resumed(after, journal_of(before))
@@ -1462,7 +1462,7 @@ def test_divergence_left_over_in_a_branch() -> None:
 
 
 def test_divergence_left_over_in_a_branch_that_was_cancelled() -> None:
-    """A charge that was made there is not forgotten when the handler goes on."""
+    """A charge that was made there is not forgotten when the handler continues."""
 
     def pays() -> Flow[bool]:
         yield from Confirm("b")
@@ -1492,7 +1492,9 @@ def test_divergence_left_over_in_a_branch_that_was_cancelled() -> None:
     assert (report.cause, report.recorded) == ("left over", "step-1 (done)")
 
 
-def test_handlers_own_exception_is_the_news(caplog: pytest.LogCaptureFixture) -> None:
+def test_handlers_own_exception_is_reported_before_a_divergence(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     """A raise at the root reports itself; leftovers go to the log, a task parks."""
     caplog.set_level(logging.INFO, LOGGER)
 
@@ -1562,7 +1564,7 @@ def test_widened_form_is_another_question() -> None:
 def stale_rounds(
     handlers: Iterable[Callable[..., Any]], rules: Rules = RETRY
 ) -> Iterator[Stop]:
-    """Rounds in each of which the question of the round before is answered."""
+    """Yield the stops of rounds, each with answers to the questions of the last."""
     journal = Journal()
     answers: dict[str, Answer] = {}
     for handler in handlers:
@@ -1625,7 +1627,7 @@ def test_flow_that_diverges_from_itself_is_refused() -> None:
     assert isinstance(error_of(last), NondeterminismError)
 
 
-def test_deployments_are_blamed_behind_many_logs() -> None:
+def test_deployments_are_blamed_after_many_logs() -> None:
     """The replay that finds it out repeats logs, and has the budget for that."""
 
     def version(text: str) -> Callable[[], Flow[None]]:
@@ -1643,8 +1645,8 @@ def test_deployments_are_blamed_behind_many_logs() -> None:
     assert caught.value.report.cause == "versions"
 
 
-def test_deployments_are_blamed_behind_as_many_logs_as_may_be() -> None:
-    """A replay may say again what ten rounds said: so may the one that finds it out."""
+def test_deployments_are_blamed_after_the_largest_number_of_logs() -> None:
+    """A replay may repeat the logs of ten rounds, and so may the dry replay."""
 
     def version(text: str) -> Callable[[], Flow[None]]:
         def handler() -> Flow[None]:
@@ -1662,8 +1664,8 @@ def test_deployments_are_blamed_behind_as_many_logs_as_may_be() -> None:
     assert caught.value.report.cause == "versions"
 
 
-def test_edited_handler_is_not_taken_for_one_that_never_stays() -> None:
-    """Also when it uses up the arguments it was given: they are the call's."""
+def test_edited_handler_is_not_taken_for_a_nondeterministic_one() -> None:
+    """A handler may use up its arguments: each replay must get fresh ones."""
 
     def before(items: list[str]) -> Flow[None]:
         yield from Confirm(f"Take {items.pop()}?")
@@ -1676,7 +1678,7 @@ def test_edited_handler_is_not_taken_for_one_that_never_stays() -> None:
     assert messages(one.start({"confirm-1": YES})) == ["Really take book?"]
 
 
-def test_edited_handler_may_take_what_cannot_be_copied() -> None:
+def test_edited_handler_may_take_arguments_that_cannot_be_copied() -> None:
     def handler(lock: object, question: str) -> Flow[None]:
         yield from Confirm(question)
 
@@ -1798,7 +1800,7 @@ def test_suspend_lets_the_operator_interrupt() -> None:
 
 
 def test_suspended_run_is_freed_at_once() -> None:
-    """And with it the round: no cycle keeps them for the garbage collector."""
+    """The run and its round are in no cycle that needs the garbage collector."""
 
     def handler() -> Flow[str]:
         names = yield from Gather(Elicit("Who?", str), order("Dune"))
@@ -1907,7 +1909,7 @@ def test_cancel_is_journaled() -> None:
     assert seen == ["cancelled", "charged 2"]
 
 
-def test_cancel_half_way_through_cleanup_goes_on_elsewhere() -> None:
+def test_cancel_half_way_through_cleanup_continues_elsewhere() -> None:
     one = run(careful, [], rules=TASK)
     advance(one, one.start())
     one.cancel()
@@ -1918,8 +1920,8 @@ def test_cancel_half_way_through_cleanup_goes_on_elsewhere() -> None:
     assert seen == ["cancelled", "charged 2"]
 
 
-def test_cancel_waits_for_what_is_being_performed() -> None:
-    """A begun step is shielded, and its result journaled before the throw."""
+def test_cancel_waits_for_steps_that_are_being_performed() -> None:
+    """A started step is shielded, and its result journaled before the throw."""
     seen: list[Any] = []
     one = run(careful, seen, rules=TASK)
     performing = one.start()
@@ -1939,7 +1941,7 @@ def test_cancel_waits_for_what_is_being_performed() -> None:
     assert isinstance(error_of(again.start()), Cancelled)
 
 
-def test_cancel_twice_ends_it_for_good() -> None:
+def test_cancel_twice_ends_the_run_without_more_cleanup() -> None:
     seen: list[Any] = []
     one = run(careful, seen, rules=LIVE)
     advance(one, one.start())
@@ -1959,7 +1961,7 @@ def test_cancel_twice_while_performing() -> None:
 
 @pytest.mark.parametrize("answered", [False, True])
 def test_cancel_twice_before_a_step_has_ended_is_journaled(answered: bool) -> None:
-    """What was begun is lost, and nothing is performed in place of it."""
+    """The started step is lost, and nothing is performed in place of it."""
 
     def handler() -> Flow[Any]:
         yield from Gather(Step(charge), Confirm("Sure?"))
@@ -1975,14 +1977,14 @@ def test_cancel_twice_before_a_step_has_ended_is_journaled(answered: bool) -> No
     assert isinstance(error_of(again.start()), Cancelled)
 
 
-def test_cancel_of_what_is_over_gives_its_end() -> None:
+def test_cancel_of_an_ended_run_returns_its_last_stop() -> None:
     one = in_state("ended")
     assert one.cancel() == Returned(["charged 1", True])
     assert one.journal.cancelled is None
 
 
-def test_cancel_of_what_ran_out_of_its_budget_gives_its_end() -> None:
-    """Its generators are gone, so nothing can be thrown into them."""
+def test_cancel_of_a_run_without_budget_returns_its_last_stop() -> None:
+    """The generators are closed, so nothing can be thrown into them."""
     one = run(ask_for_ever, rules=attrs.evolve(LIVE, yields=0))
     one.start()
     stop = one.answered({"confirm-1": Accepted(None)})
@@ -2032,7 +2034,7 @@ def test_cancel_drops_answers_that_were_not_delivered() -> None:
 
 
 def test_cancel_forgets_answers_that_were_not_delivered() -> None:
-    """The wave waited for another answer, so the handler never heard of this one."""
+    """The wave waited for another answer, so the handler never got this one."""
     one = run(flow_of(Gather(Confirm("a"), Confirm("b"))), rules=LIVE)
     one.start()
     one.answered({"gather-1/0/confirm-1": YES})
@@ -2081,7 +2083,7 @@ def test_cancel_in_a_long_replay_comes_at_the_same_place() -> None:
 
 
 def test_cancel_of_a_flow_that_now_ends_before() -> None:
-    """Edited since: there is nothing left to cancel."""
+    """The handler was edited, and the flow has no work left to cancel."""
     one = run(asks("a", "b"), rules=TASK)
     one.start()
     one.answered({"confirm-1": YES})
@@ -2239,7 +2241,7 @@ def test_restart_as_a_plain_function() -> None:
 
 
 def test_restart_swallowed_restarts_all_the_same() -> None:
-    """The decision was journaled; the old generator's result is nobody's."""
+    """The decision was journaled; the old generator's result is ignored."""
 
     def handler() -> Flow[Any]:
         try:
@@ -2289,8 +2291,8 @@ def test_failure_in_a_replay_is_the_same_failure() -> None:
     assert str(error_of(resumed(handler, one.journal).start())) == "own"
 
 
-def test_step_result_that_no_longer_reads_is_no_divergence() -> None:
-    """The annotation changed under a running flow: an error that says so."""
+def test_step_result_that_no_longer_reads_is_a_step_error() -> None:
+    """The annotation changed under a running flow: the error names the cause."""
 
     def handler() -> Flow[str]:
         yield from Step(charge)
@@ -2307,7 +2309,7 @@ def test_step_result_that_no_longer_reads_is_no_divergence() -> None:
 
 
 def test_recorded_value_that_no_longer_reads_is_thrown() -> None:
-    """Also where the fast loop over plain entries would have fed it."""
+    """The fast loop over plain entries must not skip this check."""
     journal = journal_of(flow_of(Caller(), Confirm("Sure?")), rounds=0)
     (entry,) = journal.entries
     changed = attrs.evolve(
@@ -2321,7 +2323,7 @@ def test_recorded_value_that_no_longer_reads_is_thrown() -> None:
 
 
 def test_replay_meets_misuse_where_the_first_run_did() -> None:
-    """Between plain answers: no effect, a bad key, a text nobody can read."""
+    """Between plain answers: not an effect, a bad key, an undecodable message."""
 
     def handler() -> Any:
         said = []
@@ -2366,7 +2368,7 @@ def test_detach_is_noted_in_every_way() -> None:
 
 
 def test_log_after_a_new_value_is_heard() -> None:
-    """V5: a task that goes on elsewhere is muted until something new is delivered."""
+    """V5: a task that resumes elsewhere is muted until something new is delivered."""
     said: list[Any] = []
     handler = flow_of(Confirm("a"), Now(), Log("info", "after"), Progress(1))
     journal = journal_of(handler, rounds=0, rules=TASK)

@@ -1,4 +1,4 @@
-"""What must hold of every handler, over random programs (see `programs`)."""
+"""Properties of every handler, over random programs (see `programs`)."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ LONG = settings(max_examples=20_000, deadline=None)
 
 
 def outcome_of(stop: Stop) -> Any:
-    """How a run ended, comparable between runs; with what its branches shared."""
+    """Return the end of a run and its branches' shared state, for comparison."""
     (state,) = newest
     assert state.opened == state.closed, "a block was left open"
     match stop:
@@ -113,7 +113,7 @@ def check_prefixes(program: Program) -> None:
 
 
 def rounds_of(program: Program) -> int:
-    """How many rounds `program` asks in."""
+    """Return the number of rounds in which `program` asks."""
     journals, _ = journals_of(program)
     return journals[-1].rounds
 
@@ -207,7 +207,7 @@ def test_a_cold_replay_at_every_prefix_gives_the_same_long(program: Program) -> 
 
 @st.composite
 def deployments(draw: st.DrawFn) -> tuple[Program, Program, int]:
-    """A program, an edit of it, and the round in which the edit is deployed."""
+    """Draw a program, an edit of it, and the number of the round that deploys it."""
     before = (S("ask", "first"), *draw(programs), S("ask", "last"))
     rounds = rounds_of(before)
     assume(rounds > 0)

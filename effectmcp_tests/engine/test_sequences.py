@@ -62,20 +62,20 @@ def test_leaves_are_in_position_order() -> None:
     assert [one.key for _, one in found] == ["a", "c"]
 
 
-def test_leaf_is_its_own_leaf_until_it_ends() -> None:
+def test_sequence_without_branches_is_a_leaf_until_it_ends() -> None:
     one = sequence(wanted=wanted())
     assert [leaf for leaf, _ in one.leaves()] == [one]
     one.ends(Ended(5))
     assert one.leaves() == []
 
 
-def test_branches_come_before_what_they_belong_to() -> None:
+def test_branches_come_before_their_parent() -> None:
     a, b = sequence("a"), sequence("b")
     parent = gathering(a, b)
     assert list(parent.sequences()) == [a, b, parent]
 
 
-def test_end_lets_go_of_the_generator() -> None:
+def test_end_releases_the_generator() -> None:
     one = sequence(running=ask(), wanted=wanted())
     one.ends(Ended(5))
     assert (one.end, one.running, one.wanted) == (Ended(5), None, None)
@@ -105,7 +105,7 @@ def test_record_waits_for_its_wave() -> None:
     assert not waits.ready
 
 
-def test_drop_cuts_off_what_was_not_delivered() -> None:
+def test_drop_removes_undelivered_entries() -> None:
     waits = wanted()
     waits.ready = True
     one = sequence("", entry("a"), entry("b"), entry("c"), position=1, wanted=waits)
@@ -115,7 +115,7 @@ def test_drop_cuts_off_what_was_not_delivered() -> None:
     assert one.drop() == []
 
 
-def test_rows_hears_of_entries_and_of_those_that_go() -> None:
+def test_rows_get_added_and_removed_entries() -> None:
     one = sequence("a/0/", entry("a"))
     one.rows = Rows(2)
     one.append(entry("b"))

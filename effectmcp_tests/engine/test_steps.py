@@ -152,7 +152,7 @@ class Seeded:
 
 
 class Db:
-    """What a step cannot return."""
+    """A class whose values a step cannot return."""
 
 
 def returning(annotation: Any) -> Step[Any]:
@@ -255,7 +255,7 @@ def test_step_name_is_module_and_qualname() -> None:
 
 
 def test_step_name_can_be_given() -> None:
-    """So that a function can move under running flows."""
+    """With a name, a function can move while flows are running."""
     assert step_name(step(name="charge")(charge)(1)) == "charge"
 
 
@@ -309,7 +309,7 @@ def test_arguments_behind_one_without_an_annotation_are_built() -> None:
 
 
 def test_arguments_by_name_stay_by_name_or_by_position() -> None:
-    """However they are bound, the call is the same one."""
+    """The call is the same for positional and keyword arguments."""
     args, kwargs = through(charge, amount=1, key="k")
     assert charge(*args, **kwargs) == "1k"
 
@@ -340,13 +340,13 @@ def test_arguments_that_contain_themselves_are_refused() -> None:
 
 
 def test_arguments_that_cannot_be_taken_apart_are_refused() -> None:
-    """An object that nobody has initialised, for one."""
+    """One example is an object that was never initialised."""
     half = Line.__new__(Line)
     with pytest.raises(CanonicalError, match="cannot be taken apart"):
         write_arguments((half,), {})
 
 
-def test_arguments_sets_have_one_text() -> None:
+def test_arguments_sets_are_sorted() -> None:
     """A set's order differs from process to process, and these bytes are compared."""
     words = [f"word {n}" for n in range(50)]
     one = dumps(write_arguments((set(words),), {}))
@@ -398,7 +398,7 @@ def test_provided_names() -> None:
     assert provided_names(function) == {"pool": Db, "log": None}
 
 
-def test_provided_names_of_what_has_no_signature() -> None:
+def test_provided_names_of_callables_without_a_signature() -> None:
     assert provided_names(charge) == {}
     assert provided_names(dict.fromkeys) == {}
     assert provided_names(max) == {}
@@ -414,8 +414,8 @@ def test_given_names() -> None:
     }
 
 
-def test_given_names_of_what_has_no_signature() -> None:
-    """And of arguments that do not fit it, which is for the call to say."""
+def test_given_names_of_callables_without_a_signature() -> None:
+    """Arguments that do not fit the signature are left for the call to refuse."""
     assert given_names(Step(max, [1], key=abs)) == {"key"}
     assert given_names(Step(read_arguments, 1, 2, 3)) == set()  # type: ignore[call-overload]
 
@@ -425,7 +425,7 @@ def test_given_names_of_what_has_no_signature() -> None:
 
 @pytest.mark.parametrize(("annotation", "values"), TYPED, ids=IDS)
 def test_result_comes_back(annotation: Any, values: st.SearchStrategy[Any]) -> None:
-    """What the spec takes, the round trip keeps: value and type."""
+    """The round trip keeps the value and type of every result that the spec takes."""
     spec = spec_of(returning(annotation))
 
     @settings(max_examples=25)
@@ -570,8 +570,8 @@ def test_result_of_a_whole_number_where_a_float_belongs() -> None:
     ],
     ids=str,
 )
-def test_spec_refuses_what_cannot_be_recorded(annotation: Any) -> None:
-    """Before it is performed: afterwards it is too late to say so."""
+def test_spec_refuses_types_that_cannot_be_recorded(annotation: Any) -> None:
+    """The refusal comes before the step is performed: afterwards it is too late."""
     with pytest.raises(StepError, match="record|read back|JSON"):
         spec_of(returning(annotation))
 
@@ -594,7 +594,7 @@ def test_spec_takes_plain_types_under_other_names(annotation: Any) -> None:
 @pytest.mark.parametrize(
     "value", [Priced(2), Spot(1, y=2), [Priced(3)]], ids=["attrs", "dataclass", "list"]
 )
-def test_what_a_class_has_beside_its_fields_need_not_be_recordable(value: Any) -> None:
+def test_attributes_that_are_not_fields_need_not_be_recordable(value: Any) -> None:
     annotation: Any = type(value)
     if isinstance(value, list):
         annotation = list[Priced]
@@ -602,7 +602,7 @@ def test_what_a_class_has_beside_its_fields_need_not_be_recordable(value: Any) -
     assert spec.read(spec.write(value)) == value
 
 
-def test_spec_refuses_what_a_dataclass_takes_and_does_not_keep() -> None:
+def test_spec_refuses_a_dataclass_with_init_only_fields() -> None:
     with pytest.raises(StepError, match="InitVar"):
         spec_of(returning(Seeded))
 
@@ -614,8 +614,8 @@ def test_spec_of_a_name_that_is_not_there() -> None:
         spec_of(Step(function))
 
 
-def test_spec_of_an_annotation_that_is_no_type() -> None:
-    """It promises nothing that could be kept, so it is refused and not overlooked."""
+def test_spec_of_an_annotation_that_is_not_a_type() -> None:
+    """Such an annotation cannot be checked, so it is refused, not ignored."""
 
     def function() -> (int, str):  # type: ignore[syntax]
         return 1, "a"
@@ -639,7 +639,7 @@ def test_spec_of_a_class_the_converter_cannot_build() -> None:
         spec_of(returning(A | B))
 
 
-def test_spec_is_looked_at_once_a_function() -> None:
+def test_spec_is_read_once_per_function() -> None:
     assert spec_of(Step(charge, 1)) is spec_of(Step(charge, 2))
 
 
@@ -665,7 +665,7 @@ def test_spec_passes_on_errors_of_its_own() -> None:
 
 
 class Charger:
-    """Steps that are no plain functions."""
+    """Callables for steps that are not plain functions."""
 
     def __call__(self, amount: int, pool: Db = Provided()) -> dt.date:
         return dt.date(2026, 7, amount)

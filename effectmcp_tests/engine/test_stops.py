@@ -7,7 +7,7 @@ from effectmcp.engine import Asked, Question, Returned, Want
 
 
 def test_want_is_equal_by_key_and_effect() -> None:
-    """A script compares stops; contexts have identity, and say nothing in a repr."""
+    """A script compares stops; contexts compare by identity, and no repr shows them."""
     assert Want("now-1", Now(), Context()) == Want("now-1", Now(), Context())
     assert (
         repr(Want("now-1", Now(), Context()))

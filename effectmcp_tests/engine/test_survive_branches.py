@@ -1,4 +1,4 @@
-"""What the engine must survive of branches."""
+"""Hard cases that the engine must survive: branches."""
 
 import itertools
 from collections.abc import Callable, Mapping
@@ -184,7 +184,7 @@ def test_nested_branches_too_deep() -> None:
 
 @every_way
 def test_nested_branches_with_values_of_some_depth(way: Any) -> None:
-    """What a step in nested branches gave is recorded, however deep the two are together."""
+    """The result of a step in nested branches is recorded, at any total depth."""
 
     def load() -> Any:
         value: Any = 1
@@ -220,7 +220,7 @@ def test_one_effect_twice(way: Any) -> None:
 
 
 def test_one_flow_twice() -> None:
-    """One flow in two branches is refused, saying to call the function once a branch."""
+    """One flow in two branches is refused: call the function once per branch."""
 
     def handler() -> Flow[Any]:
         flow = ask("a")
@@ -271,8 +271,8 @@ NO_BRANCHES: dict[str, Any] = {
 
 
 @pytest.mark.parametrize(("branch", "words"), NO_BRANCHES.values(), ids=NO_BRANCHES)
-def test_what_is_no_branch(branch: Any, words: str) -> None:
-    """What is neither effect nor flow is refused by name, and nothing is begun."""
+def test_gather_of_values_that_are_not_branches(branch: Any, words: str) -> None:
+    """A value that is neither effect nor flow is refused by name; no branch starts."""
 
     def handler() -> Flow[Any]:
         return (yield from Gather(Step(note, "performed!"), branch))
@@ -465,7 +465,7 @@ def test_one_failing_first(way: Any) -> None:
 
 @every_way
 def test_several_failing_in_one_wave(way: Any) -> None:
-    """The lowest position among those that failed in one wave wins, whoever came first."""
+    """The lowest position wins among the branches that failed in one wave, in any order."""
 
     def handler() -> Flow[Any]:
         yield from Gather(
@@ -505,7 +505,7 @@ def test_failing_wave_is_delivered_to_all_first(way: Any) -> None:
 
 @every_way
 def test_branch_failure_caught(way: Any) -> None:
-    """A branch failure caught around the Gather: the flow goes on, in every replay too."""
+    """A branch failure caught around the Gather: the flow continues, in every replay too."""
 
     def handler() -> Flow[Any]:
         seen: list[Any] = []
@@ -528,7 +528,7 @@ def test_branch_failure_caught(way: Any) -> None:
 
 @every_way
 def test_branch_failure_caught_inside(way: Any) -> None:
-    """A failure caught inside its branch is no failure of the Gather."""
+    """A failure caught inside its branch is not a failure of the Gather."""
 
     def careful() -> Flow[str]:
         try:
@@ -576,7 +576,7 @@ def test_cleanup_of_cancelled_branches(way: Any) -> None:
 
 @every_way
 def test_cleanup_of_cancelled_branches_is_bounded(way: Any) -> None:
-    """Cleanup may perform sixteen local effects; then it is Cancelled once more."""
+    """Cleanup may perform sixteen local effects; then it is Cancelled again."""
 
     def sibling() -> Flow[None]:
         try:
@@ -596,7 +596,7 @@ def test_cleanup_of_cancelled_branches_is_bounded(way: Any) -> None:
 
 @every_way
 def test_cancelled_branch_that_returns_or_raises(way: Any) -> None:
-    """What a cancelled sibling returns or raises instead changes nothing."""
+    """The return value or error of a cancelled sibling changes nothing."""
 
     def returning() -> Flow[str]:
         try:
@@ -662,7 +662,7 @@ def test_branch_failing_at_once(way: Any) -> None:
 
 
 @every_way
-def test_branch_failing_with_a_class_of_its_own(way: Any) -> None:
+def test_branch_failing_with_an_author_defined_class(way: Any) -> None:
     """A step's own exception comes out of a Gather as StepFailed, on the first run too."""
 
     class OwnError(Exception):
@@ -742,7 +742,7 @@ def test_partial_answers(order: tuple[int, ...], is_live: bool) -> None:
 
 @every_way
 def test_partial_answers_of_branches_of_different_length(way: Any) -> None:
-    """A branch that is ahead waits for the others, but in a task, where it goes on."""
+    """A branch that is ahead waits for the others, except in a task, where it continues."""
     rounds = []
 
     def branch(name: str, count: int) -> Flow[str]:
@@ -819,7 +819,7 @@ def test_shared_objects(way: Any) -> None:
 
 @every_way
 def test_shared_objects_decide_what_is_asked(way: Any) -> None:
-    """What one branch asks may depend on what another did in an earlier wave."""
+    """The questions of a branch may depend on another's effects in an earlier wave."""
 
     def first(shared: dict[str, str]) -> Flow[None]:
         shared["name"] = yield from Elicit("Who?", str)

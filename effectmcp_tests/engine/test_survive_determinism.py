@@ -1,4 +1,4 @@
-"""What the engine must survive of handlers, clients and servers that are not constant."""
+"""Hard cases that the engine must survive: handlers, clients and servers that change."""
 
 import datetime as dt
 import itertools
@@ -47,14 +47,14 @@ from ..helpers import (
     yes,
 )
 
-#: The policies that do not drop anything: a divergence is an error that says so.
+#: The policies that do not drop anything: a divergence is an error.
 REFUSING = ("stop", "park", "strict")
 
 Answer = Callable[[str], Any]
 
 
 def echo(text: str) -> Accepted[Any]:
-    """An answer from which the question can be told."""
+    """An answer that names its question."""
     return Accepted({"value": f"re: {text}"})
 
 
@@ -81,7 +81,7 @@ def answered(stop: Any, say: Answer = echo) -> dict[str, Any]:
 
 
 def end_of(handler: Callable[..., Any]) -> tuple[Asked, Any]:
-    """The first round, and what comes after the question changed four times."""
+    """Return the first round's stop, and the stop after four changed questions."""
     first, journal = round_of(handler)
     stop = first
     while isinstance(stop, Asked):
@@ -136,7 +136,7 @@ SET_HANDLERS: dict[str, Callable[..., Any]] = {
 
 
 def one_round(line: str) -> str:
-    """What a subprocess does with one line of its input."""
+    """Play the round in one input line of a subprocess; return the output line."""
     name, policy, text, answers = json.loads(line)
     try:
         stop, journal = round_of(
@@ -158,7 +158,7 @@ def one_round(line: str) -> str:
 
 
 class Seeded:
-    """Processes with hash seeds of their own, each of which plays any round."""
+    """Processes with different hash seeds; each can play any round."""
 
     def __init__(self, seeds: tuple[str, ...]) -> None:
         code = (
@@ -250,7 +250,7 @@ def test_questions_in_set_order_in_a_gather(seeded: Seeded) -> None:
         assert end[1] == {word: f"re: {word}" for word in WORDS}
     else:
         assert end[0] == "diverged"
-    # A wire key never stands for two questions.
+    # A wire key never belongs to two questions.
     texts: dict[str, str] = {}
     for questions in asked:
         for key, text in questions.items():
@@ -288,7 +288,7 @@ def test_gather_each_over_a_set() -> None:
 
 
 def test_clock_in_the_text() -> None:
-    """A clock in the text: an error with both texts that points at Now, Uuid and Random."""
+    """A clock in the message: an error with both messages that points at Now, Uuid, Random."""
     clock = itertools.count()
 
     def handler() -> Flow[str]:
@@ -358,8 +358,8 @@ def test_clock_in_the_text_ends_every_generator() -> None:
     assert sorted(ended) == begun
 
 
-def test_clock_in_the_text_that_nobody_answers() -> None:
-    """A text that changed before anybody answered is simply shown anew."""
+def test_clock_in_the_text_of_a_question_without_answer() -> None:
+    """A message that changed before an answer arrived is simply shown again."""
     clock = itertools.count()
 
     def handler() -> Flow[str]:
@@ -373,7 +373,7 @@ def test_clock_in_the_text_that_nobody_answers() -> None:
 
 
 def test_clock_in_the_text_by_the_minute() -> None:
-    """A text that changes from round to round only: asked four times, then given up."""
+    """A message that changes only between rounds: asked four times, then given up."""
     minute = 0
 
     def handler() -> Flow[str]:
@@ -397,7 +397,7 @@ def test_clock_in_the_text_by_the_minute() -> None:
 
 
 def test_recorded_clock_in_the_text() -> None:
-    """`Now`, `Uuid` and `Random` in the text are the cure: one text in every round."""
+    """`Now`, `Uuid` and `Random` in a message are the cure: it is the same in every round."""
     clock = itertools.count()
 
     def perform_anew(want: Any) -> Any:
@@ -427,7 +427,7 @@ def test_recorded_clock_in_the_text() -> None:
 
 @pytest.mark.parametrize("state_rounds", [0, 1])
 def test_no_clock_before_a_checkpoint(state_rounds: int) -> None:
-    """An edit that ends in a state-only round is no nondeterminism: nothing changed twice."""
+    """An edit in a state-only round is not taken for nondeterminism: one change only."""
 
     def v1() -> Flow[Any]:
         for _ in range(state_rounds):
@@ -466,7 +466,7 @@ def test_no_clock_in_otherwise() -> None:
     assert messages(stop) == ["Who is it?"]
 
 
-def test_no_clock_in_a_form_made_anew() -> None:
+def test_no_clock_in_a_form_class_made_in_each_round() -> None:
     """A form class made in the handler is the same form each time, by its fingerprint."""
 
     def worded(text: str) -> Callable[[], Flow[Any]]:
@@ -624,7 +624,7 @@ def test_shared_mutable_defaults() -> None:
 
 
 def test_shared_mutable_values_of_the_journal() -> None:
-    """What a handler does to a value it was given is not seen by any later delivery."""
+    """A handler that mutates a delivered value does not change any later delivery."""
 
     def load() -> dict[str, Any]:
         return {"lines": [1]}
@@ -691,7 +691,7 @@ def test_global_random_in_the_text() -> None:
 
 # ---- golden journal -----------------------------------------------------------------
 
-#: By format: the one that is written, and those before it.
+#: By format: the format that is written now, and the earlier formats.
 GOLDEN = Path(__file__).parents[1] / "golden" / "journal-2.json"
 GOLDENS = [GOLDEN, GOLDEN.with_name("journal-1.json")]
 

@@ -1,7 +1,7 @@
-"""What the engine must survive of whoever edits a handler under running flows.
+"""Hard cases that the engine must survive: a handler is edited while flows run.
 
-`V1` was served until now, and `v2` is what comes next. Every edit is tried on top and
-inside a branch, each under the four policies; then once more with a performed step behind
+`V1` was served until now, and `v2` replaces it. Every edit is tried on top and
+inside a branch, each under the four policies; then again with a performed step behind
 it, where `salvage` has to stop.
 """
 
@@ -69,7 +69,7 @@ def look(amount: int) -> str:
 
 @pytest.fixture
 def performed() -> list[int]:
-    """What the steps were performed with."""
+    """The arguments of the steps that were performed."""
     _charged.clear()
     return _charged
 
@@ -80,7 +80,7 @@ def under(policy: Policy) -> Rules:
 
 
 def say(text: str) -> Accepted[Any]:
-    """An answer from which the question can be told."""
+    """An answer that names its question."""
     return Accepted({"value": f"re: {text}"})
 
 
@@ -105,7 +105,7 @@ def round_of(
 
 
 def rounds_of(handler: Handler, count: int) -> tuple[Any, Journal]:
-    """So many rounds, all answered but the last."""
+    """Play `count` rounds and answer all but the last; return its stop and journal."""
     stop, journal = round_of(handler)
     for _ in range(count - 1):
         stop, journal = round_of(handler, journal, answers(stop))
@@ -115,7 +115,7 @@ def rounds_of(handler: Handler, count: int) -> tuple[Any, Journal]:
 def finish(handler: Handler, journal: Journal, out: Any, asked: list[str]) -> Any:
     """Play to the end from a round that is answered, noting what is asked on the way.
 
-    Q2: a wire key stands for one text, over the flow's whole life.
+    Q2: a wire key belongs to one message, over the flow's whole life.
     """
     texts = dict(zip(keys(out), messages(out), strict=True))
     said = answers(out)
@@ -157,10 +157,10 @@ def wrapped(inside: bool, *effects: Effect[Any]) -> Handler:
 a, b, c = Elicit("a", str), Elicit("b", str), Elicit("c", str)
 new = Elicit("new", str)
 
-#: v1 is `a, b, c`, and the edit comes when a and b are answered and c is out. Of each:
-#: what v2 is, and what it may ask, in order, before it returns. Everything else that was
-#: answered must come from what was recorded. `c` is answered in the very request that
-#: meets the edit: nobody is asked for it twice, wherever its question comes (Q1a).
+#: v1 is `a, b, c`, and the edit comes when a and b are answered and c is outstanding.
+#: The values: v2, and the questions that it may ask, in order, before it returns. All
+#: other answers must come from the journal. `c` is answered in the very request that
+#: meets the edit: it is not asked for again, wherever its question comes (Q1a).
 EDITS: dict[str, tuple[tuple[Effect[Any], ...], list[str]]] = {
     "inserted before": ((new, a, b, c), ["new"]),
     "inserted between": ((a, new, b, c), ["new"]),
@@ -175,7 +175,7 @@ EDITS: dict[str, tuple[tuple[Effect[Any], ...], list[str]]] = {
 
 
 def results(effects: Iterable[Effect[Any]]) -> list[Any]:
-    """What `effects` come to when every answer is the one to its own question."""
+    """Return the values of `effects` when each answer belongs to its own question."""
     return [
         True if isinstance(effect, Confirm) else f"re: {effect.message}"  # type: ignore[attr-defined]
         for effect in effects
@@ -383,8 +383,8 @@ def test_step_inserted_after_everything_recorded(performed: list[int]) -> None:
     assert performed == [10]
 
 
-def test_chance_survives_an_edit() -> None:
-    """`Now`, `Uuid` and `Random` values go to the pool too, so that texts stay the same."""
+def test_random_values_survive_an_edit() -> None:
+    """`Now`, `Uuid` and `Random` values go to the pool too, so that messages stay the same."""
     drawn: list[int] = []
 
     def draw(want: Any) -> Any:
@@ -432,8 +432,8 @@ def test_pool_with_one_fingerprint_more_than_once(count: int) -> None:
     assert asked.count("again?") == (0 if count == 1 else 2)
 
 
-def test_pool_never_tells_equal_texts_by_their_path() -> None:
-    """Q1a: two answers to one text are asked for again, wherever they were given."""
+def test_pool_never_separates_equal_messages_by_their_path() -> None:
+    """Q1a: two answers to one message are asked for again, wherever they were given."""
 
     def handler(*effects: Effect[Any]) -> Handler:
         def inner() -> Flow[Any]:
@@ -466,8 +466,8 @@ def test_pool_never_tells_equal_texts_by_their_path() -> None:
     assert round_of(v2, journal, answers(stop))[0] == Returned(["p", "q"])
 
 
-def test_pool_keeps_what_was_declined() -> None:
-    """A decline is an answer too: after an edit nobody is asked for it again."""
+def test_pool_keeps_declined_answers() -> None:
+    """A decline is an answer too: after an edit the user is not asked for it again."""
     sure = Confirm("sure?")
     v1, v2 = wrapped(False, sure, c), wrapped(False, new, sure, c)
     stop, journal = round_of(v1)
@@ -542,7 +542,7 @@ def test_early_raise(
 @on_top_and_in_a_branch
 @under_the_four_policies
 def test_longer_code(policy: Policy, inside: bool) -> None:
-    """Longer code is no divergence, under any policy."""
+    """Longer code is not a divergence, under any policy."""
     v1, v2 = wrapped(inside, a, b), wrapped(inside, a, b, new, Confirm("sure?"))
     stop, journal = rounds_of(v1, 2)
     stop, journal = round_of(v2, journal, answers(stop), under(policy))
@@ -579,7 +579,7 @@ def test_v1_v2_v1_with_a_late_answer() -> None:
 
 @pytest.mark.parametrize("version", [1, 2])
 def test_v1_v2_v1_with_a_version(version: int) -> None:
-    """v1→v2→v1→v2 with `Version`: whichever was chosen first stays."""
+    """v1→v2→v1→v2 with `Version`: the first choice stays."""
 
     def v1() -> Flow[Any]:
         return [(yield from a), (yield from b)]
@@ -669,7 +669,7 @@ def test_version_dropped_under_an_old_flow(policy: Policy) -> None:
 
 
 def test_version_known_is_not_asked_of_the_code_again() -> None:
-    """A version that was chosen stays, whatever today's `latest` says."""
+    """A version that was chosen stays, for every later value of `latest`."""
 
     def later() -> Flow[Any]:
         return (yield from Version("new", default=5, latest=6)), (yield from b)
@@ -683,7 +683,7 @@ def test_version_known_is_not_asked_of_the_code_again() -> None:
 
 
 def test_version_costs_no_entry_and_no_round() -> None:
-    """Code without a `Version` ignores the table, so v2→v1 is no divergence."""
+    """Code without a `Version` ignores the table, so v2→v1 is not a divergence."""
     stop, journal = rounds_of(versioned, 1)
 
     def ahead() -> Flow[Any]:
@@ -712,7 +712,7 @@ def first_life() -> Flow[str]:
 
 @under_the_four_policies
 def test_tool_gone(policy: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The handler that a flow restarted as is gone: the policy's own way of not going on."""
+    """The handler that a flow restarted as is missing: each policy fails in its own way."""
     stop, journal = rounds_of(first_life, 2)
     assert messages(stop) == ["2 of re: Which??"]
     monkeypatch.delitem(globals(), "second_life")
@@ -753,7 +753,7 @@ def test_signature_changed(
 def test_signature_changed_compatibly(
     policy: Policy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A parameter with a default added: the flow goes on."""
+    """A parameter with a default added: the flow resumes."""
 
     def wider(title: str, copies: int, price: int = 5) -> Flow[str]:
         return f"{price} " + (yield from second_life_as_it_was(title, copies))
@@ -789,7 +789,7 @@ def test_newer_format_reaching_an_older_server() -> None:
 
 
 def test_newer_tag_reaching_an_older_server() -> None:
-    """An entry with a tag that nobody knows is refused: never skipped."""
+    """An entry with an unknown tag is refused: never skipped."""
     _, journal = rounds_of(plain, 2)
     text = journal.dumps().replace(b'"accepted"', b'"acknowledged"')
     with pytest.raises(JournalError, match="acknowledged"):
@@ -801,7 +801,7 @@ def test_newer_tag_reaching_an_older_server() -> None:
     ["", "null", "[]", "{}", '{"format":1}', "not JSON", '{"format":1,"format":1}'],
 )
 def test_no_format_at_all(text: str) -> None:
-    """What is no journal is refused by one error."""
+    """Text that is not a journal is refused by one error."""
     with pytest.raises(JournalError):
         Journal.loads(text)
 
@@ -910,7 +910,7 @@ def test_effect_put_inside_a_gather(policy: Policy) -> None:
 # ---- tasks --------------------------------------------------------------------------
 
 
-def test_task_parks_whatever_it_is(performed: list[int]) -> None:
+def test_task_parks_on_every_divergence(performed: list[int]) -> None:
     """In a task every divergence parks: no more writes, so that a rollback may save it."""
     v1, v2 = wrapped(False, a, pay, c), wrapped(False, new, a, pay, c)
     stop, journal = rounds_of(v1, 2)
@@ -956,8 +956,8 @@ def test_report_is_complete() -> None:
     assert "Usual causes" in str(info.value)
 
 
-def test_salvaged_step_that_failed_gives_what_it_gives_now() -> None:
-    """It is performed again, beside a step whose arguments changed."""
+def test_salvaged_step_that_failed_is_performed_again() -> None:
+    """A step in the same flow has changed arguments."""
 
     def tolerant() -> Flow[str]:
         try:
@@ -984,7 +984,7 @@ def test_salvaged_step_that_failed_gives_what_it_gives_now() -> None:
 
 
 def test_report_names_the_last_entry_that_lies_beyond() -> None:
-    """Of the first branch that has one, at the first branch that came in."""
+    """The entry is the last of the first branch with one; the place, the first new branch."""
 
     def before() -> Flow[Any]:
         return (yield from Gather(flow_of(a, b)(), flow_of(a, c, b)()))
@@ -1002,7 +1002,7 @@ def test_report_names_the_last_entry_that_lies_beyond() -> None:
 
 
 def test_salvage_reports_what_it_dropped() -> None:
-    """A salvage leaves its report with the run, for whoever observes."""
+    """A salvage leaves its report with the run, for observers."""
     _, journal = rounds_of(wrapped(False, a, b, c), 3)
     one = run(wrapped(False, a, c), journal=journal)
     one.start()

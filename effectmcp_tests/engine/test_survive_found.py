@@ -127,7 +127,7 @@ def test_step_put_at_the_front_of_branch_0(
     """`Gather([ask1], [now, step2, ask3])` with a step put at the front of branch 0.
 
     The other branch holds a performed step beyond the wave: a hard stop, before the new
-    step is performed, whichever of the questions are answered.
+    step is performed, for every choice of answered questions.
     """
     stop, journal = round_of(two_branches)
     assert messages(stop) == ["ask 1", "ask 3"]
@@ -152,7 +152,7 @@ def look(what: str) -> str:
 
 
 def test_step_put_at_the_front_of_branch_0_over_a_replayable_one() -> None:
-    """The same with a replayable step 2: salvaged, and the answers are kept."""
+    """With a replayable step 2, the flow is salvaged and its answers are kept."""
 
     def second() -> Flow[str]:
         yield from Now()
@@ -264,7 +264,7 @@ def test_branch_finished_under_v1_beside_a_version(
 
 
 def test_branch_that_had_not_finished_takes_the_latest() -> None:
-    """Nothing ahead anywhere: then it is `latest`, in a branch as well."""
+    """Without undelivered entries in any branch, the version is `latest`."""
 
     def v2() -> Flow[Any]:
         return (yield from Gather(short(True), long()))
@@ -337,7 +337,7 @@ def test_restart_in_a_try_with_effects_in_finally(way: Any) -> None:
 
 
 def test_restart_in_a_try_forgets_the_old_generation() -> None:
-    """What was released with the old generation is not in the new one's journal."""
+    """Values released with the old generation are not in the new journal."""
     stop, journal = round_of(taking)
     stop, journal = round_of(taking, journal, say(stop))
     assert messages(stop) == ["Again, re: Who??"]
@@ -392,7 +392,7 @@ def test_restart_in_a_try_whose_cleanup_asks(way: Any) -> None:
 
 @every_way
 def test_restart_in_a_try_that_swallows_it(way: Any) -> None:
-    """Whoever swallows Restarted does not undo it: it is recorded."""
+    """A handler that swallows Restarted does not undo it: it is recorded."""
     assert returns(way(swallowing_restart)) == "text"
 
 
@@ -404,7 +404,7 @@ def test_clock_before_a_second_question(nth: int) -> None:
     """`f"at {minute}"` before a second question.
 
     Answered and recorded, the first text changes with the minute: a stale answer, asked
-    again. And were it to change within one round: the error with both texts.
+    again. If it changed within one round, the error would have both messages.
     """
     minute = 0
 
@@ -421,11 +421,11 @@ def test_clock_before_a_second_question(nth: int) -> None:
     assert messages(stop) == ["at 1"]
     assert keys(stop) == ["elicit-1~2"]
     if nth == 1:
-        # The second answer was kept under its text, and nobody is asked for it twice.
+        # The second answer was kept under its text, and is not asked for again.
         end, _ = round_of(handler, journal, say(stop))
         assert end == Returned("re: at 1 re: and then?")
         return
-    # The clock goes on and on: given up after the fourth stale answer, with advice.
+    # The clock keeps changing: given up after the fourth stale answer, with advice.
     for minute in (2, 3):
         stop, journal = round_of(handler, journal, say(stop))
         assert messages(stop) == [f"at {minute}"]
@@ -436,7 +436,7 @@ def test_clock_before_a_second_question(nth: int) -> None:
 
 
 def test_clock_before_a_second_question_within_a_round() -> None:
-    """The same with a clock that never stands still: found out by the dry replay."""
+    """A clock that changes within a round is detected by the dry replay."""
     ticks = iter(range(100))
 
     def handler() -> Flow[str]:
@@ -472,7 +472,7 @@ def rolling_2() -> Flow[Any]:
 def test_either_version_each_round(pattern: int) -> None:
     """Either version each round (a rolling deploy): right answers, or told to finish it.
 
-    Never an answer to the wrong question, never a wire key for two texts, never more
+    Never an answer to the wrong question, never a wire key for two messages, never more
     than so many rounds.
     """
     journal = Journal()
@@ -552,8 +552,8 @@ def test_capabilities_flipping_with_a_question_out() -> None:
 
 
 @under_the_four_policies
-def test_capabilities_flipping_is_no_divergence(policy: Policy) -> None:
-    """However they flip, it is no divergence, and a recorded answer is not asked for again."""
+def test_capabilities_flipping_is_not_a_divergence(policy: Policy) -> None:
+    """A recorded answer is not asked for again, however the capabilities change."""
     rules = attrs.evolve(UNCAPPED, policy=policy)
     stop, journal = round_of(supporting, rules=rules)
     assert messages(stop) == ["a"]
@@ -601,13 +601,13 @@ ITEMS = ["x", "y", "z"]
 
 
 @under_the_four_policies
-def test_gather_each_over_reordered_items_of_equal_text(
+def test_gather_each_over_reordered_items_with_equal_messages(
     policy: Policy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`Gather.each` over reordered items of equal text.
+    """`Gather.each` over reordered items with equal messages.
 
-    Nothing tells the engine that they were reordered: each position keeps its answer.
-    So an author gives a text, or a key, that names the item; then answers follow it.
+    The engine cannot see that they were reordered: each position keeps its answer. If
+    an author uses a message or a key that names the item, answers follow the item.
     """
     rules = attrs.evolve(UNCAPPED, policy=policy)
 
@@ -628,7 +628,7 @@ def test_gather_each_over_reordered_items_of_equal_text(
 
 
 @under_the_four_policies
-def test_gather_each_over_reordered_items_of_equal_text_with_keys(
+def test_gather_each_over_reordered_items_with_equal_messages_and_keys(
     policy: Policy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With `key=`, answers follow their items, or it is a divergence."""
@@ -657,8 +657,8 @@ def test_gather_each_over_reordered_items_of_equal_text_with_keys(
     assert end == Returned({"z": "z", "x": "x", "y": "y"})
 
 
-def test_gather_each_over_reordered_items_of_equal_text_salvaged() -> None:
-    """Dropped by an edit elsewhere, equal texts cannot be told apart: asked again."""
+def test_gather_each_over_reordered_items_with_equal_messages_salvaged() -> None:
+    """Dropped by an edit elsewhere, equal questions are ambiguous: asked again."""
 
     def handler(edited: bool) -> Callable[[], Flow[Any]]:
         def inner() -> Flow[Any]:
@@ -690,7 +690,7 @@ def test_gather_each_over_reordered_items_of_equal_text_salvaged() -> None:
 
 @every_way
 def test_effects_after_detach_in_every_round(way: Any) -> None:
-    """What belongs after `Detach()` still does when the Detach comes out of the journal."""
+    """Effects that need a `Detach()` also work after a Detach from the journal."""
 
     def handler() -> Flow[Any]:
         is_task = yield from Detach()
@@ -748,7 +748,7 @@ def test_muted_until_the_first_new_answer() -> None:
 
 
 def test_muted_until_a_new_local_effect() -> None:
-    """In a store, the worker that goes on from a journal is heard once it does anything new."""
+    """In a store, a worker that resumes a journal is muted until its first new effect."""
     heard: list[Any] = []
 
     def handler() -> Flow[Any]:
@@ -794,8 +794,8 @@ def test_step_that_returns_nothing(way: Any) -> None:
     assert performed == ["a"]
 
 
-def test_live_and_retry_say_the_same_of_a_loop() -> None:
-    """Where a flow has no questions, a live run and a retry spend the same budget."""
+def test_live_and_retry_count_a_loop_alike() -> None:
+    """In a flow without questions, a live run and a retry spend the same budget."""
 
     def handler() -> Flow[None]:
         for n in range(30):

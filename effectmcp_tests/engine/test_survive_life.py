@@ -1,4 +1,4 @@
-"""What the engine must survive in the life of one generator."""
+"""Hard cases that the engine must survive: the life of one generator."""
 
 import contextvars
 import decimal
@@ -289,7 +289,7 @@ def test_suspended_caught_and_raised_as_something_else_is_logged(
 
 
 def test_suspended_caught_does_not_end_the_flow() -> None:
-    """Whoever swallows `Suspended` gets the answer in the next round all the same."""
+    """A handler that swallows `Suspended` still gets the answer in the next round."""
 
     def handler() -> Flow[str]:
         try:
@@ -328,7 +328,7 @@ def test_suspended_caught_in_a_loop(caplog: pytest.LogCaptureFixture) -> None:
     assert len(caplog.records) == 1
 
 
-def test_suspended_caught_again_and_again_within_patience() -> None:
+def test_suspended_caught_repeatedly_within_patience() -> None:
     """Sixteen effects while unwinding are borne; the seventeenth means the graveyard."""
 
     def handler(effects: int) -> Flow[str]:
@@ -480,14 +480,14 @@ def test_trio_cancel_scope_across_a_yield_in_a_gather(nth: int) -> None:
     async def main() -> None:
         stops.append(live(handler))
 
-    # trio itself may not get over scopes that overlap; what we say of it matters here.
+    # trio itself may fail with scopes that overlap; this test is about our error.
     try:
         trio.run(main)
     except BaseException:
         pass
     (stop,) = stops
     if nth == 1:
-        # Closed in the reverse of the order in which they were opened, as trio wants.
+        # Closed in reverse order of opening, as trio requires.
         assert isinstance(stop, Returned)
         return
     assert isinstance(stop, Raised)
@@ -683,12 +683,12 @@ def test_nested_yield_from_2000_deep() -> None:
     assert isinstance(stop, Raised)
     assert isinstance(stop.error, RecursionError)
     assert journal == Journal(waves=0)
-    # And the process is none the worse for it.
+    # The process still works afterwards.
     assert returns(in_thread(lambda: live(deep, 5, log))) == "texttext"
 
 
 def test_nested_yield_from_that_recurses_too_deep_later() -> None:
-    """A RecursionError after an answer is the handler's, whatever was recorded."""
+    """A RecursionError after an answer is the handler's, with any journal."""
 
     def handler() -> Flow[str]:
         yield from Elicit("Who?", str)
@@ -767,7 +767,7 @@ def test_leaked_stop_iteration_in_a_branch(way: Any) -> None:
 
 
 def test_handler_re_entering_its_run() -> None:
-    """A handler re-entering its own run is told so, whichever verb it calls."""
+    """A handler re-entering its own run gets an error that says it, with every verb."""
     said: list[str] = []
     box: list[Run] = []
 
@@ -812,7 +812,7 @@ def test_handler_re_entering_itself() -> None:
 
 
 def test_handler_re_entering_itself_as_a_branch() -> None:
-    """A handler that gives its own running generator to Gather is told so, at the line."""
+    """A handler that gives its own running generator to Gather gets an error, at the line."""
     generators: list[Flow[Any]] = []
 
     def body() -> Flow[Any]:
@@ -831,7 +831,7 @@ def test_handler_re_entering_itself_as_a_branch() -> None:
 
 
 def test_run_is_not_entered_from_another_thread() -> None:
-    """One thread: a second one that comes meanwhile is refused, and nothing is mixed up."""
+    """A run belongs to one thread: calls from a second are refused without effect."""
     inside, done = threading.Event(), threading.Event()
 
     def handler() -> Flow[str]:
@@ -918,7 +918,7 @@ def test_one_refusal_delivered_a_thousand_times() -> None:
 
 
 def live_limited(handler: Callable[..., Any], answer: Any) -> Any:
-    """As `live`, for as long as it takes."""
+    """Like `live`, but with no limit on the number of questions."""
     one = run(handler, rules=LIVE)
     stop = advance(one, one.start())
     while isinstance(stop, Asked):
@@ -1002,7 +1002,7 @@ def patient() -> Callable[[Want], Done | Failure]:
 @pytest.mark.parametrize("handler", LOOPS)
 @pytest.mark.parametrize("rules", [UNCAPPED, LIVE], ids=["retry", "live"])
 def test_loop_of_local_effects(handler: Callable[[], Flow[None]], rules: Any) -> None:
-    """A loop of local effects, or one that catches Unsupported for ever, is ended."""
+    """A loop of local effects, or of caught Unsupported errors, is ended."""
     one = run(
         handler,
         rules=attrs.evolve(rules, yields=500),
@@ -1035,7 +1035,7 @@ def test_loop_of_empty_gathers() -> None:
 
 
 def stubborn(refused: Any) -> Flow[str]:
-    """Swallow what the engine says of `refused`, and yield it again."""
+    """Swallow the engine's error about `refused`, and yield it again."""
     for _ in range(5_000):
         try:
             yield refused
@@ -1076,7 +1076,7 @@ def test_loop_that_swallows_refusals(
 
 
 def test_loop_that_swallows_refusals_leaves_no_generator() -> None:
-    """Its plain cleanup does not wait until the run is forgotten."""
+    """The handler's plain cleanup does not wait until the run is garbage."""
     ended = []
 
     def handler() -> Flow[str]:
@@ -1136,7 +1136,7 @@ def test_loop_of_local_effects_as_long_as_the_budget() -> None:
 
 
 def test_loop_of_local_effects_is_counted_per_round() -> None:
-    """What the journal feeds is not counted, and a new round counts from nothing."""
+    """Effects that the journal answers are not counted, and a new round starts at zero."""
 
     def handler() -> Flow[int]:
         for _ in range(5):
@@ -1197,7 +1197,9 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize(("handler", "words"), MISTAKES.items())
-def test_yields_of_what_is_no_effect(handler: Any, words: tuple[str, str]) -> None:
+def test_yields_of_values_that_are_not_effects(
+    handler: Any, words: tuple[str, str]
+) -> None:
     """Yields of `None`, `5`, a list, a string, an effect class: refused by name and line."""
     what, instead = words
     for way in WAYS.values():
@@ -1211,8 +1213,8 @@ def test_yields_of_what_is_no_effect(handler: Any, words: tuple[str, str]) -> No
 
 
 @every_way
-def test_yields_of_what_is_no_effect_can_be_survived(way: Any) -> None:
-    """Such a yield raises where it stands; it takes no entry, and the flow can go on."""
+def test_yields_of_values_that_are_not_effects_can_be_survived(way: Any) -> None:
+    """Such a yield raises at its line and takes no entry; the flow can continue."""
 
     def handler() -> Flow[Any]:
         seen = [(yield from Elicit("Who?", str))]
@@ -1225,7 +1227,7 @@ def test_yields_of_what_is_no_effect_can_be_survived(way: Any) -> None:
     assert returns(way(handler)) == ["text", "five", "text"]
 
 
-def test_yields_of_what_is_no_effect_in_a_branch() -> None:
+def test_yields_of_values_that_are_not_effects_in_a_branch() -> None:
     """In a branch such a yield fails the branch, at its own line, and nothing is asked."""
 
     def branch() -> Flow[Any]:
@@ -1241,7 +1243,7 @@ def test_yields_of_what_is_no_effect_in_a_branch() -> None:
 
 
 def test_foreign_await_in_a_coroutine() -> None:
-    """A coroutine that awaits anything but effects is told of Step, at the line."""
+    """A coroutine that awaits anything but effects gets an error about Step, at the line."""
 
     async def handler() -> str:
         await Elicit("Who?", str)

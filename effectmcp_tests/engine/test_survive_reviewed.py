@@ -185,7 +185,7 @@ def test_progress_repeated_in_replays_costs_no_budget_of_the_new_part() -> None:
 
 
 def said_by(handler: Any, answers: list[dict[str, Any]]) -> list[Any]:
-    """What is logged over the rounds of a flow by retry."""
+    """Return the logs of all rounds of a flow by retry."""
     said: list[Any] = []
     journal = Journal()
     for given in answers:
@@ -250,7 +250,7 @@ def test_log_behind_an_answer_that_waited_in_the_pool_is_not_repeated() -> None:
 
 @pytest.mark.parametrize("pool", ["none", "other", "its own"])
 def test_question_that_is_decided_is_no_longer_outstanding(pool: str) -> None:
-    """However: the client cannot be asked any more, or an answer was in the pool."""
+    """Either the client no longer supports the question, or an answer was in the pool."""
     one = run(asks_and_works)
     one.start()
     journal = one.suspend()
@@ -269,7 +269,7 @@ def test_question_that_is_decided_is_no_longer_outstanding(pool: str) -> None:
 
 
 def test_log_of_a_branch_whose_answer_was_kept_is_heard() -> None:
-    """V5: the wave is new, whichever of its answers came first."""
+    """V5: the wave is new, in every order of its answers."""
 
     def branch(name: str) -> Flow[None]:
         yield from Confirm(f"{name}?")
@@ -360,8 +360,8 @@ def _at_least_three(value: str) -> None:
         raise ValueError("too short")
 
 
-def test_pooled_answer_that_no_longer_fits_is_not_asked_of_who_cannot() -> None:
-    """Q4: the gate stands before every question."""
+def test_pooled_answer_that_no_longer_fits_is_not_asked_of_an_unable_client() -> None:
+    """Q4: client support is checked before every question."""
 
     def before() -> Flow[None]:
         yield from Elicit("Who?", Loose)
@@ -471,7 +471,7 @@ def test_unreadable_errors_of_a_client_can_be_journaled(answer: Any) -> None:
     assert isinstance(stop, Raised)
 
 
-def test_version_of_what_cannot_be_written_is_refused() -> None:
+def test_version_with_a_name_that_cannot_be_written_is_refused() -> None:
     def handler() -> Flow[int]:
         return (yield from Version("\ud800", default=0, latest=1))
 

@@ -1,4 +1,4 @@
-"""What the engine must survive of size: it ends, and neither recurses nor hoards."""
+"""Hard cases that the engine must survive: size. It never recurses or hoards memory."""
 
 import gc
 import sys
@@ -34,7 +34,7 @@ STRICT = attrs.evolve(UNCAPPED, policy="strict", yields=0)
 
 
 def depth() -> int:
-    """How deep the stack is that the caller runs on."""
+    """Return the depth of the caller's stack."""
     found, frame = 0, sys._getframe()
     while frame.f_back is not None:
         found, frame = found + 1, frame.f_back
@@ -42,7 +42,7 @@ def depth() -> int:
 
 
 def many(count: int, depths: set[int]) -> Flow[int]:
-    """Ask so often, noting how deep the stack was now and then."""
+    """Ask `count` questions, and note the depth of the stack at every fiftieth."""
     for n in range(count):
         yield from Elicit(f"{n}?", str)
         if n % 50 == 0:
@@ -51,7 +51,7 @@ def many(count: int, depths: set[int]) -> Flow[int]:
 
 
 def play_live(handler: Callable[..., Any], *args: Any) -> tuple[Any, Run]:
-    """Where it ends when every question is answered live."""
+    """Answer every question live; return the last stop and the run."""
     one = run(handler, *args, rules=LIVE)
     stop = advance(one, one.start())
     while isinstance(stop, Asked):
@@ -131,7 +131,7 @@ def test_10000_entries() -> None:
 
 
 def test_10000_entries_of_every_sort() -> None:
-    """10,000 entries of steps, chance, refusals and failures: the same."""
+    """10,000 entries of steps, random values, refusals and failures: the same."""
     depths: set[int] = set()
 
     def halve(n: int) -> int:
@@ -248,7 +248,7 @@ def test_1000_restarts() -> None:
 
 
 def test_endless_restarts() -> None:
-    """Restarting for ever spends the budget: restarts do not begin it anew."""
+    """Restarting for ever spends the budget: restarts do not reset it."""
     one = run(for_ever, rules=attrs.evolve(LIVE, yields=300))
     stop = advance(one, one.start())
     assert isinstance(stop, Raised)
@@ -294,7 +294,7 @@ def test_memory_stays_flat() -> None:
 
 
 def test_large_values_are_not_kept_twice() -> None:
-    """A round holds one copy of an answer in its journal, whoever asks for it how often."""
+    """A round holds one copy of an answer in its journal, for any number of uses."""
     large = "x" * 100_000
 
     def handler() -> Flow[int]:

@@ -1,7 +1,7 @@
-"""What the engine must survive of journals and answers: old, twice, forked, or nonsense.
+"""Hard cases that the engine must survive: journals and answers, old, forked or invalid.
 
-Only what needs no token: here a journal is trusted, and what a client does with it is
-keep it, lose it, copy it, and answer anything.
+These cases need no token: here a journal is trusted, and a client can keep it, lose
+it, copy it, and answer anything.
 """
 
 from collections.abc import Callable, Mapping
@@ -102,7 +102,7 @@ def order() -> Flow[str]:
 
 
 def test_same_answers_again() -> None:
-    """The same answers again: the same round again, byte for byte."""
+    """Answers that are sent twice give the same round twice, byte for byte."""
 
     def handler() -> Flow[Any]:
         name = yield from Elicit("Who?", str)
@@ -118,7 +118,7 @@ def test_same_answers_again() -> None:
 
 
 def test_same_answers_again_to_the_next_round() -> None:
-    """The same answers sent once more with the *new* journal count for nothing."""
+    """Answers sent again with the *new* journal count for nothing."""
     first, journal = round_of(order)
     said = answers_to(first, yes)
     second, journal = round_of(order, journal, said)
@@ -129,7 +129,7 @@ def test_same_answers_again_to_the_next_round() -> None:
 
 
 def test_other_answers() -> None:
-    """Other answers to an old journal: a fork, of which neither side sees the other."""
+    """Other answers to an old journal make a fork; neither side sees the other."""
     first, journal = round_of(order)
     (key,) = keys(first)
     ends = {}
@@ -144,7 +144,7 @@ def test_other_answers() -> None:
 
 
 def test_other_answers_with_one_idempotency_key() -> None:
-    """Two forks have the same idempotency keys, so whoever charges can tell."""
+    """Two forks have the same idempotency keys, so a second charge can be detected."""
     from effectmcp import IdempotencyKey
 
     def handler() -> Flow[str]:
@@ -182,7 +182,7 @@ def test_two_rounds_of_one_journal_at_once() -> None:
 
 
 def test_old_round_after_completion() -> None:
-    """An old round after completion: the engine knows of no completion, and goes on from it."""
+    """The engine does not record completion, and resumes an old round after it."""
     first, journal = round_of(order)
     second, after = round_of(order, journal, answers_to(first, yes))
     end, _ = round_of(order, after, answers_to(second, yes))
@@ -198,8 +198,8 @@ def test_old_round_after_completion() -> None:
     assert cold.start() == end
 
 
-def test_round_without_answers_again_and_again() -> None:
-    """The same journal without answers: the same questions under the same keys."""
+def test_round_without_answers_many_times() -> None:
+    """A journal without answers gives the same questions under the same keys."""
     first, journal = round_of(order)
     for _ in range(5):
         stop, journal = round_of(order, journal)
@@ -322,7 +322,7 @@ def test_malformed_answers(answer: Any, rules: Any) -> None:
         end = one.start(said)
     assert isinstance(end, Returned)
     assert end.value
-    # Journaled: a cold replay comes to the same.
+    # Journaled: a cold replay returns the same.
     assert run(handler, journal=one.journal, rules=LIVE).start() == end
 
 
@@ -351,8 +351,8 @@ def test_malformed_answers_between_good_ones() -> None:
     assert stop == Returned(("A", "B", "C"))
 
 
-def test_malformed_answer_that_is_no_answer_at_all() -> None:
-    """What the embedder passes must be an answer: its mistake is named."""
+def test_malformed_answer_of_another_type() -> None:
+    """The embedder must pass answer objects: the error names its mistake."""
     one = run(flow_of(Elicit("Who?", str)), rules=LIVE)
     one.start()
     with pytest.raises(UsageError, match=r"Accepted\(content\)"):
@@ -391,7 +391,7 @@ def test_late_answer_to_a_reworded_question() -> None:
     assert messages(second) == ["Pay 100?"]
     assert keys(second) == ["confirm-1~2"]
     assert charged == []
-    # Once more, and late: under the old key with the new journal.
+    # Sent again, late: under the old key with the new journal.
     third, journal = round_of(worded("Pay 100?"), journal, said)
     assert third == second
     assert charged == []
@@ -437,7 +437,7 @@ def keyed() -> Flow[Any]:
 
 @pytest.mark.parametrize("early", [True, False])
 def test_state_dropped_while_answers_to_explicit_keys_stay(early: bool) -> None:
-    """With explicit keys those answers are early ones: they count where that is wanted."""
+    """With explicit keys those answers are early ones: they count if the rules allow them."""
     said = {"place": text("Rome"), "name": text("Ann")}
     stop, _ = round_of(
         keyed, None, said, rules=attrs.evolve(UNCAPPED, early_answers=early)
@@ -449,7 +449,7 @@ def test_state_dropped_while_answers_to_explicit_keys_stay(early: bool) -> None:
 
 
 def test_consent_given_before_the_question() -> None:
-    """State dropped while a consent stays, or one that was made up: shown first."""
+    """A consent without its state, or an invented consent: the question is shown first."""
 
     def handler() -> Flow[Any]:
         count = yield from Step(charge, 1000)
@@ -501,7 +501,7 @@ def test_early_answers_that_do_not_fit() -> None:
 
 
 def test_early_answers_count_on_the_first_call_only() -> None:
-    """With a state, an answer to what is not out yet is no early answer."""
+    """With a state, an answer to a question not yet asked is not an early answer."""
     stop, journal = round_of(keyed)
     said = {"place": text("Rome"), "name": text("Ann")}
     stop, journal = round_of(keyed, journal, said)
@@ -724,7 +724,7 @@ def test_unknown_properties_leave_no_trace() -> None:
 
 
 def test_refused_answers_leave_no_trace() -> None:
-    """What did not fit, or was not asked for, is not carried about."""
+    """Answers that did not fit, or were not asked for, are not journaled."""
     first, journal = round_of(order)
     said = {keys(first)[0]: Accepted({"value": ["leak"]}), "leak": text("leak")}
     _, journal = round_of(order, journal, said)
@@ -763,6 +763,6 @@ def test_validator_changed_under_a_recorded_answer() -> None:
     assert round_of(handler, journal, said, rules=strict)[0] == Returned(20)
 
 
-def test_simplest_content_is_what_these_tests_take_it_for() -> None:
+def test_simplest_content_is_the_content_that_these_tests_expect() -> None:
     """The obliging client of the helpers fits."""
     assert simplest(Elicit("Who?", str).spec.schema) == {"value": "text"}

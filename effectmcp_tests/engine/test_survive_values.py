@@ -1,4 +1,4 @@
-"""What the engine must survive of values: in answers, in texts, in and out of steps.
+"""Hard cases that the engine must survive: values in answers, text and steps.
 
 The law of them all is E1: the first delivery is what every replay delivers. So a value
 either makes the round trip, or is refused where it entered.
@@ -62,7 +62,7 @@ ANY_NUMBER: dict[str, Any] = {
 
 
 def answered(form: Any, content: Any) -> Any:
-    """Where a flow stops that asked for `form` and was told `content`, played live."""
+    """Return the stop of a live flow that asked for `form` and got `content`."""
     one = run(flow_of(Elicit("Value?", form)), rules=LIVE)
     stop = one.start()
     assert isinstance(stop, Asked)
@@ -87,7 +87,7 @@ def value_of(form: Any, content: Any) -> Any:
 
 
 def problems_of(form: Any, content: Any) -> tuple[str, ...]:
-    """What is said of `content` when it does not fit."""
+    """Return the problems reported for `content` that does not fit."""
     end = answered(form, content)
     assert isinstance(end, Asked), end
     assert end.questions[0].problems
@@ -95,7 +95,7 @@ def problems_of(form: Any, content: Any) -> tuple[str, ...]:
 
 
 def through(fn: Callable[..., Any], *args: Any) -> Any:
-    """What a step gives, at first; the replay of it is checked to be no different."""
+    """Return the first result of a step; check that its replay is not different."""
 
     def handler() -> Flow[Any]:
         return (yield from Step(fn, *args))
@@ -140,7 +140,7 @@ def returns_float(text: str) -> float:
 
 
 @pytest.mark.parametrize("text", ["NaN", "Infinity", "-Infinity", "1e400", "[1e400]"])
-def test_nan_and_infinities_in_a_text(text: str) -> None:
+def test_nan_and_infinities_in_json(text: str) -> None:
     """NaN, infinities and 1e400 are refused in what a stranger wrote, journals included."""
     with pytest.raises(CanonicalError):
         parse(text)
@@ -187,8 +187,8 @@ def test_one_as_an_answer(form: Any, value: Any, expected: Any) -> None:
         (int, "1"),
     ],
 )
-def test_true_is_no_number(form: Any, value: Any) -> None:
-    """True is no number in an answer, and 1 is no boolean."""
+def test_true_is_not_a_number(form: Any, value: Any) -> None:
+    """True is not a number in an answer, and 1 is not a boolean."""
     problems_of(form, {"value": value})
 
 
@@ -244,7 +244,7 @@ def test_one_and_true_are_different_arguments() -> None:
         run(handler, True, journal=journal).start()
 
 
-def test_beyond_the_safe_integers() -> None:
+def test_integers_beyond_the_safe_range() -> None:
     """2^53+1 is refused as an integer answer, and a float where a number is asked for."""
     for value in (2**53 - 1, -(2**53) + 1):
         assert value_of(int, {"value": value}) == value
@@ -258,7 +258,7 @@ def test_beyond_the_safe_integers() -> None:
 
 
 def test_5000_digit_int() -> None:
-    """A 5,000-digit int is refused in answers, arguments, results and texts: one error each."""
+    """A 5,000-digit int is refused in answers, arguments, results and JSON: one error each."""
     for form in (int, float, ANY_NUMBER, str):
         problems_of(form, {"value": HUGE})
     with pytest.raises(StepError, match="plain data"):
@@ -342,8 +342,8 @@ def test_lone_surrogates_in_client_errors() -> None:
 
 @every_way
 @pytest.mark.parametrize("text", ["\0", "a\0b", "\x7f", "\u2028", "\U0001f600", ""])
-def test_nul_and_other_odd_texts(text: str, way: Any) -> None:
-    """NUL and other odd texts are texts: in questions, answers, arguments and results."""
+def test_nul_and_other_odd_strings(text: str, way: Any) -> None:
+    """NUL and other odd characters are kept in questions, answers, arguments and results."""
 
     def handler() -> Flow[Any]:
         name = yield from Elicit(f"Who{text}?", str)
@@ -401,8 +401,8 @@ def nested(depth: int, inner: Any = 1) -> Any:
     return inner
 
 
-def test_depth_in_a_text() -> None:
-    """Depth 100,000 in a text is refused before the decoder sees it; 64 is fine."""
+def test_depth_in_json() -> None:
+    """Depth 100,000 in JSON is refused before the decoder sees it; 64 is fine."""
     for opening, closing in (("[", "]"), ('{"a":', "}")):
         inner = "1"
         assert parse(opening * 64 + inner + closing * 64)
@@ -454,7 +454,7 @@ def test_value_that_contains_itself() -> None:
 
 
 class Colour(enum.Enum):
-    """An enum whose values are no JSON."""
+    """An enum whose values are not JSON."""
 
     RED = "red"
     BLUE = 2
@@ -467,7 +467,7 @@ class Size(enum.IntEnum):
 
 
 class Word(enum.StrEnum):
-    """An enum that is also a text."""
+    """An enum whose members are also strings."""
 
     HELLO = "hello"
 
@@ -622,7 +622,7 @@ def untyped_class() -> "Plain":
 
 
 class Plain:
-    """A class that nobody can read back."""
+    """A class that cannot be read back from JSON."""
 
 
 def unresolvable() -> "Missing":  # type: ignore[name-defined]  # noqa: F821
@@ -646,8 +646,8 @@ def test_annotation_is_checked_before_performing(fn: Any) -> None:
 @pytest.mark.parametrize(
     "argument", [object(), len, Plain(), [Plain()], {(1, 2): 3}, {1: 2}], ids=shown
 )
-def test_arguments_that_are_no_data(argument: Any) -> None:
-    """Arguments that are no plain data are refused at the yield, naming `Provided()`."""
+def test_arguments_that_are_not_data(argument: Any) -> None:
+    """Arguments that are not plain data are refused at the yield, naming `Provided()`."""
 
     def handler() -> Flow[Any]:
         return (yield from Step(nothing_of, argument))
@@ -805,7 +805,7 @@ class Tree:
 
 @attrs.frozen
 class Later:
-    """What the forward reference above refers to."""
+    """The class that the forward reference above names."""
 
     when: dt.date
 
@@ -924,8 +924,8 @@ def test_restart_arguments_that_do_not_come_back() -> None:
 # ---- what is emitted ----------------------------------------------------------------
 
 
-def test_logged_values_are_nobody_s_journal() -> None:
-    """What `Log` carries is not recorded, so any value passes the engine."""
+def test_logged_values_are_not_recorded() -> None:
+    """The engine does not record the data of `Log`, so any value is accepted."""
     heard: list[Any] = []
     data = {"value": math.nan, "object": object()}
 
@@ -939,5 +939,5 @@ def test_logged_values_are_nobody_s_journal() -> None:
 
 
 def test_canonical_json_is_the_standard_library_s() -> None:
-    """1e-07, not 1e-7: one value has one text, whoever else's encoder is installed."""
+    """1e-07, not 1e-7: one value has one JSON form, with any encoder installed."""
     assert dumps([1e-07, 1e16, 1e22, -0.0, 1.0]) == b"[1e-07,1e+16,1e+22,-0.0,1.0]"

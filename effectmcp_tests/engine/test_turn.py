@@ -73,7 +73,7 @@ class Asker:
 
 
 class ByHand(Generator[Any, Any, Any]):
-    """A generator that is no function's: it ends when it is sent anything but None."""
+    """A generator not made by a function: it ends when it is sent anything but None."""
 
     def send(self, value: Any) -> Any:
         if value is not None:
@@ -118,7 +118,7 @@ def test_send_gives_the_failure() -> None:
 
 
 @pytest.mark.parametrize("error", [SystemExit(3), GeneratorExit(), Suspended()])
-def test_send_gives_failures_that_are_no_exceptions(error: BaseException) -> None:
+def test_send_returns_failures_that_are_not_exceptions(error: BaseException) -> None:
     def failing() -> Flow[None]:
         yield from Now()
         raise error
@@ -149,7 +149,7 @@ def test_throw_may_be_answered_with_an_effect() -> None:
     )
 
 
-def test_throw_gives_what_comes_out_instead() -> None:
+def test_throw_returns_the_error_raised_instead() -> None:
     def handler() -> Flow[None]:
         try:
             yield from Now()
@@ -234,7 +234,7 @@ def test_turns_of_flows_nested_too_deep_fail_like_any_recursion() -> None:
         ByHand,
     ],
 )
-def test_start_looks_at_what_comes_back(handler: Callable[[], Any]) -> None:
+def test_start_returns_generators_and_coroutines(handler: Callable[[], Any]) -> None:
     running = start(handler, (), {}, Context())
     assert is_running(running)
     assert not isinstance(running, (Ended, Failed))
@@ -284,8 +284,8 @@ def test_is_running() -> None:
     coroutine.close()
 
 
-def test_start_of_a_flow_that_has_begun_is_refused() -> None:
-    """A handler that caches its flow would go on in the middle of it."""
+def test_start_of_a_flow_that_has_started_is_refused() -> None:
+    """A handler that caches its flow would continue in the middle of it."""
     for handler in (ask, aask):
         running = opened(handler())
         out = start(lambda one=running: one, (), {}, Context())
@@ -346,7 +346,7 @@ def test_find_is_the_way_back() -> None:
         f"{__name__}:test.<locals>.local",
     ],
 )
-def test_find_of_what_is_not_there(name: str) -> None:
+def test_find_returns_none_for_unknown_names(name: str) -> None:
     assert find(name) is None
 
 
@@ -387,7 +387,7 @@ def test_where_of_a_coroutine() -> None:
     assert where(opened(outer())) == line_of("# awaited")
 
 
-def test_where_of_what_is_shaped_like_a_generator() -> None:
+def test_where_of_an_object_with_generator_attributes() -> None:
     def handler() -> Any:
         yield from ask()  # wrapped
 
@@ -396,8 +396,8 @@ def test_where_of_what_is_shaped_like_a_generator() -> None:
     assert where(compiled) == line_of("# wrapped")
 
 
-def test_where_of_what_has_no_line() -> None:
-    """An effect as a branch, a generator by hand, one that has ended, and none."""
+def test_where_of_flows_without_a_line() -> None:
+    """An effect as a branch, a hand-written generator, an ended generator, and None."""
     ended = ask()
     ended.close()
     for running in (opened(iter(Now())), ByHand(), ended, None):
@@ -435,10 +435,10 @@ def test_suspend_performs_no_effects_of_cleanup() -> None:
 
 
 @pytest.mark.parametrize("handler", [ask, aask])
-def test_suspend_of_what_never_began(
+def test_suspend_of_a_flow_that_never_started(
     handler: Callable[[], Any], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Nothing to unwind, and no complaint about a coroutine never awaited."""
+    """Suspending unwinds nothing, without a warning about a coroutine never awaited."""
     running = handler()
     suspend(running, Context())
     del running
@@ -450,7 +450,7 @@ def test_suspend_of_a_generator_by_hand() -> None:
     suspend(ByHand(), Context())
 
 
-def test_suspend_is_no_exception_to_the_handler() -> None:
+def test_suspend_is_not_caught_by_except_exception() -> None:
     caught: list[BaseException] = []
 
     def handler() -> Flow[None]:
@@ -466,7 +466,7 @@ def test_suspend_is_no_exception_to_the_handler() -> None:
     assert [type(one) for one in caught] == [Suspended]
 
 
-def test_suspend_logs_an_exception_and_goes_on(
+def test_suspend_logs_an_exception_and_continues(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     def handler() -> Flow[None]:
@@ -481,7 +481,7 @@ def test_suspend_logs_an_exception_and_goes_on(
     assert "suspended" in record.message
 
 
-def test_suspend_swallowed_is_no_error(caplog: pytest.LogCaptureFixture) -> None:
+def test_suspend_swallowed_is_not_an_error(caplog: pytest.LogCaptureFixture) -> None:
     """`return` in a `finally` loses the signal; the round is over all the same."""
 
     def handler() -> Flow[int]:
@@ -543,8 +543,8 @@ def test_graveyard_is_bounded() -> None:
     assert graveyard.buried == 3
 
 
-def test_graveyard_is_cleared_in_silence() -> None:
-    """What refuses to be closed is printed by CPython, but not at exit."""
+def test_graveyard_is_cleared_without_output() -> None:
+    """CPython prints generators that refuse to close, but not at exit."""
     hook = sys.unraisablehook
     graveyard = Graveyard(3)
     closed: list[str] = []
@@ -565,8 +565,8 @@ def in_a_cycle() -> Any:
             pass
 
 
-def test_graveyard_is_cleared_of_what_is_in_a_cycle() -> None:
-    """At once: the collector would come to it later, and print it then."""
+def test_graveyard_is_cleared_of_generators_in_a_cycle() -> None:
+    """The graveyard is cleared at once: the collector would do it later, with output."""
     graveyard = Graveyard(1)
     running = opened(in_a_cycle())
     running.send(running)
@@ -581,7 +581,9 @@ def test_graveyard_is_cleared_of_what_is_in_a_cycle() -> None:
         gc.enable()
 
 
-def test_graveyard_names_what_has_no_name(caplog: pytest.LogCaptureFixture) -> None:
+def test_graveyard_names_generators_without_a_name(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     Graveyard(1).bury(ByHand())
     assert "ByHand object" in caplog.text
 
@@ -613,7 +615,7 @@ def test_check_branch_refuses_anything_else(branch: object, hint: str) -> None:
 
 
 @pytest.mark.parametrize("handler", [ask, aask])
-def test_check_branch_refuses_a_flow_that_has_begun(
+def test_check_branch_refuses_a_flow_that_has_started(
     handler: Callable[[], Any],
 ) -> None:
     running = opened(handler())

@@ -81,7 +81,7 @@ def task(
 
 
 def cold(run: Run, clock: Clock, handler: Callable[..., Any]) -> Stop:
-    """Where another worker comes to, from the same journal."""
+    """Return the stop that another worker reaches from the same journal."""
     stored = run.journal.dumps()
     again, other = task(handler, Journal.loads(stored))
     other.now = clock.now
@@ -131,7 +131,7 @@ def test_one_persons_next_question_does_not_wait_for_another() -> None:
     assert cold(run, clock, handler) == Returned((["y", "z"], ["x", "y"]))
 
 
-def test_entry_is_numbered_where_others_were_left_waiting() -> None:
+def test_entry_gets_a_wave_number_only_when_other_branches_wait() -> None:
     """B3a 2: flows without branches pay nothing."""
     run, _ = task(ask_and_sleep)
     run.start()
@@ -162,7 +162,7 @@ def test_answers_that_arrive_together_make_the_rounds_journal() -> None:
     assert run.journal == live.journal
 
 
-def test_what_needs_nobody_is_delivered_at_once() -> None:
+def test_effect_that_needs_no_client_is_delivered_at_once() -> None:
     """B3a 6: beside a question that waits."""
 
     def handler() -> Flow[Any]:
@@ -193,12 +193,12 @@ def test_within_asks_and_waits_only_so_long() -> None:
     assert run.answered() == Returned(TimedOut())
     assert cold(run, clock, remind) == Returned(TimedOut())
     assert run.journal.asked == {}
-    # And for ever, whatever comes.
+    # Later answers never change it.
     again, _ = task(remind, run.journal)
     assert again.start({"within-1/0/elicit-1": a("Friday")}) == Returned(TimedOut())
 
 
-def test_within_gives_the_answer_as_its_question_does() -> None:
+def test_within_delivers_the_answer_as_its_question_would() -> None:
     run, _ = task(remind)
     run.start()
     assert run.answered({"within-1/0/elicit-1": a("Friday")}) == Returned("Friday")
@@ -219,8 +219,8 @@ def test_within_an_outcome() -> None:
     assert stop == Returned(Declined())
 
 
-def test_answer_that_does_not_fit_is_no_arrival() -> None:
-    """B3a 4: it is asked again, and the clock goes on."""
+def test_answer_that_does_not_fit_is_not_an_arrival() -> None:
+    """B3a 4: the question is asked again, and its clock keeps running."""
     run, clock = task(remind)
     first = run.start()
     assert isinstance(first, Asked)
@@ -259,7 +259,7 @@ def test_first_of_a_question_a_step_and_a_clock() -> None:
 
 
 @pytest.mark.parametrize("won", ["answer", "step", "clock"])
-def test_first_of_gives_what_came_first(won: str) -> None:
+def test_first_of_returns_the_first_result(won: str) -> None:
     run, clock, _ = begun()
     if won == "answer":
         end = run.answered({"first-1/0/day": a("Friday")})
@@ -274,7 +274,7 @@ def test_first_of_gives_what_came_first(won: str) -> None:
     assert cold(run, clock, first_of) == end
     assert run.journal.asked == {}
     assert all(one.due is None for one in run.journal.places.values())
-    # A step was in it, whoever won: nothing may perform it again in silence.
+    # The race held a step, so no winner may let it be performed again unnoticed.
     assert not run.journal.entries[-1].replayable
 
 
@@ -308,8 +308,8 @@ def test_within_a_sleep_ends_with_the_shorter_of_them(
     assert cold(run, clock, handler) == Returned(value)
 
 
-def test_first_of_texts_that_would_run_together() -> None:
-    """E2: a fingerprint belongs to one set of texts."""
+def test_first_of_messages_that_join_to_equal_text() -> None:
+    """E2: a fingerprint belongs to one set of messages."""
     one = FirstOf(Elicit("a\nconfirm b", str), Confirm("c"))
     other = FirstOf(Elicit("a", str), Confirm("b\nconfirm c"))
     first = KINDS[FirstOf]
@@ -337,7 +337,7 @@ def test_race_is_won_by_a_value_as_deep_as_may_be() -> None:
     assert cold(run, clock, handler) == stop
 
 
-def test_what_was_stored_beats_a_clock() -> None:
+def test_stored_result_beats_an_expired_clock() -> None:
     """B3a 5: no answer loses to a deadline that passed while no worker ran."""
     run, clock, _ = begun()
     journal = run.suspend()
@@ -423,7 +423,7 @@ def test_step_that_races_holds_up_no_other() -> None:
     )
 
 
-def test_at_most_once_step_that_races_is_begun_once() -> None:
+def test_at_most_once_step_that_races_is_started_once() -> None:
     paid = step(at_most_once=True)(charge)
 
     def handler() -> Flow[Any]:
@@ -463,7 +463,7 @@ def test_losers_of_a_failed_gather_are_taken_back() -> None:
 
 
 def test_losers_of_a_failed_gather_are_taken_back_before_its_cleanup() -> None:
-    """What the cleanup performs is saved beside no question, clock or step of theirs."""
+    """Effects of the cleanup are saved without a question, clock or step of a loser."""
 
     def fails() -> Flow[None]:
         yield from Confirm("a")
@@ -505,7 +505,7 @@ def careful() -> Flow[Any]:
         raise
 
 
-def test_cancel_does_not_wait_for_what_was_not_begun() -> None:
+def test_cancel_does_not_wait_for_steps_that_were_not_started() -> None:
     run, clock = task(careful)
     assert isinstance(run.start(), Perform)
     stop = run.cancel()
@@ -516,7 +516,7 @@ def test_cancel_does_not_wait_for_what_was_not_begun() -> None:
     assert isinstance(cold(run, clock, careful), Raised)
 
 
-def test_cancel_waits_for_what_was_begun_and_delivers_it() -> None:
+def test_cancel_waits_for_started_steps_and_delivers_their_results() -> None:
     run, clock = task(careful)
     run.start()
     run.begin("gather-1/2/step-1")
@@ -546,8 +546,8 @@ def test_cancel_from_the_start_and_while_waiting(where: str) -> None:
 
 
 @pytest.mark.parametrize("rules", [LIVE, TASK], ids=["live", "task"])
-def test_second_cancel_leaves_a_journal_to_go_on_from(rules: Rules) -> None:
-    """Some of what was begun has ended by then, and some not."""
+def test_second_cancel_leaves_a_journal_that_can_resume(rules: Rules) -> None:
+    """One of the started steps has ended by then, and one has not."""
 
     def handler() -> Flow[Any]:
         try:
@@ -570,7 +570,7 @@ def test_second_cancel_leaves_a_journal_to_go_on_from(rules: Rules) -> None:
     assert isinstance(end.error, Cancelled)
 
 
-def test_cancel_while_a_step_races_keeps_what_comes_of_it() -> None:
+def test_cancel_while_a_step_races_keeps_its_result() -> None:
     def handler() -> Flow[Any]:
         try:
             yield from Gather(Within(DAY, Step(charge, 1)), Elicit("Who?", str))
@@ -672,7 +672,7 @@ def test_checkpoint_leaves_one_entry_however_answers_arrive() -> None:
 
 
 def test_recorded_answer_that_fits_no_more_is_asked_for_again() -> None:
-    """Q2: no divergence; and what came together with it has come."""
+    """Q2: not a divergence; effects that arrived with the answer stay delivered."""
     most = [10]
 
     @attrs.frozen
@@ -779,12 +779,12 @@ def test_parked_journal_is_not_altered() -> None:
     assert caught.value.verdict == "park"
     assert edited.journal is journal
     assert edited.take_rows() == []
-    # After a rollback it goes on.
+    # After a rollback it resumes.
     again, _ = task(before, journal)
     assert again.start({"elicit-2": a("y")}) == Returned(("x", "y"))
 
 
-def test_branch_that_came_in_beside_a_recorded_answer_parks() -> None:
+def test_branch_added_beside_a_recorded_answer_parks() -> None:
     """B3a 2: an unnumbered answer was a wave of all leaves, and one has none."""
 
     def before() -> Flow[Any]:
@@ -917,7 +917,7 @@ def test_answer_that_arrives_meanwhile_beats_a_clock_that_ran_out_meanwhile() ->
 
 
 def test_answer_that_arrives_meanwhile_stays_with_its_sender() -> None:
-    """B3a 4: in the pool as well, it would answer the next question of its text."""
+    """B3a 4: in the pool as well, it would answer the next question like its own."""
     run, _ = performing()
     run.answered({"gather-1/0/within-1/0/elicit-1": a("Ann")})
     assert run.journal.pool == ()
@@ -927,7 +927,7 @@ def test_answer_that_arrives_meanwhile_stays_with_its_sender() -> None:
 # ---- found by a review ----
 
 
-def test_step_that_raced_beside_what_is_performed_is_journaled_when_cancelled() -> None:
+def test_step_that_raced_beside_a_performed_one_is_journaled_when_cancelled() -> None:
     """L4: its result is journaled, though nothing will decide its race."""
 
     def handler() -> Flow[Any]:
@@ -954,7 +954,7 @@ def test_step_that_raced_beside_what_is_performed_is_journaled_when_cancelled() 
 
 
 class Limit:
-    """What a validator allows today."""
+    """The limit that a validator applies now."""
 
     least = 0
 
@@ -986,7 +986,7 @@ def test_recorded_answer_that_no_longer_fits_parks_a_wave_of_waits(
     assert messages(stop) == ["How old?"]
 
 
-def test_fourth_stale_answer_of_a_task_parks_whatever_the_cause() -> None:
+def test_fourth_stale_answer_of_a_task_parks_for_every_cause() -> None:
     """A clock in the text, after a Detach: no worker may end the task for it."""
     ticks = iter(range(100))
 

@@ -35,7 +35,7 @@ values: st.SearchStrategy[Any] = st.recursive(
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(texts, inner),
     max_leaves=8,
 )
-# Around the border between the two ways in which an answer is deflated, and beyond.
+# Around the size where answers are deflated differently, and beyond it.
 long_values = st.builds(
     lambda size, text: (text * size)[:size] or "x" * size,
     st.integers(LONG - 10, LONG + 10) | st.sampled_from([1_000, 20_000]),
@@ -46,7 +46,7 @@ payloads = (values | long_values).map(dumps)
 own_keys = st.builds(
     "{}-{}".format, st.sampled_from(KINDS), st.integers(1, 300) | st.just(10**8)
 )
-#: Explicit keys, with those that are nearly the engine's own.
+#: Explicit keys, with keys that look like the engine's own.
 explicit_keys = st.sampled_from(
     [
         "who",
@@ -198,7 +198,7 @@ def packeds(draw: st.DrawFn) -> Packed:
 
 
 def entry(key: str, tag: Tag, payload: Any = None, *branches: Any) -> Entry:
-    """An entry with fingerprints that nobody will look at."""
+    """Return an entry with arbitrary fingerprints."""
     mark = blake2b(f"{key} {tag}".encode(), digest_size=12).digest()
     return Entry(key, mark[:4], mark[4:], tag, dumps(payload), tuple(branches))
 

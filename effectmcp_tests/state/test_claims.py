@@ -1,4 +1,4 @@
-"""What a token says, and to which request it belongs."""
+"""The contents of a state token, and the request it is bound to."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_bindings_differ_where_the_call_does(
 
 
 def test_call_and_claims_are_given_by_name() -> None:
-    """Two texts that were swapped would bind a state to no request."""
+    """With two strings swapped, a state would be bound to no request."""
     with pytest.raises(TypeError):
         Call("tools/call", "order")  # type: ignore[call-arg]
     with pytest.raises(TypeError):
@@ -88,15 +88,15 @@ def test_bindings_do_not_know_the_order_of_arguments() -> None:
     assert CALL.bind(KEY, "a") == other.bind(KEY, "a")
 
 
-def test_bindings_know_null_from_the_text_null() -> None:
-    """Nobody can sign in as the principal that stands for nobody."""
+def test_bindings_separate_null_from_the_string_null() -> None:
+    """A user named "null" must not be taken for an anonymous client."""
     named = attrs.evolve(CALL, principal="null")
     nobody = attrs.evolve(CALL, principal=None)
     assert differing(named.bind(KEY, "a"), nobody.bind(KEY, "a")) == {"principal"}
 
 
 def test_bindings_of_arguments_that_the_handler_changed() -> None:
-    """A call is what the client sent, whatever a handler does to its arguments."""
+    """A call holds what the client sent, even if a handler changes the arguments."""
     arguments: dict[str, Any] = {"titles": []}
     call = Call(method="tools/call", target="order", arguments=arguments)
     before = call.bind(KEY, "a")
@@ -112,7 +112,7 @@ def test_bindings_are_short_and_the_same_every_time(call: Call) -> None:
 
 
 @given(values)
-def test_call_shows_what_it_was_given(arguments: Any) -> None:
+def test_repr_of_a_call_shows_its_arguments(arguments: Any) -> None:
     call = Call(method="m", target="t", arguments=arguments)
     assert repr(call) == (
         f"Call(method='m', target='t', arguments={arguments!r}, principal=None)"
@@ -136,17 +136,17 @@ def test_call_that_json_cannot_carry(changes: dict[str, Any]) -> None:
 
 
 class Named(str):
-    """A text, and not quite."""
+    """A subclass of `str`, which is refused."""
 
 
 @pytest.mark.parametrize("target", [None, 5, ["x"], Named("t")])
-def test_call_of_what_is_no_text(target: Any) -> None:
+def test_call_with_a_target_that_is_not_a_string(target: Any) -> None:
     attrs.evolve(CALL, target="t")  # and one like it has been made before
     with pytest.raises(UsageError, match="target=.*give a text"):
         attrs.evolve(CALL, target=target)
 
 
-def test_time_before_all_clocks_and_behind_them_is_none() -> None:
+def test_whole_seconds_refuses_times_out_of_range() -> None:
     assert whole_seconds(0.5) == 0
     assert whole_seconds(MAX_TIME) == MAX_TIME
     for now in (-0.5, MAX_TIME + 0.5, float("nan")):

@@ -90,14 +90,14 @@ def check_there_and_back(packed: Packed) -> None:
 
 
 @given(packeds())
-def test_unpack_gives_what_pack_was_given(packed: Packed) -> None:
+def test_unpack_returns_the_packed_value(packed: Packed) -> None:
     check_there_and_back(packed)
 
 
 @pytest.mark.long
 @LONG_RUN
 @given(packeds())
-def test_unpack_gives_what_pack_was_given_long(packed: Packed) -> None:
+def test_unpack_returns_the_packed_value_long(packed: Packed) -> None:
     check_there_and_back(packed)
 
 
@@ -108,8 +108,8 @@ def test_pack_writes_different_claims_differently(one: Packed, other: Packed) ->
 
 
 @given(packeds())
-def test_short_answers_are_no_format_of_their_own(packed: Packed) -> None:
-    """The loops write and read them by themselves, and the general way does the same."""
+def test_short_answers_have_the_general_format(packed: Packed) -> None:
+    """The fast loops write and read the same bytes as the general functions."""
     entries = packed.claims.journal.entries
     fast, general = codec._Writer(), codec._Writer()
     fast.run(entries)
@@ -158,7 +158,7 @@ def test_pack_of_numbers_that_take_one_more_byte(number: int) -> None:
 
 
 @pytest.mark.parametrize("number", [2**63 - 1, 2**63, 2**70 - 1])
-def test_pack_of_numbers_beyond_what_processors_count(number: int) -> None:
+def test_pack_of_very_large_numbers(number: int) -> None:
     check_there_and_back(packed_of(places={"elicit-1": Place(number, number)}))
 
 
@@ -212,7 +212,7 @@ def test_pack_of_a_question_asked_again() -> None:
 @pytest.mark.parametrize(
     "more", [{"cancelled": 0}, {"cancelled": 7}, {"restart": b"[]"}]
 )
-def test_pack_of_what_is_rare(more: dict[str, Any]) -> None:
+def test_pack_of_rare_claims(more: dict[str, Any]) -> None:
     check_there_and_back(packed_of(**more))
 
 
@@ -226,7 +226,7 @@ def test_pack_of_what_is_rare(more: dict[str, Any]) -> None:
         {"places": {"gather-1/0/within-2": Place(begun=1, due=5)}},
     ],
 )
-def test_pack_of_what_waits(more: dict[str, Any]) -> None:
+def test_pack_of_waits(more: dict[str, Any]) -> None:
     check_there_and_back(packed_of(**more))
 
 
@@ -243,7 +243,7 @@ def test_pack_of_a_tag_that_cannot_be_replayable() -> None:
         pack(packed_of(wrong))
 
 
-def test_unpack_of_a_winner_that_had_no_tag_of_its_own() -> None:
+def test_unpack_of_a_winner_without_its_own_tag() -> None:
     first, within = entry("first-1", "done", [1, 5]), entry("within-1", "done", [5])
     found = unpack(pack(packed_of(first, within))).claims.journal.entries
     assert found == (
@@ -255,8 +255,8 @@ def test_unpack_of_a_winner_that_had_no_tag_of_its_own() -> None:
     assert found_again == attrs.evolve(found[1], replayable=True)
 
 
-def test_unpack_of_steps_that_had_begun() -> None:
-    """They were entries once, in a branch or behind one."""
+def test_unpack_of_steps_recorded_as_started() -> None:
+    """Started steps were once entries, in a branch or after one."""
     inner, outer = entry("step-1", "checkpoint"), entry("step-2", "checkpoint")
     gather = entry("gather-1", "gather", None, (inner,))
     (structure, *rest) = parts_of(pack(packed_of(gather, outer, places={})))
@@ -290,7 +290,7 @@ def test_unpack_of_flags_that_are_unknown() -> None:
         b'[null,{"a":[1' + b"0" * 400 + b",0]}]",
     ],
 )
-def test_unpack_of_waits_that_are_none(waits: bytes) -> None:
+def test_unpack_refuses_invalid_waits(waits: bytes) -> None:
     (structure, *rest) = parts_of(pack(packed_of()))
     changed = bytearray(structure[:-1] + b"\4")
     codec._put_bytes(changed, waits)
@@ -322,7 +322,7 @@ def test_lists_know_everything_that_the_engine_records() -> None:
 
 
 def test_lists_only_grow_at_their_ends() -> None:
-    """Version 1 of the format, spelled out once more: an insertion must fail here."""
+    """Version 1 of the format, written out again: an insertion must fail here."""
     tags = [f"{tag}+" if replayable else str(tag) for tag, replayable in TAGS]
     assert " ".join(tags).startswith(
         "accepted declined dismissed unasked invalid refused chance known done failed"
@@ -385,7 +385,7 @@ def damaged(draw: st.DrawFn) -> bytes:
 @example(sections(b"", b"", b"\7"))  # no deflated block is of type 3
 @given(garbage | padded | assembled | damaged())
 def test_unpack_of_any_bytes(data: bytes) -> None:
-    """Any bytes are claims, or `PackingError`, and nothing else."""
+    """Random bytes either unpack to claims or raise `PackingError`."""
     check_any_bytes(data)
 
 
@@ -421,8 +421,8 @@ def test_unpack_of_every_truncation() -> None:
             unpack(data[:size])
 
 
-def test_unpack_of_what_is_not_padded() -> None:
-    """One mark at the end, zeros behind it, whole blocks: of the whole and of the part."""
+def test_unpack_refuses_invalid_padding() -> None:
+    """Padding is one mark, then zeros, to whole blocks, of the state and its private part."""
     whole = pack(packed_of(entry("step-1", "done", "receipt")))
     structure, private, *rest = parts_of(whole)
     for padded in (whole, private):
@@ -467,7 +467,7 @@ def test_unpack_of_more_than_was_written() -> None:
     "more",
     [b"", b"[]", b"[1,2,3]", b'[null,null,"x"]', b'["1",null,[]]', b"[" * 50_000],
 )
-def test_unpack_of_rare_claims_that_are_none(more: bytes) -> None:
+def test_unpack_refuses_invalid_rare_claims(more: bytes) -> None:
     """JSON that is missing, too deep, or of other types."""
     with pytest.raises(PackingError):
         unpack(with_rare_claims(more))
@@ -495,7 +495,7 @@ def with_rare_claims(more: bytes) -> bytes:
     "number", [b"\xff" * 9 + b"\x7f", b"\xff" * 10 + b"\1", b"\xff" * 40_000]
 )
 def test_unpack_of_counts_beyond_all_bounds(number: bytes) -> None:
-    """A count says nothing of how much there is."""
+    """A count is not proof of the number of items that follow."""
     structure = parts_of(pack(packed_of()))[0]
     flow_id_end = 64 + 1 + 16
     for rest in (b"", b"\0" * 1_000):
@@ -506,7 +506,7 @@ def test_unpack_of_counts_beyond_all_bounds(number: bytes) -> None:
         assert time.process_time() - started < 1
 
 
-def test_number_without_an_end_is_none() -> None:
+def test_overlong_number_is_refused() -> None:
     with pytest.raises(PackingError, match="a number without an end"):
         codec._Reader(b"\xff" * 10 + b"\1").number()
 
@@ -514,7 +514,7 @@ def test_number_without_an_end_is_none() -> None:
 # ---- bombs --------------------------------------------------------------------------
 
 
-def test_pack_refuses_what_would_not_be_read_back() -> None:
+def test_pack_refuses_claims_that_could_not_be_unpacked() -> None:
     with pytest.raises(PackingError, match="524,288"):
         pack(packed_of(bomb()))
 
@@ -527,7 +527,7 @@ HALF = INFLATED // 2
     [
         ([INFLATED], [INFLATED + 1]),
         ([HALF, HALF], [HALF, HALF + 1]),
-        # With the byte or, from 128 on, two that say how long each is.
+        # With the length prefix of each: one byte or, from 128 on, two.
         ([127] * 4096, [127] * 4094 + [126, 128]),
         ([HALF] + [127] * 2048, [HALF + 1] + [127] * 2048),
     ],
@@ -536,7 +536,7 @@ HALF = INFLATED // 2
 def test_pack_and_unpack_agree_on_the_limit(
     fits: list[int], too_much: list[int]
 ) -> None:
-    """What is at the limit is read back, and one byte more is not written."""
+    """A state at the limit is read back, and one byte more is not written."""
 
     def of(sizes: list[int]) -> Packed:
         return packed_of(*[entry("who", "accepted", "x" * (n - 2)) for n in sizes])
@@ -550,8 +550,7 @@ def test_pack_and_unpack_agree_on_the_limit(
     "where", ["answers", "a text", "many texts", "a hundred texts"]
 )
 def test_unpack_refuses_a_decompression_bomb(where: str) -> None:
-    """Whatever 40 kB of deflated nothing would come to, little more than the cap is
-    ever held."""
+    """Memory stays near the cap, though 40 kB would inflate to 40 MB of zeros."""
     nothing = codec._deflate(bytes(40 * 1024 * 1024))
     structure, *_ = parts_of(pack(packed_of(*[long_answer()] * 100)))
     small = codec._deflate(bytes(INFLATED // 8))
@@ -571,10 +570,10 @@ def test_unpack_refuses_a_decompression_bomb(where: str) -> None:
     assert peak < 4 * INFLATED
 
 
-def test_unpack_refuses_stored_texts_that_come_to_too_much(
+def test_unpack_refuses_stored_answers_that_are_too_long_together(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Nothing is gained by storing them, and what was read could not be sealed again."""
+    """Stored blocks count too: without this, the state could not be sealed again."""
     stored = codec._deflate(b"x" * codec.STORED)
     structure, *_ = parts_of(pack(packed_of(*[long_answer()] * 100)))
     data = sections(structure, b"", b"", *[stored] * 100)
@@ -592,12 +591,12 @@ def test_unpack_inflates_up_to_the_limit_and_no_further() -> None:
 
 
 @pytest.mark.parametrize("size", [2**63 - 1, 2**70 - 1])
-def test_unpack_refuses_a_size_that_no_text_has(size: int) -> None:
+def test_unpack_refuses_an_impossible_payload_size(size: int) -> None:
     known = entry("caller-1", "known", "")
     structure, *_ = parts_of(pack(packed_of(known, known)))
     huge = bytearray()
     codec._put_number(huge, size)
-    at = structure.index(b'\2""')  # the first payload, and what says how long it is
+    at = structure.index(b'\2""')  # the first payload, after its length
     changed = structure[:at] + huge + structure[at + 1 :]
     with pytest.raises(PackingError):
         unpack(sections(changed, b"", b""))
@@ -608,7 +607,7 @@ def long_answer() -> Entry:
 
 
 def test_unpack_of_gathers_without_end() -> None:
-    """By a count, not by how much recursion the caller has left."""
+    """The depth is limited by a count, not by the caller's remaining recursion."""
     gather = parts_of(pack(packed_of(entry("gather-1", "gather"))))[0]
     at = 64 + 1 + 16 + 1
     one = gather[at : at + 15] + b"\1\1"
@@ -637,7 +636,7 @@ PRIVATE = sorted(set(ENGINE_TAGS) - DEFLATED - KNOWN - EMPTY)
 
 @pytest.mark.parametrize("tag", PRIVATE)
 def test_length_does_not_depend_on_what_the_server_wrote(tag: Any) -> None:
-    """Only on how long that is, in blocks: not on what stands beside it."""
+    """Only the server's length in blocks counts, not equal text beside it."""
     answers = [entry("elicit-1", "accepted", {"value": "secret-word"})] * 3
     said = {
         length(*answers, entry("step-1", tag, word))
@@ -646,8 +645,8 @@ def test_length_does_not_depend_on_what_the_server_wrote(tag: Any) -> None:
     assert len(said) == 1
 
 
-def test_private_payloads_stand_as_they_are() -> None:
-    """Never deflated, not even alone, in entries, in branches and in the pool."""
+def test_private_payloads_are_not_deflated() -> None:
+    """Private payloads of entries, branches, the pool and a restart are stored raw."""
     word = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
     done = entry("step-1", "done", word)
     gather = entry("gather-1", "gather", None, (done,))
@@ -661,7 +660,7 @@ def test_private_payloads_stand_as_they_are() -> None:
 
 @pytest.mark.parametrize("tag", sorted(KNOWN))
 def test_private_payloads_are_padded_alone(tag: Any) -> None:
-    """What a client may make as long as it likes is not in their block."""
+    """Values whose length a client controls are not in the private block."""
     done = entry("step-1", "done", "x" * 50)
     for size in range(130):
         known = entry("elicit-1", tag, "y" * size)
@@ -675,8 +674,8 @@ def test_private_part_holds_no_trace_of_the_client() -> None:
     assert parts_of(pack(sealed(claims)))[1] == b""
 
 
-def test_long_texts_do_not_share_a_dictionary() -> None:
-    """What two models wrote does not show in each other's length."""
+def test_long_answers_do_not_share_a_dictionary() -> None:
+    """The length of one model's answer does not depend on another's."""
     words = [f"{n * n:x}" for n in range(200, 400)]
     text, other = " ".join(words), " ".join(reversed(words))[::-1]
     one = entry("sample-1", "accepted", text)
@@ -689,8 +688,8 @@ def test_long_texts_do_not_share_a_dictionary() -> None:
     ]
 
 
-def test_long_text_that_comes_twice_is_read() -> None:
-    """However far it reaches back: the window is the largest that there is."""
+def test_long_answer_with_distant_repetition_is_read() -> None:
+    """Repetition is found at any distance: the deflate window is the largest."""
     text = "".join(f"{n * n:x}" for n in range(4_500))
     packed = packed_of(entry("sample-1", "accepted", 3 * text))
     assert 2**14 < len(text) < 2**15
@@ -713,8 +712,8 @@ def test_short_answers_share_one() -> None:
 @example(b"x" * (codec.STORED + 1))
 @example(b"x" * codec.SMALL)
 @example(b"x" * (codec.SMALL + 1))
-def test_whatever_is_deflated_is_raw_deflate(value: bytes) -> None:
-    """However it is made: any inflater reads it, and none is needed for a stored block."""
+def test_deflated_values_are_raw_deflate(value: bytes) -> None:
+    """Every inflater can read it, and a stored block needs none."""
     deflated = codec._deflate(value)
     assert zlib.decompress(deflated, -15) == value
     assert len(deflated) <= len(value) + 10
@@ -734,13 +733,13 @@ def test_short_pieces_are_stored(size: int) -> None:
 @example(b"", 0)  # a stored block of no bytes
 @example(b"", 9)  # shorter than any stored block
 @example(b"x" * codec.STORED, 0)
-def test_what_was_deflated_by_others_is_read(value: bytes, level: int) -> None:
+def test_values_deflated_with_other_settings_are_read(value: bytes, level: int) -> None:
     deflated = zlib.compress(value, level, -15)
     assert codec._Unpacker(sections(b"", b"", deflated)).answers.data == value
 
 
 def test_unpack_of_a_stored_block_that_is_not_the_last() -> None:
-    """It promises more, and there is none."""
+    """The block announces another block, which is missing."""
     block = codec._STORED.pack(0, 3, 3 ^ 0xFFFF) + b"123"
     with pytest.raises(PackingError):
         codec._Unpacker(sections(b"", b"", block))
@@ -777,8 +776,8 @@ def test_pack_of_the_last_time_of_all_clocks() -> None:
     check_there_and_back(Packed(claims, bytes(32), MAX_TIME, MAX_TIME + 1))
 
 
-def test_unpack_refuses_a_time_beyond_all_clocks() -> None:
-    """Nobody seals one, but what is signed is read with care all the same."""
+def test_unpack_refuses_a_time_out_of_range() -> None:
+    """No server seals such a time, but signed bytes are checked nevertheless."""
     packed = Packed(
         Claims(flow_id=bytes(16), started=1, journal=Journal()), bytes(32), 1, 2
     )

@@ -1,11 +1,11 @@
 """Tokens of every format ever released: they open, and are written so, forever.
 
 Each `golden/*.token.json` is a token with its ring, its request and its second, beside
-the journal that it must open to, as `Journal.dumps` writes it. Whoever changes the
-format adds a new one under a new number, and leaves these alone. The format leaves to
-the writer how answers are deflated: `-deflated` are tokens from when short ones were,
-and to be opened only; so are `-everything`, which hold what is written otherwise now:
-steps that had begun as entries, winners without a tag.
+the journal that it must open to, as `Journal.dumps` writes it. A change of the format
+adds a new token under a new number, and leaves these alone. The format leaves to the
+writer how answers are deflated: `-deflated` are tokens from when short answers were
+deflated, and are for opening only; so are `-everything`, with content now written
+otherwise: started steps as entries, winners without a tag.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ WRITTEN = [name for name in NAMES if not name.endswith(("-deflated", "-everythin
 
 golden = pytest.mark.parametrize("name", NAMES)
 
-#: What zlib itself makes of a text. Others, such as zlib-ng, deflate as well and
-#: otherwise: then every token opens, and those with answers in them look different.
+#: Whether zlib itself deflates. Replacements, such as zlib-ng, return other bytes: then
+#: every token opens, and tokens with answers in them look different.
 DEFLATES_AS_WE_DID = (
     zlib.compress(b"deflate this and this and that, and this", LEVEL, -15).hex()
     == "4b494dcb492c495528c9c82c5648cc4b41662496e8c08500"

@@ -34,7 +34,7 @@ def reason_of(keys: Keys, token: str) -> str:
 
 
 @given(st.binary(min_size=1, max_size=300), st.booleans())
-def test_unwrap_gives_what_wrap_was_given(data: bytes, readable: bool) -> None:
+def test_unwrap_returns_the_wrapped_bytes(data: bytes, readable: bool) -> None:
     keys = Keys(OLD, NEW, readable=readable)
     token = keys.wrap(data)
     assert keys.unwrap(token) == (data, keys.sealing)
@@ -42,8 +42,8 @@ def test_unwrap_gives_what_wrap_was_given(data: bytes, readable: bool) -> None:
     assert keys.wrap(data) == token
 
 
-def test_wrap_is_what_the_module_says() -> None:
-    """HMAC-SHA-256, HKDF with a label a purpose, AES-SIV under the head: by hand."""
+def test_wrap_follows_the_documented_construction() -> None:
+    """HMAC-SHA-256, HKDF with one label per purpose, AES-SIV with the head as associated data."""
     from cryptography.hazmat.primitives.ciphers.aead import AESSIV
 
     def subkey(purpose: bytes, size: int) -> bytes:
@@ -70,7 +70,7 @@ def test_wrap_is_what_the_module_says() -> None:
 
 @given(st.binary(max_size=300), st.binary(min_size=32, max_size=64))
 def test_signer_is_itsdangerous(value: bytes, secret: bytes) -> None:
-    """Its own code, with SHA-256 and no key derivation, signs and verifies the same."""
+    """The package's code, with SHA-256 and no key derivation, gives the same result."""
     ours = Key.derive(secret).signer
     theirs = Signer(
         ours.secret_keys[0], key_derivation="none", digest_method=hashlib.sha256
@@ -85,7 +85,7 @@ def test_signer_is_itsdangerous(value: bytes, secret: bytes) -> None:
     | st.text()
 )
 def test_unwrap_looks_at_the_alphabet_first(token: str) -> None:
-    """What is refused without looking further is what this expression says."""
+    """Exactly the tokens that `LOOK` does not match are refused as malformed."""
     looks = LOOK.fullmatch(token) is not None
     assert (reason_of(Keys(OLD), token) == "malformed") is not looks
 
@@ -116,8 +116,8 @@ def test_ring_rotates_in_three_phases() -> None:
     assert reason_of(Keys(NEW), tokens[0]) == "forged"
 
 
-def test_unwrap_tells_under_which_key() -> None:
-    """Bindings are keyed too, so whoever opens must know."""
+def test_unwrap_returns_the_key() -> None:
+    """Bindings are keyed too, so the caller needs the key."""
     keys = Keys(OLD, NEW)
     assert keys.unwrap(Keys(OLD).wrap(DATA))[1] is not keys.sealing
     assert keys.unwrap(Keys(NEW).wrap(DATA))[1] is keys.sealing
@@ -139,8 +139,8 @@ def test_ring_that_is_readable_opens_nothing_encrypted() -> None:
     assert reason_of(Keys(OLD, readable=True), token) == "format"
 
 
-def test_unwrap_of_what_we_signed_and_did_not_write() -> None:
-    """Only a bug could sign these; they are refused all the same."""
+def test_unwrap_refuses_signed_tokens_with_invalid_bodies() -> None:
+    """Only a bug could sign such tokens, but they are refused nevertheless."""
     keys = Keys(OLD)
     short = keys.sealing.signer.sign(b"1eAAAA").decode()
     odd = keys.sealing.signer.sign(b"1eA").decode()
@@ -152,7 +152,7 @@ def test_unwrap_of_what_we_signed_and_did_not_write() -> None:
 
 @pytest.mark.parametrize("head", ["2e", "0e", "Ae", "ze", "2r"])
 def test_unwrap_of_another_format(head: str) -> None:
-    """Also when it is signed: what a newer server means by it, nobody here knows."""
+    """A signed token is refused too: this server cannot read a newer format."""
     keys = Keys(OLD)
     value = head.encode() + keys.wrap(DATA)[2:].partition(".")[0].encode()
     assert reason_of(keys, keys.sealing.signer.sign(value).decode()) == "format"
@@ -162,21 +162,21 @@ def test_unwrap_of_another_format(head: str) -> None:
     "token",
     ["", ".", "1e.", "1e", "1eAAAA", "1eAAAA.", "1eAAAA.AAAA", "1xAAAA." + "A" * 43],
 )
-def test_unwrap_of_what_is_no_token(token: str) -> None:
+def test_unwrap_of_malformed_tokens(token: str) -> None:
     assert reason_of(Keys(OLD), token) == "malformed"
 
 
 @example("1e" + "A" * 100_000)
 @example("." * 100_000)
 @given(st.text())
-def test_unwrap_of_any_text(token: str) -> None:
+def test_unwrap_of_any_string(token: str) -> None:
     assert reason_of(Keys(OLD), token) in ("malformed", "format", "forged")
 
 
 # ---- keys ---------------------------------------------------------------------------
 
 
-def test_make_key_gives_what_keys_take() -> None:
+def test_make_key_returns_a_key_that_keys_accept() -> None:
     key = make_key(bytes(range(32)))
     assert len(key) == 43
     assert Keys(key).unwrap(Keys(key).wrap(DATA))[0] == DATA
@@ -185,7 +185,7 @@ def test_make_key_gives_what_keys_take() -> None:
 
 @pytest.mark.parametrize("last", string.ascii_letters + string.digits + "-_")
 def test_make_key_keeps_all_of_the_entropy(last: str) -> None:
-    """Whatever its text ends with: 33 bytes are 44 letters, without padding."""
+    """Every last letter is allowed: 33 bytes are 44 letters, without padding."""
     text = "k" * 43 + last
     assert make_key(base64.urlsafe_b64decode(text)) == text
 
@@ -198,7 +198,7 @@ def test_make_key_of_too_few_bytes(size: int) -> None:
 
 @given(st.binary(min_size=32, max_size=70))
 def test_keys_take_a_key_with_its_padding(entropy: bytes) -> None:
-    """As `base64.urlsafe_b64encode` writes it, and most other tools."""
+    """The padded form of `base64.urlsafe_b64encode`, and of most other tools."""
     padded = base64.urlsafe_b64encode(entropy).decode()
     assert Keys(padded).wrap(DATA) == Keys(make_key(entropy)).wrap(DATA)
 
@@ -224,8 +224,8 @@ BAD_KEYS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("key", BAD_KEYS.values(), ids=BAD_KEYS)
-def test_keys_refuse_what_protects_nothing(key: Any) -> None:
-    """With the command that makes one, and without the key: messages are logged."""
+def test_keys_refuse_invalid_keys_with_advice(key: Any) -> None:
+    """The message has the command for a new key, but not the key: messages are logged."""
     with pytest.raises(KeysError) as caught:
         Keys(NEW, key)
     assert HOW in str(caught.value)
@@ -233,15 +233,15 @@ def test_keys_refuse_what_protects_nothing(key: Any) -> None:
         assert str(key) not in str(caught.value)
 
 
-def test_keys_say_which_key_is_bad() -> None:
-    """Counted as people count, in the order in which they are given."""
+def test_keys_name_the_bad_key() -> None:
+    """Keys are counted from 1, in the order of the arguments."""
     with pytest.raises(KeysError, match="^key 1 is no base64url text"):
         Keys("?", OLD)
     with pytest.raises(KeysError, match="^key 2 has 31 bytes"):
         Keys(OLD, base64.urlsafe_b64encode(bytes(31)).decode())
 
 
-def test_keys_refuse_to_be_none() -> None:
+def test_keys_refuse_an_empty_ring() -> None:
     with pytest.raises(KeysError, match="no keys"):
         Keys()
 

@@ -1,9 +1,9 @@
-"""What an attacker reads from lengths alone: nothing of what a step returned.
+"""Token lengths alone reveal nothing of what a step returned.
 
 The attacker is the client. It sees how long each token is, answers forms as it likes,
 and goes back to an older token as often as it likes, so it has as many guesses as it
 likes (CRIME, 2012: the guess that makes the whole shorter is right). Padding does not
-help against it: fillers find the length at which a block more is needed, to the byte.
+help against it: fillers find the length where another block is needed, to the byte.
 What helps is that what the server wrote is not deflated beside what the client wrote.
 
 So this test has two halves. The same attacker fails against the codec as it is, and
@@ -46,7 +46,7 @@ vault = [""]
 
 
 def secret_word() -> str:
-    """What the client must not learn, the same for every fork of its flow."""
+    """Return the secret of the server, the same for every fork of the flow."""
     return vault[0]
 
 
@@ -68,7 +68,7 @@ class Attacker:
         self._token = first.token(now=NOW)
 
     def fork(self, note: str) -> str:
-        """The token that comes of this note."""
+        """Return the token of the round that got this note."""
         said = {self._key: Accepted({"value": note})}
         fork = resume(
             redeem, token=self._token, call=CALL, sealer=SEALER, now=NOW, answers=said
@@ -80,13 +80,13 @@ class Attacker:
         return fork.token(now=NOW)
 
     def length(self, note: str) -> int:
-        """All that counts here."""
+        """Return the length of the token for this note."""
         return len(self.fork(note))
 
     def edge(self, guess: str) -> int:
-        """How much filler a note of `guess` bears until it costs a block more.
+        """Return how much filler fits behind `guess` before a block is added.
 
-        The one that bears the most is the shortest.
+        The guess with the most filler is the shortest.
         """
         low, high = 0, len(FILLER)
         before = self.length(guess)
@@ -109,7 +109,7 @@ class Attacker:
 
 
 def attacks(secrets: Iterable[str]) -> tuple[int, set[tuple[int, ...]]]:
-    """How many of `secrets` are guessed, and all that was to be seen."""
+    """Return how many of `secrets` are guessed, and the attacker's measurements."""
     guessed, seen = 0, set()
     for number, secret in enumerate(secrets):
         vault[0] = secret
@@ -124,8 +124,9 @@ def attacks(secrets: Iterable[str]) -> tuple[int, set[tuple[int, ...]]]:
 def test_secret_word_does_not_show_in_lengths(
     monkeypatch: pytest.MonkeyPatch, stored: int
 ) -> None:
-    """No better than chance: of 16 secrets, one of 64 words each, a quarter of one is
-    expected and three come once in 500 times. More: all there is to see is the same."""
+    """The attacker does no better than random guesses: of 16 secrets, each one of 64
+    words, a quarter of one is expected, and three in one of 500 runs. In fact, all
+    measurements are equal."""
     monkeypatch.setattr(codec, "STORED", stored)
     guessed, seen = attacks(WORDS[::4])
     assert len(seen) == 1
@@ -143,7 +144,7 @@ def test_secret_word_would_show_in_one_stream(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_length_of_a_secret_shows_in_blocks_only() -> None:
-    """Nor can fillers push it over the edge of its own block."""
+    """Fillers cannot push a secret over the edge of its own block either."""
     seen = set()
     for size in range(1, 60):
         vault[0] = "s" * size
@@ -152,7 +153,7 @@ def test_length_of_a_secret_shows_in_blocks_only() -> None:
 
 
 def test_equal_secrets_make_equal_tokens() -> None:
-    """What is known to show: sealing is deterministic, so a client can see that nothing
+    """A known leak: sealing is deterministic, so a client can see that nothing
     changed between two forks with the same answers in the same second."""
     tokens = set()
     for secret in ("anchor", "anchor", "autumn"):

@@ -1,4 +1,4 @@
-"""Seal and open: whatever a client sends is the claims, or one and the same error."""
+"""Seal and open: a token gives its claims, or one and the same error."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def reason_of(
 
 
 @given(claims, calls, st.integers(-100, 100_000), st.booleans())
-def test_open_gives_what_seal_was_given(
+def test_open_returns_the_sealed_claims(
     claims: Claims, call: Call, age: int, readable: bool
 ) -> None:
     sealer = attrs.evolve(READABLE if readable else SEALER, refuse_at=10**6)
@@ -73,7 +73,7 @@ def test_open_gives_what_seal_was_given(
 
 
 @pytest.mark.parametrize("sealer", [SEALER, READABLE], ids=["encrypted", "readable"])
-def test_token_holds_nothing_of_what_the_request_proves(sealer: Sealer) -> None:
+def test_token_does_not_contain_the_request(sealer: Sealer) -> None:
     """Target, arguments, principal and audience are digests, and the flow id differs."""
     token = sealer.seal(CLAIMS, CALL, now=NOW)
     data, _ = sealer.keys.unwrap(token)
@@ -104,7 +104,7 @@ class Trap:
 
 @pytest.fixture
 def sealed_shut(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Decrypting, inflating and parsing fail the test, whoever tries."""
+    """Make every attempt to decrypt, inflate or parse fail the test."""
     for sealer in (SEALER, READABLE):
         for key in sealer.keys._ring:
             monkeypatch.setattr(key, "cipher", Trap())
@@ -112,7 +112,7 @@ def sealed_shut(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr("effectmcp.state.codec.zlib.decompressobj", trap)
     monkeypatch.setattr(codec, "loads", trap)
     yield
-    # The traps work: what is verified goes on to be decrypted, or parsed.
+    # The traps work: verified tokens are then decrypted, or parsed.
     for sealer, token in ((SEALER, TOKEN), (READABLE, READ)):
         with pytest.raises(Opened):
             sealer.open(token, CALL, now=NOW)
@@ -134,7 +134,7 @@ def check_refused(token: str, sealer: Sealer) -> None:
 @BOTH
 @shut
 def test_open_of_every_changed_bit(sealer: Sealer, token: str) -> None:
-    """Of the text, and of the bytes that its two parts stand for."""
+    """The bits of the token's characters, and of its two decoded parts."""
     for at, char in enumerate(token):
         for bit in range(8):
             check_refused(
@@ -201,13 +201,13 @@ def test_open_of_spare_bits(sealer: Sealer, token: str) -> None:
                 decode(signature),
             ]
             check_refused(head + ".".join(parts), sealer)
-    # 43 characters stand for 256 bits and have 2 to spare; the body's may have none.
+    # 43 characters encode 256 bits and have 2 to spare; the body's may have none.
     assert ignored >= 3
 
 
 @pytest.mark.parametrize(("size", "same"), [(63, 16), (64, 4), (65, 1)])
 def test_open_of_spare_bits_in_every_length_of_body(size: int, same: int) -> None:
-    """Bodies with four, two and no bits to spare: one of their spellings is ours."""
+    """Bodies with four, two and no bits to spare: only one spelling is accepted."""
     body, signature = READABLE.keys.wrap(bytes(size + 1))[2:].split(".")
     others = {one for one in ALPHABET if decode(body[:-1] + one) == decode(body)}
     assert len(others) == same
@@ -267,7 +267,7 @@ def test_open_of_swapped_heads() -> None:
 
 @shut
 def test_open_of_swapped_signatures() -> None:
-    """Two tokens of ours, each with the other's signature, body or head."""
+    """Two of our tokens, each with the other's signature, body or head."""
     ones = [TOKEN, READ, OTHER_TOKEN]
     for one in ones:
         for other in ones:
@@ -278,7 +278,7 @@ def test_open_of_swapped_signatures() -> None:
 
 @shut
 @pytest.mark.parametrize("token", [None, 5, b"", TOKEN.encode(), ["1e"], {}, True, ""])
-def test_open_of_what_is_no_text(token: Any) -> None:
+def test_open_of_values_that_are_not_strings(token: Any) -> None:
     assert reason_of(token) == "malformed"
 
 
@@ -351,7 +351,7 @@ def test_open_of_a_million_random_mutations() -> None:
         ({"arguments": {"title": "Dune", "copies": 2, "more": None}}, "arguments"),
         ({"arguments": {}}, "arguments"),
         ({"arguments": None}, "arguments"),
-        # Nobody learns from the reason in the log what the others would have been.
+        # The log has only the first reason, and does not reveal further ones.
         ({"arguments": {}, "principal": "bob"}, "arguments"),
     ],
 )
@@ -363,8 +363,8 @@ def test_open_for_another_request(
     assert reason_of(token, sealer, attrs.evolve(CALL, **changes)) == reason
 
 
-def test_open_for_somebody_who_was_nobody() -> None:
-    """A state from before the sign-in is not one for after it."""
+def test_open_of_an_anonymous_state_after_a_sign_in() -> None:
+    """A state from before the sign-in is not valid after it."""
     anonymous = attrs.evolve(CALL, principal=None)
     token = SEALER.seal(CLAIMS, anonymous, now=NOW)
     assert SEALER.open(token, anonymous, now=NOW) == CLAIMS
@@ -384,7 +384,7 @@ def test_two_audiences_share_keys_and_no_states() -> None:
 
 
 def test_bindings_are_checked_before_times() -> None:
-    """Whoever took somebody else's state hears nothing of how old it is."""
+    """A client with another user's state must not learn the state's age."""
     stranger = attrs.evolve(CALL, principal="bob")
     assert reason_of(TOKEN, call=stranger, now=NOW + 10**6) == "principal"
 
@@ -434,7 +434,7 @@ def test_seal_under_a_clock_before_the_flow_began() -> None:
     assert reason_of(token, now=STARTED + TTL + LEEWAY + 1) == "expired"
 
 
-def test_expiry_is_minted_anew_every_round_until_the_life_is_over() -> None:
+def test_expiry_is_extended_every_round_until_the_life_is_over() -> None:
     now, token, rounds = STARTED, SEALER.seal(CLAIMS, CALL, now=STARTED), 0
     while now + TTL <= STARTED + LIFE:
         now += TTL
@@ -448,13 +448,13 @@ def test_expiry_is_minted_anew_every_round_until_the_life_is_over() -> None:
 
 
 def test_times_with_fractions() -> None:
-    """As `time.time()` gives them."""
+    """Times may be floats, as `time.time()` returns."""
     assert SEALER.seal(CLAIMS, CALL, now=NOW + 0.9) == TOKEN
     assert SEALER.open(TOKEN, CALL, now=NOW + TTL + LEEWAY + 0.9) == CLAIMS
 
 
 @pytest.mark.parametrize("name", ["ttl", "life", "leeway", "warn_at", "refuse_at"])
-def test_sealer_with_limits_from_nothing_to_2_to_the_30(name: str) -> None:
+def test_sealer_with_limits_from_0_to_2_to_the_30(name: str) -> None:
     """Beyond that a time would not fit into a token."""
     for limit in (0, 2**30):
         assert getattr(attrs.evolve(SEALER, **{name: limit}), name) == limit  # type: ignore[arg-type]
@@ -467,7 +467,7 @@ def test_sealer_with_limits_from_nothing_to_2_to_the_30(name: str) -> None:
 
 
 def test_ring_rotates_with_conversations_in_flight() -> None:
-    """Three deploys, two versions beside each other in each, nobody starts again."""
+    """Three deploys, two versions beside each other in each; no client starts again."""
     rings = [
         [Keys(OLD), Keys(OLD)],
         [Keys(OLD), Keys(NEW, OLD)],
@@ -493,12 +493,12 @@ def test_ring_rotates_with_conversations_in_flight() -> None:
     assert reason_of(TOKEN, dropped) == "forged"
 
 
-def test_open_under_no_key_of_ours() -> None:
+def test_open_under_an_unknown_key() -> None:
     assert reason_of(TOKEN, attrs.evolve(SEALER, keys=Keys(NEW, OTHER))) == "forged"
 
 
 def test_open_of_a_readable_state() -> None:
-    """Going over to encryption costs nobody their state; the way back does."""
+    """A switch to encryption keeps all states valid; a switch back does not."""
     assert SEALER.open(READ, CALL, now=NOW) == CLAIMS
     assert reason_of(TOKEN, READABLE) == "format"
 
@@ -511,7 +511,7 @@ def test_readable_state_can_be_read() -> None:
 @pytest.mark.parametrize("head", ["2e", "2r", "9e", "ae"])
 def test_open_of_an_unknown_format(head: str) -> None:
     """A newer server's state in an older one, in the middle of a deploy: refused, as
-    taking it for no state would perform every step once more."""
+    taking it for no state would perform every step again."""
     value = head + TOKEN[2:].split(".")[0]
     token = SEALER.keys.sealing.signer.sign(value).decode()
     assert reason_of(token) == "format"
@@ -588,8 +588,8 @@ def test_defaults_warn_and_refuse(caplog: pytest.LogCaptureFixture) -> None:
         SEALER.seal(prose(40_000), CALL, now=NOW)
 
 
-def test_seal_of_what_would_inflate_to_too_much() -> None:
-    """It would be short enough, and never be opened again."""
+def test_seal_refuses_claims_that_would_inflate_to_too_much() -> None:
+    """Such a token would be short enough, but could never be opened."""
     with pytest.raises(StateSizeError) as caught:
         SEALER.seal(claims_of(bomb()), CALL, now=NOW)
     assert caught.value.limit == INFLATED
@@ -600,7 +600,7 @@ def test_seal_of_what_would_inflate_to_too_much() -> None:
 def test_open_of_a_bomb_under_a_valid_key(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Whoever has a key could write one. It is the same error, and little memory."""
+    """Holders of a key could write a bomb. It gets the same error, in little memory."""
     text = entry("elicit-1", "accepted", {"value": "x" * 30_000_000})
     with monkeypatch.context() as patched:
         patched.setattr(codec, "INFLATED", 10**9)
@@ -667,7 +667,7 @@ def test_empty_journal_is_sealed_too() -> None:
     ],
     ids=repr,
 )
-def test_sealer_names_what_it_cannot_use(wrong: dict[str, Any]) -> None:
+def test_sealer_names_the_argument_that_it_cannot_use(wrong: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match=next(iter(wrong))):
         attrs.evolve(SEALER, **wrong)
 
@@ -683,13 +683,13 @@ def test_sealer_names_what_it_cannot_use(wrong: dict[str, Any]) -> None:
     ],
     ids=repr,
 )
-def test_claims_name_what_could_not_be_opened_again(wrong: dict[str, Any]) -> None:
+def test_claims_name_the_invalid_field(wrong: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match=next(iter(wrong))):
         attrs.evolve(CLAIMS, **wrong)
 
 
 @pytest.mark.parametrize("now", [-5, 10**30, float("nan"), float("inf")])
-def test_time_that_is_none_is_refused(now: float) -> None:
+def test_invalid_time_is_refused(now: float) -> None:
     with pytest.raises(UsageError, match="seconds since 1970"):
         SEALER.seal(CLAIMS, CALL, now=now)
     with pytest.raises(UsageError, match="seconds since 1970"):

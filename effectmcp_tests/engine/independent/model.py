@@ -108,7 +108,7 @@ class Node:
                 yield from child.walk()
 
     def inwards(self) -> Iterator[Node]:
-        """As `walk()`, but what is below a node before it."""
+        """Like `walk()`, but with the descendants of a node before it."""
         for child in self.children or ():
             if not child.has_ended:
                 yield from child.inwards()
@@ -490,7 +490,7 @@ class Flow:
             wire = out.get(leaf.place)
             if leaf.entry is not None or leaf.want is None:
                 continue
-            # Nobody consents to a message that nobody was shown.
+            # An answer given before its question was shown is not consent.
             is_open = leaf.path == () and leaf.want.kind == "elicit"
             if is_open and leaf.want.explicit and leaf.key in self.early:
                 early = self.early.pop(leaf.key)

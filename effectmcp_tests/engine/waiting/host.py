@@ -76,7 +76,7 @@ class Reply:
 
 @frozen
 class World:
-    """A program, and all that happens to it.
+    """A program, and every event that happens to it.
 
     Attributes:
         program: The program.
@@ -85,7 +85,7 @@ class World:
         crashes: The points of the host at which its process is lost, with downtimes.
         cancel: The point after which the host cancels the flow.
         detaches: Whether the flow begins as a call, and becomes a task by `Detach`.
-        one_by_one: Whether steps are begun, and their results reported, one by one.
+        one_by_one: Whether steps are started, and their results reported, one by one.
         is_late: Whether results of steps that lost are reported all the same.
         steps_first: Whether results are reported before answers of the same time.
         mute: The kinds of questions that the client does not support.
@@ -144,7 +144,7 @@ class Worker:
     Attributes:
         stage: Where the program is played.
         run: The run.
-        clock: The time at which its clock stands; `None` for the host's.
+        clock: The time that its clock shows; `None` for the host's.
         stop: Where the run is.
         running: Steps that are performed: when they end, and with what.
         given: Answers that were given to the run.
@@ -446,7 +446,7 @@ class Host:
         self._check_expected(expected, worker)
 
     def _arrivals(self, worker: Worker, answers: Mapping[str, Answer]) -> set[str]:
-        """Return the answers that are arrivals: those that fit, and the third that does not."""
+        """Return the answers that are arrivals: answers that fit, and the third misfit."""
         asked = worker.run.journal.asked
         return {
             key for key in answers if key not in self._unfit or asked[key].unfit == 2
@@ -539,7 +539,7 @@ class Host:
             law("4 inbox", after[0].dumps() == after[1].dumps(), after)
 
     def _has_begun_once(self, journal: Journal) -> bool:
-        """Whether a new worker finds a step begun that it must not begin."""
+        """Whether a new worker finds a started step that it must not start again."""
         prefix = f"r{journal.generation}/" if journal.generation else ""
         effects = [
             self._effects.get(prefix + place)
@@ -604,8 +604,8 @@ class Host:
             self._mail.append((self.now + reply.after, key, answer))
 
     def _settle(self, worker: Worker, journal: Journal) -> None:
-        # What is no longer begun in a stored journal is over. A step of a race is begun
-        # until its race is decided, though its result is known to the run.
+        # A step no longer marked as started in a stored journal is over. A step of a race
+        # is marked until its race is decided, though its result is known to the run.
         prefix = f"r{journal.generation}/" if journal.generation else ""
         begun = {prefix + at for at, one in journal.places.items() if one.begun}
         worker.unsaved &= begun
@@ -689,7 +689,7 @@ class Host:
         stop, memory = worker.stop, worker.stage.memory
         assert stop is not None
         if worker.is_cancelled and journal.cancelled is None:
-            return  # it is cancelled when what was begun has ended
+            return  # it is cancelled when the started steps have ended
         if self._has_begun_once(journal):
             return  # it is interrupted
         dues = [one.due for one in journal.places.values() if one.due is not None]
@@ -712,7 +712,7 @@ class Host:
             self._check_cancelled(worker)
 
     def _check_cancelled(self, worker: Worker) -> None:
-        """Law 7: `Cancelled` is thrown once, and what had begun is recorded."""
+        """Law 7: `Cancelled` is thrown once, and started steps are recorded."""
         journal = worker.run.journal
         memory = worker.stage.memory
         # Not by path, which a branch of an earlier Gather can have had.
@@ -729,7 +729,7 @@ class Host:
             for key in shielded:
                 race = key.rsplit("/", 2)[0]
                 # A sibling's failure that was delivered first took the race back (B3),
-                # and what came of its step is ignored, as without a cancel (B3a 5).
+                # and its step's result is ignored, as without a cancel (B3a 5).
                 if race.removeprefix(prefix) in memory.taken_back:
                     continue
                 law("7 recorded", key in places or race in places, (key, places))

@@ -76,7 +76,7 @@ def expect(
             case Limit() | Race() if arrived:
                 winners.append((leaf.place, arrived[0]))
             case Limit() | Race() if up:
-                # Of clocks that are up together the first wins, and a limit is the last.
+                # The earliest clock that is up wins; on a tie the first in order, a limit last.
                 places = [*(at for at, _ in leaf.parts()), leaf.place]
                 first = min((due, places.index(at)) for at, due in up.items())[1]
                 is_limit = first == len(places) - 1

@@ -1,7 +1,7 @@
 """Programs as data, drawn from a seed, and the generator that plays one.
 
 A program is a tuple of statements. All branches of a run append to one list of events, and
-texts, arguments and conditions are computed from that list. So an order of events that
+messages, arguments and conditions are computed from that list. So an order of events that
 differs in a replay shows as a divergence, or as another list.
 
     Ask Nap Limit Race Save       what is waited for
@@ -302,7 +302,7 @@ class Leaf:
         return [place for place, part in self.parts() if isinstance(part, Do)]
 
     def clocks(self) -> dict[str, int]:
-        """Return the places at which a time runs, and for how long."""
+        """Return the places with a running clock, and its seconds."""
         clocks = {
             place: part.seconds for place, part in self.parts() if isinstance(part, Nap)
         }
@@ -327,7 +327,7 @@ class Delivered:
 
     Attributes:
         leaf: What the branch waited for.
-        leaves: The places of all that waited then, and whether for people or clocks.
+        leaves: The places of all leaves that waited then, and whether for people or clocks.
         value: What it got.
     """
 
@@ -356,7 +356,7 @@ class Memory:
         waiting: What each branch waits for, by path.
         log: All deliveries.
         closed: Where branches were when a signal was thrown, in order.
-        failed: The places of the Gathers of which a branch failed of its own accord.
+        failed: The places of the Gathers with a branch that failed by itself.
         taken_back: The places in `closed` that a sibling's failure closed.
     """
 
@@ -393,7 +393,7 @@ class Frame:
         self.memory.events.append((self.path, *event))
 
     def place(self, kind: str, key: str | None = None) -> str:
-        """Return the place of the next effect of a kind, as rule E3 has it."""
+        """Return the place of the next effect of a kind, as defined by rule E3."""
         name = kind if key is None else f"={key}"
         self.ordinals[name] += 1
         nth = self.ordinals[name]
@@ -575,7 +575,7 @@ def _branch(body: Body, frame: Frame, gather: str) -> Flow:
     try:
         return (yield from played(body, frame))
     except Exception:
-        if not frame.is_closed:  # a failure in cleanup closes nobody
+        if not frame.is_closed:  # a failure in cleanup closes no sibling
             frame.memory.failed.add(gather)
         raise
 
@@ -612,7 +612,7 @@ _STATEMENTS: Final[dict[type, Callable[[Any, Frame], Flow]]] = {
 
 
 class Stage:
-    """One process in which a program is played.
+    """A process that plays a program.
 
     Attributes:
         program: The program.
@@ -743,7 +743,7 @@ def brief(one: Statement) -> str:
 
 @frozen
 class Menu:
-    """What may be drawn.
+    """The choices that a strategy may draw.
 
     Attributes:
         waits: Whether clocks, races and checkpoints may be.

@@ -101,7 +101,7 @@ def _perform(want: Want) -> Done | Failure:
 
 
 def _settled(run: Run, stop: Stop) -> Stop:
-    """Perform all that can be performed."""
+    """Perform wants until a stop has none; return that stop."""
     while isinstance(stop, Perform):
         stop = run.performed({want.key: _perform(want) for want in stop.wants})
     return stop

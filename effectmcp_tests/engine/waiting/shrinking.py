@@ -20,7 +20,7 @@ EDITS: Final = 2
 
 
 def played(world: World) -> Host:
-    """Play a world, and try to go on with edited programs at its end.
+    """Play a world, and try to resume with edited programs at its end.
 
     Raises:
         Broken: A law does not hold.

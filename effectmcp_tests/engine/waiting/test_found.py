@@ -159,7 +159,7 @@ def test_step_of_a_race_is_waited_for_by_a_cancel() -> None:
     assert tags == ["won", "accepted", "done"]
 
 
-def test_step_of_a_race_is_begun_until_the_race_is_recorded() -> None:
+def test_step_of_a_race_counts_as_started_until_the_race_is_recorded() -> None:
     def handler() -> Flow[Any]:
         try:
             yield from Gather(races(), agreed())
@@ -280,7 +280,7 @@ def test_cancel_lets_the_cleanup_of_a_restart_end() -> None:
 def test_failure_beside_a_cancel_takes_the_race_of_a_sibling_back(
     *, crashes: bool, cleans: bool
 ) -> None:
-    """It is delivered before `Cancelled` is thrown, and closes the race's branch."""
+    """The failure is delivered before `Cancelled`, and closes the race's branch."""
     met: list[str] = []
 
     def race() -> Flow[Any]:

@@ -106,11 +106,11 @@ RIGHT = {
 
 
 @pytest.mark.parametrize("what", RIGHT)
-def test_laws_hold_of_what_is_right(what: str) -> None:
+def test_laws_hold_for_correct_worlds(what: str) -> None:
     world = RIGHT[what]
     points = points_of(world)
     check_each([world, *[evolve(world, cancel=at) for at in points]])
 
 
-def test_broken_law_is_told_by_name() -> None:
+def test_broken_law_has_a_name() -> None:
     assert Broken("4 due", "x").name == "4 due"
