@@ -43,7 +43,7 @@ from .shop import (
 
 @attrs.frozen
 class Response:
-    """What came back."""
+    """A response."""
 
     status: int
     headers: Mapping[str, str]
@@ -131,7 +131,7 @@ def test_a_request_is_answered_by_an_object() -> None:
 
 
 def test_a_notification_is_accepted() -> None:
-    # Not validated: wsgiref wants a Content-Type where there is no content.
+    # Not validated: wsgiref requires a Content-Type where there is no content.
     message = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {}}
     response = asked(application(shop()), message)
     assert (response.status, response.body) == (202, b"")
@@ -224,7 +224,7 @@ def test_an_oversize_body_is_not_read() -> None:
 
 
 @pytest.mark.parametrize("length", ["9" * 5000, "many", "-1", "²"])
-def test_a_length_that_is_none(length: str) -> None:
+def test_invalid_length(length: str) -> None:
     response = asked(application(shop()), call("whoami"), CONTENT_LENGTH=length)
     assert response.status in (400, 413)
 
