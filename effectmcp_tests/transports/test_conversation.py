@@ -350,7 +350,7 @@ TOLD = st.lists(st.sampled_from(["notify", "tick", "heard", "later"]), max_size=
 
 @given(before=TOLD, end=st.sampled_from(["reply", "end", "fail"]))
 def test_an_answer_begins_once_and_ends_once(before: list[str], end: str) -> None:
-    """For any order of reports: one status first, one end last, a length or a stream."""
+    """For any reports: one status, first; one end, last; a length or a stream."""
     table = Table(options={"quiet": 10})
     talk = table.begun()
     sent: list[Send | None] = []

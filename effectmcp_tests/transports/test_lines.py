@@ -523,7 +523,7 @@ async def test_a_subscription_that_comes_with_the_end_does_not_delay_it(
 
 
 async def test_one_channel_of_many_ends_alone(autojump_clock: Any) -> None:
-    """The channels of others continue, and none waits for the end of its subscription."""
+    """The channels of others continue; its own subscription delays nothing."""
     app = Kitchen().app
     async with talk(app, is_alone=False) as other:
         await listen(other)
