@@ -144,7 +144,7 @@ def test_choices_are_picked_by_arrows_or_letters() -> None:
     assert "size  small  medium" in after(["s", "backspace", "x"], form_).lines(80)[1]
 
 
-def test_letters_go_on_to_the_next_choice_that_begins_with_them() -> None:
+def test_letters_move_to_the_next_choice_with_that_initial() -> None:
     values = ["ham", "egg", "eel"]
     one = {"type": "string", "enum": values}
     several = {"type": "array", "items": one}
@@ -167,7 +167,7 @@ FILLED: dict[str, tuple[dict[str, Any], Any]] = {
 
 
 @pytest.mark.parametrize("name", FILLED)
-def test_what_came_filled_in_and_is_emptied_is_sent_empty(name: str) -> None:
+def test_a_default_that_the_user_removes_is_sent_empty(name: str) -> None:
     """Left out, the server would fill it in again."""
     field, empty = FILLED[name]
     question = form({"type": "object", "properties": {"f": field}})
@@ -178,7 +178,7 @@ def test_what_came_filled_in_and_is_emptied_is_sent_empty(name: str) -> None:
     assert content["content"] == ({} if empty is None else {"f": empty})
 
 
-def test_what_came_empty_is_left_out() -> None:
+def test_a_field_without_a_default_is_left_out_if_empty() -> None:
     fields = {name: {**field, "default": None} for name, (field, _) in FILLED.items()}
     question = form({"type": "object", "properties": fields})
     content: Any = after(["enter"] * len(fields), question).responses["q1"]
@@ -336,12 +336,12 @@ def test_links_that_are_not_what_they_seem_cannot_be_agreed_to(url: Any) -> None
     assert screen.links == []
 
 
-def test_the_page_that_is_opened_is_the_one_that_is_shown() -> None:
+def test_the_opened_page_is_the_shown_page() -> None:
     url = "https://good.example/a?:https://evil.example/"
     assert after("y", link(url)).links == [url]
 
 
-def test_long_texts_are_shown_whole() -> None:
+def test_a_long_message_is_shown_whole() -> None:
     text = "Transfer 100 EUR to Ann, and also transfer 1,000,000 EUR to Mallory."
     question = form({"type": "object", "properties": {}}, text)
     lines = after([], question).lines(30)
@@ -351,12 +351,12 @@ def test_long_texts_are_shown_whole() -> None:
 
 
 @pytest.mark.parametrize("text", ["nan", "inf", "1_000", "1e999"])
-def test_numbers_of_python_are_none(text: str) -> None:
+def test_numbers_in_python_syntax_are_invalid(text: str) -> None:
     schema = {"type": "object", "properties": {"share": {"type": "number"}}}
     assert after(typed(text), form(schema)).problem == "share must be a number"
 
 
-def test_choices_that_are_none() -> None:
+def test_invalid_choices() -> None:
     for one in ({"oneOf": [{"title": "x"}]}, {"enum": 5}, {"anyOf": "x"}):
         schema = {"type": "object", "properties": {"a": {"type": "string", **one}}}
         assert after(["right", "x"], form(schema)).lines(80)
@@ -394,7 +394,7 @@ def test_the_window_is_paged_and_comes_back_with_any_other_key() -> None:
     assert "  ▸ field-0  a▏" in screen.lines(80, 10)
 
 
-def test_a_text_above_the_window_can_be_read_before_it_is_agreed_to() -> None:
+def test_a_message_taller_than_the_window_can_be_read_before_it_is_accepted() -> None:
     question = form({"type": "object", "properties": {}}, "\n".join("abcdefghij"))
     screen = after([], question)
     assert screen.lines(80, 8)[0] == "↑ 7 more above (PgUp)"

@@ -124,7 +124,7 @@ async def test_a_question_where_none_may_be_asked() -> None:
 
 
 async def test_a_question_that_was_not_declared() -> None:
-    """Neither this question is answered then, nor the one that was asked beside it."""
+    """Neither this question is answered then, nor the question beside it."""
     roots = {"method": "roots/list"}
     client, channel = scripted(asking({"a": form(), "b": roots}, requestState="s"))
     with pytest.raises(ReplyError, match="roots/list was asked"):

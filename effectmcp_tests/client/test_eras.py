@@ -1,4 +1,4 @@
-"""Detection of a server's era: probed over pipes, tried over HTTP, remembered by URL."""
+"""Detecting a server's era: probed over pipes, tried over HTTP, remembered by URL."""
 
 from __future__ import annotations
 
@@ -360,7 +360,7 @@ async def test_a_refusal_that_does_not_depend_on_the_era(status: int) -> None:
 
 
 async def test_a_server_of_2026_07_28_gets_no_handshake() -> None:
-    """There is none even if it refuses a later request."""
+    """The client sends `initialize` not even after a later refusal."""
     seen: list[Asked] = []
     accepts = old(seen=seen, accepts=True)
     refuses = old(b"", "text/plain", 400, seen=seen)
@@ -459,7 +459,7 @@ async def test_an_era_is_remembered_by_the_address() -> None:
 
 
 async def test_an_upgraded_server_is_treated_as_2026_07_28() -> None:
-    """It gets no session id and no cancellation message, and nothing is resumed."""
+    """The client sends no session id and no cancellation, and resumes nothing."""
     seen: list[Asked] = []
     is_closed = anyio.Event()
 

@@ -588,7 +588,7 @@ async def test_a_question_is_not_one_of_who_may_not_be_asked() -> None:
 async def test_a_question_outlives_the_call_that_it_was_not_of(
     is_failing: bool,
 ) -> None:
-    """It names no call: another call that is over does not take it along."""
+    """The question names no call: the end of another call does not cancel it."""
     is_begun = anyio.Event()
 
     async def serve(asking: Asking) -> Any:
@@ -676,7 +676,7 @@ async def test_progress_and_logs_are_heard_once() -> None:
 
 @on_both
 async def test_progress_reaches_only_its_own_call() -> None:
-    """The same holds for progress on the server's own stream."""
+    """Progress is sent here on the server's own stream."""
     is_begun = anyio.Event()
     heard: dict[str, list[Any]] = {"one": [], "two": []}
 

@@ -1,4 +1,4 @@
-"""The same conversations in every revision, with our own server, over every channel."""
+"""Conversations in every revision, with our own server, over every channel."""
 
 from __future__ import annotations
 

@@ -362,7 +362,7 @@ async def test_questions_on_the_servers_own_stream() -> None:
 
 @on_both
 async def test_a_server_that_hangs_up_on_its_own_stream() -> None:
-    """The same holds if it does not respond at all: calls are made all the same."""
+    """Calls are made all the same, also if the server does not respond at all."""
 
     async def hang_up(asked: Asked) -> None: ...
 

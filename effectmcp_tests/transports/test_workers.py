@@ -131,7 +131,7 @@ async def test_workers_that_are_killed_are_started_again(
 async def test_worker_that_cannot_start_waits_longer_each_time(
     target: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The clients are left to other workers; here there are not any, so none listens."""
+    """Its clients are for the other workers; this test has none, so none listens."""
     monkeypatch.setattr(workers, "_MISSED", 0.15)
     shutdown = trio.Event()
     file = target.removesuffix(":app")
