@@ -470,7 +470,7 @@ def test_an_entry_without_a_name_is_listed(
         {"properties": {"x": {"type": {}, "anyOf": [[], {"type": ["null"]}]}}},
     ],
 )
-def test_a_tool_whose_schema_makes_no_sense_can_be_called(
+def test_a_tool_with_an_invalid_schema_can_be_called(
     schema: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tools = {"tools": [{"name": "tool", "inputSchema": schema}]}
@@ -509,7 +509,7 @@ def test_a_list_that_takes_too_long(
         (None, ".bin"),
     ],
 )
-def test_what_is_saved_is_named_by_us(
+def test_saved_files_are_named_by_the_client(
     type_: Any, suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     content = [{"type": "image", "data": "aGk=", "mimeType": type_}]
@@ -575,7 +575,7 @@ def test_a_conversation_in_the_terminal() -> None:
 
 
 @pytest.mark.parametrize(("key", "said"), [("\x04", "declined"), ("\x1b", "dismissed")])
-def test_keys_that_say_no(key: str, said: str) -> None:
+def test_keys_that_decline(key: str, said: str) -> None:
     child = spawned("call", BOOKSHOP, "order", "title=Dune")
     child.expect("Who is it for")
     child.send(key)

@@ -105,7 +105,7 @@ def replayed(
     return status, capsys.readouterr().out.splitlines()
 
 
-def test_what_did_not_change_replays(
+def test_an_unchanged_handler_replays(
     shop: Path, transcripts: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     status, lines = replayed(transcripts, write(shop), capsys, "--strict")
@@ -130,7 +130,7 @@ def test_another_result_is_not_a_failure(
     assert (status, lines[-1]) == (0, "1 differs")
 
 
-def test_what_stops_is_a_failure(
+def test_a_replay_that_stops_is_a_failure(
     shop: Path, transcripts: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write(shop)
@@ -140,7 +140,7 @@ def test_what_stops_is_a_failure(
     assert "title" in lines[0]
 
 
-def test_no_transcripts_are_a_mistake(
+def test_a_missing_folder_of_transcripts_is_reported(
     shop: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["replay", str(tmp_path / "none"), write(shop)]) == 2

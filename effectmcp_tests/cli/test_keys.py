@@ -26,7 +26,7 @@ def decoded(*parts: bytes) -> list[str]:
         (b"\x1b", ["cancel"]),
         (b"\x1b\x1b", ["cancel", "cancel"]),
         ("é本".encode(), ["é", "本"]),
-        # Keys without a use here, and bytes that are not text.
+        # Keys without a use here, and bytes that are not characters.
         (b"\x1bOP\x1bb\x1b[3~\x1b[1;5C\x1b[200~", []),
         (b"a\xff\x00b", ["a", "b"]),
         # Broken off: such bytes are neither an escape key nor text.

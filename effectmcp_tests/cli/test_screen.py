@@ -93,7 +93,7 @@ def test_a_form_is_filled_in_from_top_to_bottom() -> None:
     assert form_of(FORM).read(content) == content
 
 
-def test_what_is_optional_may_stay_empty_and_defaults_stand() -> None:
+def test_optional_fields_may_stay_empty_and_defaults_are_sent() -> None:
     screen = after([*typed("Ann"), *typed("18"), *["enter"] * 5], form())
     content: Any = screen.responses["q1"]
     assert content["content"] == {"name": "Ann", "age": 18, "wine": True}
@@ -110,7 +110,7 @@ def test_what_is_optional_may_stay_empty_and_defaults_stand() -> None:
         ([*typed("Ann"), *typed("18"), *typed("x")], "share must be a number"),
     ],
 )
-def test_what_is_wrong_is_said_and_not_sent(keys: list[str], problem: str) -> None:
+def test_problems_are_shown_and_not_sent(keys: list[str], problem: str) -> None:
     screen = after(keys, form())
     assert screen.problem == problem
     assert f"! {problem}" in screen.lines(200)
@@ -123,7 +123,7 @@ def test_problems_are_shown_as_it_is_typed() -> None:
     assert after("An", form()).lines(80)[1] == "  ▸ Name* An▏"
 
 
-def test_a_field_that_was_jumped_over_is_come_back_to() -> None:
+def test_the_cursor_returns_to_a_skipped_field() -> None:
     screen = after([*["tab"] * 6, "enter"], form())
     assert screen.problem == "Name must have at least 2 characters"
     assert screen.lines(80)[1].startswith("  ▸ Name")
@@ -227,7 +227,7 @@ def test_yes_and_no(question: Any, key: str, action: str) -> None:
     assert response["action"] == action
 
 
-def test_a_key_that_says_neither() -> None:
+def test_a_key_that_is_neither_yes_nor_no() -> None:
     assert after(["enter"], CONFIRM).problem == "press y or n"
 
 
@@ -303,7 +303,7 @@ def test_no_keys_break_it_and_what_is_sent_fits(keys: list[str], height: int) ->
         {},
     ],
 )
-def test_nonsense_is_shown_as_nothing(params: Any) -> None:
+def test_invalid_questions_do_not_break_the_screen(params: Any) -> None:
     question = {"method": "elicitation/create", "params": params}
     sample = {"method": "sampling/createMessage", "params": {"messages": 3, **params}}
     assert after("ynx", question, sample).lines(80)
@@ -327,7 +327,7 @@ def link(url: Any) -> Any:
         *("https://good.example\u202e/", "https://", 3, None),
     ],
 )
-def test_links_that_are_not_what_they_seem_cannot_be_agreed_to(url: Any) -> None:
+def test_misleading_links_cannot_be_accepted(url: Any) -> None:
     screen = after("y", link(url))
     assert not screen.is_done
     assert screen.problem == "press n"

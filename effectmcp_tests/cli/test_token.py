@@ -80,7 +80,7 @@ def test_why_it_would_be_refused(
     assert f"refused: {why}\n" in capsys.readouterr().out
 
 
-def test_what_cannot_be_read(
+def test_an_unreadable_state(
     token: str, monkeypatch: pytest.MonkeyPatch, capsys: Output
 ) -> None:
     assert main(["token", token[:-2]]) == 1

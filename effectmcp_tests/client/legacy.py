@@ -35,7 +35,7 @@ class Asking:
     async def ask(
         self, method: str = "elicitation/create", params: Any = FORM, **more: Any
     ) -> Any:
-        """Ask on the request's own stream, and wait for what is said to it."""
+        """Ask on the request's own stream, and wait for the response."""
         return await self.channel.ask(self.say, method, params, **more)
 
 
@@ -99,7 +99,7 @@ class Legacy:
         return [one for one, _ in self.sent if "method" not in one]
 
     async def ask(self, say: Hear, method: str, params: Any, **more: Any) -> Any:
-        """Ask somewhere, and wait for what is said to it."""
+        """Ask on the given stream, and wait for the response."""
         id_ = more.get("id", f"q{next(self._ids)}")
         fields = {} if params is None else {"params": params}
         event = self._waiting[json.dumps(id_)] = anyio.Event()

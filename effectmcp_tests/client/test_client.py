@@ -67,7 +67,7 @@ def test_rounds_are_at_least_one() -> None:
 # ---- rounds -------------------------------------------------------------------------
 
 
-async def test_no_state_is_sent_where_none_came() -> None:
+async def test_no_state_is_sent_where_none_was_received() -> None:
     client, channel = scripted(
         asking({"a": form()}, requestState="s"), asking({"b": form()}), DONE
     )
@@ -86,7 +86,7 @@ async def test_a_result_without_a_type_is_complete() -> None:
     assert (await client.call_tool("tool")).text == "old"
 
 
-async def test_a_call_may_ask_as_often_as_rounds_says() -> None:
+async def test_a_call_may_ask_up_to_the_limit_of_rounds() -> None:
     again = asking({"a": form()})
     client, channel = scripted(again, again, DONE, rounds=2)
     assert (await client.call_tool("tool")).rounds == 3
@@ -399,7 +399,7 @@ def test_any_list_is_a_list_or_refused(entries: Any, cursor: Any) -> None:
         (float("nan"), False),
     ],
 )
-async def test_what_a_ttl_says(ttl: Any, is_kept: bool) -> None:
+async def test_a_ttl_decides_how_long_a_result_is_kept(ttl: Any, is_kept: bool) -> None:
     found = {"resultType": "complete", "ttlMs": ttl, "contents": []}
     client, channel = scripted(found, found)
     await client.read_resource("a:b")
@@ -407,7 +407,7 @@ async def test_what_a_ttl_says(ttl: Any, is_kept: bool) -> None:
     assert len(channel.sent) == (1 if is_kept else 2)
 
 
-async def test_what_is_kept_is_kept_by_what_was_asked() -> None:
+async def test_results_are_kept_by_request() -> None:
     found = {"resultType": "complete", "ttlMs": 60_000, "contents": []}
     client, channel = scripted(*[{**found, "_meta": {"n": n}} for n in range(3)])
     results = [await client.read_resource(uri) for uri in ("a:b", "a:c", "a:b")]
@@ -416,7 +416,7 @@ async def test_what_is_kept_is_kept_by_what_was_asked() -> None:
     assert (await client.read_resource("a:b")).fields["_meta"] == {"n": 2}
 
 
-async def test_what_is_kept_grows_old() -> None:
+async def test_kept_results_expire() -> None:
     found = {"resultType": "complete", "ttlMs": 1, "contents": []}
     client, channel = scripted(*[found] * 100_000)
     with trio.fail_after(10):
@@ -434,8 +434,8 @@ async def test_results_that_depend_on_answers_are_not_kept() -> None:
         assert len(channel.sent) == 4
 
 
-async def test_what_was_asked_before_a_change_is_not_kept() -> None:
-    """An answer that is under way while it is heard that it has changed is an old one."""
+async def test_results_requested_before_a_change_are_not_kept() -> None:
+    """A response that is on its way when a change is reported is outdated."""
     ttl = {"resultType": "complete", "ttlMs": 60_000}
 
     def change(message: Any) -> dict[str, Any]:

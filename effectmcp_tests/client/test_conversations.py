@@ -266,7 +266,7 @@ async def test_a_model_answers_with_a_whole_result(at: At) -> None:
 
 
 @everywhere
-async def test_what_a_client_cannot_answer_it_is_not_asked(at: At) -> None:
+async def test_a_client_is_not_asked_what_it_cannot_answer(at: At) -> None:
     async with at.client() as client:
         with pytest.raises(ProtocolError, match="elicitation") as raised:
             await client.call_tool("order", {"title": "Dune"})

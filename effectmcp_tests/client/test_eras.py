@@ -187,7 +187,7 @@ for message in lines():
 
 
 @pytest.mark.parametrize("version", ["2026-07-28", "2025-11-25", "2025-06-18"])
-def test_a_version_that_is_said_is_not_asked_for(loop: Loop, version: str) -> None:
+def test_a_given_version_is_not_probed_for(loop: Loop, version: str) -> None:
     async def body() -> None:
         come = await what_came(probed("sys.exit(1)"), version=version)
         wanted = ["initialize", "notifications/initialized"]
@@ -339,7 +339,7 @@ async def test_a_refusal_of_an_older_server(
 
 
 @pytest.mark.parametrize("code", [-32020, -32021, -32022])
-async def test_a_refusal_of_a_server_of_today(code: int) -> None:
+async def test_a_refusal_of_a_server_of_2026_07_28(code: int) -> None:
     seen: list[Asked] = []
     async with http(old(error(code), JSON_TYPE, 400, seen=seen)) as url:
         async with Client(OverHttp(url)) as client:

@@ -115,7 +115,7 @@ async def test_discover_returns_what_the_handshake_declared() -> None:
 @pytest.mark.parametrize(
     "version", ["2026-07-28", "2025-11-25", "2025-06-18", "2025-03-26"]
 )
-async def test_a_version_can_be_said(version: str) -> None:
+async def test_a_version_can_be_given(version: str) -> None:
     welcome = {"protocolVersion": version}
     channel = Legacy(welcome=welcome)
     async with channel.client(version=version) as client:
@@ -206,7 +206,7 @@ async def test_a_stream_that_never_begins(autojump_clock: Any) -> None:
         assert (await client.call_tool("tool")).text == "done"
 
 
-async def test_a_stream_that_there_is_not() -> None:
+async def test_a_missing_stream() -> None:
     class Silent(Legacy):
         async def attend(self, hear: Any, headers: Any, ready: Any) -> None:
             raise ChannelError("it hangs up")
@@ -307,7 +307,7 @@ async def asks_on(asking: Asking) -> Any:
 
 
 @on_both
-async def test_an_error_of_a_handler_comes_out_and_ends_the_call() -> None:
+async def test_an_error_of_a_handler_is_raised_and_ends_the_call() -> None:
     def elicit(form: Form) -> dict[str, Any]:
         raise LookupError("nobody is there")
 
@@ -403,7 +403,7 @@ async def test_a_question_that_clients_cannot_answer(method: Any) -> None:
 
 
 @pytest.mark.parametrize("id_", [None, [], [1], {"a": 1}, True, 1.5, "", "x" * 9_999])
-async def test_the_id_of_a_question_comes_back_as_it_is(id_: Any) -> None:
+async def test_the_id_of_a_question_is_returned_unchanged(id_: Any) -> None:
     async def serve(asking: Asking) -> Any:
         for _ in range(2):
             await asking.ask(id=id_)
@@ -646,7 +646,7 @@ def give_up(pending: Pending) -> None:
 
 
 @on_both
-async def test_progress_and_logs_are_heard_once() -> None:
+async def test_progress_and_logs_are_received_once() -> None:
     async def serve(asking: Asking) -> Any:
         token = asking.message["params"]["_meta"]["progressToken"]
         for say in (asking.say, asking.channel.stream):
@@ -706,7 +706,7 @@ async def test_progress_reaches_only_its_own_call() -> None:
 
 
 @on_both
-async def test_an_error_of_who_listens_ends_its_call_only() -> None:
+async def test_an_error_of_a_callback_ends_its_call_only() -> None:
     async def serve(asking: Asking) -> Any:
         told = {"method": "notifications/message", "params": {}}
         await channel.stream({"jsonrpc": "2.0", **told})
@@ -942,7 +942,7 @@ def changed(what: str, **params: Any) -> dict[str, Any]:
 
 
 @on_both
-async def test_changes_are_heard() -> None:
+async def test_changes_are_received() -> None:
     async def serve(asking: Asking) -> Any:
         await asking.say(changed("tools/list_changed"))
         return DONE
@@ -974,7 +974,7 @@ async def test_changes_are_heard() -> None:
 
 
 @on_both
-async def test_who_listens_no_more_leaves_others_what_they_hear() -> None:
+async def test_an_ended_subscription_does_not_affect_others() -> None:
     channel = Legacy()
     async with channel.client() as client:
         async with client.listen(uris=["a:b"]) as changes:

@@ -54,7 +54,7 @@ async def test_a_server_without_keys_gets_some() -> None:
 
 
 @on_both
-async def test_a_state_belongs_to_who_asked() -> None:
+async def test_a_state_belongs_to_its_user() -> None:
     app = Server("test", keys=KEYS)
 
     @app.tool

@@ -143,7 +143,7 @@ def test_headers_of_two_names_differ(one: str, other: str) -> None:
     assert said[0] != said[1]
 
 
-def test_headers_of_what_has_no_name() -> None:
+def test_headers_of_requests_without_a_name() -> None:
     for method in ("tools/list", "server/discover", "x/unknown"):
         message = request(1, method, {"name": "n"}, PROFILE.meta())
         assert headers_for(message) == {
@@ -184,7 +184,7 @@ MESSAGES = st.fixed_dictionaries(
 
 @given(MESSAGES, st.booleans())
 def test_result_of_any_message(message: dict[str, Any], has_state: bool) -> None:
-    """A result, an error of the server's, or a word that it is neither."""
+    """A result, an error of the server, or a `ReplyError` for anything else."""
     came = outcome(message, has_state)
     match came:
         case StateRejected():

@@ -141,7 +141,7 @@ async def test_arguments_that_do_not_fit_are_for_the_model(at: At) -> None:
 
 
 @everywhere
-async def test_changes_are_heard_and_forgotten(at: At) -> None:
+async def test_changes_are_received_and_forgotten(at: At) -> None:
     name = f"extra_{at.loop}"
     async with at.client() as client:
         before = await client.list_tools()
@@ -190,7 +190,7 @@ async def hear_of(client: Client, error: Exception, **what: Any) -> None:
 
 
 @everywhere
-async def test_an_error_of_the_block_comes_out_as_itself(at: At) -> None:
+async def test_an_error_of_the_block_is_raised_unchanged(at: At) -> None:
     async with at.client() as client:
         with pytest.raises(LookupError, match="mine"):
             await hear_of(client, LookupError("mine"), tools=True)

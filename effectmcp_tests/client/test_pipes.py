@@ -207,14 +207,14 @@ for message in lines():
         ),
     ],
 )
-def test_a_command_that_is_gone(loop: Loop, script: str, words: str) -> None:
+def test_a_command_that_closes_its_output(loop: Loop, script: str, words: str) -> None:
     found = outcome(loop, script)
     assert isinstance(found, ChannelError)
     assert words in str(found)
 
 
 @on_both
-async def test_a_command_that_is_gone_is_gone_for_all() -> None:
+async def test_a_closed_output_ends_all_calls() -> None:
     async with Client(command("next(lines()); next(lines())")) as client:
         errors: list[ChannelError] = []
 
@@ -322,7 +322,9 @@ for line in sys.stdin: pass
 
 
 @pytest.mark.usefixtures("impatient")
-def test_a_line_may_not_be_endless(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_length_of_a_line_is_limited(
+    loop: Loop, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(pipes, "_LONGEST", 100_000)
     script = "next(lines())\nwhile True: os.write(1, b'x' * 9_999)"
     assert "more than 100,000 bytes" in str(outcome(loop, script))
@@ -386,7 +388,7 @@ def test_a_command_ends_with_the_channel(
 
 
 @on_both
-async def test_an_error_inside_comes_out_as_itself() -> None:
+async def test_an_error_of_the_block_is_raised_unchanged() -> None:
     with pytest.raises(LookupError, match="mine"):
         async with Client(command("for line in sys.stdin: pass")):
             raise LookupError("mine")
@@ -424,7 +426,7 @@ write(b"x" * 1_000_000)
 
 @pytest.mark.skipif(os.name == "nt", reason="there are no sessions")
 @on_both
-async def test_what_is_typed_into_our_terminal_is_not_for_the_server() -> None:
+async def test_the_server_does_not_read_our_terminal() -> None:
     script = """
 for message in lines():
     is_alone = os.getsid(0) == os.getpid()

@@ -168,7 +168,7 @@ def test_a_call_that_is_given_up_ends_at_the_server(loop: Loop, version: str) ->
     anyio.run(body, backend=loop)
 
 
-def test_changes_are_heard(way: Way) -> None:
+def test_changes_are_received(way: Way) -> None:
     async def body(at: At) -> None:
         async with client_of(at, "2025-11-25") as client:
             async with client.listen(tools=True, uris=["shelf://still"]) as changes:

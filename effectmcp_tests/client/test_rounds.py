@@ -100,7 +100,7 @@ def test_received_a_question_where_none_may_be_asked(method: str) -> None:
 
 
 @given(CALLS)
-def test_params_now_say_the_call_again(call: Call) -> None:
+def test_params_now_repeat_the_call(call: Call) -> None:
     params = call.params_now
     also = {"inputResponses": call.responses, "requestState": call.state}
     assert params == {**call.params, **{k: v for k, v in also.items() if v is not None}}

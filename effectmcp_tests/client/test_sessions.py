@@ -136,7 +136,7 @@ async def test_a_session_that_ended_is_replaced() -> None:
 
 
 async def test_a_session_that_always_ends() -> None:
-    """As with servers behind one address that do not know each other's sessions."""
+    """Servers behind one address may not know each other's sessions."""
 
     async def call(asked: Asked) -> None:
         await asked.write(b"", "text/plain", 404)
@@ -190,7 +190,7 @@ LAST = (
 
 
 @pytest.mark.parametrize("is_torn", [False, True])
-async def test_a_stream_is_gone_back_to(is_torn: bool) -> None:
+async def test_a_stream_is_resumed(is_torn: bool) -> None:
     """As often as it breaks off, and from where it did."""
     heard: list[Any] = []
     params = b'{"progressToken": ID, "progress": 1}'
@@ -209,7 +209,7 @@ async def test_a_stream_is_gone_back_to(is_torn: bool) -> None:
 
 
 @on_both
-async def test_it_is_waited_as_long_as_the_server_says() -> None:
+async def test_the_client_waits_as_long_as_the_server_declares() -> None:
     server, _ = resuming(LAST, first=b"id: a\nretry: 300\ndata:\n\n")
     async with http(server) as url, old_client(url) as client:
         began = anyio.current_time()
@@ -258,7 +258,7 @@ async def test_how_long_it_is_waited(
         (b"id: a\nid: b\x7f", "a"),
     ],
 )
-async def test_what_it_is_gone_back_by(line: bytes, place: str) -> None:
+async def test_the_id_by_which_a_stream_is_resumed(line: bytes, place: str) -> None:
     server, places = resuming(LAST, first=line + b"\nretry: 0\ndata:\n\n")
     async with http(server) as url, old_client(url) as client:
         assert (await client.get_prompt("note")).text == "done"
@@ -270,9 +270,7 @@ async def test_what_it_is_gone_back_by(line: bytes, place: str) -> None:
     "first",
     [b"data:\n\n", b": x\n\n", b"id:\ndata:\n\n", b"id: a\ndata:\n\nid:\ndata:\n\n"],
 )
-async def test_a_stream_that_cannot_be_gone_back_to(
-    first: bytes, is_torn: bool
-) -> None:
+async def test_a_stream_that_cannot_be_resumed(first: bytes, is_torn: bool) -> None:
     """An empty id takes the place back (HTML, Server-sent events)."""
     server, places = resuming(first=first, is_torn=is_torn)
     async with http(server) as url, old_client(url) as client:

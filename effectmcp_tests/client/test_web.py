@@ -119,7 +119,7 @@ def test_events_of_any_bytes(parts: list[bytes]) -> None:
     assert read(parts) == read([b"".join(parts)])
 
 
-def test_an_event_may_not_be_endless(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_length_of_an_event_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(web, "_LONGEST", 100)
     assert read([b"data: " + b"x" * 80 + b"\n\n"] * 5) == ["x" * 80] * 5
     with pytest.raises(ChannelError, match="more than 100 bytes"):
@@ -192,7 +192,7 @@ def test_requests(loop: Loop) -> None:
 
 
 def outcome(loop: Loop, answer: Answer, **options: Any) -> Any:
-    """The text of a result that is answered so, or the error."""
+    """Return the text of the result that `answer` sends, or the error."""
 
     async def main() -> Any:
         with anyio.fail_after(PATIENCE):
@@ -379,7 +379,9 @@ async def never_answers(sent: bytes) -> None:
             await is_closed.wait()
 
 
-def test_a_body_may_not_be_endless(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_length_of_a_body_is_limited(
+    loop: Loop, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(web, "_LONGEST", 100_000)
 
     def endless(type_: str, part: bytes) -> Answer:

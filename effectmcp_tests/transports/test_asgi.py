@@ -415,7 +415,7 @@ def test_a_host_that_only_raises_when_the_client_is_gone(loop: Loop) -> None:
     assert suspended == ["endless"]
 
 
-def test_a_host_that_has_more_to_say_than_a_disconnect(loop: Loop) -> None:
+def test_a_host_that_sends_other_events_than_a_disconnect(loop: Loop) -> None:
     async def main() -> Wire:
         wire = Wire(loop)
         asgi = application(shop())
@@ -445,7 +445,7 @@ def test_a_comment_does_not_follow_the_response(loop: Loop) -> None:
     assert text_of(only) == "awake"
 
 
-def test_a_disconnect_while_the_body_comes(loop: Loop) -> None:
+def test_a_disconnect_while_the_body_is_received(loop: Loop) -> None:
     async def main() -> list[Any]:
         wire = Wire(loop)
         wire.incoming.append({"type": "http.disconnect"})
@@ -583,7 +583,7 @@ def test_the_path_is_the_one_below_the_mount(
     assert wire.status == status
 
 
-def test_the_user_is_whom_the_site_authenticates(loop: Loop) -> None:
+def test_the_user_comes_from_the_sites_authentication(loop: Loop) -> None:
     def authenticate(headers: Mapping[str, str]) -> str:
         if headers.get("authorization") != "Bearer ann's":
             raise PermissionError
@@ -598,7 +598,7 @@ def test_the_user_is_whom_the_site_authenticates(loop: Loop) -> None:
     assert text_of(wire.json) == "ann"
 
 
-def test_the_user_is_whom_the_host_found(loop: Loop) -> None:
+def test_the_user_comes_from_the_host(loop: Loop) -> None:
     asgi = application(shop(), principal=lambda scope: scope["user"])
     wire = asked(loop, asgi, call("whoami"), user="bob")
     assert text_of(wire.json) == "bob"

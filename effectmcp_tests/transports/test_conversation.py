@@ -1,4 +1,4 @@
-"""One request and its answer, told by hand: no host, no loop, no clock."""
+"""One request and its answer, step by step: no host, no loop, no clock."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_a_body_is_read_and_its_exchange_starts() -> None:
     assert begin.peer.headers["origin"] == PAGE
 
 
-def test_a_body_that_says_that_it_is_too_long_is_not_read() -> None:
+def test_a_body_with_too_large_a_declared_length_is_not_read() -> None:
     site = Site(max_body=4000)
     for length in ("4001", "9" * 4000):
         answer = Table().talk(site=site, content_length=length).judge()
@@ -134,7 +134,7 @@ def test_a_host_that_needs_the_length() -> None:
 # ---- who asks -----------------------------------------------------------------------
 
 
-def test_a_hook_finds_who_asks() -> None:
+def test_a_hook_identifies_the_client() -> None:
     site = Site(authenticate=lambda headers: headers["x-user"])
     talk = Table().talk(site=site, x_user="ann")
     step = talk.judge()
@@ -266,7 +266,7 @@ def test_a_notification_is_accepted_with_nothing() -> None:
     assert length_of(answer) == (("Content-Length", "0"),)
 
 
-def test_an_answer_becomes_a_stream_with_the_first_thing_to_say() -> None:
+def test_an_answer_becomes_a_stream_with_its_first_event() -> None:
     talk = Table().begun()
     first = talk.notify({"method": "a"})
     assert (first.status, first.is_last) == (200, False)

@@ -326,7 +326,7 @@ async def test_silence_is_broken_by_comments(autojump_clock: MockClock) -> None:
         assert text_of(await client.message()) == "waited"
 
 
-async def test_silence_makes_a_stream_of_a_call_that_tells_nothing(
+async def test_a_silent_call_becomes_a_stream_of_comments(
     autojump_clock: MockClock,
 ) -> None:
     """A proxy would think the connection dead, and cut it."""
@@ -707,7 +707,7 @@ async def test_head_that_is_smuggled() -> None:
         assert b"smuggled" not in await client.rest()
 
 
-async def test_body_too_large_by_what_it_says_is_not_read() -> None:
+async def test_body_with_too_large_a_declared_length_is_not_read() -> None:
     async with serving(shop().app, site=Site(max_body=100)) as doors:
         client = doors.connect()
         head = post(request("server/discover")).partition(b"\r\n\r\n")[0]
@@ -717,7 +717,7 @@ async def test_body_too_large_by_what_it_says_is_not_read() -> None:
         assert await client.is_closed()
 
 
-async def test_body_too_large_is_noticed_while_it_comes() -> None:
+async def test_body_too_large_is_noticed_while_it_is_received() -> None:
     async with serving(shop().app, site=Site(max_body=1000)) as doors:
         client = doors.connect()
         data = chunked(call("echo", text="x" * 2000), [300] * 10)
@@ -871,7 +871,7 @@ async def test_slow_reader_of_a_stream_has_its_time_for_each_event(
 
 
 async def test_slow_reader_holds_one_event_in_memory() -> None:
-    """A handler that tells much waits for who does not listen."""
+    """A handler with many events waits for a client that does not read."""
     made = shop()
     told = 0
 
@@ -904,7 +904,7 @@ async def test_long_call_takes_none_of_the_times(autojump_clock: MockClock) -> N
         assert text_of((await client.answer()).json) == "waited"
 
 
-async def test_body_that_is_late_by_a_hair_begins_nothing(
+async def test_body_that_is_slightly_late_starts_no_call(
     mock_clock: MockClock,
 ) -> None:
     """No request is performed if its response can no longer be sent."""
@@ -1491,7 +1491,7 @@ async def test_run_until_a_second_signal() -> None:
     assert made.ended == ["wait"]
 
 
-async def test_run_tells_errors_as_they_are() -> None:
+async def test_run_raises_errors_unchanged() -> None:
     async def fails() -> None:
         raise UsageError("a mistake")
 

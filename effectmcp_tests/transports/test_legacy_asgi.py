@@ -200,7 +200,7 @@ def test_a_session_from_its_beginning_to_its_end(loop: Loop, version: str) -> No
     shaken(loop, script, version=version)
 
 
-def test_what_keeps_no_sessions(loop: Loop) -> None:
+def test_applications_without_sessions(loop: Loop) -> None:
     async def main() -> None:
         for asgi, status in (
             (application(desk().app, sessions=None), 200),
@@ -423,7 +423,7 @@ def test_a_quiet_stream_is_kept_alive(loop: Loop) -> None:
     shaken(loop, script, keep_alive=0.05)
 
 
-def test_a_connection_is_left_for_the_client_to_come_back(loop: Loop) -> None:
+def test_a_connection_is_closed_for_the_client_to_reconnect(loop: Loop) -> None:
     async def script(old: Old) -> None:
         got = await old.ask(tool("count", to=5, pause=0.1, token="t"))
         told = messages_of(got.body)

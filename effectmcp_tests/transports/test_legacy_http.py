@@ -251,7 +251,7 @@ async def test_a_session_of_another_user(method: str) -> None:
         assert await old.status(message("ping", id=1)) == 200
 
 
-async def test_without_a_session_all_works_but_what_asks() -> None:
+async def test_without_a_session_calls_work_but_questions_fail() -> None:
     async with opened(desk()) as old:
         got = await old.ask(tool("whoami"), mcp_session_id=None)
         assert value_of(got.json) == f"None legacy {NEWEST}"
@@ -364,7 +364,7 @@ async def test_a_body_that_is_too_large() -> None:
         assert await old.status(tool("order", title="x" * 1000)) == 413
 
 
-async def test_what_ends_at_once_is_one_object() -> None:
+async def test_an_immediate_response_is_one_json_object() -> None:
     async with opened(desk()) as old:
         got = await old.ask(tool("whoami"))
         assert got.headers["content-type"] == "application/json"
@@ -607,7 +607,7 @@ async def test_a_second_reader_takes_over() -> None:
                 assert value_of(await second.message()) == "3 x Dune for Ann"
 
 
-async def test_a_connection_is_left_for_the_client_to_come_back(
+async def test_a_connection_is_closed_for_the_client_to_reconnect(
     autojump_clock: Any,
 ) -> None:
     limits = SessionLimits(leave=10, retry=2.5)
@@ -630,7 +630,7 @@ async def test_a_connection_is_left_for_the_client_to_come_back(
         assert value_of(response) == "6"
 
 
-async def test_older_clients_do_not_come_back_so_none_is_left(
+async def test_connections_of_older_clients_are_kept_open(
     autojump_clock: Any,
 ) -> None:
     async with opened(desk(), OLDER, sessions=SessionLimits(leave=1)) as old:

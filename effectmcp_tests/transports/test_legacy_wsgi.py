@@ -325,7 +325,7 @@ def test_a_client_that_thinks_is_kept_connected() -> None:
     assert value_of(question) == "2 x Dune for Ann"
 
 
-def test_a_question_whose_time_is_up_is_asked_no_more() -> None:
+def test_a_question_that_timed_out_is_withdrawn() -> None:
     made = desk()
 
     @made.app.tool

@@ -452,10 +452,10 @@ async def test_more_than_may_wait_slows_the_client_down(autojump_clock: Any) -> 
     assert len(answers) == 6
 
 
-async def test_more_than_may_wait_is_refused_where_nothing_ends(
+async def test_requests_above_the_limit_are_refused_while_no_call_ends(
     autojump_clock: Any,
 ) -> None:
-    """After a second; and then at once, so that the rest is heard."""
+    """After a second; and then at once, so that later messages are read."""
     async with talk(Kitchen().app, limits=Limits(requests=1, waiting=1)) as client:
         for name in "abcde":
             client.call(name, "slow", arguments={"name": name, "seconds": 10})
@@ -577,7 +577,7 @@ async def test_a_client_that_is_gone_ends_it_all(
     client.close()
 
 
-async def test_another_error_of_send_comes_out() -> None:
+async def test_another_error_of_send_is_raised() -> None:
     client = Client()
     client.breaks = ZeroDivisionError("a bug")
     client.call(1, "quick")

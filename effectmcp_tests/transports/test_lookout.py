@@ -75,7 +75,7 @@ async def test_client_that_leaves_ends_the_work(autojump_clock: MockClock) -> No
     assert sorted(log[2:]) == ["comment ended", "work ended"]
 
 
-async def test_error_of_the_work_comes_as_it_is(autojump_clock: MockClock) -> None:
+async def test_error_of_the_work_is_raised_unchanged(autojump_clock: MockClock) -> None:
     log: list[str] = []
 
     async def work() -> None:

@@ -105,7 +105,7 @@ def test_a_session_is_found_by_its_id() -> None:
         assert admitted(sessions, shown) is session
 
 
-def test_who_names_none_has_none() -> None:
+def test_a_request_without_a_session_id_has_no_session() -> None:
     sessions = Kept()
     sessions.open()
     assert admitted(sessions, peer(None)) is None
@@ -501,7 +501,7 @@ def test_news_holds_what_was_published_while_no_client_read() -> None:
     assert told(news.read(1, nothing)) == [two]
 
 
-def test_news_wakes_who_reads() -> None:
+def test_news_wakes_its_readers() -> None:
     sessions = Kept()
     _, session = sessions.open()
     news, after = sessions.find(session)

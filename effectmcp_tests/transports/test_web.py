@@ -77,7 +77,7 @@ def problem(found: Peer | Send) -> str:
 # ---- who is let in ----
 
 
-def test_head_tells_who_asks() -> None:
+def test_head_identifies_the_client() -> None:
     peer = ask(Site(authenticate=lambda headers: headers["x-user"]), x_user=" ann\t")
     assert isinstance(peer, Peer)
     assert (peer.principal, peer.address) == ("ann", "192.0.2.9")
@@ -404,7 +404,7 @@ def test_cors_without_a_page_is_empty() -> None:
         ({"path": "mcp"}, "write '/mcp'"),
     ],
 )
-def test_site_that_would_let_in_others_than_it_says(options: Any, message: str) -> None:
+def test_invalid_hosts_and_origins_of_a_site(options: Any, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         Site(**options)
 

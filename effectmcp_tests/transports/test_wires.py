@@ -1,4 +1,4 @@
-"""Two kinds of wire: they say the same of every message that both can read."""
+"""Two kinds of wire: they read every message that both can read in the same way."""
 
 from __future__ import annotations
 
@@ -225,7 +225,7 @@ async def answers_to(pieces: Sequence[bytes], monkeypatch: pytest.MonkeyPatch) -
     cuts=st.lists(st.integers(1, 4000), max_size=5),
     noise=st.lists(st.tuples(st.integers(0, 2000), st.binary(max_size=2)), max_size=1),
 )
-async def test_connection_says_the_same_with_h11_alone(
+async def test_connection_responds_in_the_same_way_with_h11_alone(
     asked: list[bytes], cuts: list[int], noise: list[tuple[int, bytes]]
 ) -> None:
     text = bytearray(b"".join(asked))

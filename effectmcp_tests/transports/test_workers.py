@@ -131,7 +131,7 @@ async def test_workers_that_are_killed_are_started_again(
 async def test_worker_that_cannot_start_waits_longer_each_time(
     target: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its clients are for the other workers; this test has none, so none listens."""
+    """Clients are left to the other workers. In this test, there is no other one."""
     monkeypatch.setattr(workers, "_MISSED", 0.15)
     shutdown = trio.Event()
     file = target.removesuffix(":app")
@@ -278,7 +278,7 @@ async def test_workers_are_not_for_windows(
         await run_workers(target, 2)
 
 
-async def test_workers_tell_that_an_address_is_taken(target: str) -> None:
+async def test_workers_report_that_an_address_is_taken(target: str) -> None:
     (taken,) = bind("127.0.0.1", 0, shared=False)
     with taken, pytest.raises(OSError, match="in use"):
         await run_workers(target, 2, "127.0.0.1", taken.getsockname()[1])

@@ -297,7 +297,7 @@ def test_the_path_is_the_one_below_the_mount(path: str, status: int) -> None:
     assert response.status == status
 
 
-def test_the_user_is_whom_the_site_authenticates() -> None:
+def test_the_user_comes_from_the_sites_authentication() -> None:
     def authenticate(headers: Mapping[str, str]) -> str:
         if headers.get("authorization") != "Bearer ann's":
             raise PermissionError
@@ -325,7 +325,7 @@ def test_an_async_hook_needs_something_to_run_it(
         assert text_of(asked(wsgi, call("whoami")).json) == "ann"
 
 
-def test_the_user_is_whom_the_host_found() -> None:
+def test_the_user_comes_from_the_host() -> None:
     wsgi = strict(shop(), principal=lambda environ: environ["REMOTE_USER"])
     response = asked(wsgi, call("whoami"), REMOTE_USER="bob")
     assert text_of(response.json) == "bob"
