@@ -180,7 +180,7 @@ def test_host_by_the_names_that_were_given(host: str, expected: int) -> None:
 def test_refusals_are_logged_for_the_operator(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """The client has no part in it, and the operator sees only the log."""
+    """The client must not control the log: the operator sees nothing else."""
     caplog.set_level("INFO")
     assert status(ask(host="evil.example\n", bound_to=LOCAL)) == 403
     (record,) = caplog.records

@@ -226,9 +226,7 @@ async def test_workers_end_with_their_supervisor(target: str) -> None:
                 await trio.sleep(0.02)
 
 
-async def test_workers_serve_tls_at_a_given_address(
-    target: str, tmp_path: Path
-) -> None:
+async def test_workers_serve_tls_for_a_given_site(target: str, tmp_path: Path) -> None:
     import ssl
 
     certificate, key = make_certificate(tmp_path)
