@@ -1,4 +1,4 @@
-"""`effectmcp call` and `effectmcp list`, with and without somebody at a terminal."""
+"""`effectmcp call` and `effectmcp list`, with and without a user at a terminal."""
 
 from __future__ import annotations
 
@@ -58,12 +58,12 @@ def test_answers_on_the_command_line(capsys: Output) -> None:
         ("order", "--answer", "a=1", "title=Dune", "--trace"),
     ],
 )
-def test_options_stand_where_they_like(argv: tuple[str, ...], capsys: Output) -> None:
+def test_options_may_be_anywhere(argv: tuple[str, ...], capsys: Output) -> None:
     decline = ("--answer", 'elicit-1={"action": "decline"}')
     assert main(["call", BOOKSHOP, *argv, *decline]) == DECLINED
 
 
-def test_an_option_that_is_none(capsys: Output) -> None:
+def test_an_unknown_option(capsys: Output) -> None:
     with pytest.raises(SystemExit):
         order("--trice", "a=b")
     assert "unrecognized arguments: --trice" in capsys.readouterr().err
@@ -92,7 +92,7 @@ def test_a_user_who_declines_and_gets_a_result_all_the_same(capsys: Output) -> N
     assert capsys.readouterr().out == "Nothing ordered.\n"
 
 
-def test_what_is_asked_is_listed_where_nobody_can_answer(capsys: Output) -> None:
+def test_questions_are_listed_where_no_user_can_answer(capsys: Output) -> None:
     assert order() == 2
     said = capsys.readouterr().err
     assert "there is no terminal" in said
@@ -165,7 +165,7 @@ def test_mistakes(argv: list[str], message: str, capsys: Output) -> None:
 
 
 @pytest.mark.parametrize("answers", [b"{", b"\xff", b"[]", b"[" * 100_000])
-def test_a_file_of_answers_that_is_none(
+def test_an_invalid_file_of_answers(
     answers: bytes, tmp_path: Path, capsys: Output
 ) -> None:
     file = tmp_path / "answers.json"
@@ -176,8 +176,10 @@ def test_a_file_of_answers_that_is_none(
     assert said.count("\n") == 1
 
 
-def test_what_json_cannot_carry_is_a_text(tmp_path: Path, capsys: Output) -> None:
-    """The server says what it wants instead."""
+def test_an_argument_that_json_cannot_carry_is_sent_as_a_string(
+    tmp_path: Path, capsys: Output
+) -> None:
+    """The server then reports the type that it requires."""
     file = tmp_path / "numbers_wanted.py"
     file.write_text(
         "from effectmcp import Server\n"
@@ -211,7 +213,7 @@ def test_a_command_that_is_not_there(capsys: Output) -> None:
     assert capsys.readouterr().err.startswith(said)
 
 
-def test_a_forgotten_yield_from_is_told(tmp_path: Path, capsys: Output) -> None:
+def test_a_forgotten_yield_from_is_reported(tmp_path: Path, capsys: Output) -> None:
     file = tmp_path / "forgetful.py"
     file.write_text(FORGETFUL)
     with pytest.warns(UnperformedEffectWarning, match=r"forgetful.py:7: .*yield from"):
@@ -268,7 +270,7 @@ def test_media_that_cannot_be_saved_are_printed(tmp_path: Path, capsys: Output) 
     assert json.loads(printed.out)["type"] == "image"
 
 
-def test_trace_tells_of_rounds_and_states_and_of_answers_only_what_they_are(
+def test_trace_shows_rounds_and_states_but_only_the_types_of_answers(
     capsys: Output,
 ) -> None:
     assert order(*ANSWERS, "--answer", "confirm-1=true", "--trace") == 0
@@ -289,13 +291,13 @@ def test_trace_opens_the_states_of_an_app_without_keys(
     assert ", which replays 1 entries" in capsys.readouterr().err
 
 
-def test_trace_shows_answers_when_it_is_told_to(capsys: Output) -> None:
+def test_trace_shows_answers_with_its_option(capsys: Output) -> None:
     order(*ANSWERS, "--answer", "confirm-1=true", "--trace", "--show-answers")
     said = capsys.readouterr().err
     assert '  elicit-1 → {"action": "accept", "content": {"value": "Ann"}}' in said
 
 
-def test_answers_that_nobody_asked_for_are_told(capsys: Output) -> None:
+def test_unused_answers_are_reported(capsys: Output) -> None:
     argv = ("--answer", 'elicit-1={"action": "decline"}', "--answer", "elicit_2=1")
     assert order(*argv) == DECLINED
     assert capsys.readouterr().err == (
@@ -387,7 +389,7 @@ def called(
         {"method": "roots/list"},
     ],
 )
-def test_a_question_that_nobody_declared(
+def test_a_question_that_was_not_declared(
     question: Any, monkeypatch: pytest.MonkeyPatch, capsys: Output
 ) -> None:
     argv = ("--answer", 'a={"action": "accept"}')
@@ -440,7 +442,7 @@ EMPTY: dict[str, Any] = {"prompts": [], "resources": [], "resourceTemplates": []
         ({"arguments": [3, {"required": 1}]}, "a ?? ?"),
     ],
 )
-def test_what_makes_no_sense_is_listed_as_far_as_it_does(
+def test_items_with_invalid_fields_are_listed_by_their_valid_fields(
     entry: Any, line: str, monkeypatch: pytest.MonkeyPatch, capsys: Output
 ) -> None:
     channel = Scripted([{**EMPTY, "tools": [{"name": "a", **entry}]}] * 4)
@@ -468,7 +470,7 @@ def test_an_entry_without_a_name_is_listed(
         {"properties": {"x": {"type": {}, "anyOf": [[], {"type": ["null"]}]}}},
     ],
 )
-def test_a_tool_whose_schema_makes_no_sense_can_be_called(
+def test_a_tool_with_an_invalid_schema_can_be_called(
     schema: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tools = {"tools": [{"name": "tool", "inputSchema": schema}]}
@@ -507,7 +509,7 @@ def test_a_list_that_takes_too_long(
         (None, ".bin"),
     ],
 )
-def test_what_is_saved_is_named_by_us(
+def test_saved_files_are_named_by_the_client(
     type_: Any, suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     content = [{"type": "image", "data": "aGk=", "mimeType": type_}]
@@ -573,7 +575,7 @@ def test_a_conversation_in_the_terminal() -> None:
 
 
 @pytest.mark.parametrize(("key", "said"), [("\x04", "declined"), ("\x1b", "dismissed")])
-def test_keys_that_say_no(key: str, said: str) -> None:
+def test_keys_that_decline(key: str, said: str) -> None:
     child = spawned("call", BOOKSHOP, "order", "title=Dune")
     child.expect("Who is it for")
     child.send(key)
@@ -590,7 +592,7 @@ def test_ctrl_c_ends_it_and_leaves_the_terminal_as_it_was() -> None:
     assert status == 130
 
 
-#: A shell that says how it found its terminal, and what became of what it ran.
+#: A shell that reports the echo of its terminal, and how its child process ended.
 WATCHED = """
 import os, signal, subprocess, sys, termios
 def has_echo():
@@ -639,7 +641,7 @@ def test_a_signal_that_ends_it_leaves_the_terminal_as_it_was(name: str) -> None:
     ended(child)
 
 
-def test_ctrl_z_gives_the_terminal_back_and_asks_again_when_it_goes_on() -> None:
+def test_ctrl_z_gives_the_terminal_back_and_asks_again_when_resumed() -> None:
     child, _ = watched()
     child.send("An")
     child.expect("An▏")
@@ -656,7 +658,7 @@ def test_ctrl_z_gives_the_terminal_back_and_asks_again_when_it_goes_on() -> None
     ended(child)
 
 
-def test_a_window_of_another_size_is_drawn_anew() -> None:
+def test_a_resized_window_is_drawn_again() -> None:
     child, _ = watched()
     child.setwinsize(40, 50)
     child.expect("choose ·\r\r\nCtrl-D")
@@ -755,7 +757,7 @@ def killing() -> Iterator[list[subprocess.Popen[str]]]:
         process.stderr.close()
 
 
-def test_a_server_that_is_killed_between_rounds_is_missed_by_nobody(
+def test_a_server_may_be_killed_between_rounds(
     port: int, killing: list[subprocess.Popen[str]]
 ) -> None:
     killing.append(served(port))
@@ -786,7 +788,7 @@ def test_other_keys_do_nothing(keys: str) -> None:
     assert ended(child)[0] == 130
 
 
-def test_what_is_pasted_is_no_answer_to_the_next_question(tmp_path: Path) -> None:
+def test_pasted_text_does_not_answer_the_next_question(tmp_path: Path) -> None:
     file = tmp_path / "pasted_twice.py"
     file.write_text(
         "from effectmcp import Confirm, Elicit, Flow, Gather, Server\n"

@@ -46,7 +46,7 @@ def test_nothing_is_found(shop: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert capsys.readouterr().out.startswith("checked order: ")
 
 
-def test_what_is_found_is_told_and_saved(
+def test_findings_are_reported_and_saved(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     saved = tmp_path / "saved"
@@ -73,7 +73,7 @@ def test_mistakes(
     assert message in capsys.readouterr().err
 
 
-def test_without_hypothesis_it_says_what_to_install(
+def test_missing_hypothesis_is_reported_with_what_to_install(
     shop: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "hypothesis", None)
@@ -87,7 +87,7 @@ def test_without_hypothesis_it_says_what_to_install(
 
 @pytest.fixture
 def transcripts(shop: Path, tmp_path: Path) -> Path:
-    """A conversation of which two questions were answered."""
+    """A conversation with two answered questions."""
     from effectmcp.server.target import load_app
     from effectmcp.testing import MemoryClient, Recorder
 
@@ -105,7 +105,7 @@ def replayed(
     return status, capsys.readouterr().out.splitlines()
 
 
-def test_what_did_not_change_replays(
+def test_an_unchanged_handler_replays(
     shop: Path, transcripts: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     status, lines = replayed(transcripts, write(shop), capsys, "--strict")
@@ -113,7 +113,7 @@ def test_what_did_not_change_replays(
     assert lines[0].endswith(".json: replays")
 
 
-def test_what_changed_is_told_with_its_line(
+def test_changes_are_reported_with_their_lines(
     shop: Path, transcripts: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     target = write(shop, question="Whom?")
@@ -123,14 +123,14 @@ def test_what_changed_is_told_with_its_line(
     assert replayed(transcripts, target, capsys, "--strict")[0] == 1
 
 
-def test_another_end_is_no_failure(
+def test_another_result_is_not_a_failure(
     shop: Path, transcripts: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     status, lines = replayed(transcripts, write(shop, end=" + '!'"), capsys)
     assert (status, lines[-1]) == (0, "1 differs")
 
 
-def test_what_stops_is_a_failure(
+def test_a_replay_that_stops_is_a_failure(
     shop: Path, transcripts: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write(shop)
@@ -140,7 +140,7 @@ def test_what_stops_is_a_failure(
     assert "title" in lines[0]
 
 
-def test_no_transcripts_are_a_mistake(
+def test_a_missing_folder_of_transcripts_is_reported(
     shop: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["replay", str(tmp_path / "none"), write(shop)]) == 2

@@ -26,10 +26,10 @@ def decoded(*parts: bytes) -> list[str]:
         (b"\x1b", ["cancel"]),
         (b"\x1b\x1b", ["cancel", "cancel"]),
         ("é本".encode(), ["é", "本"]),
-        # Keys that are none of ours, and what is no text.
+        # Keys without a use here, and bytes that are not characters.
         (b"\x1bOP\x1bb\x1b[3~\x1b[1;5C\x1b[200~", []),
         (b"a\xff\x00b", ["a", "b"]),
-        # Broken off: it is no escape, and the rest no text.
+        # Broken off: such bytes are neither an escape key nor text.
         (b"\x1b[", []),
         (b"\x1bO", []),
         (b"\x1b[1\x1b[A", ["up"]),
@@ -39,7 +39,7 @@ def test_keys(data: bytes, keys: list[str]) -> None:
     assert decoded(data) == keys
 
 
-def test_an_escape_is_no_key_until_nothing_follows() -> None:
+def test_an_escape_is_not_a_key_until_the_input_ends() -> None:
     decoder = Decoder()
     assert decoder.feed(b"a\x1b") == ["a"]
     assert decoder.is_torn

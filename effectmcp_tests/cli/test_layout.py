@@ -10,7 +10,7 @@ from effectmcp.cli.layout import Spot, rows, window
 LINES = [str(number) for number in range(10)]
 
 
-def test_what_fits_is_shown_whole() -> None:
+def test_lines_that_fit_are_shown_whole() -> None:
     assert window(LINES, Spot(), room=10, pages=3) == (LINES, 0)
 
 
@@ -19,12 +19,12 @@ def test_a_window_begins_with_the_question() -> None:
     assert shown == ["↑ 2 more above (PgUp)", "2", "3", "4", "↓ 5 more below (PgDn)"]
 
 
-def test_a_window_follows_the_cursor_with_what_is_said_about_it() -> None:
+def test_a_window_follows_the_cursor_with_its_notes() -> None:
     shown, _ = window(LINES, Spot(question=0, cursor=8, end=9), room=5)
     assert shown == ["↑ 7 more above (PgUp)", "7", "8", "9", ""]
 
 
-def test_the_cursor_is_worth_more_than_what_is_said_about_it() -> None:
+def test_the_cursor_is_worth_more_than_its_notes() -> None:
     shown, _ = window(LINES, Spot(question=0, cursor=2, end=9), room=3)
     assert shown[1] == "2"
     assert window(LINES, Spot(cursor=2, end=2), room=1) == (["2"], 0)

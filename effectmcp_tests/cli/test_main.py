@@ -128,7 +128,7 @@ def piped(*argv: str, to: int, errors: int) -> Any:
 
 
 @pytest.mark.parametrize("argv", [["keygen"], ["list", BOOKSHOP, "--json"]])
-def test_whoever_reads_may_have_read_enough(argv: list[str]) -> None:
+def test_a_reader_that_closes_the_pipe_early_causes_no_message(argv: list[str]) -> None:
     ours, theirs = os.pipe()
     os.close(ours)
     done = piped(*argv, to=theirs, errors=subprocess.PIPE)
@@ -140,7 +140,7 @@ def test_whoever_reads_may_have_read_enough(argv: list[str]) -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no full disk")
-def test_a_full_disk_is_told() -> None:
+def test_a_full_disk_is_reported() -> None:
     with open("/dev/full", "w") as full:
         done = piped("list", BOOKSHOP, to=full.fileno(), errors=subprocess.PIPE)
     assert done.returncode == UNWRITTEN

@@ -1,4 +1,4 @@
-"""What a server says of its tools."""
+"""Schemas of tools, as a server sends them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ..client.strategies import json_values
         {"anyOf": [{"type": "integer"}, {"anyOf": [{"type": "string"}]}]},
     ],
 )
-def test_schemas_of_texts(schema: Any) -> None:
+def test_schemas_of_strings(schema: Any) -> None:
     assert takes_text(schema)
 
 

@@ -93,7 +93,7 @@ def test_a_form_is_filled_in_from_top_to_bottom() -> None:
     assert form_of(FORM).read(content) == content
 
 
-def test_what_is_optional_may_stay_empty_and_defaults_stand() -> None:
+def test_optional_fields_may_stay_empty_and_defaults_are_sent() -> None:
     screen = after([*typed("Ann"), *typed("18"), *["enter"] * 5], form())
     content: Any = screen.responses["q1"]
     assert content["content"] == {"name": "Ann", "age": 18, "wine": True}
@@ -110,7 +110,7 @@ def test_what_is_optional_may_stay_empty_and_defaults_stand() -> None:
         ([*typed("Ann"), *typed("18"), *typed("x")], "share must be a number"),
     ],
 )
-def test_what_is_wrong_is_said_and_not_sent(keys: list[str], problem: str) -> None:
+def test_problems_are_shown_and_not_sent(keys: list[str], problem: str) -> None:
     screen = after(keys, form())
     assert screen.problem == problem
     assert f"! {problem}" in screen.lines(200)
@@ -123,7 +123,7 @@ def test_problems_are_shown_as_it_is_typed() -> None:
     assert after("An", form()).lines(80)[1] == "  ▸ Name* An▏"
 
 
-def test_a_field_that_was_jumped_over_is_come_back_to() -> None:
+def test_the_cursor_returns_to_a_skipped_field() -> None:
     screen = after([*["tab"] * 6, "enter"], form())
     assert screen.problem == "Name must have at least 2 characters"
     assert screen.lines(80)[1].startswith("  ▸ Name")
@@ -144,7 +144,7 @@ def test_choices_are_picked_by_arrows_or_letters() -> None:
     assert "size  small  medium" in after(["s", "backspace", "x"], form_).lines(80)[1]
 
 
-def test_letters_go_on_to_the_next_choice_that_begins_with_them() -> None:
+def test_letters_move_to_the_next_choice_with_that_initial() -> None:
     values = ["ham", "egg", "eel"]
     one = {"type": "string", "enum": values}
     several = {"type": "array", "items": one}
@@ -167,7 +167,7 @@ FILLED: dict[str, tuple[dict[str, Any], Any]] = {
 
 
 @pytest.mark.parametrize("name", FILLED)
-def test_what_came_filled_in_and_is_emptied_is_sent_empty(name: str) -> None:
+def test_a_default_that_the_user_removes_is_sent_empty(name: str) -> None:
     """Left out, the server would fill it in again."""
     field, empty = FILLED[name]
     question = form({"type": "object", "properties": {"f": field}})
@@ -178,7 +178,7 @@ def test_what_came_filled_in_and_is_emptied_is_sent_empty(name: str) -> None:
     assert content["content"] == ({} if empty is None else {"f": empty})
 
 
-def test_what_came_empty_is_left_out() -> None:
+def test_a_field_without_a_default_is_left_out_if_empty() -> None:
     fields = {name: {**field, "default": None} for name, (field, _) in FILLED.items()}
     question = form({"type": "object", "properties": fields})
     content: Any = after(["enter"] * len(fields), question).responses["q1"]
@@ -227,7 +227,7 @@ def test_yes_and_no(question: Any, key: str, action: str) -> None:
     assert response["action"] == action
 
 
-def test_a_key_that_says_neither() -> None:
+def test_a_key_that_is_neither_yes_nor_no() -> None:
     assert after(["enter"], CONFIRM).problem == "press y or n"
 
 
@@ -303,7 +303,7 @@ def test_no_keys_break_it_and_what_is_sent_fits(keys: list[str], height: int) ->
         {},
     ],
 )
-def test_nonsense_is_shown_as_nothing(params: Any) -> None:
+def test_invalid_questions_do_not_break_the_screen(params: Any) -> None:
     question = {"method": "elicitation/create", "params": params}
     sample = {"method": "sampling/createMessage", "params": {"messages": 3, **params}}
     assert after("ynx", question, sample).lines(80)
@@ -327,7 +327,7 @@ def link(url: Any) -> Any:
         *("https://good.example\u202e/", "https://", 3, None),
     ],
 )
-def test_links_that_are_not_what_they_seem_cannot_be_agreed_to(url: Any) -> None:
+def test_misleading_links_cannot_be_accepted(url: Any) -> None:
     screen = after("y", link(url))
     assert not screen.is_done
     assert screen.problem == "press n"
@@ -336,12 +336,12 @@ def test_links_that_are_not_what_they_seem_cannot_be_agreed_to(url: Any) -> None
     assert screen.links == []
 
 
-def test_the_page_that_is_opened_is_the_one_that_is_shown() -> None:
+def test_the_opened_page_is_the_shown_page() -> None:
     url = "https://good.example/a?:https://evil.example/"
     assert after("y", link(url)).links == [url]
 
 
-def test_long_texts_are_shown_whole() -> None:
+def test_a_long_message_is_shown_whole() -> None:
     text = "Transfer 100 EUR to Ann, and also transfer 1,000,000 EUR to Mallory."
     question = form({"type": "object", "properties": {}}, text)
     lines = after([], question).lines(30)
@@ -351,12 +351,12 @@ def test_long_texts_are_shown_whole() -> None:
 
 
 @pytest.mark.parametrize("text", ["nan", "inf", "1_000", "1e999"])
-def test_numbers_of_python_are_none(text: str) -> None:
+def test_numbers_in_python_syntax_are_invalid(text: str) -> None:
     schema = {"type": "object", "properties": {"share": {"type": "number"}}}
     assert after(typed(text), form(schema)).problem == "share must be a number"
 
 
-def test_choices_that_are_none() -> None:
+def test_invalid_choices() -> None:
     for one in ({"oneOf": [{"title": "x"}]}, {"enum": 5}, {"anyOf": "x"}):
         schema = {"type": "object", "properties": {"a": {"type": "string", **one}}}
         assert after(["right", "x"], form(schema)).lines(80)
@@ -394,7 +394,7 @@ def test_the_window_is_paged_and_comes_back_with_any_other_key() -> None:
     assert "  ▸ field-0  a▏" in screen.lines(80, 10)
 
 
-def test_a_text_above_the_window_can_be_read_before_it_is_agreed_to() -> None:
+def test_a_message_taller_than_the_window_can_be_read_before_it_is_accepted() -> None:
     question = form({"type": "object", "properties": {}}, "\n".join("abcdefghij"))
     screen = after([], question)
     assert screen.lines(80, 8)[0] == "↑ 7 more above (PgUp)"

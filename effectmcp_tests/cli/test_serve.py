@@ -36,7 +36,7 @@ Calls = list[tuple[str, tuple[Any, ...], dict[str, Any]]]
 
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[Calls]:
-    """What would be served, where nothing is."""
+    """Record the calls of the functions that serve, without serving."""
     found: Calls = []
 
     def fake(name: str) -> Any:
@@ -107,7 +107,7 @@ def test_http_options(calls: Calls) -> None:
 
 
 def test_workers(calls: Calls) -> None:
-    """They load it themselves."""
+    """The workers load the server themselves."""
     assert main(["serve", "shop:app", "--http", ":81", "--workers", "3"]) == 0
     assert calls == [
         (
@@ -166,9 +166,7 @@ def test_options_that_cannot_be(
     assert calls == []
 
 
-def test_certificate_that_is_none(
-    capsys: pytest.CaptureFixture[str], calls: Calls
-) -> None:
+def test_invalid_certificate(capsys: pytest.CaptureFixture[str], calls: Calls) -> None:
     assert "--certificate" in problem(
         capsys, "--http", ":0", "--certificate", EVERYTHING
     )
@@ -310,8 +308,8 @@ def test_http_processes_with_tls(certificate: tuple[str, str]) -> None:
 # ---- for development ----
 
 
-def test_strict_says_what_no_replay_can_repeat(tmp_path: Path) -> None:
-    """And a transcript is recorded, though nobody answers."""
+def test_strict_reports_values_that_a_replay_cannot_repeat(tmp_path: Path) -> None:
+    """A transcript is recorded, too, although no client answers."""
     message = {
         "jsonrpc": "2.0",
         "id": 1,

@@ -34,7 +34,7 @@ def test_a_sequence_that_comes_in_pieces_is_a_key(
             os.close(file)
 
 
-def test_what_a_browser_says_is_no_part_of_the_result(
+def test_output_of_a_browser_is_kept_out_of_the_result(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     def run(url: str) -> bool:

@@ -45,7 +45,7 @@ OF = ("--server", "bookshop", "--tool", "order", "--principal", "ann")
 WITH = ("--arguments", '{"title": "Dune"}')
 
 
-def test_a_state_is_told(token: str, capsys: Output) -> None:
+def test_a_state_is_described(token: str, capsys: Output) -> None:
     assert main(["token", token]) == 0
     said = capsys.readouterr().out
     assert f"a state of {len(token):,} characters, in round 3" in said
@@ -80,7 +80,7 @@ def test_why_it_would_be_refused(
     assert f"refused: {why}\n" in capsys.readouterr().out
 
 
-def test_what_cannot_be_read(
+def test_an_unreadable_state(
     token: str, monkeypatch: pytest.MonkeyPatch, capsys: Output
 ) -> None:
     assert main(["token", token[:-2]]) == 1
@@ -136,7 +136,7 @@ def test_no_token(given: str, monkeypatch: pytest.MonkeyPatch, capsys: Output) -
     assert "effectmcp: what stands on standard input is" in capsys.readouterr().err
 
 
-def test_keys_that_are_none(
+def test_invalid_keys(
     token: str, monkeypatch: pytest.MonkeyPatch, capsys: Output
 ) -> None:
     monkeypatch.setenv("EFFECTMCP_STATE_KEYS", "abc")

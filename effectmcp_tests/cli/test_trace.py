@@ -1,11 +1,11 @@
-"""What `--trace` tells."""
+"""The output of `--trace`."""
 
 from __future__ import annotations
 
 from effectmcp.cli.trace import Trace
 
 
-def test_answers_are_masked_whatever_they_are() -> None:
+def test_answers_of_every_type_are_masked() -> None:
     said: list[str] = []
     content = {"n": 1.5, "of": ["a", "b"], "is": True, "no": None}
     Trace(said.append, keys=lambda: None).answered(

@@ -1,4 +1,4 @@
-"""A server that shakes hands, as a channel: a test says what it does with a request."""
+"""A legacy server, as a channel: a test sets how it responds to a request."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Asking:
     async def ask(
         self, method: str = "elicitation/create", params: Any = FORM, **more: Any
     ) -> Any:
-        """Ask on the request's own stream, and wait for what is said to it."""
+        """Ask on the request's own stream, and wait for the response."""
         return await self.channel.ask(self.say, method, params, **more)
 
 
@@ -49,15 +49,15 @@ async def done(asking: Asking) -> Any:
 
 @define(eq=False)
 class Legacy:
-    """A channel to a server that shakes hands.
+    """A channel to a legacy server.
 
     Attributes:
-        serve: What it does with requests; what is no response is a result. Errors are
-            raised.
-        welcome: What `initialize` comes to, likewise.
-        sent: The requests and what was told, in order, each with its headers.
+        serve: Serves requests; a value that is not a response is a result. Errors
+                are raised.
+        welcome: The result or response of `initialize`, in the same way.
+        sent: The requests and notifications, in order, each with its headers.
         cancelled: The ids of requests that were cancelled.
-        stream: Where it speaks of its own accord.
+        stream: Where it sends messages that no request caused.
     """
 
     serve: Serve = done
@@ -86,7 +86,7 @@ class Legacy:
 
     @property
     def methods(self) -> list[str]:
-        """What was sent, responses apart."""
+        """The methods of all messages that were sent, except responses."""
         return [one["method"] for one, _ in self.sent if "method" in one]
 
     def requests(self, method: str) -> list[Mapping[str, Any]]:
@@ -95,11 +95,11 @@ class Legacy:
 
     @property
     def replies(self) -> list[Mapping[str, Any]]:
-        """What was said to questions."""
+        """The responses to questions."""
         return [one for one, _ in self.sent if "method" not in one]
 
     async def ask(self, say: Hear, method: str, params: Any, **more: Any) -> Any:
-        """Ask somewhere, and wait for what is said to it."""
+        """Ask on the given stream, and wait for the response."""
         id_ = more.get("id", f"q{next(self._ids)}")
         fields = {} if params is None else {"params": params}
         event = self._waiting[json.dumps(id_)] = anyio.Event()
@@ -108,7 +108,7 @@ class Legacy:
         return self._replies.pop(json.dumps(id_))
 
     async def tell(self, message: Frame, headers: Mapping[str, str]) -> None:
-        """Hear it; a response is somebody's."""
+        """Receive a message; pass a response on to the task that waits for it."""
         await anyio.lowlevel.checkpoint()
         message = json.loads(json.dumps(message, allow_nan=False))
         self.sent.append((message, headers))
@@ -148,5 +148,5 @@ class Legacy:
         return {"jsonrpc": "2.0", "id": message["id"], "result": found}
 
     def client(self, **options: Any) -> Client:
-        """A client that shakes hands with it."""
+        """Create a legacy client of it."""
         return Client(self, **{"version": "2025-11-25", **options})

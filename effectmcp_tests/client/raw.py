@@ -38,7 +38,7 @@ class Asked:
     async def write(
         self, body: bytes, type_: str = JSON_TYPE, status: int = 200, *more: str
     ) -> None:
-        """Answer, without saying how long that is: it ends with the connection."""
+        """Respond without a declared length: the body ends with the connection."""
         head = [f"HTTP/1.1 {status} -", f"Content-Type: {type_}", "Connection: close"]
         text = "\r\n".join([*head, *more, "", ""])
         await self.stream.send(text.encode() + body)

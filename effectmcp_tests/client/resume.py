@@ -1,4 +1,4 @@
-"""Goes on with a call that another process stored: its JSON comes on standard input.
+"""Resume a call that another process stored: its JSON comes on standard input.
 
 python -m effectmcp_tests.client.resume URL
 """
@@ -15,7 +15,7 @@ from effectmcp_tests.client.ways import COMMAND, ENVIRONMENT
 
 
 async def main(url: str, stored: str) -> None:
-    """Answer what is asked, and print what came of it."""
+    """Answer the questions, and print the result."""
     channel = OverHttp(url) if url else OverPipes(COMMAND, env=ENVIRONMENT)
     async with Client(channel, elicit=lambda form: {"value": 3}) as client:
         steps = client.resume(Pending.from_json(json.loads(stored)))

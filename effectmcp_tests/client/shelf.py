@@ -73,7 +73,7 @@ def new_keys() -> str:
 
 @frozen
 class Reader:
-    """Who reads."""
+    """The user who reads."""
 
     name: str
     age: int = 30
@@ -119,7 +119,7 @@ def sure() -> Flow[bool]:
 
 @app.tool
 def echo(number: int) -> Flow[str]:
-    """Ask, and say which call was answered what."""
+    """Ask, and return which call got which answer."""
     said = yield from Elicit(f"What is {number}?", str)
     return f"{number} is {said}"
 
@@ -133,7 +133,7 @@ def nag() -> Flow[str]:
 
 @app.tool
 def paces(count: int) -> Flow[int]:
-    """Hand the state over, again and again, and ask nothing."""
+    """Hand the state over `count` times, and ask nothing."""
     for _ in range(count):
         yield from Checkpoint()
     return count
@@ -169,7 +169,7 @@ async def _wait(mark: str) -> None:
 
 @app.tool
 def wait(mark: str, say: bool) -> Flow[str]:
-    """Wait for longer than anybody will, after a word or without one."""
+    """Wait for longer than any client will, after a progress message or without one."""
     if say:
         yield from Progress(0)
     yield from Step(_wait, mark)
@@ -226,7 +226,7 @@ def ship(
 
 @app.prompt
 def letter(to: str) -> Flow[str]:
-    """Write to somebody."""
+    """Write to a person."""
     about = yield from Elicit(f"What about, to {to}?", str)
     return f"Write to {to} about {about}."
 

@@ -1,4 +1,4 @@
-"""What a server may send, and what it may not, as Hypothesis strategies."""
+"""Valid and invalid messages of a server, as Hypothesis strategies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a client makes of whatever comes over its channel; and when, by a clock of ours."""
+"""A client with all kinds of responses of its channel, timed by a virtual clock."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def answer_yes(form: Form) -> dict[str, Any]:
 
 
 def scripted(*answers: Any, **options: Any) -> tuple[Client, Scripted]:
-    """A client of a server that gives these answers, whatever it is asked."""
+    """Create a client of a server that returns these results to any requests."""
     channel = Scripted(list(answers), has_headers=options.pop("has_headers", False))
     return Client(channel, **{"elicit": answer_yes, **options}), channel
 
@@ -67,7 +67,7 @@ def test_rounds_are_at_least_one() -> None:
 # ---- rounds -------------------------------------------------------------------------
 
 
-async def test_no_state_is_sent_where_none_came() -> None:
+async def test_no_state_is_sent_where_none_was_received() -> None:
     client, channel = scripted(
         asking({"a": form()}, requestState="s"), asking({"b": form()}), DONE
     )
@@ -86,7 +86,7 @@ async def test_a_result_without_a_type_is_complete() -> None:
     assert (await client.call_tool("tool")).text == "old"
 
 
-async def test_a_call_may_ask_as_often_as_rounds_says() -> None:
+async def test_a_call_may_ask_up_to_the_limit_of_rounds() -> None:
     again = asking({"a": form()})
     client, channel = scripted(again, again, DONE, rounds=2)
     assert (await client.call_tool("tool")).rounds == 3
@@ -100,7 +100,7 @@ async def test_a_call_may_ask_as_often_as_rounds_says() -> None:
     "result",
     [None, [], "done", 1, {"resultType": "task"}, asking(None), asking([1])],  # type: ignore[arg-type]
 )
-async def test_a_result_that_nobody_knows(result: Any) -> None:
+async def test_a_result_of_unknown_type(result: Any) -> None:
     asks: list[Callable[[Client], Coroutine[Any, Any, Any]]] = [
         lambda client: client.call_tool("tool"),
         lambda client: client.get_prompt("prompt"),
@@ -124,7 +124,7 @@ async def test_a_question_where_none_may_be_asked() -> None:
 
 
 async def test_a_question_that_was_not_declared() -> None:
-    """Nothing is answered then, nor what was asked beside it."""
+    """Neither this question is answered then, nor the question beside it."""
     roots = {"method": "roots/list"}
     client, channel = scripted(asking({"a": form(), "b": roots}, requestState="s"))
     with pytest.raises(ReplyError, match="roots/list was asked"):
@@ -153,7 +153,7 @@ async def test_a_response_to_something_else(id_: Any) -> None:
 
 
 async def test_an_error_without_an_id() -> None:
-    """So a server answers what it could not read."""
+    """A server responds like this to a message that it could not read."""
     client, _ = scripted(
         {"jsonrpc": "2.0", "error": {"code": -32700, "message": "Parse error"}}
     )
@@ -162,7 +162,7 @@ async def test_an_error_without_an_id() -> None:
 
 
 @pytest.mark.parametrize("error", [None, [], {}, {"code": "1", "message": "m"}])
-async def test_a_response_that_is_none(error: Any) -> None:
+async def test_an_invalid_response(error: Any) -> None:
     client, _ = scripted({"jsonrpc": "2.0", "id": 1, "error": error})
     with pytest.raises(ReplyError):
         await client.call_tool("tool")
@@ -173,7 +173,7 @@ async def test_a_response_that_is_none(error: Any) -> None:
 REJECTED = failure(-32602, "Invalid params: requestState has expired")
 
 
-async def test_restart_begins_anew_once() -> None:
+async def test_restart_starts_again_once() -> None:
     ask = asking({"a": form()}, requestState="s")
     client, channel = scripted(ask, REJECTED, ask, DONE)
     assert (await client.call_tool("tool", restart=True)).rounds == 2
@@ -186,7 +186,7 @@ async def test_restart_begins_anew_once() -> None:
         await client.call_tool("tool")
 
 
-async def test_an_error_about_a_state_that_nobody_sent() -> None:
+async def test_an_error_about_a_state_that_was_not_sent() -> None:
     client, channel = scripted(REJECTED)
     with pytest.raises(ProtocolError) as raised:
         await client.call_tool("tool", restart=True)
@@ -218,7 +218,7 @@ async def test_headers_that_have_changed_are_looked_up_again_once() -> None:
     client, channel = scripted(old, mismatch, new, mismatch, has_headers=True)
     with pytest.raises(ProtocolError, match="mismatch"):
         await client.call_tool("tool", {"where": "eu"})
-    # Of anything else than a tool there is nothing to look up.
+    # Headers are looked up for tools only.
     client, channel = scripted(mismatch, has_headers=True)
     with pytest.raises(ProtocolError, match="mismatch"):
         await client.get_prompt("prompt")
@@ -253,14 +253,14 @@ async def test_tools_with_illegal_headers_are_left_out(
 
 
 @pytest.mark.parametrize("name", [1, None, True, {}])
-async def test_a_tool_whose_name_is_no_text_is_left_out(name: Any) -> None:
+async def test_a_tool_whose_name_is_not_a_string_is_left_out(name: Any) -> None:
     client, _ = scripted(listing({"name": name, "inputSchema": {}}, tool("a")))
     assert await client.list_tools() == [tool("a")]
 
 
 @pytest.mark.parametrize("schema", ["text", [], [REGION], 1, True])
-async def test_a_tool_whose_schema_is_none(schema: Any) -> None:
-    """Whether it can be called is for the server to say; listing it must not fail."""
+async def test_a_tool_with_an_invalid_schema(schema: Any) -> None:
+    """The server decides whether it can be called; listing it must not fail."""
     client, _ = scripted(listing({"name": "odd", "inputSchema": schema}, tool("a")))
     assert tool("a") in await client.list_tools()
 
@@ -356,13 +356,13 @@ async def test_pages_without_an_end() -> None:
 
 
 @pytest.mark.parametrize("entries", [None, {}, "text", 1])
-async def test_a_list_that_is_none(entries: Any) -> None:
+async def test_an_invalid_list(entries: Any) -> None:
     client, _ = scripted({"resultType": "complete", "prompts": entries})
     with pytest.raises(ReplyError, match="without a list of prompts"):
         await client.list_prompts()
 
 
-async def test_entries_that_are_none_are_left_out() -> None:
+async def test_invalid_entries_are_left_out() -> None:
     client, _ = scripted(*pages("resources", ([1, None, {"uri": "a:b"}, []], 5)))
     assert await client.list_resources() == [{"uri": "a:b"}]
 
@@ -399,7 +399,7 @@ def test_any_list_is_a_list_or_refused(entries: Any, cursor: Any) -> None:
         (float("nan"), False),
     ],
 )
-async def test_what_a_ttl_says(ttl: Any, is_kept: bool) -> None:
+async def test_a_ttl_decides_how_long_a_result_is_kept(ttl: Any, is_kept: bool) -> None:
     found = {"resultType": "complete", "ttlMs": ttl, "contents": []}
     client, channel = scripted(found, found)
     await client.read_resource("a:b")
@@ -407,7 +407,7 @@ async def test_what_a_ttl_says(ttl: Any, is_kept: bool) -> None:
     assert len(channel.sent) == (1 if is_kept else 2)
 
 
-async def test_what_is_kept_is_kept_by_what_was_asked() -> None:
+async def test_results_are_kept_by_request() -> None:
     found = {"resultType": "complete", "ttlMs": 60_000, "contents": []}
     client, channel = scripted(*[{**found, "_meta": {"n": n}} for n in range(3)])
     results = [await client.read_resource(uri) for uri in ("a:b", "a:c", "a:b")]
@@ -416,7 +416,7 @@ async def test_what_is_kept_is_kept_by_what_was_asked() -> None:
     assert (await client.read_resource("a:b")).fields["_meta"] == {"n": 2}
 
 
-async def test_what_is_kept_grows_old() -> None:
+async def test_kept_results_expire() -> None:
     found = {"resultType": "complete", "ttlMs": 1, "contents": []}
     client, channel = scripted(*[found] * 100_000)
     with trio.fail_after(10):
@@ -424,8 +424,8 @@ async def test_what_is_kept_grows_old() -> None:
             await client.read_resource("a:b")
 
 
-async def test_what_came_of_answers_is_not_kept() -> None:
-    """Caching, Cache Key; nor what came of a state alone."""
+async def test_results_that_depend_on_answers_are_not_kept() -> None:
+    """Caching, Cache Key; a result that depends on a state alone is not kept either."""
     found = {"resultType": "complete", "ttlMs": 60_000, "contents": []}
     for interim in (asking({"a": form()}), asking({}, requestState="s")):
         client, channel = scripted(interim, found, interim, found)
@@ -434,8 +434,8 @@ async def test_what_came_of_answers_is_not_kept() -> None:
         assert len(channel.sent) == 4
 
 
-async def test_what_was_asked_before_a_change_is_not_kept() -> None:
-    """An answer that is under way while it is heard that it has changed is an old one."""
+async def test_results_requested_before_a_change_are_not_kept() -> None:
+    """A response that is on its way when a change is reported is outdated."""
     ttl = {"resultType": "complete", "ttlMs": 60_000}
 
     def change(message: Any) -> dict[str, Any]:
@@ -464,7 +464,7 @@ async def test_completion_of_an_argument() -> None:
 @pytest.mark.parametrize(
     "completion", [None, [], "a", {"values": None}, {"values": 1}, {"values": {}}]
 )
-async def test_a_completion_that_is_none(completion: Any) -> None:
+async def test_an_invalid_completion(completion: Any) -> None:
     client, _ = scripted({"resultType": "complete", "completion": completion})
     with pytest.raises(ReplyError):
         await client.complete({}, "a", "")
@@ -474,7 +474,7 @@ async def test_a_completion_that_is_none(completion: Any) -> None:
 
 
 def timed(body: Callable[[], Coroutine[Any, Any, None]]) -> float:
-    """Seconds that it takes, by a clock that nobody waits for."""
+    """Return the seconds that it takes, by a virtual clock."""
 
     async def main() -> float:
         began = trio.current_time()
@@ -485,7 +485,7 @@ def timed(body: Callable[[], Coroutine[Any, Any, None]]) -> float:
 
 
 def test_rounds_that_only_carry_a_state_are_spaced_out() -> None:
-    """Twice as long each time, up to two seconds; what is asked waits for nobody."""
+    """Twice as long each time, up to two seconds; questions are not delayed."""
     state = asking(None, requestState="s")
 
     async def quick() -> None:
@@ -542,8 +542,8 @@ def test_timeouts_are_for_a_round_and_for_a_call() -> None:
 
 
 @pytest.mark.parametrize("params", [None, [], "text", 1])
-async def test_what_is_told_without_parameters(params: Any) -> None:
-    """Nobody hears it, or hears of nothing; the call goes on."""
+async def test_notifications_with_invalid_parameters(params: Any) -> None:
+    """Callbacks get a mapping or are not called; the call continues."""
     heard: list[Any] = []
 
     class Telling(Scripted):
@@ -558,7 +558,7 @@ async def test_what_is_told_without_parameters(params: Any) -> None:
     assert all(isinstance(one, Mapping) for one in heard)
 
 
-async def test_progress_is_asked_for_where_somebody_listens() -> None:
+async def test_progress_is_requested_only_with_a_callback() -> None:
     client, channel = scripted(DONE, DONE)
     await client.call_tool("tool")
     await client.call_tool("tool", on_progress=lambda params: None)
@@ -571,7 +571,7 @@ def answered(seen: list[str]) -> dict[str, Any]:
     return {}
 
 
-async def test_on_round_hears_before_anything_is_answered() -> None:
+async def test_on_round_is_called_before_anything_is_answered() -> None:
     seen: list[str] = []
     client, _ = scripted(
         asking({"a": form()}),
@@ -621,7 +621,7 @@ async def test_arguments_that_are_nested_too_deep() -> None:
 
 
 @pytest.mark.parametrize("params", [{}, {"name": None}, {"name": 3}])
-async def test_a_call_over_http_says_of_what(params: Any) -> None:
+async def test_a_call_over_http_requires_a_name(params: Any) -> None:
     client, _ = scripted(listing(), has_headers=True)
     with pytest.raises(UsageError, match="^tools/call: its params want a text, 'name'"):
         await client.request("tools/call", params)

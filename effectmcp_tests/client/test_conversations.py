@@ -31,7 +31,7 @@ from .ways import (
 
 
 def states(at: At) -> list[tuple[str | None, str | None]]:
-    """The state that each request brought, and the one that it got."""
+    """Return the state that each request sent, with the state that it received."""
     return [
         (
             one.params.get("requestState"),
@@ -68,7 +68,7 @@ async def test_a_whole_conversation(at: At) -> None:
     assert [one.params["name"] for one in at.sent] == ["order"] * 3
     assert [one.params["arguments"] for one in at.sent] == [{"title": "Dune"}] * 3
     assert len({one.message["id"] for one in at.sent}) == 3
-    # The state goes back as it came; the answers only go where they were asked for.
+    # The state goes back unchanged; the answers only go where they were asked for.
     (none, first), (again, second), (last, end) = states(at)
     assert (none, again, last, end) == (None, first, second, None)
     assert None not in (first, second)
@@ -266,7 +266,7 @@ async def test_a_model_answers_with_a_whole_result(at: At) -> None:
 
 
 @everywhere
-async def test_what_a_client_cannot_answer_it_is_not_asked(at: At) -> None:
+async def test_a_client_is_not_asked_what_it_cannot_answer(at: At) -> None:
     async with at.client() as client:
         with pytest.raises(ProtocolError, match="elicitation") as raised:
             await client.call_tool("order", {"title": "Dune"})
@@ -274,8 +274,8 @@ async def test_what_a_client_cannot_answer_it_is_not_asked(at: At) -> None:
 
 
 @everywhere
-async def test_an_error_of_a_handler_comes_out_as_itself(at: At) -> None:
-    """And those who are asked beside it are cancelled."""
+async def test_an_error_of_a_handler_is_raised_unchanged(at: At) -> None:
+    """The handlers that run beside it are cancelled."""
     is_waiting = anyio.Event()
     ended: list[str] = []
 
@@ -339,7 +339,7 @@ async def test_a_state_that_the_server_does_not_take(at: At) -> None:
         with pytest.raises(StateRejected) as raised:
             await client.resume(Pending.from_json(stored)).round()
         assert raised.value.code == -32602
-        # The call itself goes on all the same.
+        # The call itself continues all the same.
         assert isinstance(await steps.round(), Pending)
 
 
@@ -361,7 +361,7 @@ async def test_a_call_takes_no_longer_than_its_timeout(at: At) -> None:
 
 @everywhere
 async def test_a_round_takes_no_longer_than_its_timeout(at: At) -> None:
-    """Answering is not part of it; and the server is told that nobody waits any more."""
+    """The time for answers does not count; the server receives a cancellation."""
     async with at.client() as client:
         if at.kind == "http":
             await client.list_tools()  # by which a call knows its headers
@@ -374,7 +374,7 @@ async def test_a_round_takes_no_longer_than_its_timeout(at: At) -> None:
 
 
 async def noted(client: Client, mark: str, note: str) -> list[str]:
-    """All that the server notes, once it noted this."""
+    """Return all notes of the server, once this one is among them."""
     while True:
         result = await client.call_tool("noted", {"mark": mark})
         assert isinstance(result.structured, list)
@@ -454,8 +454,8 @@ async def test_logs_that_are_not_wanted_do_not_come(at: At) -> None:
 
 
 @everywhere
-async def test_an_error_of_who_listens_comes_out_as_itself(at: At) -> None:
-    """It ends its own call, and nothing else."""
+async def test_an_error_of_a_callback_is_raised_unchanged(at: At) -> None:
+    """The error ends its own call, and nothing else."""
 
     def on_progress(params: Mapping[str, Any]) -> None:
         raise LookupError("not that much")
@@ -467,7 +467,7 @@ async def test_an_error_of_who_listens_comes_out_as_itself(at: At) -> None:
 
 
 @everywhere
-async def test_who_listens_slowly_holds_up_nobody_else(at: At) -> None:
+async def test_a_slow_callback_does_not_delay_other_calls(at: At) -> None:
     is_held, go_on = anyio.Event(), anyio.Event()
 
     async def on_progress(params: Mapping[str, Any]) -> None:
@@ -507,14 +507,14 @@ async def test_a_call_a_round_at_a_time(at: At) -> None:
         (key,) = first.questions
         said = {"action": "accept", "content": {"name": "Alf", "age": 7}}
         second = await steps.round({key: said})
-        # Stored and read again, it goes on as if nothing had been.
+        # Stored and read again, it continues as if it had never been stored.
         assert isinstance(second, Pending)
         stored = json.loads(json.dumps(second.to_json()))
         assert Pending.from_json(stored) == second
         result = await client.resume(Pending.from_json(stored)).round()
         assert isinstance(result, Result)
         assert (result.text, result.rounds) == ("2 × It for Alf, 7", 3)
-        # Nothing here was used up: the server cannot tell who goes on.
+        # Nothing here was used up: the server cannot know which client resumes.
         again = await steps.round()
         assert isinstance(again, Result)
         assert steps.result == again

@@ -1,4 +1,4 @@
-"""Of which era a server is: asked over pipes, tried over HTTP, remembered by its address."""
+"""Detecting a server's era: probed over pipes, tried over HTTP, remembered by URL."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def run(loop: Loop, body: Callable[[], Awaitable[None]]) -> None:
 
 # ---- pipes --------------------------------------------------------------------------
 
-#: Notes what comes, and does what each test says with the probe.
+#: Notes each message, and responds to the probe as each test defines.
 _DOES = """
 come = []
 for message in lines():
@@ -83,7 +83,7 @@ MODERN = [
 
 @pytest.mark.parametrize("does", MODERN)
 def test_a_server_that_knows_the_probe(loop: Loop, does: str) -> None:
-    """It shakes no hands, and what it reads says whose it is."""
+    """There is no handshake, and each request names its revision."""
 
     async def body() -> None:
         come = await what_came(probed(does))
@@ -94,7 +94,7 @@ def test_a_server_that_knows_the_probe(loop: Loop, does: str) -> None:
 
 
 def test_a_version_that_it_has_after_all(loop: Loop) -> None:
-    """It is asked again, and has shaken no hands."""
+    """The server is asked again, and there is no handshake."""
     does = """
         data = {"supported": ["2026-07-28"], "requested": "2026-07-28"}
         reply(message, error={"code": -32022, "message": "no", "data": data})
@@ -141,10 +141,10 @@ def test_a_server_that_does_not_know_the_probe(loop: Loop, does: str) -> None:
     run(loop, body)
 
 
-def test_a_server_that_says_nothing_to_the_probe(
+def test_a_server_that_does_not_respond_to_the_probe(
     loop: Loop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And what it says later is nobody's."""
+    """A late response to the probe belongs to no request, and is dropped."""
     monkeypatch.setattr(clients, "_PROBE", 0.05)
 
     async def body() -> None:
@@ -187,7 +187,7 @@ for message in lines():
 
 
 @pytest.mark.parametrize("version", ["2026-07-28", "2025-11-25", "2025-06-18"])
-def test_a_version_that_is_said_is_not_asked_for(loop: Loop, version: str) -> None:
+def test_a_given_version_is_not_probed_for(loop: Loop, version: str) -> None:
     async def body() -> None:
         come = await what_came(probed("sys.exit(1)"), version=version)
         wanted = ["initialize", "notifications/initialized"]
@@ -199,8 +199,8 @@ def test_a_version_that_is_said_is_not_asked_for(loop: Loop, version: str) -> No
     run(loop, body)
 
 
-def test_what_comes_together_with_the_welcome(loop: Loop) -> None:
-    """In one piece: before anybody can listen to more than the response."""
+def test_messages_that_arrive_together_with_the_welcome(loop: Loop) -> None:
+    """In one piece: before any task can wait for more than the response."""
     script = """
 answers, call = [], None
 for message in lines():
@@ -228,7 +228,7 @@ for message in lines():
 
 
 def test_questions_over_pipes(loop: Loop) -> None:
-    """Between them lines that are nobody's; and changes beside the only call."""
+    """Lines between them belong to no call; and changes arrive beside the only call."""
     script = """
 for message in lines():
     if message.get("method") == "initialize":
@@ -266,7 +266,7 @@ for message in lines():
 def old(
     *refusal: Any, seen: list[Asked], welcome: Any = WELCOME, accepts: bool = False
 ) -> Answer:
-    """A server that refuses so what it does not know, and otherwise shakes hands."""
+    """A legacy server; the arguments define how it refuses unknown requests."""
 
     async def answer(asked: Asked) -> None:
         seen.append(asked)
@@ -318,7 +318,7 @@ SHAKEN = ["initialize", "notifications/initialized", "GET"]
 async def test_a_refusal_of_an_older_server(
     status: int, body: bytes, type_: str
 ) -> None:
-    """It is shaken hands with, and the same request goes through."""
+    """The client performs the handshake, and repeats the same request."""
     seen: list[Asked] = []
     async with http(old(body, type_, status, seen=seen)) as url:
         async with Client(OverHttp(url)) as client:
@@ -339,7 +339,7 @@ async def test_a_refusal_of_an_older_server(
 
 
 @pytest.mark.parametrize("code", [-32020, -32021, -32022])
-async def test_a_refusal_of_a_server_of_today(code: int) -> None:
+async def test_a_refusal_of_a_server_of_2026_07_28(code: int) -> None:
     seen: list[Asked] = []
     async with http(old(error(code), JSON_TYPE, 400, seen=seen)) as url:
         async with Client(OverHttp(url)) as client:
@@ -350,7 +350,7 @@ async def test_a_refusal_of_a_server_of_today(code: int) -> None:
 
 
 @pytest.mark.parametrize("status", [401, 403, 500, 503])
-async def test_a_refusal_that_says_nothing_of_eras(status: int) -> None:
+async def test_a_refusal_that_does_not_depend_on_the_era(status: int) -> None:
     seen: list[Asked] = []
     async with http(old(b"", "text/plain", status, seen=seen)) as url:
         async with Client(OverHttp(url)) as client:
@@ -359,8 +359,8 @@ async def test_a_refusal_that_says_nothing_of_eras(status: int) -> None:
     assert methods(seen) == ["prompts/get"]
 
 
-async def test_a_server_of_today_is_never_shaken_hands_with() -> None:
-    """Not even when it refuses later."""
+async def test_a_server_of_2026_07_28_gets_no_handshake() -> None:
+    """The client sends `initialize` not even after a later refusal."""
     seen: list[Asked] = []
     accepts = old(seen=seen, accepts=True)
     refuses = old(b"", "text/plain", 400, seen=seen)
@@ -376,7 +376,9 @@ async def test_a_server_of_today_is_never_shaken_hands_with() -> None:
 
 
 @pytest.mark.parametrize("version", ["2026-07-28"])
-async def test_who_says_today_shakes_no_hands(version: str) -> None:
+async def test_a_client_with_version_2026_07_28_performs_no_handshake(
+    version: str,
+) -> None:
     seen: list[Asked] = []
     async with http(old(error(-32000), JSON_TYPE, 400, seen=seen)) as url:
         async with Client(OverHttp(url), version=version) as client:
@@ -388,8 +390,8 @@ async def test_who_says_today_shakes_no_hands(version: str) -> None:
 @pytest.mark.parametrize(
     "welcome", [None, [], {}, {"protocolVersion": "2024-11-05"}, {"protocolVersion": 5}]
 )
-async def test_a_handshake_that_fails_is_no_news(welcome: Any) -> None:
-    """The first refusal is what the caller hears of; and the next request tries anew."""
+async def test_a_handshake_that_fails_reports_the_first_refusal(welcome: Any) -> None:
+    """The caller gets the first refusal; the next request tries again."""
     seen: list[Asked] = []
     refusal = (error(-32000), JSON_TYPE, 400)
     async with http(old(*refusal, seen=seen, welcome=welcome)) as url:
@@ -402,7 +404,7 @@ async def test_a_handshake_that_fails_is_no_news(welcome: Any) -> None:
 
 
 @on_both
-async def test_requests_side_by_side_shake_hands_once() -> None:
+async def test_requests_side_by_side_share_one_handshake() -> None:
     seen: list[Asked] = []
     everybody = anyio.Event()
     server = old(b"", "text/plain", 400, seen=seen)
@@ -456,8 +458,8 @@ async def test_an_era_is_remembered_by_the_address() -> None:
     ]
 
 
-async def test_an_upgraded_server_is_one_of_today() -> None:
-    """It is not told of sessions, what is cancelled is only left, nothing is resumed."""
+async def test_an_upgraded_server_is_treated_as_2026_07_28() -> None:
+    """The client sends no session id and no cancellation, and resumes nothing."""
     seen: list[Asked] = []
     is_closed = anyio.Event()
 
@@ -496,8 +498,8 @@ async def test_a_server_that_is_away_when_its_era_is_known() -> None:
             await client.discover()
 
 
-async def test_an_error_without_an_id_is_told() -> None:
-    """As of a server that does not let somebody in."""
+async def test_an_error_without_an_id_is_raised() -> None:
+    """A server that refuses access sends such an error."""
     seen: list[Asked] = []
     async with http(old(error(-32001), JSON_TYPE, 403, seen=seen)) as url:
         async with Client(OverHttp(url)) as client:

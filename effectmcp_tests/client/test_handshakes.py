@@ -1,4 +1,4 @@
-"""Servers that shake hands: what they are sent, and what comes of what they ask."""
+"""Legacy servers: the messages sent to them, and the handling of their questions."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def answer(form: Form) -> dict[str, Any]:
 
 
 async def until(is_so: Any) -> None:
-    """Let others go on until something is so."""
+    """Let other tasks run until a condition is met."""
     while not is_so():
         await anyio.lowlevel.checkpoint()
 
@@ -98,7 +98,7 @@ async def test_what_is_sent() -> None:
 
 
 @on_both
-async def test_what_a_server_says_of_itself() -> None:
+async def test_discover_returns_what_the_handshake_declared() -> None:
     channel = Legacy()
     async with channel.client() as client:
         found = await client.discover()
@@ -115,7 +115,7 @@ async def test_what_a_server_says_of_itself() -> None:
 @pytest.mark.parametrize(
     "version", ["2026-07-28", "2025-11-25", "2025-06-18", "2025-03-26"]
 )
-async def test_a_version_can_be_said(version: str) -> None:
+async def test_a_version_can_be_given(version: str) -> None:
     welcome = {"protocolVersion": version}
     channel = Legacy(welcome=welcome)
     async with channel.client(version=version) as client:
@@ -129,7 +129,7 @@ async def test_a_version_can_be_said(version: str) -> None:
 
 
 @pytest.mark.parametrize("version", ["", "2024-11-05", "2026-06-XX", "DRAFT-2026"])
-def test_a_version_that_nobody_knows(version: str) -> None:
+def test_an_unknown_version(version: str) -> None:
     with pytest.raises(UsageError, match="it is one of 2026-07-28, 2025-11-25"):
         Legacy().client(version=version)
 
@@ -151,7 +151,7 @@ def test_a_version_that_nobody_knows(version: str) -> None:
         (fails(-32602), ProtocolError, "no"),
     ],
 )
-async def test_a_welcome_that_is_none(
+async def test_an_invalid_welcome(
     welcome: Any, error: type[Exception], words: str
 ) -> None:
     channel = Legacy(welcome=welcome)
@@ -179,7 +179,7 @@ def test_any_welcome_is_one_or_is_refused(
     trio.run(main, clock=MockClock(autojump_threshold=0))
 
 
-async def test_a_level_that_is_refused_is_no_matter(
+async def test_a_refused_log_level_is_ignored(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     class Strict(Legacy):
@@ -196,7 +196,7 @@ async def test_a_level_that_is_refused_is_no_matter(
 
 
 async def test_a_stream_that_never_begins(autojump_clock: Any) -> None:
-    """Some servers send no head before there is something to say."""
+    """A server may send no head before its first message."""
 
     class Mute(Legacy):
         async def attend(self, hear: Any, headers: Any, ready: Any) -> None:
@@ -206,7 +206,7 @@ async def test_a_stream_that_never_begins(autojump_clock: Any) -> None:
         assert (await client.call_tool("tool")).text == "done"
 
 
-async def test_a_stream_that_there_is_not() -> None:
+async def test_a_missing_stream() -> None:
     class Silent(Legacy):
         async def attend(self, hear: Any, headers: Any, ready: Any) -> None:
             raise ChannelError("it hangs up")
@@ -307,7 +307,7 @@ async def asks_on(asking: Asking) -> Any:
 
 
 @on_both
-async def test_an_error_of_a_handler_comes_out_and_ends_the_call() -> None:
+async def test_an_error_of_a_handler_is_raised_and_ends_the_call() -> None:
     def elicit(form: Form) -> dict[str, Any]:
         raise LookupError("nobody is there")
 
@@ -322,8 +322,8 @@ async def test_an_error_of_a_handler_comes_out_and_ends_the_call() -> None:
 
 
 @on_both
-async def test_whatever_ends_a_call_is_told() -> None:
-    """Its rounds, its time, who waits for it."""
+async def test_calls_that_end_early_are_cancelled_on_the_server() -> None:
+    """By the limit of rounds, by a timeout, or by cancelling the task that waits."""
 
     async def never(form: Form) -> Any:
         await anyio.sleep_forever()
@@ -391,7 +391,7 @@ async def test_closing_in_the_middle_ends_the_call() -> None:
 
 
 @pytest.mark.parametrize("method", ["tasks/get", "roots/list", 5, None, ["x"]])
-async def test_a_question_that_nobody_can_answer(method: Any) -> None:
+async def test_a_question_that_clients_cannot_answer(method: Any) -> None:
     async def serve(asking: Asking) -> Any:
         await asking.ask(method)
 
@@ -403,7 +403,7 @@ async def test_a_question_that_nobody_can_answer(method: Any) -> None:
 
 
 @pytest.mark.parametrize("id_", [None, [], [1], {"a": 1}, True, 1.5, "", "x" * 9_999])
-async def test_the_id_of_a_question_comes_back_as_it_is(id_: Any) -> None:
+async def test_the_id_of_a_question_is_returned_unchanged(id_: Any) -> None:
     async def serve(asking: Asking) -> Any:
         for _ in range(2):
             await asking.ask(id=id_)
@@ -454,7 +454,7 @@ async def test_an_id_that_json_cannot_carry() -> None:
 
 
 async def test_questions_without_an_end() -> None:
-    """They are rounds, of which a call has only so many."""
+    """Questions are rounds, and the number of rounds of a call is limited."""
 
     async def serve(asking: Asking) -> Any:
         for n in range(1_000_000):
@@ -496,7 +496,7 @@ def test_any_question_is_answered_or_ends_the_call(method: Any, params: Any) -> 
         (ChannelError("it is gone"), ChannelError, "it is gone"),
     ],
 )
-async def test_responses_that_are_none(
+async def test_invalid_responses(
     found: Any, error: type[Exception], words: str
 ) -> None:
     async def serve(asking: Asking) -> Any:
@@ -526,7 +526,7 @@ async def test_questions_outside_of_any_call() -> None:
 
 @on_both
 async def test_a_handler_that_fails_outside_of_any_call() -> None:
-    """It ends nothing; the server is told that it failed."""
+    """The failure ends no call; the server receives an error."""
 
     def elicit(form: Form) -> dict[str, Any]:
         raise LookupError("nobody is there")
@@ -588,7 +588,7 @@ async def test_a_question_is_not_one_of_who_may_not_be_asked() -> None:
 async def test_a_question_outlives_the_call_that_it_was_not_of(
     is_failing: bool,
 ) -> None:
-    """It does not say whose it is: another call that is over does not take it along."""
+    """The question names no call: the end of another call does not cancel it."""
     is_begun = anyio.Event()
 
     async def serve(asking: Asking) -> Any:
@@ -626,7 +626,7 @@ async def test_a_question_outlives_the_last_call() -> None:
         await until(lambda: channel.replies)
 
 
-async def test_nobody_is_asked_for_who_has_gone() -> None:
+async def test_questions_of_a_cancelled_call_are_not_asked() -> None:
     forms: list[Form] = []
 
     async def serve(asking: Asking) -> Any:
@@ -646,7 +646,7 @@ def give_up(pending: Pending) -> None:
 
 
 @on_both
-async def test_progress_and_logs_are_heard_once() -> None:
+async def test_progress_and_logs_are_received_once() -> None:
     async def serve(asking: Asking) -> Any:
         token = asking.message["params"]["_meta"]["progressToken"]
         for say in (asking.say, asking.channel.stream):
@@ -668,15 +668,15 @@ async def test_progress_and_logs_are_heard_once() -> None:
     options: dict[str, Any] = {"on_log": logs.append, "elicit": answer}
     async with channel.client(**options) as client:
         await client.call_tool("tool", on_progress=progress.append)
-        # Outside of any call there is nobody to hear it.
+        # Outside of any call no callback receives it.
         told = {"method": "notifications/message", "params": {"data": 1}}
         await channel.stream({"jsonrpc": "2.0", **told})
     assert [len(progress), len(logs)] == [2, 2]
 
 
 @on_both
-async def test_progress_is_for_whom_it_is() -> None:
-    """Also where it comes beside the calls."""
+async def test_progress_reaches_only_its_own_call() -> None:
+    """Progress is sent here on the server's own stream."""
     is_begun = anyio.Event()
     heard: dict[str, list[Any]] = {"one": [], "two": []}
 
@@ -706,7 +706,7 @@ async def test_progress_is_for_whom_it_is() -> None:
 
 
 @on_both
-async def test_an_error_of_who_listens_ends_its_call_only() -> None:
+async def test_an_error_of_a_callback_ends_its_call_only() -> None:
     async def serve(asking: Asking) -> Any:
         told = {"method": "notifications/message", "params": {}}
         await channel.stream({"jsonrpc": "2.0", **told})
@@ -741,7 +741,7 @@ async def asks_two(asking: Asking) -> Any:
 
 @on_both
 async def test_a_call_a_round_at_a_time() -> None:
-    """What is not answered stays asked."""
+    """An unanswered question stays asked."""
     async with Legacy(asks_two).client(elicit=answer) as client:
         steps = client.start("tools/call", {"name": "tool"})
         pending = await steps.round()
@@ -759,7 +759,7 @@ async def test_a_call_a_round_at_a_time() -> None:
             await client.resume(Pending.from_json(STORED)).round()
 
 
-#: Of a call that is over, or was another client's.
+#: From a call that is over, or from another client.
 STORED = {
     "method": "tools/call",
     "params": {"name": "tool"},
@@ -770,7 +770,7 @@ STORED = {
 
 
 @on_both
-async def test_a_stored_call_is_none_of_another_clients() -> None:
+async def test_a_stored_call_cannot_be_resumed_by_another_client() -> None:
     one, other = Legacy(asks_once), Legacy(asks_once)
     async with one.client(elicit=answer) as mine, other.client(elicit=answer) as yours:
         steps = mine.start("tools/call", {"name": "tool"})
@@ -785,8 +785,8 @@ async def test_a_stored_call_is_none_of_another_clients() -> None:
         assert isinstance(await theirs.round(), Result)
 
 
-async def test_a_call_that_begins_anew() -> None:
-    """The state is gone where the session is; `restart=` says that this may be done."""
+async def test_a_call_that_starts_again() -> None:
+    """The state is gone with the session; `restart=` allows another start."""
     async with Legacy().client() as client:
         pending = Pending.from_json(STORED)
         with pytest.raises(StateRejected):
@@ -876,14 +876,14 @@ def test_any_pages_are_opened_or_are_an_error(data: Any) -> None:
 
 
 @on_both
-async def test_calls_whose_session_ends_shake_hands_once() -> None:
+async def test_calls_whose_session_ends_share_one_handshake() -> None:
     streams: list[Any] = []
 
     async def serve(asking: Asking) -> Any:
         await until(lambda: len(channel.requests("tools/call")) >= 5)
         is_first = asking.message in channel.requests("tools/call")[:5]
         if asking.message == channel.requests("tools/call")[4]:
-            # It hears of it last, when all is well again.
+            # It gets its response last, when the new session already works.
             await until(lambda: len(channel.methods) >= 4 + 5 + 4)
         return SessionEnded("who?") if is_first else DONE
 
@@ -942,7 +942,7 @@ def changed(what: str, **params: Any) -> dict[str, Any]:
 
 
 @on_both
-async def test_changes_are_heard() -> None:
+async def test_changes_are_received() -> None:
     async def serve(asking: Asking) -> Any:
         await asking.say(changed("tools/list_changed"))
         return DONE
@@ -974,7 +974,7 @@ async def test_changes_are_heard() -> None:
 
 
 @on_both
-async def test_who_listens_no_more_leaves_others_what_they_hear() -> None:
+async def test_an_ended_subscription_does_not_affect_others() -> None:
     channel = Legacy()
     async with channel.client() as client:
         async with client.listen(uris=["a:b"]) as changes:
@@ -986,7 +986,9 @@ async def test_who_listens_no_more_leaves_others_what_they_hear() -> None:
 
 
 @on_both
-async def test_a_new_session_is_told_what_the_old_one_knew() -> None:
+async def test_a_new_session_gets_the_log_level_and_subscriptions_of_the_old_one() -> (
+    None
+):
     async def serve(asking: Asking) -> Any:
         if len(channel.requests("initialize")) == 1:
             return SessionEnded("who?")

@@ -1,4 +1,4 @@
-"""`effectmcp.client` imports what is asked for, and says what is not installed."""
+"""`effectmcp.client` imports lazily, and names the package that is not installed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_another_name_is_not() -> None:
     ],
 )
 def test_what_is_not_installed_is_named(missing: str, names: list[str]) -> None:
-    """And the values of rounds need none of it."""
+    """The values of rounds need none of these packages."""
     script = f"""
 import sys
 sys.modules[{missing!r}] = None
@@ -66,7 +66,7 @@ except ImportError as exc:
     assert done.stdout.strip() == said, done.stderr
 
 
-def test_what_else_is_missing_is_no_matter_of_ours() -> None:
+def test_other_missing_modules_are_reported_unchanged() -> None:
     script = """
 import sys
 sys.modules["anyio.abc"] = None

@@ -33,7 +33,7 @@ from .ways import (
 )
 
 
-# It changes the server's keys for good, so it has one to itself in another process.
+# It changes the server's keys permanently, so it has one to itself in another process.
 @pytest.mark.parametrize("restart", [True, False])
 @pytest.mark.parametrize("kind", ["pipes", "http"])
 def test_restart_where_the_state_is_rejected(
@@ -79,8 +79,8 @@ def test_restart_where_the_state_is_rejected(
 
 
 @pytest.mark.parametrize("kind", ["pipes", "http"])
-def test_another_process_goes_on(kind: str) -> None:
-    """Nothing of the first client is left, and over pipes nothing of the server."""
+def test_another_process_resumes(kind: str) -> None:
+    """The first client is gone, and over pipes its server is, too."""
 
     async def begin(url: str) -> str:
         channel = OverHttp(url) if url else OverPipes(COMMAND, env=ENVIRONMENT)
@@ -113,7 +113,7 @@ def test_another_process_goes_on(kind: str) -> None:
 
 
 def test_a_server_may_be_killed_between_rounds(loop: Loop) -> None:
-    """The call goes on at the next one that has its keys."""
+    """The call continues at another server with the same keys."""
     with http_server() as first:
         port = int(first.url.split(":")[2].split("/")[0])
 

@@ -16,7 +16,7 @@ KEYS = Keys(make_key(bytes(range(32))))
 
 @on_both
 async def test_the_lifespan_is_opened_once() -> None:
-    """By the first, and by nobody where somebody serves already."""
+    """The first client opens it; a client of a server that already runs does not."""
     seen: list[str] = []
 
     @asynccontextmanager
@@ -54,7 +54,7 @@ async def test_a_server_without_keys_gets_some() -> None:
 
 
 @on_both
-async def test_a_state_belongs_to_who_asked() -> None:
+async def test_a_state_belongs_to_its_user() -> None:
     app = Server("test", keys=KEYS)
 
     @app.tool
@@ -73,8 +73,8 @@ async def test_a_state_belongs_to_who_asked() -> None:
 
 
 @on_both
-async def test_a_notification_is_no_request() -> None:
-    """Nothing answers it, and who waits for an answer is told so."""
+async def test_a_notification_is_not_a_request() -> None:
+    """There is no response to it, and a caller that waits for one gets an error."""
 
     async def hear(told: object) -> None: ...
 

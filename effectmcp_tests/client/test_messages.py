@@ -34,7 +34,7 @@ META = "io.modelcontextprotocol/"
 # ---- requests -----------------------------------------------------------------------
 
 
-def test_a_request_says_who_asks() -> None:
+def test_a_request_names_its_client() -> None:
     message = request(7, "tools/call", {"name": "order"}, PROFILE.meta())
     assert message == {
         "jsonrpc": "2.0",
@@ -51,7 +51,7 @@ def test_a_request_says_who_asks() -> None:
     }
 
 
-def test_a_request_says_what_else_it_wants() -> None:
+def test_a_request_names_its_options() -> None:
     profile = Profile(capabilities={}, info={"name": "n"}, log_level="error")
     meta = profile.meta(7)
     assert meta["progressToken"] == 7
@@ -107,10 +107,10 @@ def arguments(draw: st.DrawFn) -> dict[str, Any]:
     arguments(),
 )
 @example(("resources/read", "uri"), "", {"query": float("inf")})
-def test_headers_are_those_that_a_server_wants(
+def test_headers_are_accepted_by_the_server(
     method: tuple[str, str], name: str, given_: dict[str, Any]
 ) -> None:
-    """What one side makes of a request, the other holds against it, and it is the same."""
+    """Both sides compute the headers of a request in the same way."""
     params = {method[1]: name, "arguments": given_}
     try:
         message = request(1, method[0], params, PROFILE.meta())
@@ -143,7 +143,7 @@ def test_headers_of_two_names_differ(one: str, other: str) -> None:
     assert said[0] != said[1]
 
 
-def test_headers_of_what_has_no_name() -> None:
+def test_headers_of_requests_without_a_name() -> None:
     for method in ("tools/list", "server/discover", "x/unknown"):
         message = request(1, method, {"name": "n"}, PROFILE.meta())
         assert headers_for(message) == {
@@ -184,7 +184,7 @@ MESSAGES = st.fixed_dictionaries(
 
 @given(MESSAGES, st.booleans())
 def test_result_of_any_message(message: dict[str, Any], has_state: bool) -> None:
-    """A result, an error of the server's, or a word that it is neither."""
+    """A result, an error of the server, or a `ReplyError` for anything else."""
     came = outcome(message, has_state)
     match came:
         case StateRejected():
@@ -221,7 +221,7 @@ def outcome(message: dict[str, Any], has_state: bool) -> Any:
         {"error": {"code": 1, "message": None}},
     ],
 )
-def test_result_of_what_is_no_response(message: dict[str, Any]) -> None:
+def test_result_of_an_invalid_response(message: dict[str, Any]) -> None:
     with pytest.raises(ReplyError):
         result_of(message, has_state=True)
 

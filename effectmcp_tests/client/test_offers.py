@@ -1,4 +1,4 @@
-"""What a server offers, and what becomes of it: over every channel, on every loop."""
+"""The offers of a server, and their use: over every channel, on every loop."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ async def test_resources_are_kept_as_long_as_the_server_says(at: At) -> None:
         client.forget()
         await client.read_resource("shelf://still")
         assert at.methods() == ["resources/read"] * 4
-        # What came of answers is nobody's to see twice.
+        # A result that depends on answers is private to its call.
         for _ in range(2):
             assert (await client.read_resource("shelf://private")).rounds == 2
         assert at.methods() == ["resources/read"] * 8
@@ -88,7 +88,7 @@ async def test_completion(at: At) -> None:
 
 @everywhere
 async def test_arguments_in_headers(at: At) -> None:
-    """Also those that no header could have as they are."""
+    """Values that cannot be a header as they are work, too."""
     awkward = ["eu", "Mün chen", " padded ", "", "=?base64?x?=", "a\nb", "\u2028", "\t"]
     async with at.client() as client:
         for region in awkward:
@@ -141,7 +141,7 @@ async def test_arguments_that_do_not_fit_are_for_the_model(at: At) -> None:
 
 
 @everywhere
-async def test_changes_are_heard_and_forgotten(at: At) -> None:
+async def test_changes_are_received_and_forgotten(at: At) -> None:
     name = f"extra_{at.loop}"
     async with at.client() as client:
         before = await client.list_tools()
@@ -170,12 +170,12 @@ async def test_changes_are_heard_and_forgotten(at: At) -> None:
                 name
             }
             await client.call_tool("toggle", {"name": name})
-        # The block is over, and the client goes on.
+        # The block is over, and the client continues.
         assert (await client.call_tool("count", {"to": 1})).text == "1"
 
 
 @everywhere
-async def test_leaving_at_once_is_no_matter(at: At) -> None:
+async def test_leaving_at_once_is_allowed(at: At) -> None:
     async with at.client() as client:
         async with client.listen(tools=True):
             pass
@@ -190,7 +190,7 @@ async def hear_of(client: Client, error: Exception, **what: Any) -> None:
 
 
 @everywhere
-async def test_an_error_of_the_block_comes_out_as_itself(at: At) -> None:
+async def test_an_error_of_the_block_is_raised_unchanged(at: At) -> None:
     async with at.client() as client:
         with pytest.raises(LookupError, match="mine"):
             await hear_of(client, LookupError("mine"), tools=True)
@@ -204,8 +204,8 @@ async def test_a_subscription_that_is_refused(at: At) -> None:
 
 
 @everywhere
-async def test_a_log_of_another_call_is_no_change(at: At) -> None:
-    """What a subscription hears is its own."""
+async def test_a_log_of_another_call_is_not_a_change(at: At) -> None:
+    """A subscription receives its own messages only."""
     async with at.client(log_level="debug") as client:
         async with client.listen(tools=True) as changes:
             await anext(changes)

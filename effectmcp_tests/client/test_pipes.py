@@ -81,7 +81,7 @@ for line in sys.stdin: pass
         b'{"id": 1, "method": "roots/list"}',
     ],
 )
-def test_lines_that_are_no_answer_change_nothing(loop: Loop, nonsense: bytes) -> None:
+def test_invalid_lines_change_nothing(loop: Loop, nonsense: bytes) -> None:
     def look(params: Mapping[str, Any]) -> None:
         params.get("progress")
 
@@ -93,7 +93,7 @@ def test_lines_that_are_no_answer_change_nothing(loop: Loop, nonsense: bytes) ->
     assert outcome(loop, script, on_progress=look, on_log=look) == "done"
 
 
-def test_an_answer_that_is_none(loop: Loop) -> None:
+def test_an_invalid_answer(loop: Loop) -> None:
     for fields, words in {
         "result=[]": "a result is an object",
         "result=None": "a result is an object",
@@ -115,7 +115,7 @@ def test_an_error_is_one(loop: Loop) -> None:
 
 @on_both
 async def test_an_answer_that_comes_twice() -> None:
-    """The second is nobody's; not even that of who asks next."""
+    """The second response is dropped, even if another request follows."""
     script = """
 for message in lines():
     for n in range(2):
@@ -128,7 +128,7 @@ for message in lines():
 
 @on_both
 async def test_a_long_line_takes_no_longer_than_it_is_long() -> None:
-    """Not the square of that: it comes in hundreds of pieces."""
+    """The time is not the square of that: the line comes in hundreds of pieces."""
     script = """
 text = "x" * 12_000_000
 for message in lines():
@@ -164,8 +164,8 @@ for message in lines():
 
 
 @on_both
-async def test_progress_is_for_whom_it_is() -> None:
-    """Not for those who are still there when it comes too late."""
+async def test_progress_reaches_only_its_own_call() -> None:
+    """Late progress does not reach calls that are still running."""
     script = """
 come = []
 for message in lines():
@@ -207,14 +207,14 @@ for message in lines():
         ),
     ],
 )
-def test_a_command_that_is_gone(loop: Loop, script: str, words: str) -> None:
+def test_a_command_that_closes_its_output(loop: Loop, script: str, words: str) -> None:
     found = outcome(loop, script)
     assert isinstance(found, ChannelError)
     assert words in str(found)
 
 
 @on_both
-async def test_a_command_that_is_gone_is_gone_for_all() -> None:
+async def test_a_closed_output_ends_all_calls() -> None:
     async with Client(command("next(lines()); next(lines())")) as client:
         errors: list[ChannelError] = []
 
@@ -282,8 +282,8 @@ async def test_a_command_that_reads_no_more() -> None:
 
 @pytest.mark.usefixtures("impatient")
 @on_both
-async def test_a_command_that_reads_no_more_while_somebody_waits() -> None:
-    """Who is cancelled is cancelled, and hears of nothing else."""
+async def test_a_command_that_stops_reading_while_a_call_waits() -> None:
+    """A cancelled caller is cancelled, and gets no other error."""
     script = """
 first = next(lines())
 os.close(0)
@@ -298,7 +298,7 @@ time.sleep(60)
 
 
 @on_both
-async def test_a_cancelled_request_is_told() -> None:
+async def test_a_cancelled_request_is_reported_to_the_server() -> None:
     script = """
 first = next(lines())
 write({"jsonrpc": "2.0", "method": "notifications/progress", "params": {"progressToken": first["id"]}})
@@ -322,11 +322,13 @@ for line in sys.stdin: pass
 
 
 @pytest.mark.usefixtures("impatient")
-def test_a_line_may_not_be_endless(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_length_of_a_line_is_limited(
+    loop: Loop, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(pipes, "_LONGEST", 100_000)
     script = "next(lines())\nwhile True: os.write(1, b'x' * 9_999)"
     assert "more than 100,000 bytes" in str(outcome(loop, script))
-    # Many short ones are no matter.
+    # Many short lines are allowed.
     script = f"message = next(lines())\nfor n in range(99): write(b' ' * 9_999)\nreply(message, result={DONE})\nfor line in sys.stdin: pass"
     assert outcome(loop, script) == "done"
 
@@ -373,7 +375,7 @@ async def test_a_command_is_started_once() -> None:
 def test_a_command_ends_with_the_channel(
     loop: Loop, monkeypatch: pytest.MonkeyPatch, script: str, patience: float
 ) -> None:
-    """By itself once its input ends; or it is told to; or it is ended."""
+    """The process ends with its input, or is terminated, or is killed."""
     monkeypatch.setattr(pipes, "_PATIENCE", patience)
 
     async def main() -> None:
@@ -386,7 +388,7 @@ def test_a_command_ends_with_the_channel(
 
 
 @on_both
-async def test_an_error_inside_comes_out_as_itself() -> None:
+async def test_an_error_of_the_block_is_raised_unchanged() -> None:
     with pytest.raises(LookupError, match="mine"):
         async with Client(command("for line in sys.stdin: pass")):
             raise LookupError("mine")
@@ -408,7 +410,7 @@ sys.stdin.read()
 
 @on_both
 async def test_a_command_that_is_still_writing_can_end() -> None:
-    """More than a pipe holds, which nobody asked for: it is not waited for in vain."""
+    """More than a pipe holds, which no request needs: the end of it is not awaited."""
     script = """
 message = next(lines())
 done(message)
@@ -424,7 +426,7 @@ write(b"x" * 1_000_000)
 
 @pytest.mark.skipif(os.name == "nt", reason="there are no sessions")
 @on_both
-async def test_what_is_typed_into_our_terminal_is_not_for_the_server() -> None:
+async def test_the_server_does_not_read_our_terminal() -> None:
     script = """
 for message in lines():
     is_alone = os.getsid(0) == os.getpid()

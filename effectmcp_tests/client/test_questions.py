@@ -147,7 +147,7 @@ def test_roots_are_listed(roots: Any, response: Any) -> None:
 
 
 def test_roots_are_listed_as_often_as_they_are_asked_for() -> None:
-    """An `Iterable` may be one that is used up."""
+    """An `Iterable` may be used up by the first iteration."""
     answering = Answering(roots=iter([Root("file:///a")]))
     response = {"roots": [{"uri": "file:///a"}]}
     assert [answer(answering, ROOTS) for _ in range(2)] == [response] * 2
@@ -181,7 +181,7 @@ def test_what_was_not_declared_is_not_answered(
         ({"mode": "url", "url": 1}, "the link 'key' has no url"),
     ],
 )
-def test_a_question_that_nobody_could_be_asked(params: Any, problem: str) -> None:
+def test_an_invalid_question(params: Any, problem: str) -> None:
     question = {"method": "elicitation/create", "params": params}
     with pytest.raises(ReplyError, match=problem):
         answer(everything(), question)
@@ -207,7 +207,7 @@ PARAMS = st.fixed_dictionaries(
     PARAMS,
 )
 def test_any_question_is_answered_or_refused(method: str, params: Any) -> None:
-    """Also by handlers that look at everything they are given."""
+    """Handlers that read everything in their argument cause no other error."""
 
     def elicit(form: Form) -> dict[str, Any]:
         assert set(form.defaults) <= set(form.fields)

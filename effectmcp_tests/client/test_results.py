@@ -39,7 +39,7 @@ def test_blocks_and_text_of_a_result(
         ({"isError": True, "structuredContent": [0]}, True, [0]),
     ],
 )
-def test_what_a_tool_says_of_its_result(
+def test_is_error_and_structured_of_a_result(
     fields: dict[str, Any], is_error: bool, structured: Any
 ) -> None:
     result = Result(fields, 2)
@@ -50,7 +50,7 @@ def test_a_result_is_shown_without_its_content() -> None:
     assert repr(Result({"content": [TEXT]}, 3)) == "Result(rounds=3, told=())"
 
 
-def test_what_is_no_block_is_left_out() -> None:
+def test_invalid_blocks_are_left_out() -> None:
     fields = {
         "content": [{"text": "a"}, 3, {"text": 4}],
         "messages": [{"content": {"text": "b"}}, "x", {}],

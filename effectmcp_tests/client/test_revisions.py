@@ -1,4 +1,4 @@
-"""The same conversations in every revision, with a server of ours, wherever it is."""
+"""Conversations in every revision, with our own server, over every channel."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ from effectmcp.state import make_key
 
 from .ways import COMMAND, ENVIRONMENT, PATIENCE, At, Loop, Way, fill_in, on_both
 
-#: Of those that shake hands, the ones that can ask a user.
+#: The revisions with a handshake in which a user can be asked.
 ASKING = ["2025-11-25", "2025-06-18"]
 KEYS = Keys(make_key(bytes(range(32))))
 VERSIONS = [*ASKING, "2025-03-26"]
 
 
 def client_of(at: At, version: str, **options: Any) -> Client:
-    """Over a channel of its own: a handshake is for good."""
+    """Create a client with its own channel: a handshake is permanent."""
     if at.kind == "pipes":
         return Client(OverPipes(COMMAND, env=ENVIRONMENT), version=version, **options)
     return at.client(version=version, **options)
@@ -88,7 +88,7 @@ def test_a_conversation(way: Way, version: str) -> None:
     way.run(body)
 
 
-def test_a_conversation_that_asks_nobody(way: Way) -> None:
+def test_a_conversation_without_questions(way: Way) -> None:
     """In the first revision with handshakes here, users could not be asked."""
 
     async def body(at: At) -> None:
@@ -122,7 +122,7 @@ def test_ways_to_answer(way: Way, version: str, said: Any, text: str) -> None:
 
 @pytest.mark.parametrize("version", ASKING)
 def test_calls_side_by_side(way: Way, version: str) -> None:
-    """Over pipes a question does not say whose it is; its answer finds the way."""
+    """Over pipes a question does not name its call; its answer finds the way."""
 
     async def elicit(form: Form) -> dict[str, Any]:
         return {"value": form.message}
@@ -168,7 +168,7 @@ def test_a_call_that_is_given_up_ends_at_the_server(loop: Loop, version: str) ->
     anyio.run(body, backend=loop)
 
 
-def test_changes_are_heard(way: Way) -> None:
+def test_changes_are_received(way: Way) -> None:
     async def body(at: At) -> None:
         async with client_of(at, "2025-11-25") as client:
             async with client.listen(tools=True, uris=["shelf://still"]) as changes:
@@ -227,7 +227,7 @@ async def test_closing_in_the_middle_leaves_nothing() -> None:
 
 @on_both
 async def test_a_conversation_in_the_drafts_words() -> None:
-    """By retry, so that another client may go on."""
+    """By retry, so that another client may resume it."""
     app = Server("test", keys=KEYS, drafts=True)
 
     @app.tool
@@ -251,8 +251,8 @@ async def test_a_conversation_in_the_drafts_words() -> None:
         assert (await client.call_tool("ask")).rounds == 3
 
 
-def test_a_listener_that_does_not_listen_holds_nobody_up(loop: Loop) -> None:
-    """What goes on below waits for nobody, and keeps so much and no more."""
+def test_a_slow_listener_does_not_delay_others(loop: Loop) -> None:
+    """The layer below does not wait for it, and keeps a limited number of messages."""
 
     async def main() -> None:
         goes = anyio.Event()

@@ -30,7 +30,7 @@ CALLS = st.builds(
 
 @given(CALLS, anything)
 def test_received_any_result_is_one_of_three(call: Call, result: Any) -> None:
-    """A call is over, or it waits, or the server's answer is none."""
+    """A call is complete, or it is pending, or the server's response is invalid."""
     try:
         came = call.received(result)
     except ReplyError:
@@ -78,7 +78,7 @@ def test_received_an_interim_result_waits(call: Call, result: Any) -> None:
         (asking(False), "inputRequests is a map of requests"),  # type: ignore[arg-type]
     ],
 )
-def test_received_what_is_no_result(result: Any, problem: str) -> None:
+def test_received_invalid_result(result: Any, problem: str) -> None:
     with pytest.raises(ReplyError, match=problem) as raised:
         CALL.received(result)
     words = f"the server's answer cannot be used: {raised.value.problem}"
@@ -86,7 +86,7 @@ def test_received_what_is_no_result(result: Any, problem: str) -> None:
 
 
 def test_received_no_type_is_complete() -> None:
-    """So say servers of earlier revisions."""
+    """Servers of earlier revisions send no type."""
     assert CALL.received({"content": []}) == Complete({"content": []})
 
 
@@ -100,14 +100,14 @@ def test_received_a_question_where_none_may_be_asked(method: str) -> None:
 
 
 @given(CALLS)
-def test_params_now_say_the_call_again(call: Call) -> None:
+def test_params_now_repeat_the_call(call: Call) -> None:
     params = call.params_now
     also = {"inputResponses": call.responses, "requestState": call.state}
     assert params == {**call.params, **{k: v for k, v in also.items() if v is not None}}
 
 
 @given(st.text(), st.dictionaries(keys, json_values))
-def test_state_goes_back_as_it_came(state: str, responses: dict[str, Any]) -> None:
+def test_state_is_sent_back_unchanged(state: str, responses: dict[str, Any]) -> None:
     came = CALL.received(asking({"a": form()}, requestState=state))
     assert isinstance(came, Pending)
     params = came.answered(responses).params_now
@@ -118,8 +118,8 @@ def test_state_goes_back_as_it_came(state: str, responses: dict[str, Any]) -> No
     }
 
 
-def test_state_is_not_sent_where_none_came() -> None:
-    """Nor is the one from the round before."""
+def test_state_is_not_sent_where_none_was_received() -> None:
+    """The state of the round before is not sent either."""
     first = CALL.received(asking({"a": form()}, requestState="s"))
     assert isinstance(first, Pending)
     second = first.answered({"a": 1}).received(asking({"b": form()}))
@@ -138,7 +138,7 @@ def test_responses_are_not_sent_where_nothing_was_asked() -> None:
 
 
 def test_calls_are_values() -> None:
-    """Going on from one does nothing to it, so it can be gone on from again."""
+    """Resuming a call does not change it, so it can be resumed again."""
     pending = CALL.received(asking({"a": form()}, requestState="s"))
     assert isinstance(pending, Pending)
     assert pending.answered({"a": 1}) == pending.answered({"a": 1})
@@ -151,7 +151,7 @@ def test_calls_are_values() -> None:
 
 @given(CALLS, questions)
 def test_pending_goes_through_json_and_back(call: Call, asked: dict[str, Any]) -> None:
-    """Less the responses of the round before, which nobody needs."""
+    """Only the responses of the round before are left out: they are not needed."""
     pending = Pending(call, asked)
     stored = json.loads(json.dumps(pending.to_json()))
     found = Pending.from_json(stored)
@@ -162,7 +162,7 @@ def test_pending_goes_through_json_and_back(call: Call, asked: dict[str, Any]) -
 
 
 @given(anything)
-def test_from_json_of_anything_else_says_so(value: Any) -> None:
+def test_from_json_of_anything_else_raises(value: Any) -> None:
     try:
         found = Pending.from_json(value)
     except ReplyError:
@@ -173,8 +173,10 @@ def test_from_json_of_anything_else_says_so(value: Any) -> None:
 @given(
     st.sampled_from(["method", "params", "state", "rounds", "questions"]), json_values
 )
-def test_from_json_gives_nothing_that_cannot_go_on(name: str, value: Any) -> None:
-    """Whatever one field of it is, what comes out is a call like any other."""
+def test_from_json_returns_only_calls_that_can_be_resumed(
+    name: str, value: Any
+) -> None:
+    """For any value of one field, the result is a call like any other."""
     stored = Pending(CALL, {"a": form()}).to_json()
     try:
         found = Pending.from_json({**stored, name: value})
@@ -205,7 +207,7 @@ def test_from_json_of_another_shape(name: str, value: Any) -> None:
         Pending.from_json({**stored, name: value})
 
 
-def test_rounds_error_says_how_often() -> None:
+def test_rounds_error_states_the_number_of_rounds() -> None:
     error = RoundsError(3)
     assert error.rounds == 3
     assert "asked 3 times" in str(error)

@@ -1,4 +1,4 @@
-"""Servers over HTTP that shake hands: sessions, and streams that break off."""
+"""Legacy servers over HTTP: sessions, and streams that break off."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Does = Callable[[Asked], Awaitable[None]]
 
 
 class Old:
-    """A server that shakes hands, and then does what a test says.
+    """A legacy server, with responses that a test defines.
 
     Args:
         call: What it does with a call.
@@ -62,7 +62,7 @@ class Old:
 
     @property
     def methods(self) -> list[str]:
-        """What came, in order."""
+        """The messages received, in order, by their methods."""
         return [one.message.get("method", one.http_method) for one in self.seen]
 
 
@@ -114,8 +114,8 @@ async def test_a_session_that_no_header_can_name(name: str) -> None:
 
 
 @on_both
-async def test_a_session_that_ended_is_begun_anew() -> None:
-    """Once, for all calls that hear of it; each is repeated under an id of its own."""
+async def test_a_session_that_ended_is_replaced() -> None:
+    """Once, for all calls that it ends; each is repeated under an id of its own."""
 
     async def call(asked: Asked) -> None:
         if asked.headers["mcp-session-id"] == "s":
@@ -136,7 +136,7 @@ async def test_a_session_that_ended_is_begun_anew() -> None:
 
 
 async def test_a_session_that_always_ends() -> None:
-    """As with servers behind one address that do not know each other's sessions."""
+    """Servers behind one address may not know each other's sessions."""
 
     async def call(asked: Asked) -> None:
         await asked.write(b"", "text/plain", 404)
@@ -190,7 +190,7 @@ LAST = (
 
 
 @pytest.mark.parametrize("is_torn", [False, True])
-async def test_a_stream_is_gone_back_to(is_torn: bool) -> None:
+async def test_a_stream_is_resumed(is_torn: bool) -> None:
     """As often as it breaks off, and from where it did."""
     heard: list[Any] = []
     params = b'{"progressToken": ID, "progress": 1}'
@@ -209,7 +209,7 @@ async def test_a_stream_is_gone_back_to(is_torn: bool) -> None:
 
 
 @on_both
-async def test_it_is_waited_as_long_as_the_server_says() -> None:
+async def test_the_client_waits_as_long_as_the_server_declares() -> None:
     server, _ = resuming(LAST, first=b"id: a\nretry: 300\ndata:\n\n")
     async with http(server) as url, old_client(url) as client:
         began = anyio.current_time()
@@ -258,7 +258,7 @@ async def test_how_long_it_is_waited(
         (b"id: a\nid: b\x7f", "a"),
     ],
 )
-async def test_what_it_is_gone_back_by(line: bytes, place: str) -> None:
+async def test_the_id_by_which_a_stream_is_resumed(line: bytes, place: str) -> None:
     server, places = resuming(LAST, first=line + b"\nretry: 0\ndata:\n\n")
     async with http(server) as url, old_client(url) as client:
         assert (await client.get_prompt("note")).text == "done"
@@ -270,9 +270,7 @@ async def test_what_it_is_gone_back_by(line: bytes, place: str) -> None:
     "first",
     [b"data:\n\n", b": x\n\n", b"id:\ndata:\n\n", b"id: a\ndata:\n\nid:\ndata:\n\n"],
 )
-async def test_a_stream_that_cannot_be_gone_back_to(
-    first: bytes, is_torn: bool
-) -> None:
+async def test_a_stream_that_cannot_be_resumed(first: bytes, is_torn: bool) -> None:
     """An empty id takes the place back (HTML, Server-sent events)."""
     server, places = resuming(first=first, is_torn=is_torn)
     async with http(server) as url, old_client(url) as client:
@@ -283,7 +281,7 @@ async def test_a_stream_that_cannot_be_gone_back_to(
 
 @pytest.mark.parametrize("status", [400, 404, 405, 500])
 async def test_a_stream_that_is_not_there_any_more(status: int) -> None:
-    """The call may have been begun: it is not repeated, whatever became of the session."""
+    """The call may have started: it is not repeated, even if the session has ended."""
     server, _ = resuming()
 
     async def get_later(asked: Asked) -> None:
@@ -298,7 +296,7 @@ async def test_a_stream_that_is_not_there_any_more(status: int) -> None:
     assert server.methods.count("prompts/get") == 1
 
 
-async def test_a_server_of_today_is_not_gone_back_to() -> None:
+async def test_a_stream_of_2026_07_28_is_not_resumed() -> None:
     server, places = resuming()
     async with http(server) as url:
         async with Client(OverHttp(url), version="2026-07-28") as client:
@@ -313,7 +311,7 @@ LINES = st.sampled_from([b"id", b"retry", b"data", b"event", b"x"])
 
 @given(st.lists(st.tuples(LINES, st.binary(max_size=12)), max_size=8))
 def test_any_places_and_pauses(lines: list[tuple[bytes, bytes]]) -> None:
-    """What comes of them can be sent, and be waited for."""
+    """The ids can be sent, and the pauses can be waited for."""
     text = b"\n".join(name + b": " + value for name, value in lines) + b"\n\n"
 
     async def collect() -> list[Event]:
@@ -331,8 +329,8 @@ def test_any_places_and_pauses(lines: list[tuple[bytes, bytes]]) -> None:
 
 
 @on_both
-async def test_what_comes_on_the_servers_own_stream() -> None:
-    """It is there before the first call; and is gone back to when it ends."""
+async def test_questions_on_the_servers_own_stream() -> None:
+    """The stream is opened before the first call, and resumed when it ends."""
     is_open, is_answered = anyio.Event(), anyio.Event()
     places: list[Any] = []
 
@@ -362,7 +360,7 @@ async def test_what_comes_on_the_servers_own_stream() -> None:
 
 @on_both
 async def test_a_server_that_hangs_up_on_its_own_stream() -> None:
-    """Or says nothing at all: calls are made all the same."""
+    """Calls are made all the same, also if the server does not respond at all."""
 
     async def hang_up(asked: Asked) -> None: ...
 
@@ -385,7 +383,7 @@ FORM = {"message": "Who?", "requestedSchema": {"type": "object", "properties": {
 
 @pytest.mark.parametrize("is_own", [True, False])
 async def test_a_question_over_http(is_own: bool) -> None:
-    """On the call's stream or the server's own; what comes after the response is not."""
+    """On the call's stream or the server's own; later questions are not answered."""
     is_answered, is_asked = anyio.Event(), anyio.Event()
     question = event({"id": "q", "method": "elicitation/create", "params": FORM})
 
@@ -415,7 +413,7 @@ async def test_a_question_over_http(is_own: bool) -> None:
 
 
 @on_both
-async def test_a_call_that_is_given_up_is_told() -> None:
+async def test_an_abandoned_call_is_reported_to_the_server() -> None:
     """While it runs, in the middle of a question, and when the client closes."""
     question = event({"id": "q", "method": "elicitation/create", "params": FORM})
 

@@ -1,4 +1,4 @@
-"""Event streams in any pieces; and whatever else an HTTP server may answer."""
+"""Event streams in any pieces, and all kinds of responses of an HTTP server."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_events_of_any_bytes(parts: list[bytes]) -> None:
     assert read(parts) == read([b"".join(parts)])
 
 
-def test_an_event_may_not_be_endless(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_length_of_an_event_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(web, "_LONGEST", 100)
     assert read([b"data: " + b"x" * 80 + b"\n\n"] * 5) == ["x" * 80] * 5
     with pytest.raises(ChannelError, match="more than 100 bytes"):
@@ -130,7 +130,7 @@ def test_an_event_may_not_be_endless(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_long_event_takes_no_longer_than_it_is_long() -> None:
-    """Not the square of that: here it comes in thousands of pieces."""
+    """The time is not the square of that: here it comes in thousands of pieces."""
     began = time.process_time()
     (text,) = read([b"data: ", *[b"x" * 1_000] * 4_000, b"\n\n"])
     assert len(text) == 4_000_000
@@ -170,7 +170,7 @@ def test_answers(loop: Loop) -> None:
 
 
 def test_requests(loop: Loop) -> None:
-    """What is sent, whatever is called."""
+    """A call over HTTP sends these headers."""
     seen: list[Asked] = []
 
     async def answer(asked: Asked) -> None:
@@ -192,7 +192,7 @@ def test_requests(loop: Loop) -> None:
 
 
 def outcome(loop: Loop, answer: Answer, **options: Any) -> Any:
-    """The text of a result that is answered so, or the error."""
+    """Return the text of the result that `answer` sends, or the error."""
 
     async def main() -> Any:
         with anyio.fail_after(PATIENCE):
@@ -246,7 +246,7 @@ def outcome(loop: Loop, answer: Answer, **options: Any) -> Any:
         (200, SSE_TYPE, b'data: {"id": 9, "result": {}}\n\n', ReplyError, "another"),
     ],
 )
-def test_answers_that_are_none(
+def test_invalid_answers(
     loop: Loop, status: int, type_: str, body: bytes, error: type[Exception], words: str
 ) -> None:
     async def answer(asked: Asked) -> None:
@@ -273,7 +273,7 @@ def test_an_error_in_an_event_and_in_a_body(loop: Loop) -> None:
         assert found.code == -32603
 
 
-def test_a_challenge_is_told(loop: Loop) -> None:
+def test_a_challenge_is_reported(loop: Loop) -> None:
     async def answer(asked: Asked) -> None:
         header = 'WWW-Authenticate: Bearer realm="x", error="invalid_token"'
         await asked.write(b"", "text/plain", 401, header)
@@ -283,7 +283,7 @@ def test_a_challenge_is_told(loop: Loop) -> None:
 
 
 def test_a_redirect_is_not_followed(loop: Loop) -> None:
-    """What is asked, and who asks, is for the one address that was given."""
+    """The request and its credentials are for the one address that was given."""
     seen: list[Asked] = []
 
     async def answer(asked: Asked) -> None:
@@ -338,7 +338,7 @@ async def test_a_server_that_is_not_there() -> None:
         "http://\udcff/",
     ],
 )
-def test_a_url_that_is_none(loop: Loop, url: str) -> None:
+def test_an_invalid_url(loop: Loop, url: str) -> None:
     async def main() -> None:
         async with Client(OverHttp(url)) as client:
             await client.discover()
@@ -348,7 +348,7 @@ def test_a_url_that_is_none(loop: Loop, url: str) -> None:
 
 
 def test_a_server_that_never_answers(loop: Loop) -> None:
-    """Before the head, in the body, between two events: the time is up, and it is told."""
+    """Before the head, in the body, between two events: the timeout is reported."""
     head = b"HTTP/1.1 200 OK\r\nContent-Type: %b\r\nConnection: close\r\n\r\n"
     for sent in (
         b"",
@@ -379,7 +379,9 @@ async def never_answers(sent: bytes) -> None:
             await is_closed.wait()
 
 
-def test_a_body_may_not_be_endless(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_length_of_a_body_is_limited(
+    loop: Loop, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(web, "_LONGEST", 100_000)
 
     def endless(type_: str, part: bytes) -> Answer:
@@ -422,7 +424,7 @@ def test_a_server_that_is_elsewhere(loop: Loop) -> None:
 
 
 @on_both
-async def test_a_client_of_somebody_elses_outlives_the_channel() -> None:
+async def test_an_external_http_client_outlives_the_channel() -> None:
     async def answer(asked: Asked) -> None:
         await asked.write(json.dumps(asked.response(result=DONE)).encode())
 

@@ -56,7 +56,7 @@ Body: TypeAlias = Callable[["At"], Coroutine[Any, Any, None]]
 
 @define(eq=False)
 class Sent:
-    """A request, and what came of it."""
+    """A request, and its result."""
 
     message: Mapping[str, Any]
     headers: Mapping[str, str]
@@ -65,7 +65,7 @@ class Sent:
 
     @property
     def params(self) -> Mapping[str, Any]:
-        """What it asked with."""
+        """The params of the request."""
         params: Mapping[str, Any] = self.message["params"]
         return params
 
@@ -197,7 +197,7 @@ def form(message: str = "Who?", **properties: Any) -> dict[str, Any]:
 
 
 def fill_in(form: Form) -> dict[str, Any]:
-    """What an obliging user says."""
+    """Return the answers of an obliging user."""
     if "name" in form.fields:
         return {"name": "Ann", **form.defaults}
     (field,) = form.fields
@@ -261,7 +261,7 @@ class Servers:
 
     @property
     def url(self) -> str:
-        """Where one is."""
+        """The URL of a running server."""
         if self._url is None:
             self._url = self._stack.enter_context(http_server()).url
         return self._url
@@ -285,7 +285,7 @@ class Servers:
 
 @define(eq=False)
 class At:
-    """Where a test is.
+    """The setting of a test.
 
     Attributes:
         kind: The channel.

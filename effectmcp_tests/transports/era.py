@@ -1,4 +1,4 @@
-"""What the tests of the legacy era over HTTP share: a server that asks, an old client."""
+"""For the tests of the legacy era over HTTP: a server that asks, an old client."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Wire = dict[str, Any]
 
 @define(eq=False)
 class Desk:
-    """A server whose tools ask, and what became of them."""
+    """A server whose tools ask, and the record of how they ended."""
 
     app: Server
     seen: list[str] = field(factory=list)
@@ -59,7 +59,7 @@ def desk(**options: Any) -> Desk:
 
     @app.tool
     def order(title: str) -> Flow[str]:
-        """Ask twice, and give back what was taken where nobody answers."""
+        """Ask twice; release what was taken if no client answers."""
         try:
             name = yield from Elicit("Who is it for?", str)
             many = yield from Elicit(f"How many for {name}?", int)
@@ -119,7 +119,7 @@ def desk(**options: Any) -> Desk:
 
     @app.tool
     def whoami() -> Flow[str]:
-        """Say who asks, and how."""
+        """Return the user and the era of the caller."""
         caller = yield from Caller()
         return f"{caller.principal} {caller.era} {caller.protocol_version}"
 
@@ -168,7 +168,7 @@ def answered(question: Mapping[str, Any], value: Any) -> Wire:
 def headers_for(
     session: str | None, version: str | None = NEWEST, **more: str | None
 ) -> dict[str, str]:
-    """What an old client sends; `more` with `_` for `-`, `None` to leave one out."""
+    """An old client's headers; `more` with `_` for `-`, `None` to leave one out."""
     known: dict[str, str | None] = {
         "host": "shop.example",
         "content-type": "application/json",
@@ -200,7 +200,7 @@ class Event:
 
 
 def event_of(block: bytes) -> Event:
-    """What a block of lines says, its end left out."""
+    """Parse a block of lines, without its end, into an event."""
     fields: dict[str, str] = {}
     for line in block.decode().split("\n"):
         name, _, value = line.partition(":")
@@ -226,7 +226,7 @@ def messages_of(body: bytes) -> list[Wire]:
 
 
 def value_of(reply: Wire) -> str:
-    """What a tool returned."""
+    """Return the text of a tool's result."""
     result = reply["result"]
     assert not result.get("isError"), result
     return str(result["content"][0]["text"])

@@ -84,7 +84,7 @@ _NEXT: Final = [b"", b"", b"P", head_of(*GOOD), b"\r\n"]
 
 @st.composite
 def messages(draw: st.DrawFn) -> bytes:
-    """A request, some of its body, and what comes next; mostly, one thing is odd."""
+    """A request, some of its body, and further bytes; mostly, one thing is odd."""
     lines = [*GOOD, *draw(st.lists(st.sampled_from(_HARMLESS), max_size=4))]
     lines[1:] = draw(st.permutations(lines[1:]))
     oddity = draw(st.sampled_from(_ODDITIES))

@@ -21,7 +21,7 @@ KEYS = Keys(make_key(bytes(range(32))))
 
 
 class Bank:
-    """What the lifespan provides."""
+    """The value that the lifespan provides."""
 
     is_open = True
 
@@ -49,7 +49,7 @@ def charge(name: str, *, bank: Bank = Provided()) -> str:
 
 
 async def nap(seconds: float) -> None:
-    """Sleep on whichever loop."""
+    """Sleep on the running loop, trio or asyncio."""
     if trio.lowlevel.in_trio_task():
         await trio.sleep(seconds)
     else:
@@ -76,7 +76,7 @@ def shop(**options: Any) -> Server:
 
     @app.tool
     def endless(say: bool = True) -> Flow[str]:
-        """Wait for longer than anybody will."""
+        """Wait for longer than any client will."""
         try:
             if say:
                 yield from Progress(1)
@@ -93,7 +93,7 @@ def shop(**options: Any) -> Server:
 
     @app.tool
     def whoami() -> Flow[str | None]:
-        """Say who asks."""
+        """Return the principal of the caller."""
         return (yield from Caller()).principal
 
     @app.tool
@@ -109,7 +109,7 @@ suspended: list[str] = []
 
 
 class Later:
-    """What can be awaited, and is no coroutine."""
+    """An awaitable that is not a coroutine."""
 
     def __await__(self) -> Generator[Any, Any, str]:
         yield from ()
@@ -149,7 +149,7 @@ def call(name: str, *, id: int = 1, **options: JSON) -> dict[str, JSON]:
 
 
 def headers_of(message: Mapping[str, JSON], **more: str) -> dict[str, str]:
-    """What a client sends with `message`; `more` with `_` for `-`."""
+    """Return a client's headers for `message`; `more` with `_` for `-`."""
     headers = {
         "host": "shop.example",
         "content-type": "application/json",
@@ -165,7 +165,7 @@ def headers_of(message: Mapping[str, JSON], **more: str) -> dict[str, str]:
 
 
 def answer(result: Mapping[str, JSON], value: JSON) -> dict[str, JSON]:
-    """What goes with the next round: the state, and `value` as the only answer."""
+    """The params of the next round: the state, and `value` as the only answer."""
     ((key, _),) = result["inputRequests"].items()
     return {
         "requestState": result["requestState"],
@@ -185,7 +185,7 @@ def events(body: bytes) -> list[JSON]:
 
 
 def text_of(message: Mapping[str, JSON]) -> str:
-    """What a tool returned."""
+    """Return the text of a tool's result."""
     result = message["result"]
     assert not result.get("isError"), result
     return str(result["content"][0]["text"])

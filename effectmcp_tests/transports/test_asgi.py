@@ -88,7 +88,7 @@ def loop(request: pytest.FixtureRequest) -> Loop:
 
 
 class Wire:
-    """One request to an ASGI application, and what came of it."""
+    """One request to an ASGI application, and its response."""
 
     def __init__(self, loop: Loop) -> None:
         self.gone = loop.Event()
@@ -202,7 +202,7 @@ def test_an_unknown_method_is_a_404(loop: Loop) -> None:
     assert (wire.status, wire.json["error"]["code"]) == (404, -32601)
 
 
-def test_a_body_that_is_no_json(loop: Loop) -> None:
+def test_a_body_that_is_not_json(loop: Loop) -> None:
     wire = asked(
         loop, application(shop()), b"{", headers=headers_of({"method": "tools/list"})
     )
@@ -381,8 +381,8 @@ def test_a_host_that_raises_at_a_comment(loop: Loop) -> None:
     assert loop.run(main).sent == []
 
 
-def test_a_host_that_raises_at_a_comment_and_says_so_elsewhere(loop: Loop) -> None:
-    """Both tell that the client is gone. The call ends once, and only the call."""
+def test_a_host_that_raises_at_a_comment_and_reports_a_disconnect(loop: Loop) -> None:
+    """Both report that the client is gone. The call ends once, and only the call."""
 
     async def main() -> None:
         wire = Wire(loop)
@@ -415,7 +415,7 @@ def test_a_host_that_only_raises_when_the_client_is_gone(loop: Loop) -> None:
     assert suspended == ["endless"]
 
 
-def test_a_host_that_has_more_to_say_than_a_disconnect(loop: Loop) -> None:
+def test_a_host_that_sends_other_events_than_a_disconnect(loop: Loop) -> None:
     async def main() -> Wire:
         wire = Wire(loop)
         asgi = application(shop())
@@ -426,7 +426,7 @@ def test_a_host_that_has_more_to_say_than_a_disconnect(loop: Loop) -> None:
 
 
 def test_a_comment_does_not_follow_the_response(loop: Loop) -> None:
-    """It may already wait for its turn when the last event is sent."""
+    """A comment may already wait for its turn when the last event is sent."""
 
     async def main() -> Wire:
         wire = Wire(loop)
@@ -445,7 +445,7 @@ def test_a_comment_does_not_follow_the_response(loop: Loop) -> None:
     assert text_of(only) == "awake"
 
 
-def test_a_disconnect_while_the_body_comes(loop: Loop) -> None:
+def test_a_disconnect_while_the_body_is_received(loop: Loop) -> None:
     async def main() -> list[Any]:
         wire = Wire(loop)
         wire.incoming.append({"type": "http.disconnect"})
@@ -472,7 +472,7 @@ def test_a_cancellation_from_outside_is_not_taken_for_a_disconnect() -> None:
 
 
 def test_a_disconnect_leaves_nothing_of_itself_in_the_task() -> None:
-    """Whoever called can still be cancelled, and is not."""
+    """The calling task can still be cancelled, and is not cancelled."""
 
     async def main() -> None:
         wire = Wire(LOOPS[0])
@@ -583,7 +583,7 @@ def test_the_path_is_the_one_below_the_mount(
     assert wire.status == status
 
 
-def test_the_user_is_whom_the_site_authenticates(loop: Loop) -> None:
+def test_the_user_comes_from_the_sites_authentication(loop: Loop) -> None:
     def authenticate(headers: Mapping[str, str]) -> str:
         if headers.get("authorization") != "Bearer ann's":
             raise PermissionError
@@ -598,7 +598,7 @@ def test_the_user_is_whom_the_site_authenticates(loop: Loop) -> None:
     assert text_of(wire.json) == "ann"
 
 
-def test_the_user_is_whom_the_host_found(loop: Loop) -> None:
+def test_the_user_comes_from_the_host(loop: Loop) -> None:
     asgi = application(shop(), principal=lambda scope: scope["user"])
     wire = asked(loop, asgi, call("whoami"), user="bob")
     assert text_of(wire.json) == "bob"
@@ -743,7 +743,7 @@ async def leaky(app: Server) -> AsyncIterator[None]:
 @pytest.mark.parametrize(
     ("lifespan", "phase"), [(broken, "startup"), (leaky, "shutdown")]
 )
-def test_a_lifespan_that_fails_says_so(
+def test_a_failing_lifespan_is_reported(
     loop: Loop, lifespan: Any, phase: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def nothing() -> None:
@@ -759,7 +759,7 @@ def test_a_lifespan_that_fails_says_so(
     assert "the lifespan of <Server 'shop'> failed" in caplog.text
 
 
-def test_a_lifespan_that_nobody_opened_is_an_error(loop: Loop) -> None:
+def test_a_lifespan_that_is_not_open_is_an_error(loop: Loop) -> None:
     with pytest.raises(UsageError, match=r"async with .*running\(app\)"):
         asked(loop, application(shop(lifespan=bank)), request("tools/list"))
 

@@ -1,4 +1,4 @@
-"""One request and its answer, told by hand: no host, no loop, no clock."""
+"""One request and its answer, step by step: no host, no loop, no clock."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ FIELDS = {
 
 @define
 class Table:
-    """An endpoint, and the time by which it lives."""
+    """An endpoint, and the clock of its sessions."""
 
     sessions: Kept = field(factory=Kept)
     options: dict[str, Any] = field(factory=dict)
@@ -66,7 +66,7 @@ class Table:
         return Conversation(endpoint, head, clock=lambda: self.now, find=find)
 
     def begun(self) -> Conversation:
-        """A request whose exchange has begun."""
+        """A request whose exchange has started."""
         talk = self.talk()
         assert isinstance(talk.judge(), Receive)
         talk.body(b"{}")
@@ -92,7 +92,7 @@ def status_of(answer: object) -> int | None:
 # ---- the request --------------------------------------------------------------------
 
 
-def test_a_body_is_read_and_begun() -> None:
+def test_a_body_is_read_and_its_exchange_starts() -> None:
     talk = Table(options={"sessions": None}).talk()
     assert talk.judge() == Receive(4 * 1024 * 1024)
     begin = talk.body(b"{}")
@@ -102,7 +102,7 @@ def test_a_body_is_read_and_begun() -> None:
     assert begin.peer.headers["origin"] == PAGE
 
 
-def test_a_body_that_says_that_it_is_too_long_is_not_read() -> None:
+def test_a_body_with_too_large_a_declared_length_is_not_read() -> None:
     site = Site(max_body=4000)
     for length in ("4001", "9" * 4000):
         answer = Table().talk(site=site, content_length=length).judge()
@@ -117,7 +117,7 @@ def test_a_body_that_turns_out_too_long() -> None:
     assert status_of(talk.too_large()) == 413
 
 
-def test_a_length_that_is_no_number() -> None:
+def test_a_length_that_is_not_a_number() -> None:
     answer = Table().talk(content_length="many").judge()
     assert (status_of(answer), message_of(answer)) == (
         400,
@@ -134,7 +134,7 @@ def test_a_host_that_needs_the_length() -> None:
 # ---- who asks -----------------------------------------------------------------------
 
 
-def test_a_hook_finds_who_asks() -> None:
+def test_a_hook_identifies_the_client() -> None:
     site = Site(authenticate=lambda headers: headers["x-user"])
     talk = Table().talk(site=site, x_user="ann")
     step = talk.judge()
@@ -158,7 +158,7 @@ def test_a_host_that_knows_already_is_asked_instead() -> None:
         (LookupError("a bug"), 500, "it cannot be told whether you may ask"),
     ],
 )
-def test_nobody_is_found(
+def test_failed_authentication_by_the_host(
     error: Exception, status: int, message: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     talk = Table().talk(find=lambda: None)
@@ -266,7 +266,7 @@ def test_a_notification_is_accepted_with_nothing() -> None:
     assert length_of(answer) == (("Content-Length", "0"),)
 
 
-def test_an_answer_becomes_a_stream_with_the_first_thing_to_say() -> None:
+def test_an_answer_becomes_a_stream_with_its_first_event() -> None:
     talk = Table().begun()
     first = talk.notify({"method": "a"})
     assert (first.status, first.is_last) == (200, False)
@@ -329,7 +329,7 @@ def test_a_reply_that_fails_on_its_way_breaks_the_stream_off() -> None:
     assert talk.fail() is None
 
 
-def test_a_host_that_tells_what_makes_no_sense_is_told_so() -> None:
+def test_a_host_that_reports_nonsense_gets_an_assertion_error() -> None:
     talk = Table().begun()
     for told in (talk.judge, talk.too_large):
         with pytest.raises(AssertionError):
@@ -350,7 +350,7 @@ TOLD = st.lists(st.sampled_from(["notify", "tick", "heard", "later"]), max_size=
 
 @given(before=TOLD, end=st.sampled_from(["reply", "end", "fail"]))
 def test_an_answer_begins_once_and_ends_once(before: list[str], end: str) -> None:
-    """Whatever a host tells: one status, first; one end, last; a length or a stream."""
+    """For any reports: one status, first; one end, last; a length or a stream."""
     table = Table(options={"quiet": 10})
     talk = table.begun()
     sent: list[Send | None] = []

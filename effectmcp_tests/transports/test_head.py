@@ -128,7 +128,7 @@ def test_head_that_lacks_something_is_for_h11() -> None:
     assert found_in(head_of(first)) is None
 
 
-def test_head_that_is_torn_is_for_h11() -> None:
+def test_incomplete_head_is_left_to_h11() -> None:
     data = head_of(*GOOD)
     for at in range(len(data)):
         assert found_in(data[:at]) is None
@@ -217,7 +217,7 @@ def test_head_without_the_digits_of_its_length() -> None:
 @pytest.mark.parametrize(
     "data",
     [
-        b"POST /mcp HTTP/1.1\r\nContent-Length: 5\r\n",  # torn
+        b"POST /mcp HTTP/1.1\r\nContent-Length: 5\r\n",  # incomplete
         head_of(b"POST /mcp HTTP/1.1", b"Host: a"),
         head_of(b"POST /mcp HTTP/1.1", b"Content-Length: five"),
         head_of(b"POST /mcp HTTP/1.1", b"Content-Length:  5"),
@@ -231,10 +231,10 @@ def test_head_that_is_not_remembered(data: bytes) -> None:
 
 
 @given(data=messages(), length=st.from_regex(rb"[0-9]{1,10}", fullmatch=True))
-def test_heads_that_differ_in_their_length_say_the_same(
+def test_heads_that_differ_only_in_length_share_what_is_remembered(
     data: bytes, length: bytes
 ) -> None:
-    """What is remembered of one holds for the other, and its end is found."""
+    """The remembered rest of one head is valid for the other, and its end is found."""
     first, known = split(data, size=65536), found_in(data)
     if first is None or known is None:
         return
@@ -280,7 +280,7 @@ def test_heads_with_one_rest_are_one_head(first: bytes, second: bytes) -> None:
         ("", "b"),
     ],
 )
-def test_field_that_is_none_is_not_written(field: tuple[str, str]) -> None:
+def test_invalid_field_is_not_written(field: tuple[str, str]) -> None:
     with pytest.raises(ValueError, match="is no header"):
         write(200, [("Date", "now"), field])
 

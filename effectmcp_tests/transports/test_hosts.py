@@ -36,7 +36,7 @@ PAGE = "https://app.example"
 STRANGER = "https://evil.example"
 MAX_BODY = 2_000
 
-#: The status is whatever the others say, too.
+#: Any status, if all hosts return the same one.
 ANY = 0
 
 
@@ -52,7 +52,7 @@ class Ask:
     body: bytes = b""
     method: str = "POST"
     path: str = "/mcp"
-    #: Whether the body says nothing of its length.
+    #: Whether the length of the body is not declared.
     is_chunked: bool = False
     #: The client leaves once it has read so many parts of the body.
     parts: int | None = None
@@ -60,12 +60,12 @@ class Ask:
 
 @attrs.frozen
 class Answer:
-    """What a client sees of an answer, and not of the connection."""
+    """A response as a client sees it, apart from the connection."""
 
     status: int
     headers: Mapping[str, str]
     body: bytes
-    #: Whether it came to its end.
+    #: Whether it is complete.
     is_whole: bool = True
 
     @property
@@ -92,7 +92,7 @@ class Answer:
 
 Script: TypeAlias = Generator[Ask, Answer, None]
 
-#: Of the connection, or of the time.
+#: Headers that depend on the connection or on the time.
 _NOT_COMPARED = ("date", "connection", "transfer-encoding")
 
 
@@ -141,7 +141,7 @@ SITE = Site(
 
 @attrs.frozen
 class Host:
-    """What plays a script."""
+    """A kind of server, and the function that plays a script on it."""
 
     name: str
     play: Callable[[Script, Site], list[Answer]]
@@ -201,7 +201,7 @@ def _bytes_of(ask: Ask) -> bytes:
 
 
 def _asked_by(script: Script, found: list[Answer]) -> Iterator[Ask]:
-    """What it asks. What it was answered is put into `found` meanwhile."""
+    """Yield the script's requests; the caller adds each response to `found`."""
     ask = next(script)
     while True:
         yield ask
@@ -332,12 +332,12 @@ HOSTS = [
 
 
 class Bug(Exception):
-    """One of ours."""
+    """A bug in our own code."""
 
 
 @pytest.fixture(autouse=True)
 def stumbling(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Some events cannot be sent. Nothing that a handler says is of that kind."""
+    """Make some events impossible to send. No handler sends events of that kind."""
 
     def stumbles(message: bytes) -> bytes:
         for number, name in enumerate((b"first", b"second", b"third"), 1):
@@ -358,7 +358,7 @@ def patience(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def post(status: int, body: JSON, **options: Any) -> Ask:
-    """A POST; `headers` beside those that belong to it, `None` to leave one out."""
+    """A POST; `headers` are added to the usual ones, `None` leaves one out."""
     known: dict[str, str | None] = {"host": "shop.example"}
     if isinstance(body, bytes):
         known |= headers_of({"method": "tools/list"})
@@ -382,7 +382,7 @@ BATCH = json.dumps([LIST]).encode()
 
 
 def every_answer() -> Script:
-    """What is answered, in every shape that an answer has."""
+    """Accepted requests, with every form of response."""
     yield post(200, LIST)
     yield post(200, LIST, path="/mcp/?a=b")
     yield post(200, LIST, is_chunked=True)
@@ -406,7 +406,7 @@ def every_answer() -> Script:
 
 
 def every_refusal() -> Script:
-    """What is refused, and why."""
+    """Refused requests, for every reason."""
     yield post(403, LIST, headers={"host": "evil.example"})
     yield post(403, LIST, headers={"origin": STRANGER})
     yield post(403, LIST, headers={"origin": "null"})
@@ -437,7 +437,7 @@ def every_refusal() -> Script:
 
 
 def every_page() -> Script:
-    """What a page of another origin reads, whatever it is."""
+    """Requests from a page of another origin, with every kind of response."""
     page = {"origin": PAGE}
     for body in (b"", b"some"):
         yield bare(
@@ -465,7 +465,7 @@ def three_rounds() -> Script:
         result = (yield post(200, body)).json["result"]
         assert result["resultType"] == "input_required"
         body = call("order", title="Dune", **answer(result, value))
-    # A state that nobody has signed.
+    # A state without a valid signature.
     yield post(200, call("order", title="Dune", requestState="made up"))
 
 
@@ -484,7 +484,7 @@ def _old(version: str) -> Script:
     yield ask(413, body=LONG)
     yield ask(404, body=message("ping", id=5), authorization="Bearer ann")
     yield ask(404, session="another", body=message("ping", id=5))
-    # What came can be read again, or from its middle; what never came cannot.
+    # Events that were sent can be read again, also from the middle; others cannot.
     for last in ("1-0", "2-0"):
         yield ask(200, method="GET", last_event_id=last)
     yield ask(400, method="GET", last_event_id="2-99")
@@ -512,7 +512,7 @@ def old(
 
 
 def bugs_of_ours() -> Script:
-    """What goes wrong before there is a stream, and within one; see `stumbling`."""
+    """Errors before a stream starts, and within one; see `stumbling`."""
     yield post(500, call("count", to=3, progress="first"))
     yield post(500, call("count", to=3, progress="first"), headers={"origin": PAGE})
     yield post(200, call("count", to=3, progress="second"))
@@ -542,7 +542,7 @@ FAULTS: Sequence[Mapping[str, Any]] = [
 
 
 def two_at_once() -> Script:
-    """Two things are wrong: the same one is said, whoever is asked."""
+    """Two faults at once: every host reports the same one of them."""
     for one, two in itertools.combinations(FAULTS, 2):
         both = {**one, **two}
         both["headers"] = {**one.get("headers", {}), **two.get("headers", {})}
@@ -564,7 +564,7 @@ SCRIPTS: dict[str, Callable[[], Script]] = {
 
 
 def played(script: Script, host: Host, site: Site = SITE) -> list[tuple[Ask, Answer]]:
-    """What was asked, and what came of it."""
+    """Return the requests of a script, with their responses."""
     asks: list[Ask] = []
 
     def noted() -> Script:

@@ -49,7 +49,7 @@ class Shop:
 
 
 def shop() -> Shop:
-    """What a transport has to carry, a tool for each."""
+    """A server with one tool for each thing that a transport carries."""
     made = Shop()
 
     @made.app.tool
@@ -106,7 +106,7 @@ def one_of(got: Got) -> Any:
 def nothing_is_logged_as_an_error(
     caplog: pytest.LogCaptureFixture,
 ) -> Iterator[None]:
-    """Nothing that a client does is an error of the server's; tests of those clear it."""
+    """Check that no error is logged: clients cause none. Tests of bugs clear it."""
     caplog.set_level(logging.DEBUG, "effectmcp.server")
     yield
     found = [one for one in caplog.records if one.levelno >= logging.ERROR]
@@ -126,7 +126,7 @@ async def test_http_answer_is_one_line_of_json() -> None:
 
 
 async def test_http_origin_that_no_answer_could_repeat() -> None:
-    """And nothing is logged as an error; see the fixture."""
+    """No error is logged either; see the fixture."""
     async with serving(shop().app) as doors:
         data = post(call("echo", text="x"), origin="h\xe9://localhost")
         client = doors.connect()
@@ -184,7 +184,7 @@ async def test_http_status_of_a_protocol_error(
 
 
 @pytest.mark.parametrize("method", ["GET", "DELETE", "HEAD", "PUT", "OPTIONS"])
-async def test_http_method_that_is_none(method: str) -> None:
+async def test_http_unsupported_method(method: str) -> None:
     """GET streams and DELETE are of earlier revisions."""
     async with serving(shop().app) as doors:
         client = doors.connect()
@@ -220,7 +220,7 @@ async def test_http_target(target: str, status: int) -> None:
         assert (await client.answer()).status == status
 
 
-async def test_http_connect_is_no_tunnel() -> None:
+async def test_http_connect_opens_no_tunnel() -> None:
     async with serving(shop().app) as doors:
         client = doors.connect()
         await client.send(b"CONNECT shop.example:80 HTTP/1.1\r\nHost: a\r\n\r\n")
@@ -271,7 +271,7 @@ async def test_stream_has_notifications_in_order_and_ends_with_the_response() ->
         assert [one["params"]["progress"] for one in told] == [1, 2, 3]
         assert last["id"] == 7
         assert text_of(last) == "3"
-        # And the connection goes on.
+        # The connection continues.
         assert (await client.ask(request("server/discover"))).status == 200
 
 
@@ -279,7 +279,7 @@ def counting(to: int) -> dict[str, Any]:
     return {"name": "count", "arguments": {"to": to}}
 
 
-async def test_stream_is_told_at_once() -> None:
+async def test_stream_events_are_sent_at_once() -> None:
     made = shop()
     async with serving(made.app) as doors:
         client = doors.connect()
@@ -326,7 +326,7 @@ async def test_silence_is_broken_by_comments(autojump_clock: MockClock) -> None:
         assert text_of(await client.message()) == "waited"
 
 
-async def test_silence_makes_a_stream_of_a_call_that_tells_nothing(
+async def test_a_silent_call_becomes_a_stream_of_comments(
     autojump_clock: MockClock,
 ) -> None:
     """A proxy would think the connection dead, and cut it."""
@@ -359,7 +359,7 @@ async def test_comment_does_not_get_between_the_halves_of_an_event(
         assert text_of(await client.message()) == "3"
 
 
-async def test_subscription_hears_of_changes_and_of_the_end() -> None:
+async def test_subscription_receives_changes_and_the_end() -> None:
     made = shop()
     shutdown = trio.Event()
     async with serving(made.app, shutdown=shutdown) as doors:
@@ -406,7 +406,7 @@ async def test_leaving_cancels_the_call(say: bool, autojump_clock: MockClock) ->
 async def test_leaving_after_more_than_is_read_ahead(
     autojump_clock: MockClock,
 ) -> None:
-    """What else such a client sends is not read, and so not its end; a comment tells."""
+    """Neither further data nor the hangup is read; sending a comment detects it."""
     made = shop()
     async with serving(made.app, Limits(head=1024, quiet=5)) as doors:
         client = doors.connect()
@@ -433,7 +433,7 @@ async def test_leaving_before_it_is_answered() -> None:
         assert trio.lowlevel.current_statistics().tasks_living == tasks + 1
 
 
-async def test_leaving_while_it_is_told_something() -> None:
+async def test_leaving_while_an_event_is_sent() -> None:
     made = shop()
     async with serving(made.app) as doors:
         client = doors.connect(slow=True)
@@ -446,7 +446,7 @@ async def test_leaving_while_it_is_told_something() -> None:
 
 
 def open_files() -> int:
-    """How many there are, where that can be known."""
+    """Return the number of open files, or 0 where it cannot be known."""
     fds = Path("/proc/self/fd")
     return len(list(fds.iterdir())) if fds.exists() else 0
 
@@ -492,8 +492,8 @@ async def test_pipelined_requests_are_answered_in_order() -> None:
         assert [one.json["id"] for one in got] == [0, 1, 2, 3]
 
 
-async def test_who_sends_ahead_does_not_keep_others_waiting() -> None:
-    """Nothing here waits for anything, so only good manners let others have a turn."""
+async def test_a_client_that_sends_ahead_does_not_keep_others_waiting() -> None:
+    """No call here waits for anything, so others run only if the server lets them."""
     order = []
     app = Server("shop", keys=KEYS)
 
@@ -539,7 +539,7 @@ async def test_request_that_comes_while_another_waits_is_not_lost() -> None:
 async def test_requests_that_come_while_another_waits_are_bounded(
     autojump_clock: MockClock,
 ) -> None:
-    """So many are read ahead; then the client is made to wait, and loses nothing."""
+    """A limited amount is read ahead; then the client must wait, and loses nothing."""
     made = shop()
     async with serving(made.app, Limits(head=2048, quiet=5)) as doors:
         client = doors.connect(slow=True)
@@ -618,7 +618,7 @@ async def test_cut_anywhere_the_answers_are_the_same(
 async def test_any_bytes_give_answers_or_one_error(
     data: st.DataObject, noise: list[tuple[int, bytes]]
 ) -> None:
-    """Whatever comes: whole answers, at most one of them the last, and the end."""
+    """For any input: whole responses, at most one of them the last, and the end."""
     text = bytearray(REQUESTS + chunked(call("echo", id=4, text="é"), [7, 9]))
     for at, some in noise:
         text[at : at + len(some)] = some
@@ -685,7 +685,7 @@ async def test_head_of_too_many_headers() -> None:
         (b"POST /mcp HTTP/1.1\r\nHost : a\r\n\r\n", 400),
     ],
 )
-async def test_head_that_is_none(head: bytes, status: int) -> None:
+async def test_invalid_head(head: bytes, status: int) -> None:
     async with serving(shop().app) as doors:
         client = doors.connect()
         await client.send(head)
@@ -695,7 +695,7 @@ async def test_head_that_is_none(head: bytes, status: int) -> None:
 
 
 async def test_head_that_is_smuggled() -> None:
-    """Both lengths: whoever believes the other one sees a second request in the body."""
+    """Both lengths: a reader of the other one sees a second request in the body."""
     async with serving(shop().app) as doors:
         client = doors.connect()
         inner = post(call("echo", id=5, text="smuggled"))
@@ -707,7 +707,7 @@ async def test_head_that_is_smuggled() -> None:
         assert b"smuggled" not in await client.rest()
 
 
-async def test_body_too_large_by_what_it_says_is_not_read() -> None:
+async def test_body_with_too_large_a_declared_length_is_not_read() -> None:
     async with serving(shop().app, site=Site(max_body=100)) as doors:
         client = doors.connect()
         head = post(request("server/discover")).partition(b"\r\n\r\n")[0]
@@ -717,7 +717,7 @@ async def test_body_too_large_by_what_it_says_is_not_read() -> None:
         assert await client.is_closed()
 
 
-async def test_body_too_large_is_noticed_while_it_comes() -> None:
+async def test_body_too_large_is_noticed_while_it_is_received() -> None:
     async with serving(shop().app, site=Site(max_body=1000)) as doors:
         client = doors.connect()
         data = chunked(call("echo", text="x" * 2000), [300] * 10)
@@ -735,7 +735,7 @@ async def test_body_as_large_as_may_be() -> None:
         assert (await doors.connect().ask(message)).status == 413
 
 
-async def test_body_that_is_none_does_not_hide_why_it_was_refused() -> None:
+async def test_invalid_body_does_not_hide_the_reason_for_a_refusal() -> None:
     async with serving(shop().app) as doors:
         client = doors.connect()
         data = post(b"xyz\r\n", content_length="", transfer_encoding="chunked")
@@ -783,7 +783,7 @@ async def test_body_that_breaks_off() -> None:
 # ---- what is too slow ---------------------------------------------------------------
 
 
-async def test_new_connection_that_says_nothing_is_closed(
+async def test_silent_new_connection_is_closed(
     autojump_clock: MockClock,
 ) -> None:
     async with serving(shop().app, Limits(head_time=10)) as doors:
@@ -804,7 +804,7 @@ async def test_idle_connection_is_closed(autojump_clock: MockClock) -> None:
 
 
 async def test_slow_head(autojump_clock: MockClock) -> None:
-    """A byte now and then does not buy more time."""
+    """A byte from time to time does not extend the deadline."""
     async with serving(shop().app, Limits(head_time=10)) as doors:
         client = doors.connect()
         async with trio.open_nursery() as nursery:
@@ -844,10 +844,10 @@ async def test_slow_reader_is_cut_off(autojump_clock: MockClock, streams: bool) 
             await client.post(message)
 
 
-async def test_slow_reader_of_a_refusal_is_told_no_second_thing(
+async def test_slow_reader_of_a_refusal_gets_no_second_response(
     autojump_clock: MockClock,
 ) -> None:
-    """Its body is not all here, and there is no place left to say that it was slow."""
+    """The body is incomplete, but no second response can report that it was slow."""
     site = Site(max_body=10)
     async with serving(shop().app, Limits(write=60), site=site) as doors:
         client = doors.connect(slow=True)
@@ -871,7 +871,7 @@ async def test_slow_reader_of_a_stream_has_its_time_for_each_event(
 
 
 async def test_slow_reader_holds_one_event_in_memory() -> None:
-    """A handler that tells much waits for who does not listen."""
+    """A handler with many events waits for a client that does not read."""
     made = shop()
     told = 0
 
@@ -904,10 +904,10 @@ async def test_long_call_takes_none_of_the_times(autojump_clock: MockClock) -> N
         assert text_of((await client.answer()).json) == "waited"
 
 
-async def test_body_that_is_late_by_a_hair_begins_nothing(
+async def test_body_that_is_slightly_late_starts_no_call(
     mock_clock: MockClock,
 ) -> None:
-    """Nothing may be done whose answer could not be sent any more."""
+    """No request is performed if its response can no longer be sent."""
     made = shop()
     async with serving(made.app, Limits(body_time=60)) as doors:
         client = doors.connect()
@@ -952,7 +952,7 @@ async def test_one_connection_too_many_while_all_are_busy(
         await trio.testing.wait_all_tasks_blocked()
         late = [doors.connect() for _ in range(100)]
         got = [await one.rest() for one in late]
-        # Those that are told wait to hang up; beyond so many, nobody is told.
+        # Clients that get a response wait to hang up; beyond 64, none gets one.
         told = [one for one in got if one]
         assert len(told) == 64
         assert b" 503 " in told[0]
@@ -962,7 +962,7 @@ async def test_one_connection_too_many_while_all_are_busy(
             assert text_of((await client.answer()).json) == "waited"
 
 
-async def test_one_that_leaves_while_it_is_turned_away_harms_nobody() -> None:
+async def test_client_that_leaves_while_it_is_refused_harms_no_other() -> None:
     made = shop()
     async with listening(made.app, limits=Limits(connections=1)) as address:
         busy = Client(await trio.open_tcp_stream(*address))
@@ -981,7 +981,7 @@ async def test_one_that_leaves_while_it_is_turned_away_harms_nobody() -> None:
 
 
 async def test_one_connection_too_many_while_one_is_idle() -> None:
-    """Whoever has been idle for longest makes room, and nobody is turned away."""
+    """The connection that is idle for longest is closed; no client is turned away."""
     async with serving(shop().app, Limits(connections=2)) as doors:
         clients = [doors.connect() for _ in range(2)]
         for client in reversed(clients):
@@ -1030,7 +1030,7 @@ async def one_idle(
         await client.stream.aclose()
 
 
-async def test_what_has_come_on_an_idle_connection_is_answered(
+async def test_request_received_on_an_idle_connection_is_answered(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with one_idle(monkeypatch) as idle:
@@ -1039,10 +1039,10 @@ async def test_what_has_come_on_an_idle_connection_is_answered(
         assert (await idle.client.answer()).status == 200
 
 
-async def test_what_comes_after_a_connection_was_left_finds_it_closed(
+async def test_request_after_a_connection_was_left_finds_it_closed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """And not reset, with an answer on its way to nobody."""
+    """The connection is not reset while a response is on its way."""
     async with one_idle(monkeypatch) as idle:
         assert idle.connection.leave()
         with idle.socket() as raw:
@@ -1122,7 +1122,7 @@ async def test_shutdown_ends_a_subscription_that_comes_late() -> None:
 
 
 async def test_shutdown_after_a_pipelined_request() -> None:
-    """What was sent before is answered; the one after it would begin anew."""
+    """Earlier requests are answered; the one after them would start a new exchange."""
     made = shop()
     shutdown = trio.Event()
     async with serving(made.app, shutdown=shutdown) as doors:
@@ -1203,7 +1203,7 @@ async def test_page_of_an_origin_that_may_ask() -> None:
             assert got.headers["access-control-allow-origin"] == page
 
 
-async def test_page_reads_what_is_said_of_its_body(autojump_clock: MockClock) -> None:
+async def test_page_can_read_errors_about_its_body(autojump_clock: MockClock) -> None:
     page = "https://app.example"
     crumbs = post(b"", content_length="", transfer_encoding="chunked", origin=page)
     slow = post(request("server/discover"), origin=page)[:-5]
@@ -1214,7 +1214,7 @@ async def test_page_reads_what_is_said_of_its_body(autojump_clock: MockClock) ->
             got = await client.answer()
             assert got.status == status
             assert got.headers["access-control-allow-origin"] == page
-        # Of the next request nothing is known yet.
+        # Nothing is known about the next request yet.
         client = doors.connect()
         await client.ask(request("server/discover"), origin=page)
         await client.send(b"no HTTP\r\n\r\n")
@@ -1241,7 +1241,7 @@ async def test_authenticated_user_is_the_peer() -> None:
         assert got.status == 200
 
 
-async def test_bug_in_authentication_lets_nobody_in(
+async def test_bug_in_authentication_admits_no_client(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     def authenticate(headers: Any) -> str | None:
@@ -1256,7 +1256,7 @@ async def test_bug_in_authentication_lets_nobody_in(
 
 
 async def test_authentication_takes_its_own_time(autojump_clock: MockClock) -> None:
-    """It may ask somebody else. What it takes is not what the client's head takes."""
+    """Authentication may query a service; its time does not count for the head."""
 
     async def authenticate(headers: Any) -> str:
         await trio.sleep(100)
@@ -1432,7 +1432,7 @@ async def test_tls(
         assert len(events(got.body)) == 3
         got = await client.ask(request("server/discover"), host="evil.example")
         assert got.status == 403  # it is known to be on this machine
-        # One that speaks no TLS harms nobody.
+        # A client without TLS harms no other client.
         async with Client(await trio.open_tcp_stream(host, port)) as plain:
             await plain.post(request("server/discover"), host="localhost")
             assert b"HTTP/" not in await plain.rest()
@@ -1491,7 +1491,7 @@ async def test_run_until_a_second_signal() -> None:
     assert made.ended == ["wait"]
 
 
-async def test_run_tells_errors_as_they_are() -> None:
+async def test_run_raises_errors_unchanged() -> None:
     async def fails() -> None:
         raise UsageError("a mistake")
 

@@ -1,4 +1,4 @@
-"""Where a server's keys come from."""
+"""The sources of a server's keys."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ OLD, NEW = (make_key(bytes([n]) * 32) for n in (1, 2))
 
 @pytest.fixture(autouse=True)
 def unset(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever runs the tests may have keys of their own."""
+    """Unset the variable: the user who runs the tests may have keys."""
     monkeypatch.delenv(VARIABLE, raising=False)
 
 
@@ -51,10 +51,10 @@ def test_no_keys_where_others_serve_too(
     assert keys_for() is None
 
 
-def test_random_keys_where_nobody_else_serves(
+def test_random_keys_where_no_other_process_serves(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """They are new in each process, and that is said."""
+    """Random keys are new in each process, and the log states that."""
     first, second = keys_for(is_alone=True), keys_for(is_alone=True)
     assert first is not None
     assert second is not None
@@ -63,7 +63,7 @@ def test_random_keys_where_nobody_else_serves(
     assert VARIABLE in caplog.text
 
 
-def test_keys_that_are_none_are_not_quoted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_keys_are_not_quoted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, f"{OLD},not/a/key")
     with pytest.raises(KeysError) as caught:
         keys_for(is_alone=True)

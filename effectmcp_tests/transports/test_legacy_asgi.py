@@ -1,4 +1,4 @@
-"""Clients that shake hands with an ASGI application, on both loops."""
+"""Legacy clients of an ASGI application, on both loops."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class Reading(Wire):
 
 
 class Old:
-    """A client that shook hands."""
+    """A legacy client, after its handshake."""
 
     def __init__(
         self, loop: Loop, asgi: Any, session: str | None, version: str = NEWEST
@@ -200,7 +200,7 @@ def test_a_session_from_its_beginning_to_its_end(loop: Loop, version: str) -> No
     shaken(loop, script, version=version)
 
 
-def test_what_keeps_no_sessions(loop: Loop) -> None:
+def test_applications_without_sessions(loop: Loop) -> None:
     async def main() -> None:
         for asgi, status in (
             (application(desk().app, sessions=None), 200),
@@ -311,7 +311,7 @@ def test_a_call_that_asks(loop: Loop) -> None:
     shaken(loop, script)
 
 
-def test_older_clients_have_no_event_to_go_on_from(loop: Loop) -> None:
+def test_older_clients_have_no_event_to_resume_from(loop: Loop) -> None:
     async def script(old: Old) -> None:
         got = await old.ask(tool("count", to=2, token="t"))
         told = messages_of(got.body)
@@ -423,7 +423,7 @@ def test_a_quiet_stream_is_kept_alive(loop: Loop) -> None:
     shaken(loop, script, keep_alive=0.05)
 
 
-def test_a_connection_is_left_for_the_client_to_come_back(loop: Loop) -> None:
+def test_a_connection_is_closed_for_the_client_to_reconnect(loop: Loop) -> None:
     async def script(old: Old) -> None:
         got = await old.ask(tool("count", to=5, pause=0.1, token="t"))
         told = messages_of(got.body)
@@ -472,7 +472,7 @@ def test_news(loop: Loop) -> None:
 # ---- the end ------------------------------------------------------------------------
 
 
-def test_a_cancelled_flow_cleans_up_and_says_nothing(loop: Loop) -> None:
+def test_a_cancelled_flow_cleans_up_and_sends_nothing(loop: Loop) -> None:
     made = desk()
 
     async def script(old: Old) -> None:
@@ -490,8 +490,8 @@ def test_a_cancelled_flow_cleans_up_and_says_nothing(loop: Loop) -> None:
     assert made.seen == ["cancelled", "refunded Dune"]
 
 
-def test_a_flow_is_cancelled_before_it_says_anything(loop: Loop) -> None:
-    """It is no stream yet, and has no response."""
+def test_a_flow_is_cancelled_before_it_sends_anything(loop: Loop) -> None:
+    """There is no stream yet, and no response."""
 
     async def script(old: Old) -> None:
         async def cancel(reading: Reading) -> None:
@@ -507,8 +507,8 @@ def test_a_flow_is_cancelled_before_it_says_anything(loop: Loop) -> None:
 
 
 @pytest.mark.parametrize("way", ["cancelled", "deleted"])
-def test_a_call_is_given_up_before_the_loop_comes_to_it(loop: Loop, way: str) -> None:
-    """Both requests are here at once, and the call goes on in a task of its own."""
+def test_a_call_is_abandoned_before_the_loop_runs_it(loop: Loop, way: str) -> None:
+    """Both requests are here at once, and the call continues in a task of its own."""
 
     async def script(old: Old) -> None:
         (session,) = old.asgi.endpoint.sessions._by_session
@@ -552,7 +552,7 @@ def test_a_session_that_is_ended_in_the_middle_of_a_question(
     assert {one.levelname for one in caplog.records} == {"DEBUG"}
 
 
-def test_a_session_ends_on_time_without_anybody_to_notice(loop: Loop) -> None:
+def test_a_session_ends_on_time_without_further_requests(loop: Loop) -> None:
     made = desk()
 
     async def script(old: Old) -> None:
@@ -591,7 +591,7 @@ def test_sessions_end_on_time_on_one_loop_after_the_other(loop: Loop) -> None:
 
 @contextlib.asynccontextmanager
 async def living(loop: Loop, asgi: ASGIApplication) -> AsyncIterator[None]:
-    """What a host does that has a lifespan; at the end of the block it shuts down."""
+    """Open the lifespan, as a host does; shut down at the end of the block."""
     started, stop, stopped = loop.Event(), loop.Event(), loop.Event()
     came = [{"type": "lifespan.startup"}]
     said: list[str] = []
@@ -621,7 +621,7 @@ async def living(loop: Loop, asgi: ASGIApplication) -> AsyncIterator[None]:
 def test_the_host_stops_in_the_middle_of_a_question(
     loop: Loop, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What flows clean up with is there until they have."""
+    """The values that flows clean up with stay available until they have."""
     made = desk(lifespan=bank)
 
     async def main() -> None:
@@ -675,7 +675,7 @@ def test_what_middleware_leaves_in_the_context_is_there(loop: Loop) -> None:
 
     @made.app.tool
     def greet() -> Flow[str]:
-        """Say who asks, by the host's account."""
+        """Return the name of the user, as the host knows it."""
         return (yield from Step(who))
 
     async def main() -> None:
@@ -718,7 +718,7 @@ def test_mounted(loop: Loop) -> None:
 def sent(
     port: int, session: str | None, body: JSON = None, **more: str
 ) -> Iterator[http.client.HTTPResponse]:
-    """What comes back on a connection of its own. At the end the client hangs up."""
+    """Yield the response to a request on its own connection; finally hang up."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
     headers = headers_for(session, host=f"localhost:{port}", **more)
     content = None if body is None else json.dumps(body)

@@ -1,4 +1,4 @@
-"""Clients that shake hands with the server's own HTTP, over streams in memory."""
+"""Legacy clients of the server's own HTTP, over streams in memory."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ OLDER = "2025-06-18"
 
 @define(eq=False)
 class Old:
-    """A client that shook hands. Each request has a connection of its own."""
+    """A legacy client, after its handshake. Each request has its own connection."""
 
     doors: Doors
     session: str
@@ -141,7 +141,7 @@ class Reading:
 async def shake(
     doors: Doors, version: str = NEWEST, hello: Wire | None = None, **also: str
 ) -> Old:
-    """Shake hands as a client does, whose first request has no version."""
+    """Perform the handshake as a client does: the first request has no version."""
     stranger = Old(doors, "", version, also)
     got = await stranger.ask(
         hello or initialize(version), mcp_session_id=None, mcp_protocol_version=None
@@ -199,7 +199,7 @@ async def test_a_handshake_that_fails_gives_none() -> None:
 
 
 async def test_a_session_does_not_begin_twice() -> None:
-    """What is asked for under its id would go on as the first client."""
+    """Requests under its id would continue as the first client."""
     async with opened(desk()) as old:
         got = await old.ask(initialize(OLDER))
         assert got.json["error"]["code"] == -32600
@@ -233,7 +233,7 @@ async def test_a_server_that_keeps_no_sessions() -> None:
 
 
 @pytest.mark.parametrize("method", ["POST", "GET", "DELETE"])
-async def test_a_session_that_nobody_knows(method: str) -> None:
+async def test_an_unknown_session(method: str) -> None:
     async with serving(desk().app) as doors:
         body = tool("whoami") if method == "POST" else None
         assert await Old(doors, "made-up").status(body, method) == 404
@@ -251,7 +251,7 @@ async def test_a_session_of_another_user(method: str) -> None:
         assert await old.status(message("ping", id=1)) == 200
 
 
-async def test_without_a_session_all_works_but_what_asks() -> None:
+async def test_without_a_session_calls_work_but_questions_fail() -> None:
     async with opened(desk()) as old:
         got = await old.ask(tool("whoami"), mcp_session_id=None)
         assert value_of(got.json) == f"None legacy {NEWEST}"
@@ -264,7 +264,7 @@ async def test_without_a_session_all_works_but_what_asks() -> None:
 
 
 async def test_both_eras_at_one_place() -> None:
-    """A header of 2026-07-28 makes a request of it, whatever else it has."""
+    """A header of 2026-07-28 makes a request modern, with any other headers."""
     async with opened(desk()) as old:
         modern = Client(old.doors.connect().stream)
         async with old.stream(tool("order", title="Dune")) as reading:
@@ -295,7 +295,7 @@ async def test_sessions_are_of_the_revisions_that_have_them(method: str) -> None
         assert await old.status(message("ping", id=1)) == 200
 
 
-async def test_a_revision_that_nobody_knows() -> None:
+async def test_an_unknown_revision() -> None:
     async with opened(desk()) as old:
         assert (
             await old.status(tool("whoami"), mcp_protocol_version="1999-01-01") == 400
@@ -345,7 +345,7 @@ async def test_bodies_that_cannot_be(body: bytes, status: int, code: int) -> Non
         assert await old.status(message("ping", id=1)) == 200
 
 
-async def test_notifications_and_answers_to_nobody() -> None:
+async def test_notifications_and_answers_without_a_recipient() -> None:
     async with opened(desk()) as old:
         for body in (
             message("notifications/of/the/future", a=1),
@@ -364,7 +364,7 @@ async def test_a_body_that_is_too_large() -> None:
         assert await old.status(tool("order", title="x" * 1000)) == 413
 
 
-async def test_what_ends_at_once_is_one_object() -> None:
+async def test_an_immediate_response_is_one_json_object() -> None:
     async with opened(desk()) as old:
         got = await old.ask(tool("whoami"))
         assert got.headers["content-type"] == "application/json"
@@ -415,8 +415,8 @@ async def test_a_call_that_asks_is_a_stream_with_ids() -> None:
 
 
 @pytest.mark.parametrize("version", [OLDER, "2025-03-26"])
-async def test_older_clients_have_no_event_to_go_on_from(version: str) -> None:
-    """They would take its empty data for a message."""
+async def test_older_clients_have_no_event_to_resume_from(version: str) -> None:
+    """Older clients would take its empty data for a message."""
     async with opened(desk(), version) as old:
         async with old.stream(tool("count", to=2, token="t")) as reading:
             told = await reading.rest()
@@ -493,7 +493,7 @@ async def test_a_response_that_no_encoding_can_carry(
 # ---- cancelling ---------------------------------------------------------------------
 
 
-async def test_a_cancelled_flow_cleans_up_and_says_nothing(
+async def test_a_cancelled_flow_cleans_up_and_sends_nothing(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.DEBUG, "effectmcp")
@@ -575,13 +575,13 @@ async def test_a_client_that_comes_back_to_its_question() -> None:
         async with old.news(last) as reading:
             await reading.prime()
             assert await reading.next() is None
-        async with old.news(primed) as reading:  # all of it, once more
+        async with old.news(primed) as reading:  # all of it again
             await reading.prime()
             assert len(await reading.rest()) == 3
         assert made.seen == []
 
 
-async def test_what_comes_back_reads_its_own_stream_only() -> None:
+async def test_a_client_can_resume_its_own_stream_only() -> None:
     async with opened(desk()) as old:
         other = await shake(old.doors)
         async with old.stream(tool("order", title="Dune")) as reading:
@@ -607,7 +607,7 @@ async def test_a_second_reader_takes_over() -> None:
                 assert value_of(await second.message()) == "3 x Dune for Ann"
 
 
-async def test_a_connection_is_left_for_the_client_to_come_back(
+async def test_a_connection_is_closed_for_the_client_to_reconnect(
     autojump_clock: Any,
 ) -> None:
     limits = SessionLimits(leave=10, retry=2.5)
@@ -630,7 +630,7 @@ async def test_a_connection_is_left_for_the_client_to_come_back(
         assert value_of(response) == "6"
 
 
-async def test_older_clients_do_not_come_back_so_none_is_left(
+async def test_connections_of_older_clients_are_kept_open(
     autojump_clock: Any,
 ) -> None:
     async with opened(desk(), OLDER, sessions=SessionLimits(leave=1)) as old:
@@ -647,7 +647,7 @@ async def test_a_quiet_stream_is_kept_alive(autojump_clock: Any) -> None:
 
 
 async def test_a_client_that_does_not_read_may_come_back(autojump_clock: Any) -> None:
-    """Its connection is cut off, and nothing of what it missed is lost."""
+    """The connection is cut off, and no message that it missed is lost."""
     async with opened(desk(), limits=Limits(write=5)) as old:
         slow = old.doors.connect(slow=True)
         await slow.send(old.bytes_of(tool("count", to=50, token="t"), "POST"))
@@ -670,7 +670,7 @@ async def test_news() -> None:
     made = desk()
     changes = made.app.changes
     async with opened(made) as old:
-        changes.publish(Change("prompts"))  # before anybody reads
+        changes.publish(Change("prompts"))  # before any client reads
         async with old.news() as news:
             first = await news.prime()
             told = await news.message()
@@ -682,7 +682,7 @@ async def test_news() -> None:
             told = await news.message()
             assert told["method"] == "notifications/resources/updated"
             assert told["params"] == {"uri": "desk://a"}
-        changes.publish(Change("tools"))  # while nobody reads
+        changes.publish(Change("tools"))  # while no client reads
         changes.publish(Change("tools"))
         async with old.news(news.last) as news:
             await news.prime()
@@ -695,7 +695,7 @@ async def test_news() -> None:
             ]
 
 
-async def test_news_goes_on_where_it_is_read_last() -> None:
+async def test_news_continues_where_it_is_read_last() -> None:
     made = desk()
     async with opened(made) as old, old.news() as first:
         await first.prime()
@@ -732,7 +732,7 @@ async def test_a_get_that_reads_no_events() -> None:
 
 
 async def test_a_session_ends_when_it_was_quiet_for_long(autojump_clock: Any) -> None:
-    """Abandoned in the middle of a question, without anybody else to notice."""
+    """The client leaves in the middle of a question, and no other request comes."""
     made = desk()
     async with opened(made, sessions=SessionLimits(idle=60)) as old:
         async with old.stream(tool("order", title="Dune")) as reading:
@@ -746,7 +746,7 @@ async def test_a_session_ends_when_it_was_quiet_for_long(autojump_clock: Any) ->
         assert await old.status(message("ping", id=1)) == 404
 
 
-async def test_whoever_shakes_hands_too_often_ends_what_is_quiet() -> None:
+async def test_too_many_handshakes_end_quiet_sessions() -> None:
     made = desk()
     async with opened(made, sessions=SessionLimits(sessions=3)) as old:
         async with old.stream(tool("order", title="Dune")) as reading:
@@ -828,7 +828,7 @@ async def test_nothing_of_a_handshake_is_left_at_the_end() -> None:
     assert made.app.changes._listeners == ()
 
 
-async def test_hello_says_what_can_be_asked() -> None:
+async def test_initialize_declares_what_can_be_asked() -> None:
     async with serving(desk().app) as doors:
         old = await shake(doors, hello=hello(NEWEST, {}))
         got = await old.ask(tool("order", title="x"))

@@ -1,4 +1,4 @@
-"""Clients that shake hands with a WSGI application: its threads ask, and wait."""
+"""Legacy clients of a WSGI application: its threads ask, and wait."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def made_of(made: Desk, **options: Any) -> WSGIApplication:
 
 
 class Old:
-    """A client that shook hands."""
+    """A legacy client, after its handshake."""
 
     def __init__(
         self, wsgi: Callable[..., Any], session: str | None, version: str = NEWEST
@@ -138,7 +138,7 @@ def test_a_session_from_its_beginning_to_its_end(version: str) -> None:
     assert value_of(got.json) == f"None legacy {version}"
     got = old.ask(b"{")
     assert (got.status, got.json["error"]["code"]) == (400, -32700)
-    # Not validated: wsgiref wants a Content-Type where there is no content.
+    # Not validated: wsgiref requires a Content-Type where there is no content.
     old.wsgi = wsgi
     got = old.ask(message("notifications/initialized"))
     assert (got.status, got.body) == (202, b"")
@@ -223,7 +223,7 @@ def test_a_call_that_asks() -> None:
     wsgi.close()
 
 
-def test_a_call_that_asks_where_nobody_wants_comments() -> None:
+def test_a_call_that_asks_without_keep_alive_comments() -> None:
     old = shake(made_of(desk(), keep_alive=math.inf))
     reading = Reading(old, tool("order", title="Dune"))
     for value in ("Ann", 2):
@@ -277,7 +277,7 @@ def test_a_host_that_does_not_let_applications_write() -> None:
 # ---- the end of a call --------------------------------------------------------------
 
 
-def test_a_cancelled_flow_cleans_up_and_says_nothing(
+def test_a_cancelled_flow_cleans_up_and_sends_nothing(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.DEBUG, "effectmcp")
@@ -312,7 +312,7 @@ def test_no_more_are_asked_than_there_are_threads_for() -> None:
 
 
 def test_a_client_that_thinks_is_kept_connected() -> None:
-    """Its session, too: it lasts as long as the stream that is open."""
+    """The session is kept, too: it lasts as long as its stream is open."""
     old = shake(made_of(desk(), keep_alive=0.02, sessions=SessionLimits(idle=0.1)))
     reading = Reading(old, tool("order", title="Dune"))
     question = reading.next()
@@ -325,12 +325,12 @@ def test_a_client_that_thinks_is_kept_connected() -> None:
     assert value_of(question) == "2 x Dune for Ann"
 
 
-def test_a_question_whose_time_is_up_is_asked_no_more() -> None:
+def test_a_question_that_timed_out_is_withdrawn() -> None:
     made = desk()
 
     @made.app.tool
     def hurry() -> Flow[str]:
-        """Ask somebody who must be quick."""
+        """Ask a user who must be quick."""
         yield from Detach()
         found = yield from Within(0.05, Elicit("Quick?", str))
         return "late" if isinstance(found, TimedOut) else found
@@ -361,8 +361,8 @@ def test_a_client_that_is_gone_before_it_is_asked() -> None:
     assert made.seen == ["cancelled", "refunded x"]
 
 
-def test_a_client_of_this_revision_that_is_gone_is_told_nothing_more() -> None:
-    """Its round ends where it is: it may come back with what it has."""
+def test_a_client_of_2026_07_28_that_disconnected_is_sent_nothing_more() -> None:
+    """The round ends where it is: the client may come back with its last state."""
     made = desk()
     environ = environ_of(
         json.dumps(call("count", to=3, progress="t")).encode(),
@@ -393,7 +393,7 @@ def test_a_session_that_was_quiet_for_long() -> None:
 def test_the_host_stops_in_the_middle_of_a_question(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """What flows clean up with is there until they have."""
+    """The values that flows clean up with stay available until they have."""
     made = desk(lifespan=sync_bank)
     wsgi = made_of(made)
     reading = Reading(shake(wsgi), tool("banks"))
@@ -414,7 +414,7 @@ def test_a_cleanup_that_takes_longer_than_the_grace(
 
     @made.app.tool
     def waits() -> None:
-        """Wait for longer than anybody will."""
+        """Wait for longer than any client will."""
         began.set()
         goes_on.wait(20)
 
@@ -428,8 +428,8 @@ def test_a_cleanup_that_takes_longer_than_the_grace(
     assert reading.status == "202 Accepted"
 
 
-def test_changes_are_told_nobody() -> None:
-    """There are no streams to tell them on."""
+def test_changes_are_sent_to_no_client() -> None:
+    """There are no streams to send them on."""
     made = desk()
     old = shake(made_of(made))
     made.app.changes.publish(Change("tools"))

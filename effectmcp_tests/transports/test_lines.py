@@ -36,7 +36,7 @@ LIMIT = 8
 
 
 def whole(data: bytes, limit: int) -> list[bytes | TooLong]:
-    """What should come of `data`, said in another way."""
+    """Return the lines that `data` holds, computed in another way."""
     lines = data.split(b"\n")
     if not lines[-1]:
         lines.pop()
@@ -99,7 +99,7 @@ class Client:
         self.goes.set()
 
     async def send(self, line: bytes) -> None:
-        """What the server sends with."""
+        """Take a line that the server sends."""
         await self.goes.wait()
         if self.breaks is not None:
             raise self.breaks
@@ -134,7 +134,7 @@ class Client:
         return self._answers.pop(0)
 
     def rest(self) -> list[JSON]:
-        """What came and was not looked at yet."""
+        """Return the answers that arrived and were not looked at yet."""
         found, self._answers = self._answers, []
         return found
 
@@ -271,7 +271,9 @@ async def test_a_line_that_is_too_long_is_answered() -> None:
         await settled(client)
 
 
-async def test_what_runs_tells_of_itself_meanwhile(autojump_clock: Any) -> None:
+async def test_running_calls_send_progress_and_logs_meanwhile(
+    autojump_clock: Any,
+) -> None:
     """Progress carries the token of its request, so several can run side by side."""
     async with talk(Kitchen().app) as client:
         level = {"io.modelcontextprotocol/logLevel": "info"}
@@ -343,8 +345,8 @@ async def test_cancelling_what_is_over_does_nothing() -> None:
         assert text_of(await client.get()) == "hello ann"
 
 
-async def test_what_ended_as_it_was_cancelled_is_not_answered() -> None:
-    """Nothing is sent for it, even where its last wait could not be cancelled."""
+async def test_a_call_that_ended_as_it_was_cancelled_is_not_answered() -> None:
+    """No response is sent, even where the last wait could not be cancelled."""
     app = Server("shop")
 
     @app.tool
@@ -428,8 +430,8 @@ async def test_one_request_too_many_waits_for_another_to_end(
     assert answers == set("abcd")
 
 
-async def test_one_that_waits_can_be_cancelled(autojump_clock: Any) -> None:
-    """The server goes on reading, however much is running."""
+async def test_a_waiting_call_can_be_cancelled(autojump_clock: Any) -> None:
+    """The server continues to read, however much is running."""
     kitchen = Kitchen()
     async with talk(kitchen.app, limits=Limits(requests=1)) as client:
         client.call(1, "slow", arguments={"name": "a", "seconds": 10})
@@ -450,10 +452,10 @@ async def test_more_than_may_wait_slows_the_client_down(autojump_clock: Any) -> 
     assert len(answers) == 6
 
 
-async def test_more_than_may_wait_is_refused_where_nothing_ends(
+async def test_requests_above_the_limit_are_refused_while_no_call_ends(
     autojump_clock: Any,
 ) -> None:
-    """After a second; and then at once, so that the rest is heard."""
+    """After a second; and then at once, so that later messages are read."""
     async with talk(Kitchen().app, limits=Limits(requests=1, waiting=1)) as client:
         for name in "abcde":
             client.call(name, "slow", arguments={"name": name, "seconds": 10})
@@ -521,7 +523,7 @@ async def test_a_subscription_that_comes_with_the_end_does_not_delay_it(
 
 
 async def test_one_channel_of_many_ends_alone(autojump_clock: Any) -> None:
-    """Those of others go on, and nobody waits for its own."""
+    """The channels of others continue; its own subscription delays nothing."""
     app = Kitchen().app
     async with talk(app, is_alone=False) as other:
         await listen(other)
@@ -535,7 +537,7 @@ async def test_one_channel_of_many_ends_alone(autojump_clock: Any) -> None:
     assert trio.current_time() == pytest.approx(2)
 
 
-async def test_changes_are_told() -> None:
+async def test_changes_are_reported() -> None:
     kitchen = Kitchen()
     async with talk(kitchen.app) as client:
         assert (await listen(client))["method"].endswith("acknowledged")
@@ -575,7 +577,7 @@ async def test_a_client_that_is_gone_ends_it_all(
     client.close()
 
 
-async def test_another_error_of_send_comes_out() -> None:
+async def test_another_error_of_send_is_raised() -> None:
     client = Client()
     client.breaks = ZeroDivisionError("a bug")
     client.call(1, "quick")
@@ -588,7 +590,7 @@ async def test_another_error_of_send_comes_out() -> None:
 @pytest.mark.parametrize(
     "error", [OSError("a bug"), BaseExceptionGroup("", [OSError()])]
 )
-async def test_a_request_that_fails_is_no_reason_to_end(
+async def test_a_failing_request_does_not_end_the_server(
     error: BaseException,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
@@ -612,7 +614,7 @@ async def test_a_request_that_fails_is_no_reason_to_end(
     assert "server/discover failed" in caplog.text
 
 
-async def test_an_answer_that_cannot_be_written_is_no_reason_to_end(
+async def test_an_unwritable_answer_does_not_end_the_server(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     app = Kitchen().app
@@ -697,7 +699,7 @@ async def shaking(app: Server, **options: Any) -> AsyncIterator[Shaken]:
         yield client
 
 
-async def test_a_client_that_shakes_hands_is_asked() -> None:
+async def test_a_legacy_client_is_asked() -> None:
     async with shaking(era.desk().app) as client:
         await client.shake()
         client.tool(1, "order", title="Dune")
@@ -739,7 +741,7 @@ async def test_a_handshake_that_fails() -> None:
         await client.shake()
 
 
-async def test_a_server_that_wants_no_handshake() -> None:
+async def test_a_server_that_accepts_no_handshake() -> None:
     async with shaking(era.desk(legacy=False).app) as client:
         client.hello()
         assert "error" in await client.get()
@@ -845,7 +847,7 @@ async def test_a_cleanup_that_takes_longer_than_the_grace(
 async def test_the_client_is_gone_in_the_middle_of_a_question(
     ends: bool, autojump_clock: MockClock
 ) -> None:
-    """Its flow has something to say before it cleans up, and cannot say it."""
+    """The flow has a message to send before it cleans up, and cannot send it."""
     made = era.desk()
     async with shaking(made.app) as client:
         await client.shake()

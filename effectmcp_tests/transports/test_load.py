@@ -112,7 +112,7 @@ async def test_five_hundred_conversations_leave_nothing() -> None:
     _, (files, tasks, objects), (files_after, tasks_after, objects_after) = left
     assert files_after <= files
     assert tasks_after <= tasks
-    # Of a leak there would be one for each of five hundred.
+    # A leak would leave one for each of five hundred.
     assert objects_after - objects < CONVERSATIONS // 2
     finished = [one for one in ended if one != "left"]
     assert CONVERSATIONS < len(finished) < len(ended)

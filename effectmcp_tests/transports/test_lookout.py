@@ -75,7 +75,7 @@ async def test_client_that_leaves_ends_the_work(autojump_clock: MockClock) -> No
     assert sorted(log[2:]) == ["comment ended", "work ended"]
 
 
-async def test_error_of_the_work_comes_as_it_is(autojump_clock: MockClock) -> None:
+async def test_error_of_the_work_is_raised_unchanged(autojump_clock: MockClock) -> None:
     log: list[str] = []
 
     async def work() -> None:
@@ -105,8 +105,8 @@ async def test_bug_of_a_watch_ends_one_connection(
     caplog.clear()
 
 
-async def test_whoever_looks_rests_and_begins_anew(autojump_clock: MockClock) -> None:
-    """A server that nobody asks is not woken up twenty times a second."""
+async def test_a_lookout_rests_and_starts_again(autojump_clock: MockClock) -> None:
+    """A server without requests is not woken up twenty times per second."""
     async with looking() as lookout:
         for _ in range(2):
             log: list[str] = []

@@ -1,4 +1,4 @@
-"""A thousand sessions, half of which are abandoned: nothing of them is left."""
+"""A thousand sessions, half of them abandoned: all of them are released."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def handlers() -> list[weakref.ref[Any]]:
 
 
 async def live(doors: Doors, number: int) -> None:
-    """A session of which every second one is left at its second question."""
+    """Run a session; abandon every second one at its second question."""
     got = await Old(doors, "").ask(
         initialize(), mcp_session_id=None, mcp_protocol_version=None
     )

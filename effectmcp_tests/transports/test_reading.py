@@ -39,7 +39,7 @@ def loop_of(running: Running) -> Loop:
 
 @attrs.frozen
 class Begun:
-    """What was begun, and is finished by `work`."""
+    """A started exchange, which `work` finishes."""
 
     work: Callable[[Send], Awaitable[Any]]
 
@@ -61,7 +61,7 @@ async def is_silent(send: Send) -> Any:
 
 
 def session() -> Session:
-    """One of a client that nobody knows."""
+    """Return a session of an unknown client."""
     return Session(HANDSHAKES["2025-11-25"], Hello("2025-11-25", {}, None))
 
 
@@ -116,7 +116,7 @@ def test_a_call_that_is_cancelled_ends_its_stream(running: Running) -> None:
     assert messages(stream) == []
 
 
-def test_a_call_that_is_no_flow_is_stopped_with_its_session(running: Running) -> None:
+def test_a_call_without_a_flow_is_stopped_with_its_session(running: Running) -> None:
     async def main() -> None:
         loop, mine, stream = loop_of(running), session(), Stream("s", 1000)
         began = running.Event()
@@ -157,7 +157,7 @@ def test_a_response_that_does_not(running: Running) -> None:
     async def main() -> None:
         stream = Stream("s", 1000)
         assert await settle(loop_of(running), stream) is None
-        stream.add(b"{}")  # and nobody reads it
+        stream.add(b"{}")  # and no client reads it
 
     running.run(main)
 

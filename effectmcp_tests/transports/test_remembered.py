@@ -1,4 +1,4 @@
-"""What is judged once: the same judgement, and a bounded number of them."""
+"""Remembered judgements: the same results, and a bounded number of them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_remembering_changes_no_judgement(texts: list[str]) -> None:
     assert [asked(text) for text in texts] == [len(text) for text in texts]
 
 
-def test_short_texts_are_judged_once() -> None:
+def test_short_strings_are_judged_once() -> None:
     judge = Judge()
     asked = remembered(judge)
     for _ in range(3):
@@ -32,7 +32,7 @@ def test_short_texts_are_judged_once() -> None:
     assert len(judge.asked) == 1
 
 
-def test_long_texts_are_not_kept() -> None:
+def test_long_strings_are_not_kept() -> None:
     judge = Judge()
     asked = remembered(judge)
     for _ in range(3):
@@ -49,11 +49,11 @@ def test_what_is_raised_is_not_kept() -> None:
     assert len(judge.asked) == 2
 
 
-def test_however_many_texts_come_few_are_kept() -> None:
+def test_few_of_many_strings_are_kept() -> None:
     judge = Judge()
     asked = remembered(judge)
     for number in range(TEXTS + 1):
         asked(str(number))
-    asked("0")  # forgotten, with all that were there when it was full
+    asked("0")  # forgotten, with all strings that were there when it was full
     asked(str(TEXTS))
     assert len(judge.asked) == TEXTS + 2

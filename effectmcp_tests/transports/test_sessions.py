@@ -24,7 +24,7 @@ from ..shaken import NEWEST
 
 
 class Kept(Sessions):
-    """Sessions, and the time by which they live."""
+    """Sessions, and the clock that they use."""
 
     def __init__(self, **limits: Any) -> None:
         self.now = 0.0
@@ -46,7 +46,7 @@ class Kept(Sessions):
         return found
 
     def status(self, session: Session, last: str | None = None) -> int | None:
-        """Of the refusal to read on from there."""
+        """Return the status of the refusal to resume from `last`."""
         found = self.find_stream(session, headers_of(last))
         assert isinstance(found, Send)
         return found.status
@@ -105,7 +105,7 @@ def test_a_session_is_found_by_its_id() -> None:
         assert admitted(sessions, shown) is session
 
 
-def test_who_names_none_has_none() -> None:
+def test_a_request_without_a_session_id_has_no_session() -> None:
     sessions = Kept()
     sessions.open()
     assert admitted(sessions, peer(None)) is None
@@ -165,7 +165,7 @@ def test_a_session_ends_when_it_was_quiet_for_long() -> None:
     assert sessions.sweep() == 10
 
 
-def test_whoever_sends_something_lasts() -> None:
+def test_a_session_that_sends_something_lasts() -> None:
     sessions = Kept(idle=10)
     (first, one), (_, two) = sessions.open(), sessions.open()
     sessions.now = 6
@@ -175,7 +175,7 @@ def test_whoever_sends_something_lasts() -> None:
     assert (one.is_closed, two.is_closed) == (False, True)
 
 
-def test_whoever_reads_lasts_and_has_all_its_time_afterwards() -> None:
+def test_a_session_that_reads_lasts_and_has_all_its_time_afterwards() -> None:
     sessions = Kept(idle=10)
     _, session = sessions.open()
     for by in (+1, +1, -1):
@@ -191,7 +191,7 @@ def test_whoever_reads_lasts_and_has_all_its_time_afterwards() -> None:
     assert session.is_closed
 
 
-def test_one_that_is_read_does_not_keep_others_alive() -> None:
+def test_a_session_that_is_read_does_not_keep_others_alive() -> None:
     sessions = Kept(idle=10)
     (_, read), (_, other) = sessions.open(), sessions.open()
     sessions.reading(read, +1)
@@ -209,8 +209,8 @@ def test_one_too_many_ends_the_quietest() -> None:
     assert len(sessions) == 2
 
 
-def test_one_that_is_read_is_not_the_quietest() -> None:
-    """Or else whoever shakes hands often enough would end what others wait for."""
+def test_a_session_that_is_read_is_not_the_quietest() -> None:
+    """Otherwise a client with many handshakes would end what others wait for."""
     sessions = Kept(sessions=2)
     (_, one), (_, two) = sessions.open(), sessions.open()
     sessions.reading(one, +1)
@@ -233,7 +233,7 @@ def test_a_client_ends_its_own() -> None:
     assert len(sessions) == 0
 
 
-def test_one_that_ended_meanwhile() -> None:
+def test_a_session_that_ended_meanwhile() -> None:
     sessions = Kept()
     _, session = sessions.open()
     news, _ = sessions.find(session)
@@ -257,13 +257,13 @@ def test_its_streams_end_with_it() -> None:
     assert stream.is_over
     assert news.is_over
     assert sorted(rung) == ["news", "stream"]
-    # Its flow hears of that a moment later, and may have something left to say.
+    # Its flow is cancelled a moment later, and may have messages left to send.
     stream.add(b"{}")
     stream.end(b"{}")
     assert numbers(stream.read(0, nothing)) == []
 
 
-def test_nobody_listens_for_a_session_that_ended() -> None:
+def test_a_session_that_ended_does_not_listen_for_changes() -> None:
     sessions = Kept()
     _, session = sessions.open()
     news, _ = sessions.find(session)
@@ -274,7 +274,7 @@ def test_nobody_listens_for_a_session_that_ended() -> None:
 
 
 def test_many_threads() -> None:
-    """As a WSGI host has them."""
+    """Threads share sessions, as in a WSGI host."""
     sessions = Kept(sessions=5)
 
     def live() -> None:
@@ -312,7 +312,7 @@ def said(number: int, size: int = 0) -> bytes:
     return (b"%d:" % number).ljust(size, b"x")
 
 
-def test_a_reader_gets_what_came_and_what_comes() -> None:
+def test_a_reader_gets_past_and_future_events() -> None:
     rung: list[int] = []
     stream = Stream("s", 100)
     stream.add(said(1))
@@ -328,7 +328,7 @@ def test_a_reader_gets_what_came_and_what_comes() -> None:
     assert numbers(reader) == ["s-2", "s-3"]
 
 
-def test_a_stream_that_was_left_wakes_nobody() -> None:
+def test_a_stream_that_was_left_wakes_no_reader() -> None:
     stream = Stream("s", 100)
     reader = stream.read(0, lambda: pytest.fail("it left"))
     reader.leave()
@@ -369,7 +369,7 @@ def test_a_second_reader_takes_over() -> None:
     assert rung == ["first", "second"]
 
 
-def test_the_event_to_go_on_from() -> None:
+def test_the_event_to_resume_from() -> None:
     stream = Stream("s", 100)
     assert stream.read(0, nothing).first(1.5) == b"id: s-0\nretry: 1500\ndata: \n\n"
     assert stream.read(7, nothing).first(0) == b"id: s-7\nretry: 0\ndata: \n\n"
@@ -392,7 +392,7 @@ def test_the_last_event_is_kept_however_large_it_is() -> None:
 
 
 def test_many_events_are_read_in_a_moment() -> None:
-    """Finding the next one does not mean to go through all that are kept."""
+    """Finding the next event does not require a walk through all kept events."""
     stream = Stream("s", 10_000_000)
     reader = stream.read(0, nothing)
     for n in range(1, 50_001):
@@ -435,11 +435,11 @@ def test_a_stream_is_found_by_its_events() -> None:
     ["", "-", "1", "1-", "-1", "2-1", "1-2", "1-x", "1--1", "1-²", "news-1", "1-1-1"]
     + ["1-" + "9" * 9, "1-" + "9" * 5000, "News-0", "x", "\x00-0"],
 )
-def test_events_that_nobody_sent(last: str) -> None:
+def test_events_that_were_never_sent(last: str) -> None:
     sessions = Kept()
     _, session = sessions.open()
     sessions.stream(session).add(said(1))
-    # At a 404 the client would have to shake hands again.
+    # At a 404 the client would have to repeat the handshake.
     assert sessions.status(session, last) == 400
 
 
@@ -475,7 +475,7 @@ def told(reader: Reader) -> list[bytes]:
     return [event.partition(b"data: ")[2].strip() for event in reader.take()]
 
 
-def test_news_is_what_came_since_nobody_read() -> None:
+def test_news_holds_what_was_published_while_no_client_read() -> None:
     sessions = Kept()
     _, session = sessions.open()
     session.news.subscribe("x:1")
@@ -487,7 +487,7 @@ def test_news_is_what_came_since_nobody_read() -> None:
         Change("resource", "x:1"),
     ):
         changes.publish(change)
-    # Whoever reads the stream of a request takes nothing away.
+    # A reader of the stream of a request takes nothing away.
     sessions.collect(session, sessions.stream(session))
     news, after = sessions.find(session)
     reader = news.read(after, nothing)
@@ -495,13 +495,13 @@ def test_news_is_what_came_since_nobody_read() -> None:
     one, two = told(reader)
     assert b"notifications/tools/list_changed" in one
     assert b"x:1" in two
-    # It was told; who comes without an id is not told again, who comes with one is.
+    # It was sent; it is sent again only to a client that comes with an id.
     assert sessions.find(session) == (news, 2)
     assert sessions.find(session, "news-1") == (news, 1)
     assert told(news.read(1, nothing)) == [two]
 
 
-def test_news_wakes_who_reads() -> None:
+def test_news_wakes_its_readers() -> None:
     sessions = Kept()
     _, session = sessions.open()
     news, after = sessions.find(session)
@@ -597,7 +597,7 @@ def test_nothing_is_lost_and_nothing_comes_twice(
             if reader is not None and number % 2:
                 reader.leave()
             elif reader is not None:
-                old.append(reader)  # nobody noticed that it is gone
+                old.append(reader)  # its disconnect was not noticed
             reader = None
         elif action == "end":
             stream.end()
@@ -621,7 +621,7 @@ def test_what_is_being_read_is_not_dropped() -> None:
     assert stream.after(0) == (6, b"last")
 
 
-def test_a_question_is_not_dropped_while_nobody_reads() -> None:
+def test_a_question_is_not_dropped_while_no_client_reads() -> None:
     stream = Stream("s", 10)
     stream.add(b"news" * 5)
     stream.add(b"question" * 5, is_question=True)

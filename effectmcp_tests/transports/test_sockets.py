@@ -1,4 +1,4 @@
-"""A socket with nothing in between: all that trio's stream does, and no more."""
+"""A socket with nothing in between: it does what trio's stream does, and no more."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ async def test_end(pair: Pair) -> None:
 
 
 async def test_what_the_kernel_does_not_take_now_is_sent_later(pair: Pair) -> None:
-    """Not a byte is lost or sent twice, wherever the kernel stops."""
+    """No byte is lost or sent twice, wherever the kernel stops."""
     data = bytes(range(256)) * 40_000
     rest: bytes | memoryview = data
     while len(left := pair.ours.send_now(rest)) < len(rest):
@@ -80,7 +80,7 @@ async def test_what_the_kernel_does_not_take_now_is_sent_later(pair: Pair) -> No
 
 
 async def test_waking_up_for_nothing(pair: Pair) -> None:
-    """Another takes what was there, between the kernel's word and the reading."""
+    """A second reader takes the data between the kernel's report and our read."""
     thief = socket.socket(fileno=os.dup(pair.number))
     thief.setblocking(False)
     stolen: list[bytes] = []
@@ -115,7 +115,7 @@ async def test_whether_there_is_anything_to_receive(pair: Pair) -> None:
     assert pair.ours.is_readable()
 
 
-async def test_whether_there_is_an_error_to_be_told(pair: Pair) -> None:
+async def test_whether_an_error_is_pending(pair: Pair) -> None:
     pair.crash()
     assert pair.ours.is_readable()
     # The kernel has told it.

@@ -220,7 +220,7 @@ def test_large_messages_and_many(file: Path) -> None:
 
 
 def test_a_client_that_stops_reading_is_gone(file: Path) -> None:
-    """Its requests end with it; the end of its input is not waited for."""
+    """The client's requests end with it; the end of its input is not waited for."""
     with started(file) as process:
         process.ask(request("server/discover"))
         process.stdout.close()
@@ -248,7 +248,7 @@ def test_ctrl_c_ends_it_quietly(file: Path) -> None:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals are POSIX")
 def test_sigterm_is_an_end_of_input(file: Path) -> None:
-    """What runs may end, and the lifespan does."""
+    """Running calls may end, and the lifespan does."""
     with started(file) as process:
         process.ask(request("server/discover"))
         process.say(call("sleeps", seconds=1, id=7))
@@ -263,7 +263,7 @@ def test_sigterm_is_an_end_of_input(file: Path) -> None:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals are POSIX")
 def test_sigterm_loses_nothing_that_was_read(file: Path) -> None:
-    """Where the client is slow to read, what it said behind is still in hand."""
+    """Messages are answered even if the client reads the first answer slowly."""
     with started(file) as process:
         process.ask(request("server/discover"))
         process.say(*(call("large", id=n, size=300_000) for n in range(5)))
@@ -355,7 +355,7 @@ def test_a_conversation(file: Path) -> None:
 
 
 def test_a_conversation_over_processes_that_are_killed(file: Path) -> None:
-    """What they share is a key, and nothing else."""
+    """The processes share a key, and nothing else."""
 
     def ask_one(message: JSON) -> JSON:
         with started(file, **{VARIABLE: KEY}) as process:
@@ -381,7 +381,7 @@ def test_a_state_does_not_outlive_a_random_key(file: Path) -> None:
 
 
 async def test_serve_gives_the_streams_back(capfd: pytest.CaptureFixture[str]) -> None:
-    """It may be a part of a program, and a test."""
+    """Serving may be a part of a program, or of a test."""
     app = Server("inside", keys=KEYS)
 
     @app.tool
@@ -439,7 +439,7 @@ def test_set_aside_refuses_what_is_closed(
 # ---- clients that shake hands -------------------------------------------------------
 
 
-def test_a_client_that_shakes_hands_and_leaves(file: Path) -> None:
+def test_a_legacy_client_leaves(file: Path) -> None:
     """Asked live; in the middle of a question its input ends, and the server with it."""
     with started(file) as process:
         process.ask(era.initialize())

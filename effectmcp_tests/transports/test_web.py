@@ -51,7 +51,7 @@ def ask(
 
 
 def judged(site: Site, head: Head) -> Peer | Send:
-    """Who asks, or the answer that this may not be asked."""
+    """Return the peer, or the response that refuses the request."""
     talk = Conversation(Endpoint(app=APP, site=site), head)
     step = talk.judge()
     if isinstance(step, Identify):
@@ -77,7 +77,7 @@ def problem(found: Peer | Send) -> str:
 # ---- who is let in ----
 
 
-def test_head_tells_who_asks() -> None:
+def test_head_identifies_the_client() -> None:
     peer = ask(Site(authenticate=lambda headers: headers["x-user"]), x_user=" ann\t")
     assert isinstance(peer, Peer)
     assert (peer.principal, peer.address) == ("ann", "192.0.2.9")
@@ -177,10 +177,10 @@ def test_host_by_the_names_that_were_given(host: str, expected: int) -> None:
         assert status(found) == expected
 
 
-def test_what_is_refused_is_told_to_whom_it_may_concern(
+def test_refusals_are_logged_for_the_operator(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Who asks has no say in it, and whoever runs the server sees only its log."""
+    """The client must not control the log: the operator sees nothing else."""
     caplog.set_level("INFO")
     assert status(ask(host="evil.example\n", bound_to=LOCAL)) == 403
     (record,) = caplog.records
@@ -227,7 +227,7 @@ def test_origin_of_a_page_of_this_machine_for_a_server_of_others() -> None:
 
 
 def test_origin_that_is_the_server_itself() -> None:
-    """By a name that somebody gave, or by an address; DNS says nothing of either."""
+    """By a configured name, or by an address; DNS proves neither."""
     page = "https://shop.example"
     site = Site(hosts=["shop.example"])
     assert status(ask(site, host="shop.example", origin=page)) == 200
@@ -267,7 +267,7 @@ def test_origin_null_only_where_it_was_given() -> None:
 
 
 @given(host=st.text(), origin=st.text(), bound_to=st.none() | st.text())
-def test_any_text_is_admitted_or_refused(
+def test_any_string_is_admitted_or_refused(
     host: str, origin: str, bound_to: str | None
 ) -> None:
     found = ask(host=host, origin=origin, bound_to=bound_to)
@@ -302,7 +302,7 @@ def test_path_of_a_host_that_routes() -> None:
 
 
 @pytest.mark.parametrize("method", ["GET", "DELETE", "PUT", "HEAD", "OPTIONS", "post"])
-def test_method_that_is_none(method: str) -> None:
+def test_unsupported_method(method: str) -> None:
     found = ask(method=method)
     assert isinstance(found, Send)
     assert found.status == 405
@@ -342,7 +342,7 @@ def test_accept(accept: str | None, expected: int) -> None:
 # ---- users ----
 
 
-def test_nobody_is_told_to_sign_in() -> None:
+def test_failed_authentication_is_answered_with_401() -> None:
     def authenticate(headers: Mapping[str, str]) -> str | None:
         raise PermissionError(*headers.get("x-why", "").split())
 
@@ -354,8 +354,8 @@ def test_nobody_is_told_to_sign_in() -> None:
     assert problem(ask(Site(authenticate=authenticate), x_why="expired")) == "expired"
 
 
-def test_nobody_is_authenticated_who_may_not_ask() -> None:
-    """Whoever checks a token should not have to think of strangers' pages."""
+def test_only_admitted_requests_are_authenticated() -> None:
+    """Code that checks tokens should not have to think of strangers' pages."""
     site = Site(authenticate=lambda headers: pytest.fail("it was called"))
     assert status(ask(site, origin="https://evil.example")) == 403
     assert status(ask(site, method="OPTIONS", origin="http://localhost")) == 204
@@ -373,7 +373,7 @@ def test_preflight() -> None:
     assert len(headers) == len(found.headers)
     assert headers["Access-Control-Allow-Origin"] == page
     assert headers["Access-Control-Allow-Methods"] == "POST, GET, DELETE"
-    # `*` does not stand for this one.
+    # `*` does not include this one.
     assert "Authorization" in headers["Access-Control-Allow-Headers"]
     assert "Access-Control-Allow-Credentials" not in headers
 
@@ -385,7 +385,7 @@ def test_refusals_can_be_read_by_pages_that_may_ask() -> None:
         assert ("Access-Control-Allow-Origin", page) in found.headers
 
 
-def test_cors_of_no_page_is_nothing() -> None:
+def test_cors_without_a_page_is_empty() -> None:
     assert cors(None) == ()
     assert dict(cors("null"))["Vary"] == "Origin"
 
@@ -404,7 +404,7 @@ def test_cors_of_no_page_is_nothing() -> None:
         ({"path": "mcp"}, "write '/mcp'"),
     ],
 )
-def test_site_that_would_let_in_others_than_it_says(options: Any, message: str) -> None:
+def test_invalid_hosts_and_origins_of_a_site(options: Any, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         Site(**options)
 
@@ -467,13 +467,13 @@ def test_address(text: str, expected: tuple[str, int]) -> None:
         "²",
     ],
 )
-def test_address_that_is_none(text: str) -> None:
+def test_invalid_address(text: str) -> None:
     with pytest.raises(UsageError, match=r"write 127\.0\.0\.1:8000"):
         parse_address(text)
 
 
 @given(st.text())
-def test_any_text_is_an_address_or_a_usage_error(text: str) -> None:
+def test_any_string_is_an_address_or_a_usage_error(text: str) -> None:
     try:
         host, port = parse_address(text)
     except UsageError:

@@ -1,4 +1,4 @@
-"""Two kinds of wire: they say the same of every message that both can read."""
+"""Two kinds of wire: they read every message that both can read in the same way."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_body_that_breaks_off() -> None:
 
 
 def test_answer_that_cannot_be_written_is_not_tried_again() -> None:
-    """What a client sent must not become a second header, or a second answer."""
+    """Data of a client must not become a second header, or a second response."""
     wire = plain(head_of(*GOOD))
     with pytest.raises(ValueError, match="is no header"):
         wire.answer(200, (("Access-Control-Allow-Origin", "a\r\nB: c"),), b"{}", NOW)
@@ -110,7 +110,7 @@ def test_answer_that_cannot_be_written_is_not_tried_again() -> None:
 
 
 def read_by(wire: Wire, pieces: Sequence[bytes]) -> Any:
-    """All that a wire makes of the pieces, the first of which it has already."""
+    """Return everything that a wire reads from the pieces; it has the first already."""
     left = list(pieces[1:])
     try:
         while (request := wire.head()) is None:
@@ -203,7 +203,7 @@ ASKED = [
 
 
 async def answers_to(pieces: Sequence[bytes], monkeypatch: pytest.MonkeyPatch) -> bytes:
-    """All that a server says, and does not say later."""
+    """Return everything that a server sends until it closes the connection."""
     monkeypatch.setattr(Shared, "date", lambda self: NOW)
     site = Site(max_body=900)
     async with serving(shop(), Limits(head=2048), site=site) as doors:
@@ -225,7 +225,7 @@ async def answers_to(pieces: Sequence[bytes], monkeypatch: pytest.MonkeyPatch) -
     cuts=st.lists(st.integers(1, 4000), max_size=5),
     noise=st.lists(st.tuples(st.integers(0, 2000), st.binary(max_size=2)), max_size=1),
 )
-async def test_connection_says_the_same_with_h11_alone(
+async def test_connection_responds_in_the_same_way_with_h11_alone(
     asked: list[bytes], cuts: list[int], noise: list[tuple[int, bytes]]
 ) -> None:
     text = bytearray(b"".join(asked))
@@ -240,7 +240,7 @@ async def test_connection_says_the_same_with_h11_alone(
         assert await answers_to(pieces, patch) == said
 
 
-async def test_every_request_is_read_again_by_whom_it_suits() -> None:
+async def test_every_request_chooses_its_parser_again() -> None:
     """One request for h11 does not make the connection slow for ever; a head that came
     before is not read at all."""
     kinds: list[str] = []
@@ -256,9 +256,9 @@ async def test_every_request_is_read_again_by_whom_it_suits() -> None:
             client = doors.connect()
             data = post(request("server/discover"))
             await client.ask(request("server/discover"))
-            await client.send(data[:50])  # torn
+            await client.send(data[:50])  # incomplete
             await trio.testing.wait_all_tasks_blocked()
-            await client.send(data[50:] + data)  # and one that was sent ahead
+            await client.send(data[50:] + data)  # and a request that was sent ahead
             assert (await client.answer()).status == 200
             assert (await client.answer()).status == 200
             await client.send(b"GET /mcp HTTP/1.1\r\nHost: a\r\n\r\n" + data)

@@ -72,7 +72,7 @@ def target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 @asynccontextmanager
 async def working(target: str, n: int = 2, **options: Any) -> AsyncIterator[int]:
-    """Some processes, at a port; the block has to end them."""
+    """Run some processes at a port; the block has to end them."""
     with trio.fail_after(60):
         async with trio.open_nursery() as nursery:
             port: int = await nursery.start(
@@ -131,7 +131,7 @@ async def test_workers_that_are_killed_are_started_again(
 async def test_worker_that_cannot_start_waits_longer_each_time(
     target: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And leaves its clients to the others, which have none here: nobody listens."""
+    """Clients are left to the other workers. In this test, there is no other one."""
     monkeypatch.setattr(workers, "_MISSED", 0.15)
     shutdown = trio.Event()
     file = target.removesuffix(":app")
@@ -148,7 +148,7 @@ async def test_worker_that_cannot_start_waits_longer_each_time(
             try:
                 await until(port, bool)
             except OSError:
-                continue  # refused, as nobody listens; or reset, as somebody gave up
+                continue  # refused: none listens; or reset: one gave up
             except AssertionError:
                 continue
             break
@@ -226,9 +226,7 @@ async def test_workers_end_with_their_supervisor(target: str) -> None:
                 await trio.sleep(0.02)
 
 
-async def test_workers_serve_tls_and_where_they_are_told(
-    target: str, tmp_path: Path
-) -> None:
+async def test_workers_serve_tls_for_a_given_site(target: str, tmp_path: Path) -> None:
     import ssl
 
     certificate, key = make_certificate(tmp_path)
@@ -259,7 +257,7 @@ async def test_workers_need_a_server(tmp_path: Path) -> None:
         await run_workers(str(tmp_path / "none.py"), 2)
 
 
-async def test_workers_cannot_be_none(target: str) -> None:
+async def test_workers_cannot_be_zero(target: str) -> None:
     with pytest.raises(UsageError, match="has to be one"):
         await run_workers(target, 0)
 
@@ -278,7 +276,7 @@ async def test_workers_are_not_for_windows(
         await run_workers(target, 2)
 
 
-async def test_workers_tell_that_an_address_is_taken(target: str) -> None:
+async def test_workers_report_that_an_address_is_taken(target: str) -> None:
     (taken,) = bind("127.0.0.1", 0, shared=False)
     with taken, pytest.raises(OSError, match="in use"):
         await run_workers(target, 2, "127.0.0.1", taken.getsockname()[1])

@@ -43,7 +43,7 @@ from .shop import (
 
 @attrs.frozen
 class Response:
-    """What came back."""
+    """A response."""
 
     status: int
     headers: Mapping[str, str]
@@ -131,7 +131,7 @@ def test_a_request_is_answered_by_an_object() -> None:
 
 
 def test_a_notification_is_accepted() -> None:
-    # Not validated: wsgiref wants a Content-Type where there is no content.
+    # Not validated: wsgiref requires a Content-Type where there is no content.
     message = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {}}
     response = asked(application(shop()), message)
     assert (response.status, response.body) == (202, b"")
@@ -224,7 +224,7 @@ def test_an_oversize_body_is_not_read() -> None:
 
 
 @pytest.mark.parametrize("length", ["9" * 5000, "many", "-1", "²"])
-def test_a_length_that_is_none(length: str) -> None:
+def test_invalid_length(length: str) -> None:
     response = asked(application(shop()), call("whoami"), CONTENT_LENGTH=length)
     assert response.status in (400, 413)
 
@@ -297,7 +297,7 @@ def test_the_path_is_the_one_below_the_mount(path: str, status: int) -> None:
     assert response.status == status
 
 
-def test_the_user_is_whom_the_site_authenticates() -> None:
+def test_the_user_comes_from_the_sites_authentication() -> None:
     def authenticate(headers: Mapping[str, str]) -> str:
         if headers.get("authorization") != "Bearer ann's":
             raise PermissionError
@@ -325,7 +325,7 @@ def test_an_async_hook_needs_something_to_run_it(
         assert text_of(asked(wsgi, call("whoami")).json) == "ann"
 
 
-def test_the_user_is_whom_the_host_found() -> None:
+def test_the_user_comes_from_the_host() -> None:
     wsgi = strict(shop(), principal=lambda environ: environ["REMOTE_USER"])
     response = asked(wsgi, call("whoami"), REMOTE_USER="bob")
     assert text_of(response.json) == "bob"

@@ -1,4 +1,4 @@
-"""A client that writes bytes and reads answers, over whatever carries them."""
+"""A client that writes bytes and reads responses, over any stream."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Stream = trio.abc.Stream
 
 @frozen
 class Got:
-    """An answer, as far as it was read."""
+    """A response, or the part of it that was read."""
 
     status: int
     headers: Mapping[str, str]
@@ -84,14 +84,14 @@ class Client:
         return found
 
     async def rest(self) -> bytes:
-        """All that comes until it is closed."""
+        """Return everything received until the connection is closed."""
         while await self.more():
             pass
         found, self._buffer = bytes(self._buffer), bytearray()
         return found
 
     async def head(self) -> Got:
-        """The head of an answer, which says how its body is delimited."""
+        """Read the head of a response, which declares how its body is delimited."""
         first, *lines = (await self.until(b"\r\n\r\n")).decode().split("\r\n")
         version, status, _ = first.split(" ", 2)
         assert version == "HTTP/1.1"
@@ -135,12 +135,12 @@ class Client:
         return json.loads(second.removeprefix(b"data: "))
 
     async def is_closed(self) -> bool:
-        """Whether there is nothing more to come; waits until that is known."""
+        """Return whether the connection has ended; waits until that is known."""
         return not self._buffer and await self.rest() == b""
 
 
 def post(message: JSON, *, http_version: str = "1.1", **headers: str) -> bytes:
-    """The bytes of a POST; `headers` with `_` for `-`, and those that are empty left out."""
+    """The bytes of a POST; `headers` with `_` for `-`, empty ones left out."""
     if isinstance(message, bytes):
         body, known = message, {"host": "a", "content-type": "application/json"}
     else:
