@@ -94,7 +94,7 @@ def test_tree_is_drawn_in_the_docstring() -> None:
         assert name in errors.__doc__
 
 
-def test_signals_are_no_exceptions() -> None:
+def test_signals_are_not_exceptions() -> None:
     """`except Exception` in a handler lets them pass."""
     for class_ in (Signal, Suspended, Restarted, Cancelled):
         assert issubclass(class_, Signal)
@@ -102,12 +102,12 @@ def test_signals_are_no_exceptions() -> None:
 
 
 def test_package_exports_every_error() -> None:
-    """Whoever catches one need not know in which module it is."""
+    """Callers that catch one need not know its module."""
     assert set(CLASSES) <= set(effectmcp.__all__)
 
 
 @pytest.mark.parametrize("class_", USAGE_ERRORS)
-def test_usage_error_says_where(class_: type[UsageError]) -> None:
+def test_usage_error_names_its_place(class_: type[UsageError]) -> None:
     error = class_("write yield from", where="shop.py:12")
     assert (error.problem, error.where) == ("write yield from", "shop.py:12")
     assert str(error) == "shop.py:12: write yield from"

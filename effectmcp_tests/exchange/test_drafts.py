@@ -44,7 +44,7 @@ def test_it_is_off_unless_wanted() -> None:
 
 @pytest.mark.parametrize("beside", [False, True])
 def test_rounds(beside: bool) -> None:
-    """What a retry brings may stand in the parameters or beside them."""
+    """A retry may carry its fields in the parameters or beside them."""
     client = Shaken(serving(order), DRAFT)
     assert client.welcome["protocolVersion"] == DRAFT
     result = client.call("order")

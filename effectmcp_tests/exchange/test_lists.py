@@ -106,8 +106,8 @@ def test_list_of_several_pages() -> None:
     assert pages(shop(1, page_size=1)) == [["t0"]]
 
 
-def test_page_goes_on_where_the_last_ended() -> None:
-    """Though entries before it came and went meanwhile."""
+def test_page_continues_where_the_last_ended() -> None:
+    """Even if items before it were added and removed meanwhile."""
     app = shop(5, page_size=2)
     cursor = list_page(app, "tools/list", {})["nextCursor"]
     app.remove(app.tools["t0"])
@@ -149,7 +149,7 @@ def cursor_of(value: Any) -> str:
         "/" * 5_000,
     ],
 )
-def test_cursor_that_is_none_of_ours(cursor: Any) -> None:
+def test_cursor_that_the_server_did_not_issue(cursor: Any) -> None:
     with pytest.raises(ProtocolError, match="no such cursor") as caught:
         list_page(shop(), "tools/list", {"cursor": cursor})
     assert caught.value.code == -32602
@@ -282,7 +282,7 @@ def test_completion_of_nothing(params: Any, words: str) -> None:
     assert caught.value.code == -32602
 
 
-def test_suggestions_begin_as_the_text_does() -> None:
+def test_suggestions_begin_with_the_typed_prefix() -> None:
     def values(text: str) -> Any:
         return suggestions(["Red", "blue", "red"], text)["completion"]["values"]
 
@@ -291,8 +291,8 @@ def test_suggestions_begin_as_the_text_does() -> None:
     assert values("x") == []
 
 
-def test_suggestions_are_no_text() -> None:
-    """Which would be taken letter by letter."""
+def test_suggestions_that_are_a_string_are_refused() -> None:
+    """A string would be taken letter by letter."""
     with pytest.raises(TypeError, match="a list of texts, not 'red'"):
         suggestions("red", "")
 

@@ -1,4 +1,4 @@
-"""What `judge` says in one pass, and what the checks say one after the other."""
+"""`judge` in one pass has the same outcome as the checks one after the other."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ CALL = "tools/call"
 
 
 def explained(request: Request, headers: Mapping[str, str] | None) -> Meta | None:
-    """What the checks of an envelope come to, in the order of the protocol."""
+    """The outcome of an envelope's checks, in the order of the protocol."""
     try:
         meta = read_meta(request.params)
         check_supported(meta.version)
@@ -52,7 +52,7 @@ def explained(request: Request, headers: Mapping[str, str] | None) -> Meta | Non
 
 
 def envelope(method: str = CALL, **changes: Any) -> tuple[Request, dict[str, str]]:
-    """A request that is right, and its headers; but for `changes`."""
+    """A valid request and its headers, except for `changes`."""
     meta = {
         PROTOCOL_VERSION: "2026-07-28",
         CLIENT_CAPABILITIES: {"elicitation": {}},

@@ -61,7 +61,7 @@ def test_changes_from_many_threads() -> None:
     assert len(changes._listeners) == 1
 
 
-def test_changes_are_over_for_whoever_comes_after_the_end() -> None:
+def test_changes_are_over_for_late_subscribers() -> None:
     """A subscription that begins while the server shuts down ends at once."""
     changes = Changes()
     over = []
@@ -75,7 +75,7 @@ def test_changes_are_over_for_whoever_comes_after_the_end() -> None:
 
 
 def test_changes_after_the_end() -> None:
-    """Who listens only then hears of it at once, and waits for nothing."""
+    """A late listener receives the end at once, and does not wait."""
     changes = Changes()
     changes.publish(Change("end"))
     heard: list[Change] = []
