@@ -112,7 +112,7 @@ def test_result_of_content(value: Any, content: Any) -> None:
     ],
 )
 def test_result_of_data(value: Any, written: Any) -> None:
-    """As data, and the same as text for clients that read no data."""
+    """As data, and as equal text for clients that read no data."""
     result = found(PLAIN, value)
     assert result["structuredContent"] == written
     (block,) = result["content"]

@@ -291,7 +291,7 @@ def test_two_rounds_of_one_token_at_once() -> None:
 
 
 def test_old_round_after_completion() -> None:
-    """The server does not record that a flow is over: its states stay good until they expire."""
+    """The end of a flow is not recorded: its states stay valid until they expire."""
     token, yes_ = token_before_charging()
     round_ = go_on(token, yes_)
     last = round_.token(now=NOW)

@@ -387,7 +387,7 @@ def test_plain_paths_are_admissible(segments: list[str]) -> None:
 
 @given(filled())
 def test_matched_values_expand_again(pair: tuple[Template, dict[str, str]]) -> None:
-    """The values of a match can be expanded to a URI, in normal form, with equal values."""
+    """The values of a match can be expanded to a URI that has equal values."""
     template, given_ = pair
     uri = template.text
     for name in template.variables:

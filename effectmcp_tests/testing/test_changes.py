@@ -18,7 +18,7 @@ Maker = Callable[[str], Any]
 
 @pytest.fixture
 def module(tmp_path: Path) -> Iterator[Maker]:
-    """Makes a module of a text, which has a file like any other."""
+    """Make a module of a source string, with a file like any other."""
     made: list[str] = []
 
     def make(text: str) -> ModuleType:
@@ -180,7 +180,7 @@ def test_a_default_whose_source_is_gone() -> None:
 
 
 def test_a_default_of_a_lambda_in_the_middle_of_something(module: Maker) -> None:
-    """Its lines alone are no Python."""
+    """The lines of a lambda alone are not valid Python."""
     made = module("""
         HANDLERS = dict(
             one=lambda names=[]: names.append(1),
@@ -194,7 +194,7 @@ def test_a_default_of_a_lambda_in_the_middle_of_something(module: Maker) -> None
 
 
 def moved(function: Any) -> Any:
-    """A function whose file was edited since: another one stands there now."""
+    """A function whose file was edited since: another function is at that place now."""
     code = function.__code__
     function.__code__ = code.replace(co_firstlineno=code.co_firstlineno + 4)
     return function

@@ -1,4 +1,4 @@
-"""What is heard of a conversation that is had again."""
+"""The effects observed as a conversation is repeated."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def test_a_handler_that_begins_again_is_heard_until_then() -> None:
     assert overheard.transcript.ending.how == "returned"
 
 
-def test_what_is_no_effect_is_heard_too() -> None:
+def test_what_is_not_an_effect_is_observed_too() -> None:
     seen: list[Effect[Any]] = []
     (one,) = heard_of(yields_anything, deliver=seen.append).heard
     assert isinstance(one.error, UsageError)

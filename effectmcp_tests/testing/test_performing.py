@@ -34,7 +34,7 @@ from .test_talks import Obliging, had
 
 @step
 def add(cart: list[str], thing: str) -> int:
-    """Stands for a shop, and changes what it is given."""
+    """Simulates a shop, and changes its arguments."""
     cart.append(thing)
     return len(cart)
 
@@ -263,7 +263,7 @@ def error_of(outcome: Any) -> Exception:
 
 
 class Till:
-    """A function that no dict can hold, and whose signature nobody can read."""
+    """A function that no dict can hold, and whose signature cannot be read."""
 
     __signature__ = "hidden"
 
@@ -276,7 +276,7 @@ class Till:
 
 
 class Shy:
-    """It cannot be copied, and says nothing of itself."""
+    """An object that cannot be copied, and whose `repr()` fails."""
 
     def __deepcopy__(self, memo: Any) -> Shy:
         raise TypeError("no copy")

@@ -229,7 +229,7 @@ def even(instance: Any, attribute: Any, value: int) -> None:
     ],
 )
 def test_contents_by_validators(type_: Any, validator: Any) -> None:
-    """Even where chance would never find them."""
+    """The strategies find values that random draws would never find."""
     default = None if "None" in str(type_) else attrs.NOTHING
     made_of = {"a": field(validator=validator, default=default)}
     class_ = attrs.make_class("Made", made_of)
@@ -255,7 +255,7 @@ def test_contents_where_one_field_is_compared_with_another() -> None:
             if value < self.start:
                 raise ValueError("must not be before the start")
 
-    # Its annotations are texts that only this function could read.
+    # Its annotations are strings that only this function could resolve.
     Stay.__annotations__ = {"start": dt.date, "end": dt.date}
     assert least(contents_for(Stay)) == {"start": "2000-01-01", "end": "2000-01-01"}
 

@@ -162,7 +162,7 @@ def test_a_result_is_what_a_client_sees() -> None:
 @pytest.mark.parametrize(
     "handler", [waits, remembers, Shop().sell, Shop(), Other.inside, wrapped]
 )
-def test_whatever_asks_is_a_subject(handler: Callable[..., Any]) -> None:
+def test_every_handler_that_asks_is_a_subject(handler: Callable[..., Any]) -> None:
     subject = subject_of(handler)
     assert subject.read({"title": "Dune"})["title"] == "Dune"
 
@@ -179,9 +179,9 @@ def test_where_is_the_line_of_the_authors_own_function() -> None:
 
 
 def test_where_of_a_decorated_object() -> None:
-    """Decorators may stand around a partial, which has no code of its own."""
+    """Decorators may wrap a partial, which has no code of its own."""
     made = decorated(functools.partial(asks_twice))
-    made.__annotations__.clear()  # as decorators have it that nobody annotated
+    made.__annotations__.clear()  # like decorators without annotations
     assert subject_of(made).where == first_line(asks_twice)
 
 
@@ -239,7 +239,7 @@ def test_what_no_path_leads_to_has_no_origin() -> None:
 
 
 def test_a_script_has_no_origin() -> None:
-    """To load it anew would be to run it anew."""
+    """To load `__main__` again would be to run it again."""
 
     def local() -> Flow[str]:
         return (yield from asks_twice("Dune"))
@@ -331,7 +331,7 @@ def test_results_of_prompts_and_resources() -> None:
 
 
 def test_two_subjects_of_one_function_are_two() -> None:
-    """They have identity, so nobody takes one for the other."""
+    """Subjects compare by identity, so none is mistaken for another."""
     one = subject_of(greet)
     assert one != subject_of(greet)
     assert evolve(one, target="b").name == "b"

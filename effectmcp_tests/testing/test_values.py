@@ -73,7 +73,7 @@ def test_value_of_something_else(form: Any) -> None:
     )
 )
 def test_law_of_one_field(pair: tuple[Any, Any]) -> None:
-    """What a test says is what the handler gets."""
+    """The handler receives the value that a test passes."""
     type_, value = pair
     made = form_of(type_)
     assert made.build(made.read(form_content(made, value))) == value

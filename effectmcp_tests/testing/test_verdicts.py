@@ -154,5 +154,5 @@ def test_arguments_that_do_not_fit_any_more_stop() -> None:
     assert "title" in found.why
 
 
-def test_the_worst_of_all_places_is_told() -> None:
+def test_verdicts_are_ordered_from_best_to_worst() -> None:
     assert ORDER == ("replays", "differs", "salvages", "stops")

@@ -1,7 +1,7 @@
 """Sells a ticket for the museum and sends it by mail.
 
-Wrong: without `yield from`, the step is built and never performed. The visitor pays, reads
-that the ticket is under way, and gets no mail.
+Wrong: without `yield from`, the step is built and never performed. The visitor pays,
+reads that the ticket is under way, and gets no mail.
 """
 
 from __future__ import annotations
