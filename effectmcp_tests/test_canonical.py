@@ -371,7 +371,7 @@ def steps_of(text: str) -> int:
 
 
 @pytest.mark.parametrize("piece", ["[", '{"":', '"[",', "[],", '"\\\\\\"",', "[1e9],"])
-def test_parse_looks_at_no_character_by_itself(piece: str) -> None:
+def test_parse_checks_no_character_by_itself(piece: str) -> None:
     """However many a stranger sends, which may be 4 MB: C does that."""
     few, many = (f"[{piece * count}[]]" for count in (1_000, 100_000))
     per_number = 5 * ("1e9" in piece)

@@ -111,7 +111,7 @@ def test_bytes_are_not_part_of_a_repr() -> None:
     assert "secret" not in repr(ResourceContents("secret"))
 
 
-def test_embedded_resource_that_is_nowhere() -> None:
+def test_embedded_resource_without_a_uri() -> None:
     """The protocol requires a URI, and only the author knows it."""
     with pytest.raises(OutputError, match=r"needs ResourceContents\(uri="):
         EmbeddedResource(ResourceContents("x")).to_wire()
@@ -216,6 +216,6 @@ def test_messages_of_invalid_values(value: Any) -> None:
 # ---- whole results ----
 
 
-def test_tool_result_tells_null_from_nothing() -> None:
+def test_tool_result_distinguishes_null_from_nothing() -> None:
     assert not ToolResult("hi").is_structured
     assert ToolResult("hi", structured=None).is_structured

@@ -455,7 +455,9 @@ def test_restart_of_a_running_flow_is_refused() -> None:
 
 
 @pytest.mark.parametrize("inner", [Now(), Checkpoint(), Gather(), Within(1, Sleep(1))])
-def test_within_and_first_of_take_what_can_be_waited_for(inner: Any) -> None:
+def test_within_and_first_of_refuse_effects_that_cannot_be_waited_for(
+    inner: Any,
+) -> None:
     """The loser is forgotten, and nothing else may be."""
     with pytest.raises(UsageError, match="takes questions, Step and Sleep"):
         Within(1, inner)

@@ -72,7 +72,7 @@ USAGE_ERRORS: list[type[UsageError]] = [
 ]
 
 
-def test_tree() -> None:
+def test_base_classes_of_the_errors() -> None:
     """Split by who must act, as the module's docstring draws it."""
     assert all(issubclass(class_, UsageError) for class_ in USAGE_ERRORS)
     for class_ in (UsageError, DivergenceError, FlowError, ToolError):
@@ -132,7 +132,7 @@ def test_divergence_error_public_text_names_no_source() -> None:
     assert DivergenceError("stop", REPORT).public == DivergenceError.PUBLIC
 
 
-def test_divergence_error_of_a_parked_flow_says_that_it_waits() -> None:
+def test_divergence_error_of_a_parked_flow_states_that_it_waits() -> None:
     error = DivergenceError("park", REPORT)
     assert error.public == "The server changed while this was in progress; it waits."
 
@@ -268,7 +268,7 @@ def test_state_size_error_names_the_largest_and_what_to_do() -> None:
 
 
 @pytest.mark.parametrize("reason", get_args(StateReason))
-def test_state_error_tells_the_client_nothing(reason: StateReason) -> None:
+def test_state_error_reveals_nothing_to_the_client(reason: StateReason) -> None:
     """Every reason is the same error: the difference is for logs."""
     error = StateError(reason)
     assert error.reason == reason

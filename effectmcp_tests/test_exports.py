@@ -96,7 +96,7 @@ def _is_package(name: str) -> bool:
 
 
 @pytest.mark.parametrize("facade", FACADES, ids=lambda f: f.__name__)
-def test_facade_names_exist_and_stand_once(facade: ModuleType) -> None:
+def test_facade_names_exist_and_are_listed_once(facade: ModuleType) -> None:
     names = facade.__all__
     assert len(set(names)) == len(names)
     for name in names:

@@ -222,7 +222,7 @@ def test_it_is_called_once_per_round() -> None:
     assert [given.state for given in calls] == [None, 1, {"who": "Ann"}]
 
 
-def test_a_round_that_comes_twice_is_called_twice() -> None:
+def test_a_repeated_round_is_called_twice() -> None:
     """At least once, as everything that travels in a client's state."""
     app = server()
     app.tool(order)
@@ -550,7 +550,7 @@ def test_the_state_of_a_server_whose_states_are_readable() -> None:
         send(app, "tools/call", **more, requestState=token[:-4] + "AAAA")
 
 
-def test_the_state_of_a_function_that_does_not_say_that_it_asks(
+def test_the_state_of_a_function_without_the_annotation(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """As a result it would be there for all to read."""
@@ -680,7 +680,7 @@ def test_what_cannot_be_asked(
     assert words in failing(asked, caplog)
 
 
-def test_a_key_that_says_the_same_twice_is_fine() -> None:
+def test_an_equal_key_is_allowed() -> None:
     assert answered(Elicit("Who?", str, key="one"), NO) == Declined()
 
 

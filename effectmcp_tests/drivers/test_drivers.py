@@ -1397,7 +1397,7 @@ def test_listening_ends_with_its_client(driver: Any) -> None:
 
 
 @each_loop
-def test_change_after_the_loop_is_gone(driver: Any) -> None:
+def test_change_after_the_loop_is_closed(driver: Any) -> None:
     """A watcher's thread may outlive it."""
     app = Server("shop")
     kept: list[Any] = []
@@ -1608,7 +1608,7 @@ def check_taken_back(reply: Reply, told: list[Any]) -> None:
 
 
 @each_loop
-def test_a_question_whose_time_is_up_is_taken_back(driver: Any) -> None:
+def test_a_question_that_times_out_is_withdrawn(driver: Any) -> None:
     """V3: live, the run keeps the clock."""
     app = serving(patient(0.01))
     peer = shaken(app)
@@ -1625,7 +1625,7 @@ def test_a_question_whose_time_is_up_is_taken_back(driver: Any) -> None:
     check_taken_back(replies[0], told)
 
 
-def test_a_question_whose_time_is_up_is_taken_back_without_a_loop() -> None:
+def test_a_question_that_times_out_is_withdrawn_without_a_loop() -> None:
     app = serving(patient(0.01))
     told: list[Any] = []
     reply = on_sync.handle(app, LIVE, shaken(app), send=told.append)

@@ -326,7 +326,7 @@ def test_advance_records_nothing_of_what_it_cannot_perform() -> None:
     assert all(entry.tag != "failed" for entry in one.journal.entries)
 
 
-def test_time_that_never_comes_can_be_waited_for() -> None:
+def test_a_time_in_the_distant_future_can_be_waited_for() -> None:
     """`Within(1e12, ...)` is a way to say never, and locks refuse so long a timeout."""
     seconds = left(1e300)
     assert seconds is not None

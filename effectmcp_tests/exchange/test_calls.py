@@ -471,7 +471,7 @@ def test_detach_is_for_tools() -> None:
 # ---- what a handler hears -----------------------------------------------------------
 
 
-def test_caller_knows_who_asks() -> None:
+def test_caller_describes_the_client() -> None:
     heard: list[CallerInfo] = []
 
     def tool() -> Flow[None]:
@@ -522,7 +522,7 @@ def heard_of(app: Server, **more: Any) -> list[Wire]:
     return [message["params"] for message in heard]
 
 
-def test_progress_is_for_who_gave_a_token() -> None:
+def test_progress_needs_a_progress_token() -> None:
     def tool() -> Flow[None]:
         for done in (0, 50, 100):
             yield from Progress(done, 100, f"{done} %")
@@ -653,7 +653,7 @@ def end_of(exchange: Generator[Any, Any, Reply], outcome: Any) -> Reply:
 
 
 @pytest.mark.parametrize("kind", ["effect", "flow"])
-def test_plain_function_that_hands_on_what_asks(
+def test_plain_function_that_returns_an_effect_or_a_flow(
     kind: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Without an annotation the server cannot know that it must be replayed."""
@@ -1215,7 +1215,7 @@ def test_async_function_that_awaits_effects_unmarked(
         caplog.clear()
 
 
-def test_questions_of_a_function_that_is_not_annotated_so(
+def test_questions_of_a_function_without_the_annotation_are_not_sent(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """As a result it would show its state to the client."""

@@ -221,7 +221,7 @@ def test_envelope_over_a_pipe(case: str) -> None:
     ],
     ids=lambda one: one.get("method", "") if isinstance(one, dict) else "",
 )
-def test_envelope_that_is_right(message: dict[str, Any], headers: Any) -> None:
+def test_valid_envelope(message: dict[str, Any], headers: Any) -> None:
     reply = over_http(message, **headers)
     found = result(reply)
     assert found["_meta"][f"{PREFIX}serverInfo"] == {"name": "shop", "version": "1"}
@@ -229,7 +229,7 @@ def test_envelope_that_is_right(message: dict[str, Any], headers: Any) -> None:
     fits_reply(message["method"], reply)
 
 
-def test_envelope_of_a_client_that_says_no_name() -> None:
+def test_envelope_of_a_client_without_a_name() -> None:
     said = {**meta(), f"{PREFIX}clientInfo": None}
     message = request("tools/call", {"name": "find"})
     message["params"]["_meta"] = said
@@ -249,7 +249,7 @@ def test_envelope_names_the_resource() -> None:
         assert error(send(APP, "resources/read", {"uri": uri}))["data"] == {"uri": uri}
 
 
-def test_envelope_looks_at_the_method_before_the_rest() -> None:
+def test_envelope_checks_the_method_before_the_rest() -> None:
     """Their requests have empty params, and no name."""
     reply = over_http(request("resources/subscribe"), mcp_name=None)
     assert refused(reply) == (404, -32601)
@@ -312,7 +312,7 @@ def test_internal_failure_reveals_nothing(caplog: pytest.LogCaptureFixture) -> N
     fits_reply("tools/list", reply)
 
 
-def test_result_that_json_cannot_say(caplog: pytest.LogCaptureFixture) -> None:
+def test_result_that_json_cannot_represent(caplog: pytest.LogCaptureFixture) -> None:
     """Each method reports it in its way, as a transport could do nothing."""
     app = Server("shop")
     app.tool(name="bad")(lambda: "\ud800")

@@ -207,7 +207,7 @@ def test_initialize_that_names_this_revision_is_not_found() -> None:
     assert refused(reply) == (404, -32601)
 
 
-def test_a_request_that_says_the_revision_of_its_session() -> None:
+def test_a_request_that_names_the_revision_of_its_session() -> None:
     client = Shaken(serving(who))
     name = f"{PREFIX}protocolVersion"
     assert client.result("tools/list", {"_meta": {name: NEWEST}}).keys() == {"tools"}
@@ -215,7 +215,7 @@ def test_a_request_that_says_the_revision_of_its_session() -> None:
     assert refused(other) == (400, -32602)
 
 
-def test_arguments_in_headers_are_of_this_revision_only() -> None:
+def test_arguments_in_headers_need_2026_07_28() -> None:
     def find(region: Annotated[str, Header("Region")]) -> str:
         return region
 
@@ -348,7 +348,7 @@ def test_subscriptions_that_cannot_be() -> None:
     assert "without a session" in error(reply)["message"]
 
 
-def test_set_level_without_a_session_is_heard_and_nothing_more() -> None:
+def test_set_level_without_a_session_is_accepted_without_effect() -> None:
     message = {
         "jsonrpc": "2.0",
         "id": 1,
@@ -754,7 +754,7 @@ def test_a_server_that_asks_as_many_as_it_can() -> None:
     assert "are being asked already" in text_of(client.call("who"))
 
 
-def test_page_to_open_has_an_id_of_its_own() -> None:
+def test_each_request_to_open_a_page_has_its_own_id() -> None:
     client = Shaken(serving(page))
     for _ in range(2):
         assert text_of(client.call("page", answer=accepts(None))) == "in"
@@ -847,7 +847,7 @@ def test_cancelled_at_a_question(end: Any, caplog: pytest.LogCaptureFixture) -> 
 
 
 @pytest.mark.parametrize("is_answered", [False, True])
-def test_question_whose_time_is_up_is_taken_back(is_answered: bool) -> None:
+def test_question_that_times_out_is_withdrawn(is_answered: bool) -> None:
     """V3: an answer at the deadline has lost. What is still wanted is asked again."""
 
     def tool() -> Flow[str]:

@@ -37,7 +37,7 @@ def names(page: dict[str, Any]) -> list[str]:
 # ---- discovery ----
 
 
-def test_capabilities_are_those_of_what_is_there() -> None:
+def test_capabilities_depend_on_the_features() -> None:
     app = Server("shop")
     assert capabilities_of(app) == {"logging": {}}
     app.tool(name="t")(lambda: "x")
@@ -114,7 +114,7 @@ def test_page_continues_where_the_last_ended() -> None:
     assert names(list_page(app, "tools/list", {"cursor": cursor})) == ["t2", "t3"]
 
 
-def test_page_whose_last_entry_is_gone() -> None:
+def test_page_whose_last_item_was_removed() -> None:
     """Then its place has to do."""
     app = shop(5, page_size=2)
     cursor = list_page(app, "tools/list", {})["nextCursor"]
@@ -156,7 +156,7 @@ def test_cursor_that_the_server_did_not_issue(cursor: Any) -> None:
 
 
 @pytest.mark.parametrize(("place", "shown"), [(-3, 5), (99, 0), (2, 3)])
-def test_cursor_with_a_place_of_its_own(place: int, shown: int) -> None:
+def test_cursor_whose_item_is_missing_uses_its_place(place: int, shown: int) -> None:
     cursor = cursor_of(["tools/list", place, "gone"])
     assert len(names(list_page(shop(), "tools/list", {"cursor": cursor}))) == shown
 

@@ -439,7 +439,7 @@ def test_token_twice_is_one_round() -> None:
         assert isinstance(go_on(one, {}, now=NOW + 60).stop, Asked)
 
 
-def test_round_of_a_client_that_is_gone() -> None:
+def test_round_of_a_client_that_has_disconnected() -> None:
     """L4: suspended, with no token, and with no effects performed."""
     closed = []
 

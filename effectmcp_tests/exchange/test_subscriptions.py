@@ -29,7 +29,7 @@ def opened(notifications: Any, id_: Any = "s") -> Subscription:
 
 
 @pytest.mark.parametrize("flag", ALL)
-def test_subscription_tells_what_was_asked_for_and_no_more(flag: str) -> None:
+def test_subscription_sends_only_requested_changes(flag: str) -> None:
     subscription = opened({flag: ALL[flag]})
     for other, change in CHANGES.items():
         assert subscription.wants(change) == (other == flag)

@@ -367,7 +367,7 @@ def test_check_name_takes_one_value(name: str, text: str) -> None:
 
 @given(st.from_regex(r"[A-Za-z0-9._/-]+", fullmatch=True) | raw_texts)
 @example("tools/call")
-def test_what_is_simple_is_also_taken_the_long_way(text: str) -> None:
+def test_simple_names_read_the_same_the_long_way(text: str) -> None:
     """The short way is equivalent: there, the header is the string of the body."""
     if headers._is_simple(text):
         assert headers._read_decoded({"mcp-name": text}, "Mcp-Name") == text
@@ -483,7 +483,7 @@ def test_check_params_without_a_value(arguments: dict[str, Any]) -> None:
     )
 
 
-def test_check_params_looks_at_every_rule() -> None:
+def test_check_params_checks_every_rule() -> None:
     rules = (REGION, COUNT, DRY)
     arguments = {"region": "eu", "count": 2, "dry": True}
     headers = {
@@ -509,7 +509,7 @@ def test_check_params_takes_what_a_client_sends(value: Any) -> None:
 
 @given(safe_integers, st.sampled_from([-2, -1, 1, 2]))
 @example(MAX_SAFE_INTEGER, 1)
-def test_check_params_tells_neighbours_apart(value: int, offset: int) -> None:
+def test_check_params_distinguishes_neighbours(value: int, offset: int) -> None:
     """No rounding, however large: a header that is one off is another number."""
     for text in (str(value + offset), f"{value + offset}.0"):
         headers = {"mcp-param-count": text}

@@ -278,7 +278,7 @@ def test_answer_that_is_not_an_object(name: str, value: Any) -> None:
     assert isinstance(read_result(QUESTIONS[name], value), Unfit)
 
 
-def test_answer_to_sampling_is_read_as_such() -> None:
+def test_answers_to_sampling_and_roots_are_content() -> None:
     """A value like an ended elicitation is content here, and fits or not."""
     value = {"action": "decline", "role": "assistant"}
     assert read(value, Sample("Hi")) == Accepted(value)

@@ -106,7 +106,7 @@ NAMED = st.sampled_from([None, *REVISIONS, "1999-01-01"])
     pipe=st.booleans(),
     method=st.sampled_from(["initialize", "tools/call"]),
 )
-def test_laws_of_belonging(
+def test_revision_and_handshake_of_any_request(
     meta: str | None,
     header: str | None,
     mirrored: bool,

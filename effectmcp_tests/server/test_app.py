@@ -72,7 +72,7 @@ def test_server_with_pages_of_nothing() -> None:
     ],
     ids=repr,
 )
-def test_server_that_no_client_could_read_of(options: dict[str, Any]) -> None:
+def test_server_with_options_that_cannot_be_sent(options: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match=r"^Server\('.*'\): "):
         Server(**{"name": "shop", **options})
 
@@ -91,7 +91,7 @@ def test_server_keys_may_come_later() -> None:
     assert Server("shop", keys=keys).keys is keys
 
 
-def test_server_with_what_may_be_a_key() -> None:
+def test_server_with_a_bare_key_does_not_show_it() -> None:
     key: Any = "c2VjcmV0"
     with pytest.raises(UsageError) as caught:
         Server("shop", keys=key)
@@ -118,7 +118,7 @@ def test_decorators_return_the_function_unchanged() -> None:
     assert list(app.resources) == ["shop://hello"]
 
 
-def test_adding_and_removing_tells_who_listens() -> None:
+def test_adding_and_removing_publishes_changes() -> None:
     app, heard = shop()
     app.tool(hello)
     app.prompt(hello)

@@ -10,7 +10,7 @@ from effectmcp.server.changes import Change, Changes
 TOOLS = Change("tools")
 
 
-def test_changes_are_heard_until_the_end() -> None:
+def test_changes_are_received_until_the_end() -> None:
     changes = Changes()
     heard: list[Change] = []
     changes.publish(TOOLS)
@@ -23,7 +23,7 @@ def test_changes_are_heard_until_the_end() -> None:
     assert heard == [TOOLS, Change("resource", "shop://x")]
 
 
-def test_changes_are_heard_by_all_though_one_fails(
+def test_changes_reach_all_listeners_if_one_fails(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     changes = Changes()

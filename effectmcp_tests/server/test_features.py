@@ -256,7 +256,7 @@ def test_resource_that_takes_nothing_from_its_template() -> None:
 
 
 @pytest.mark.parametrize("uri", ["", "books", "shop:", "shop://a b", "1shop://x"])
-def test_resource_that_is_nowhere(uri: str) -> None:
+def test_resource_with_an_invalid_uri(uri: str) -> None:
     with pytest.raises(SchemaError, match="is no URI"):
         make_resource(hello, uri)
 
@@ -335,7 +335,7 @@ def test_timeouts(timeout: Any) -> None:
 
 
 @pytest.mark.parametrize("timeout", [0, -1, "3", b"3", True, float("nan"), 10**400])
-def test_timeouts_in_which_nothing_can_be_done(timeout: Any) -> None:
+def test_invalid_timeouts_are_refused(timeout: Any) -> None:
     with pytest.raises(SchemaError, match="timeout=.*give seconds, more than 0"):
         make_tool(hello, timeout=timeout)
     with pytest.raises(SchemaError, match="timeout="):
