@@ -158,7 +158,7 @@ def test_defaults_of_a_decorated_function(module: Maker) -> None:
     assert change.where == f"{made.__file__}:14"
 
 
-def test_defaults_that_cannot_be_filled_are_not_looked_at(module: Maker) -> None:
+def test_defaults_that_cannot_be_filled_are_not_checked(module: Maker) -> None:
     made = module("""
         def handler(one: int = 1, two: tuple[int, ...] = (), three: object = None):
             pass
@@ -168,7 +168,7 @@ def test_defaults_that_cannot_be_filled_are_not_looked_at(module: Maker) -> None
     assert changes.take() == []
 
 
-def test_a_default_whose_source_is_gone() -> None:
+def test_a_default_whose_source_is_missing() -> None:
     """Then it is the function's first line."""
     namespace: dict[str, Any] = {"__name__": __name__}
     text = "def handler(names=[]):\n    names.append(1)\n"
@@ -313,7 +313,7 @@ def test_containers_that_are_filled(module: Maker) -> None:
     ]
 
 
-def test_what_no_function_sets_is_not_looked_at(module: Maker) -> None:
+def test_globals_that_no_function_sets_are_not_checked(module: Maker) -> None:
     """A test or a reload may, and that is not the handler's doing."""
     made = module(GLOBALS)
     changes = Changes(made.handler)
@@ -322,7 +322,7 @@ def test_what_no_function_sets_is_not_looked_at(module: Maker) -> None:
     assert changes.take() == []
 
 
-def test_other_modules_are_not_looked_at(module: Maker) -> None:
+def test_other_modules_are_not_read(module: Maker) -> None:
     one = module(GLOBALS)
     other = module("""
         _number = 0
@@ -365,7 +365,7 @@ def test_a_table_that_is_changed_within_bounds(module: Maker) -> None:
 # ---- looks --------------------------------------------------------------------------
 
 
-def test_each_look_tells_what_is_new(module: Maker) -> None:
+def test_each_comparison_reports_new_changes(module: Maker) -> None:
     """Since the last one; but how it was is how it was at first."""
     made = module(GLOBALS)
     changes = Changes(made.handler)
@@ -376,7 +376,7 @@ def test_each_look_tells_what_is_new(module: Maker) -> None:
     assert taken(changes) == ["the global _number was 0 and is 2 now"]
 
 
-def test_what_is_there_later_is_compared_from_then_on(module: Maker) -> None:
+def test_a_later_global_is_compared_from_then_on(module: Maker) -> None:
     made = module(GLOBALS)
     del made._number
     changes = Changes(made.handler)

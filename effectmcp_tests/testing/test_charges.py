@@ -240,11 +240,11 @@ def test_a_key_of_the_result_of_a_step(gives: Any) -> None:
 
 
 @pytest.mark.parametrize("gives", [True, None])
-def test_of_some_values_no_other_is_known(gives: Any) -> None:
+def test_values_without_another_value(gives: Any) -> None:
     assert unstable(books_by(look("a")), gives) is None
 
 
-def test_of_some_classes_no_other_value_is_known() -> None:
+def test_classes_without_another_value() -> None:
     assert unstable(books_by(look_for_size("a")), "small") is None
 
 

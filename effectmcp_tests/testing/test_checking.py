@@ -560,7 +560,7 @@ def counts_its_rounds() -> Flow[str]:
     return name
 
 
-def test_where_the_generator_is_kept_it_does_something_else(one: Workers) -> None:
+def test_a_handler_that_differs_with_a_kept_generator_drifts(one: Workers) -> None:
     finding = found(one, counts_its_rounds)
     assert finding.kind == "drifts"
     assert "live: Confirm(message='Live?'" in finding.problem
@@ -845,7 +845,7 @@ def test_only_some_of_a_server(one: Workers) -> None:
     assert check(app, workers=one, only=[]).subjects == ()
 
 
-def test_only_what_there_is(one: Workers) -> None:
+def test_only_refuses_unknown_names(one: Workers) -> None:
     with pytest.raises(UsageError) as caught:
         check(app, workers=one, only=["tool", "plain", "other"])
     assert str(caught.value) == (
@@ -875,7 +875,7 @@ def test_results_of_steps_from_given_strategies(one: Workers) -> None:
         nothing(one, takes_a_receipt, steps={how: st.builds(Receipt, below)})
 
 
-def test_arguments_of_ones_own(one: Workers) -> None:
+def test_custom_arguments(one: Workers) -> None:
     """Each of several handlers takes the arguments that it knows."""
     nothing(one, crashes_on_a_value, arguments={"amount": st.integers(1, 5)})
     check(app, conversations=2, workers=one, arguments={"title": st.just("Dune")})
@@ -966,7 +966,7 @@ def test_conversations_of_others_are_left_out(one: Workers) -> None:
     assert (checked.conversations, checked.notices) == (3, ())
 
 
-def test_conversations_that_fit_no_more(one: Workers) -> None:
+def test_conversations_that_no_longer_fit(one: Workers) -> None:
     made = attrs.evolve(had(crashes_on_a_value, amount=1), arguments={"amount": "a"})
     checked = nothing(
         one,
@@ -979,7 +979,7 @@ def test_conversations_that_fit_no_more(one: Workers) -> None:
     assert notice.startswith("a conversation that failed cannot be had again: ")
 
 
-def test_a_handler_that_asks_something_else_by_now(one: Workers) -> None:
+def test_a_handler_that_asks_other_questions_than_before(one: Workers) -> None:
     """An old conversation ends at a question without a known answer: no finding."""
     old = attrs.evolve(had(lets_a_step_fail), target="tells_the_model")
     old = attrs.evolve(old, arguments={"amount": 3})

@@ -79,7 +79,7 @@ def test_forms_links_and_whole_responses() -> None:
     assert MemoryClient(serving(tool), answers).call_tool("tool").text == "Ann !"
 
 
-def test_nothing_may_come_back_for_a_while() -> None:
+def test_a_client_may_leave_out_answers_at_first() -> None:
     seen: list[str] = []
 
     def answer(request: Any) -> Any:
@@ -119,7 +119,7 @@ def test_errors_are_raised() -> None:
         MemoryClient(bookshop.app).call_tool("gone")
 
 
-def test_notifications_are_heard() -> None:
+def test_notifications_are_received() -> None:
     def tool() -> Flow[str]:
         yield from Progress(1)
         yield from Log("info", "begun")

@@ -219,19 +219,19 @@ def test_each_simplest_one_is_without_trouble(handler: Any) -> None:
     assert (transcript.lacks, transcript.early) == (frozenset(), ())
 
 
-def test_arguments_of_ones_own() -> None:
+def test_custom_arguments() -> None:
     drawn = conversation(order, title=st.just("Dune"), count=st.integers(3, 5))
     assert simplest(drawn).arguments == {"title": "Dune"}
     given_count = found(drawn, lambda one: "count" in one.arguments).arguments
     assert 3 <= given_count["count"] <= 5
 
 
-def test_arguments_that_there_are_not() -> None:
+def test_unknown_arguments_are_refused() -> None:
     with pytest.raises(UsageError, match="no field or parameter name"):
         simplest(conversation(order, name=st.just("Ann")))
 
 
-def test_a_plain_function_has_none() -> None:
+def test_a_plain_function_has_no_conversations() -> None:
     with pytest.raises(UsageError, match="yields no effects"):
         conversation(plain)
 
@@ -558,13 +558,13 @@ def performed(made: Any) -> Any:
     ],
     ids=repr,
 )
-def test_steps_give_what_they_say(annotation: Any, text: str) -> None:
+def test_steps_return_what_they_declare(annotation: Any, text: str) -> None:
     ending: Any = simplest(smooth(performed(gives(annotation)))).ending.value
     assert ending["content"][0]["text"] == text
 
 
 @pytest.mark.parametrize("how", [charge, charge.fn])
-def test_steps_of_ones_own(how: Any) -> None:
+def test_custom_steps(how: Any) -> None:
     drawn = conversation(order, steps={how: st.sampled_from(["paid", "owed"])})
     transcript = simplest(drawn)
     (done,) = transcript.rounds[-1].performed

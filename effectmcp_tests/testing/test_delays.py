@@ -348,7 +348,7 @@ def test_in_a_coroutine() -> None:
     assert late(waits) is not None
 
 
-def test_only_a_few_are_let_come_later() -> None:
+def test_only_a_few_branches_are_delayed() -> None:
     """One after the other, and each costs a conversation."""
     runs: list[int] = []
 

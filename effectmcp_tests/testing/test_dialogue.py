@@ -362,7 +362,7 @@ def test_step_fails_as_it_would() -> None:
     assert isinstance(error.error, StepFailed)
 
 
-def test_step_returns_what_its_annotation_says() -> None:
+def test_step_returns_what_its_annotation_states() -> None:
     expected = play(give_back, 5).expect(refund)
     with pytest.raises(UsageError, match=r"refund\(5\) cannot return 'much'"):
         expected.returns("much")

@@ -136,7 +136,7 @@ def test_what_does_not_repeat_itself_drifts(error: Any) -> None:
         Unsteady("this", "that", "a.py:1"),
     ],
 )
-def test_what_drifts_may_know_where(error: Any) -> None:
+def test_a_drift_may_have_a_place(error: Any) -> None:
     found = judged(error)
     assert found is not None
     assert found.where == "a.py:1"
@@ -211,7 +211,7 @@ def test_a_result_that_is_not_what_it_promised() -> None:
     assert found.where == "a.py:2"
 
 
-def test_what_is_used_in_a_wrong_way() -> None:
+def test_a_usage_error_is_a_misuse() -> None:
     found = judged(UsageError("no", where="a.py:1"))
     assert found == Found("misuse", "no", "a.py:1")
     assert judged(UsageError("no"), returned_at="a.py:2") == Found(
@@ -275,7 +275,7 @@ def refuses(refusal: Answer) -> dict[str, Answer]:
 
 
 @pytest.mark.parametrize("refusal", [Declined(), Dismissed()])
-def test_a_user_who_refuses_for_ever(refusal: Answer) -> None:
+def test_a_user_who_refuses_without_end(refusal: Answer) -> None:
     found = ended(asks_again, refuses(refusal))
     assert found is not None
     assert (found.kind, found.where) == ("loops", line(asks_again, 3))

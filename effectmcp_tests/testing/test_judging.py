@@ -233,7 +233,7 @@ def test_a_refusal_that_is_ignored_is_kept() -> None:
     assert fault_of(judge, refused).kind == "refusal"
 
 
-def test_a_fault_that_is_wanted_is_raised_and_no_other() -> None:
+def test_only_the_wanted_fault_is_raised() -> None:
     def forgets_and_breaks() -> Flow[int]:
         name = yield from Elicit("Who?", str)
         Step(look.fn, "a")

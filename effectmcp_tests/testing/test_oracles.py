@@ -367,7 +367,7 @@ def test_keys_that_do_not_do_their_duty() -> None:
     ("handler", "kind"),
     [(fills_a_cart, "mutates"), (fills_a_cart_with_results, None)],
 )
-def test_a_step_whose_change_a_handler_goes_by(handler: Any, kind: str | None) -> None:
+def test_a_step_whose_change_a_handler_uses(handler: Any, kind: str | None) -> None:
     performer = Performer(True)
     arguments: Mapping[str, Any] = {} if kind else {"things": ["soup", "bread"]}
     transcript = had(handler, partner=Shop(performer), **arguments)

@@ -124,7 +124,7 @@ def test_answers_that_are_changed() -> None:
     assert changed_answers(heard_of(dines).heard) == set()
 
 
-def test_a_handler_that_begins_again_is_heard_until_then() -> None:
+def test_a_handler_that_restarts_is_observed_until_then() -> None:
     overheard = heard_of(restarts)
     assert [one.key for one in overheard.heard] == ["elicit-1"]
     assert overheard.transcript.ending.how == "returned"

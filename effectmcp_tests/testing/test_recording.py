@@ -116,7 +116,7 @@ def test_results_of_steps_are_masked_everywhere(tmp_path: Path) -> None:
     assert verdict_of(app, transcript).word == "replays"
 
 
-def test_a_mask_of_ones_own_covers_what_users_said(tmp_path: Path) -> None:
+def test_a_custom_mask_covers_the_answers_of_users(tmp_path: Path) -> None:
     def mask(effect: Any, value: Any) -> Any:
         if isinstance(effect, Elicit):
             return {"value": "X"}
@@ -240,7 +240,7 @@ def test_prompts_and_resources_are_recorded_with_their_arguments(
     assert [verdict_of(app, one).word for one in found] == ["replays"] * 3
 
 
-def test_what_goes_another_way_when_masked_is_not_written(
+def test_a_recording_with_another_outcome_when_masked_is_not_written(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     def tool() -> Flow[str]:
@@ -310,7 +310,7 @@ def test_what_won_a_race_is_masked() -> None:
     assert "secret" not in transcript.dumps()
 
 
-def test_rounds_of_what_is_not_offered_any_more_are_let_go(tmp_path: Path) -> None:
+def test_rounds_of_removed_features_are_dropped(tmp_path: Path) -> None:
     app = Server("empty")
     recorder = Recorder(app, tmp_path)
     began = RoundBegan(
@@ -422,7 +422,7 @@ def test_the_bookshop_is_recorded(tmp_path: Path) -> None:
     assert len(list(tmp_path.iterdir())) == 2
 
 
-def test_a_step_more_when_masked_is_not_written(
+def test_a_recording_with_another_step_when_masked_is_not_written(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     def tool() -> Flow[str]:

@@ -249,7 +249,7 @@ def test_every_event_of_the_table_is_noted(event: str) -> None:
     assert sight.what == f"{_EVENTS[event]}()"
 
 
-def test_other_events_are_not() -> None:
+def test_other_events_are_not_seen() -> None:
     assert seen(lambda: sys.audit("effectmcp.test")) == []
 
 
@@ -410,7 +410,7 @@ def test_a_module_is_imported_once_per_process(
     del sys.modules["imported_by_a_handler"]
 
 
-def test_what_is_read_once_a_process_is_not_seen() -> None:
+def test_what_is_read_once_per_process_is_not_seen() -> None:
     """Files of Python's own, and of packages: a time zone is the same in each replay."""
     assert seen(lambda: zoneinfo.ZoneInfo.no_cache("Europe/Paris")) == []
 
@@ -463,7 +463,7 @@ def test_an_author_may_install_what_is_written(
     assert seen(lambda: call(time.time)) == []
 
 
-def test_what_the_standard_library_hands_on_is_the_callers() -> None:
+def test_calls_through_the_standard_library_belong_to_the_caller() -> None:
     call = made_in(STDLIB + "shutil.py", "shutil", CALL)
 
     def calls() -> None:
@@ -483,7 +483,7 @@ def library(text: str) -> Any:
     return made_in(INSTALLED + "tracker/__init__.py", "tracker", text)
 
 
-def test_what_a_package_writes_is_the_callers(tmp_path: Path) -> None:
+def test_files_written_by_a_package_belong_to_its_caller(tmp_path: Path) -> None:
     """Packages read for themselves; what they write outlives the round."""
     file = tmp_path / "visits.txt"
     call = library("def call(file, mode):\n    open(file, mode).close()\n")
@@ -699,7 +699,7 @@ def test_a_frame_without_a_caller_has_no_author() -> None:
 # ---- strict servers -----------------------------------------------------------------
 
 
-def test_a_strict_server_tells_what_it_sees(
+def test_a_strict_server_reports_what_it_sees(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     # So that it is as before when this ends: there is one for the whole process.

@@ -273,11 +273,11 @@ class Pair:
     of: int = field(validator=[ge(3), even])
 
 
-def test_arguments_by_validators_of_your_own() -> None:
+def test_arguments_by_custom_validators() -> None:
     assert least(arguments_for(function_of(Pair))) == {"value": {"of": 4}}
 
 
-def test_strategies_of_your_own() -> None:
+def test_custom_strategies() -> None:
     anns = contents_for(Guest, name=st.just("Ann"), size=st.sampled_from(["l"]))
     assert least(anns) == {"name": "Ann", "age": 18}
     day = answers_for(Elicit("A?", dt.date), value=st.just(dt.date(2026, 7, 28)))
@@ -286,7 +286,7 @@ def test_strategies_of_your_own() -> None:
     assert least(arguments_for(tool, value=st.just(Level.HIGH))) == {"value": 2}
 
 
-def test_strategies_of_your_own_are_held_to_the_form() -> None:
+def test_custom_strategies_must_fit_the_form() -> None:
     with pytest.raises(Unsatisfiable):
         least(contents_for(Guest, age=st.just(3)))
 

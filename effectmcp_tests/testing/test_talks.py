@@ -640,7 +640,7 @@ def test_outcomes_of_one_key_come_in_their_order() -> None:
     assert partner.perform("0:step-1", want) == Done(None)
 
 
-def test_what_was_never_wanted_is_unscripted() -> None:
+def test_an_effect_that_is_not_in_the_transcript_is_unscripted() -> None:
     transcript = had(order, title="Dune")
     with pytest.raises(Broken) as caught:
         again(cleans_up, attrs.evolve(transcript, arguments={}), RETRY)

@@ -132,6 +132,6 @@ def test_content_of_a_sample() -> None:
     ],
     ids=repr,
 )
-def test_what_answers_nothing(request_: Any, value: Any) -> None:
+def test_values_that_are_not_answers_are_refused(request_: Any, value: Any) -> None:
     with pytest.raises(UsageError, match="answer"):
         content_of(request_, value)

@@ -136,7 +136,7 @@ def test_a_step_that_would_be_forgotten_stops() -> None:
 
 
 @pytest.mark.parametrize("others", [{}, {"sell": buy}])
-def test_a_tool_that_is_gone_stops(others: Any) -> None:
+def test_a_removed_tool_stops(others: Any) -> None:
     app = Server("shop")
     for name, function in others.items():
         app.tool(name=name)(function)

@@ -173,7 +173,7 @@ def test_healthy_handlers_come_to_the_same_everywhere(
 # ---- what differs -------------------------------------------------------------------
 
 
-def test_each_process_is_another(workers: Workers) -> None:
+def test_each_process_differs(workers: Workers) -> None:
     (first, *_) = elsewhere(workers, order, title="Dune")
     assert [one.differs.partition(",")[0] for one in first] == SEEDS
     assert not any("EFFECTMCP_LATER" in one.differs for one in first)
@@ -362,7 +362,7 @@ def test_processes_end_with_the_block() -> None:
     running.close()  # closing it again does no harm
 
 
-def test_there_are_as_many_as_were_wanted() -> None:
+def test_as_many_workers_run_as_were_requested() -> None:
     with Workers(0) as none:
         assert none._running == []
         none.load(origin_of(subject_of(order)))
