@@ -112,7 +112,7 @@ def test_result_of_content(value: Any, content: Any) -> None:
     ],
 )
 def test_result_of_data(value: Any, written: Any) -> None:
-    """The data is repeated as text, for clients that read only that."""
+    """A block repeats the data, for clients without structured content."""
     result = found(PLAIN, value)
     assert result["structuredContent"] == written
     (block,) = result["content"]
