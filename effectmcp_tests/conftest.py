@@ -21,7 +21,7 @@ if settings.get_current_profile_name() == "default":
 def pytest_runtest_makereport() -> Generator[
     None, pytest.TestReport, pytest.TestReport
 ]:
-    """Some tests log lone surrogates, which no report could carry to another process."""
+    """Escape lone surrogates in logs: no report could carry them elsewhere."""
     report = yield
     report.sections = [
         (title, text.encode("utf-8", "backslashreplace").decode("utf-8"))

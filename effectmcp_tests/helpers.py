@@ -1,7 +1,7 @@
 """Plain functions that many tests use: ways of playing a handler to its end.
 
 Everything here is a stand-in, in memory, for what a server, a session of an older client
-or a task store does. `WAYS` are the four ways in which an answer can arrive.
+or a task store does. `WAYS` are the four ways that an answer can arrive.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ UNCAPPED = attrs.evolve(RETRY, rounds=None, state_rounds=None)
 
 
 def perform(want: Want) -> Done | Failure:
-    """Perform a local effect with a clock and a chance that stand still."""
+    """Perform a local effect with a fixed clock and a fixed random number."""
     match want.effect:
         case Step() as step:
             try:
@@ -163,7 +163,7 @@ def _simplest(schema: Mapping[str, Any]) -> Any:
 
 
 def answers_to(asked: Asked, answer: Answerer) -> dict[str, Answer]:
-    """What `answer` says to each question; `None` leaves it out."""
+    """The replies of `answer` to the questions; `None` leaves one out."""
     said = {question.key: answer(question) for question in asked.questions}
     return {key: value for key, value in said.items() if value is not None}
 
@@ -218,7 +218,7 @@ def by_store(
     rules: Rules = TASK,
     **options: Any,
 ) -> Returned | Raised:
-    """The journal is stored at every stop, and another worker goes on from it."""
+    """The journal is stored at every stop, and another worker resumes from it."""
     stored = Journal().dumps()
     answers: dict[str, Answer] = {}
     clock = [0.0]
@@ -279,7 +279,7 @@ def run(handler: Callable[..., Any], *args: Any, **options: Any) -> Run:
 
 
 def messages(asked: Stop) -> list[str]:
-    """The texts of a round's questions."""
+    """The messages of a round's questions."""
     assert isinstance(asked, Asked), asked
     return [
         getattr(q.effect, "message", type(q.effect).__name__) for q in asked.questions

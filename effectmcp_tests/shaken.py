@@ -1,9 +1,9 @@
-"""A client of the legacy revisions, in memory: it shakes hands, and is asked live.
+"""A client of the legacy revisions, in memory, initialized and asked live.
 
     client = Shaken(app, "2025-11-25")
     result = client.call("order", {"title": "Dune"}, answer)
 
-What it receives is held against the revision's schema, where a copy of it is at hand.
+What it receives is checked against the revision's schema, if a copy is available.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _RESULTS = {
 def hello(
     version: str = NEWEST, capabilities: Mapping[str, Any] = EVERYTHING, *, id: Any = 0
 ) -> Wire:
-    """The request that shakes hands."""
+    """The `initialize` request."""
     params = {
         "protocolVersion": version,
         "capabilities": capabilities,
@@ -103,7 +103,7 @@ class Shaken:
         id: Any = None,
         **beside: Any,
     ) -> Reply:
-        """What the server replies; its questions are answered as they come."""
+        """The server's reply; its questions are answered as they arrive."""
         message: Wire = {
             "jsonrpc": "2.0",
             "id": next(self._ids) if id is None else id,

@@ -73,7 +73,7 @@ def parse_refusal(text: str | bytes) -> str:
 @example(2**53 + 1)
 @example({"": {"\x00": ["\u2028", "é", "e\u0301"]}})
 def test_round_trip(value: Any) -> None:
-    """What `dumps` took comes back as it went, from both readers, types and all."""
+    """Both readers return the value that `dumps` took, with the same types."""
     text = dumps(value)
     assert exact(loads(text)) == exact(value)
     assert exact(parse(text)) == exact(value)
@@ -81,8 +81,8 @@ def test_round_trip(value: Any) -> None:
 
 
 @given(json_values)
-def test_dumps_one_text(value: Any) -> None:
-    """Writing again what was read gives the same bytes: one value, one text."""
+def test_dumps_one_form_per_value(value: Any) -> None:
+    """Writing a parsed value again produces the same bytes: one form per value."""
     text = dumps(value)
     assert dumps(loads(text)) == text
 
@@ -218,7 +218,7 @@ def test_parse_pairs_surrogates() -> None:
 def test_chunks_are_the_same_without_an_encoder_in_c(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """As on PyPy."""
+    """PyPy has no such encoder."""
     encoder = json.JSONEncoder(ensure_ascii=False, check_circular=False)
     value = {"b": [1, 0.5, None, "é\n"], "a": {}}
     in_c = "".join(chunks_by(encoder)(value, 0))
@@ -261,7 +261,7 @@ def test_parse_counts_open_brackets_only() -> None:
 @example("-0")
 @example("1E400")
 def test_parse_agrees_with_json(text: str) -> None:
-    """`parse` reads a text as the standard library does, or refuses it."""
+    """`parse` reads a string as the standard library does, or refuses it."""
     try:
         value = parse(text)
     except CanonicalError:
@@ -290,7 +290,7 @@ tokens = st.lists(pieces).map(lambda found: f'"{"".join(found)}"') | st.sampled_
 
 @given(st.lists(tokens | st.tuples(tokens, tokens).map("[{0[0]},{0[1]}]".format)))
 def test_parse_refuses_what_dumps_would_refuse(found: list[str]) -> None:
-    """It looks at the text, and says what writing the value would say."""
+    """The check reads the text, and reports what writing the value would report."""
     text = f"[{','.join(found)}]"
     value = json.loads(text)
     problem = None
@@ -305,7 +305,7 @@ def test_parse_refuses_what_dumps_would_refuse(found: list[str]) -> None:
 
 
 def depth_of(text: str) -> int:
-    """How deep a decoder gets at most: one character after the other."""
+    """The greatest depth of a decoder: one character after the other."""
     depth = deepest = 0
     in_string = False
     characters = iter(text)
@@ -351,7 +351,7 @@ def test_parse_refuses_only_what_is_deep(value: Any, max_depth: int) -> None:
 
 
 def steps_of(text: str) -> int:
-    """How many lines of Python it takes to parse `text`."""
+    """The number of lines of Python that run to parse `text`."""
     steps = 0
 
     def trace(frame: FrameType, event: str, arg: object) -> Any:
@@ -371,7 +371,7 @@ def steps_of(text: str) -> int:
 
 
 @pytest.mark.parametrize("piece", ["[", '{"":', '"[",', "[],", '"\\\\\\"",', "[1e9],"])
-def test_parse_looks_at_no_character_by_itself(piece: str) -> None:
+def test_parse_checks_no_character_by_itself(piece: str) -> None:
     """However many a stranger sends, which may be 4 MB: C does that."""
     few, many = (f"[{piece * count}[]]" for count in (1_000, 100_000))
     per_number = 5 * ("1e9" in piece)
@@ -379,7 +379,7 @@ def test_parse_looks_at_no_character_by_itself(piece: str) -> None:
 
 
 def test_parse_takes_so_many_steps_an_object() -> None:
-    """What is in the object costs none: texts, whole numbers, lists."""
+    """The contents of the object cost none: strings, whole numbers, lists."""
     row = {"name": 'A "quoted" text, [bracketed]', "tags": ["a", "b\n"], "count": 7}
     few, many = (steps_of(json.dumps([row] * count)) for count in (1_000, 4_000))
     assert few <= 40 + 5 * 1_000
@@ -390,7 +390,7 @@ def test_parse_takes_so_many_steps_an_object() -> None:
     st.binary(max_size=50) | json_values.map(lambda value: json.dumps(value).encode())
 )
 def test_parse_raises_nothing_else(text: bytes) -> None:
-    """Any bytes parse or raise `CanonicalError`, and what parses can be written."""
+    """Bytes parse or raise `CanonicalError`, and a parsed value can be written."""
     try:
         value = parse(text)
     except CanonicalError:

@@ -75,7 +75,7 @@ class Played:
 
     @property
     def seen(self) -> Any:
-        """All that a client can tell."""
+        """Everything that a client can observe."""
         return self.result, self.asked, self.told
 
 
@@ -133,8 +133,8 @@ async def order_async(title: str, copies: int = 1) -> str:
 
 
 @pytest.mark.parametrize("sure", [accept({}), NO, CLOSED])
-def test_it_says_what_a_generator_says(sure: JSON) -> None:
-    """And does once what that does once."""
+def test_it_sends_what_a_generator_sends(sure: JSON) -> None:
+    """Each step is performed once, as with a generator."""
     app, flows = server(), server()
     app.tool(name="order")(awaits_effects(order_async))
     flows.tool(name="order")(order)
@@ -202,7 +202,7 @@ def test_only_async_functions(function: Any) -> None:
         awaits_effects(function)
 
 
-def test_annotations_that_cannot_be_resolved_are_told_at_registration() -> None:
+def test_unresolvable_annotations_are_reported_at_registration() -> None:
     @awaits_effects
     async def greet(name: Missing) -> str:  # type: ignore[name-defined]  # noqa: F821
         return name  # type: ignore[no-any-return]
@@ -249,7 +249,7 @@ def test_another_await_is_explained_in_the_log(
     assert "Gather(...)" in caplog.text
 
 
-def test_without_the_mark_an_effect_is_no_await(
+def test_without_the_mark_an_effect_cannot_be_awaited(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """An async function is awaited on the driver's loop, which knows no effects."""
@@ -302,7 +302,7 @@ def test_context_elicit(answer: JSON, text: str) -> None:
     assert Played(context_server(), answer, date="today").text == text
 
 
-def test_context_is_no_argument() -> None:
+def test_context_is_not_an_argument() -> None:
     listing = context_server().tools["book"].listing
     assert list(listing["inputSchema"]["properties"]) == ["date"]
 

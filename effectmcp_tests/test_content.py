@@ -105,14 +105,14 @@ def test_block_of_its_own_must_be_written() -> None:
         Block().to_wire()
 
 
-def test_bytes_are_no_part_of_a_repr() -> None:
-    """A log of a megabyte of picture helps nobody."""
+def test_bytes_are_not_part_of_a_repr() -> None:
+    """A log with a megabyte of picture is of no use."""
     assert "PNG" not in repr(BLOCKS["ImageContent"])
     assert "secret" not in repr(ResourceContents("secret"))
 
 
-def test_embedded_resource_that_is_nowhere() -> None:
-    """The protocol wants a URI, and only the author knows it."""
+def test_embedded_resource_without_a_uri() -> None:
+    """The protocol requires a URI, and only the author knows it."""
     with pytest.raises(OutputError, match=r"needs ResourceContents\(uri="):
         EmbeddedResource(ResourceContents("x")).to_wire()
 
@@ -164,7 +164,7 @@ def test_blocks_of_values() -> None:
         ([["nested"]], "is neither"),
     ],
 )
-def test_blocks_of_what_is_none(value: Any, words: str) -> None:
+def test_blocks_of_invalid_values(value: Any, words: str) -> None:
     with pytest.raises(OutputError, match=words):
         blocks_of(value)
 
@@ -172,14 +172,14 @@ def test_blocks_of_what_is_none(value: Any, words: str) -> None:
 # ---- a resource's contents ----
 
 
-def test_contents_of_a_text_and_of_bytes() -> None:
+def test_contents_of_a_string_and_of_bytes() -> None:
     assert contents_of("x", "shop://x", "text/plain") == [
         {"uri": "shop://x", "mimeType": "text/plain", "text": "x"}
     ]
     assert contents_of(b"x", "shop://x", None) == [{"uri": "shop://x", "blob": "eA=="}]
 
 
-def test_contents_that_say_where_they_are() -> None:
+def test_contents_with_their_own_uri() -> None:
     own = ResourceContents(b"x", uri="shop://y", mime_type="a/b")
     assert contents_of(["x", own], "shop://x", "text/plain") == [
         {"uri": "shop://x", "mimeType": "text/plain", "text": "x"},
@@ -208,7 +208,7 @@ def test_messages_of_values() -> None:
 
 
 @pytest.mark.parametrize("value", [5, None, [5], [Message(b"x")]])  # type: ignore[arg-type]
-def test_messages_of_what_is_none(value: Any) -> None:
+def test_messages_of_invalid_values(value: Any) -> None:
     with pytest.raises(OutputError):
         messages_of(value)
 
@@ -216,6 +216,6 @@ def test_messages_of_what_is_none(value: Any) -> None:
 # ---- whole results ----
 
 
-def test_tool_result_tells_null_from_nothing() -> None:
+def test_tool_result_distinguishes_null_from_nothing() -> None:
     assert not ToolResult("hi").is_structured
     assert ToolResult("hi", structured=None).is_structured

@@ -78,5 +78,5 @@ def test_explained_gives_paths() -> None:
     assert "$.rows[1]" in explained(caught.value)
 
 
-def test_explained_of_another_error_is_its_text() -> None:
+def test_explained_of_another_error_is_its_message() -> None:
     assert explained(ValueError("as it is")) == "as it is"

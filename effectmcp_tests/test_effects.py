@@ -72,7 +72,7 @@ QUESTIONS: list[Callable[..., InputRequest[Any]]] = [
     ListRoots,
 ]
 
-#: One of each kind, built anew at each call.
+#: One of each kind, built again at each call.
 EVERY: list[Callable[[], Effect[Any]]] = [
     *QUESTIONS,
     lambda: Outcome(Confirm("Sure?")),
@@ -98,7 +98,7 @@ EVERY: list[Callable[[], Effect[Any]]] = [
 
 
 def drive(running: Generator[Any, Any, Any], *answers: Any) -> tuple[list[Any], Any]:
-    """What `running` yields when it is sent `answers`, and what it returns."""
+    """The values that `running` yields when it is sent `answers`, and its result."""
     yielded = [next(running)]
     try:
         for answer in answers:
@@ -247,7 +247,7 @@ def test_sample_wraps_a_prompt() -> None:
 
 
 def test_sample_copies_messages_and_tools() -> None:
-    """A list that the handler goes on changing must not change what was asked."""
+    """A list that the handler changes later must not change the question."""
     messages = [{"role": "user", "content": {"type": "text", "text": "Hi"}}]
     sample = Sample(messages, tools=[{"name": "t"}], stop_sequences=["."])
     messages[0]["role"] = "assistant"
@@ -366,7 +366,7 @@ def test_step_function_looks_like_its_function() -> None:
 
 
 def test_step_function_of_a_callable_object() -> None:
-    """Whatever a partial has no name for is left out."""
+    """Attributes that a partial does not have are left out."""
     made: Any = step(functools.partial(charge, 10))
     assert "__name__" not in made.__dict__
     assert made().fn() == "10 "
@@ -394,13 +394,13 @@ def test_step_refuses_options_that_contradict(
         step(**options)
 
 
-def test_step_decorator_refuses_what_is_no_function() -> None:
+def test_step_decorator_refuses_non_functions() -> None:
     given: Any = "charge"
     with pytest.raises(UsageError, match=r"@step takes a function, not 'charge'"):
         step(given)
 
 
-def test_step_decorator_with_options_refuses_what_is_no_function() -> None:
+def test_step_decorator_with_options_refuses_non_functions() -> None:
     given: Any = "charge"
     with pytest.raises(UsageError, match=r"takes a function"):
         step(retries=1)(given)
@@ -437,7 +437,7 @@ def test_version_refuses_what_no_journal_keeps(value: Any) -> None:
         Version("fee", default=1, latest=value)
 
 
-def test_version_name_is_a_text() -> None:
+def test_version_name_is_a_string() -> None:
     given: Any = ["fee"]
     with pytest.raises(UsageError, match="the name of a change is a text"):
         Version(given, default=0, latest=1)
@@ -455,7 +455,9 @@ def test_restart_of_a_running_flow_is_refused() -> None:
 
 
 @pytest.mark.parametrize("inner", [Now(), Checkpoint(), Gather(), Within(1, Sleep(1))])
-def test_within_and_first_of_take_what_can_be_waited_for(inner: Any) -> None:
+def test_within_and_first_of_refuse_effects_that_cannot_be_waited_for(
+    inner: Any,
+) -> None:
     """The loser is forgotten, and nothing else may be."""
     with pytest.raises(UsageError, match="takes questions, Step and Sleep"):
         Within(1, inner)
@@ -468,8 +470,8 @@ def test_within_and_first_of_take_what_can_be_waited_for(inner: Any) -> None:
     [float("nan"), float("inf"), float("-inf"), 10**400, -(10**400), "1", [1]],
     ids=lambda number: repr(number)[:8],
 )
-def test_numbers_that_are_none_are_refused(number: Any) -> None:
-    """Where it is written: a clock would raise in the driver."""
+def test_invalid_numbers_are_refused(number: Any) -> None:
+    """The error is raised in the handler: a clock would raise in the driver."""
     for make in (
         lambda: Sleep(number),
         lambda: Within(number, Sleep(1)),
@@ -494,7 +496,7 @@ def test_timed_out_is_a_value() -> None:
 
 
 @pytest.mark.parametrize("make", EVERY)
-def test_built_hook_hears_of_each_effect_once(
+def test_built_hook_receives_each_effect_once(
     make: Callable[[], Effect[Any]],
 ) -> None:
     heard: list[Effect[Any]] = []
@@ -559,12 +561,14 @@ def test_sample_with_everything_is_legal() -> None:
 
 @pytest.mark.parametrize("effect", [Confirm("Sure?"), Now()], ids=repr)
 def test_effect_is_neither_true_nor_false(effect: Effect[Any]) -> None:
-    """`if Confirm("Sure?"):` would ask nobody and go on."""
+    """`if Confirm("Sure?"):` would ask no user and continue."""
     with pytest.raises(UsageError, match="a forgotten `yield from`"):
         bool(effect)
 
 
-def test_building_is_told_in_development(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_building_calls_the_hook_in_development(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     built: list[Effect[Any]] = []
     monkeypatch.setattr(effects, "_built", built.append)
     made = [Progress(1, 2, "half"), Log("info", "x", "shop"), Confirm("Sure?")]

@@ -137,7 +137,7 @@ def invoke(body: str, **more: Any) -> dict[str, Any]:
     return response
 
 
-def test_lambda_goes_on_in_another_instance() -> None:
+def test_lambda_resumes_in_another_instance() -> None:
     message = CLIENT.call("order", {"title": "Dune"})
     reply = json.loads(invoke(json.dumps(message))["body"])
     message = CLIENT.next_round(message, reply)
@@ -191,7 +191,7 @@ def test_starlette_serves_pages_and_tools() -> None:
                 break
             message = following
         assert "to Ann" in CLIENT.text_of(json.loads(text))
-        # The last of them again, by somebody else: the state is ann's.
+        # The last of them again, by another user: the state is ann's.
         status, text = ask(port, message, authorization="Bearer bob's token")
         assert "Invalid or expired requestState" in text
         process.send_signal(signal.SIGINT)
@@ -250,7 +250,7 @@ def test_unix_socket_serves_several_and_cancels(tmp_path: Path) -> None:
                     "params": cancelled,
                 }
             )
-            # The next thing ann hears is about something else.
+            # The next message that ann receives is about something else.
             ann.say(order)
             reply = ann.hear()
             while reply.get("method") == "notifications/progress":

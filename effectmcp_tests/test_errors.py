@@ -72,7 +72,7 @@ USAGE_ERRORS: list[type[UsageError]] = [
 ]
 
 
-def test_tree() -> None:
+def test_base_classes_of_the_errors() -> None:
     """Split by who must act, as the module's docstring draws it."""
     assert all(issubclass(class_, UsageError) for class_ in USAGE_ERRORS)
     for class_ in (UsageError, DivergenceError, FlowError, ToolError):
@@ -94,7 +94,7 @@ def test_tree_is_drawn_in_the_docstring() -> None:
         assert name in errors.__doc__
 
 
-def test_signals_are_no_exceptions() -> None:
+def test_signals_are_not_exceptions() -> None:
     """`except Exception` in a handler lets them pass."""
     for class_ in (Signal, Suspended, Restarted, Cancelled):
         assert issubclass(class_, Signal)
@@ -102,12 +102,12 @@ def test_signals_are_no_exceptions() -> None:
 
 
 def test_package_exports_every_error() -> None:
-    """Whoever catches one need not know in which module it is."""
+    """Callers that catch one need not know its module."""
     assert set(CLASSES) <= set(effectmcp.__all__)
 
 
 @pytest.mark.parametrize("class_", USAGE_ERRORS)
-def test_usage_error_says_where(class_: type[UsageError]) -> None:
+def test_usage_error_names_its_place(class_: type[UsageError]) -> None:
     error = class_("write yield from", where="shop.py:12")
     assert (error.problem, error.where) == ("write yield from", "shop.py:12")
     assert str(error) == "shop.py:12: write yield from"
@@ -132,7 +132,7 @@ def test_divergence_error_public_text_names_no_source() -> None:
     assert DivergenceError("stop", REPORT).public == DivergenceError.PUBLIC
 
 
-def test_divergence_error_of_a_parked_flow_says_that_it_waits() -> None:
+def test_divergence_error_of_a_parked_flow_states_that_it_waits() -> None:
     error = DivergenceError("park", REPORT)
     assert error.public == "The server changed while this was in progress; it waits."
 
@@ -268,7 +268,7 @@ def test_state_size_error_names_the_largest_and_what_to_do() -> None:
 
 
 @pytest.mark.parametrize("reason", get_args(StateReason))
-def test_state_error_tells_the_client_nothing(reason: StateReason) -> None:
+def test_state_error_reveals_nothing_to_the_client(reason: StateReason) -> None:
     """Every reason is the same error: the difference is for logs."""
     error = StateError(reason)
     assert error.reason == reason

@@ -77,7 +77,7 @@ def test_engine_only_orders_a_book(tmp_path: Path) -> None:
     assert not (tmp_path / "j.json").exists()
 
 
-def test_engine_only_goes_on_in_another_process(tmp_path: Path) -> None:
+def test_engine_only_resumes_in_another_process(tmp_path: Path) -> None:
     journal = tmp_path / "j.json"
     assert "stopped" in typed_into(journal, "Ann\n")
     assert len(json.loads(journal.read_text())["journal"]["entries"]) == 1
@@ -99,7 +99,7 @@ def test_engine_only_asks_again_for_what_is_neither_yes_nor_no(tmp_path: Path) -
     assert "Ordered: receipt" in said
 
 
-def test_engine_only_says_what_is_wrong_with_the_file(tmp_path: Path) -> None:
+def test_engine_only_reports_what_is_wrong_with_the_file(tmp_path: Path) -> None:
     journal = tmp_path / "j.json"
     journal.write_text('{"flow_id": "00"}')
     done = process(journal, "")
@@ -107,7 +107,7 @@ def test_engine_only_says_what_is_wrong_with_the_file(tmp_path: Path) -> None:
     assert "holds no saved order" in done.stderr
 
 
-def test_engine_only_says_what_a_refusal_means(tmp_path: Path) -> None:
+def test_engine_only_explains_a_refusal(tmp_path: Path) -> None:
     done = subprocess.run(
         [
             sys.executable,
@@ -124,7 +124,7 @@ def test_engine_only_says_what_a_refusal_means(tmp_path: Path) -> None:
 
 
 def test_engine_only_carries_a_token_between_processes(tmp_path: Path) -> None:
-    """They share a key, and nothing else."""
+    """The two processes share a key, and nothing else."""
     token = tmp_path / "token"
     typed_into(token, "Ann of Green Gables\n", KEY)
     assert re.fullmatch(r"[A-Za-z0-9_.-]+", token.read_text())
@@ -169,7 +169,7 @@ def test_bookshop_charges_once_the_user_has_agreed() -> None:
 
 
 @given(answers_for(str), answers_for(dt.date))
-def test_bookshop_charges_nobody_who_does_not_agree(
+def test_bookshop_charges_no_user_who_does_not_agree(
     name: Accepted[str], day: Accepted[str]
 ) -> None:
     with play(bookshop.order, "Dune") as dialogue:

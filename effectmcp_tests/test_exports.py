@@ -1,4 +1,4 @@
-"""What is public: that it exists, is documented, and costs nothing to import."""
+"""The public names: that they exist, are documented, and cost nothing to import."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def _imported() -> Mapping[str, set[str]]:
 
 
 def borrowed(name: str) -> set[str]:
-    """What other modules import by name from the module `name`."""
+    """The names that other modules import from the module `name`."""
     found = _imported().get(name, set())
     children = {one.rpartition(".")[2] for one in MODULES if one.startswith(f"{name}.")}
     return {one for one in found if not one.startswith("_")} - children
@@ -96,7 +96,7 @@ def _is_package(name: str) -> bool:
 
 
 @pytest.mark.parametrize("facade", FACADES, ids=lambda f: f.__name__)
-def test_facade_names_exist_and_stand_once(facade: ModuleType) -> None:
+def test_facade_names_exist_and_are_listed_once(facade: ModuleType) -> None:
     names = facade.__all__
     assert len(set(names)) == len(names)
     for name in names:
@@ -105,7 +105,7 @@ def test_facade_names_exist_and_stand_once(facade: ModuleType) -> None:
 
 @pytest.mark.parametrize("facade", FACADES, ids=lambda f: f.__name__)
 def test_facade_names_are_documented(facade: ModuleType) -> None:
-    """A sentence of its own: an inherited docstring says what something else is."""
+    """A docstring of its own: an inherited one describes something else."""
     for name in facade.__all__:
         value: Any = getattr(facade, name)
         if inspect.isclass(value):
@@ -144,7 +144,7 @@ def test_author_facade_has_every_effect() -> None:
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_module_says_what_it_does(name: str) -> None:
+def test_module_has_a_docstring(name: str) -> None:
     assert (importlib.import_module(name).__doc__ or "").strip()
 
 
@@ -163,7 +163,7 @@ def test_module_all_exists(name: str) -> None:
 
 @pytest.mark.parametrize("name", MODULES)
 def test_module_all_is_complete(name: str) -> None:
-    """What is defined without an underscore, or used elsewhere, is public: listed."""
+    """Names without an underscore, or used elsewhere, are public: listed."""
     module = importlib.import_module(name)
     public = defined(module) | borrowed(name)
     assert public <= set(getattr(module, "__all__", ()))
@@ -225,7 +225,7 @@ def test_importing_the_sync_driver_loads_no_event_loop() -> None:
 
 
 def test_importing_the_test_kit_loads_no_test_tools() -> None:
-    """Who steps handlers by hand needs neither: strategies are a module of their own."""
+    """Stepping handlers by hand needs neither: strategies are a separate module."""
     assert loaded_by("import effectmcp.testing", of={"hypothesis", "pytest"}) == set()
 
 

@@ -98,7 +98,7 @@ def play(
 
 
 def call(app: Server, answers: Mapping[str, JSON], **arguments: JSON) -> JSON:
-    """What the one tool of `app` comes to."""
+    """The result of the only tool of `app`."""
     (name,) = app.tools
     params = {"name": name, "arguments": arguments}
     return play(app, "tools/call", answers, **params)[0]
@@ -144,7 +144,7 @@ def order(title: str, given: Given = Provided()) -> str | InputRequired:
 
 
 def order_as_flow(title: str) -> Flow[str]:
-    """The same as a generator."""
+    """Order a book, as a generator."""
     from effectmcp import Gather, Outcome
 
     match (yield from Outcome(Elicit("Who is it for?", str))):
@@ -159,7 +159,7 @@ def order_as_flow(title: str) -> Flow[str]:
 
 
 async def order_async(title: str, given: Given = Provided()) -> str | InputRequired:
-    """The same as an async function."""
+    """Order a book, as an async function."""
     await asyncio.sleep(0)
     return order(title, given)
 
@@ -179,7 +179,7 @@ ANSWERS = {"who": value("Ann"), "many": value(3), "sure": accept({})}
     ],
     ids=["yes", "declined", "dismissed", "not sure", "closed"],
 )
-def test_it_says_what_a_generator_says(
+def test_it_sends_what_a_generator_sends(
     function: Callable[..., Any], answers: Mapping[str, JSON]
 ) -> None:
     """Same questions in the same rounds, same result, and the same entry in the list."""
@@ -209,8 +209,8 @@ def test_it_says_what_a_generator_says(
     assert send(app, "tools/list") == send(flows, "tools/list")
 
 
-def test_it_is_called_once_a_round() -> None:
-    """What it was called with before is not called again."""
+def test_it_is_called_once_per_round() -> None:
+    """Calls of earlier rounds are not repeated."""
     app = server()
     app.tool(order)
     assert text_of(call(app, ANSWERS, title="Dune")) == "3 x Dune for Ann"
@@ -222,7 +222,7 @@ def test_it_is_called_once_a_round() -> None:
     assert [given.state for given in calls] == [None, 1, {"who": "Ann"}]
 
 
-def test_a_round_that_comes_twice_is_called_twice() -> None:
+def test_a_repeated_round_is_called_twice() -> None:
     """At least once, as everything that travels in a client's state."""
     app = server()
     app.tool(order)
@@ -236,7 +236,7 @@ def test_a_round_that_comes_twice_is_called_twice() -> None:
 
 
 def test_questions_keep_their_order_and_their_keys() -> None:
-    """On the wire they are told apart from those of other rounds."""
+    """On the wire their keys differ from those of other rounds."""
     app = server()
 
     @app.tool
@@ -329,7 +329,7 @@ class Guest:
 
 
 def answered(request: InputRequest[Any], answer: JSON) -> Any:
-    """What a function is given for `answer` to `request`."""
+    """The value that a function receives for `answer` to `request`."""
     app = server()
 
     @app.tool
@@ -389,7 +389,7 @@ def test_answers(request_: InputRequest[Any], answer: JSON, given: Any) -> None:
     assert answered(request_, answer) == given
 
 
-def test_the_question_on_the_wire_is_the_one_that_was_given() -> None:
+def test_the_question_on_the_wire_is_the_given_one() -> None:
     app, flows = server(), server()
     questions = [
         Elicit("Who?", Guest),
@@ -449,7 +449,7 @@ def test_resources_may_ask() -> None:
 
 
 class Till:
-    """What the lifespan provides."""
+    """A value that the lifespan provides."""
 
     def __init__(self) -> None:
         self.sum = 0
@@ -498,7 +498,7 @@ def test_nothing_is_provided_outside_of_the_lifespan(
 
 
 def test_a_function_without_given_may_ask() -> None:
-    """It asks for ever, though: nobody tells it what was answered."""
+    """The function asks without end, though, as it never receives the answers."""
     app = server(rounds=2)
 
     @app.tool
@@ -529,7 +529,7 @@ def test_the_state_is_never_visible() -> None:
 
 
 def test_the_state_of_a_server_whose_states_are_readable() -> None:
-    """Whoever chose such keys wants clients to see it, and sealed it stays."""
+    """With such keys clients can see it, and it stays sealed."""
     app = server(keys=Keys(KEY, readable=True))
 
     @app.tool
@@ -550,7 +550,7 @@ def test_the_state_of_a_server_whose_states_are_readable() -> None:
         send(app, "tools/call", **more, requestState=token[:-4] + "AAAA")
 
 
-def test_the_state_of_a_function_that_does_not_say_that_it_asks(
+def test_the_state_of_a_function_without_the_annotation(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """As a result it would be there for all to read."""
@@ -586,7 +586,7 @@ def test_a_state_of_another_server_is_refused() -> None:
 
 
 class OwnError(Exception):
-    """What no other module knows."""
+    """A type that no other module knows."""
 
 
 @pytest.mark.parametrize("is_async", [False, True])
@@ -631,7 +631,7 @@ def test_a_protocol_error_reaches_the_client() -> None:
 
 
 def test_a_result_may_be_anything_that_a_plain_function_returns() -> None:
-    """It is not recorded, so it need not be plain data."""
+    """The result is not recorded, so it need not be plain data."""
     app = server()
 
     @app.tool
@@ -648,7 +648,7 @@ def test_a_result_may_be_anything_that_a_plain_function_returns() -> None:
 
 
 def failing(asked: InputRequired, caplog: pytest.LogCaptureFixture) -> str:
-    """What the log says of a function that returns `asked`."""
+    """The log of a function that returns `asked`."""
     app = server()
 
     @app.tool
@@ -680,7 +680,7 @@ def test_what_cannot_be_asked(
     assert words in failing(asked, caplog)
 
 
-def test_a_key_that_says_the_same_twice_is_fine() -> None:
+def test_an_equal_key_is_allowed() -> None:
     assert answered(Elicit("Who?", str, key="one"), NO) == Declined()
 
 

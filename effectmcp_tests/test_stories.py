@@ -1,8 +1,8 @@
 """The stories of multi round-trip requests, told by the examples on the wire.
 
 Each file in `golden/stories` is a conversation: what a client writes, and what it must
-read, to the letter. Only states are opaque: `"<state>"` in a reply is one that was not
-there before, and in a request it is the last one, echoed.
+read, to the letter. Only states are opaque: `"<state>"` in a reply is a state that was
+not there before, and in a request it is the last one, echoed.
 
 The stories are older than the protocol's release, which this is: 2026-07-28. In their
 drafts requests had no `_meta`, results no `resultType` and no `serverInfo`, forms no

@@ -1,4 +1,4 @@
-"""The referee of what goes over the wire, where there is one."""
+"""The schema that checks all messages, if it is available."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import pytest
 from .wire import SCHEMA, fits
 
 
-def test_the_schema_of_the_protocol_is_at_hand() -> None:
-    """Everything that is sent in these tests is held against it."""
+def test_the_schema_of_the_protocol_is_available() -> None:
+    """Everything that is sent in these tests is checked against it."""
     if not SCHEMA.exists():
         pytest.skip(f"nothing is held against the protocol's schema: no {SCHEMA}")
     fits("TextContent", {"type": "text", "text": "x"})

@@ -1,6 +1,6 @@
 """A client in memory: requests as it writes them, and whole calls as it carries them on.
 
-`fits` is the referee: the protocol's own JSON schema, where a copy of it is at hand.
+`fits` is the referee: the protocol's own JSON schema, if a copy is available.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def send(
     notify: Callable[[Mapping[str, Any]], None] = lambda message: None,
     **more: Any,
 ) -> Reply:
-    """What `app` replies, over the driver that needs no loop."""
+    """The reply of `app`, over the driver that needs no loop."""
     return sync.handle(app, request(method, params, **more), peer, send=notify)
 
 
@@ -199,7 +199,7 @@ def _definitions(version: str) -> Wire | None:
 def _referee(name: str, version: str) -> Any:
     definitions = _definitions(version)
     if definitions is None:
-        return None  # `test_wire.py` says so; the tests go on without it
+        return None  # `test_wire.py` reports it; the tests continue without it
     jsonschema_rs = pytest.importorskip("jsonschema_rs")
     return jsonschema_rs.Draft202012Validator(
         {"$ref": f"#/$defs/{name}", "$defs": definitions}
@@ -207,7 +207,7 @@ def _referee(name: str, version: str) -> Any:
 
 
 def fits(name: str, value: Any, version: str = VERSION) -> None:
-    """Hold `value` against a definition of the protocol's schema, if that is at hand."""
+    """Check `value` against a definition of the protocol's schema, if available."""
     referee = _referee(name, version)
     problems = (
         [] if referee is None else [str(one) for one in referee.iter_errors(value)]

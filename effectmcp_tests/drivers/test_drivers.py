@@ -74,7 +74,7 @@ Send = Callable[[Mapping[str, Any]], None]
 
 
 class Event(Protocol):
-    """What events of trio and asyncio have in common."""
+    """The common interface of the events of trio and asyncio."""
 
     def set(self) -> object: ...
     async def wait(self) -> object: ...
@@ -89,7 +89,7 @@ class Driver(Protocol):
         """A whole exchange, inside of the server's lifespan."""
 
     def lifespan(self, provided: Any, log: list[str]) -> Any:
-        """A lifespan that gives `provided` and says what becomes of it."""
+        """A lifespan that provides `provided`, and logs its start and end."""
 
 
 def _drop(message: Mapping[str, Any]) -> None:
@@ -116,7 +116,7 @@ class Sync:
 
 
 class Looping:
-    """What the two with a loop have in common."""
+    """The common base of the two drivers with a loop."""
 
     def lifespan(self, provided: Any, log: list[str]) -> Any:
         @asynccontextmanager
@@ -216,7 +216,7 @@ def call(**more: Any) -> Wire:
 
 
 def value_of(driver: Driver, function: Callable[..., Any], **options: Any) -> Any:
-    """What a tool without arguments returns, as JSON."""
+    """The value that a tool without arguments returns, as JSON."""
     reply = driver.handle(serving(function, **options), call())
     fits_reply("tools/call", reply)
     found = result(reply)
@@ -225,7 +225,7 @@ def value_of(driver: Driver, function: Callable[..., Any], **options: Any) -> An
 
 
 def failure_of(driver: Driver, function: Callable[..., Any], **options: Any) -> str:
-    """What a tool that fails tells the model."""
+    """The message of a failing tool to the model."""
     reply = driver.handle(serving(function, **options), call())
     fits_reply("tools/call", reply)
     found = result(reply)
@@ -315,7 +315,7 @@ def test_refusals_and_notifications(driver: Driver) -> None:
 
 @each
 @pytest.mark.parametrize("other", DRIVERS, ids=lambda one: one.name)
-def test_rounds_go_on_under_another_driver(driver: Driver, other: Driver) -> None:
+def test_rounds_resume_under_another_driver(driver: Driver, other: Driver) -> None:
     def tool() -> Flow[str]:
         receipt = yield from Step(len, "abc")
         name = yield from Elicit("Who?", str)
@@ -332,7 +332,7 @@ def test_rounds_go_on_under_another_driver(driver: Driver, other: Driver) -> Non
 
 
 class Pool:
-    """What a lifespan gives."""
+    """A value that a lifespan provides."""
 
     name = "pool"
 
@@ -368,8 +368,8 @@ def test_lifespan_provides(
 
 
 @each
-def test_lifespan_as_a_host_without_a_loop_wants_it(driver: Driver) -> None:
-    """So a server of such a host can be called and checked in other ways, too."""
+def test_lifespan_for_a_host_without_a_loop(driver: Driver) -> None:
+    """A server of such a host can be called and checked by other drivers, too."""
     log: list[str] = []
     lifespan = Sync().lifespan({"pool": Pool()}, log)
 
@@ -390,7 +390,7 @@ def test_lifespan_that_provides_no_dict(driver: Driver) -> None:
 
 
 @each
-def test_lifespan_that_is_none(driver: Driver) -> None:
+def test_lifespan_that_is_not_a_context_manager(driver: Driver) -> None:
     async def lifespan(app: Server) -> AsyncIterator[None]:
         yield
 
@@ -436,8 +436,8 @@ def test_what_is_not_provided(driver: Driver, caplog: pytest.LogCaptureFixture) 
 
 
 @each_loop
-def test_what_is_not_provided_beside_a_step_that_goes_on(driver: Any) -> None:
-    """Nobody waits for the other one."""
+def test_what_is_not_provided_beside_a_running_step(driver: Any) -> None:
+    """The error does not wait for the other step."""
 
     async def wait() -> None:
         await driver.sleep_forever()
@@ -657,7 +657,7 @@ def test_async_steps_side_by_side(driver: Any) -> None:
 
 @each_loop
 def test_requests_side_by_side(driver: Any) -> None:
-    """A blocking function holds up nobody else."""
+    """A blocking function holds up no other task."""
     barrier = threading.Barrier(2, timeout=LIMIT)
     app = serving(lambda: str(barrier.wait() >= 0))
 
@@ -683,7 +683,7 @@ def test_requests_side_by_side(driver: Any) -> None:
 
 @each
 def test_steps_in_turn_without_a_loop(driver: Driver) -> None:
-    """All are performed, whether at once or not."""
+    """Each step is performed, whether at once or not."""
 
     def tool() -> Flow[list[int]]:
         return list((yield from Gather.each(Step(abs, -n) for n in range(5))))
@@ -768,7 +768,7 @@ def test_first_of_what_cannot_be_performed_here(driver: Any) -> None:
 
 @each_loop
 def test_what_is_not_for_a_driver(driver: Any) -> None:
-    """The exchange answers `Caller` itself; a driver that is asked says so."""
+    """The exchange answers `Caller` itself; a driver that has to perform it refuses."""
     context = contextvars.copy_context()
 
     async def main() -> None:
@@ -827,7 +827,7 @@ def test_what_a_function_raises_ends_no_server(
 def test_what_a_step_raises_ends_no_server(
     driver: Driver, error: BaseException
 ) -> None:
-    """It is a failure of the step, of which the handler hears."""
+    """The error is a failure of the step, which the handler receives."""
 
     def plain() -> None:
         raise error
@@ -868,7 +868,7 @@ def test_what_a_completion_raises_ends_no_server(driver: Driver) -> None:
 
 
 def test_interrupt_beside_other_errors_on_trio() -> None:
-    """A tool's own nursery groups what comes out of it."""
+    """A tool's own nursery groups its exceptions."""
 
     async def tool() -> None:
         raise BaseExceptionGroup("", [SystemExit(2), KeyboardInterrupt()])
@@ -891,7 +891,7 @@ def test_interrupt_of_a_blocking_function_passes(driver: Any) -> None:
 
 @each_loop
 def test_function_whose_own_task_was_cancelled(driver: Any) -> None:
-    """Awaiting it raises as being cancelled does, and nobody wanted this call to end."""
+    """Awaiting it raises as being cancelled does, but this call was not cancelled."""
 
     async def tool() -> None:
         if driver.name == "asyncio":
@@ -907,17 +907,17 @@ def test_function_whose_own_task_was_cancelled(driver: Any) -> None:
 
 
 class Odd:
-    """What a driver asks for its hash, to find what is provided."""
+    """A type that a driver hashes to look up the provided value."""
 
     def __hash__(self) -> int:
         raise OSError("a bug")
 
 
 @each
-def test_whatever_a_driver_raises_is_answered(
+def test_any_error_of_a_driver_is_answered(
     driver: Driver, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """No handler hears of it: it would be recorded as if it belonged to the flow."""
+    """No handler receives it: it would be recorded as if it belonged to the flow."""
 
     def flow() -> Flow[str]:
         try:
@@ -1051,10 +1051,10 @@ def test_deadline_of_a_completion(driver: Any) -> None:
 
 
 @each
-def test_timeout_of_a_functions_own_is_no_deadline(
+def test_timeout_error_of_a_function_is_not_the_deadline(
     driver: Driver, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It is a bug like any other, and the log says which."""
+    """The error is a bug like any other, and the log has its message."""
 
     def plain() -> str:
         raise TimeoutError("database")
@@ -1128,7 +1128,7 @@ def test_cancelled_call_leaves_nothing(driver: Any) -> None:
 @each
 @pytest.mark.parametrize("error", [BrokenPipeError, TimeoutError])
 def test_client_that_cannot_be_sent_to(driver: Driver, error: type[Exception]) -> None:
-    """What the transport raises is its own affair; the flow is suspended."""
+    """An error of the transport is raised unchanged; the flow is suspended."""
     log: list[str] = []
 
     def tool() -> Flow[None]:
@@ -1203,7 +1203,7 @@ def test_notifications_are_muted_in_a_replay(driver: Driver) -> None:
 
 
 @each
-def test_notifications_that_nobody_takes(driver: Driver) -> None:
+def test_notifications_without_a_send_function(driver: Driver) -> None:
     """Without `send=` they are dropped."""
 
     def tool() -> Flow[str]:
@@ -1397,7 +1397,7 @@ def test_listening_ends_with_its_client(driver: Any) -> None:
 
 
 @each_loop
-def test_change_after_the_loop_is_gone(driver: Any) -> None:
+def test_change_after_the_loop_is_closed(driver: Any) -> None:
     """A watcher's thread may outlive it."""
     app = Server("shop")
     kept: list[Any] = []
@@ -1535,7 +1535,7 @@ def reply_to(question: Any, value: str) -> dict[str, Any]:
 
 @each_loop
 def test_questions_are_waited_for(driver: Any) -> None:
-    """Until the last one is answered, from whatever thread."""
+    """A call waits until the last one is answered, from any thread."""
     app = serving(asking)
     peer = shaken(app)
     questions: list[Any] = []
@@ -1608,7 +1608,7 @@ def check_taken_back(reply: Reply, told: list[Any]) -> None:
 
 
 @each_loop
-def test_a_question_whose_time_is_up_is_taken_back(driver: Any) -> None:
+def test_a_question_that_times_out_is_withdrawn(driver: Any) -> None:
     """V3: live, the run keeps the clock."""
     app = serving(patient(0.01))
     peer = shaken(app)
@@ -1625,7 +1625,7 @@ def test_a_question_whose_time_is_up_is_taken_back(driver: Any) -> None:
     check_taken_back(replies[0], told)
 
 
-def test_a_question_whose_time_is_up_is_taken_back_without_a_loop() -> None:
+def test_a_question_that_times_out_is_withdrawn_without_a_loop() -> None:
     app = serving(patient(0.01))
     told: list[Any] = []
     reply = on_sync.handle(app, LIVE, shaken(app), send=told.append)
@@ -1663,7 +1663,7 @@ def test_a_question_that_cannot_be_sent(driver: Any) -> None:
 
 
 @each_loop
-def test_news_is_told_without_a_word_before_it(driver: Any) -> None:
+def test_news_is_sent_without_a_message_before_it(driver: Any) -> None:
     app = Server("shop")
     peer = shaken(app)
     assert peer.session is not None

@@ -54,7 +54,7 @@ user: contextvars.ContextVar[str] = contextvars.ContextVar("user", default="nobo
 
 
 class Pool:
-    """What a server's lifespan provides."""
+    """A value that a server's lifespan provides."""
 
 
 def want(effect: Effect[Any], context: Context | None = None) -> Want:
@@ -91,7 +91,7 @@ def test_perform_a_step_that_raises() -> None:
 
 
 def test_perform_lets_an_interrupt_pass() -> None:
-    """It is the operator's, and no failure of the step's."""
+    """An interrupt is the operator's, not a failure of the step."""
 
     def interrupted() -> None:
         raise KeyboardInterrupt
@@ -106,7 +106,7 @@ def test_perform_draws_the_time() -> None:
     assert abs(outcome.value - dt.datetime.now(dt.UTC)) < dt.timedelta(minutes=1)
 
 
-def test_perform_draws_chance() -> None:
+def test_perform_draws_random_values() -> None:
     numbers = {perform(want(Random())) for _ in range(3)}
     uuids = {perform(want(Uuid())) for _ in range(3)}
     assert len(numbers) == len(uuids) == 3
@@ -124,7 +124,7 @@ def test_perform_caller() -> None:
     assert perform(want(Caller())) == Done(CallerInfo())
 
 
-def test_perform_detach_goes_on_inline() -> None:
+def test_perform_detach_continues_inline() -> None:
     assert perform(want(Detach())) == Done(False)
 
 
@@ -274,7 +274,7 @@ def test_perform_runs_steps_in_the_flows_context(runner: Callable[[Any], Any]) -
 
 
 def test_perform_runs_steps_in_a_copy() -> None:
-    """What a step sets is its own."""
+    """Context variables that a step sets are its own."""
 
     def rename() -> None:
         user.set("bob")
@@ -326,7 +326,7 @@ def test_advance_records_nothing_of_what_it_cannot_perform() -> None:
     assert all(entry.tag != "failed" for entry in one.journal.entries)
 
 
-def test_time_that_never_comes_can_be_waited_for() -> None:
+def test_a_time_in_the_distant_future_can_be_waited_for() -> None:
     """`Within(1e12, ...)` is a way to say never, and locks refuse so long a timeout."""
     seconds = left(1e300)
     assert seconds is not None

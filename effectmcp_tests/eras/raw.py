@@ -36,7 +36,7 @@ class RawError(Exception):
 
 
 class Carrier(Protocol):
-    """Sends a message, and gives what comes for it until its response came."""
+    """Sends a message, and yields the messages for it up to its response."""
 
     def ask(self, message: Wire) -> Iterator[Wire]: ...
 
@@ -44,7 +44,7 @@ class Carrier(Protocol):
 
 
 def answer(question: Wire) -> Wire:
-    """What an obliging user says."""
+    """The answer of an obliging user."""
     if question["method"] == "sampling/createMessage":
         content = {"type": "text", "text": "you"}
         return {"role": "assistant", "model": "m", "content": content}
@@ -91,7 +91,7 @@ class Raw:
         self._carrier.tell({"jsonrpc": "2.0", "method": "notifications/initialized"})
 
     def call(self, tool: str) -> Wire:
-        """The result of a tool, after all that is asked."""
+        """The result of a tool, after all questions are answered."""
         params: Wire = {"name": tool, "arguments": {}}
         while True:
             result = self._send("tools/call", params)

@@ -51,7 +51,7 @@ def model() -> Flow[str]:
 
 @app.tool
 def folders() -> Flow[str]:
-    """Where the user works."""
+    """The directory of the user."""
     roots = yield from ListRoots()
     return f"Hello, {roots[0].uri}"
 
@@ -65,7 +65,7 @@ def together() -> Flow[str]:
 
 @app.tool
 def otherwise() -> Flow[str]:
-    """A form, or something else where there is none."""
+    """A form, or a default for clients without forms."""
     return f"Hello, {(yield from Elicit('Who?', str, otherwise='nobody'))}"
 
 
@@ -77,7 +77,7 @@ def structured() -> dict[str, int]:
 
 @app.tool
 def progress() -> Flow[str]:
-    """How far it is."""
+    """The progress of the task."""
     yield from Progress(1, 2)
     return "Hello"
 

@@ -1,7 +1,7 @@
-"""Every era, behind every transport, with our client and with one that is not ours.
+"""Every era, behind every transport, with our client and with another client.
 
-What works, and what is said instead, stands in docs/compatibility.md: this holds it to
-that table, cell by cell.
+The table of what works, and of the errors otherwise, is in docs/compatibility.md: this
+checks that table, cell by cell.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ CANNOT = "a client that cannot be asked"
 
 @define
 class Seen:
-    """What came of a call."""
+    """The outcome of a call."""
 
     result: Mapping[str, Any]
     asked: int

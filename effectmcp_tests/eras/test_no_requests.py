@@ -17,7 +17,7 @@ from ..wire import KEYS, meta
 from .raw import answer as answer_simply
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-#: Those that are servers.
+#: The examples that are servers.
 SERVERS = ("bookshop", "everything", "search", "weather", "wizard")
 
 

@@ -123,7 +123,7 @@ def complete(reply: Reply) -> Wire:
 
 
 def again(app: Server, asked: Wire, *contents: Any, **more: Any) -> Reply:
-    """The same call, with the answers and the state."""
+    """Return the same call, with the answers and the state."""
     answers = said(asked, *contents)
     state = asked["requestState"]
     return call(app, "tool", **{"answers": answers, "state": state, **more})
@@ -196,7 +196,7 @@ def test_rounds_of_several_questions_at_once() -> None:
 
 
 def test_rounds_of_a_partial_answer() -> None:
-    """What came is kept, and only what is missing is asked again."""
+    """Received answers are kept, and only missing ones are asked again."""
 
     def both() -> Flow[list[str]]:
         return list((yield from Gather(Elicit("A?", str), Elicit("B?", str))))
@@ -238,7 +238,7 @@ def test_rounds_of_a_state_alone() -> None:
     assert text_of(complete(call(app, "tool", state=asked["requestState"]))) == "done"
 
 
-def test_round_with_answers_nobody_asked_for_yet() -> None:
+def test_round_with_answers_to_unasked_questions() -> None:
     """Cold: no earlier round, no state. Unknown keys are ignored."""
     app = serving(ask_name)
     answer = {"action": "accept", "content": {"value": "Ann"}}
@@ -261,7 +261,7 @@ def test_round_with_an_answer_that_does_not_fit(answer: Any) -> None:
 
 
 @pytest.mark.parametrize("answers", [[1], {"user_name": 12345}, {"user_name": None}])
-def test_round_with_answers_that_are_no_map_of_results(answers: Any) -> None:
+def test_round_with_answers_of_invalid_types_is_refused(answers: Any) -> None:
     app = serving(ask_name)
     assert refused(call(app, "tool", answers=answers)) == (200, -32602)
     params = {"name": "tool", "inputResponses": None}
@@ -270,7 +270,7 @@ def test_round_with_answers_that_are_no_map_of_results(answers: Any) -> None:
 
 @pytest.mark.parametrize("method", ["tools/list", "prompts/list", "server/discover"])
 def test_round_of_a_method_that_may_not_ask(method: str) -> None:
-    """Answers and a state say nothing to it."""
+    """Answers and a state are ignored."""
     app = serving(ask_name)
     app.prompt(ask_name)
     asked = interim(call(app, "tool"))
@@ -362,7 +362,7 @@ def test_state_that_was_tampered_with() -> None:
         }
 
 
-def test_state_of_somebody_else() -> None:
+def test_state_of_another_user() -> None:
     app = serving(ask_name)
     params = call_params("tool")
     asked = interim(send(app, "tools/call", params, peer=Peer(principal="ann")))
@@ -397,7 +397,7 @@ def test_state_without_keys() -> None:
 
 
 def test_question_without_keys(caplog: pytest.LogCaptureFixture) -> None:
-    """Who deploys is told in the log, and the client nothing."""
+    """The log informs the operator; the client learns no details."""
     app = serving(ask_name, keys=None)
     with caplog.at_level(logging.ERROR):
         found = complete(call(app, "tool"))
@@ -471,7 +471,7 @@ def test_detach_is_for_tools() -> None:
 # ---- what a handler hears -----------------------------------------------------------
 
 
-def test_caller_knows_who_asks() -> None:
+def test_caller_describes_the_client() -> None:
     heard: list[CallerInfo] = []
 
     def tool() -> Flow[None]:
@@ -522,7 +522,7 @@ def heard_of(app: Server, **more: Any) -> list[Wire]:
     return [message["params"] for message in heard]
 
 
-def test_progress_is_for_who_gave_a_token() -> None:
+def test_progress_needs_a_progress_token() -> None:
     def tool() -> Flow[None]:
         for done in (0, 50, 100):
             yield from Progress(done, 100, f"{done} %")
@@ -566,7 +566,7 @@ def test_logs_are_for_who_asked_at_what_level() -> None:
     assert len(heard_of(app, log_level="emergency")) == 1
 
 
-def test_status_is_a_log_while_nobody_has_a_task() -> None:
+def test_status_is_a_log_without_tasks() -> None:
     def tool() -> Flow[None]:
         yield from Detach()
         yield from Status("packing")
@@ -576,7 +576,7 @@ def test_status_is_a_log_while_nobody_has_a_task() -> None:
     assert heard_of(app, log_level="notice") == []
 
 
-def test_notification_that_cannot_be_sent_is_no_reason_to_fail(
+def test_notification_that_cannot_be_sent_does_not_fail_the_call(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     def tool() -> Flow[str]:
@@ -624,8 +624,8 @@ def test_notifications_come_before_what_follows_them() -> None:
     assert order == ["first", "step", "last"]
 
 
-def test_what_is_nothing_to_tell() -> None:
-    """The engine emits three kinds; another one would be a mistake of ours."""
+def test_effect_without_a_notification_is_a_type_error() -> None:
+    """The engine emits three kinds; another one would be a bug in effectmcp."""
     from effectmcp.exchange.calls import _Progress
     from effectmcp.protocol.meta import Meta
 
@@ -653,10 +653,10 @@ def end_of(exchange: Generator[Any, Any, Reply], outcome: Any) -> Reply:
 
 
 @pytest.mark.parametrize("kind", ["effect", "flow"])
-def test_plain_function_that_hands_on_what_asks(
+def test_plain_function_that_returns_an_effect_or_a_flow(
     kind: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Without an annotation nobody can know that it is to be replayed."""
+    """Without an annotation the server cannot know that it must be replayed."""
 
     def ask() -> Any:
         return Elicit("Who?", str) if kind == "effect" else ask_name()
@@ -669,7 +669,7 @@ def test_plain_function_that_hands_on_what_asks(
 
 
 def test_plain_function_that_gives_no_value(caplog: pytest.LogCaptureFixture) -> None:
-    """Not everything that can be driven is a flow."""
+    """A generator is not always a flow."""
     app = serving(lambda: (one for one in "abc"))
     assert complete(sync.handle(app, request("tools/call", call_params("tool"))))[
         "isError"
@@ -731,8 +731,10 @@ def test_deadline_passed() -> None:
         assert text_of(found) == "tool took too long, and was ended."
 
 
-def test_timeout_that_is_no_deadline(caplog: pytest.LogCaptureFixture) -> None:
-    """The database's, say: of which the log tells."""
+def test_timeout_error_that_is_not_the_deadline(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """For example the database's: the log reports it."""
     for outcome in (TimeoutError("database"), Failure(TimeoutError("database"))):
         exchange = exchange_of(lambda: "x", timeout=1)
         next(exchange)
@@ -746,7 +748,7 @@ def steps() -> Flow[int]:
 
 
 def test_step_that_cannot_be_performed_here(caplog: pytest.LogCaptureFixture) -> None:
-    """The driver's affair: thrown into the exchange, and no outcome of the step's."""
+    """The driver handles it: thrown into the exchange, not an outcome of the step."""
     caught: list[BaseException] = []
 
     def tool() -> Flow[int]:
@@ -787,7 +789,7 @@ class Witness:
 def test_driver_that_cannot_perform(
     error: Exception, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Whatever it raises, the handler does not hear of it."""
+    """The handler receives no exception that it raises."""
     caught: list[BaseException] = []
 
     def tool() -> Flow[int]:
@@ -999,7 +1001,7 @@ def test_events_of_what_a_driver_throws(error: Exception) -> None:
 
 
 def test_events_of_steps() -> None:
-    """Of those that were performed; a replay is fed what they gave."""
+    """The list has performed effects; a replay is fed their recorded values."""
 
     def failing() -> None:
         raise OSError("oh")
@@ -1064,7 +1066,7 @@ def test_events_of_a_state_that_is_refused() -> None:
 
 
 def test_events_of_a_state_that_no_key_opens() -> None:
-    """Nobody gave this server a key; the client sends a state all the same."""
+    """This server has no key; the client sends a state all the same."""
     app, events = watched(ask_name, keys=None)
     assert refused(call(app, "tool", state="x")) == (200, -32602)
     (event,) = events
@@ -1085,7 +1087,7 @@ def test_events_of_a_client_that_is_gone() -> None:
 
 
 def test_events_of_a_handler_that_changed(caplog: pytest.LogCaptureFixture) -> None:
-    """Salvaged: the answer is kept, and the log says what changed."""
+    """Salvaged: the answer is kept, and the log reports what changed."""
 
     def before() -> Flow[str]:
         name = yield from Elicit("Who?", str)
@@ -1196,7 +1198,7 @@ def test_events_of_a_tool_that_fails() -> None:
 def test_async_function_that_awaits_effects_unmarked(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """It is told what to write; what else goes wrong in one is its own."""
+    """The error states what to write; other errors of a function are its own."""
 
     async def unmarked() -> str:
         return await Elicit("Who?", str)
@@ -1213,10 +1215,10 @@ def test_async_function_that_awaits_effects_unmarked(
         caplog.clear()
 
 
-def test_questions_of_a_function_that_is_not_annotated_so(
+def test_questions_of_a_function_without_the_annotation_are_not_sent(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """As a result it would show its state to everybody."""
+    """As a result it would show its state to the client."""
 
     def tool() -> Any:
         return InputRequired({}, state="secret")

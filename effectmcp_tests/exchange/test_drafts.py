@@ -44,7 +44,7 @@ def test_it_is_off_unless_wanted() -> None:
 
 @pytest.mark.parametrize("beside", [False, True])
 def test_rounds(beside: bool) -> None:
-    """What a retry brings may stand in the parameters or beside them."""
+    """A retry may carry its fields in the parameters or beside them."""
     client = Shaken(serving(order), DRAFT)
     assert client.welcome["protocolVersion"] == DRAFT
     result = client.call("order")
@@ -82,7 +82,7 @@ def test_a_result_that_only_carries_its_state() -> None:
     assert text_of(client.result("tools/call", params)) == "done"
 
 
-def test_without_a_session_it_asks_whom_the_request_says() -> None:
+def test_a_draft_without_a_session_uses_the_capabilities_of_the_request() -> None:
     name = "io.modelcontextprotocol/clientCapabilities"
     message = {
         "jsonrpc": "2.0",
@@ -96,7 +96,7 @@ def test_without_a_session_it_asks_whom_the_request_says() -> None:
     assert is_incomplete(reply.message["result"])
 
 
-def test_a_state_that_is_not_ours() -> None:
+def test_a_forged_state_of_a_draft_is_refused() -> None:
     client = Shaken(serving(order), DRAFT)
     params = {"name": "order", "requestState": "forged"}
     assert refused(client.send("tools/call", params)) == (200, -32602)

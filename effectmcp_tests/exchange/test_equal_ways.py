@@ -55,13 +55,13 @@ def settled(program: Program) -> Program:
 
 @define
 class User:
-    """Answers each text in one way; some answers do not fit when first given."""
+    """Answers each message in one way; some answers do not fit when first given."""
 
     seed: int
     _asked: Counter[str] = field(factory=Counter)
 
     def says(self, effect: Any) -> Answer | None:
-        """The answer; `None` for one that does not fit."""
+        """The answer; `None` for an answer that does not fit."""
         text = getattr(effect, "message", "sampled")
         self._asked[text] += 1
         mood = drawn._crc(f"{text} {self.seed}") % 4
@@ -70,7 +70,7 @@ class User:
         return answer_of(Question("k", effect, ()))
 
     def writes(self, question: Wire) -> Wire:
-        """The same, to a question of which only the wire's form is known."""
+        """Answer a question that is known only in its wire form."""
         if question["method"] == "sampling/createMessage":
             return on_wire(question, answer_of(Question("k", Sample("?"), ())))
         message = question["params"]["message"].partition("\n\nYour last")[0]
@@ -84,11 +84,11 @@ class User:
 
 @define
 class Outcome:
-    """What came of a call.
+    """The outcome of a call.
 
     Attributes:
         result: The fields of its result.
-        events: What each statement gave, in the order in which that happened.
+        events: The value of each statement, in the order they occurred.
         performed: The steps, and how often each was.
         told: The log messages.
     """
@@ -180,7 +180,7 @@ def in_process(program: Program, user: User) -> Outcome:
     def call(app: Server, told: list[Any]) -> Mapping[str, Any]:
         def answer(question: Question) -> Answer:
             said = user.says(question.effect)
-            while said is None:  # nobody is asked again here
+            while said is None:  # this user is never asked again
                 said = user.says(question.effect)
             return said
 
@@ -198,12 +198,12 @@ def in_process(program: Program, user: User) -> Outcome:
 
 
 def without_structure(found: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Structured content that is no object is known to the newest revision only."""
+    """Only the newest revision has structured content other than objects."""
     return {key: one for key, one in found.items() if key != "structuredContent"}
 
 
 @given(programs.map(settled), st.integers(0, 50))
-def test_every_way_comes_to_the_same(program: Program, seed: int) -> None:
+def test_every_way_has_the_same_outcome(program: Program, seed: int) -> None:
     expected = by_retry(program, User(seed))
     older = evolve(expected, result=without_structure(expected.result))
     assert live(program, User(seed)) == older

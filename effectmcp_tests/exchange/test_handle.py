@@ -89,7 +89,7 @@ def without(key: str) -> dict[str, Any]:
 
 # ---- the envelope -------------------------------------------------------------------
 
-#: What comes, with which headers changed, and the status and code of the refusal.
+#: The message, the changed headers, and the status and code of the refusal.
 ENVELOPE: dict[str, tuple[dict[str, Any], dict[str, str | None], tuple[int, int]]] = {
     "no _meta": (request("tools/list", {"_meta": None}), {}, (400, -32602)),
     "_meta is none": (request("tools/list", {"_meta": [1]}), {}, (400, -32602)),
@@ -192,7 +192,7 @@ def test_envelope(case: str) -> None:
     "case", [case for case, row in ENVELOPE.items() if not row[1]], ids=str
 )
 def test_envelope_over_a_pipe(case: str) -> None:
-    """The same, where there are no headers; but for what only they could say."""
+    """Without headers, errors are the same, except those about headers."""
     message, _, expected = ENVELOPE[case]
     reply = sync.handle(APP, json.dumps(message))
     if "header" in case:
@@ -221,7 +221,7 @@ def test_envelope_over_a_pipe(case: str) -> None:
     ],
     ids=lambda one: one.get("method", "") if isinstance(one, dict) else "",
 )
-def test_envelope_that_is_right(message: dict[str, Any], headers: Any) -> None:
+def test_valid_envelope(message: dict[str, Any], headers: Any) -> None:
     reply = over_http(message, **headers)
     found = result(reply)
     assert found["_meta"][f"{PREFIX}serverInfo"] == {"name": "shop", "version": "1"}
@@ -229,7 +229,7 @@ def test_envelope_that_is_right(message: dict[str, Any], headers: Any) -> None:
     fits_reply(message["method"], reply)
 
 
-def test_envelope_of_a_client_that_says_no_name() -> None:
+def test_envelope_of_a_client_without_a_name() -> None:
     said = {**meta(), f"{PREFIX}clientInfo": None}
     message = request("tools/call", {"name": "find"})
     message["params"]["_meta"] = said
@@ -249,8 +249,8 @@ def test_envelope_names_the_resource() -> None:
         assert error(send(APP, "resources/read", {"uri": uri}))["data"] == {"uri": uri}
 
 
-def test_envelope_looks_at_the_method_before_the_rest() -> None:
-    """These come with empty params, and no name."""
+def test_envelope_checks_the_method_before_the_rest() -> None:
+    """Their requests have empty params, and no name."""
     reply = over_http(request("resources/subscribe"), mcp_name=None)
     assert refused(reply) == (404, -32601)
 
@@ -301,7 +301,7 @@ def test_message_that_was_read_already() -> None:
 # ---- what goes wrong on our side ----------------------------------------------------
 
 
-def test_failure_of_our_own_says_nothing(caplog: pytest.LogCaptureFixture) -> None:
+def test_internal_failure_reveals_nothing(caplog: pytest.LogCaptureFixture) -> None:
     app = make_app()
     app.ttl = float("nan")
     with caplog.at_level(logging.ERROR):
@@ -312,8 +312,8 @@ def test_failure_of_our_own_says_nothing(caplog: pytest.LogCaptureFixture) -> No
     fits_reply("tools/list", reply)
 
 
-def test_result_that_json_cannot_say(caplog: pytest.LogCaptureFixture) -> None:
-    """Each method says so in its way, as there is nothing that a transport could do."""
+def test_result_that_json_cannot_represent(caplog: pytest.LogCaptureFixture) -> None:
+    """Each method reports it in its way, as a transport could do nothing."""
     app = Server("shop")
     app.tool(name="bad")(lambda: "\ud800")
     app.prompt(name="bad")(lambda: "\ud800")
@@ -374,7 +374,7 @@ def test_resource_is_read() -> None:
 
 
 def test_resource_of_the_template_whose_types_fit() -> None:
-    """Another may match the URI before it."""
+    """An earlier template may match the URI."""
     app = Server("shop")
 
     @app.resource("book://{number}")
@@ -409,7 +409,7 @@ def test_resource_of_the_template_whose_types_fit() -> None:
 def test_arguments_error_of_a_handlers_own(
     method: str, params: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The model gave nothing that was wrong, and is not told to mend it."""
+    """The model's arguments were right, so it is not asked to fix them."""
     app = Server("shop")
 
     def failing() -> str:

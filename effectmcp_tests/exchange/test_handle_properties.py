@@ -1,4 +1,4 @@
-"""Whatever a client sends: one reply that the protocol knows, soon, and nothing raised."""
+"""Each message gets one reply that the protocol knows, soon, and nothing is raised."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def likely(*values: Any) -> st.SearchStrategy[Any]:
 
 
 def params_of(**fields: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    """Params of which any may be missing, and others there."""
+    """Params without some of their fields, or with others added."""
     return st.builds(
         lambda mine, others: {**others, **mine},
         st.fixed_dictionaries({}, optional=fields),
@@ -288,7 +288,7 @@ header_names = st.sampled_from(
 
 @st.composite
 def peers(draw: st.DrawFn, message: Any) -> Peer | None:
-    """No headers, those that go with `message`, or others."""
+    """No headers, the headers of `message`, or others."""
     how = draw(st.sampled_from(["pipe", "pipe", "right", "wrong"]))
     if how == "pipe":
         return None

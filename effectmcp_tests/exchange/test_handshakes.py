@@ -92,7 +92,7 @@ def test_initialize(version: str) -> None:
     assert ("websiteUrl" in info) == (version == NEWEST)
 
 
-def test_initialize_with_a_revision_that_nobody_knows() -> None:
+def test_initialize_with_an_unknown_revision() -> None:
     client = Shaken(serving(who), "1999-01-01")
     assert client.welcome["protocolVersion"] == NEWEST
 
@@ -120,7 +120,7 @@ def test_a_client_without_a_name_is_served() -> None:
     assert reply.opened.hello.client is None
 
 
-def test_a_server_that_wants_none_of_it() -> None:
+def test_a_server_without_legacy_refuses_initialize() -> None:
     reply = sync.handle(serving(who, legacy=False), hello())
     assert refused(reply) == (400, -32602)
     assert reply.opened is None
@@ -180,12 +180,12 @@ def test_a_modern_header_or_meta_is_of_the_modern_era() -> None:
 
 
 def test_headers_of_this_revision_without_its_version() -> None:
-    """Whoever routes by them must not be told one thing, and we another."""
+    """A proxy that routes by headers must see the same as the server."""
     assert refused(called({"mcp-method": "tools/list"})) == (400, -32602)
 
 
 @pytest.mark.parametrize("headers", [None, {}, {"mcp-method": "initialize"}])
-def test_initialize_is_a_handshake_whatever_else_is_said(headers: Any) -> None:
+def test_initialize_is_a_handshake_with_any_headers(headers: Any) -> None:
     """`mcp-remote` sends `Mcp-Method` with it, and speaks 2025-11-25."""
     params = {"protocolVersion": NEWEST, "capabilities": {}, "clientInfo": {}}
     message = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}
@@ -207,7 +207,7 @@ def test_initialize_that_names_this_revision_is_not_found() -> None:
     assert refused(reply) == (404, -32601)
 
 
-def test_a_request_that_says_the_revision_of_its_session() -> None:
+def test_a_request_that_names_the_revision_of_its_session() -> None:
     client = Shaken(serving(who))
     name = f"{PREFIX}protocolVersion"
     assert client.result("tools/list", {"_meta": {name: NEWEST}}).keys() == {"tools"}
@@ -215,7 +215,7 @@ def test_a_request_that_says_the_revision_of_its_session() -> None:
     assert refused(other) == (400, -32602)
 
 
-def test_arguments_in_headers_are_of_this_revision_only() -> None:
+def test_arguments_in_headers_need_2026_07_28() -> None:
     def find(region: Annotated[str, Header("Region")]) -> str:
         return region
 
@@ -231,7 +231,7 @@ def test_arguments_in_headers_are_of_this_revision_only() -> None:
     assert text_of(reply.message["result"]) == "eu"
 
 
-def test_a_header_that_nobody_knows() -> None:
+def test_a_header_with_an_unknown_revision() -> None:
     assert refused(called({"mcp-protocol-version": "1999-01-01"})) == (400, -32602)
     assert refused(called({"mcp-protocol-version": "2026-06-XX"})) == (400, -32602)
 
@@ -242,7 +242,7 @@ def test_a_server_without_that_era_refuses_its_headers(version: str | None) -> N
     assert refused(called(headers, legacy=False)) == (400, -32602)
 
 
-def test_over_a_pipe_nobody_is_taken_for_an_old_client() -> None:
+def test_over_a_pipe_no_client_is_taken_for_an_old_one() -> None:
     message = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
     assert refused(sync.handle(serving(who), message)) == (400, -32602)
 
@@ -348,7 +348,7 @@ def test_subscriptions_that_cannot_be() -> None:
     assert "without a session" in error(reply)["message"]
 
 
-def test_set_level_without_a_session_is_heard_and_nothing_more() -> None:
+def test_set_level_without_a_session_is_accepted_without_effect() -> None:
     message = {
         "jsonrpc": "2.0",
         "id": 1,
@@ -374,7 +374,7 @@ def full() -> Server:
 
     @app.tool
     def link() -> Any:
-        """A link, and a text."""
+        """Return a link, and text."""
         return [ResourceLink("shop://book", name="book"), Text("hi")]
 
     @app.prompt(title="Review", icons=[icon])
@@ -412,7 +412,7 @@ def test_lists_have_what_their_revision_has(version: str) -> None:
     assert ("_meta" in found[0]) == ("outputSchema" in found[0]) == has_titles
 
 
-def test_an_output_that_is_no_object_is_of_this_revision_only() -> None:
+def test_an_output_that_is_not_an_object_needs_2026_07_28() -> None:
     def titles() -> list[str]:
         return ["Dune"]
 
@@ -467,7 +467,7 @@ def test_no_key_is_needed_to_ask_live() -> None:
     assert "Ann" in text_of(Shaken(app).call("who", answer=accepts({"value": "Ann"})))
 
 
-def test_caller_says_which_era() -> None:
+def test_caller_has_the_era() -> None:
     def tool() -> Flow[str]:
         caller = yield from Caller()
         return f"{caller.era} {caller.protocol_version} {caller.client}"
@@ -527,7 +527,7 @@ def test_an_answer_that_does_not_fit_is_asked_for_again() -> None:
     assert "did not fit" in again["params"]["message"]
 
 
-def test_replies_that_nobody_waits_for() -> None:
+def test_replies_without_an_outstanding_question() -> None:
     client = Shaken(serving(who))
     stray = {"jsonrpc": "2.0", "id": 99, "result": {}}
     assert client.reply(stray) == Reply(None, 202) or client.reply(stray).status == 202
@@ -647,7 +647,7 @@ def several_contents() -> Flow[str]:
         (page, "2025-03-26", "2025-03-26, has no elicitation"),
     ],
 )
-def test_what_a_revision_cannot_ask_is_told_to_the_model(
+def test_what_a_revision_cannot_ask_is_reported_to_the_model(
     tool: Any, version: str, words: str
 ) -> None:
     client = Shaken(serving(tool), version)
@@ -657,7 +657,7 @@ def test_what_a_revision_cannot_ask_is_told_to_the_model(
     assert client.asked == []
 
 
-def test_what_a_client_cannot_be_asked_is_told_to_the_model() -> None:
+def test_what_a_client_cannot_be_asked_is_reported_to_the_model() -> None:
     def tool(kind: str) -> Flow[None]:
         message = {"role": "user", "content": {"type": "text", "text": "hi"}}
         effects = {
@@ -732,7 +732,7 @@ def test_capabilities_in_a_request_override_those_of_the_session() -> None:
     assert client.result("tools/call", params)["isError"]
 
 
-def test_without_a_session_nobody_can_be_asked() -> None:
+def test_without_a_session_no_client_can_be_asked() -> None:
     message = {
         "jsonrpc": "2.0",
         "id": 1,
@@ -754,7 +754,7 @@ def test_a_server_that_asks_as_many_as_it_can() -> None:
     assert "are being asked already" in text_of(client.call("who"))
 
 
-def test_page_to_open_has_an_id_of_its_own() -> None:
+def test_each_request_to_open_a_page_has_its_own_id() -> None:
     client = Shaken(serving(page))
     for _ in range(2):
         assert text_of(client.call("page", answer=accepts(None))) == "in"
@@ -847,7 +847,7 @@ def test_cancelled_at_a_question(end: Any, caplog: pytest.LogCaptureFixture) -> 
 
 
 @pytest.mark.parametrize("is_answered", [False, True])
-def test_question_whose_time_is_up_is_taken_back(is_answered: bool) -> None:
+def test_question_that_times_out_is_withdrawn(is_answered: bool) -> None:
     """V3: an answer at the deadline has lost. What is still wanted is asked again."""
 
     def tool() -> Flow[str]:
@@ -925,8 +925,8 @@ def test_cancelled_at_a_step_which_ends_first() -> None:
     assert seen in (["paid", "cancelled"], [])  # docs/internals/replay.md#l4
 
 
-def test_what_takes_too_long_is_ended_for_good() -> None:
-    """Nobody can come back to it, as one could by retry: so it cleans up."""
+def test_a_call_that_times_out_is_cancelled() -> None:
+    """No client can resume it, as with a retry: so it cleans up."""
     seen: list[str] = []
 
     def pay() -> None:
@@ -962,7 +962,7 @@ def test_what_takes_too_long_is_ended_for_good() -> None:
 
 @pytest.mark.parametrize("effect", [Sleep(60), Gather(Now(), Sleep(60))], ids=repr)
 def test_sleep_that_takes_too_long_ends_with_its_flow(effect: Effect[Any]) -> None:
-    """It cannot fail as a step does."""
+    """A notification cannot fail as a step does."""
     seen: list[str] = []
 
     def pay() -> None:
@@ -1045,7 +1045,7 @@ def test_cancelled_twice_and_unknown() -> None:
     assert not one.client.session.is_busy
 
 
-def test_a_question_after_the_end_of_a_session_is_none() -> None:
+def test_a_question_after_the_end_of_a_session_is_not_sent() -> None:
     def pay() -> None:
         raise AssertionError  # performed by hand
 
@@ -1073,7 +1073,7 @@ def test_a_cancelled_function_is_not_answered() -> None:
     stopped: list[str] = []
     one.client.session.stop_with("call", lambda: stopped.append("stopped"))
     end_by_client(one)
-    assert stopped == ["stopped"]  # whoever calls it may not be able to end it
+    assert stopped == ["stopped"]  # its caller may not be able to end it
     one.client.session.stop_with("call", None)
     assert one.next(Done("too late")).message is None
 
@@ -1103,7 +1103,7 @@ def test_requests_that_run_at_once_are_bounded() -> None:
     assert "Ann" in text_of(one.client.call("who", answer=accepts({"value": "Ann"})))
 
 
-def test_lifespan_is_provided_as_ever() -> None:
+def test_lifespan_is_provided() -> None:
     def tool(db: str = Provided()) -> str:
         return db
 
@@ -1113,7 +1113,7 @@ def test_lifespan_is_provided_as_ever() -> None:
 
 
 def test_cancelled_on_the_way_to_a_question() -> None:
-    """It is not asked any more, and its flow ends."""
+    """The client is not asked any more, and its flow ends."""
 
     def tool() -> Flow[str]:
         yield from Progress(1)

@@ -37,7 +37,7 @@ def names(page: dict[str, Any]) -> list[str]:
 # ---- discovery ----
 
 
-def test_capabilities_are_those_of_what_is_there() -> None:
+def test_capabilities_depend_on_the_features() -> None:
     app = Server("shop")
     assert capabilities_of(app) == {"logging": {}}
     app.tool(name="t")(lambda: "x")
@@ -106,15 +106,15 @@ def test_list_of_several_pages() -> None:
     assert pages(shop(1, page_size=1)) == [["t0"]]
 
 
-def test_page_goes_on_where_the_last_ended() -> None:
-    """Though entries before it came and went meanwhile."""
+def test_page_continues_where_the_last_ended() -> None:
+    """Even if items before it were added and removed meanwhile."""
     app = shop(5, page_size=2)
     cursor = list_page(app, "tools/list", {})["nextCursor"]
     app.remove(app.tools["t0"])
     assert names(list_page(app, "tools/list", {"cursor": cursor})) == ["t2", "t3"]
 
 
-def test_page_whose_last_entry_is_gone() -> None:
+def test_page_whose_last_item_was_removed() -> None:
     """Then its place has to do."""
     app = shop(5, page_size=2)
     cursor = list_page(app, "tools/list", {})["nextCursor"]
@@ -149,14 +149,14 @@ def cursor_of(value: Any) -> str:
         "/" * 5_000,
     ],
 )
-def test_cursor_that_is_none_of_ours(cursor: Any) -> None:
+def test_cursor_that_the_server_did_not_issue(cursor: Any) -> None:
     with pytest.raises(ProtocolError, match="no such cursor") as caught:
         list_page(shop(), "tools/list", {"cursor": cursor})
     assert caught.value.code == -32602
 
 
 @pytest.mark.parametrize(("place", "shown"), [(-3, 5), (99, 0), (2, 3)])
-def test_cursor_with_a_place_of_its_own(place: int, shown: int) -> None:
+def test_cursor_whose_item_is_missing_uses_its_place(place: int, shown: int) -> None:
     cursor = cursor_of(["tools/list", place, "gone"])
     assert len(names(list_page(shop(), "tools/list", {"cursor": cursor}))) == shown
 
@@ -282,7 +282,7 @@ def test_completion_of_nothing(params: Any, words: str) -> None:
     assert caught.value.code == -32602
 
 
-def test_suggestions_begin_as_the_text_does() -> None:
+def test_suggestions_begin_with_the_typed_prefix() -> None:
     def values(text: str) -> Any:
         return suggestions(["Red", "blue", "red"], text)["completion"]["values"]
 
@@ -291,8 +291,8 @@ def test_suggestions_begin_as_the_text_does() -> None:
     assert values("x") == []
 
 
-def test_suggestions_are_no_text() -> None:
-    """Which would be taken letter by letter."""
+def test_suggestions_that_are_a_string_are_refused() -> None:
+    """A string would be taken letter by letter."""
     with pytest.raises(TypeError, match="a list of texts, not 'red'"):
         suggestions("red", "")
 

@@ -49,7 +49,7 @@ from ..wire import fits
 
 @attrs.frozen
 class Receipt:
-    """What some tools here promise."""
+    """The result type of some tools here."""
 
     title: str
     copies: int = 1
@@ -112,7 +112,7 @@ def test_result_of_content(value: Any, content: Any) -> None:
     ],
 )
 def test_result_of_data(value: Any, written: Any) -> None:
-    """As data, and the same as text for who reads only that."""
+    """A block repeats the data, for clients without structured content."""
     result = found(PLAIN, value)
     assert result["structuredContent"] == written
     (block,) = result["content"]
@@ -245,7 +245,7 @@ def test_result_of_a_resource_that_cannot_be_sent(value: Any) -> None:
 
 
 def test_response_to_a_request_that_succeeded() -> None:
-    """It says who answers, unless an author says something else there."""
+    """The meta names the server, unless the author's value is there."""
     info = {"name": "shop", "version": "2"}
     key = "io.modelcontextprotocol/serverInfo"
     reply = reply_of("a", MODERN.result(APP, {"content": [], "_meta": {"x/y": 1}}))
@@ -283,7 +283,7 @@ FAILURES: list[tuple[Exception, str | int, int, str]] = [
     (ToolError("sold out"), "sold out", -32603, "sold out"),
     (ToolError("\ud800"), "\\ud800", -32603, "\\ud800"),
     (
-        ArgumentsError(["a: no"]),  # a handler's own: not what the model gave
+        ArgumentsError(["a: no"]),  # a handler's own: not about the model's arguments
         "Internal error: order failed. The server's log says why.",
         -32603,
         "Internal error",
@@ -304,7 +304,7 @@ FAILURES: list[tuple[Exception, str | int, int, str]] = [
     ),
     (TooManyRounds(9), str(TooManyRounds(9)), -32603, str(TooManyRounds(9))),
     (
-        TimeoutError("database"),  # likewise: not our deadline
+        TimeoutError("database"),  # also a handler's own: not the deadline
         "Internal error: order failed. The server's log says why.",
         -32603,
         "Internal error",

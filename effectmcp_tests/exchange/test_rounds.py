@@ -152,7 +152,7 @@ def test_rounds_perform_a_step_once() -> None:
     assert len(charged) == 1
     token, stop = round_.token(now=NOW), round_.stop
     for _ in range(3):
-        # Asked once more, without an answer: replayed, and not charged again.
+        # Asked again, without an answer: replayed, and not charged again.
         round_ = go_on(token, {})
         assert round_.stop == stop
         token = round_.token(now=NOW)
@@ -291,7 +291,7 @@ def test_two_rounds_of_one_token_at_once() -> None:
 
 
 def test_old_round_after_completion() -> None:
-    """Nothing remembers that a flow is over: its states stay good until they expire."""
+    """The end of a flow is not recorded: its states stay valid until they expire."""
     token, yes_ = token_before_charging()
     round_ = go_on(token, yes_)
     last = round_.token(now=NOW)
@@ -305,7 +305,7 @@ def test_old_round_after_completion() -> None:
 
 
 def test_same_answers_again() -> None:
-    """The same request in the same second has the same reply, byte for byte."""
+    """Equal requests in the same second have equal replies, byte for byte."""
     first = start()
     token = first.token(now=NOW)
     replies = {go_on(token, said(first.stop, "Ann")).token(now=NOW) for _ in range(3)}
@@ -382,7 +382,7 @@ def test_token_of_a_round_that_ended() -> None:
 
 
 def test_token_of_a_round_that_must_perform() -> None:
-    """What was begun here and is not known yet must not go out as if it never was."""
+    """A started step with an unknown outcome must not be left out of the state."""
     token, yes_ = token_before_charging()
     round_ = resume(
         order, ("Dune",), token=token, call=CALL, sealer=SEALER, now=NOW, answers=yes_
@@ -439,7 +439,7 @@ def test_token_twice_is_one_round() -> None:
         assert isinstance(go_on(one, {}, now=NOW + 60).stop, Asked)
 
 
-def test_round_of_a_client_that_is_gone() -> None:
+def test_round_of_a_client_that_has_disconnected() -> None:
     """L4: suspended, with no token, and with no effects performed."""
     closed = []
 
@@ -492,7 +492,7 @@ def test_resume_after_the_handler_changed() -> None:
 
 
 def test_arguments_that_a_handler_changes() -> None:
-    """They are part of the call as the client sent them, and sends them again."""
+    """Arguments are part of the call as the client sent them, and sends them again."""
     arguments: dict[str, Any] = {"titles": ["Dune"]}
 
     def handler(titles: list[str]) -> Flow[int]:

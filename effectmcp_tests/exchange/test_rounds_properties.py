@@ -53,7 +53,7 @@ RINGS = (Keys(NEW, OLD), Keys(OLD, NEW))
 
 
 def call(number: int) -> Call:
-    """What the client sends in round `number`: the same, in another order."""
+    """The client's arguments of round `number`: the same, in another order."""
     items = [("a", 1), ("b", {"c": [None]})]
     arguments = dict(items if number % 2 else reversed(items))
     return Call(method="tools/call", target="t", arguments=arguments, principal="ann")
@@ -126,7 +126,7 @@ def check_deployment(before: Program, after: Program, rounds: int) -> None:
 
 
 def by_journal(deployed: Callable[[int], Callable[..., Any]]) -> Returned | Raised:
-    """The same with the journal's plain text between the rounds."""
+    """Play the rounds with the plain journal between them."""
     journal, answers = Journal(), dict[str, Answer]()
     for number in range(1_000):
         run = Run(deployed(number), flow_id=FLOW_ID, journal=journal, rules=UNCAPPED)

@@ -29,7 +29,7 @@ def opened(notifications: Any, id_: Any = "s") -> Subscription:
 
 
 @pytest.mark.parametrize("flag", ALL)
-def test_subscription_tells_what_was_asked_for_and_no_more(flag: str) -> None:
+def test_subscription_sends_only_requested_changes(flag: str) -> None:
     subscription = opened({flag: ALL[flag]})
     for other, change in CHANGES.items():
         assert subscription.wants(change) == (other == flag)
@@ -55,7 +55,7 @@ def test_subscription_to_one_resource_is_not_to_another() -> None:
     assert not opened(ALL).wants(Change("resource", "shop://y"))
 
 
-def test_end_is_nothing_to_tell() -> None:
+def test_end_is_not_a_notification() -> None:
     assert not opened(ALL).wants(Change("end"))
 
 
@@ -68,7 +68,7 @@ def test_resource_that_is_named_twice_is_one() -> None:
     }
 
 
-def test_acknowledgement_says_what_will_be_told() -> None:
+def test_acknowledgement_lists_the_coming_notifications() -> None:
     asked = {**ALL, "promptsListChanged": False, "later": True}
     message = opened(asked).acknowledgement
     fits("SubscriptionsAcknowledgedNotification", message)
@@ -94,7 +94,7 @@ def test_acknowledgement_says_what_will_be_told() -> None:
     ],
     ids=lambda one: repr(one)[:40],
 )
-def test_filter_that_is_none(notifications: Any) -> None:
+def test_filter_of_an_invalid_type_is_refused(notifications: Any) -> None:
     with pytest.raises(ProtocolError) as caught:
         opened(notifications)
     assert caught.value.code == -32602

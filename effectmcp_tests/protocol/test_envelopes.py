@@ -1,4 +1,4 @@
-"""What `judge` says in one pass, and what the checks say one after the other."""
+"""`judge` in one pass has the same outcome as the checks one after the other."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ CALL = "tools/call"
 
 
 def explained(request: Request, headers: Mapping[str, str] | None) -> Meta | None:
-    """What the checks of an envelope come to, in the order of the protocol."""
+    """The outcome of an envelope's checks, in the order of the protocol."""
     try:
         meta = read_meta(request.params)
         check_supported(meta.version)
@@ -52,7 +52,7 @@ def explained(request: Request, headers: Mapping[str, str] | None) -> Meta | Non
 
 
 def envelope(method: str = CALL, **changes: Any) -> tuple[Request, dict[str, str]]:
-    """A request that is right, and its headers; but for `changes`."""
+    """A valid request and its headers, except for `changes`."""
     meta = {
         PROTOCOL_VERSION: "2026-07-28",
         CLIENT_CAPABILITIES: {"elicitation": {}},
@@ -73,7 +73,7 @@ def envelope(method: str = CALL, **changes: Any) -> tuple[Request, dict[str, str
 
 
 @pytest.mark.parametrize("with_headers", [True, False])
-def test_right_envelope_is_judged_in_one_pass(with_headers: bool) -> None:
+def test_valid_envelope_is_judged_in_one_pass(with_headers: bool) -> None:
     more = {LOG_LEVEL: "debug", "progressToken": 7, "traceparent": "00-ab-cd-01"}
     for meta in ({}, more, {CLIENT_INFO: ...}, {"traceparent": "x" * 65}):
         request, headers = envelope(meta=meta)
@@ -109,7 +109,7 @@ WRONG: list[Any] = [
 
 
 @pytest.mark.parametrize("changes", WRONG, ids=str)
-def test_wrong_envelope_is_not_judged(changes: dict[str, Any]) -> None:
+def test_invalid_envelope_is_not_judged(changes: dict[str, Any]) -> None:
     copied = {
         key: dict(one) if key in ("meta", "headers") else one
         for key, one in changes.items()
@@ -149,7 +149,7 @@ KEYS = [PROTOCOL_VERSION, CLIENT_CAPABILITIES, CLIENT_INFO, LOG_LEVEL]
     method=st.sampled_from([CALL, "tools/list", "resources/read"]),
     over_http=st.booleans(),
 )
-def test_what_is_judged_is_what_the_checks_find(
+def test_judge_agrees_with_the_checks(
     meta: Any, headers: Any, params: Any, method: str, over_http: bool
 ) -> None:
     """`judge` never lets in what a check refuses, nor reads it otherwise."""

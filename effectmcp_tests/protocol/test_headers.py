@@ -92,7 +92,7 @@ def test_encode_value(value: str, text: str) -> None:
         (-MAX_SAFE_INTEGER, "-9007199254740991"),
     ],
 )
-def test_encode_value_that_is_no_text(value: int, text: str) -> None:
+def test_encode_value_that_is_not_a_string(value: int, text: str) -> None:
     assert encode_value(value) == text
 
 
@@ -108,7 +108,7 @@ def test_encode_value_refuses(value: int | str) -> None:
 @example("=?base64??=")
 @example(" ")
 def test_encoded_value_comes_back(value: str) -> None:
-    """Also where a reader of HTTP strips it."""
+    """The value survives a reader of HTTP that strips it."""
     text = encode_value(value)
     assert text.isascii()
     assert text == text.strip()
@@ -150,7 +150,7 @@ def test_decode_value_with_one_mark_is_literal(text: str) -> None:
 @given(raw_texts)
 @example("=?base64?SGVsbG8=?=")
 def test_decode_value_reads_one_way(text: str) -> None:
-    """Any text is itself, or the one Base64 of its value, or a `ValueError`."""
+    """Each string is plain, or the only Base64 of its value, or a `ValueError`."""
     try:
         value = decode_value(text)
     except ValueError:
@@ -163,7 +163,7 @@ def test_decode_value_reads_one_way(text: str) -> None:
 
 
 def test_param_headers_of_nested_properties() -> None:
-    """Names of properties are names, and data is data, whatever they look like."""
+    """Names of properties are names, and data is data, in any form."""
     look_alike = {"x-mcp-header": 1}
     found = param_headers(
         {
@@ -343,7 +343,7 @@ def test_check_standard_decodes_the_name_alone() -> None:
     )
 
 
-def test_mismatch_says_so() -> None:
+def test_mismatch_message_and_code() -> None:
     error = HeaderMismatch(
         "Mcp-Name header value 'foo' does not match body value 'bar'"
     )
@@ -356,7 +356,7 @@ def test_mismatch_says_so() -> None:
 
 @given(texts, raw_texts)
 def test_check_name_takes_one_value(name: str, text: str) -> None:
-    """What a client sends is taken; anything else only when it means the same."""
+    """A client's encoding is accepted; any other only when it means the same."""
     check_name({"mcp-name": encode_value(name)}, name)
     try:
         check_name({"mcp-name": text}, name)
@@ -367,8 +367,8 @@ def test_check_name_takes_one_value(name: str, text: str) -> None:
 
 @given(st.from_regex(r"[A-Za-z0-9._/-]+", fullmatch=True) | raw_texts)
 @example("tools/call")
-def test_what_is_simple_is_also_taken_the_long_way(text: str) -> None:
-    """So the short way decides nothing otherwise: there, the header is the body's text."""
+def test_simple_names_read_the_same_the_long_way(text: str) -> None:
+    """The short way is equivalent: there, the header is the string of the body."""
     if headers._is_simple(text):
         assert headers._read_decoded({"mcp-name": text}, "Mcp-Name") == text
         assert headers._read({"mcp-method": text}, "Mcp-Method") == text
@@ -402,13 +402,13 @@ def test_what_is_simple_is_also_taken_the_long_way(text: str) -> None:
         (MAX_SAFE_INTEGER, "9007199254740991"),
         (-MAX_SAFE_INTEGER, "-9007199254740991.00"),
         (float(MAX_SAFE_INTEGER), "9.007199254740991E15"),
-        # No integer; but that is for whoever checks the arguments to say.
+        # Not an integer; but the check of the arguments reports that.
         (42.5, "42.5"),
     ],
 )
 @pytest.mark.parametrize("type_", ["string", "integer", "boolean"])
 def test_check_params_takes(value: Any, text: str, type_: Any) -> None:
-    """Whatever the schema says of the type: arguments are checked elsewhere."""
+    """The schema's type does not matter: arguments are checked elsewhere."""
     rule = ParamHeader("X", ("x",), type_)
     check_params({"mcp-param-x": text}, (rule,), {"x": value})
 
@@ -473,7 +473,7 @@ def test_check_params_refuses(value: Any, text: str | None, words: str) -> None:
     ],
 )
 def test_check_params_without_a_value(arguments: dict[str, Any]) -> None:
-    """The exact path counts: what stands elsewhere is no value of this header."""
+    """The exact path counts: this header has no value from elsewhere."""
     rule = ParamHeader("Region", ("where", "region"), "string")
     assert rule.value_in(arguments) is None
     check_params({}, (rule,), arguments)
@@ -483,7 +483,7 @@ def test_check_params_without_a_value(arguments: dict[str, Any]) -> None:
     )
 
 
-def test_check_params_looks_at_every_rule() -> None:
+def test_check_params_checks_every_rule() -> None:
     rules = (REGION, COUNT, DRY)
     arguments = {"region": "eu", "count": 2, "dry": True}
     headers = {
@@ -509,7 +509,7 @@ def test_check_params_takes_what_a_client_sends(value: Any) -> None:
 
 @given(safe_integers, st.sampled_from([-2, -1, 1, 2]))
 @example(MAX_SAFE_INTEGER, 1)
-def test_check_params_tells_neighbours_apart(value: int, offset: int) -> None:
+def test_check_params_distinguishes_neighbours(value: int, offset: int) -> None:
     """No rounding, however large: a header that is one off is another number."""
     for text in (str(value + offset), f"{value + offset}.0"):
         headers = {"mcp-param-count": text}

@@ -89,7 +89,7 @@ def test_read_no_other_ids(id_: Any) -> None:
     ],
     ids=lambda text: repr(text)[:20],
 )
-def test_read_what_is_no_json(text: bytes) -> None:
+def test_read_refuses_invalid_json(text: bytes) -> None:
     assert code_of(text) == PARSE_ERROR
     assert malformed(text).id is None
 
@@ -112,12 +112,12 @@ def test_read_what_is_no_json(text: bytes) -> None:
         ({**CALL, "params": {"a": "\ud800"}}, "a lone surrogate"),
     ],
 )
-def test_read_what_is_no_message(message: Any, words: str) -> None:
+def test_read_refuses_invalid_messages(message: Any, words: str) -> None:
     assert words in malformed(message).error.message
 
 
 def test_read_as_deep_as_arguments_may_be() -> None:
-    """What wraps them is not counted against them."""
+    """The wrapping of the params does not count for their limit."""
 
     def nested(levels: int) -> Any:
         return {"a": nested(levels - 1)} if levels > 1 else {}
@@ -163,7 +163,7 @@ messages = st.fixed_dictionaries(
     | messages.map(json.dumps)
     | messages.map(lambda message: json.dumps(message)[1:])
 )
-def test_any_text_is_a_message_or_a_protocol_error(text: str | bytes) -> None:
+def test_any_string_is_a_message_or_a_protocol_error(text: str | bytes) -> None:
     _message_or_error(text)
 
 

@@ -85,13 +85,13 @@ def test_meta_with_a_log_level(level: str) -> None:
 
 
 @pytest.mark.parametrize("trace", [5, "x" * 65, None])
-def test_meta_with_a_trace_that_is_none(trace: Any) -> None:
-    """It helps whoever debugs, and is no reason to refuse a call."""
+def test_meta_with_an_invalid_trace(trace: Any) -> None:
+    """A trace is only for debugging, so its errors do not refuse a call."""
     assert read_meta({"_meta": {**LEAST, "traceparent": trace}}).trace is None
 
 
 def test_meta_of_a_client_with_a_long_name() -> None:
-    """It travels in the state of every later round."""
+    """A long trace would travel in the state of every later round."""
     said = {**LEAST, CLIENT_INFO: {"name": "x" * 1_000, "version": "1"}}
     client = read_meta({"_meta": said}).client
     assert client == "x" * 200

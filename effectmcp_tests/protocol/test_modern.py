@@ -73,7 +73,7 @@ def test_supporter(capabilities: Any, asked: set[str]) -> None:
     ("capabilities", "asked"), CLIENTS, ids=[str(one) for one, _ in CLIENTS]
 )
 def test_supporter_of_classes(capabilities: Any, asked: set[str]) -> None:
-    """What a whole class may need more of is asked when there is one."""
+    """Further needs of a class are checked when there is an instance."""
     supports = supporter(capabilities)
     for name, one in QUESTIONS.items():
         if name != "tools":
@@ -118,7 +118,7 @@ def test_missing_capability_names_all(
     fits(ERRORS[refusal.code], {"jsonrpc": "2.0", "id": 1, "error": error})
 
 
-def test_missing_capability_of_a_name_nobody_knows() -> None:
+def test_missing_capability_of_an_unknown_name() -> None:
     """A handler may raise `Unsupported` itself, over something of its own."""
     assert missing_capability(["Telepathy"], {}) is None
     assert missing_capability(["Sample"], EVERYTHING) is None
@@ -169,7 +169,9 @@ def test_elicit_url_and_confirm_on_the_wire() -> None:
 @pytest.mark.parametrize(
     "effect", [Elicit("Who?", str), ElicitUrl("Who?", "https://x"), Confirm("Who?")]
 )
-def test_question_that_is_asked_again_says_why(effect: InputRequest[Any]) -> None:
+def test_question_that_is_asked_again_has_the_problems(
+    effect: InputRequest[Any],
+) -> None:
     message = asked(effect, "value: is required", "age: too low")["params"]["message"]
     assert message == (
         "Who?\n\nYour last answer did not fit:\n- value: is required\n- age: too low"
@@ -217,7 +219,7 @@ def test_list_roots_on_the_wire() -> None:
     assert request == {"method": "roots/list"}
 
 
-def test_what_is_no_question_of_the_protocol() -> None:
+def test_input_required_refuses_other_effects() -> None:
     with pytest.raises(TypeError, match="is no question"):
         input_required([Question("k", Checkpoint(), ())], "token")  # type: ignore[arg-type]
 
@@ -237,7 +239,7 @@ def test_no_answers(params: Any) -> None:
 
 
 @pytest.mark.parametrize("responses", [[], "x", 5, False, {"k": 5}, {"k": None}])
-def test_answers_that_are_no_map(responses: Any) -> None:
+def test_answers_that_are_not_a_mapping(responses: Any) -> None:
     with pytest.raises(ProtocolError, match="inputResponses is a map") as caught:
         read_answers({"inputResponses": responses})
     assert caught.value.code == -32602
@@ -263,7 +265,7 @@ def test_answer_to_an_elicitation(name: str, value: Any, answer: Any) -> None:
 @pytest.mark.parametrize(
     "value", [{}, {"action": "ok"}, {"action": True}, {"content": {"value": "Ann"}}]
 )
-def test_answer_without_a_known_action_is_no_consent(value: Any) -> None:
+def test_answer_without_a_known_action_is_not_consent(value: Any) -> None:
     answer = read(value, Confirm("?"))
     assert isinstance(answer, Unfit)
     assert "action: must be" in str(answer)
@@ -271,13 +273,13 @@ def test_answer_without_a_known_action_is_no_consent(value: Any) -> None:
 
 @pytest.mark.parametrize("name", QUESTIONS)
 @pytest.mark.parametrize("value", [None, 5, "accept", [], 12345])
-def test_answer_that_is_no_object(name: str, value: Any) -> None:
+def test_answer_that_is_not_an_object(name: str, value: Any) -> None:
     """A live client's reply; beside a `requestState` the whole request is malformed."""
     assert isinstance(read_result(QUESTIONS[name], value), Unfit)
 
 
-def test_answer_to_sampling_is_read_as_such() -> None:
-    """What looks like the end of an elicitation is content here, and fits or not."""
+def test_answers_to_sampling_and_roots_are_content() -> None:
+    """A value like an ended elicitation is content here, and fits or not."""
     value = {"action": "decline", "role": "assistant"}
     assert read(value, Sample("Hi")) == Accepted(value)
     assert read({"roots": []}, ListRoots()) == Accepted({"roots": []})

@@ -73,7 +73,7 @@ def test_rows() -> None:
         ({"session": "2025-06-18", "pipe": True}, "2025-06-18"),
         ({}, OLDEST),
         ({"pipe": True}, MODERN),
-        ({"mirrored": True}, MODERN),  # it forgot the header, and is told so
+        ({"mirrored": True}, MODERN),  # the header is missing: reported as such
     ],
 )
 def test_request_belongs_to_a_revision(request_: Any, version: str) -> None:
@@ -106,7 +106,7 @@ NAMED = st.sampled_from([None, *REVISIONS, "1999-01-01"])
     pipe=st.booleans(),
     method=st.sampled_from(["initialize", "tools/call"]),
 )
-def test_laws_of_belonging(
+def test_revision_and_handshake_of_any_request(
     meta: str | None,
     header: str | None,
     mirrored: bool,
@@ -126,20 +126,20 @@ def test_laws_of_belonging(
             pipe=pipe,
         )
     ]
-    # What shook hands speaks one revision, whatever the header of a message says.
+    # An initialized session has one revision, with any header in its messages.
     if session is not None and found.shakes:
         assert found.version == session
-    # Nobody is spoken to in a draft who did not shake hands for it, or a server that
-    # does not speak it.
+    # Drafts are only for clients that initialized with them, and for servers that
+    # support them.
     if found.is_draft:
         assert drafts or session == DRAFTS
-    # Whoever names a revision in `_meta` or a header gets that, or an error from the
-    # newest; never another handshake's.
+    # A request that names a revision in `_meta` or a header gets that, or an error of
+    # the newest; never the revision of another handshake.
     named = [one for one in (meta, None if pipe else header) if one is not None]
     if session is None and named and found.shakes:
         assert found.version in named
-    # Who names nothing, and has no session, is never refused for a missing `_meta` when
-    # it shakes hands.
+    # An `initialize` request that names nothing, and has no session, is never refused
+    # for a missing `_meta`.
     if not named and method == "initialize":
         assert found.shakes
 

@@ -260,7 +260,7 @@ def test_match_returns_nothing_that_leaves_a_directory(value: str) -> None:
             found = matched[name]
             for one in (found, unquote(found), unquote(unquote(found))):
                 assert stays_below(one)
-            # Also for whoever joins it segment by segment.
+            # Also for callers that join it segment by segment.
             path = PureWindowsPath("C:\\srv\\base").joinpath(*found.split("/"))
             assert path.is_relative_to("C:\\srv\\base")
             assert "\\" not in found
@@ -269,8 +269,8 @@ def test_match_returns_nothing_that_leaves_a_directory(value: str) -> None:
 
 
 @given(st.sampled_from(TEMPLATES), values)
-def test_match_takes_any_text(text: str, uri: str) -> None:
-    """What matches is a value for every variable but the optional ones."""
+def test_match_takes_any_string(text: str, uri: str) -> None:
+    """A match has a value for every variable but the optional ones."""
     template = parse_template(text)
     for one in (uri, text.replace("{", "").replace("}", ""), text.partition("{")[0]):
         found = template.match(one + uri)
@@ -347,7 +347,7 @@ def test_expand_refuses(text: str, given_: dict[str, str], words: str) -> None:
 
 @st.composite
 def filled(draw: st.DrawFn) -> tuple[Template, dict[str, str]]:
-    """A template, and texts for its variables; some of the optional ones left out."""
+    """A template, and strings for its variables; some of the optional ones left out."""
     template = parse_template(draw(st.sampled_from(TEMPLATES)))
     left_out = draw(st.sets(st.sampled_from(["", *sorted(template.optional)])))
     given_ = {
@@ -360,7 +360,7 @@ def filled(draw: st.DrawFn) -> tuple[Template, dict[str, str]]:
 
 @given(filled())
 def test_expanded_values_come_back(pair: tuple[Template, dict[str, str]]) -> None:
-    """`match(expand(values)) == values`, or `expand` says what is wrong with them."""
+    """`match(expand(values)) == values`, or `expand` reports what is wrong."""
     template, given_ = pair
     try:
         uri = template.expand(given_)
@@ -387,7 +387,7 @@ def test_plain_paths_are_admissible(segments: list[str]) -> None:
 
 @given(filled())
 def test_matched_values_expand_again(pair: tuple[Template, dict[str, str]]) -> None:
-    """Of any URI that matches, what `match` found is admissible, in its normal form."""
+    """The values of a match can be expanded to a URI that has equal values."""
     template, given_ = pair
     uri = template.text
     for name in template.variables:
@@ -473,7 +473,7 @@ def test_parse_template_refuses_in_few_words() -> None:
 
 @given(st.text(alphabet="{}+?&#=,:*./ab%4é", max_size=15))
 def test_parse_template_raises_nothing_else(text: str) -> None:
-    """Any text parses or raises `SchemaError`; what parses has a URI."""
+    """A string parses or raises `SchemaError`; each parsed template has a URI."""
     try:
         template = parse_template(f"s:/{text}")
     except SchemaError:

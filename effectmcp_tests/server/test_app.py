@@ -13,7 +13,7 @@ from ..wire import fits
 
 
 def shop() -> tuple[Server, list[Change]]:
-    """A server, and what it tells of its changes."""
+    """A server, and the changes that it publishes."""
     app = Server("shop")
     heard: list[Change] = []
     app.changes.listen(heard.append)
@@ -24,7 +24,7 @@ def hello() -> str:
     return "hi"
 
 
-def test_server_says_who_it_is() -> None:
+def test_server_info_has_its_names_and_icons() -> None:
     app = Server(
         "shop",
         version="1.0",
@@ -72,7 +72,7 @@ def test_server_with_pages_of_nothing() -> None:
     ],
     ids=repr,
 )
-def test_server_that_no_client_could_read_of(options: dict[str, Any]) -> None:
+def test_server_with_options_that_cannot_be_sent(options: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match=r"^Server\('.*'\): "):
         Server(**{"name": "shop", **options})
 
@@ -91,7 +91,7 @@ def test_server_keys_may_come_later() -> None:
     assert Server("shop", keys=keys).keys is keys
 
 
-def test_server_with_what_may_be_a_key() -> None:
+def test_server_with_a_bare_key_does_not_show_it() -> None:
     key: Any = "c2VjcmV0"
     with pytest.raises(UsageError) as caught:
         Server("shop", keys=key)
@@ -100,7 +100,7 @@ def test_server_with_what_may_be_a_key() -> None:
 
 
 def test_resource_without_a_uri() -> None:
-    """It would be registered nowhere, and nobody would hear of that."""
+    """The function would be registered nowhere, without an error."""
     uris: dict[str, Any] = {"hello": hello, "5": 5}
     for name, uri in uris.items():
         with pytest.raises(SchemaError, match=f"{name} is at no URI: write @app.reso"):
@@ -118,7 +118,7 @@ def test_decorators_return_the_function_unchanged() -> None:
     assert list(app.resources) == ["shop://hello"]
 
 
-def test_adding_and_removing_tells_who_listens() -> None:
+def test_adding_and_removing_publishes_changes() -> None:
     app, heard = shop()
     app.tool(hello)
     app.prompt(hello)
@@ -140,7 +140,7 @@ def test_adding_and_removing_tells_who_listens() -> None:
     assert [app.tools, app.prompts, app.resources, app.templates] == [{}] * 4
 
 
-def test_updated_tells_of_one_resource() -> None:
+def test_updated_publishes_a_change_of_one_resource() -> None:
     app, heard = shop()
     app.updated("shop://x")
     assert heard == [Change("resource", "shop://x")]
@@ -222,7 +222,7 @@ def test_completion_of_nothing(of: str, argument: str, words: str) -> None:
 
 
 def test_completion_goes_with_its_prompt() -> None:
-    """Another prompt of that name has suggestions of its own."""
+    """A new prompt of that name has suggestions of its own."""
     app, _ = shop()
 
     def review(language: str) -> str:

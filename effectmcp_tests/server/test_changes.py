@@ -10,7 +10,7 @@ from effectmcp.server.changes import Change, Changes
 TOOLS = Change("tools")
 
 
-def test_changes_are_heard_until_the_end() -> None:
+def test_changes_are_received_until_the_end() -> None:
     changes = Changes()
     heard: list[Change] = []
     changes.publish(TOOLS)
@@ -23,7 +23,7 @@ def test_changes_are_heard_until_the_end() -> None:
     assert heard == [TOOLS, Change("resource", "shop://x")]
 
 
-def test_changes_are_heard_by_all_though_one_fails(
+def test_changes_reach_all_listeners_if_one_fails(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     changes = Changes()
@@ -61,7 +61,7 @@ def test_changes_from_many_threads() -> None:
     assert len(changes._listeners) == 1
 
 
-def test_changes_are_over_for_whoever_comes_after_the_end() -> None:
+def test_changes_are_over_for_late_subscribers() -> None:
     """A subscription that begins while the server shuts down ends at once."""
     changes = Changes()
     over = []
@@ -75,7 +75,7 @@ def test_changes_are_over_for_whoever_comes_after_the_end() -> None:
 
 
 def test_changes_after_the_end() -> None:
-    """Who listens only then hears of it at once, and waits for nothing."""
+    """A late listener receives the end at once, and does not wait."""
     changes = Changes()
     changes.publish(Change("end"))
     heard: list[Change] = []

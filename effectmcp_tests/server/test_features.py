@@ -136,7 +136,7 @@ def test_tool_without_a_name_of_its_own() -> None:
     assert make_tool(Clock()).name == "Clock"
 
 
-def test_listing_that_is_no_json() -> None:
+def test_listing_that_is_not_json() -> None:
     with pytest.raises(SchemaError, match="hello: what the list would show is no JSON"):
         make_tool(hello, meta={"x": {1}})
     with pytest.raises(SchemaError, match="a lone surrogate"):
@@ -256,12 +256,12 @@ def test_resource_that_takes_nothing_from_its_template() -> None:
 
 
 @pytest.mark.parametrize("uri", ["", "books", "shop:", "shop://a b", "1shop://x"])
-def test_resource_that_is_nowhere(uri: str) -> None:
+def test_resource_with_an_invalid_uri(uri: str) -> None:
     with pytest.raises(SchemaError, match="is no URI"):
         make_resource(hello, uri)
 
 
-def test_resource_for_nobody() -> None:
+def test_resource_with_an_unknown_scope() -> None:
     with pytest.raises(SchemaError, match="scope is 'public' or 'private'"):
         make_resource(hello, "shop://x", scope="secret")
 
@@ -309,7 +309,7 @@ def test_completion_that_takes_something_else(function: Any) -> None:
     [Elicit, "elicitation", ("elicitation",), (str,), (Elicit("Who?", str),)],
 )
 def test_what_cannot_be_required(requires: Any) -> None:
-    """It would be required of nobody, or of everybody."""
+    """The capability would be required of no client, or of all clients."""
     for make in (
         lambda: make_tool(hello, requires=requires),
         lambda: make_prompt(hello, requires=requires),
@@ -335,7 +335,7 @@ def test_timeouts(timeout: Any) -> None:
 
 
 @pytest.mark.parametrize("timeout", [0, -1, "3", b"3", True, float("nan"), 10**400])
-def test_timeouts_in_which_nothing_can_be_done(timeout: Any) -> None:
+def test_invalid_timeouts_are_refused(timeout: Any) -> None:
     with pytest.raises(SchemaError, match="timeout=.*give seconds, more than 0"):
         make_tool(hello, timeout=timeout)
     with pytest.raises(SchemaError, match="timeout="):

@@ -29,7 +29,7 @@ def flow(a: int) -> Flow[int]:
 
 
 def handed_on(a: int) -> Flow[int]:
-    """No generator function itself, and its annotation is a text in this module."""
+    """Return a flow: not a generator function, and its annotation is a string."""
     return flow(a)
 
 
@@ -102,7 +102,7 @@ def test_handler_of_a_given_is_a_flow() -> None:
     assert (handler.kind, handler.returns, handler.provided) == ("flow", str, {})
 
 
-def test_handler_says_what_it_is() -> None:
+def test_handler_has_name_and_types() -> None:
     handler = make_handler(functools.partial(plain))
     assert (handler.name, handler.returns, handler.provided) == ("plain", int, {})
     assert handler.takes.description == "A plain one."
@@ -121,7 +121,7 @@ def test_handler_with_provided_parameters() -> None:
 # ---- what is refused ----
 
 
-def test_handler_that_is_no_function() -> None:
+def test_handler_that_is_not_a_function() -> None:
     with pytest.raises(SchemaError, match="5 is no function"):
         make_handler(5)  # type: ignore[arg-type]
     name: Any = "order"
@@ -129,7 +129,7 @@ def test_handler_that_is_no_function() -> None:
         make_handler(name)
 
 
-def test_handler_that_is_a_method_of_nobody() -> None:
+def test_handler_that_is_an_unbound_method() -> None:
     class Shop:
         def order(self, title: str) -> str:
             return title
@@ -205,7 +205,7 @@ def test_schema_by_hand_that_does_not_name_arguments() -> None:
 
 
 def test_schema_by_hand_whose_type_does_not_count() -> None:
-    """Draft 7 ignores what stands beside a reference."""
+    """Draft 7 ignores keywords beside a reference."""
     schema = {
         "$schema": "http://json-schema.org/draft-07/schema#",
         "type": "object",
@@ -252,7 +252,7 @@ TEXTS: Handler = make_handler(texts)
         ("g", "2", 2),
     ],
 )
-def test_texts_as_values(name: str, text: str, value: Any) -> None:
+def test_read_of_strings_returns_values(name: str, text: str, value: Any) -> None:
     (found,) = read_texts(TEXTS, {name: text}).values()
     assert found == value
     assert type(found) is type(value)
@@ -279,13 +279,13 @@ def test_texts_as_values(name: str, text: str, value: Any) -> None:
         ("unknown", "x"),
     ],
 )
-def test_texts_that_do_not_fit(name: str, text: str) -> None:
-    """Written as in JSON, and nothing that only Python would read."""
+def test_read_of_strings_refuses_what_does_not_fit(name: str, text: str) -> None:
+    """Values are written as in JSON; Python-only notation is refused."""
     with pytest.raises(ArgumentsError):
         read_texts(TEXTS, {name: text})
 
 
-def test_texts_report_every_problem() -> None:
+def test_read_of_strings_reports_every_problem() -> None:
     with pytest.raises(ArgumentsError) as caught:
         read_texts(TEXTS, {"a": "x", "c": "x"})
     assert len(caught.value.problems) == 2

@@ -1,4 +1,4 @@
-"""What a target on the command line names."""
+"""Targets on the command line, and the servers that they name."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def test_target_module_that_is_not_there(target: str) -> None:
 
 
 @pytest.mark.parametrize("target", ["", ":app", ".shop:app", "a/b:app", "a-b", "a..b"])
-def test_target_that_is_no_module(target: str) -> None:
+def test_target_that_is_not_a_module(target: str) -> None:
     assert "is no module; write module:app or file.py:app" in refusal(target)
 
 
@@ -144,7 +144,7 @@ def test_target_file_that_is_not_there(path: str) -> None:
 
 
 def test_target_file_of_the_name_of_another_module(folder: Path) -> None:
-    """Its classes would resolve their annotations in the other."""
+    """Classes of the file would resolve their annotations in the other module."""
     write(folder / "json.py", SHOP)
     assert refusal("json.py:app").startswith("there is another module 'json'")
 
@@ -177,7 +177,7 @@ def test_target_tool_that_cannot_be_offered(folder: Path, target: str) -> None:
         load_app(target)
 
 
-def test_load_gives_whatever_is_named(tmp_path: Path) -> None:
+def test_load_returns_any_named_object(tmp_path: Path) -> None:
     file = tmp_path / f"options_{tmp_path.name}.py"
     file.write_text("class of:\n    options = {'steps': {}}\n")
     assert load(f"{file}:of.options") == {"steps": {}}

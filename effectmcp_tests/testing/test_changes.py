@@ -18,7 +18,7 @@ Maker = Callable[[str], Any]
 
 @pytest.fixture
 def module(tmp_path: Path) -> Iterator[Maker]:
-    """Makes a module of a text, which has a file like any other."""
+    """Make a module of a source string, with a file like any other."""
     made: list[str] = []
 
     def make(text: str) -> ModuleType:
@@ -158,7 +158,7 @@ def test_defaults_of_a_decorated_function(module: Maker) -> None:
     assert change.where == f"{made.__file__}:14"
 
 
-def test_defaults_that_cannot_be_filled_are_not_looked_at(module: Maker) -> None:
+def test_defaults_that_cannot_be_filled_are_not_checked(module: Maker) -> None:
     made = module("""
         def handler(one: int = 1, two: tuple[int, ...] = (), three: object = None):
             pass
@@ -168,7 +168,7 @@ def test_defaults_that_cannot_be_filled_are_not_looked_at(module: Maker) -> None
     assert changes.take() == []
 
 
-def test_a_default_whose_source_is_gone() -> None:
+def test_a_default_whose_source_is_missing() -> None:
     """Then it is the function's first line."""
     namespace: dict[str, Any] = {"__name__": __name__}
     text = "def handler(names=[]):\n    names.append(1)\n"
@@ -180,7 +180,7 @@ def test_a_default_whose_source_is_gone() -> None:
 
 
 def test_a_default_of_a_lambda_in_the_middle_of_something(module: Maker) -> None:
-    """Its lines alone are no Python."""
+    """The lines of a lambda alone are not valid Python."""
     made = module("""
         HANDLERS = dict(
             one=lambda names=[]: names.append(1),
@@ -194,7 +194,7 @@ def test_a_default_of_a_lambda_in_the_middle_of_something(module: Maker) -> None
 
 
 def moved(function: Any) -> Any:
-    """A function whose file was edited since: another one stands there now."""
+    """A function whose file was edited since: another function is at that place now."""
     code = function.__code__
     function.__code__ = code.replace(co_firstlineno=code.co_firstlineno + 4)
     return function
@@ -313,7 +313,7 @@ def test_containers_that_are_filled(module: Maker) -> None:
     ]
 
 
-def test_what_no_function_sets_is_not_looked_at(module: Maker) -> None:
+def test_globals_that_no_function_sets_are_not_checked(module: Maker) -> None:
     """A test or a reload may, and that is not the handler's doing."""
     made = module(GLOBALS)
     changes = Changes(made.handler)
@@ -322,7 +322,7 @@ def test_what_no_function_sets_is_not_looked_at(module: Maker) -> None:
     assert changes.take() == []
 
 
-def test_other_modules_are_not_looked_at(module: Maker) -> None:
+def test_other_modules_are_not_read(module: Maker) -> None:
     one = module(GLOBALS)
     other = module("""
         _number = 0
@@ -365,7 +365,7 @@ def test_a_table_that_is_changed_within_bounds(module: Maker) -> None:
 # ---- looks --------------------------------------------------------------------------
 
 
-def test_each_look_tells_what_is_new(module: Maker) -> None:
+def test_each_comparison_reports_new_changes(module: Maker) -> None:
     """Since the last one; but how it was is how it was at first."""
     made = module(GLOBALS)
     changes = Changes(made.handler)
@@ -376,7 +376,7 @@ def test_each_look_tells_what_is_new(module: Maker) -> None:
     assert taken(changes) == ["the global _number was 0 and is 2 now"]
 
 
-def test_what_is_there_later_is_compared_from_then_on(module: Maker) -> None:
+def test_a_later_global_is_compared_from_then_on(module: Maker) -> None:
     made = module(GLOBALS)
     del made._number
     changes = Changes(made.handler)

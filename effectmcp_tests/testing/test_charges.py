@@ -75,7 +75,7 @@ unread = Unread()
 
 
 class World(Obliging):
-    """Whoever looks gets what is to be had."""
+    """A partner who returns the given value to each look."""
 
     def __init__(
         self, gives: Any, answers: Mapping[str, Answer | None] | None = None
@@ -152,7 +152,7 @@ def test_one_key_for_two_calls(
 
 
 def pays_once_more() -> Flow[str]:
-    """The same call, as after a failure."""
+    """Pay twice with the same call, as after a failure."""
     key = yield from IdempotencyKey("bill")
     yield from pay(1, key)
     return (yield from pay(1, key))
@@ -197,7 +197,7 @@ def test_keys_that_may_come_twice(handler: Any) -> None:
 
 
 def books_by(effect: Any) -> Callable[..., Any]:
-    """A handler that makes a key of what an effect gave in the same round."""
+    """Return a handler that makes a key of an effect's value of the same round."""
 
     def books() -> Flow[str]:
         yield from Confirm("Sure?")
@@ -217,7 +217,7 @@ def unstable(handler: Callable[..., Any], gives: Any = "a") -> Any:
 
 
 @pytest.mark.parametrize("effect", [Now(), Random(), Uuid()], ids=repr)
-def test_a_key_of_chance(effect: Any) -> None:
+def test_a_key_of_a_random_value(effect: Any) -> None:
     handler = books_by(effect)
     found = unstable(handler)
     assert (found.name, found.because) == ("booking", repr(effect))
@@ -234,17 +234,17 @@ GIVEN: Mapping[str, Any] = {
 
 
 @pytest.mark.parametrize("gives", GIVEN.values(), ids=GIVEN.keys())
-def test_a_key_of_what_a_step_gave(gives: Any) -> None:
+def test_a_key_of_the_result_of_a_step(gives: Any) -> None:
     found = unstable(books_by(look("a")), gives)
     assert (found.name, found.because) == ("booking", "look('a')")
 
 
 @pytest.mark.parametrize("gives", [True, None])
-def test_of_some_values_no_other_is_known(gives: Any) -> None:
+def test_values_without_another_value(gives: Any) -> None:
     assert unstable(books_by(look("a")), gives) is None
 
 
-def test_of_some_classes_no_other_value_is_known() -> None:
+def test_classes_without_another_value() -> None:
     assert unstable(books_by(look_for_size("a")), "small") is None
 
 

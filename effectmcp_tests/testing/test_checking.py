@@ -214,7 +214,7 @@ _changing: list[int] = []
 
 
 def rewords() -> Flow[str]:
-    """Another text in each run, without any answer between two of them."""
+    """Ask another question in each run, without any answer between two runs."""
     _changing.append(1)
     return (yield from Elicit(f"Who, in run {len(_changing)}?", str, otherwise=""))
 
@@ -452,7 +452,7 @@ def breaks_in_two_ways(amount: int) -> Flow[int]:
     return 100 // amount
 
 
-def test_of_several_things_the_shortest_is_told(one: Workers) -> None:
+def test_of_several_findings_the_shortest_is_reported(one: Workers) -> None:
     finding = found(one, breaks_in_two_ways)
     assert finding.kind in ("crash", "result")
 
@@ -473,7 +473,7 @@ def forgets_a_flow_further_down() -> Flow[str]:
 
 @pytest.mark.parametrize("handler", [forgets_a_flow, forgets_a_flow_further_down])
 def test_a_flow_that_is_never_run(one: Workers, handler: Handler) -> None:
-    """A generator that nobody starts is silent: the source is read."""
+    """A generator that is never started is silent: the source is read."""
     finding = found(one, handler, conversations=5)
     assert (finding.kind, finding.where) == ("forgotten", line(forgets_a_flow, 2))
     assert "tells(...)" in finding.problem
@@ -481,7 +481,7 @@ def test_a_flow_that_is_never_run(one: Workers, handler: Handler) -> None:
 
 @attrs.define
 class Unhashable:
-    """What is equal to others by its fields has no hash."""
+    """An object that compares by its fields, and so has no hash."""
 
     name: str = "Ann"
 
@@ -517,7 +517,7 @@ def test_a_handler_that_does_not_repeat_itself(one: Workers) -> None:
     assert "Meanwhile the global _changing was [" in finding.advice
 
 
-def test_a_request_that_comes_to_two_things(one: Workers) -> None:
+def test_a_repeated_request_with_two_outcomes(one: Workers) -> None:
     """The end hangs on a list of the module's, so that no replay can show it."""
     seen: list[int] = []
 
@@ -530,7 +530,7 @@ def test_a_request_that_comes_to_two_things(one: Workers) -> None:
 
 
 def test_a_replay_after_the_end(one: Workers) -> None:
-    """It repeats itself until it has come to its end once."""
+    """The handler repeats itself until it has returned once."""
     ended: list[str] = []
 
     def handler() -> Flow[str]:
@@ -548,7 +548,7 @@ _suspended: list[int] = []
 
 
 def counts_its_rounds() -> Flow[str]:
-    """What it catches comes only where a round ends its generator."""
+    """Ask a second question, unless the end of a round was caught."""
     try:
         name = yield from Elicit("Who?", str, otherwise="")
     except BaseException:
@@ -560,14 +560,14 @@ def counts_its_rounds() -> Flow[str]:
     return name
 
 
-def test_where_the_generator_is_kept_it_does_something_else(one: Workers) -> None:
+def test_a_handler_that_differs_with_a_kept_generator_drifts(one: Workers) -> None:
     finding = found(one, counts_its_rounds)
     assert finding.kind == "drifts"
     assert "live: Confirm(message='Live?'" in finding.problem
     assert finding.where == line(counts_its_rounds, 8)
 
 
-def test_what_is_told_of_an_unsteady_handler() -> None:
+def test_the_finding_of_an_unsteady_handler() -> None:
     finding = found_in(
         Unsteady("this", "that", "a.py:3"),
         had(tells_the_model, amount=1),
@@ -580,7 +580,7 @@ def test_what_is_told_of_an_unsteady_handler() -> None:
     assert finding.problem.endswith(": first this, and then that, at a.py:3")
 
 
-def test_the_shortest_conversation_is_told(one: Workers) -> None:
+def test_the_shortest_conversation_is_reported(one: Workers) -> None:
     finding = found(one, crashes_on_a_value)
     assert finding.transcript is not None
     assert finding.transcript.arguments == {"amount": 0}
@@ -642,8 +642,8 @@ def test_long_conversations_are_cut(one: Workers) -> None:
         *(begins_in_another_way, functools.partial(tells_the_model, amount=3), waits),
     ],
 )
-def test_what_is_meant_is_no_finding(one: Workers, handler: Handler) -> None:
-    """A ToolError, a step that fails, a user who declines, whatever `steps` says."""
+def test_intended_failures_are_not_findings(one: Workers, handler: Handler) -> None:
+    """A ToolError, a step that fails, a user who declines, with any `steps`."""
     below = st.builds(Receipt, st.integers(0, 100))
     nothing(one, handler, steps={receipt_of: below})
 
@@ -671,7 +671,7 @@ def test_a_failed_step_explains_only_its_own_exception(one: Workers) -> None:
     assert (finding.kind, "KeyError" in finding.problem) == ("crash", True)
 
 
-def test_warnings_and_logs_are_their_own_affair(
+def test_warnings_and_logs_are_not_findings(
     one: Workers, caplog: pytest.LogCaptureFixture
 ) -> None:
     def handler() -> Flow[str]:
@@ -687,7 +687,7 @@ def test_warnings_and_logs_are_their_own_affair(
     assert logging.root.manager.disable == before
 
 
-def test_what_clients_waste_is_no_ones_fault(one: Workers) -> None:
+def test_rounds_wasted_by_clients_are_not_findings(one: Workers) -> None:
     """Nine rounds are enough, but not for a client that leaves every answer out."""
 
     def handler() -> Flow[str]:
@@ -744,14 +744,14 @@ def test_a_step_before_a_question_that_not_every_client_takes(one: Workers) -> N
 
 
 def test_a_step_before_a_question_that_is_declined(one: Workers) -> None:
-    """By a client that lacks something else, which nobody asks for."""
+    """By a client that lacks something else, which no handler asks for."""
     made = had(pays_between_two_questions, partner=Refusing())
     checked = nothing(one, pays_between_two_questions, conversations=1, again=[made])
     assert checked.notices == ()
 
 
 class Refusing(Obliging):
-    """Somebody who declines the second question, with a client that cannot sample."""
+    """A user who declines the second question, with a client that cannot sample."""
 
     lacks = frozenset({"Sample"})
 
@@ -804,7 +804,7 @@ def test_a_handler_whose_module_is_another_one_elsewhere(
     assert notice == ("asks was replayed in this process only: OSError: not today")
 
 
-def test_what_was_checked_is_told(one: Workers) -> None:
+def test_what_was_checked_is_reported(one: Workers) -> None:
     checked = nothing(one, pays_first, conversations=7)
     first, second = str(checked).splitlines()
     assert first == "checked pays_first: 7 conversations"
@@ -845,7 +845,7 @@ def test_only_some_of_a_server(one: Workers) -> None:
     assert check(app, workers=one, only=[]).subjects == ()
 
 
-def test_only_what_there_is(one: Workers) -> None:
+def test_only_refuses_unknown_names(one: Workers) -> None:
     with pytest.raises(UsageError) as caught:
         check(app, workers=one, only=["tool", "plain", "other"])
     assert str(caught.value) == (
@@ -866,8 +866,8 @@ def test_a_plain_function_is_refused() -> None:
 # ---- strategies ---------------------------------------------------------------------
 
 
-def test_what_steps_give(one: Workers) -> None:
-    """A finding that hangs on it appears, and goes."""
+def test_results_of_steps_from_given_strategies(one: Workers) -> None:
+    """A finding that depends on a result appears, and disappears."""
     below, above = st.integers(0, 100), st.integers(101, 200)
     for how in (receipt_of, receipt_of.fn):
         steps = {how: st.builds(Receipt, above)}
@@ -875,8 +875,8 @@ def test_what_steps_give(one: Workers) -> None:
         nothing(one, takes_a_receipt, steps={how: st.builds(Receipt, below)})
 
 
-def test_arguments_of_ones_own(one: Workers) -> None:
-    """Of several handlers each takes what it knows."""
+def test_custom_arguments(one: Workers) -> None:
+    """Each of several handlers takes the arguments that it knows."""
     nothing(one, crashes_on_a_value, arguments={"amount": st.integers(1, 5)})
     check(app, conversations=2, workers=one, arguments={"title": st.just("Dune")})
 
@@ -894,7 +894,7 @@ def waits_for_a_number() -> Flow[str]:
     return "."
 
 
-def test_a_loop_that_chance_hardly_ends(one: Workers) -> None:
+def test_a_loop_that_random_values_hardly_end(one: Workers) -> None:
     steps = {is_done: st.just(123_456)}
     assert nothing(one, waits_for_a_number, steps=steps).notices == ()
     (notice, *_) = check(
@@ -946,11 +946,11 @@ def test_a_strategy_that_fails_is_not_hidden(one: Workers) -> None:
         check(tool, workers=one, arguments={"title": strategy}, raises=False)
 
 
-# ---- once more ----------------------------------------------------------------------
+# ---- again --------------------------------------------------------------------------
 
 
 def test_conversations_that_failed_are_had_first(one: Workers) -> None:
-    """And only once, if they still fail."""
+    """Saved conversations are tried once, if they still fail."""
     made = had(crashes_on_a_value, amount=0)
     finding = found(one, crashes_on_a_value, again=[made], conversations=0)
     assert finding.kind == "crash"
@@ -966,7 +966,7 @@ def test_conversations_of_others_are_left_out(one: Workers) -> None:
     assert (checked.conversations, checked.notices) == (3, ())
 
 
-def test_conversations_that_fit_no_more(one: Workers) -> None:
+def test_conversations_that_no_longer_fit(one: Workers) -> None:
     made = attrs.evolve(had(crashes_on_a_value, amount=1), arguments={"amount": "a"})
     checked = nothing(
         one,
@@ -979,8 +979,8 @@ def test_conversations_that_fit_no_more(one: Workers) -> None:
     assert notice.startswith("a conversation that failed cannot be had again: ")
 
 
-def test_a_handler_that_asks_something_else_by_now(one: Workers) -> None:
-    """A conversation of long ago ends where nobody knows the answer: no finding."""
+def test_a_handler_that_asks_other_questions_than_before(one: Workers) -> None:
+    """An old conversation ends at a question without a known answer: no finding."""
     old = attrs.evolve(had(lets_a_step_fail), target="tells_the_model")
     old = attrs.evolve(old, arguments={"amount": 3})
     other = attrs.evolve(had(pays_between_two_questions), target="lets_a_refusal_pass")
@@ -1009,7 +1009,7 @@ def test_conversations_of_other_flows(one: Workers) -> None:
     nothing(one, pays_between_two_questions, again=[other], conversations=1)
 
 
-def test_early_answers_are_given_once_more(one: Workers) -> None:
+def test_early_answers_are_given_again(one: Workers) -> None:
     def asks() -> Flow[str]:
         name = yield from Elicit("Who?", str, key="who", otherwise="")
         if name == "Ann":
@@ -1048,7 +1048,7 @@ def ends_its_process() -> Flow[str]:
     return "."
 
 
-def test_a_process_that_ends_is_told() -> None:
+def test_a_process_that_ends_is_reported() -> None:
     checked = check(ends_its_process, conversations=2, workers=1, raises=False)
     assert "ended with 7" in str(checked)
 
@@ -1080,7 +1080,7 @@ def forgets_to_return(name: str) -> Flow[str]:
 
 
 def wraps_one_book(title: str) -> Flow[str]:
-    """What hangs on the answer is hardly ever reached."""
+    """The code behind the answer is hardly ever reached."""
     if (yield from Confirm("Wrap it?")):
         if title == "Dune":
             return "wrapped"
@@ -1120,7 +1120,7 @@ def asks_for_the_year() -> Flow[str]:
     return "yes"
 
 
-def test_a_clock_that_cannot_be_told_by_its_call_differs_elsewhere(
+def test_a_clock_that_is_not_known_by_its_call_differs_elsewhere(
     one: Workers,
 ) -> None:
     finding = found(one, asks_for_the_year)

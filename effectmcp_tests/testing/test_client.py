@@ -79,7 +79,7 @@ def test_forms_links_and_whole_responses() -> None:
     assert MemoryClient(serving(tool), answers).call_tool("tool").text == "Ann !"
 
 
-def test_nothing_may_come_back_for_a_while() -> None:
+def test_a_client_may_leave_out_answers_at_first() -> None:
     seen: list[str] = []
 
     def answer(request: Any) -> Any:
@@ -119,7 +119,7 @@ def test_errors_are_raised() -> None:
         MemoryClient(bookshop.app).call_tool("gone")
 
 
-def test_notifications_are_heard() -> None:
+def test_notifications_are_received() -> None:
     def tool() -> Flow[str]:
         yield from Progress(1)
         yield from Log("info", "begun")
@@ -136,7 +136,7 @@ def test_async_functions_are_awaited() -> None:
     assert MemoryClient(serving(tool)).call_tool("tool").text == "done"
 
 
-def test_texts_of_a_result_are_joined() -> None:
+def test_text_blocks_of_a_result_are_joined() -> None:
     result = Result({"content": [{"text": "a"}, {"data": "x"}, {"text": "b"}]}, 1)
     assert result.text == "a\nb"
 
@@ -177,7 +177,7 @@ def test_objects_and_values_of_forms() -> None:
         client.call_tool("tool")
 
 
-def test_texts_for_a_model() -> None:
+def test_text_blocks_for_a_model() -> None:
     def tool() -> Flow[str]:
         block = {"type": "text", "text": "?"}
         return (yield from Sample([{"role": "user", "content": block}])).text
@@ -186,7 +186,7 @@ def test_texts_for_a_model() -> None:
     assert client.call_tool("tool").text == "door hinge"
 
 
-def test_true_for_more_than_one_field_is_no_answer() -> None:
+def test_true_for_more_than_one_field_is_not_an_answer() -> None:
     def tool() -> Flow[str]:
         return (yield from Elicit("Who?", Guest)).name
 

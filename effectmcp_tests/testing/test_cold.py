@@ -82,7 +82,7 @@ def had_by(handler: Any) -> st.SearchStrategy[tuple[Any, Transcript]]:
 def test_a_journal_leads_to_just_the_questions_that_were_out(
     pair: tuple[Any, Transcript],
 ) -> None:
-    """And the last one to just the end; twice the same, and with nothing performed."""
+    """The last journal leads to just the end; equal twice, and nothing is performed."""
     handler, transcript = pair
     for each in transcript.rounds:
         if each.journal is None:
@@ -177,7 +177,7 @@ def test_a_client_that_lacks_something_is_another_one() -> None:
     assert here.what[0].startswith("Unsupported: The client does not support Elicit.")
 
 
-def test_many_rounds_are_no_matter() -> None:
+def test_many_rounds_do_not_exceed_a_limit() -> None:
     def asks() -> Flow[int]:
         for n in range(20):
             yield from Elicit(f"{n}?", str)

@@ -106,7 +106,7 @@ def test_a_transport_that_loses_notifications_breaks_it() -> None:
         check_transport(partial(in_memory, drops="progress"))
 
 
-def test_a_transport_that_says_nothing_breaks_it() -> None:
+def test_a_transport_without_responses_breaks_the_contract() -> None:
     with pytest.raises(ContractError, match="discovery: nothing came back"):
         check_transport(lambda app: lambda message: [])
 
@@ -152,7 +152,7 @@ def over_http(app: Server) -> Callable[[Any], list[Any]]:
 
 
 def over_lines(app: Server) -> Callable[[Any], list[Any]]:
-    """What stdio is, without the pipes."""
+    """The stdio transport, without the pipes."""
 
     def send(message: Any) -> list[Any]:
         written: list[Any] = []

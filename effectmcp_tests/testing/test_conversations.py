@@ -70,7 +70,7 @@ class CardError(Exception):
 
 
 class WantsMore(Exception):
-    """An exception that no text alone can make."""
+    """An exception that cannot be made of a message alone."""
 
     def __init__(self, code: int, text: str) -> None:
         super().__init__(code, text)
@@ -96,27 +96,27 @@ def order(title: str, count: int = 1) -> Flow[str]:
 
 
 def simplest(drawn: st.SearchStrategy[Transcript]) -> Transcript:
-    """What Hypothesis tries first, and shrinks to."""
+    """The conversation that Hypothesis tries first, and shrinks to."""
     return found(drawn, lambda one: True)
 
 
 @st.composite
 def smooth(draw: Draw, handler: Callable[..., Any]) -> Transcript:
-    """Conversations without trouble, of which there is less to shrink."""
+    """Conversations without trouble, with less to shrink."""
     return converse(draw, subject_of(handler), Options(trouble=False))
 
 
 def found(
     drawn: st.SearchStrategy[Transcript], predicate: Callable[[Transcript], bool]
 ) -> Transcript:
-    """Some conversation of which this is true: it does occur."""
+    """Find a conversation for which this is true."""
     quickly = settings(QUIETLY, phases=[Phase.generate])
     return find(drawn, predicate, settings=quickly, random=Random(7))
 
 
-# ---- dice that fall as a test wants -------------------------------------------------
+# ---- rolls that a test determines ---------------------------------------------------
 
-#: In nobody's favour.
+#: A roll without any trouble.
 NOTHING: Final = 5
 #: What is rolled before the first round: that there may be trouble; that the client
 #: lacks nothing; that nothing is early.
@@ -127,7 +127,7 @@ FAILS: Final = 18
 
 
 def rolling(data: st.DataObject, *rolls: int) -> Draw:
-    """Draws with dice that fall like this, and then in nobody's favour."""
+    """Draw with these rolls first, and then with rolls without trouble."""
     left = list(rolls)
 
     def draw(strategy: st.SearchStrategy[Any]) -> Any:
@@ -141,7 +141,7 @@ def rolling(data: st.DataObject, *rolls: int) -> Draw:
 def rolled(
     handler: Callable[..., Any], *rolls: int, options: Options | None = None
 ) -> list[Transcript]:
-    """Some conversations in which the dice fall like this."""
+    """Return conversations that begin with these rolls."""
     had: list[Transcript] = []
 
     @given(st.data())
@@ -182,7 +182,7 @@ def test_conversations_are_finished(transcript: Transcript) -> None:
     assert all(one.journal is not None for one in before)
 
 
-def test_the_simplest_is_with_somebody_obliging() -> None:
+def test_the_simplest_has_an_obliging_user() -> None:
     assert simplest(conversation(order)).lines == [
         'order(title="")',
         "round 1",
@@ -219,19 +219,19 @@ def test_each_simplest_one_is_without_trouble(handler: Any) -> None:
     assert (transcript.lacks, transcript.early) == (frozenset(), ())
 
 
-def test_arguments_of_ones_own() -> None:
+def test_custom_arguments() -> None:
     drawn = conversation(order, title=st.just("Dune"), count=st.integers(3, 5))
     assert simplest(drawn).arguments == {"title": "Dune"}
     given_count = found(drawn, lambda one: "count" in one.arguments).arguments
     assert 3 <= given_count["count"] <= 5
 
 
-def test_arguments_that_there_are_not() -> None:
+def test_unknown_arguments_are_refused() -> None:
     with pytest.raises(UsageError, match="no field or parameter name"):
         simplest(conversation(order, name=st.just("Ann")))
 
 
-def test_a_plain_function_has_none() -> None:
+def test_a_plain_function_has_no_conversations() -> None:
     with pytest.raises(UsageError, match="yields no effects"):
         conversation(plain)
 
@@ -373,17 +373,17 @@ class Runs:
 
 
 def test_a_lost_reply_is_asked_for_again() -> None:
-    """A step may be performed once more, and comes to the same."""
+    """A step may be performed again, and returns the same."""
     runs = Runs()
     for one in rolled(runs, NOTHING, ACCEPTS, LOST):
         assert [len(each.performed) for each in one.rounds] == [0, 1]
-    # What it got in a round, it got once more when that was sent again.
+    # The result in a round was the same when the round was sent again.
     assert runs.given[::2] == runs.given[1::2]
     assert len(runs.given) == 20
 
 
 @given(st.data())
-def test_a_repeated_request_that_comes_to_something_else(data: st.DataObject) -> None:
+def test_a_repeated_request_with_another_outcome(data: st.DataObject) -> None:
     runs = Runs(steady=False)
     with pytest.raises(Broken) as caught:
         converse(rolling(data, *BEFORE, LOST), subject_of(runs), Options())
@@ -428,7 +428,7 @@ def test_a_repeated_request_that_ends_otherwise(data: st.DataObject) -> None:
 
 @given(st.data())
 def test_a_user_goes_back_and_answers_otherwise(data: st.DataObject) -> None:
-    """What comes of it is another conversation: the first one is the transcript."""
+    """The fork is another conversation: the first one is the transcript."""
     runs = Runs()
     draw = rolling(data, *BEFORE, FORKED)
     transcript = converse(draw, subject_of(runs), Options())
@@ -439,7 +439,7 @@ def test_a_user_goes_back_and_answers_otherwise(data: st.DataObject) -> None:
 
 
 @given(st.data())
-def test_a_client_answers_what_nobody_asked(data: st.DataObject) -> None:
+def test_a_client_answers_an_unasked_question(data: st.DataObject) -> None:
     plain = converse(rolling(data, *BEFORE), subject_of(Runs()), Options())
     draw = rolling(data, *BEFORE, NOTHING, ACCEPTS, UNKNOWN_KEY)
     transcript = converse(draw, subject_of(Runs()), Options())
@@ -448,7 +448,7 @@ def test_a_client_answers_what_nobody_asked(data: st.DataObject) -> None:
 
 
 @given(st.data())
-def test_early_answers_are_not_to_be_had_of_what_asks_nothing(
+def test_a_handler_without_questions_has_no_early_answers(
     data: st.DataObject,
 ) -> None:
     def asks_nothing() -> Flow[str]:
@@ -461,7 +461,7 @@ def test_early_answers_are_not_to_be_had_of_what_asks_nothing(
 
 
 @given(st.data())
-def test_whoever_watches_sees_every_round(data: st.DataObject) -> None:
+def test_a_watcher_sees_every_round(data: st.DataObject) -> None:
     seen: list[int] = []
     runs = Runs()
 
@@ -479,7 +479,7 @@ def test_whoever_watches_sees_every_round(data: st.DataObject) -> None:
 # ---- what breaks off ----------------------------------------------------------------
 
 
-def test_what_breaks_off_is_told_with_the_conversation_so_far() -> None:
+def test_an_error_has_the_conversation_so_far() -> None:
     @given(conversation(Runs(steady=False)))
     @settings(QUIETLY, phases=[Phase.generate], report_multiple_bugs=False)
     def converses(transcript: Transcript) -> None:
@@ -526,7 +526,7 @@ def test_a_draw_that_is_given_up_leaves_no_generator() -> None:
 
 
 def gives(annotation: Any, **options: Any) -> Any:
-    """A step that says that it gives this."""
+    """Make a step with this return annotation."""
 
     def made() -> Any: ...
 
@@ -558,13 +558,13 @@ def performed(made: Any) -> Any:
     ],
     ids=repr,
 )
-def test_steps_give_what_they_say(annotation: Any, text: str) -> None:
+def test_steps_return_what_they_declare(annotation: Any, text: str) -> None:
     ending: Any = simplest(smooth(performed(gives(annotation)))).ending.value
     assert ending["content"][0]["text"] == text
 
 
 @pytest.mark.parametrize("how", [charge, charge.fn])
-def test_steps_of_ones_own(how: Any) -> None:
+def test_custom_steps(how: Any) -> None:
     drawn = conversation(order, steps={how: st.sampled_from(["paid", "owed"])})
     transcript = simplest(drawn)
     (done,) = transcript.rounds[-1].performed
@@ -577,7 +577,7 @@ def shortened(text: Any) -> Any:
 
 @frozen
 class Shortened:
-    """What it holds may be none of its values, once it was read."""
+    """A field whose converted value may be outside of its type."""
 
     text: Literal["aab", "b"] = field(converter=shortened)
 
@@ -619,7 +619,7 @@ def test_what_waits_and_what_is_first() -> None:
         assert any(end in one for one in endings), end
 
 
-def test_what_nobody_performs() -> None:
+def test_what_a_partner_never_performs() -> None:
     """The engine does; a partner is never asked."""
 
     @given(st.data())
@@ -632,7 +632,7 @@ def test_what_nobody_performs() -> None:
     performs()
 
 
-def test_the_clock_goes_on() -> None:
+def test_the_clock_advances() -> None:
     def looks() -> Flow[str]:
         before = yield from Now()
         yield from Confirm("Sure?")
@@ -673,7 +673,7 @@ def test_handlers_with_a_state_of_their_own() -> None:
 
 
 def asks_who(title: str, count: int = 1) -> Flow[str]:
-    """The same question, and another one before it."""
+    """Ask the same question, and another one before it."""
     day = yield from Elicit("Which day?", str, key="day")
     name = yield from Elicit(f"Who wants {title}?", str, key="who")
     yield from Confirm(f"{count} times {title} for {name} on {day}?", key="all")
@@ -733,7 +733,7 @@ def test_edited_handlers_come_to_an_end(transcript: Transcript) -> None:
 
 
 def test_before_the_deploy_a_handler_must_repeat_itself() -> None:
-    """What the deploy may not explain is an error, and not a conversation."""
+    """A difference that the deploy does not explain is an error, not a conversation."""
 
     @given(conversation(Runs(steady=False), edited=Runs()))
     @settings(QUIETLY, phases=[Phase.generate], report_multiple_bugs=False)
@@ -766,7 +766,7 @@ def test_early_answers_are_kept_over_a_deploy() -> None:
 # ---- the world ----------------------------------------------------------------------
 
 
-def test_what_was_performed_in_a_round_comes_to_the_same() -> None:
+def test_an_effect_performed_twice_in_a_round_has_one_outcome() -> None:
     @given(st.data())
     def performs(data: st.DataObject) -> None:
         drawn = Drawn(data.draw, subject_of(order), Options())

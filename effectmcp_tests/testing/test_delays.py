@@ -95,7 +95,9 @@ def fails(questions: int) -> Flow[str]:
         lambda one: st.tuples(st.just(one), conversation(one))
     )
 )
-def test_healthy_handlers_wait_for_nobody(pair: tuple[Any, Transcript]) -> None:
+def test_healthy_handlers_do_not_depend_on_late_branches(
+    pair: tuple[Any, Transcript],
+) -> None:
     handler, transcript = pair
     assert late_branches(subject_of(handler), transcript) is None
 
@@ -192,7 +194,7 @@ def nested() -> Flow[Any]:
         *(OfAnObject(), functools.partial(of_tuples)),
     ],
 )
-def test_branches_that_wait_for_nobody(handler: Callable[..., Any]) -> None:
+def test_branches_that_do_not_wait_for_others(handler: Callable[..., Any]) -> None:
     assert late(handler) is None
 
 
@@ -203,7 +205,7 @@ async def awaits_branches() -> str:
             await Elicit(f"{what} {n}?", str)
         return what
 
-    asked: Any = Gather  # coroutines are branches too, and no type says so
+    asked: Any = Gather  # coroutines are branches too, but not in the types
     one, two = await asked(ask("a", 3), ask("b", 1))
     return f"{one} {two}"
 
@@ -213,8 +215,8 @@ def test_coroutines_are_branches_too() -> None:
         assert late(awaits_branches) is None
 
 
-def test_coroutines_of_which_one_is_refused() -> None:
-    """The conversation breaks off, and leaves no coroutine that goes on."""
+def test_coroutines_with_one_refused() -> None:
+    """The conversation breaks off, and leaves no coroutine running."""
     refused: dict[str, Any] = {"gather-1/1/elicit-1": Declined()}
     with nothing_unraisable():
         assert late(awaits_branches, **refused) is None
@@ -346,7 +348,7 @@ def test_in_a_coroutine() -> None:
     assert late(waits) is not None
 
 
-def test_only_a_few_are_let_come_later() -> None:
+def test_only_a_few_branches_are_delayed() -> None:
     """One after the other, and each costs a conversation."""
     runs: list[int] = []
 
@@ -362,7 +364,7 @@ def test_only_a_few_are_let_come_later() -> None:
 
 
 def test_a_conversation_that_breaks_off_is_compared_so_far() -> None:
-    """Where a branch comes late, another one asks what nobody knows an answer to."""
+    """If a branch comes late, another one asks a question without a known answer."""
 
     def wonders(shared: Shared) -> Flow[str]:
         yield from Elicit("Dish?", str)
@@ -383,7 +385,7 @@ def test_a_conversation_that_breaks_off_is_compared_so_far() -> None:
 
 
 def test_questions_after_branches_that_failed() -> None:
-    """Two branches are refused, each in its way; whoever comes later, is later."""
+    """Two branches are refused, each in its way, in either order."""
 
     def handler() -> Flow[Any]:
         try:

@@ -139,7 +139,7 @@ def test_plain_function_is_at_its_end() -> None:
 # ---- mismatches ---------------------------------------------------------------------
 
 
-def test_mismatch_says_what_was_expected_what_came_and_after_what() -> None:
+def test_mismatch_shows_expected_and_actual_effects_and_the_dialogue() -> None:
     dialogue = play(order, "Dune").expect(WHO).answer("Ann")
     with pytest.raises(Mismatch) as caught:
         dialogue.expect(Confirm)
@@ -192,7 +192,7 @@ def test_mismatch_when_the_handler_still_waits() -> None:
         _ = play(order, "Dune").error
 
 
-def test_mismatch_of_a_gather_shows_all_that_wait() -> None:
+def test_mismatch_of_a_gather_shows_all_waiting_effects() -> None:
     def handler() -> Flow[Any]:
         return (yield from Gather(Confirm("A?"), Confirm("B?")))
 
@@ -230,7 +230,7 @@ def test_handler_that_loops_is_ended_and_the_mismatch_is_short() -> None:
     ],
     ids=repr,
 )
-def test_what_nobody_waits_for_cannot_be_expected(what: Any, words: str) -> None:
+def test_effects_that_do_not_wait_cannot_be_expected(what: Any, words: str) -> None:
     with pytest.raises(UsageError, match=words):
         play(order, "Dune").expect(what)
 
@@ -362,7 +362,7 @@ def test_step_fails_as_it_would() -> None:
     assert isinstance(error.error, StepFailed)
 
 
-def test_step_returns_what_its_annotation_says() -> None:
+def test_step_returns_what_its_annotation_states() -> None:
     expected = play(give_back, 5).expect(refund)
     with pytest.raises(UsageError, match=r"refund\(5\) cannot return 'much'"):
         expected.returns("much")
@@ -396,7 +396,7 @@ def test_step_performed_really_with_what_it_needs() -> None:
     assert done.result == 3
 
 
-def test_chance_is_the_same_in_every_test() -> None:
+def test_random_values_are_the_same_in_every_test() -> None:
     def handler() -> Flow[Any]:
         first, chance = yield from Gather(Now(), Random())
         yield from Confirm("Go on?")
@@ -408,7 +408,7 @@ def test_chance_is_the_same_in_every_test() -> None:
     assert first[2] > first[0], "time goes on"
 
 
-def test_chance_may_be_expected_by_name() -> None:
+def test_random_values_may_be_expected_by_name() -> None:
     def handler() -> Flow[Any]:
         return (yield from Now()), (yield from Caller()), (yield from Uuid())
 
@@ -423,7 +423,7 @@ def test_chance_may_be_expected_by_name() -> None:
     assert expected.performs().result[0].tzinfo is dt.UTC
 
 
-def test_detach_goes_on_inline_and_sleep_takes_no_time() -> None:
+def test_detach_continues_inline_and_sleep_takes_no_time() -> None:
     def handler() -> Flow[bool]:
         detached = yield from Detach()
         yield from Sleep(3600)
@@ -503,7 +503,7 @@ def test_restart_version_checkpoint_and_supports_need_no_test() -> None:
     assert play(begin_again, 2).expect(WHO).answer("Ann").result == "Ann"
 
 
-def test_what_is_told_is_in_the_transcript() -> None:
+def test_progress_and_logs_are_in_the_transcript() -> None:
     def handler() -> Flow[None]:
         yield from Progress(1, 2)
         yield from WHO
@@ -553,7 +553,7 @@ def test_function_that_keeps_its_own_state_is_called_and_not_stepped() -> None:
         _ = play(forgets).result
 
 
-def test_what_is_no_handler() -> None:
+def test_play_refuses_what_is_not_a_handler() -> None:
     with pytest.raises(UsageError, match="not a handler"):
         play("order")  # type: ignore[call-overload]
 
@@ -579,7 +579,7 @@ def test_closing_ends_the_handler_where_it_is() -> None:
 
 
 def test_dropped_dialogue_leaves_nothing_behind() -> None:
-    """Not even a warning: its cleanup performs nothing, and says nothing."""
+    """The dialogue gives no warning: its cleanup performs nothing."""
     ended = []
 
     def handler() -> Flow[None]:

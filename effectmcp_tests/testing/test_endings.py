@@ -91,7 +91,7 @@ def judged(
 def ended(
     handler: Callable[..., Any], answers: Mapping[str, Answer] | None = None
 ) -> Found | None:
-    """What is found of a handler that raises."""
+    """Return the finding of a handler that raises."""
     transcript = had(handler, partner=Obliging(answers or {}))
     assert transcript.ending.error is not None
     return judged(transcript.ending.error, handler, transcript)
@@ -136,13 +136,13 @@ def test_what_does_not_repeat_itself_drifts(error: Any) -> None:
         Unsteady("this", "that", "a.py:1"),
     ],
 )
-def test_what_drifts_may_know_where(error: Any) -> None:
+def test_a_drift_may_have_a_place(error: Any) -> None:
     found = judged(error)
     assert found is not None
     assert found.where == "a.py:1"
 
 
-def test_what_changed_meanwhile_is_told() -> None:
+def test_what_changed_meanwhile_is_reported() -> None:
     changed = {
         "global a": Change("global a", "the global a was 1 and is 2 now", None, False),
         "global b": Change("global b", "the global b was 3 and is 4 now", None, False),
@@ -158,7 +158,7 @@ def test_what_changed_meanwhile_is_told() -> None:
 # ---- the engine refuses what it does ------------------------------------------------
 
 
-def test_a_conversation_of_another_handler_is_no_fault() -> None:
+def test_a_conversation_of_another_handler_is_not_a_fault() -> None:
     assert judged(Unscripted("Confirm('?')", None)) is None
 
 
@@ -211,7 +211,7 @@ def test_a_result_that_is_not_what_it_promised() -> None:
     assert found.where == "a.py:2"
 
 
-def test_what_is_used_in_a_wrong_way() -> None:
+def test_a_usage_error_is_a_misuse() -> None:
     found = judged(UsageError("no", where="a.py:1"))
     assert found == Found("misuse", "no", "a.py:1")
     assert judged(UsageError("no"), returned_at="a.py:2") == Found(
@@ -252,7 +252,7 @@ def asks_the_same_at_last() -> Flow[str]:
         yield from Elicit("Who?", str)
 
 
-def test_a_question_that_is_asked_again_and_again() -> None:
+def test_a_question_that_is_asked_without_end() -> None:
     for handler, offset in ((asks_again, 3), (asks_the_same_at_last, 3)):
         found = ended(handler)
         assert found is not None
@@ -275,7 +275,7 @@ def refuses(refusal: Answer) -> dict[str, Answer]:
 
 
 @pytest.mark.parametrize("refusal", [Declined(), Dismissed()])
-def test_a_user_who_refuses_for_ever(refusal: Answer) -> None:
+def test_a_user_who_refuses_without_end(refusal: Answer) -> None:
     found = ended(asks_again, refuses(refusal))
     assert found is not None
     assert (found.kind, found.where) == ("loops", line(asks_again, 3))
@@ -320,7 +320,7 @@ def crashes_after_a_step() -> Flow[str]:
     return name[9]
 
 
-def test_an_answer_to_the_client_is_no_fault() -> None:
+def test_an_answer_to_the_client_is_not_a_fault() -> None:
     assert ended(says_no) is None
     assert ended(asks, {"elicit-1": Declined()}) is None
 

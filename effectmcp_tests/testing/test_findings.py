@@ -1,4 +1,4 @@
-"""What is found, in words."""
+"""The text of findings."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ def test_flows_in_flows() -> None:
     assert forgotten_flow(forgets_below) == ("notify(...)", line(forgets, 2))
 
 
-def test_what_is_run_or_may_be() -> None:
+def test_flows_that_may_be_run_are_not_forgotten() -> None:
     assert forgotten_flow(forgets_nothing) is None
 
 

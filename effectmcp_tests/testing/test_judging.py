@@ -50,7 +50,7 @@ def judge_of(handler: Callable[..., Any]) -> Judge:
 
 
 def have(judge: Judge, answers: Any = None, **arguments: Any) -> None:
-    """Have a conversation with somebody obliging."""
+    """Have a conversation with an obliging user."""
     partner = World("a", answers)
     judge.have(
         lambda watch: talk(
@@ -137,7 +137,7 @@ def test_a_fault_is_raised(handler: Any, kind: str, offset: int) -> None:
     assert finding.transcript is not None
 
 
-def test_a_coroutine_that_nobody_awaits() -> None:
+def test_a_coroutine_that_is_never_awaited() -> None:
     finding = fault_of(judge_of(forgets_to_wait))
     assert finding.kind == "forgotten"
     assert "'notify' was never awaited" in finding.problem
@@ -149,7 +149,7 @@ def warns() -> Flow[str]:
     return name
 
 
-def test_other_warnings_are_no_fault() -> None:
+def test_other_warnings_are_not_faults() -> None:
     judge = judge_of(warns)
     have(judge)
     assert (judge.count, judge.weak) == (1, {})
@@ -233,7 +233,7 @@ def test_a_refusal_that_is_ignored_is_kept() -> None:
     assert fault_of(judge, refused).kind == "refusal"
 
 
-def test_a_fault_that_is_wanted_is_raised_and_no_other() -> None:
+def test_only_the_wanted_fault_is_raised() -> None:
     def forgets_and_breaks() -> Flow[int]:
         name = yield from Elicit("Who?", str)
         Step(look.fn, "a")
@@ -291,7 +291,7 @@ def test_a_handler_that_stops_at_the_last_round_is_noticed() -> None:
     assert judge.notices == {}, "the client wasted some of them"
 
 
-def test_a_loop_that_chance_does_not_end_is_noticed() -> None:
+def test_a_loop_that_random_values_do_not_end_is_noticed() -> None:
     def gives_up(watch: Any) -> Transcript:
         raise Looping("look('a')")
 
@@ -307,7 +307,7 @@ def test_a_loop_that_chance_does_not_end_is_noticed() -> None:
 
 def test_questions_that_no_conversation_came_past() -> None:
     judge = judge_of(asks)
-    judge.wanted = ("crash", "a.py:1")  # what is told did not take place like that
+    judge.wanted = ("crash", "a.py:1")  # the reported finding did not happen like that
     for answer in (Declined(), Accepted("nonsense"), None):
         assert judge.not_reached == []
         transcript = had(asks)

@@ -16,7 +16,7 @@ def test_what_is_wrapped_comes_back(data: bytes) -> None:
 
 
 @given(st.text() | st.text("1pAZ-_=").map("1p".__add__))
-def test_any_text_is_read_or_refused(text: str) -> None:
+def test_any_string_is_read_or_refused(text: str) -> None:
     keys = PlainKeys()
     try:
         data, _ = keys.unwrap(text)

@@ -1,4 +1,4 @@
-"""Which lines run, of those that are looked out for."""
+"""Which of the watched lines run."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_the_lines_that_run() -> None:
     assert lines.seen == set(wanted)
 
 
-def test_a_line_that_goes_on_does_not_run_again() -> None:
+def test_a_resumed_line_does_not_run_again() -> None:
     generator = pauses()
     next(generator)
     lines = Lines([at(pauses, 1), at(pauses, 2)])

@@ -75,7 +75,7 @@ def test_what_is_performed_before_the_first_question() -> None:
 
 
 def test_what_is_performed_for_clients_that_cannot_be_asked() -> None:
-    """And not what is performed as they cannot."""
+    """The notice is not about effects performed because clients cannot be asked."""
     (notice,) = noticed(pays_what_it_cannot_ask, Poor())
     assert notice.startswith(
         f"pays_what_it_cannot_ask: pay, at {line(pays_what_it_cannot_ask, 1)}, is"

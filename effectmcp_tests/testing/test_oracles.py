@@ -1,4 +1,4 @@
-"""Conversations that are put to questions, and what comes of it."""
+"""Conversations that the oracles examine, and their findings."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def pays(title: str = "Dune") -> Flow[str]:
 
 
 class Shop(Obliging):
-    """A world in which steps are performed."""
+    """A partner who performs steps."""
 
     def __init__(self, performer: Performer) -> None:
         super().__init__()
@@ -114,7 +114,9 @@ def test_what_clients_carry_need_not_be_live() -> None:
     assert asked(case) is None
 
 
-def test_what_a_client_lacks_is_told_in_a_task_before_the_rest_is_answered() -> None:
+def test_what_a_client_lacks_is_reported_in_a_task_before_the_rest_is_answered() -> (
+    None
+):
     class Poor(World):
         lacks = frozenset({"Sample"})
 
@@ -139,7 +141,7 @@ def there(text: str, where: str | None = None) -> Arrival:
     return Arrival("asks", (text,), where=where)
 
 
-def test_another_process_that_comes_to_something_else() -> None:
+def test_another_process_with_another_outcome() -> None:
     found = asked(case_of(pays, workers=Others(there("Which?", "a.py:1"))))
     assert found is not None
     assert (found.kind, found.where) == ("elsewhere", "a.py:1")
@@ -147,13 +149,13 @@ def test_another_process_that_comes_to_something_else() -> None:
     assert found.advice.startswith("What differs from process to process must not")
 
 
-def test_where_another_process_cannot_say_where() -> None:
+def test_another_process_without_a_place() -> None:
     found = asked(case_of(pays, workers=Others(there("Which?"))))
     assert found is not None
     assert found.where == line(pays, 1)
 
 
-def test_what_outlives_a_call_is_told() -> None:
+def test_what_outlives_a_call_is_reported() -> None:
     outlived = {"global a": Change("global a", "a was 1 and is 2 now", None, False)}
     case = case_of(pays, workers=Others(there("Which?")), outlived=outlived)
     found = asked(case)
@@ -195,7 +197,7 @@ def changes_its_mind(title: str = "Dune") -> Flow[str]:
     return "."
 
 
-def test_a_replay_that_comes_to_something_else() -> None:
+def test_a_replay_with_another_outcome() -> None:
     transcript = had(pays, partner=World("a"))
     found = asked(case_of(changes_its_mind, transcript=transcript))
     assert found is not None
@@ -298,7 +300,7 @@ def test_a_decimal_context_of_the_importing_thread(
     assert found.where == (line(divides, 0) if number is None else f"{file}:{number}")
 
 
-def test_what_goes_on_to_differ_is_not_the_threads_fault(few_digits: None) -> None:
+def test_a_lasting_difference_is_not_due_to_threads(few_digits: None) -> None:
     seen: list[int] = []
 
     def remembers_threads() -> Flow[str]:
@@ -365,7 +367,7 @@ def test_keys_that_do_not_do_their_duty() -> None:
     ("handler", "kind"),
     [(fills_a_cart, "mutates"), (fills_a_cart_with_results, None)],
 )
-def test_a_step_whose_change_a_handler_goes_by(handler: Any, kind: str | None) -> None:
+def test_a_step_whose_change_a_handler_uses(handler: Any, kind: str | None) -> None:
     performer = Performer(True)
     arguments: Mapping[str, Any] = {} if kind else {"things": ["soup", "bread"]}
     transcript = had(handler, partner=Shop(performer), **arguments)

@@ -1,4 +1,4 @@
-"""What is heard of a conversation that is had again."""
+"""The effects observed as a conversation is repeated."""
 
 from __future__ import annotations
 
@@ -124,13 +124,13 @@ def test_answers_that_are_changed() -> None:
     assert changed_answers(heard_of(dines).heard) == set()
 
 
-def test_a_handler_that_begins_again_is_heard_until_then() -> None:
+def test_a_handler_that_restarts_is_observed_until_then() -> None:
     overheard = heard_of(restarts)
     assert [one.key for one in overheard.heard] == ["elicit-1"]
     assert overheard.transcript.ending.how == "returned"
 
 
-def test_what_is_no_effect_is_heard_too() -> None:
+def test_what_is_not_an_effect_is_observed_too() -> None:
     seen: list[Effect[Any]] = []
     (one,) = heard_of(yields_anything, deliver=seen.append).heard
     assert isinstance(one.error, UsageError)

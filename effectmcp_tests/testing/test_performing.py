@@ -34,7 +34,7 @@ from .test_talks import Obliging, had
 
 @step
 def add(cart: list[str], thing: str) -> int:
-    """Stands for a shop, and changes what it is given."""
+    """Simulates a shop, and changes its arguments."""
     cart.append(thing)
     return len(cart)
 
@@ -161,7 +161,7 @@ def test_a_step_that_changes_its_argument(one: Workers) -> None:
 
 
 @pytest.mark.parametrize("handler", [fills_a_cart_with_results, counts_what_it_gives])
-def test_a_change_that_nothing_goes_by(one: Workers, handler: Any) -> None:
+def test_a_change_that_nothing_uses(one: Workers, handler: Any) -> None:
     checked = looked_at(one, handler, True)
     assert (checked.findings, checked.notices) == ((), ())
 
@@ -240,7 +240,7 @@ def test_a_whole_server(one: Workers) -> None:
     assert finding.subject == "fills_a_cart"
 
 
-def test_what_performs_nothing() -> None:
+def test_a_performer_that_performs_nothing() -> None:
     assert not Performer(False).performs
     assert not Performer({}).performs
     assert Performer({add: False}).function_of(add([], "a")) is None
@@ -263,7 +263,7 @@ def error_of(outcome: Any) -> Exception:
 
 
 class Till:
-    """A function that no dict can hold, and whose signature nobody can read."""
+    """A function that no dict can hold, and whose signature cannot be read."""
 
     __signature__ = "hidden"
 
@@ -276,7 +276,7 @@ class Till:
 
 
 class Shy:
-    """It cannot be copied, and says nothing of itself."""
+    """An object that cannot be copied, and whose `repr()` fails."""
 
     def __deepcopy__(self, memo: Any) -> Shy:
         raise TypeError("no copy")
@@ -436,7 +436,7 @@ def gone_by(handler: Callable[..., Any]) -> tuple[Changed, str | None] | None:
     return relied_on(subject, overheard, performer)
 
 
-def test_the_change_that_a_handler_goes_by() -> None:
+def test_the_change_that_a_handler_uses() -> None:
     found = gone_by(goes_by_a_copy)
     assert found is not None
     changed, where = found
@@ -448,5 +448,5 @@ def test_the_change_that_a_handler_goes_by() -> None:
     "handler",
     [goes_by_nothing, goes_by_the_result, goes_on_in_branches, goes_by_a_variable],
 )
-def test_the_change_that_no_handler_goes_by(handler: Callable[..., Any]) -> None:
+def test_the_change_that_no_handler_uses(handler: Callable[..., Any]) -> None:
     assert gone_by(handler) is None

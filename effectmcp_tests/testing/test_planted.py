@@ -1,4 +1,4 @@
-"""Bugs that are found, and handlers in which there is nothing to find."""
+"""Bugs that are found, and handlers without a finding."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from effectmcp.testing.workers import Workers
 from . import healthy, planted
 
 #: The kind of finding of each planted bug, and what its sentence must name. State that
-#: outlives a call shows in this process or in another one, whichever is shorter.
+#: outlives a call shows in this process or in another one, by the shorter conversation.
 FOUND = {
     "address_in_text": ("drifts|elsewhere", "Shall we book <"),
     "answered_before": ("elsewhere", "something else in another process"),
@@ -91,7 +91,7 @@ NEVER_TWICE = ("shared_dice",)
 ALONE = ("clock", "set_order")
 
 
-def test_all_of_them_are_tested() -> None:
+def test_all_planted_and_healthy_modules_are_tested() -> None:
     assert modules(planted) == sorted(FOUND)
     assert len(FOUND) == 36
     assert len(modules(healthy)) == 24

@@ -33,7 +33,7 @@ BROKEN = HEALTHY.replace(
 
 @pytest.fixture(autouse=True)
 def a_process_of_its_own(pytester: pytest.Pytester) -> None:
-    """What is imported and profiled there is of no concern here."""
+    """Imports and profiling of the inner run must not affect this process."""
     pytester.makeini("[pytest]\naddopts = -p no:cacheprovider")
 
 
@@ -48,7 +48,7 @@ def test_every_handler_that_asks_becomes_a_test(pytester: pytest.Pytester) -> No
     assert not (pytester.path / ".effectmcp").exists()
 
 
-def test_a_failure_is_told_without_a_traceback_and_saved(
+def test_a_failure_is_reported_without_a_traceback_and_saved(
     pytester: pytest.Pytester,
 ) -> None:
     pytester.makepyfile(shop=BROKEN)
@@ -72,7 +72,7 @@ def test_a_failure_is_told_without_a_traceback_and_saved(
     again.stdout.fnmatch_lines(["*checked order: 1 conversations"])
 
 
-def test_what_was_mended_passes_with_its_transcript(pytester: pytest.Pytester) -> None:
+def test_a_fixed_handler_passes_with_its_transcript(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(shop=BROKEN)
     run(pytester, "--effectmcp", "shop.py:app").assert_outcomes(failed=1)
     pytester.makepyfile(shop=HEALTHY)
@@ -90,7 +90,7 @@ def test_a_folder_that_holds_something_else_is_warned_about(
     result.stdout.fnmatch_lines(["*notes.json: not a transcript*"])
 
 
-def test_a_target_that_is_none_is_a_usage_error(pytester: pytest.Pytester) -> None:
+def test_an_invalid_target_is_a_usage_error(pytester: pytest.Pytester) -> None:
     result = run(pytester, "--effectmcp", "gone.py:app")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(

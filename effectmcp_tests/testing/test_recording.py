@@ -102,7 +102,7 @@ def tool() -> Flow[str]:
     return f"{greeting}, {receipt.number}, {receipt.total}, {said}"
 
 
-def test_what_steps_gave_is_masked_wherever_it_comes_up(tmp_path: Path) -> None:
+def test_results_of_steps_are_masked_everywhere(tmp_path: Path) -> None:
     app = recording(tmp_path, tool)
     client = MemoryClient(app, {"Who?": "Ann", "": True}, principal="the principal")
     assert client.call_tool("tool").text.endswith("secret-Ann, 3, no such secret")
@@ -116,7 +116,7 @@ def test_what_steps_gave_is_masked_wherever_it_comes_up(tmp_path: Path) -> None:
     assert verdict_of(app, transcript).word == "replays"
 
 
-def test_a_mask_of_ones_own_covers_what_users_said(tmp_path: Path) -> None:
+def test_a_custom_mask_covers_the_answers_of_users(tmp_path: Path) -> None:
     def mask(effect: Any, value: Any) -> Any:
         if isinstance(effect, Elicit):
             return {"value": "X"}
@@ -129,7 +129,7 @@ def test_a_mask_of_ones_own_covers_what_users_said(tmp_path: Path) -> None:
     assert "Ann" not in transcript.dumps()
 
 
-def test_a_conversation_that_nobody_finished_is_there(tmp_path: Path) -> None:
+def test_an_unfinished_conversation_is_recorded(tmp_path: Path) -> None:
     app = recording(tmp_path, tool)
     MemoryClient(app).send("tools/call", name="tool", arguments={})
     transcript = only(tmp_path)
@@ -145,7 +145,7 @@ def test_a_conversation_is_one_file_however_many_rounds_it_has(tmp_path: Path) -
 
 
 def everything() -> Flow[str]:
-    """Whatever may come back for a question."""
+    """Ask questions for every kind of reply."""
     found = []
     for asked in (
         Outcome(Confirm("declined?")),
@@ -240,7 +240,7 @@ def test_prompts_and_resources_are_recorded_with_their_arguments(
     assert [verdict_of(app, one).word for one in found] == ["replays"] * 3
 
 
-def test_what_goes_another_way_when_masked_is_not_written(
+def test_a_recording_with_another_outcome_when_masked_is_not_written(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     def tool() -> Flow[str]:
@@ -259,7 +259,7 @@ def test_what_goes_another_way_when_masked_is_not_written(
     assert "secret" not in caplog.text
 
 
-def test_what_was_before_a_restart_cannot_be_told() -> None:
+def test_rounds_before_a_restart_cannot_be_recorded() -> None:
     def again() -> Flow[str]:
         yield from Confirm("?")
         return (yield from Restart(again))
@@ -310,7 +310,7 @@ def test_what_won_a_race_is_masked() -> None:
     assert "secret" not in transcript.dumps()
 
 
-def test_rounds_of_what_is_not_offered_any_more_are_let_go(tmp_path: Path) -> None:
+def test_rounds_of_removed_features_are_dropped(tmp_path: Path) -> None:
     app = Server("empty")
     recorder = Recorder(app, tmp_path)
     began = RoundBegan(
@@ -353,7 +353,7 @@ def reserve() -> Booking:
     return Booking("secret", dt.date(2026, 12, 1), Decimal("7.5"), "single", ["secret"])
 
 
-def test_texts_that_are_something_else_stay_as_they_are(tmp_path: Path) -> None:
+def test_strings_of_other_types_are_not_masked(tmp_path: Path) -> None:
     def tool() -> Flow[str]:
         booking = yield from reserve()
         return f"{booking.name} {booking.day} {booking.price} {booking.kind}"
@@ -365,7 +365,7 @@ def test_texts_that_are_something_else_stay_as_they_are(tmp_path: Path) -> None:
     assert "secret" not in only(tmp_path).dumps()
 
 
-def test_arguments_are_masked_if_you_say_how(tmp_path: Path) -> None:
+def test_arguments_are_masked_by_a_given_function(tmp_path: Path) -> None:
     def tool(title: str) -> Flow[str]:
         key = yield from IdempotencyKey("key")
         return f"{title} {key}"
@@ -392,7 +392,7 @@ def test_files_are_for_their_owner(tmp_path: Path) -> None:
 def test_an_answer_to_another_question_is_not_written(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Of the same kind, and on another line."""
+    """The masked run asks a question of the same kind, on another line."""
 
     def tool() -> Flow[str]:
         receipt = yield from charge("Ann")
@@ -403,12 +403,12 @@ def test_an_answer_to_another_question_is_not_written(
     app = recording(tmp_path, tool)
     with caplog.at_level(logging.WARNING, "effectmcp.testing"):
         MemoryClient(app, {"Long?": "yes"}).call_tool("tool")
-    # It was there while nobody had answered, and is told no more.
+    # The transcript was there until the answer; the log reports that it is gone.
     assert "tool is not recorded" in caplog.text
 
 
 def test_the_bookshop_is_recorded(tmp_path: Path) -> None:
-    """By a server that has observers already, which go on hearing of it."""
+    """The server has observers already, which still receive its events."""
     heard: list[Any] = []
     app = Server("bookshop", observers=[heard.append])
     app.tool(bookshop.order)
@@ -422,7 +422,7 @@ def test_the_bookshop_is_recorded(tmp_path: Path) -> None:
     assert len(list(tmp_path.iterdir())) == 2
 
 
-def test_a_step_more_when_masked_is_not_written(
+def test_a_recording_with_another_step_when_masked_is_not_written(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     def tool() -> Flow[str]:
@@ -438,7 +438,7 @@ def test_a_step_more_when_masked_is_not_written(
     assert "greet" in caplog.text
 
 
-def test_a_model_that_does_not_say_why_it_stopped(tmp_path: Path) -> None:
+def test_a_model_without_a_stop_reason(tmp_path: Path) -> None:
     def tool() -> Flow[str]:
         block = {"type": "text", "text": "?"}
         return (yield from Sample([{"role": "user", "content": block}])).text
@@ -449,7 +449,7 @@ def test_a_model_that_does_not_say_why_it_stopped(tmp_path: Path) -> None:
     assert said["content"][0]["text"] == "!"
 
 
-def test_templates_are_told_apart(tmp_path: Path) -> None:
+def test_templates_have_separate_transcripts(tmp_path: Path) -> None:
     app = Server("guests")
     for kind in ("first", "second"):
 

@@ -294,7 +294,7 @@ def test_a_refusal_that_may_be_meant(handler: Any, key: str) -> None:
     assert list(differences.without()) == []
 
 
-def test_of_a_question_that_nobody_accepted_nothing_is_known() -> None:
+def test_a_question_that_was_never_accepted_shows_nothing() -> None:
     refused = {"elicit-1": Declined()}
     differences = Differences(does_not_use_it)
     assert look(differences, does_not_use_it, refused, refused) == []

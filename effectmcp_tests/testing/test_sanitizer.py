@@ -167,7 +167,7 @@ def test_clocks_are_seen(doing: Callable[[], object]) -> None:
 
 
 @calls(CHANCES)
-def test_chance_is_seen(doing: Callable[[], object]) -> None:
+def test_random_values_are_seen(doing: Callable[[], object]) -> None:
     (sight, *_) = seen(doing)
     assert {one.where for one in seen(doing)} == {line(doing)}
     assert sight.instead == "Random(), which is recorded; or a Step"
@@ -212,8 +212,8 @@ def test_input_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sight.what == "input()"
 
 
-def test_the_name_is_the_one_that_was_written() -> None:
-    """Below it is another one: all of these come to `getrandbits` or `urandom`."""
+def test_the_name_is_the_name_in_the_source() -> None:
+    """Each of these functions calls `getrandbits` or `urandom` below."""
     assert [one.what for one in seen(lambda: random.choice("ab"))] == [
         "random.choice()"
     ]
@@ -249,11 +249,11 @@ def test_every_event_of_the_table_is_noted(event: str) -> None:
     assert sight.what == f"{_EVENTS[event]}()"
 
 
-def test_other_events_are_not() -> None:
+def test_other_events_are_not_seen() -> None:
     assert seen(lambda: sys.audit("effectmcp.test")) == []
 
 
-def test_a_sight_says_what_to_write_instead() -> None:
+def test_a_sight_has_what_to_write_instead() -> None:
     sight = Sight("time.time()", "a.py:3", "Now()")
     assert str(sight) == (
         "a.py:3: time.time() is not recorded: each replay does it again, and may come"
@@ -279,7 +279,7 @@ def test_the_same_sight_is_noted_once() -> None:
     assert [one.where for one in heard] == [line(looks, 2), line(looks, 3)]
 
 
-def test_nobody_has_to_listen() -> None:
+def test_a_listener_is_optional() -> None:
     assert len(seen(lambda: time.time())) == 1
 
 
@@ -389,10 +389,10 @@ def test_what_a_replay_can_repeat_is_not_seen(doing: Callable[[], object]) -> No
     assert seen(doing) == []
 
 
-def test_a_module_is_imported_once_a_process(
+def test_a_module_is_imported_once_per_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """So the first run of a handler reads what later ones do not: no sight."""
+    """Only the first run of a handler reads what an import reads: no sight."""
     (tmp_path / "imported_by_a_handler.py").write_text(
         "import os, random, time, uuid\n"
         "SEEN = time.time(), random.random(), uuid.uuid4(), os.getenv('HOME')\n"
@@ -410,7 +410,7 @@ def test_a_module_is_imported_once_a_process(
     del sys.modules["imported_by_a_handler"]
 
 
-def test_what_is_read_once_a_process_is_not_seen() -> None:
+def test_what_is_read_once_per_process_is_not_seen() -> None:
     """Files of Python's own, and of packages: a time zone is the same in each replay."""
     assert seen(lambda: zoneinfo.ZoneInfo.no_cache("Europe/Paris")) == []
 
@@ -426,7 +426,7 @@ def test_threads_are_seen() -> None:
 
 
 def made_in(file: str, module: str, text: str) -> Any:
-    """A function that calls what it is given, as if it stood in `file`."""
+    """Return the function `call` of this source, as if it was in `file`."""
     namespace: dict[str, Any] = {"__name__": module}
     exec(compile(text, file, "exec"), namespace)
     return namespace["call"]
@@ -440,7 +440,7 @@ CALL = "def call(what):\n    return what()\n"
 @pytest.mark.parametrize(
     "file", [STDLIB + "a.py", INSTALLED + "a.py", "<frozen a>", "<template>"]
 )
-def test_what_others_do_for_themselves_is_theirs(file: str) -> None:
+def test_calls_by_other_packages_are_not_seen(file: str) -> None:
     call = made_in(file, "somebodys", CALL)
     assert seen(lambda: call(time.time)) == []
 
@@ -463,7 +463,7 @@ def test_an_author_may_install_what_is_written(
     assert seen(lambda: call(time.time)) == []
 
 
-def test_what_the_standard_library_hands_on_is_the_callers() -> None:
+def test_calls_through_the_standard_library_belong_to_the_caller() -> None:
     call = made_in(STDLIB + "shutil.py", "shutil", CALL)
 
     def calls() -> None:
@@ -483,7 +483,7 @@ def library(text: str) -> Any:
     return made_in(INSTALLED + "tracker/__init__.py", "tracker", text)
 
 
-def test_what_a_package_writes_is_the_callers(tmp_path: Path) -> None:
+def test_files_written_by_a_package_belong_to_its_caller(tmp_path: Path) -> None:
     """Packages read for themselves; what they write outlives the round."""
     file = tmp_path / "visits.txt"
     call = library("def call(file, mode):\n    open(file, mode).close()\n")
@@ -497,7 +497,7 @@ def test_what_a_package_writes_is_the_callers(tmp_path: Path) -> None:
     assert seen(lambda: call(file, "r")) == []
 
 
-def test_whom_a_package_calls_is_the_callers_affair() -> None:
+def test_connections_by_a_package_belong_to_its_caller() -> None:
     call = library(
         "import socket\n"
         "def call():\n"
@@ -513,7 +513,7 @@ def test_whom_a_package_calls_is_the_callers_affair() -> None:
     ]
 
 
-def test_logs_of_packages_are_theirs(tmp_path: Path) -> None:
+def test_logs_of_packages_are_not_seen(tmp_path: Path) -> None:
     """A handler of `logging` may write a file, in each round."""
     text = "def call(file):\n    open(file, 'a').close()\n"
     logs = made_in(STDLIB + "logging/handlers.py", "logging.handlers", text)
@@ -581,7 +581,7 @@ def test_other_clocks_are_seen() -> None:
     assert [one.where for one in seen(reads)] == [line(reads, 1)]
 
 
-def test_times_that_are_given_are_no_clocks() -> None:
+def test_conversions_of_given_times_are_not_clocks() -> None:
     def writes() -> str:
         return time.strftime("%Y", time.gmtime(0)) + time.ctime(0)
 
@@ -595,7 +595,7 @@ def test_times_that_are_given_are_no_clocks() -> None:
 def noted(
     file: str, module: str, event: str, argument: Any, name: str = "call"
 ) -> list[Sight]:
-    """What is noted of an event in a function that stands in `file`."""
+    """The sights of an event in a function that seems to be in `file`."""
     sanitizer = Sanitizer()
     text = f"def {name}(note, frame):\n    note(frame())\n"
     namespace: dict[str, Any] = {"__name__": module}
@@ -629,7 +629,7 @@ def test_events_one_by_one() -> None:
 
 
 def test_a_call_that_is_known_by_its_code() -> None:
-    """The frame is to be had while the key is encoded, two calls further in."""
+    """The frame is available while the key is encoded, two calls further in."""
     sanitizer = Sanitizer()
 
     class Key(str):
@@ -645,7 +645,7 @@ def test_a_call_that_is_known_by_its_code() -> None:
 
 
 def test_an_event_below_an_import() -> None:
-    """The author's line is run, because a module of theirs is imported."""
+    """The author's line runs because a module of the author is imported."""
     call = made_in(
         "<frozen importlib._bootstrap>", "shutil", "def call(what):\n    what()\n"
     )
@@ -682,13 +682,13 @@ def test_every_sight_is_heard_once() -> None:
 
 
 def bottom() -> FrameType:
-    """A frame that nobody called, of a module that hands on."""
+    """A frame without a caller, of a module that hands on."""
     frame: FrameType | None = iter(os.environ).gi_frame  # type: ignore[attr-defined]
     assert frame is not None
     return frame
 
 
-def test_a_frame_that_nobody_called_has_no_author() -> None:
+def test_a_frame_without_a_caller_has_no_author() -> None:
     assert bottom().f_code in _CODES
     sanitizer = Sanitizer()
     sanitizer._profile(bottom(), "call", None)
@@ -699,7 +699,7 @@ def test_a_frame_that_nobody_called_has_no_author() -> None:
 # ---- strict servers -----------------------------------------------------------------
 
 
-def test_a_strict_server_tells_what_it_sees(
+def test_a_strict_server_reports_what_it_sees(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     # So that it is as before when this ends: there is one for the whole process.
@@ -738,7 +738,7 @@ def test_nothing_is_seen_before_and_after() -> None:
 
 
 def test_the_profile_function_is_restored() -> None:
-    """Also where what is watched raises."""
+    """The other profiler is restored even if the watched function raises."""
     called: list[str] = []
 
     def mine(frame: FrameType, event: str, argument: Any) -> None:
@@ -755,7 +755,7 @@ def test_the_profile_function_is_restored() -> None:
 
 
 @pytest.mark.skipif(sys.version_info >= (3, 12), reason="it is no profile function")
-def test_a_profiler_goes_on_afterwards() -> None:
+def test_a_profiler_continues_afterwards() -> None:
     profiler = cProfile.Profile()
     profiler.enable()
     try:
@@ -767,7 +767,7 @@ def test_a_profiler_goes_on_afterwards() -> None:
 
 
 def test_watching_nests() -> None:
-    """The innermost one sees, and the outer one goes on after it."""
+    """The innermost one sees, and the outer one continues after it."""
     outer, inner = Sanitizer(), Sanitizer()
 
     def first() -> None:

@@ -229,7 +229,7 @@ def even(instance: Any, attribute: Any, value: int) -> None:
     ],
 )
 def test_contents_by_validators(type_: Any, validator: Any) -> None:
-    """Even where chance would never find them."""
+    """The strategies find values that random draws would never find."""
     default = None if "None" in str(type_) else attrs.NOTHING
     made_of = {"a": field(validator=validator, default=default)}
     class_ = attrs.make_class("Made", made_of)
@@ -255,7 +255,7 @@ def test_contents_where_one_field_is_compared_with_another() -> None:
             if value < self.start:
                 raise ValueError("must not be before the start")
 
-    # Its annotations are texts that only this function could read.
+    # Its annotations are strings that only this function could resolve.
     Stay.__annotations__ = {"start": dt.date, "end": dt.date}
     assert least(contents_for(Stay)) == {"start": "2000-01-01", "end": "2000-01-01"}
 
@@ -273,11 +273,11 @@ class Pair:
     of: int = field(validator=[ge(3), even])
 
 
-def test_arguments_by_validators_of_your_own() -> None:
+def test_arguments_by_custom_validators() -> None:
     assert least(arguments_for(function_of(Pair))) == {"value": {"of": 4}}
 
 
-def test_strategies_of_your_own() -> None:
+def test_custom_strategies() -> None:
     anns = contents_for(Guest, name=st.just("Ann"), size=st.sampled_from(["l"]))
     assert least(anns) == {"name": "Ann", "age": 18}
     day = answers_for(Elicit("A?", dt.date), value=st.just(dt.date(2026, 7, 28)))
@@ -286,7 +286,7 @@ def test_strategies_of_your_own() -> None:
     assert least(arguments_for(tool, value=st.just(Level.HIGH))) == {"value": 2}
 
 
-def test_strategies_of_your_own_are_held_to_the_form() -> None:
+def test_custom_strategies_must_fit_the_form() -> None:
     with pytest.raises(Unsatisfiable):
         least(contents_for(Guest, age=st.just(3)))
 

@@ -1,4 +1,4 @@
-"""Loops that end only when somebody gives in."""
+"""Loops that end only when the user accepts."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def asks_three_times() -> Flow[str]:
 
 
 def asks_more_for_each_refusal() -> Flow[str]:
-    """It asks too often, but not the same."""
+    """Ask too often, but each time another question."""
     number = 0
     while True:
         number += 1
@@ -128,7 +128,7 @@ def asks_more_for_each_refusal() -> Flow[str]:
 
 
 def pays_when_refused() -> Flow[str]:
-    """Where it is refused it does what was never done."""
+    """Pay only after a refusal."""
     try:
         return (yield from Elicit("Who?", str))
     except Refused:
@@ -143,7 +143,7 @@ def test_what_ends_is_left_alone(handler: Any) -> None:
 
 
 def test_what_was_answered_badly_is_not_refused() -> None:
-    """Nor what failed already; and each place is tried once in a conversation."""
+    """Failed questions are not refused either; each place is tried only once."""
 
     def asks_badly() -> Flow[str]:
         for _ in range(2):
@@ -166,7 +166,7 @@ def test_another_fault_is_left_to_others() -> None:
         return f"{name} {yield from pay(3)}"
 
     def another() -> Flow[str]:
-        """Of the same name, and with one more question."""
+        """A handler with the same name, and with one more question."""
         yield from Elicit("Who?", str)
         yield from Confirm("Sure?")
         return (yield from pay(3))

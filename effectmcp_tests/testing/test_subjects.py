@@ -142,7 +142,7 @@ def test_a_function_is_what_a_tool_would_make_of_it() -> None:
     assert subject.origin == Origin(HERE, __file__, "greet")
 
 
-def test_arguments_are_built_afresh() -> None:
+def test_arguments_are_built_for_each_call() -> None:
     subject = subject_of(greet)
     arguments = {"guest": {"name": "Ann"}}
     first, second = subject.read(arguments), subject.read(arguments)
@@ -162,7 +162,7 @@ def test_a_result_is_what_a_client_sees() -> None:
 @pytest.mark.parametrize(
     "handler", [waits, remembers, Shop().sell, Shop(), Other.inside, wrapped]
 )
-def test_whatever_asks_is_a_subject(handler: Callable[..., Any]) -> None:
+def test_every_handler_that_asks_is_a_subject(handler: Callable[..., Any]) -> None:
     subject = subject_of(handler)
     assert subject.read({"title": "Dune"})["title"] == "Dune"
 
@@ -179,9 +179,9 @@ def test_where_is_the_line_of_the_authors_own_function() -> None:
 
 
 def test_where_of_a_decorated_object() -> None:
-    """Decorators may stand around a partial, which has no code of its own."""
+    """Decorators may wrap a partial, which has no code of its own."""
     made = decorated(functools.partial(asks_twice))
-    made.__annotations__.clear()  # as decorators have it that nobody annotated
+    made.__annotations__.clear()  # like decorators without annotations
     assert subject_of(made).where == first_line(asks_twice)
 
 
@@ -230,7 +230,7 @@ def test_origin_is_a_path_in_a_module() -> None:
     assert subject_of(Other.inside).origin == Origin(HERE, __file__, "Other.inside")
 
 
-def test_what_no_path_leads_to_has_no_origin() -> None:
+def test_handlers_without_a_path_have_no_origin() -> None:
     def local() -> Flow[str]:
         return (yield from asks_twice("Dune"))
 
@@ -239,7 +239,7 @@ def test_what_no_path_leads_to_has_no_origin() -> None:
 
 
 def test_a_script_has_no_origin() -> None:
-    """To load it anew would be to run it anew."""
+    """To load `__main__` again would be to run it again."""
 
     def local() -> Flow[str]:
         return (yield from asks_twice("Dune"))
@@ -271,7 +271,7 @@ def test_a_module_without_a_file_has_none_in_its_origin() -> None:
 # ---- a server -----------------------------------------------------------------------
 
 
-def test_a_server_has_what_asks_and_nothing_else() -> None:
+def test_the_subjects_of_a_server_are_the_handlers_that_ask() -> None:
     assert [(one.name, one.method) for one in subjects_of(app)] == [
         ("other.name", "tools/call"),
         ("prompt", "prompts/get"),
@@ -299,7 +299,7 @@ def test_a_server_in_another_module_than_its_functions_is_found() -> None:
         del sys.modules["elsewhere"]
 
 
-def test_a_server_that_no_module_has() -> None:
+def test_a_server_outside_of_modules_has_no_origin() -> None:
     local = Server("local", version="1.0")
     local.tool(asks_twice)
     (subject,) = subjects_of(local)
@@ -331,7 +331,7 @@ def test_results_of_prompts_and_resources() -> None:
 
 
 def test_two_subjects_of_one_function_are_two() -> None:
-    """They have identity, so nobody takes one for the other."""
+    """Subjects compare by identity, so none is mistaken for another."""
     one = subject_of(greet)
     assert one != subject_of(greet)
     assert evolve(one, target="b").name == "b"

@@ -790,7 +790,7 @@ def test_a_fault_that_can_be_read(function: Any, kind: str) -> None:
 
 
 @pytest.mark.parametrize("function", RIGHT, ids=named)
-def test_what_looks_like_a_fault_and_is_none(function: Any) -> None:
+def test_what_only_looks_like_a_fault(function: Any) -> None:
     assert suspects_of(function) == []
 
 

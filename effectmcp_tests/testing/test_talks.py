@@ -98,7 +98,7 @@ def menu() -> list[str]:
 
 @step
 def release() -> None:
-    """Give back what was held."""
+    """Release the held item."""
 
 
 @step(at_most_once=True)
@@ -193,7 +193,7 @@ async def waits(title: str) -> str:
     async def ask(what: str) -> str:
         return await Elicit(f"{what} {title}?", str, otherwise="")
 
-    asked: Any = Gather  # coroutines are branches too, and no type says so
+    asked: Any = Gather  # coroutines are branches too, but not in the types
     one, two = await asked(ask("who"), ask("where"))
     receipt = await charge(one, two)
     return f"{receipt} {await Confirm('Fine?', otherwise=False)}"
@@ -222,7 +222,7 @@ HEALTHY: Final[tuple[Handler, ...]] = (
 
 
 class Obliging:
-    """A user who accepts the same of everything, and a world in which all goes well."""
+    """A user who accepts everything alike, and effects that all succeed."""
 
     lacks: frozenset[str] = frozenset()
 
@@ -260,14 +260,14 @@ RESULTS: Final[Mapping[Any, Any]] = {
 def had(
     handler: Handler, way: Way = RETRY, partner: Any = None, **arguments: Any
 ) -> Transcript:
-    """A conversation with somebody obliging."""
+    """Have a conversation with an obliging user."""
     return talk(
         subject_of(handler), arguments, partner or Obliging(), way, flow_id=FLOW_ID
     )
 
 
 def again(handler: Handler, transcript: Transcript, way: Way) -> Transcript:
-    """The same conversation, in another way."""
+    """Repeat the conversation, in another way."""
     return talk(
         subject_of(handler),
         transcript.arguments,
@@ -312,7 +312,7 @@ def nothing_unraisable() -> Iterator[None]:
     st.sampled_from(HEALTHY).flatmap(lambda one: st.tuples(st.just(one), had_by(one)))
 )
 def test_the_four_ways_agree(pair: tuple[Handler, Transcript]) -> None:
-    """The same answers lead to the same entries and to the same end."""
+    """Equal answers lead to equal entries and to an equal end."""
     handler, transcript = pair
     final = transcript.rounds[-1].journal
     if final is None or transcript.early:
@@ -344,7 +344,7 @@ ARGUMENTS: Final[Mapping[Handler, Mapping[str, Any]]] = {
 }
 
 
-#: What fits where no text does.
+#: Answers to questions that no string fits.
 SAID: Final[Mapping[Handler, Mapping[str, Answer]]] = {
     party: {f"gather-1/{n}/elicit-1": Accepted({"name": "a"}) for n in range(2)},
     asks_a_model: {"roots-1": Accepted({"roots": []}), "sample-1": Declined()},
@@ -352,7 +352,7 @@ SAID: Final[Mapping[Handler, Mapping[str, Answer]]] = {
 
 
 class Unlucky(Obliging):
-    """A world in which one kind of thing comes to something else."""
+    """A partner with another outcome for one kind of effect."""
 
     def __init__(self, kind: type, outcome: Done | Failure) -> None:
         super().__init__()
@@ -375,7 +375,7 @@ def all_ways_agree(handler: Handler, partner: Any) -> Transcript:
 
 
 @pytest.mark.parametrize("handler", HEALTHY, ids=lambda one: one.__name__)
-def test_with_somebody_obliging_the_four_ways_agree(handler: Handler) -> None:
+def test_with_an_obliging_user_the_four_ways_agree(handler: Handler) -> None:
     partner = Obliging(SAID.get(handler, {}))
     assert all_ways_agree(handler, partner).ending.how == "returned"
 
@@ -435,7 +435,7 @@ def test_what_keeps_its_own_state_may_be_async() -> None:
     assert "done" in str(transcript.ending)
 
 
-def test_a_conversation_may_stay_open_where_nobody_answers() -> None:
+def test_a_conversation_may_stay_open_without_an_answer() -> None:
     way = attrs.evolve(RETRY, may_stay_open=True)
     transcript = had(order, way, Obliging({"elicit-1": None}), title="Dune")
     assert (transcript.ending.how, len(transcript.rounds)) == ("open", 1)
@@ -474,7 +474,7 @@ def test_a_conversation(way: Way) -> None:
     assert transcript.ending.how == "returned"
 
 
-def test_what_is_raised_is_told_in_words() -> None:
+def test_a_raised_exception_is_described_in_words() -> None:
     def asks() -> Flow[str]:
         return (yield from Elicit("Who?", str))
 
@@ -557,8 +557,8 @@ def test_early_answers_are_noted() -> None:
     assert going.early == early
 
 
-def test_a_step_that_may_not_be_repeated_is_begun_in_a_task_once() -> None:
-    """The worker that goes on from the store finds that it has begun nothing."""
+def test_a_step_that_may_not_be_repeated_is_started_once_in_a_task() -> None:
+    """The worker that resumes from the store finds that it has started nothing."""
 
     def sends() -> Flow[int]:
         name, _ = yield from Gather(Elicit("Who?", str), send("a"))
@@ -576,7 +576,7 @@ def test_a_step_that_may_not_be_repeated_is_begun_in_a_task_once() -> None:
 
 
 def test_a_round_can_be_had_again() -> None:
-    """Of a way that carries journals: the state is all there is."""
+    """In a way that carries journals, the state is everything."""
     going = Talk(
         subject_of(order), {"title": "Dune"}, Obliging(), RETRY, flow_id=FLOW_ID
     )
@@ -584,7 +584,7 @@ def test_a_round_can_be_had_again() -> None:
     assert attrs.evolve(going.round(Journal(), {}), stop=first.stop) == first
 
 
-def test_whoever_watches_sees_the_handler_only() -> None:
+def test_a_watcher_sees_the_handler_only() -> None:
     seen: list[str] = []
 
     @contextmanager
@@ -614,7 +614,7 @@ def test_whoever_watches_sees_the_handler_only() -> None:
 # ---- a partner who says the same ----------------------------------------------------
 
 
-def test_what_was_performed_is_performed_once_more_alike() -> None:
+def test_a_repeated_step_has_the_recorded_outcome() -> None:
     """A lost reply has a step performed twice, and only one of them is recorded."""
     transcript = had(cleans_up)
     partner = Recorded(transcript)
@@ -640,7 +640,7 @@ def test_outcomes_of_one_key_come_in_their_order() -> None:
     assert partner.perform("0:step-1", want) == Done(None)
 
 
-def test_what_was_never_wanted_is_unscripted() -> None:
+def test_an_effect_that_is_not_in_the_transcript_is_unscripted() -> None:
     transcript = had(order, title="Dune")
     with pytest.raises(Broken) as caught:
         again(cleans_up, attrs.evolve(transcript, arguments={}), RETRY)
@@ -759,7 +759,7 @@ def test_a_handler_that_cannot_be_ended() -> None:
 
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.name)
 def test_a_draw_that_is_given_up_leaves_no_generator(way: Way) -> None:
-    """Hypothesis gives up with an exception out of whatever is drawn."""
+    """Hypothesis gives up with an exception out of any draw."""
     ended: list[str] = []
 
     def holds() -> Flow[str]:
@@ -790,7 +790,7 @@ def test_a_draw_that_is_given_up_leaves_no_generator(way: Way) -> None:
 
 
 def test_a_live_run_is_ended_where_the_partner_knows_no_answer() -> None:
-    """It waits for an answer that never comes, with an effect in its `finally`."""
+    """The handler waits for a missing answer, with an effect in its `finally`."""
     transcript = had(cleans_up)
     *before, final = transcript.rounds
     shorter = attrs.evolve(
@@ -814,7 +814,7 @@ def test_conversations_leave_no_generator() -> None:
 # ---- answers ------------------------------------------------------------------------
 
 
-def test_answers_are_those_that_came() -> None:
+def test_answers_are_the_received_ones() -> None:
     asked = (
         Said("a", "A?", None, Dismissed()),
         Said("b", "B?", None, None),

@@ -107,7 +107,7 @@ def test_long_values_are_cut_and_strange_ones_shown() -> None:
     )
 
 
-def test_arguments_that_are_no_object_are_shown_too() -> None:
+def test_arguments_that_are_not_an_object_are_shown_too() -> None:
     assert attrs.evolve(ALL, arguments=[1]).lines[0] == "order([1])"
 
 
@@ -117,12 +117,12 @@ def test_other_answers_are_shown_by_their_text() -> None:
     assert str(Said("a", "A", None, Unfit(["a: must fit"]))) == "A → a: must fit"
 
 
-def test_the_error_is_no_part_of_what_is_equal() -> None:
+def test_the_error_is_not_part_of_equality() -> None:
     assert Ending("raised", "A", OSError()) == Ending("raised", "A")
     assert "OSError" not in repr(Ending("raised", "A", OSError()))
 
 
-def test_journals_are_those_that_left() -> None:
+def test_journals_are_the_sent_ones() -> None:
     assert ALL.journals == (ALL.rounds[0].journal,)
 
 
@@ -201,7 +201,7 @@ def changed(**changes: Any) -> str:
         ("[" * 100_000, "recursion"),
     ],
 )
-def test_what_is_no_transcript_says_why(text: str, why: str) -> None:
+def test_the_error_of_an_invalid_transcript_has_the_reason(text: str, why: str) -> None:
     with pytest.raises(TranscriptError, match=f"^not a transcript: .*{why}"):
         Transcript.loads(text)
 
@@ -233,12 +233,12 @@ def loaded(text: str) -> Transcript | None:
 
 
 @given(_JSON)
-def test_any_json_is_a_transcript_or_says_that_it_is_none(value: Any) -> None:
+def test_any_json_loads_or_raises_a_transcript_error(value: Any) -> None:
     assert loaded(json.dumps(value)) is None
 
 
 def places(value: Any) -> Iterable[tuple[Any, Any]]:
-    """Whatever there is to replace in some JSON: containers, and what they hold."""
+    """The replaceable places in some JSON: containers, with keys or indexes."""
     items: Iterable[tuple[Any, Any]] = ()
     if isinstance(value, dict):
         items = list(value.items())
@@ -250,7 +250,7 @@ def places(value: Any) -> Iterable[tuple[Any, Any]]:
 
 
 @given(st.data())
-def test_a_damaged_transcript_is_one_or_says_that_it_is_none(
+def test_a_damaged_transcript_loads_or_raises_a_transcript_error(
     data: st.DataObject,
 ) -> None:
     damaged = json.loads(ALL.dumps())
@@ -265,7 +265,7 @@ def test_a_damaged_transcript_is_one_or_says_that_it_is_none(
 @given(
     st.text(max_size=20) | st.binary(max_size=20).map(lambda one: one.decode("latin"))
 )
-def test_any_text_is_a_transcript_or_says_that_it_is_none(text: str) -> None:
+def test_any_string_loads_or_raises_a_transcript_error(text: str) -> None:
     assert loaded(text) is None
 
 
@@ -278,7 +278,7 @@ def test_any_text_is_a_transcript_or_says_that_it_is_none(text: str) -> None:
     ],
     ids=["lacks", "ending", "target"],
 )
-def test_what_could_not_be_shown_is_no_transcript(changes: Any) -> None:
+def test_what_could_not_be_shown_is_not_a_transcript(changes: Any) -> None:
     with pytest.raises(TranscriptError):
         Transcript.loads(changed(**changes))
 
@@ -332,7 +332,7 @@ def test_a_place_without_transcripts(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"{}", b"\xff", b"\xef\xbb\xbf{}"])
-def test_a_file_that_is_none_is_named(content: bytes, tmp_path: Path) -> None:
+def test_an_invalid_file_is_named(content: bytes, tmp_path: Path) -> None:
     file = tmp_path / "one.json"
     file.write_bytes(content)
     with pytest.raises(TranscriptError, match="one.json: "):

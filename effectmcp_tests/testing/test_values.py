@@ -73,7 +73,7 @@ def test_value_of_something_else(form: Any) -> None:
     )
 )
 def test_law_of_one_field(pair: tuple[Any, Any]) -> None:
-    """What a test says is what the handler gets."""
+    """The handler receives the value that a test passes."""
     type_, value = pair
     made = form_of(type_)
     assert made.build(made.read(form_content(made, value))) == value
@@ -132,6 +132,6 @@ def test_content_of_a_sample() -> None:
     ],
     ids=repr,
 )
-def test_what_answers_nothing(request_: Any, value: Any) -> None:
+def test_values_that_are_not_answers_are_refused(request_: Any, value: Any) -> None:
     with pytest.raises(UsageError, match="answer"):
         content_of(request_, value)

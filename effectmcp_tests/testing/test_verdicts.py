@@ -136,7 +136,7 @@ def test_a_step_that_would_be_forgotten_stops() -> None:
 
 
 @pytest.mark.parametrize("others", [{}, {"sell": buy}])
-def test_a_tool_that_is_gone_stops(others: Any) -> None:
+def test_a_removed_tool_stops(others: Any) -> None:
     app = Server("shop")
     for name, function in others.items():
         app.tool(name=name)(function)
@@ -154,5 +154,5 @@ def test_arguments_that_do_not_fit_any_more_stop() -> None:
     assert "title" in found.why
 
 
-def test_the_worst_of_all_places_is_told() -> None:
+def test_verdicts_are_ordered_from_best_to_worst() -> None:
     assert ORDER == ("replays", "differs", "salvages", "stops")

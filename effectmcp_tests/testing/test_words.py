@@ -9,7 +9,7 @@ from effectmcp.testing.words import place_of, shown
 
 
 def send(*texts: str, urgent: str = "") -> None:
-    """Send some texts."""
+    """Send some strings."""
 
 
 class Callable:

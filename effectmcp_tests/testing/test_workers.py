@@ -111,7 +111,7 @@ def origin_of(subject: Subject) -> Origin:
 def elsewhere(
     workers: Workers, handler: Callable[..., Any], **arguments: Any
 ) -> list[list[Elsewhere]]:
-    """Where the journals of a conversation come to."""
+    """Return the arrivals of a conversation's journals."""
     workers.load(origin_of(subject_of(handler)))
     return workers.arrivals(had(handler, **arguments))
 
@@ -173,7 +173,7 @@ def test_healthy_handlers_come_to_the_same_everywhere(
 # ---- what differs -------------------------------------------------------------------
 
 
-def test_each_process_is_another(workers: Workers) -> None:
+def test_each_process_differs(workers: Workers) -> None:
     (first, *_) = elsewhere(workers, order, title="Dune")
     assert [one.differs.partition(",")[0] for one in first] == SEEDS
     assert not any("EFFECTMCP_LATER" in one.differs for one in first)
@@ -187,7 +187,7 @@ def test_hashes_differ(workers: Workers) -> None:
 
 
 def beginning(handler: Callable[..., Any]) -> Transcript:
-    """A conversation that has not begun."""
+    """Return a conversation that has not started."""
     transcript = had(handler)
     return attrs.evolve(
         transcript, rounds=(attrs.evolve(transcript.rounds[0], journal=Journal()),)
@@ -201,14 +201,14 @@ def test_clocks_and_time_zones_differ(workers: Workers, handler: Any) -> None:
     assert len({one.arrival.what for one in asked}) == 3
 
 
-def test_what_says_so_is_no_part_of_the_environment(workers: Workers) -> None:
+def test_the_worker_variable_is_not_part_of_the_environment(workers: Workers) -> None:
     workers.load(origin_of(subject_of(tells_the_environment)))
     (asked,) = workers.arrivals(beginning(tells_the_environment))
     assert {one.arrival.what for one in asked} == {("Confirm(message='Is it None?')",)}
 
 
 def test_a_journal_may_lead_nowhere_elsewhere(workers: Workers) -> None:
-    """It diverges there, with its line: no process ends of that."""
+    """The handler diverges there, with its line; this ends no process."""
     found = elsewhere(workers, walks_over_a_set)
     hows = {one.arrival.how for one in found[0]}
     assert "diverges" in hows or "asks" in hows
@@ -264,7 +264,7 @@ def test_a_conversation_without_journals(one: Workers) -> None:
     assert one.arrivals(nothing) == []
 
 
-def test_what_the_client_lacks_is_told(one: Workers) -> None:
+def test_what_the_client_lacks_is_passed_on(one: Workers) -> None:
     class Poor(Obliging):
         lacks = frozenset({"Elicit"})
 
@@ -290,7 +290,7 @@ def test_what_the_client_lacks_is_told(one: Workers) -> None:
 def test_what_cannot_be_found_elsewhere(
     one: Workers, origin: Origin, problem: str
 ) -> None:
-    """It says why, and goes on serving."""
+    """The worker reports the reason, and continues to serve."""
     with pytest.raises(WorkerError, match=f"(?s)^{problem}"):
         one.load(origin)
     assert len(elsewhere(one, order, title="Dune")) == 3
@@ -307,7 +307,7 @@ def test_a_module_that_cannot_be_imported(
 def test_a_module_that_misses_another_one(
     one: Workers, module: Callable[..., Path]
 ) -> None:
-    """It is not looked for in its file, as it was found."""
+    """The module was found, so it is not searched in its file."""
     file = module("missing_module", "import no_such_module_at_all")
     with pytest.raises(WorkerError, match="no_such_module_at_all"):
         one.load(Origin("missing_module", str(file), "asks"))
@@ -321,7 +321,7 @@ def test_a_module_that_prints_when_it_is_imported(
 
 
 def test_a_script_is_loaded_from_its_file(one: Workers, tmp_path: Path) -> None:
-    """Where its name leads nowhere, or to a module that was loaded from elsewhere."""
+    """If its name leads nowhere, or to a module from another file."""
     for name, text in (("a_script", "One?"), ("json", "Two?")):
         file = tmp_path / "scripts" / f"{name}.py"
         file.parent.mkdir(exist_ok=True)
@@ -336,7 +336,7 @@ def test_a_module_that_was_never_a_file(one: Workers) -> None:
         one.load(Origin("made_of_nothing", None, "asks"))
 
 
-def test_what_a_handler_prints_is_its_own_affair(one: Workers) -> None:
+def test_a_handler_may_print(one: Workers) -> None:
     found = elsewhere(one, prints)
     assert [each.arrival.how for (each,) in found] == ["asks", "returns"]
 
@@ -359,17 +359,17 @@ def test_processes_end_with_the_block() -> None:
         processes = [each._process for each in running._running]
         assert [each.poll() for each in processes] == [None, None]
     assert None not in [each.poll() for each in processes]
-    running.close()  # once more does no harm
+    running.close()  # closing it again does no harm
 
 
-def test_there_are_as_many_as_were_wanted() -> None:
+def test_as_many_workers_run_as_were_requested() -> None:
     with Workers(0) as none:
         assert none._running == []
         none.load(origin_of(subject_of(order)))
 
 
-def test_nobody_arrives_at_every_journal() -> None:
-    """So that `check(app, workers=0)` looks in this process only."""
+def test_without_workers_there_are_no_arrivals() -> None:
+    """With `check(app, workers=0)`, only this process is used."""
     with Workers(0) as none:
         assert none.arrivals(had(order, title="Dune")) == [[], [], []]
 
@@ -378,7 +378,7 @@ def test_nobody_arrives_at_every_journal() -> None:
 
 
 def served(*messages: Any, later: str = "0") -> list[Any]:
-    """What a process says to these, that ends when nobody speaks any more."""
+    """The responses of a process to these messages; it ends when its input ends."""
     done = subprocess.run(
         [sys.executable, "-m", "effectmcp.testing.workers"],
         input="".join(json.dumps(each) + "\n" for each in messages).encode(),

@@ -1,7 +1,7 @@
 """Pays a bill by card, and lets the user try three times.
 
-The step raises an exception of its own, which comes back as itself; whatever else goes
-wrong in it is a `StepFailed`. Every try has an idempotency key of its own.
+The step raises an exception of its own, which comes back as itself; any other failure
+in it is a `StepFailed`. Every try has an idempotency key of its own.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class CardRefused(Exception):
 
 @frozen
 class Receipt:
-    """How a payment ended."""
+    """The outcome of a payment."""
 
     status: Literal["paid", "refused", "cancelled"]
     tries: int = field(validator=ge(0))
@@ -40,7 +40,7 @@ class Receipt:
 
 @step(raises=(CardRefused,), retries=1, timeout=10)
 def charge(cents: int, card: str, key: str) -> str:
-    """Stands for a payment service, which charges once for each key."""
+    """Simulates a payment service, which charges once for each key."""
     if card == "debit" and cents > 100_00:
         raise CardRefused("over the limit of this card")
     return f"receipt {key[:6]}"

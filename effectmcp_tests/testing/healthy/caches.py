@@ -1,4 +1,4 @@
-"""Counts the letters of a text, with a cache and a table.
+"""Counts the letters of a string, with a cache and a table.
 
 What is cached depends on nothing but the arguments, so it is the same wherever it is
 calculated. Objects of a class are made in each run.
@@ -19,13 +19,13 @@ VOWELS = frozenset("aeiou")
 
 @lru_cache(maxsize=64)
 def vowels(text: str) -> int:
-    """How many vowels there are."""
+    """Return the number of vowels."""
     return sum(letter in VOWELS for letter in text)
 
 
 @define
 class Counter:
-    """What was counted."""
+    """The counts."""
 
     seen: dict[str, int] = Factory(dict)
 
@@ -38,7 +38,7 @@ class Counter:
 
 @app.tool
 def count_letters(text: str) -> Flow[str]:
-    """Count the vowels of texts."""
+    """Count the vowels of strings."""
     counter = Counter()
     first = counter.count(text)
     other = yield from Elicit(f"{first} so far. And which other text?", str)

@@ -21,7 +21,7 @@ class MissingPage(PageError):
 
 @step(raises=(MissingPage,))
 def fetch(url: str) -> str:
-    """Stands for an HTTP client."""
+    """Simulates an HTTP client."""
     if not url:
         raise MissingPage("no address")
     return f"title: {url}"
@@ -29,7 +29,7 @@ def fetch(url: str) -> str:
 
 @step
 def fetch_old(url: str) -> str:
-    """Stands for an HTTP client that is not so careful."""
+    """Simulates an HTTP client that is not so careful."""
     if not url:
         raise PageError("no address")
     return f"title: {url}"

@@ -21,7 +21,7 @@ SEATS = 6
 @form
 @frozen
 class Dish:
-    """What somebody brings."""
+    """The dish of a guest."""
 
     name: str
     course: Literal["starter", "main", "dessert"] = "main"

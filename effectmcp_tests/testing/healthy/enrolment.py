@@ -1,4 +1,4 @@
-"""Enrols people in a course, and those who come again by a shorter way.
+"""Enrols people in a course, and returning people by a shorter way.
 
 A fee that changed under a `Version`, a `Checkpoint` once a place is reserved, and a
 `Restart` as another handler.
@@ -25,17 +25,17 @@ FEES = {1: 90, 2: 110}
 
 @step
 def reserve(course: str, name: str, key: str) -> str:
-    """Stands for the office, which reserves one place for each key."""
+    """Simulates the office, which reserves one place for each key."""
     return f"place {key[:4]} in {course} for {name}"
 
 
 @step
 def cancel(place: str) -> None:
-    """Stands for the office. Cancelling twice is cancelling once."""
+    """Simulates the office. Cancelling twice is cancelling once."""
 
 
 def come_again(course: str, name: str) -> Flow[str]:
-    """Enrol somebody who is known."""
+    """Enrol a person who is known."""
     if not (yield from Confirm(f"{name}, the same as last time?", otherwise=False)):
         return "As you like."
     key = yield from IdempotencyKey("place")
@@ -44,7 +44,7 @@ def come_again(course: str, name: str) -> Flow[str]:
 
 @app.tool
 def enrol(course: str) -> Flow[str]:
-    """Enrol somebody in a course."""
+    """Enrol a person in a course."""
     name = yield from Elicit(f"Who would like to learn {course}?", str, otherwise="")
     name = name.strip()
     if not name:

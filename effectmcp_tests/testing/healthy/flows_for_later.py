@@ -23,7 +23,7 @@ def film(place: str) -> Flow[str]:
 
 
 def pairs(*texts: str) -> str:
-    """Join texts."""
+    """Join strings."""
     return " and ".join(texts)
 
 

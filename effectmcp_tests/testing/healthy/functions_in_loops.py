@@ -15,7 +15,7 @@ JUDGES = ("Ann", "Ben")
 
 
 def note(judge: str, points: int) -> str:
-    """Stands for a protocol."""
+    """Simulates the minutes of a jury."""
     return f"{judge}: {points}"
 
 

@@ -1,4 +1,4 @@
-"""Ships several things, each with a key of its own, and tries once more where that fails.
+"""Ships several things, each with a key of its own, and tries again where that fails.
 
 The number of the order is a key, too: as an id it goes into several calls, and the same
 charge is tried again with the same key.
@@ -23,18 +23,18 @@ app = Server("shipping", version="1.0")
 
 @step
 def charge(cents: int, key: str) -> str:
-    """Stands for a payment service, which charges once for each key."""
+    """Simulates a payment service, which charges once for each key."""
     return f"receipt {key[:6]}"
 
 
 @step
 def set_status(order: str, status: str) -> None:
-    """Stands for the database. To write it again does no harm."""
+    """Simulates the database. To write it again does no harm."""
 
 
 @step
 def ship(thing: str, key: str) -> str:
-    """Stands for the warehouse, which ships once for each key."""
+    """Simulates the warehouse, which ships once for each key."""
     return f"{thing} ({key[:6]})"
 
 

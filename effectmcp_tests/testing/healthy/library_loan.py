@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 @form
 @frozen
 class Terms:
-    """Who reads, and how long."""
+    """The reader, and the length of the loan."""
 
     reader: str = field(validator=min_len(1))
     days: int = field(default=14, validator=[ge(1), le(28)])
@@ -27,19 +27,19 @@ class Terms:
 
 @step
 def hold(title: str, key: str) -> str:
-    """Stands for the catalogue, which holds one copy for each key."""
+    """Simulates the catalogue, which holds one copy for each key."""
     return f"copy {key[:4]} of {title!r}"
 
 
 @step
 def lend(copy: str, reader: str, days: int, key: str) -> str:
-    """Stands for the desk, which lends once for each key."""
+    """Simulates the desk, which lends once for each key."""
     return f"{copy} is lent to {reader} for {days} days ({key[:4]})"
 
 
 @step
 def give_free(copy: str) -> None:
-    """Give back a hold. Doing it twice is doing it once."""
+    """Release a hold. Doing it twice has the effect of once."""
 
 
 @app.tool

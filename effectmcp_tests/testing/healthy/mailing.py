@@ -18,7 +18,7 @@ app = Server("labels", version="1.0")
 @form
 @frozen
 class Address:
-    """Where somebody lives."""
+    """The address of a person."""
 
     street: str = field(validator=[min_len(1), max_len(60)])
     town: str = field(validator=min_len(1))
@@ -27,7 +27,7 @@ class Address:
 
 @frozen
 class Label:
-    """What was printed for one person."""
+    """The printed label of one person."""
 
     name: str
     number: str
@@ -36,7 +36,7 @@ class Label:
 
 @step
 def print_label(name: str, address: Address) -> Label:
-    """Stands for the printer. The same label again does no harm."""
+    """Simulates the printer. The same label again does no harm."""
     number = f"{len(name)}-{len(address.street)}-{address.town[:3]}"
     return Label(name, number, told=address.mail is not None)
 

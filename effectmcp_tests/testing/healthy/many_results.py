@@ -1,6 +1,6 @@
-"""Looks at a file: a text, bytes, a list or nothing, as it was promised.
+"""Reads a file: a string, bytes, a list or nothing, as it was promised.
 
-Results of several types, an Enum of texts among them.
+Results of several types, an Enum of strings among them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ app = Server("files", version="1.0")
 
 
 class Mood(enum.StrEnum):
-    """How a file feels."""
+    """The mood of a file."""
 
     FINE = "fine"
     SAD = "sad"
@@ -21,7 +21,7 @@ class Mood(enum.StrEnum):
 
 @app.tool
 def mood(name: str) -> Flow[str]:
-    """How a file feels."""
+    """The mood of a file."""
     letters = yield from Elicit(f"Which letters are in {name}?", str)
     return Mood.FINE if letters else Mood.SAD
 
@@ -37,6 +37,6 @@ def show(name: str) -> Flow[str | Text | None]:
 
 @app.tool
 def sizes(name: str) -> Flow[list[int]]:
-    """How long the lines of a file are."""
+    """The lengths of a file's lines."""
     lines = yield from Elicit(f"How many lines has {name}?", int)
     return [len(name)] * min(max(lines, 0), 3)

@@ -1,7 +1,7 @@
 """Sends a newsletter: the client's model drafts it, and its user has the last word.
 
-`Sample` with `otherwise=` for clients without a model, `Outcome` with `match`, and what
-is told on the way: `Progress` and `Log`.
+`Sample` with `otherwise=` for clients without a model, `Outcome` with `match`, and
+messages on the way: `Progress` and `Log`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ app = Server("newsletter", version="1.0")
 
 @step
 def send(text: str, key: str) -> int:
-    """Stands for the mail server, which sends once for each key."""
+    """Simulates the mail server, which sends once for each key."""
     return len(text) + len(key)
 
 

@@ -1,6 +1,6 @@
-"""Registers a nickname, in the language of whoever asks, and asks three times at most.
+"""Registers a nickname, in the language of the caller, and asks three times at most.
 
-The language is a context variable, which the sub-flow and the texts read.
+The language is a context variable, which the sub-flow and the messages read.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ _language: ContextVar[str] = ContextVar("language", default="en")
 
 
 def say(what: str, *parts: str) -> str:
-    """A text in the language of this call."""
+    """Return the message in the language of this call."""
     return TEXTS[_language.get()][what].format(*parts)
 
 
 @step
 def take(nickname: str, key: str) -> bool:
-    """Stands for the directory, where a name is taken once for each key."""
+    """Simulates the directory, where a name is taken once for each key."""
     return nickname.isalpha() and bool(key)
 
 

@@ -1,6 +1,6 @@
-"""Sends a parcel, with a note if the sender wants one.
+"""Sends a parcel, with a note if the sender asks for it.
 
-To decline is an answer here, and `except Refused: pass` says so; what is performed then is
+To decline is an answer here, as `except Refused: pass` shows; what is performed then is
 performed without the note.
 """
 
@@ -13,7 +13,7 @@ app = Server("parcels", version="1.0")
 
 @step
 def send(weight: int, note: str | None, key: str) -> str:
-    """Stands for the post office, which sends once for each key."""
+    """Simulates the post office, which sends once for each key."""
     return f"parcel {key[:6]}, {'with' if note else 'without'} a note"
 
 

@@ -19,7 +19,7 @@ app = Server("pizza", version="1.0")
 
 
 class Size(enum.Enum):
-    """How large a pizza is."""
+    """The size of a pizza."""
 
     SMALL = "small"
     LARGE = "large"
@@ -31,7 +31,7 @@ CENTS = {Size.SMALL: 750, Size.LARGE: 1100}
 @form
 @frozen
 class Pizza:
-    """What somebody would like."""
+    """The order of a guest."""
 
     size: Size
     toppings: list[Literal["basil", "capers", "ham", "olives"]] = Factory(list)
@@ -40,7 +40,7 @@ class Pizza:
 
 @lru_cache(maxsize=32)
 def price(size: Size, toppings: int) -> int:
-    """What a pizza costs, in cents."""
+    """Return the price of a pizza, in cents."""
     return CENTS[size] + 90 * toppings
 
 

@@ -1,7 +1,7 @@
 """Counts what is on a few shelves, and reports how much of it is missing.
 
-What the step gives may be nothing at all, any number, or the same shelf twice; none of it
-is divided by before it was looked at.
+The result of the step may be empty, any number, or the same shelf twice; the handler
+checks it before it divides by it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MOST = 6
 @form
 @frozen
 class Count:
-    """What somebody counted."""
+    """One counted shelf."""
 
     pieces: int = field(validator=[ge(0), le(1_000_000)])
     note: str = field(default="", validator=max_len(80))
@@ -29,7 +29,7 @@ class Count:
 
 @frozen
 class Shelf:
-    """What should be there."""
+    """The expected stock."""
 
     name: str
     expected: int
@@ -37,7 +37,7 @@ class Shelf:
 
 @frozen
 class Report:
-    """How the count went."""
+    """The outcome of the count."""
 
     counted: int = field(validator=ge(0))
     share: float = field(default=1.0, validator=[ge(0), le(1)])
@@ -46,7 +46,7 @@ class Report:
 
 @step(replayable=True)
 def shelves_of(room: str) -> list[Shelf]:
-    """Stands for the stock list."""
+    """Simulates the stock list."""
     return [Shelf(f"{room} {letter}", 10) for letter in "ABC"]
 
 
@@ -54,7 +54,7 @@ def shelves_of(room: str) -> list[Shelf]:
 def count_stock(room: str) -> Flow[Report]:
     """Count what is in a room."""
     shelves = yield from shelves_of(room)
-    # The same few for everybody: a seed, and no chance.
+    # The same few for all users: a seed, not randomness.
     few = random.Random(7).sample(shelves, min(MOST, len(shelves)))
     if not few:
         return Report(0)

@@ -1,6 +1,6 @@
-"""Opens a ticket at the help desk, for whoever is calling.
+"""Opens a ticket at the help desk, for the caller.
 
-It tells a user who declined from one who went away, asks the client what it can do, and
+It distinguishes declined from dismissed questions, asks the client what it can do, and
 takes a `ToolError` of a step for an answer.
 """
 
@@ -33,7 +33,7 @@ app = Server("help desk", version="1.0")
 
 
 class Urgency(enum.IntEnum):
-    """How soon it has to be mended."""
+    """The urgency of the repair."""
 
     LOW = 1
     HIGH = 2
@@ -42,7 +42,7 @@ class Urgency(enum.IntEnum):
 @form
 @frozen
 class Details:
-    """What went wrong."""
+    """The description of the fault."""
 
     what: str
     urgency: Annotated[Urgency, Title("How urgent is it?")] = Urgency.LOW
@@ -51,7 +51,7 @@ class Details:
 
 @step
 def file(subject: str, details: Details, reporter: str, key: str) -> str:
-    """Stands for the help desk, which files once for each key."""
+    """Simulates the help desk, which files once for each key."""
     if not subject.strip():
         raise ToolError("A ticket needs a subject.")
     return f"T-{key[:4]}-{int(details.urgency)}-{len(reporter)}"

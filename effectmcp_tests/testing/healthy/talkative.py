@@ -1,4 +1,4 @@
-"""Looks up a word, and says what it does: in a log, and in a step.
+"""Looks up a word, and logs what it does: in the handler, and in a step.
 
 What is logged is logged in each round, which is what logs are for. A step may print.
 """
@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 
 @step
 def look_up(word: str) -> str:
-    """Stands for a dictionary."""
+    """Simulates a dictionary."""
     print(f"looking up {word}", file=sys.stdout)
     return f"{word}: a word"
 

@@ -1,6 +1,6 @@
 """Asks for a number until it fits, three times, and accepts a no.
 
-A loop that asks again has an end, whoever answers.
+A loop that asks again has an end, with any user.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ class Stay:
 
 @dataclass(frozen=True)
 class Trip:
-    """What was booked."""
+    """The booking."""
 
     place: str
     arrival: dt.date | None = None

@@ -26,7 +26,7 @@ MARK = {
 @form
 @frozen
 class Points:
-    """What an exam is worth."""
+    """The mark of an exam."""
 
     points: int = field(validator=[ge(0), le(20)])
     neatness: int = field(default=0, validator=[ge(0), le(5)])
@@ -34,7 +34,7 @@ class Points:
 
 @app.tool(output_schema=MARK)
 def mark_exam(student: str) -> Flow[dict[str, str | int]]:
-    """Mark somebody's exam."""
+    """Mark a student's exam."""
     given = yield from Elicit(f"How many points does {student} get?", Points)
     percent = (given.points + given.neatness) * 5
     return {"student": student, "percent": percent}  # here

@@ -14,7 +14,7 @@ app = Server("addresses", version="1.0")
 
 @cache
 def address(name: str) -> Flow[str]:
-    """Ask where somebody lives."""
+    """Ask for the address of a person."""
     return (yield from Elicit(f"Where does {name} live?", str))
 
 

@@ -12,7 +12,7 @@ app = Server("suitcase", version="1.0")
 
 
 class Suitcase:
-    """What is packed."""
+    """The packed items."""
 
     things: list[str] = []  # as it should not
 

@@ -1,6 +1,6 @@
 """Books a table for later today, and tells what time it is while it asks.
 
-Wrong: the time is read anew in every round. When a minute has passed, the question is
+Wrong: the time is read again in every round. When a minute has passed, the question is
 another one than the user said yes to, and it is asked again.
 """
 
@@ -19,7 +19,7 @@ app = Server("tables", version="1.0")
 @form
 @frozen
 class Party:
-    """Who comes, and how soon."""
+    """The guests, and how soon they come."""
 
     name: str
     people: int = field(default=2, validator=[ge(1), le(12)])
@@ -28,7 +28,7 @@ class Party:
 
 @step
 def reserve(name: str, people: int, hours: int, key: str) -> str:
-    """Stands for the restaurant's book, which has one line for each key."""
+    """Simulates the restaurant's book, which has one line for each key."""
     return f"table {people} for {name} in {hours} h ({key[:6]})"
 
 

@@ -12,7 +12,7 @@ app = Server("tennis", version="1.0")
 
 @step(replayable=True)
 def reserve(hour: int) -> str:
-    """Stands for a service, which keeps one reservation for each hour."""
+    """Simulates a service, which keeps one reservation for each hour."""
     return f"court {hour % 4}"
 
 

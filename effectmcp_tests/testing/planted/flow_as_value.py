@@ -1,6 +1,6 @@
 """Orders a meal for each of two guests.
 
-Wrong: `dish` is a flow that nobody has run. The kitchen gets to read
+Wrong: `dish` is a flow that was never run. The kitchen gets to read
 `<generator object meal at 0x...>`.
 """
 
@@ -13,7 +13,7 @@ app = Server("kitchen", version="1.0")
 
 @step
 def cook(order: str) -> int:
-    """Stands for the kitchen."""
+    """Simulates the kitchen."""
     return len(order)
 
 

@@ -1,7 +1,7 @@
 """Sells a ticket for the museum and sends it by mail.
 
-Wrong: without `yield from`, the step is built and never performed. The visitor pays, is
-told that the ticket is under way, and gets no mail.
+Wrong: without `yield from`, the step is built and never performed. The visitor pays,
+reads that the ticket is under way, and gets no mail.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ app = Server("museum", version="1.0")
 @form
 @frozen
 class Visit:
-    """Who comes, and when."""
+    """The visitors, and the day."""
 
     mail: Annotated[str, Format("email"), "Where the ticket goes"]
     day: dt.date
@@ -27,13 +27,13 @@ class Visit:
 
 @step
 def charge(mail: str, key: str) -> str:
-    """Stands for a payment service, which charges once for each key."""
+    """Simulates a payment service, which charges once for each key."""
     return f"receipt {key[:6]} for {mail}"
 
 
 @step
 def send_ticket(mail: str, day: dt.date, receipt: str) -> None:
-    """Stands for the mail server."""
+    """Simulates the mail server."""
 
 
 @app.tool

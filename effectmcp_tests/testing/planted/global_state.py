@@ -17,7 +17,7 @@ _number = 0
 
 @step
 def bake(bread: str, number: int) -> str:
-    """Stands for the oven."""
+    """Simulates the oven."""
     return f"{bread} for number {number}"
 
 

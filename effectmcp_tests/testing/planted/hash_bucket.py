@@ -1,6 +1,6 @@
 """Assigns a visitor to one of three guides.
 
-Wrong: the hash of a text differs from process to process, and so does the guide.
+Wrong: the hash of a string differs from process to process, and so does the guide.
 """
 
 from __future__ import annotations

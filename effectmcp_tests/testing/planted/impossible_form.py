@@ -1,7 +1,7 @@
 """Orders flowers, asking for the bouquet and the address in one form.
 
 Wrong: forms are flat, so no client can show one class inside another. The user is never
-asked anything. The address wants a question of its own.
+asked anything. The address needs a question of its own.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ app = Server("flowers", version="1.0")
 
 @frozen
 class Address:
-    """Where somebody lives."""
+    """The address of a person."""
 
     street: str
     town: str
@@ -33,13 +33,13 @@ class Bouquet:
 
 @step
 def deliver(bouquet: Bouquet) -> str:
-    """Stands for the florist. The same bouquet twice is sent once."""
+    """Simulates the florist. The same bouquet twice is sent once."""
     return f"{bouquet.roses} roses to {bouquet.to.street}, {bouquet.to.town}"
 
 
 @app.tool
 def send_flowers() -> Flow[str]:
-    """Send flowers to somebody."""
+    """Send flowers to a person."""
     if not (yield from Confirm("We only have roses today. Is that fine?")):
         return "Nothing was sent."
     bouquet = yield from Elicit("What shall we send, and where?", Bouquet)  # here

@@ -17,7 +17,7 @@ MENU = Path(__file__).with_name("menu.txt")
 
 @step
 def cook(dish: str, table: int, key: str) -> str:
-    """Stands for the kitchen, which cooks once for each key."""
+    """Simulates the kitchen, which cooks once for each key."""
     return f"{dish} for table {table} ({key[:6]})"
 
 

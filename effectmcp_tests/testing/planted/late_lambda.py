@@ -14,7 +14,7 @@ PRICES = {"brake": 80, "lamp": 12, "tyre": 60}
 
 
 def price_of(part: str, garage: str) -> int:
-    """Stands for a price list of each garage."""
+    """Simulates a price list of each garage."""
     return PRICES[part] + len(garage)
 
 

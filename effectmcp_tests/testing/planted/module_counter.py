@@ -1,6 +1,6 @@
 """Takes a number in a queue.
 
-Wrong: the counter goes on in each run of the handler, so that each round has another
+Wrong: the counter continues in each run of the handler, so that each round has another
 number.
 """
 

@@ -1,6 +1,6 @@
 """Collects an order of drinks and dishes.
 
-Wrong: two branches append to one list, in the order in which they happen to be answered.
+Wrong: two branches append to one list, in the order that they happen to be answered.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Plans a picnic: asks how much of each dish to bring.
 
 Wrong: the dishes are a set, whose order differs from process to process, so the process
-that takes the next round asks for another dish than the one that was answered.
+that takes the next round asks for another dish than the answered one.
 """
 
 from __future__ import annotations

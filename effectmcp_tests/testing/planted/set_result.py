@@ -1,6 +1,6 @@
-"""Lists the languages that somebody speaks.
+"""Lists the languages that a person speaks.
 
-Wrong: the result is a set, and a text was promised.
+Wrong: the result is a set, and a string was promised.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Draws three questions of a quiz.
 
 Wrong: the seed is fixed, and so it looks repeatable; but the generator belongs to the
-module, and goes on from run to run.
+module, and continues from run to run.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Charges everybody at a table for what they had.
+"""Charges each guest at a table for what they had.
 
 Wrong: one key for all charges. The payment service takes the second charge for the first
 one again, and charges nothing.
@@ -13,7 +13,7 @@ app = Server("restaurant", version="1.0")
 
 @step
 def charge(card: str, cents: int, key: str) -> str:
-    """Stands for a payment service, which charges once for each key."""
+    """Simulates a payment service, which charges once for each key."""
     return f"{cents} from {card} ({key[:6]})"
 
 

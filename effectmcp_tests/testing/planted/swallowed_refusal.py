@@ -12,7 +12,7 @@ app = Server("accounts", version="1.0")
 
 @step
 def delete(account: str) -> None:
-    """Stands for the database. To delete again does no harm."""
+    """Simulates the database. To delete again does no harm."""
 
 
 @app.tool

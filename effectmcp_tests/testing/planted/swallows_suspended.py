@@ -13,7 +13,7 @@ app = Server("projects", version="1.0")
 
 @step
 def rename(old: str, new: str) -> None:
-    """Stands for the archive, where renaming twice changes nothing."""
+    """Simulates the archive, where renaming twice changes nothing."""
 
 
 @app.tool
@@ -26,5 +26,5 @@ def rename_project(old: str) -> Flow[str]:
             new = answer.strip() or "Untitled"
             yield from rename(old, new)
         except BaseException:  # here
-            continue  # whatever it was, ask again
+            continue  # in all cases, ask again
     return f"{old!r} is now called {new!r}."

@@ -15,7 +15,7 @@ SEATS = range(1, 13)
 
 @step
 def print_cards(names: list[str]) -> int:
-    """Stands for the printer; printing the same cards twice does no harm."""
+    """Simulates the printer; printing the same cards twice does no harm."""
     return len(names)
 
 

@@ -1,4 +1,4 @@
-"""Reads a web page, and says so where it cannot be read.
+"""Reads a web page, and reports it if it cannot be read.
 
 Wrong: `fetch` does not declare raises=(FetchError,), so its FetchError comes back as
 StepFailed, and the `except` catches nothing.
@@ -17,7 +17,7 @@ class FetchError(Exception):
 
 @step
 def fetch(url: str) -> str:
-    """Stands for an HTTP client."""
+    """Simulates an HTTP client."""
     if not url.startswith("https://"):
         raise FetchError(url)
     return f"<title>{url}</title>"

@@ -13,7 +13,7 @@ app = Server("parking", version="1.0")
 
 @step
 def book(plate: str, number: str, key: str) -> str:
-    """Stands for the car park, which books once for each key."""
+    """Simulates the car park, which books once for each key."""
     return f"place {len(plate)} as {number} ({key[:6]})"
 
 

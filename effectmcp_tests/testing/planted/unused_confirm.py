@@ -1,6 +1,6 @@
 """Cancels a subscription.
 
-Wrong: nobody looks at the answer, so a no cancels it, too.
+Wrong: the answer is not read, so a no cancels it, too.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ app = Server("subscriptions", version="1.0")
 
 @step
 def cancel(number: int) -> None:
-    """Stands for the database. To cancel again does no harm."""
+    """Simulates the database. To cancel again does no harm."""
 
 
 @app.tool

@@ -1,7 +1,7 @@
 """Sends a parcel under a tracking number that the sender is asked to write on it.
 
-Wrong: every round draws another number, so the one on the parcel is never the one that
-is booked. `Uuid()` would be recorded.
+Wrong: every round draws another number, so the number on the parcel is never the
+booked one. `Uuid()` would be recorded.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ app = Server("parcels", version="1.0")
 
 @step
 def announce(number: str, receiver: str) -> str:
-    """Stands for the carrier, who knows a parcel by its number."""
+    """Simulates the carrier, who knows a parcel by its number."""
     return f"{number} goes to {receiver}"
 
 
