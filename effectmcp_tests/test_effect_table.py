@@ -45,8 +45,12 @@ from effectmcp import (
 from effectmcp.drivers.local import at_once
 from effectmcp.engine.kinds import KINDS, Wave
 from effectmcp.engine.stops import Question
+from effectmcp.exchange import handshakes
+from effectmcp.exchange.answers import ANSWERS
+from effectmcp.protocol.methods import METHODS
 from effectmcp.protocol.modern import lacking_of, request_of
 from effectmcp.state import codec
+from effectmcp.testing import charges
 from effectmcp.testing.chance import Chance
 from effectmcp.testing.strategies import answers_for
 from effectmcp.testing.values import content_of
@@ -99,7 +103,7 @@ QUESTIONS = [
 LOCAL = [
     pytest.param(one, id=type(one).__name__)
     for one in SAMPLES.values()
-    if KINDS[type(one)].wave is Wave.LOCAL
+    if type(one) in KINDS and KINDS[type(one)].wave is Wave.LOCAL
 ]
 #: The engine gives the outcome of these itself.
 BY_ENGINE = (Restart, ClientSupports, Checkpoint)
@@ -174,3 +178,16 @@ def test_question_is_answered_by_the_kit(effect: InputRequest[Any]) -> None:
         ElicitUrl: None,
     }
     content_of(effect, values.get(type(effect), True))
+
+
+@pytest.mark.parametrize("effect", LOCAL)
+def test_drawn_value_is_known_to_the_check_of_keys(effect: Effect[Any]) -> None:
+    """An idempotency key must not depend on what is drawn anew."""
+    if KINDS[type(effect)].tag == "chance":
+        assert isinstance(effect, charges._LOCAL), "add it in testing/charges.py"
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_method_has_a_function(name: str) -> None:
+    is_answered = name in ANSWERS or name in handshakes._OWN
+    assert is_answered, "add its function to exchange/answers.py"
