@@ -182,7 +182,7 @@ def test_question_is_answered_by_the_kit(effect: InputRequest[Any]) -> None:
 
 @pytest.mark.parametrize("effect", LOCAL)
 def test_drawn_value_is_known_to_the_check_of_keys(effect: Effect[Any]) -> None:
-    """An idempotency key must not depend on what is drawn anew."""
+    """An idempotency key must not depend on a value that each round draws."""
     if KINDS[type(effect)].tag == "chance":
         assert isinstance(effect, charges._LOCAL), "add it in testing/charges.py"
 

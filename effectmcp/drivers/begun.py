@@ -1,7 +1,7 @@
 """Start an exchange in the task that received its message, and finish it on a loop.
 
-    begun = begin(app, message, peer, obey)  # most rounds only ask, and end here
-    reply = begun if isinstance(begun, Reply) else await begun.finish(send)
+    found = begin(app, message, peer, obey)  # most rounds only ask, and end here
+    reply = found if isinstance(found, Reply) else await found.finish(send)
 
 `obey` executes a command; only this part differs between trio and asyncio.
 """

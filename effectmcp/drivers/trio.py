@@ -6,8 +6,8 @@ Cancel it when the client has disconnected: this suspends the flow and releases 
 A transport that watches for disconnects can call `begin()` first, to find out whether
 there is anything to wait for:
 
-    begun = begin(app, message, peer)  # most rounds only ask, and end here
-    reply = begun if isinstance(begun, Reply) else await begun.finish(send)
+    found = begin(app, message, peer)  # most rounds only ask, and end here
+    reply = found if isinstance(found, Reply) else await found.finish(send)
 """
 
 from __future__ import annotations

@@ -57,8 +57,8 @@ class RequestEnded:
         method: The method.
         seconds: The time between the beginning and the end.
         outcome: `result`; `failed` for the result of a tool that says that it failed;
-            `error` for an error of the protocol; `dropped` for a request that nobody
-            waits for any more.
+            `error` for an error of the protocol; `dropped` for a request that was
+            cancelled, or whose client has left.
     """
 
     number: int

@@ -378,7 +378,7 @@ class Connection:
 def _malformed(status: int) -> Send:
     if status == 431:
         return refusal(status, "the head of the request is too large")
-    return refusal(status, "this is no HTTP that is understood here")
+    return refusal(status, "the request is not valid HTTP/1.1")
 
 
 def _asked(request: Request, bound_to: str | None, peer: str | None) -> Head:

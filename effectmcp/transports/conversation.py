@@ -298,7 +298,7 @@ class Conversation:
             challenge = ("WWW-Authenticate", "Bearer")
             return self._refuse(401, str(error) or "who are you?", challenge)
         logger.error("finding out who asks failed", exc_info=error)
-        return self._refuse(500, "it cannot be told whether you may ask")
+        return self._refuse(500, "authentication failed in the server")
 
     def _expect(self, length: str | None) -> Receive | Send:
         if not length:

@@ -155,7 +155,7 @@ def test_a_host_that_knows_already_is_asked_instead() -> None:
     [
         (PermissionError(), 401, "who are you?"),
         (PermissionError("expired"), 401, "expired"),
-        (LookupError("a bug"), 500, "it cannot be told whether you may ask"),
+        (LookupError("a bug"), 500, "authentication failed in the server"),
     ],
 )
 def test_failed_authentication_by_the_host(
