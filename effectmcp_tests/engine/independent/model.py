@@ -322,6 +322,9 @@ class Flow:
         if len(recorded) > count:
             self.diverged = True
             self.surplus += recorded[count:]
+            for index, branch in enumerate(recorded[count:], count):
+                path = (*node.path, (key, index))
+                self.journal.unasked.update(places(branch, path))
         lists = recorded[:count] + [[] for _ in range(count - len(recorded))]
         entry = evolve(entry, branches=tuple(lists))
         # An entry that differs stays behind it, unfed, until the next wave drops it.

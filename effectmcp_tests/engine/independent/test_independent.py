@@ -44,6 +44,11 @@ def test_engine_equals_model(start: int) -> None:
     check(range(start, start + BLOCK))
 
 
+def test_place_in_a_branch_that_an_edit_removed() -> None:
+    """The rules do not say whether its next asking is the first: the model must not."""
+    check(range(1_805_807, 1_805_808))
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("start", range(10_000, 1_000_000, 10_000))
 def test_engine_equals_model_at_length(start: int) -> None:
