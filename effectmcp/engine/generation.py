@@ -169,7 +169,7 @@ class Generation(Tree):
         """Run to the next stop."""
         while True:
             if self.cancelled == self.waves:
-                self._cancel()
+                self._cancel()  # which changes nothing if it was cancelled already
             stop: _Out
             if self.root.end is not None:
                 stop = self._finish()

@@ -205,9 +205,14 @@ class Connection:
         else:
             # Let other tasks run, however many requests a client sends ahead.
             await trio.lowlevel.checkpoint()
-        known = self._known()
-        if known is not None:
-            return known
+        head: Judged | Head = self._known() or await self._read()
+        # Authentication takes time that the client is not responsible for.
+        self._sends = "all"
+        self._take_time()
+        return head
+
+    async def _read(self) -> Head:
+        limits = self.limits
         self._wire = wire = open_wire(
             self._rest, max_head=limits.head, max_headers=limits.headers
         )
@@ -218,9 +223,6 @@ class Connection:
             while request is None:
                 wire.receive(await self._receive())
                 request = wire.head()
-        # Authentication takes time that the client is not responsible for.
-        self._sends = "all"
-        self._take_time()
         return _asked(request, self._bound_to, self._peer)
 
     def _known(self) -> Judged | None:
@@ -251,9 +253,6 @@ class Connection:
         """Return the body of this request; `None` if it is longer than `limit`."""
         body = self._wire.ready()
         if body is not None:
-            self._sends = "all"
-            if self._is_timed:
-                self._take_time()
             return body
         try:
             return await self._body(limit)

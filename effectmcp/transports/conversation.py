@@ -121,6 +121,16 @@ class Judged:
 
 def judge(endpoint: Endpoint, head: Head) -> Judged | Send:
     """Judge `head`, or return its refusal. Only the head matters, not the user or body."""
+    judged = _judge(endpoint, head)
+    if head.method != "HEAD":
+        return judged
+    assert isinstance(judged, Send)  # no resource here is read with it
+    # Many hosts would send a body, and clients take it for the next response.
+    length = ("Content-Length", str(len(judged.data)))
+    return Send(judged.status, (*judged.headers, length))
+
+
+def _judge(endpoint: Endpoint, head: Head) -> Judged | Send:
     site, headers = endpoint.site, head.headers
     if not isinstance(headers, dict):
         try:
@@ -213,7 +223,6 @@ class Conversation:
         "_clock",
         "_find",
         "_head",
-        "_is_head",
         "_judged",
         "_peer",
         "_state",
@@ -237,7 +246,6 @@ class Conversation:
         self._judged: Judged | None = None
         self._peer: Peer | None = None
         self.fields: Fields = ()
-        self._is_head = isinstance(head, Head) and head.method == "HEAD"
         self._state: State = "head"
         self.quiet_until = math.inf
 
@@ -411,9 +419,4 @@ class Conversation:
 
     def _send(self, answer: Send) -> Send:
         self._state = "over"
-        fields = (*answer.headers, *self.fields)
-        if self._is_head:
-            # Many hosts would send a body, and clients take it for the next response.
-            length = ("Content-Length", str(len(answer.data)))
-            return Send(answer.status, (*fields, length))
-        return Send(answer.status, fields, answer.data)
+        return Send(answer.status, (*answer.headers, *self.fields), answer.data)

@@ -18,6 +18,7 @@ from typing import Final, Protocol
 import h11
 
 from .head import PHRASES, Fields, Found, Request, read, write
+from .web import Send, length_of
 
 __all__ = ["ByH11", "Malformed", "Plain", "Wire", "open_wire"]
 
@@ -288,7 +289,7 @@ class ByH11:
         return self._http.our_state in (h11.IDLE, h11.SEND_RESPONSE)
 
     def answer(self, status: int, fields: Fields, body: bytes, date: bytes) -> bytes:
-        length = () if status == 204 else (("Content-Length", str(len(body))),)
+        length = length_of(Send(status, fields, body))
         data = self._start(status, (*fields, ("Date", date.decode()), *length))
         if body and not self._is_head:
             data += self.chunk(body)

@@ -8,7 +8,7 @@ import os
 import signal
 import socket
 import ssl
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -1139,6 +1139,28 @@ async def test_shutdown_after_a_pipelined_request() -> None:
         got = await client.answer()
         assert (got.status, got.headers["connection"]) == (200, "close")
         assert await client.is_closed()
+
+
+async def test_shutdown_leaves_time_to_authenticate_a_known_head(
+    autojump_clock: MockClock,
+) -> None:
+    """The time to close an idle connection is not that of a request which arrived."""
+
+    async def authenticate(headers: Mapping[str, str]) -> str | None:
+        await trio.sleep(1)
+        return "ann"
+
+    shutdown = trio.Event()
+    site = Site(authenticate=authenticate)
+    async with serving(shop().app, shutdown=shutdown, site=site) as doors:
+        client = doors.connect()
+        assert (await client.ask(request("server/discover"))).status == 200
+        await trio.testing.wait_all_tasks_blocked()
+        shutdown.set()
+        await trio.testing.wait_all_tasks_blocked()
+        await client.post(request("server/discover"))
+        got = await client.answer()
+        assert (got.status, got.headers["connection"]) == (200, "close")
 
 
 async def test_cancelling_serve_cancels_what_runs() -> None:
