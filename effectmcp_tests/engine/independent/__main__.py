@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import logging
 import multiprocessing
 import time
@@ -10,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterable
 from random import Random
 
+from ..campaigns import options_of
 from .drawing import draw
 from .shrinking import found
 from .worlds import Report, play
@@ -39,22 +39,14 @@ def play_seeds(seeds: Iterable[int]) -> tuple[Counter[str], list[int]]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", default="0:10000", help="a range, as in 0:1000000")
-    parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--stories", type=int, default=5, help="differences to shrink")
-    options = parser.parse_args()
-    first, _, last = options.seeds.partition(":")
-    block = 1_000
-    blocks = [
-        range(start, min(start + block, int(last)))
-        for start in range(int(first), int(last), block)
-    ]
+    options = options_of(__doc__, block=1_000)
     started = time.monotonic()
     counts: Counter[str] = Counter()
     failing: list[int] = []
     with multiprocessing.Pool(options.jobs) as pool:
-        for found_counts, found_seeds in pool.imap_unordered(play_seeds, blocks):
+        for found_counts, found_seeds in pool.imap_unordered(
+            play_seeds, options.blocks
+        ):
             counts += found_counts
             for seed in found_seeds[: max(0, options.stories - len(failing))]:
                 print(found(seed), flush=True)

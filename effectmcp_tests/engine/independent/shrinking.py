@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from random import Random
 
 from attrs import evolve
 
+from ..campaigns import shrunk
 from .drawing import BOTH, Code, Round, World, draw
 from .programs import Attempt, Body, Do, Question, Statement, Together, show
 from .worlds import play
 
-__all__ = ["failure", "found", "shrunk", "story"]
+__all__ = ["failure", "found", "simpler_worlds", "story"]
 
 
 def failure(world: World) -> str | None:
@@ -22,22 +23,6 @@ def failure(world: World) -> str | None:
     except Exception as error:
         return f"{type(error).__name__}: {error}"
     return None
-
-
-def shrunk(
-    world: World, fails: Callable[[World], bool], *, tries: int = 5_000
-) -> World:
-    """Delete parts of a world for as long as it fails."""
-    while True:
-        for smaller in simpler_worlds(world):
-            tries -= 1
-            if tries < 0:
-                return world
-            if fails(smaller):
-                world = smaller
-                break
-        else:
-            return world
 
 
 def simpler_worlds(world: World) -> Iterator[World]:
@@ -186,7 +171,9 @@ def found(seed: int) -> str | None:
             return None
         # Shrinking keeps to the same kind of difference.
         kind = words[:24]
-        small = shrunk(world, lambda one: (failure(one) or "").startswith(kind))
+        small = shrunk(
+            world, simpler_worlds, lambda one: (failure(one) or "").startswith(kind)
+        )
         return f"seed {seed}\n{story(small)}"
     finally:
         logging.disable(logging.NOTSET)

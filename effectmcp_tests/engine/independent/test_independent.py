@@ -12,6 +12,7 @@ from attrs import evolve
 from effectmcp import Accepted, Confirm, Gather, NondeterminismError, UsageError
 from effectmcp.engine import Asked, Raised, Returned, Run
 
+from ..campaigns import shrunk
 from .__main__ import play_seeds
 from .drawing import BOTH, Code, Round, Verdict, World, draw
 from .observing import Difference, Seen
@@ -27,7 +28,7 @@ from .programs import (
     Together,
     Versioned,
 )
-from .shrinking import found, shrunk
+from .shrinking import found, simpler_worlds
 from .worlds import Report, play, play_alike
 
 BLOCK = 500
@@ -371,7 +372,7 @@ def test_difference_is_shrunk_to_its_smallest_world() -> None:
         return any("charge" in str(code) for code in world.codes)
 
     world = next(w for w in map(draw, map(Random, range(100))) if charges(w))
-    small = shrunk(world, charges)
+    small = shrunk(world, simpler_worlds, charges)
     assert small.history == ()
     assert [code for code in small.codes if code.main or code.other] == [
         Code(main=(Do("charge", label, False),))

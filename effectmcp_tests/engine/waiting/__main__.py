@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import logging
 import multiprocessing
 import time
@@ -10,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterable
 from random import Random as Dice
 
+from ..campaigns import options_of
 from .host import draw_world
 from .rounds import draw_visits, play_together, play_visits
 from .shrinking import found, played
@@ -42,22 +42,14 @@ def play_seeds(seeds: Iterable[int]) -> tuple[Counter[str], list[tuple[str, int]
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", default="0:10000", help="a range, as in 0:1000000")
-    parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--stories", type=int, default=5, help="failures to shrink")
-    options = parser.parse_args()
-    first, _, last = options.seeds.partition(":")
-    block = 500
-    blocks = [
-        range(start, min(start + block, int(last)))
-        for start in range(int(first), int(last), block)
-    ]
+    options = options_of(__doc__, block=500)
     started = time.monotonic()
     counts: Counter[str] = Counter()
     failing: list[tuple[str, int]] = []
     with multiprocessing.Pool(options.jobs) as pool:
-        for found_counts, found_failing in pool.imap_unordered(play_seeds, blocks):
+        for found_counts, found_failing in pool.imap_unordered(
+            play_seeds, options.blocks
+        ):
             counts += found_counts
             for _, seed in found_failing[: max(0, options.stories - len(failing))]:
                 print(found(seed), flush=True)

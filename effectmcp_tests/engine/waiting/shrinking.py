@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from random import Random as Dice
 from typing import Any, Final
 
 from attrs import evolve, fields
 
+from ..campaigns import shrunk
 from .host import Host, Reply, World, draw_world
 from .programs import show, simpler_programs
 from .rounds import draw_visits, play_together, play_visits
 
-__all__ = ["failure", "found", "played", "shrunk", "story"]
+__all__ = ["failure", "found", "played", "story"]
 
 #: How many edits of a program are tried.
 EDITS: Final = 2
@@ -38,22 +39,6 @@ def failure(world: World) -> str | None:
     except Exception as error:
         return getattr(error, "name", None) or f"{type(error).__name__}: {error}"
     return None
-
-
-def shrunk(
-    world: World, fails: Callable[[World], bool], *, tries: int = 5_000
-) -> World:
-    """Leave out parts of a world for as long as it fails."""
-    while True:
-        for smaller in simpler_worlds(world):
-            tries -= 1
-            if tries < 0:
-                return world
-            if fails(smaller):
-                world = smaller
-                break
-        else:
-            return world
 
 
 def simpler_worlds(world: World) -> Iterator[World]:
@@ -130,7 +115,9 @@ def found(seed: int) -> str | None:
         if name is None:
             return _of_rounds(seed)
         # Shrinking keeps to the same law.
-        small = shrunk(world, lambda one: (failure(one) or "")[:24] == name[:24])
+        small = shrunk(
+            world, simpler_worlds, lambda one: (failure(one) or "")[:24] == name[:24]
+        )
         return f"seed {seed}\n{story(small)}"
     finally:
         logging.disable(logging.NOTSET)
