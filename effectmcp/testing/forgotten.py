@@ -33,8 +33,6 @@ _READERS: Final = tuple(
 )
 #: Attributes of generators and coroutines.
 _OF_GENERATORS: Final = frozenset({"send", "throw", "close", "__next__", "__await__"})
-#: Expressions that make a collection.
-_LISTS: Final = (ast.List, ast.Tuple, ast.ListComp, ast.Set, ast.SetComp, ast.Dict)
 
 
 def forgotten_flow(function: Callable[..., Any]) -> tuple[str, str] | None:

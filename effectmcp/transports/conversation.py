@@ -305,7 +305,7 @@ class Conversation:
         if isinstance(error, PermissionError):
             challenge = ("WWW-Authenticate", "Bearer")
             return self._refuse(401, str(error) or "who are you?", challenge)
-        logger.error("finding out who asks failed", exc_info=error)
+        logger.error("the authentication hook failed", exc_info=error)
         return self._refuse(500, "authentication failed in the server")
 
     def _expect(self, length: str | None) -> Receive | Send:

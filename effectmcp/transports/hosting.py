@@ -143,7 +143,7 @@ async def _found(loop: HostLoop, step: Identify) -> Any:
         found = step.find()
         return await found if inspect.isawaitable(found) else found
     except BaseException as exc:
-        contain(exc, "what finds out who asks", loop.is_cancel)
+        contain(exc, "the authentication hook", loop.is_cancel)
         raise
 
 

@@ -167,12 +167,12 @@ class WSGIApplication:
                 if inspect.iscoroutine(found):
                     found.close()
                 raise UsageError(
-                    "what finds out who asks is async: give application(run_async=...)"
+                    "the authentication hook is async: give application(run_async=...)"
                 )
             # `asyncio.run` accepts only coroutines, not every awaitable.
             return self._run_async(_awaited(found))
         except BaseException as exc:
-            contain(exc, "what finds out who asks", is_never)
+            contain(exc, "the authentication hook", is_never)
             raise
 
     def _begin(
