@@ -41,7 +41,7 @@ from effectmcp.exchange.results import (
     tool_failure,
     tool_result,
 )
-from effectmcp.protocol.jsonrpc import Request, encode
+from effectmcp.protocol.jsonrpc import Id, Request, encode
 from effectmcp.protocol.meta import Meta
 from effectmcp.server import Server, Tool
 from effectmcp.server.features import make_prompt, make_resource, make_tool
@@ -49,11 +49,11 @@ from effectmcp.server.features import make_prompt, make_resource, make_tool
 from ..wire import fits
 
 
-def sent(fields: dict[str, Any]) -> Reply:
+def sent(fields: dict[str, Any], id_: Id = 1) -> Reply:
     """Return the reply with these fields."""
-    request, meta = Request(1, "tools/call", {}), Meta("2026-07-28", {})
+    request, meta = Request(id_, "tools/call", {}), Meta("2026-07-28", {})
     return reply_to(
-        Context(Server("x"), Peer(), request, meta, MODERN, lambda: 0.0, bytes), fields
+        Context(APP, Peer(), request, meta, MODERN, lambda: 0.0, bytes), fields
     )
 
 
@@ -258,7 +258,7 @@ def test_response_to_a_request_that_succeeded() -> None:
     """The meta names the server, unless the author's value is there."""
     info = {"name": "shop", "version": "2"}
     key = "io.modelcontextprotocol/serverInfo"
-    reply = reply_of("a", MODERN.result(APP, {"content": [], "_meta": {"x/y": 1}}))
+    reply = sent({"content": [], "_meta": {"x/y": 1}}, "a")
     assert reply.status == 200
     assert reply.message == {
         "jsonrpc": "2.0",
@@ -270,7 +270,7 @@ def test_response_to_a_request_that_succeeded() -> None:
         },
     }
     assert reply.body == encode(reply.message)
-    interim = sent(MODERN.result(APP, {"resultType": "input_required"})).message
+    interim = sent({"resultType": "input_required"}).message
     assert interim == {
         "jsonrpc": "2.0",
         "id": 1,
