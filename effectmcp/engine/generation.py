@@ -27,7 +27,6 @@ a charge that was made must not be forgotten with the flow
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias
 
 import attrs
@@ -60,7 +59,7 @@ from .misuse import forgotten, located, text_of
 from .performing import Performing
 from .places import Places
 from .sequences import Closing, Sequence, Wanted
-from .shared import ExhaustedError, Shared
+from .shared import Call, ExhaustedError, Shared
 from .steps import read_arguments, step_name
 from .stops import (
     Asked,
@@ -144,8 +143,10 @@ class Generation(Tree):
         intake = Intake(flow, self.number, dict(journal.versions), past)
         super().__init__(flow, intake, journal.entries, self.number)
         self.restart = journal.restart
-        self.places = Places(journal.places, self.number)
-        self.answers = Answers(journal.pool, self.places, flow.read)
+        self.places = Places(dict(journal.places), self.number)
+        self.answers = Answers(self.places, flow.read)
+        if journal.pool:
+            self.answers.add(journal.pool)
         self.cancelled = journal.cancelled
         self._detached = journal.detached
         self._rules = flow.rules
@@ -160,9 +161,10 @@ class Generation(Tree):
 
     def start(self) -> Stop | Again:
         """Start the handler, and run to the first stop."""
-        if self.open(*self.call()):
+        if self.open(self.flow.call if self.restart is None else self._restart()):
             feed(self)
-            self.join()
+            if self.root.gathering is not None:
+                self.join()
         return self.go()
 
     def go(self) -> Stop | Again:
@@ -197,10 +199,11 @@ class Generation(Tree):
 
     def snapshot(self) -> Journal:
         """Return the journal of this generation, as it is now."""
+        root, answers = self.root, self.answers
         return Journal(
-            entries=self.root.snapshot(),
+            entries=tuple(root.entries) if root.gathering is None else root.snapshot(),
             places=dict(self.places.table),
-            pool=self.answers.pooled(),
+            pool=answers.pooled() if answers.pool or answers.own else (),
             versions=dict(self.intake.versions),
             generation=self.number,
             restart=self.restart,
@@ -453,7 +456,7 @@ class Generation(Tree):
         journal = attrs.evolve(self.snapshot(), pool=())
         again = Generation(flow, journal, [], is_first=False)
         try:
-            if again.open(*self.call()):
+            if again.open(flow.call if self.restart is None else self._restart()):
                 feed(again)
                 again.join()
             while again.root.end is None:
@@ -468,14 +471,13 @@ class Generation(Tree):
             again.unwind()
         return None
 
-    def call(self) -> tuple[Callable[..., Any], tuple[Any, ...], Mapping[str, Any]]:
-        """Return the handler of this generation, and its arguments.
+    def _restart(self) -> Call:
+        """Return the handler with which the flow started again, and its arguments.
 
         Raises:
             DivergenceError: If it no longer exists, or takes other arguments.
         """
-        if self.restart is None:
-            return (self.flow.handler, *self.flow.call)
+        assert self.restart is not None
         name, *written = loads(self.restart)
         handler = self.flow.find(name)
         if handler is not None:

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from attrs import define
+
 from .. import effects as fx
 from ..canonical import JSON, dumps, loads
 from ..effects import Effect
@@ -47,6 +49,7 @@ if TYPE_CHECKING:
 __all__ = ["Intake"]
 
 
+@define(eq=False)
 class Intake:
     """The part of a generation that receives yielded effects.
 
@@ -61,19 +64,10 @@ class Intake:
         versions: The versions that `Version` returned, by id.
     """
 
-    __slots__ = ("_flow", "_generation", "past", "versions")
-
-    def __init__(
-        self,
-        flow: Shared,
-        generation: int,
-        versions: dict[str, int | str],
-        past: float,
-    ) -> None:
-        self._flow = flow
-        self._generation = generation
-        self.past = past
-        self.versions = versions
+    _flow: Shared
+    _generation: int
+    versions: dict[str, int | str]
+    past: float
 
     def receive(self, sequence: Sequence, effect: object, waves: int, live: int) -> Any:
         """Return the value for `effect`, or `WAIT` if the sequence must wait for it.

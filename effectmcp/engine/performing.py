@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from copy import deepcopy
 from typing import Any, Final
 
+from attrs import define, field
+
 from .. import effects as fx
 from ..effects import Effect
 from ..errors import StepInterrupted, UsageError
@@ -28,6 +30,7 @@ logger = logging.getLogger("effectmcp.engine")
 _LASTING: Final = frozenset({str, bytes, int, float, bool, type(None)})
 
 
+@define(eq=False)
 class Performing:
     """The local effects that this process performs for one generation of a flow.
 
@@ -39,15 +42,12 @@ class Performing:
         is_fresh: Whether this run has performed nothing so far.
     """
 
-    __slots__ = ("_generation", "_places", "begun", "finished", "is_fresh", "wants")
-
-    def __init__(self, places: Places, generation: int) -> None:
-        self.wants: dict[str, tuple[Sequence, Wanted]] = {}
-        self.begun: set[str] = set()
-        self.finished: dict[str, Recorded] = {}
-        self.is_fresh = True
-        self._places = places
-        self._generation = generation
+    _places: Places
+    _generation: int
+    wants: dict[str, tuple[Sequence, Wanted]] = field(factory=dict, init=False)
+    begun: set[str] = field(factory=set, init=False)
+    finished: dict[str, Recorded] = field(factory=dict, init=False)
+    is_fresh: bool = field(default=True, init=False)
 
     def want(self, sequence: Sequence, wanted: Wanted) -> Want:
         """Register an effect to perform, and return the `Want` for the driver."""

@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
+from attrs import define, field
+
 from .. import effects as fx
 from ..canonical import dumps
 from ..forms.form import Unfit
@@ -30,6 +32,7 @@ __all__ = ["UNASKED", "Taking", "clocks"]
 UNASKED: Final[Found] = ("unasked", b"null")
 
 
+@define(eq=False)
 class Taking:
     """Finds the available outcomes in one generation of a flow.
 
@@ -37,20 +40,16 @@ class Taking:
         heard: Places of the current wave whose answer is from an earlier round.
     """
 
-    __slots__ = ("_answers", "_flow", "_performing", "_places", "heard")
-
-    def __init__(
-        self, flow: Shared, places: Places, answers: Answers, performing: Performing
-    ) -> None:
-        self._flow = flow
-        self._places = places
-        self._answers = answers
-        self._performing = performing
-        self.heard: set[str] = set()
+    _flow: Shared
+    _places: Places
+    _answers: Answers
+    _performing: Performing
+    heard: set[str] = field(factory=set, init=False)
 
     def is_nothing_known(self, questions: list[tuple[Sequence, Wanted]]) -> bool:
         """Whether these are new questions without answers, the usual end of a round."""
-        if self._places.table or not self._answers.are_none:
+        answers = self._answers
+        if self._places.table or answers.own or answers.pool or answers.early:
             return False
         supports = self._flow.supports
         for _, one in questions:
