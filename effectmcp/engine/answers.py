@@ -25,7 +25,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from ..canonical import dumps
-from ..effects import Accepted, Confirm, ElicitUrl, InputRequest
+from ..effects.base import InputRequest
+from ..effects.questions import Accepted, Confirm, ElicitUrl
 from ..errors import CanonicalError, ClientFailed, Declined, Dismissed, UsageError
 from ..forms.form import Unfit
 from ..records import record

@@ -31,7 +31,7 @@ from .features import (
 
 if TYPE_CHECKING:
     from ..content import Annotations, Icon
-    from ..effects import InputRequest
+    from ..effects.base import InputRequest
     from .events import Observer
 
 __all__ = ["Server"]
