@@ -27,7 +27,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from attrs import define, field
 
 from ..canonical import dumps
-from ..effects import Accepted, Confirm, ElicitUrl, InputRequest
+from ..effects.base import InputRequest
+from ..effects.questions import Accepted, Confirm, ElicitUrl
 from ..errors import CanonicalError, ClientFailed, Declined, Dismissed, UsageError
 from ..forms.form import Unfit
 from ..records import record

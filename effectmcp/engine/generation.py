@@ -31,9 +31,10 @@ from typing import Any, Final, TypeAlias
 
 import attrs
 
-from .. import effects as fx
 from ..canonical import loads
-from ..effects import InputRequest
+from ..effects.base import InputRequest
+from ..effects.control import Checkpoint, Detach, Restart
+from ..effects.steps import Step
 from ..errors import (
     Cancelled,
     DivergenceError,
@@ -587,7 +588,7 @@ class Generation(Tree):
         if not rules.task:
             # The limits on rounds are docs/internals/replay.md#q6.
             for leaf in missing:
-                if isinstance(leaf[1].subject, fx.Checkpoint):
+                if isinstance(leaf[1].subject, Checkpoint):
                     leaf[0].record("checkpoint", b"null")
             if not asking and not rules.shed:
                 return None
@@ -622,7 +623,7 @@ class Generation(Tree):
                 wants += [
                     self.performing.want(sequence, part)
                     for part in wanted.parts
-                    if isinstance(part.subject, fx.Step)
+                    if isinstance(part.subject, Step)
                 ]
         if len(table) > len(kept):
             places.keep_only(kept)
@@ -664,12 +665,12 @@ class Generation(Tree):
             if not is_fed:
                 flow.spend()
             subject, value, error = wanted.subject, wanted.value, wanted.error
-            if type(subject) is fx.Restart and error is None:
+            if type(subject) is Restart and error is None:
                 payload = sequence.entries[sequence.position - 1].payload
                 self._again = Again(payload)
                 sequence.closing = Closing(Restarted)
                 error = Restarted()
-            elif type(subject) is fx.Detach:
+            elif type(subject) is Detach:
                 flow.detach(gave=value is True)
             self.turn(sequence, value, error)
         self.join()

@@ -12,8 +12,9 @@ from typing import Any, Final
 
 from attrs import define, field
 
-from .. import effects as fx
-from ..effects import Effect
+from ..effects.base import Effect
+from ..effects.control import FirstOf, Within
+from ..effects.steps import Step
 from ..errors import StepInterrupted, UsageError
 from .journal import wire_key
 from .kinds import Recorded, record_error, record_value
@@ -80,7 +81,7 @@ class Performing:
     def interrupted(self, wanted: Wanted) -> Recorded | None:
         """Return the outcome of a started step that may not be started again."""
         step = wanted.subject
-        assert isinstance(step, fx.Step)
+        assert isinstance(step, Step)
         if not step.options.at_most_once or not self._places.at(wanted.place).begun:
             return None
         if self._key_of(wanted) in self.begun:
@@ -135,15 +136,15 @@ def _with_copies(effect: Effect[Any]) -> Effect[Any]:
     See docs/internals/replay.md#e1.
     """
     match effect:
-        case fx.Step():
+        case Step():
             values = (*effect.args, *effect.kwargs.values())
             if _LASTING.issuperset(map(type, values)):
                 return effect
             args, kwargs = deepcopy((effect.args, dict(effect.kwargs)))
             return effect.with_arguments(args, kwargs)
-        case fx.Within():
+        case Within():
             return effect.around(_with_copies(effect.effect))
-        case fx.FirstOf():
+        case FirstOf():
             return effect.around(*map(_with_copies, effect.effects))
         case _:
             return effect

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal, TypeAlias
 
-from ..effects import Effect
+from ..effects.base import Effect
 from ..errors import (
     BudgetError,
     Cancelled,

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 from attrs import define, field
 
-from ..effects import Effect, Gather
+from ..effects.base import Effect
+from ..effects.control import Gather
 from ..errors import Signal
 from .journal import Entry, Row, Tag
 from .turn import Ended, Failed, Running, where

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from attrs import define
 
-from ..effects import Effect
+from ..effects.base import Effect
 from ..errors import UsageError
 from .journal import Fingerprints
 from .names import name_of

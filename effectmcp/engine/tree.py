@@ -19,8 +19,8 @@ from __future__ import annotations
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from .. import effects as fx
-from ..effects import Effect
+from ..effects.base import Effect
+from ..effects.control import Gather
 from ..errors import Cancelled, NotAnEffectError, Signal, UsageError
 from .divergence import flatten
 from .journal import Entry, Pooled
@@ -155,7 +155,7 @@ class Tree:
         wanted = sequence.wanted
         assert wanted is not None
         gather = wanted.subject
-        if not isinstance(gather, fx.Gather):
+        if not isinstance(gather, Gather):
             return
         running = [
             iter(branch) if isinstance(branch, Effect) else branch

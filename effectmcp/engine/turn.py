@@ -30,7 +30,7 @@ from typing import Any, Final, TypeAlias
 
 from attrs import define
 
-from ..effects import Effect
+from ..effects.base import Effect
 from ..errors import NotAnEffectError, Signal, Suspended, UsageError
 from .names import name_of
 
