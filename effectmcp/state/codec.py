@@ -38,6 +38,7 @@ from attrs import define, field
 
 from ..canonical import JSON, dumps, loads
 from ..engine.journal import (
+    MAX_NESTING,
     Asking,
     Entry,
     Journal,
@@ -47,7 +48,6 @@ from ..engine.journal import (
     entry_of_format_1,
     with_begun,
 )
-from ..engine.sequences import MAX_NESTING
 from .claims import BOUND, DIGEST_SIZE, MAX_TIME, Claims
 
 __all__ = [
