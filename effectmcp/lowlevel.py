@@ -33,24 +33,20 @@ import attrs
 from attrs import NOTHING, define, frozen
 
 from .canonical import JSON
-from .effects import (
-    PROVIDED,
+from .effects.base import Flow, InputRequest
+from .effects.control import Checkpoint, Gather
+from .effects.questions import (
     Accepted,
-    Checkpoint,
     Confirm,
     Elicit,
     ElicitUrl,
-    Flow,
-    Gather,
-    InputRequest,
     ListRoots,
     Outcome,
     Root,
     Sample,
     Sampled,
-    Step,
-    step,
 )
+from .effects.steps import PROVIDED, Step, step
 from .errors import Declined, Dismissed, SchemaError, UsageError
 
 __all__ = [

@@ -52,7 +52,7 @@ from .results import Result
 from .rounds import Call, Complete, Pending, ReplyError, RoundsError
 
 if TYPE_CHECKING:
-    from ..effects import Root
+    from ..effects.questions import Root
 
 __all__ = ["Client", "Steps", "Told"]
 

@@ -15,8 +15,10 @@ from contextlib import asynccontextmanager, suppress
 from contextvars import Context
 from typing import TYPE_CHECKING, Any
 
-from .. import effects as fx
-from ..effects import TimedOut
+from ..effects.base import Effect
+from ..effects.control import FirstOf, TimedOut, Within
+from ..effects.local import Sleep
+from ..effects.steps import Step
 from ..engine.stops import Done, Failure, Want
 from ..errors import StepError
 from ..exchange.commands import (
@@ -145,33 +147,31 @@ async def _end(tasks: list[asyncio.Future[Any]]) -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _value(
-    app: Server, effect: fx.Effect[Any], context: Context
-) -> Done | Failure:
+async def _value(app: Server, effect: Effect[Any], context: Context) -> Done | Failure:
     done = at_once(effect)
     if done is not None:
         return done
     match effect:
-        case fx.Step():
+        case Step():
             return await _call(job_of_step(effect, context, app.provided))
-        case fx.Sleep(seconds):
+        case Sleep(seconds):
             await asyncio.sleep(pause(seconds))
             return Done(None)
-        case fx.Within(seconds, inner):
+        case Within(seconds, inner):
             # An error of the effect becomes a Failure, so a TimeoutError is our own.
             try:
                 async with asyncio.timeout(seconds):
                     return await _value(app, inner, context)
             except TimeoutError:
                 return Done(TimedOut())
-        case fx.FirstOf(effects):
+        case FirstOf(effects):
             return await _first(app, effects, context)
         case _:
             raise StepError(f"{type(effect).__name__}() is nothing to perform here")
 
 
 async def _first(
-    app: Server, effects: tuple[fx.Effect[Any], ...], context: Context
+    app: Server, effects: tuple[Effect[Any], ...], context: Context
 ) -> Done | Failure:
     tasks: list[asyncio.Future[Any]] = [
         asyncio.ensure_future(_value(app, effect, context)) for effect in effects

@@ -20,8 +20,11 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from attrs import frozen
 
-from .. import effects as fx
 from ..canonical import JSON
+from ..effects.base import Effect
+from ..effects.control import Detach
+from ..effects.local import Now, Random, Uuid
+from ..effects.steps import Step
 from ..engine.names import name_of
 from ..engine.steps import given_names, spec_of, step_name
 from ..engine.stops import Done
@@ -123,24 +126,22 @@ class Job:
         return self._context.copy()
 
 
-def at_once(effect: fx.Effect[Any]) -> Done | None:
+def at_once(effect: Effect[Any]) -> Done | None:
     """Return the outcome of an effect that needs no waiting; `None` for other effects."""
     match effect:
-        case fx.Now():
+        case Now():
             return Done(dt.datetime.now(dt.UTC))
-        case fx.Uuid():
+        case Uuid():
             return Done(uuid.uuid4())
-        case fx.Random():
+        case Random():
             return Done(random.random())
-        case fx.Detach():
+        case Detach():
             return Done(False)
         case _:
             return None
 
 
-def job_of_step(
-    step: fx.Step[Any], context: Context, provided: Mapping[Any, Any]
-) -> Job:
+def job_of_step(step: Step[Any], context: Context, provided: Mapping[Any, Any]) -> Job:
     """Return the call that performs a step.
 
     Raises:

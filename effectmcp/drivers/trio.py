@@ -21,8 +21,10 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from .. import effects as fx
-from ..effects import TimedOut
+from ..effects.base import Effect
+from ..effects.control import FirstOf, TimedOut, Within
+from ..effects.local import Sleep
+from ..effects.steps import Step
 from ..engine.stops import Done, Failure, Want
 from ..errors import StepError
 from ..exchange.commands import (
@@ -159,35 +161,33 @@ async def _together(
         raise errors[0]
 
 
-async def _value(
-    app: Server, effect: fx.Effect[Any], context: Context
-) -> Done | Failure:
+async def _value(app: Server, effect: Effect[Any], context: Context) -> Done | Failure:
     done = at_once(effect)
     if done is not None:
         return done
     match effect:
-        case fx.Step():
+        case Step():
             return await _call(job_of_step(effect, context, app.provided))
-        case fx.Sleep(seconds):
+        case Sleep(seconds):
             await trio.sleep(pause(seconds))
             return Done(None)
-        case fx.Within(seconds, inner):
+        case Within(seconds, inner):
             with trio.move_on_after(max(0.0, seconds)):
                 return await _value(app, inner, context)
             return Done(TimedOut())
-        case fx.FirstOf(effects):
+        case FirstOf(effects):
             return await _first(app, effects, context)
         case _:
             raise StepError(f"{type(effect).__name__}() is nothing to perform here")
 
 
 async def _first(
-    app: Server, effects: tuple[fx.Effect[Any], ...], context: Context
+    app: Server, effects: tuple[Effect[Any], ...], context: Context
 ) -> Done | Failure:
     winners: list[Done | Failure] = []
     scope = trio.CancelScope()
 
-    async def race(position: int, effect: fx.Effect[Any]) -> None:
+    async def race(position: int, effect: Effect[Any]) -> None:
         outcome = await _value(app, effect, context)
         if isinstance(outcome, Done):
             outcome = Done((position, outcome.value))

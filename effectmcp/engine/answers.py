@@ -21,11 +21,14 @@ from __future__ import annotations
 
 import enum
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from attrs import define, field
+
 from ..canonical import dumps
-from ..effects import Accepted, Confirm, ElicitUrl, InputRequest
+from ..effects.base import InputRequest
+from ..effects.questions import Accepted, Confirm, ElicitUrl
 from ..errors import CanonicalError, ClientFailed, Declined, Dismissed, UsageError
 from ..forms.form import Unfit
 from ..records import record
@@ -86,11 +89,11 @@ class Stale(enum.Enum):
 STALE: Final = Stale.STALE
 
 
+@define(eq=False)
 class Answers:
     """The answers of this request, and the pool.
 
     Args:
-        pool: Answers that wait for their question.
         places: The outstanding questions, and how often each place was asked.
         read: Reads `Unread` answers.
 
@@ -101,27 +104,23 @@ class Answers:
         early: Answers that came before any question was asked, by wire key.
     """
 
-    __slots__ = ("_places", "_read", "early", "own", "pool")
-
-    def __init__(
-        self,
-        pool: Collection[Pooled],
-        places: Places,
-        read: Read,
-    ) -> None:
-        self._places = places
-        self._read = read
-        self.own: dict[str, tuple[Asking, Answer]] = {}
-        self.pool: dict[tuple[bytes, bytes], list[Pooled]] = {}
-        if pool:
-            self.add(pool)
-        self.early: Mapping[str, Answer] = {}
+    _places: Places
+    _read: Read
+    own: dict[str, tuple[Asking, Answer]] = field(factory=dict, init=False)
+    pool: dict[tuple[bytes, bytes], list[Pooled]] = field(factory=dict, init=False)
+    early: Mapping[str, Answer] = field(factory=dict, init=False)
 
     def arrive(self, answers: Mapping[str, Answer]) -> None:
         """Receive the answers of a request, by wire key.
 
         Answers to questions that are not outstanding are ignored.
+
+        Raises:
+            UsageError: If one of them is not an `Answer`.
         """
+        for answer in answers.values():
+            if type(answer) is not Unread:  # as nearly every answer
+                check_answer(answer)
         if self.own:
             self.add(self._leftovers())
             self.own = {
@@ -134,9 +133,9 @@ class Answers:
                 asking = one.out
                 if asking is None:
                     continue
-                answer = answers.get(self._places.wire(place))
-                if answer is not None:
-                    self.own[place] = asking, answer
+                said = answers.get(self._places.wire(place))
+                if said is not None:
+                    self.own[place] = asking, said
                     if self.pool:
                         self._forget_earlier(place, asking)
 
@@ -321,7 +320,8 @@ def read_answer(
         given: object = said
         if isinstance(given, Unread):
             raise UsageError("Run(read=...) returned an answer that is still unread")
-        check_answer(said)
+        if not isinstance(given, _KINDS):
+            check_answer(given)
     else:
         said = answer
     if isinstance(said, Accepted):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from .. import effects as fx
+from ..effects.control import Checkpoint, Detach, Restart
 from .answers import STALE
 from .journal import check_key
 from .kinds import FED, LOCAL, NAMES
@@ -27,7 +27,7 @@ __all__ = ["feed"]
 _PLAIN: Final = frozenset({"accepted", "chance", "known", "done"})
 
 #: Effects that change the rules, the tree or the rounds.
-_TURNING: Final = (fx.Restart, fx.Detach, fx.Checkpoint)
+_TURNING: Final = (Restart, Detach, Checkpoint)
 
 
 def feed(generation: Generation) -> None:

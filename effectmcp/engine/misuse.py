@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from ..effects import Effect
+from ..effects.base import Effect
 from ..errors import UsageError
 from .turn import is_running
 

@@ -10,8 +10,11 @@ from collections.abc import Mapping
 from copy import deepcopy
 from typing import Any, Final
 
-from .. import effects as fx
-from ..effects import Effect
+from attrs import define, field
+
+from ..effects.base import Effect
+from ..effects.control import FirstOf, Within
+from ..effects.steps import Step
 from ..errors import StepInterrupted, UsageError
 from .journal import wire_key
 from .kinds import Recorded, record_error, record_value
@@ -28,6 +31,7 @@ logger = logging.getLogger("effectmcp.engine")
 _LASTING: Final = frozenset({str, bytes, int, float, bool, type(None)})
 
 
+@define(eq=False)
 class Performing:
     """The local effects that this process performs for one generation of a flow.
 
@@ -39,15 +43,12 @@ class Performing:
         is_fresh: Whether this run has performed nothing so far.
     """
 
-    __slots__ = ("_generation", "_places", "begun", "finished", "is_fresh", "wants")
-
-    def __init__(self, places: Places, generation: int) -> None:
-        self.wants: dict[str, tuple[Sequence, Wanted]] = {}
-        self.begun: set[str] = set()
-        self.finished: dict[str, Recorded] = {}
-        self.is_fresh = True
-        self._places = places
-        self._generation = generation
+    _places: Places
+    _generation: int
+    wants: dict[str, tuple[Sequence, Wanted]] = field(factory=dict, init=False)
+    begun: set[str] = field(factory=set, init=False)
+    finished: dict[str, Recorded] = field(factory=dict, init=False)
+    is_fresh: bool = field(default=True, init=False)
 
     def want(self, sequence: Sequence, wanted: Wanted) -> Want:
         """Register an effect to perform, and return the `Want` for the driver."""
@@ -80,7 +81,7 @@ class Performing:
     def interrupted(self, wanted: Wanted) -> Recorded | None:
         """Return the outcome of a started step that may not be started again."""
         step = wanted.subject
-        assert isinstance(step, fx.Step)
+        assert isinstance(step, Step)
         if not step.options.at_most_once or not self._places.at(wanted.place).begun:
             return None
         if self._key_of(wanted) in self.begun:
@@ -135,15 +136,15 @@ def _with_copies(effect: Effect[Any]) -> Effect[Any]:
     See docs/internals/replay.md#e1.
     """
     match effect:
-        case fx.Step():
+        case Step():
             values = (*effect.args, *effect.kwargs.values())
             if _LASTING.issuperset(map(type, values)):
                 return effect
             args, kwargs = deepcopy((effect.args, dict(effect.kwargs)))
             return effect.with_arguments(args, kwargs)
-        case fx.Within():
+        case Within():
             return effect.around(_with_copies(effect.effect))
-        case fx.FirstOf():
+        case FirstOf():
             return effect.around(*map(_with_copies, effect.effects))
         case _:
             return effect

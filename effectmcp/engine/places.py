@@ -9,7 +9,7 @@ kept for the life of the flow (docs/internals/replay.md#q2).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from typing import Final
 
 import attrs
@@ -21,6 +21,7 @@ __all__ = ["Places"]
 _NOTHING: Final = Place()
 
 
+@attrs.define(eq=False)
 class Places:
     """The places of one generation of a flow.
 
@@ -28,11 +29,8 @@ class Places:
         table: The records, by place.
     """
 
-    __slots__ = ("_generation", "table")
-
-    def __init__(self, table: Mapping[str, Place], generation: int) -> None:
-        self.table = dict(table)
-        self._generation = generation
+    table: dict[str, Place]
+    _generation: int
 
     def at(self, place: str) -> Place:
         """Return the record of a place; an empty record if it has none."""
@@ -40,7 +38,7 @@ class Places:
 
     def wire(self, place: str) -> str:
         """Return the wire key of the question that is outstanding at `place`."""
-        return wire_key(self._generation, place, self.at(place).asked)
+        return wire_key(self._generation, place, self.table[place].asked)
 
     def first_wire(self, place: str) -> str:
         """Return the wire key of the first question that will be asked at `place`."""

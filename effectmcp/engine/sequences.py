@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 from attrs import define, field
 
-from ..effects import Effect, Gather
+from ..effects.base import Effect
+from ..effects.control import Gather
 from ..errors import Signal
 from .journal import Entry, Row, Tag
 from .turn import Ended, Failed, Running, where
@@ -144,15 +145,16 @@ class Closing:
     throws: int = 0
 
 
+@define(eq=False)
 class Rows:
-    """The changes in the sequences of one generation, for a store that appends."""
+    """The changes in the sequences of one generation, for a store that appends.
 
-    __slots__ = ("_generation", "noted")
+    Attributes:
+        noted: Path, index, and the entry; or `None` if the sequence now ends there.
+    """
 
-    def __init__(self, generation: int) -> None:
-        self._generation = generation
-        #: Path, index, and the entry; or `None` if the sequence now ends there.
-        self.noted: list[tuple[str, int, Entry | None]] = []
+    _generation: int
+    noted: list[tuple[str, int, Entry | None]] = field(factory=list, init=False)
 
     def take(self) -> list[Row]:
         """Return the changes since the last call."""

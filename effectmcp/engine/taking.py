@@ -12,8 +12,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from .. import effects as fx
+from attrs import define, field
+
 from ..canonical import dumps
+from ..effects.control import (
+    Checkpoint,
+    FirstOf,
+    Restart,
+    Within,
+)
+from ..effects.local import ClientSupports, Sleep
+from ..effects.steps import Step
 from ..forms.form import Unfit
 from .answers import STALE, Answers, Found, Stale, Unfitting, readable
 from .kinds import Recorded, is_replayable, record_value, won
@@ -30,6 +39,7 @@ __all__ = ["UNASKED", "Taking", "clocks"]
 UNASKED: Final[Found] = ("unasked", b"null")
 
 
+@define(eq=False)
 class Taking:
     """Finds the available outcomes in one generation of a flow.
 
@@ -37,20 +47,16 @@ class Taking:
         heard: Places of the current wave whose answer is from an earlier round.
     """
 
-    __slots__ = ("_answers", "_flow", "_performing", "_places", "heard")
-
-    def __init__(
-        self, flow: Shared, places: Places, answers: Answers, performing: Performing
-    ) -> None:
-        self._flow = flow
-        self._places = places
-        self._answers = answers
-        self._performing = performing
-        self.heard: set[str] = set()
+    _flow: Shared
+    _places: Places
+    _answers: Answers
+    _performing: Performing
+    heard: set[str] = field(factory=set, init=False)
 
     def is_nothing_known(self, questions: list[tuple[Sequence, Wanted]]) -> bool:
         """Whether these are new questions without answers, the usual end of a round."""
-        if self._places.table or not self._answers.are_none:
+        answers = self._answers
+        if self._places.table or answers.own or answers.pool or answers.early:
             return False
         supports = self._flow.supports
         for _, one in questions:
@@ -140,19 +146,19 @@ class Taking:
             return None
         subject, rules = wanted.subject, self._flow.rules
         match subject:
-            case fx.ClientSupports():
+            case ClientSupports():
                 supports = bool(self._flow.supports(subject.what))
                 return record_value(subject, wanted.row, supports)
-            case fx.Restart():
+            case Restart():
                 return "restart", wanted.row.render(subject), False
-            case fx.Checkpoint() if rules.task:
+            case Checkpoint() if rules.task:
                 return "checkpoint", b"null", False
-            case fx.Step():
+            case Step():
                 return self._performing.interrupted(wanted)
-            case fx.Sleep() if rules.task:
+            case Sleep() if rules.task:
                 is_up = self._is_up(wanted.place)
                 return ("known", b"null", False) if is_up else None
-            case fx.Within() | fx.FirstOf() if wanted.parts:
+            case Within() | FirstOf() if wanted.parts:
                 return self._race(wanted, found)
             case _:
                 return None
@@ -181,7 +187,7 @@ class Taking:
             if part.row.is_question:
                 answer = found.get(part.place)
                 outcome = None if answer is None else (*answer, False)
-            elif isinstance(part.subject, fx.Step):
+            elif isinstance(part.subject, Step):
                 outcome = self._performing.finished.get(
                     part.place
                 ) or self._performing.interrupted(part)
@@ -232,16 +238,16 @@ class Taking:
 def clocks(wanted: Wanted) -> list[tuple[str, float]]:
     """Return the places with a clock, and the seconds of each."""
     match wanted.subject:
-        case fx.Sleep(seconds):
+        case Sleep(seconds):
             return [(wanted.place, seconds)]
-        case fx.Within(seconds):
+        case Within(seconds):
             limit = [(wanted.place, seconds)]
-        case fx.FirstOf():
+        case FirstOf():
             limit = []
         case _:
             return []
     return limit + [
         (part.place, part.subject.seconds)
         for part in wanted.parts
-        if isinstance(part.subject, fx.Sleep)
+        if isinstance(part.subject, Sleep)
     ]

@@ -16,12 +16,11 @@ and docs/internals/replay.md#b4.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from .. import effects as fx
-from ..effects import Effect
+from ..effects.base import Effect
+from ..effects.control import Gather
 from ..errors import Cancelled, NotAnEffectError, Signal, UsageError
 from .divergence import flatten
 from .journal import Entry, Pooled
@@ -41,7 +40,7 @@ from .turn import (
 
 if TYPE_CHECKING:
     from .intake import Intake
-    from .shared import Shared
+    from .shared import Call, Shared
 
 __all__ = ["Cause", "Leaf", "Tree"]
 
@@ -93,15 +92,10 @@ class Tree:
     def withdraw(self, leaf: Sequence) -> None:
         """Note that the effect that `leaf` waits for is no longer needed."""
 
-    def open(
-        self,
-        handler: Callable[..., Any],
-        args: tuple[Any, ...],
-        kwargs: Mapping[str, Any],
-    ) -> bool:
-        """Call `handler`; return whether it returned a generator, still unstarted."""
+    def open(self, call: Call) -> bool:
+        """Call a handler; return whether it returned a generator, still unstarted."""
         root = self.root
-        out = start(handler, args, kwargs, root.context)
+        out = start(*call, root.context)
         if isinstance(out, (Ended, Failed)):
             root.ends(out)
             return False
@@ -161,7 +155,7 @@ class Tree:
         wanted = sequence.wanted
         assert wanted is not None
         gather = wanted.subject
-        if not isinstance(gather, fx.Gather):
+        if not isinstance(gather, Gather):
             return
         running = [
             iter(branch) if isinstance(branch, Effect) else branch

@@ -15,9 +15,20 @@ from collections.abc import Callable, Generator, Mapping
 from types import GeneratorType
 from typing import TYPE_CHECKING, Any, Final
 
-from .. import effects as fx
+from attrs import define, field
+
 from ..canonical import JSON
-from ..effects import LOG_LEVELS, CallerInfo, Effect
+from ..effects.base import Effect
+from ..effects.control import FirstOf, Within
+from ..effects.local import (
+    LOG_LEVELS,
+    Caller,
+    CallerInfo,
+    Log,
+    Progress,
+    Status,
+)
+from ..effects.steps import Step
 from ..engine.misuse import forgotten
 from ..engine.steps import step_name
 from ..engine.stops import (
@@ -206,24 +217,22 @@ _CLEANUP: Final = 30.0
 
 def _may_fail(want: Want) -> bool:
     """Return whether a want can end with a failure. A cancel waits for such wants."""
-    return isinstance(want.effect, (fx.Step, fx.Within, fx.FirstOf))
+    return isinstance(want.effect, (Step, Within, FirstOf))
 
 
+@define(eq=False)
 class _Flow:
     """A flow, for one request: one of its rounds, or all rounds if it asks live."""
 
-    def __init__(
-        self, context: Context, feature: Feature, target: str, seconds: float | None
-    ) -> None:
-        self._context = context
-        self._feature = feature
-        self._target = target
-        self._seconds = seconds
-        self._deadline: float | None = None
-        self._heard: list[Effect[Any]] = []
-        self._progress: _Progress | None = None
-        #: The error to raise once a flow that was ended early is done with its cleanup.
-        self._end: Overdue | Dropped | None = None
+    _context: Context
+    _feature: Feature
+    _target: str
+    _seconds: float | None
+    _deadline: float | None = None
+    _heard: list[Effect[Any]] = field(factory=list)
+    _progress: _Progress | None = None
+    #: The error to raise once a flow that was ended early is done with its cleanup.
+    _end: Overdue | Dropped | None = None
 
     def run(
         self, arguments: JSON, kwargs: Mapping[str, Any]
@@ -297,7 +306,7 @@ class _Flow:
             "call": call,
             "now": context.clock(),
             "answers": read_answers(params),
-            "rules": app.rules_for(is_tool=isinstance(feature, Tool), is_live=is_live),
+            "rules": app.rules[isinstance(feature, Tool), is_live],
             "supports": context.dialect.supporter(context.meta),
             "emit": self._heard.append,
             "read": read_result,
@@ -318,7 +327,17 @@ class _Flow:
                 **options,
             )
         else:
-            round_ = self._resume(function, kwargs, token, options)
+            try:
+                if app.sealer is None:
+                    # This server has no keys, so it sealed none.
+                    raise StateError("forged")
+                round_ = resume(
+                    function, (), kwargs, token=token, sealer=app.sealer, **options
+                )
+            except (StateError, DivergenceError) as exc:
+                method = context.request.method
+                tell(app, RoundRefused(method=method, target=self._target, error=exc))
+                raise
         if app.observers:
             tell(
                 self._context.app,
@@ -335,26 +354,6 @@ class _Flow:
             )
         return round_
 
-    def _resume(
-        self,
-        function: Callable[..., Any],
-        kwargs: Mapping[str, Any],
-        token: JSON,
-        options: dict[str, Any],
-    ) -> Round:
-        sealer = self._context.app.sealer
-        try:
-            if sealer is None:
-                raise StateError("forged")  # this server has no keys, so it sealed none
-            return resume(function, (), kwargs, token=token, sealer=sealer, **options)
-        except (StateError, DivergenceError) as exc:
-            method = self._context.request.method
-            tell(
-                self._context.app,
-                RoundRefused(method=method, target=self._target, error=exc),
-            )
-            raise
-
     def _advance(
         self, round_: Round
     ) -> Generator[Command, Any, Asked | Returned | Raised]:
@@ -369,7 +368,7 @@ class _Flow:
             outcomes: dict[str, Done | Failure] = {}
             wants = []
             for want in stop.wants:
-                if isinstance(want.effect, fx.Caller):
+                if isinstance(want.effect, Caller):
                     outcomes[want.key] = Done(self._caller(round_))
                 else:
                     wants.append(want)
@@ -484,7 +483,7 @@ class _Flow:
             return
         seconds = self._context.clock() - began
         for want in wants:
-            if isinstance(want.effect, fx.Step):
+            if isinstance(want.effect, Step):
                 outcome = outcomes[want.key]
                 tell(
                     self._context.app,
@@ -540,11 +539,11 @@ class _Progress:
     def message(self, effect: Effect[Any]) -> dict[str, JSON] | None:
         """Return the notification for `effect`; `None` if the client asked for none."""
         match effect:
-            case fx.Progress(done, total, text):
+            case Progress(done, total, text):
                 return self._progress(done, total, text)
-            case fx.Log(level, data, name):
+            case Log(level, data, name):
                 return self._log(level, data, name)
-            case fx.Status(text):
+            case Status(text):
                 return self._log("info", text, None)
             case _:
                 raise TypeError(f"{effect!r} is nothing to tell a client")

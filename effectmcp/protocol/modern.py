@@ -8,12 +8,20 @@ be a form's content or half a sampling result, and is consent only to what was a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
 
-from .. import effects as fx
 from ..canonical import JSON
-from ..effects import Accepted, InputRequest
+from ..effects.base import InputRequest
+from ..effects.questions import (
+    Accepted,
+    Confirm,
+    Elicit,
+    ElicitUrl,
+    ListRoots,
+    Outcome,
+    Sample,
+)
 from ..engine.stops import Answer, Question, Said, Unread
 from ..errors import Declined, Dismissed, ProtocolError
 from ..forms.form import Unfit
@@ -21,13 +29,13 @@ from .jsonrpc import INVALID_PARAMS
 
 __all__ = [
     "MISSING_CAPABILITY",
+    "can_answer",
     "input_required",
     "lacking_of",
     "missing_capability",
     "read_answers",
     "read_result",
     "request_of",
-    "supporter",
 ]
 
 MISSING_CAPABILITY: Final = -32021
@@ -35,13 +43,17 @@ MISSING_CAPABILITY: Final = -32021
 # ---- what a client can be asked -----------------------------------------------------
 
 
-def supporter(capabilities: Mapping[str, JSON]) -> Callable[[Any], bool]:
-    """Return a predicate: can a client be asked an effect, or a class of effects?"""
+def can_answer(capabilities: Mapping[str, JSON], what: Any) -> bool:
+    """Whether a client can be asked an effect, or an effect of a class.
 
-    def supports(what: Any) -> bool:
-        return not lacking_of(what, capabilities)
-
-    return supports
+    Args:
+        capabilities: The client's capabilities.
+        what: The effect, or the class.
+    """
+    if type(what) in _FORMS:  # nearly every question
+        has = capabilities.get("elicitation")
+        return isinstance(has, dict) and (not has or "form" in has)
+    return not lacking_of(what, capabilities)
 
 
 def lacking_of(what: Any, capabilities: Mapping[str, JSON]) -> dict[str, JSON]:
@@ -56,7 +68,7 @@ def lacking_of(what: Any, capabilities: Mapping[str, JSON]) -> dict[str, JSON]:
         return _lacking(_needed(what), capabilities)
     class_ = _BY_NAME.get(what)
     missing = {} if class_ is None else lacking_of(class_, capabilities)
-    if class_ is fx.Sample and not missing:
+    if class_ is Sample and not missing:
         # The client can sample, but this question could not be asked: so it had tools.
         return _lacking({"sampling": {"tools": {}}}, capabilities)
     return missing
@@ -78,28 +90,28 @@ def _lacking(
     return missing
 
 
+#: Effects that are asked with a form.
+_FORMS: Final = frozenset({Elicit, Confirm})
+
 _FORM: Final[Mapping[str, dict[str, JSON]]] = {"elicitation": {"form": {}}}
 
 
 def _needed(what: Any) -> Mapping[str, dict[str, JSON]]:
-    if type(what) is fx.Elicit:
-        return _FORM  # nearly every question
     class_ = what if isinstance(what, type) else type(what)
-    if class_ is fx.Outcome:
+    if class_ is Outcome:
         return _needed(what.request) if class_ is not what else {}
-    if class_ is fx.ElicitUrl:
+    if class_ is ElicitUrl:
         return {"elicitation": {"url": {}}}
-    if class_ is fx.Sample:
+    if class_ is Sample:
         uses_tools = class_ is not what and (what.tools or what.tool_choice)
         return {"sampling": {"tools": {}} if uses_tools else {}}
-    if class_ is fx.ListRoots:
+    if class_ is ListRoots:
         return {"roots": {}}
     return _FORM
 
 
 _BY_NAME: Final[Mapping[str, type[InputRequest[Any]]]] = {
-    one.__name__: one
-    for one in (fx.Elicit, fx.Confirm, fx.ElicitUrl, fx.Sample, fx.ListRoots)
+    one.__name__: one for one in (Elicit, Confirm, ElicitUrl, Sample, ListRoots)
 }
 
 
@@ -135,9 +147,12 @@ def input_required(questions: Iterable[Question], state: str) -> dict[str, JSON]
     `inputRequests` is included even if it is empty: an existing client takes a result
     without it for a final one.
     """
+    requests: dict[str, JSON] = {}
+    for one in questions:
+        requests[one.key] = request_of(one)
     return {
         "resultType": "input_required",
-        "inputRequests": {one.key: request_of(one) for one in questions},
+        "inputRequests": requests,
         "requestState": state,
     }
 
@@ -145,22 +160,22 @@ def input_required(questions: Iterable[Question], state: str) -> dict[str, JSON]
 def request_of(question: Question) -> dict[str, JSON]:
     """Return the method and the parameters of the request that asks a question."""
     match question.effect:
-        case fx.Elicit() as effect:
+        case Elicit() as effect:
             params = {
                 "mode": "form",
                 "message": _message(effect.message, question.problems),
                 "requestedSchema": effect.spec.schema,
             }
             return {"method": "elicitation/create", "params": params}
-        case fx.ElicitUrl() as effect:
+        case ElicitUrl() as effect:
             message = _message(effect.message, question.problems)
             params = {"mode": "url", "message": message, "url": effect.url}
             return {"method": "elicitation/create", "params": params}
-        case fx.Sample() as effect:
+        case Sample() as effect:
             return {"method": "sampling/createMessage", "params": _sampling(effect)}
-        case fx.ListRoots():
+        case ListRoots():
             return {"method": "roots/list"}
-        case fx.Confirm() as effect:
+        case Confirm() as effect:
             params = {
                 "mode": "form",
                 "message": _message(effect.message, question.problems),
@@ -178,7 +193,7 @@ def _message(text: str, problems: Collection[str]) -> str:
     return f"{text}\n\nYour last answer did not fit:{lines}"
 
 
-def _sampling(effect: fx.Sample[Any]) -> dict[str, JSON]:
+def _sampling(effect: Sample[Any]) -> dict[str, JSON]:
     params: dict[str, JSON] = {
         "messages": list(effect.messages),
         "maxTokens": effect.max_tokens,
@@ -211,20 +226,23 @@ def read_answers(params: Mapping[str, JSON]) -> dict[str, Answer]:
     if responses is None:
         # Absent or null: there are no answers.
         return {}
-    if not isinstance(responses, dict) or not all(
-        isinstance(one, dict) for one in responses.values()
-    ):
-        raise ProtocolError(
-            INVALID_PARAMS, "Invalid params: inputResponses is a map of results"
-        )
-    return {key: Unread(value) for key, value in responses.items()}
+    answers: dict[str, Answer] = {}
+    if isinstance(responses, dict):
+        for key, value in responses.items():
+            if isinstance(value, dict):
+                answers[key] = Unread(value)
+        if len(answers) == len(responses):
+            return answers
+    raise ProtocolError(
+        INVALID_PARAMS, "Invalid params: inputResponses is a map of results"
+    )
 
 
 def read_result(effect: InputRequest[Any], value: JSON) -> Said:
     """Read a client's result as the answer to the question `effect`."""
     if not isinstance(value, dict):
         return Unfit(["the answer must be an object"])
-    if isinstance(effect, (fx.Sample, fx.ListRoots)):
+    if isinstance(effect, (Sample, ListRoots)):
         return Accepted(value)
     match value.get("action"):
         case "accept":

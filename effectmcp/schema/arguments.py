@@ -9,7 +9,7 @@ from typing import Any, Final
 from attrs import frozen
 
 from ..canonical import JSON
-from ..effects import PROVIDED
+from ..effects.steps import PROVIDED
 from ..errors import ArgumentsError, SchemaError
 from .build import Build, make_build
 from .checks import Check

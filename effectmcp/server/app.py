@@ -31,7 +31,8 @@ from .features import (
 
 if TYPE_CHECKING:
     from ..content import Annotations, Icon
-    from ..effects import InputRequest
+    from ..effects.base import InputRequest
+    from ..protocol.methods import Capability
     from .events import Observer
 
 __all__ = ["Server"]
@@ -89,6 +90,9 @@ class Server:
     Attributes:
         tools: The tools by name. `prompts` are by name, too; `resources` and
             `templates` are by URI.
+        capabilities: The kinds of features that the server has now.
+        rules: The rules of flows, by whether the feature is a tool, and whether it asks
+            live.
         changes: Notifies listeners when a list or a resource changes.
     """
 
@@ -133,7 +137,7 @@ class Server:
             RETRY, rounds=rounds, early_answers=early_answers, shed=shed
         )
         # Prompts and resources cannot become tasks.
-        self._rules = {
+        self.rules: Mapping[tuple[bool, bool], Rules] = {
             (is_tool, is_live): attrs.evolve(
                 LIVE if is_live else retry, detach=is_tool, branches=branches
             )
@@ -165,6 +169,7 @@ class Server:
         self.resources: Mapping[str, Resource] = {}
         self.templates: Mapping[str, Template] = {}
         self.completions: Mapping[tuple[str, str], Completion] = {}
+        self.capabilities: frozenset[Capability] = frozenset()
         self.changes = Changes()
         self._lock = threading.Lock()
         self._state_ttl = state_ttl
@@ -196,14 +201,10 @@ class Server:
             )
         )
 
-    def rules_for(self, *, is_tool: bool, is_live: bool) -> Rules:
-        """Return the rules of a flow of a tool or another feature, live or by retry."""
-        return self._rules[is_tool, is_live]
-
     def change_rules(self, **changes: Any) -> None:
         """Change the rules of all flows, for example in tests."""
-        self._rules = {
-            key: attrs.evolve(one, **changes) for key, one in self._rules.items()
+        self.rules = {
+            key: attrs.evolve(one, **changes) for key, one in self.rules.items()
         }
 
     # ---- tools ----
@@ -417,6 +418,7 @@ class Server:
             if key in known:
                 raise SchemaError(f"there is another {what.removesuffix('s')} {key!r}")
             setattr(self, what, {**known, key: feature})
+            self.capabilities = self._capabilities()
         self.changes.publish(_CHANGES[what])
 
     def remove(self, feature: Tool | Prompt | Resource) -> None:
@@ -433,6 +435,7 @@ class Server:
             if known.get(key) is not feature:
                 raise UsageError(f"{key!r} is not among the {what} of {self!r}")
             setattr(self, what, {k: one for k, one in known.items() if k != key})
+            self.capabilities = self._capabilities()
             if what in ("prompts", "templates"):
                 self.completions = {
                     place: one
@@ -440,6 +443,16 @@ class Server:
                     if place[0] != key
                 }
         self.changes.publish(_CHANGES[what])
+
+    def _capabilities(self) -> frozenset[Capability]:
+        features: dict[Capability, object] = {
+            "tools": self.tools,
+            "prompts": self.prompts,
+            "resources": self.resources or self.templates,
+            # Arguments of prompts and variables of templates can be completed.
+            "completions": self.prompts or self.templates,
+        }
+        return frozenset([name for name, some in features.items() if some])
 
 
 _CHANGES: Final = {

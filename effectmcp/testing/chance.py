@@ -7,8 +7,16 @@ import hashlib
 import uuid
 from typing import Final
 
-from .. import effects as fx
-from ..effects import CallerInfo, Effect
+from ..effects.base import Effect
+from ..effects.control import Detach
+from ..effects.local import (
+    Caller,
+    CallerInfo,
+    Now,
+    Random,
+    Sleep,
+    Uuid,
+)
 from ..engine.stops import Done
 
 __all__ = ["EPOCH", "FLOW_ID", "Chance"]
@@ -26,20 +34,20 @@ class Chance:
     def outcome(self, effect: Effect[object]) -> Done | None:
         """Return the fixed outcome of `effect`; `None` if the test must supply it."""
         match effect:
-            case fx.Now():
+            case Now():
                 self._drawn += 1
                 return Done(EPOCH + dt.timedelta(seconds=self._drawn - 1))
-            case fx.Uuid():
+            case Uuid():
                 self._drawn += 1
                 drawn = hashlib.sha256(str(self._drawn).encode()).digest()
                 return Done(uuid.UUID(bytes=drawn[:16], version=4))
-            case fx.Random():
+            case Random():
                 return Done(0.5)
-            case fx.Caller():
+            case Caller():
                 return Done(CallerInfo(flow_id=FLOW_ID.hex()))
-            case fx.Detach():
+            case Detach():
                 return Done(False)
-            case fx.Sleep():
+            case Sleep():
                 return Done(None)
             case _:
                 return None

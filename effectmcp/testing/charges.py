@@ -21,8 +21,16 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 from attrs import frozen
 
-from .. import effects as fx
 from ..canonical import dumps
+from ..effects.base import Effect
+from ..effects.control import FirstOf, Within
+from ..effects.local import (
+    IdempotencyKey,
+    Now,
+    Random,
+    Uuid,
+)
+from ..effects.steps import Step
 from ..engine.kinds import KINDS
 from ..engine.stops import Done, Failure, Want
 from .overheard import Heard, Overheard, overhear
@@ -81,7 +89,7 @@ def shared_key(heard: Iterable[Heard]) -> Shared | None:
     calls: dict[tuple[str, Any], Heard] = {}
     for one in heard:
         effect = one.effect
-        if isinstance(effect, fx.IdempotencyKey) and isinstance(one.value, str):
+        if isinstance(effect, IdempotencyKey) and isinstance(one.value, str):
             names[one.value] = effect.name
         for step in _steps(effect):
             for key in _keys_in(step, names):
@@ -94,19 +102,19 @@ def shared_key(heard: Iterable[Heard]) -> Shared | None:
     return None
 
 
-def _steps(effect: Any) -> list[fx.Step[Any]]:
+def _steps(effect: Any) -> list[Step[Any]]:
     match effect:
-        case fx.Step():
+        case Step():
             return [effect]
-        case fx.Within(effect=inner):
+        case Within(effect=inner):
             return _steps(inner)
-        case fx.FirstOf(effects=several):
+        case FirstOf(effects=several):
             return [step for one in several for step in _steps(one)]
         case _:
             return []
 
 
-def _name_of(step: fx.Step[Any]) -> Any:
+def _name_of(step: Step[Any]) -> Any:
     return getattr(step.fn, "__qualname__", None) or repr(step.fn)
 
 
@@ -114,7 +122,7 @@ def _written(step: Any) -> str:
     return repr((step.args, dict(step.kwargs)))
 
 
-def _keys_in(step: fx.Step[Any], names: Mapping[str, str]) -> Iterator[str]:
+def _keys_in(step: Step[Any], names: Mapping[str, str]) -> Iterator[str]:
     try:
         bound = inspect.signature(step.fn).bind(*step.args, **step.kwargs)
     except (TypeError, ValueError):
@@ -142,7 +150,7 @@ def _parts(name: str, value: Any) -> Iterator[tuple[str, str]]:
 
 # ---- unstable keys ------------------------------------------------------------------
 
-_LOCAL: Final = (fx.Now, fx.Uuid, fx.Random, fx.Step)
+_LOCAL: Final = (Now, Uuid, Random, Step)
 #: Number of effects that get another outcome, one after the other.
 _MOST: Final = 4
 
@@ -158,7 +166,7 @@ def unstable_key(
         for place, one in keys.items():
             other = others.get(place)
             if other is not None and _made_of(other) != _made_of(one):
-                assert isinstance(one.effect, fx.IdempotencyKey)
+                assert isinstance(one.effect, IdempotencyKey)
                 return Unstable(one.effect.name, shown(effect), one.where)
     return None
 
@@ -168,7 +176,7 @@ def _keys(heard: Iterable[Heard]) -> dict[tuple[str, int], Heard]:
     found: dict[tuple[str, int], Heard] = {}
     count: dict[str, int] = {}
     for one in heard:
-        if isinstance(one.effect, fx.IdempotencyKey):
+        if isinstance(one.effect, IdempotencyKey):
             count[one.path] = number = count.get(one.path, 0) + 1
             found[one.path, number] = one
     return found
@@ -178,15 +186,15 @@ def _made_of(one: Heard) -> str:
     return repr((one.effect, getattr(one.effect, "about", ())))
 
 
-def _suspects(heard: list[Heard]) -> list[fx.Effect[Any]]:
+def _suspects(heard: list[Heard]) -> list[Effect[Any]]:
     """Return the local effects that precede a key in the same round."""
-    found: list[fx.Effect[Any]] = []
+    found: list[Effect[Any]] = []
     for place, one in enumerate(heard):
-        if isinstance(one.effect, fx.IdempotencyKey):
+        if isinstance(one.effect, IdempotencyKey):
             for before in heard[:place]:
                 is_local = isinstance(before.effect, _LOCAL) and before.error is None
                 # Before the first question, each retry has a new key anyway.
-                is_early = isinstance(before.effect, fx.Step) and one.round == 1
+                is_early = isinstance(before.effect, Step) and one.round == 1
                 if before.round == one.round and is_local and not is_early:
                     found.append(before.effect)
     return found
@@ -195,7 +203,7 @@ def _suspects(heard: list[Heard]) -> list[fx.Effect[Any]]:
 class _Otherwise(Recorded):
     """Replays a transcript, except that one effect has another outcome."""
 
-    def __init__(self, transcript: Transcript, effect: fx.Effect[Any]) -> None:
+    def __init__(self, transcript: Transcript, effect: Effect[Any]) -> None:
         super().__init__(transcript)
         self._effect = effect
 
@@ -206,14 +214,14 @@ class _Otherwise(Recorded):
         return outcome
 
 
-def _another(effect: fx.Effect[Any], value: Any) -> Any:
+def _another(effect: Effect[Any], value: Any) -> Any:
     """Return another value the effect could have; `value` itself if none is found."""
     match effect:
-        case fx.Now():
+        case Now():
             return value + dt.timedelta(seconds=1)
-        case fx.Uuid():
+        case Uuid():
             return uuid.UUID(int=value.int ^ 1)
-        case fx.Random():
+        case Random():
             return (value + 0.5) % 1
         case _:
             kind = KINDS[type(effect)]

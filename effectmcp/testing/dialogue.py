@@ -25,9 +25,23 @@ from typing import Any, Final, Generic, ParamSpec, TypeAlias, TypeVar, overload
 import attrs
 from attrs import frozen
 
-from .. import effects as fx
 from ..drivers.sync import perform
-from ..effects import Accepted, Effect, Flow, InputRequest, StepFunction
+from ..effects.base import Effect, Flow, InputRequest
+from ..effects.control import (
+    Checkpoint,
+    Gather,
+    Restart,
+    Version,
+)
+from ..effects.local import (
+    ClientSupports,
+    IdempotencyKey,
+    Log,
+    Progress,
+    Status,
+)
+from ..effects.questions import Accepted, Confirm, Outcome
+from ..effects.steps import Step, StepFunction
 from ..engine.answers import read_answer
 from ..engine.kinds import KINDS
 from ..engine.replay import Run
@@ -52,8 +66,8 @@ _RULES: Final = attrs.evolve(SCRIPT, development=True)
 
 #: Effects that never wait: the engine answers them, or takes them apart.
 _NEVER_WAITS: Final = (
-    *(fx.Outcome, fx.Gather, fx.Restart, fx.Checkpoint, fx.ClientSupports),
-    *(fx.IdempotencyKey, fx.Version, fx.Progress, fx.Log, fx.Status),
+    *(Outcome, Gather, Restart, Checkpoint, ClientSupports),
+    *(IdempotencyKey, Version, Progress, Log, Status),
 )
 
 #: Most lines of a transcript in an error: a handler that loops has ten thousand.
@@ -325,7 +339,7 @@ class Expectation(Generic[T]):
                 get it.
         """
         question = self._question()
-        if isinstance(question, fx.Confirm) and value is False:
+        if isinstance(question, Confirm) and value is False:
             return self.decline()
         answer = Accepted(content_of(question, value))
         try:
@@ -436,9 +450,9 @@ class Expectation(Generic[T]):
 
 def _check_expected(what: Any) -> None:
     class_ = what if isinstance(what, type) else type(what)
-    if issubclass(class_, fx.Outcome):
+    if issubclass(class_, Outcome):
         raise UsageError("Outcome() asks what is inside it: expect the question")
-    if issubclass(class_, fx.Gather):
+    if issubclass(class_, Gather):
         raise UsageError("Gather() waits for what is inside it: expect its effects")
     if issubclass(class_, _NEVER_WAITS):
         raise UsageError(
@@ -457,7 +471,7 @@ def _is(effect: Effect[Any], what: Any) -> bool:
     if isinstance(what, Effect):
         return effect == what
     function = what.fn if isinstance(what, StepFunction) else what
-    return isinstance(effect, fx.Step) and effect.fn == function
+    return isinstance(effect, Step) and effect.fn == function
 
 
 # ---- the two ways in ----------------------------------------------------------------

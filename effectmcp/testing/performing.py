@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from attrs import frozen
 
-from .. import effects as fx
-from ..effects import StepFunction
+from ..effects.steps import Step, StepFunction
 from ..engine.steps import provided_names
 from ..engine.stops import Done, Failure, Want
 from ..errors import UsageError
@@ -103,7 +102,7 @@ class Performer:
                 )
             self._functions[function] = by.fn if isinstance(by, StepFunction) else by
 
-    def function_of(self, step: fx.Step[Any]) -> Callable[..., Any] | None:
+    def function_of(self, step: Step[Any]) -> Callable[..., Any] | None:
         """Return the function that performs a step; `None` to draw its result."""
         try:
             found = self._functions.get(step.fn, self._all)
@@ -126,7 +125,7 @@ class Performer:
     def outcome(self, want: Want) -> Done | Failure | None:
         """Return the outcome of performing a step; `None` if it must be drawn."""
         step = want.effect
-        if not isinstance(step, fx.Step):
+        if not isinstance(step, Step):
             return None
         function = self.function_of(step)
         if function is None:
@@ -143,7 +142,7 @@ class Performer:
         return first
 
     def _perform(
-        self, want: Want, step: fx.Step[Any], function: Callable[..., Any]
+        self, want: Want, step: Step[Any], function: Callable[..., Any]
     ) -> Done | Failure:
         args, kwargs = _copy(step.args), _copy(dict(step.kwargs))
         before = _said(args), _said(kwargs), _said(_variables(function))
@@ -198,7 +197,7 @@ def _variables(function: Any) -> dict[str, Any]:
 
 def _first_changed(
     function: Callable[..., Any],
-    step: fx.Step[Any],
+    step: Step[Any],
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> str:
@@ -234,7 +233,7 @@ def relied_on(
             continue
 
         def deliver(effect: Any, changed: Changed = changed) -> None:
-            if isinstance(effect, fx.Step):
+            if isinstance(effect, Step):
                 function = performer.function_of(effect)
                 if function is not None and shown(effect.fn) == changed.name:
                     try:
@@ -251,7 +250,7 @@ def relied_on(
                 (
                     one.where
                     for one in overheard.heard
-                    if isinstance(one.effect, fx.Step)
+                    if isinstance(one.effect, Step)
                     and shown(one.effect.fn) == changed.name
                 ),
                 None,

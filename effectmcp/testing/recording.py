@@ -14,22 +14,31 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import attrs
 
-from .. import effects as fx
 from ..canonical import JSON, dumps
-from ..effects import Accepted, Effect, InputRequest
+from ..effects.base import Effect, InputRequest
+from ..effects.local import Caller
+from ..effects.questions import (
+    Accepted,
+    Confirm,
+    Elicit,
+    ElicitUrl,
+    ListRoots,
+    Sample,
+)
 from ..engine.failures import failure_from
 from ..engine.kinds import KINDS, deliver, options_of, steps_in
 from ..engine.rules import RETRY
 from ..engine.steps import step_name
 from ..engine.stops import Answer, Done, Failure, Question, Want
 from ..errors import ClientFailed, Declined, Dismissed
-from ..protocol.modern import supporter
+from ..protocol.modern import can_answer
 from ..server.events import Event, RoundBegan, RoundEnded
 from ..server.features import Prompt, Template
 from ..server.handlers import values_of_texts
@@ -58,7 +67,7 @@ def mask_private(effect: Effect[Any], value: JSON) -> JSON:
     Strings that the step's annotation reads as another type are kept: dates, decimals,
     members of an Enum or a Literal. Numbers and the names in objects are kept, too.
     """
-    if isinstance(effect, fx.Caller):
+    if isinstance(effect, Caller):
         return {**value, "principal": value["principal"] and MASKED}
     if all(step.options.public for step in steps_in(effect)):
         return value
@@ -143,7 +152,7 @@ class Recorder:
         if found is None:
             return  # the server does not offer it any more
         subject, arguments = found
-        supports = supporter(began.capabilities)
+        supports = partial(can_answer, began.capabilities)
         try:
             transcript = recorded(
                 subject,
@@ -177,7 +186,7 @@ def _found(app: Server, began: RoundBegan) -> tuple[Subject, JSON] | None:
     return None
 
 
-_ASKING: Final = (fx.Elicit, fx.Confirm, fx.ElicitUrl, fx.Sample, fx.ListRoots)
+_ASKING: Final = (Elicit, Confirm, ElicitUrl, Sample, ListRoots)
 
 
 #: Nothing is sealed, so nothing can be too large.
@@ -302,13 +311,13 @@ def _places(entries: tuple[Entry, ...], path: str) -> Iterator[tuple[str, Entry]
 def _sent(question: InputRequest[Any], value: Any) -> JSON:
     """Return a client's answer, rebuilt from the journal's form of it."""
     match question:
-        case fx.Sample():
+        case Sample():
             sent = {"role": "assistant", "content": value["content"]}
             sent["model"] = value["model"]
             if value["stop"] is not None:
                 sent["stopReason"] = value["stop"]
             return sent
-        case fx.ListRoots():
+        case ListRoots():
             return {"roots": [_root(*one) for one in value]}
         case _:
             return value

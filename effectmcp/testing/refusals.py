@@ -24,8 +24,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from attrs import define, frozen
 
-from .. import effects as fx
-from ..effects import Accepted, InputRequest
+from ..effects.base import InputRequest
+from ..effects.questions import Accepted, Confirm, ElicitUrl
+from ..effects.steps import Step
 from ..errors import Declined, FlowError, Refused
 from .overheard import Heard, Overheard, overhear
 from .source import Source, is_flow, source_of, sources_of
@@ -94,7 +95,7 @@ def branches_of(function: Callable[..., Any], where: str) -> set[Range] | None:
     for source in sources_of(function):
         for node in ast.walk(source.node):
             if isinstance(node, (ast.YieldFrom, ast.Await)) and (
-                source.where(node) == where and source.makes(node.value, fx.Confirm)
+                source.where(node) == where and source.makes(node.value, Confirm)
             ):
                 uses = [_negated(source, one) for one in source.uses_of(node) or ()]
                 if not uses or not all(isinstance(one, ast.If) for one in uses):
@@ -219,7 +220,7 @@ class Differences:
                 self._accepted.setdefault(heard.where, answer)
             if isinstance(heard.error, Refused):
                 yield from self._refused(subject, overheard, heard, place)
-            elif isinstance(heard.effect, fx.Confirm):
+            elif isinstance(heard.effect, Confirm):
                 self._decided(subject, overheard, heard, answer)
 
     def _decided(
@@ -249,16 +250,16 @@ class Differences:
         swallow = self._swallows.get(heard.where)
         steps = _steps(overheard.heard[place + 1 :])
         accepted = self._accepted.get(heard.where)
-        if isinstance(heard.effect, fx.Confirm):
+        if isinstance(heard.effect, Confirm):
             accepted = Accepted({})
-        is_page = isinstance(heard.question, fx.ElicitUrl)
+        is_page = isinstance(heard.question, ElicitUrl)
         if swallow is None or not steps or accepted is None or at in self._differ:
             return
         again = _with(subject, overheard, heard, accepted)
         if swallow.is_blanket and swallow.is_empty:
             is_same = bool(steps & _steps(again.heard[place + 1 :]))
         elif swallow.is_unused or (
-            isinstance(heard.effect, fx.Confirm) and swallow.is_empty
+            isinstance(heard.effect, Confirm) and swallow.is_empty
         ):
             # A page that the user may leave unread has no answer to use.
             is_same = not is_page and again.trace == overheard.trace
@@ -305,7 +306,7 @@ def _with(
 
 
 def _steps(heard: list[Heard]) -> set[str | None]:
-    return {one.where for one in heard if isinstance(one.effect, fx.Step)}
+    return {one.where for one in heard if isinstance(one.effect, Step)}
 
 
 class _OneOther(Recorded):

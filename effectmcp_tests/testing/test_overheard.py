@@ -21,7 +21,7 @@ from effectmcp import (
     UsageError,
     step,
 )
-from effectmcp.effects import Effect
+from effectmcp.effects.base import Effect
 from effectmcp.engine import Answer
 from effectmcp.testing.overheard import Overheard, changed_answers, overhear
 from effectmcp.testing.subjects import subject_of

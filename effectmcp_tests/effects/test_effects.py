@@ -49,9 +49,10 @@ from effectmcp import (
     Uuid,
     Version,
     Within,
-    effects,
     step,
 )
+from effectmcp.effects import base
+from effectmcp.effects.steps import PROVIDED
 
 
 def charge(amount: int, *, key: str = "") -> str:
@@ -407,7 +408,7 @@ def test_step_decorator_with_options_refuses_non_functions() -> None:
 
 
 def test_provided_is_one_recognisable_default() -> None:
-    assert Provided() is effects.PROVIDED
+    assert Provided() is PROVIDED
     assert repr(Provided()) == "Provided()"
 
 
@@ -500,11 +501,11 @@ def test_built_hook_receives_each_effect_once(
     make: Callable[[], Effect[Any]],
 ) -> None:
     heard: list[Effect[Any]] = []
-    effects._built = heard.append
+    base.on_built = heard.append
     try:
         effect = make()
     finally:
-        effects._built = None
+        base.on_built = None
     assert [one for one in heard if one is effect] == [effect]
 
 
@@ -570,6 +571,6 @@ def test_building_calls_the_hook_in_development(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     built: list[Effect[Any]] = []
-    monkeypatch.setattr(effects, "_built", built.append)
+    monkeypatch.setattr(base, "on_built", built.append)
     made = [Progress(1, 2, "half"), Log("info", "x", "shop"), Confirm("Sure?")]
     assert built == made
