@@ -13,7 +13,6 @@ step changes are noted, too: a replay does not perform the step, so it changes n
 
 from __future__ import annotations
 
-import asyncio
 import copy
 import inspect
 from collections.abc import Callable, Mapping
@@ -31,7 +30,7 @@ from .silence import muted
 from .words import shown
 
 if TYPE_CHECKING:
-    from .subjects import Subject
+    from .subjects import RunAsync, Subject
 
 __all__ = ["Changed", "Fakes", "Performer", "relied_on"]
 
@@ -123,7 +122,7 @@ class Performer:
             return None
         return step.fn
 
-    def outcome(self, want: Want) -> Done | Failure | None:
+    def outcome(self, want: Want, run_async: RunAsync) -> Done | Failure | None:
         """Return the outcome of performing a step; `None` if it must be drawn."""
         step = want.effect
         if not isinstance(step, fx.Step):
@@ -132,8 +131,9 @@ class Performer:
         if function is None:
             return None
         with muted():
-            first = self._perform(want, step, function)
-            second = self._perform(want, step, function)
+            first, second = (
+                self._perform(want, step, function, run_async) for _ in range(2)
+            )
         if _unlike(first, second):
             self.notices[
                 f"{shown(step.fn)} gives something else when it is performed again with"
@@ -143,14 +143,18 @@ class Performer:
         return first
 
     def _perform(
-        self, want: Want, step: fx.Step[Any], function: Callable[..., Any]
+        self,
+        want: Want,
+        step: fx.Step[Any],
+        function: Callable[..., Any],
+        run_async: RunAsync,
     ) -> Done | Failure:
         args, kwargs = _copy(step.args), _copy(dict(step.kwargs))
         before = _said(args), _said(kwargs), _said(_variables(function))
         try:
             value = want.context.copy().run(function, *args, **kwargs)
             if inspect.isawaitable(value):
-                value = asyncio.run(_awaited(value))
+                value = run_async(_awaited(value))
             outcome: Done | Failure = Done(value)
         except Exception as exc:
             outcome = Failure(exc)
@@ -241,7 +245,7 @@ def relied_on(
                         with muted():
                             value = function(*effect.args, **effect.kwargs)
                             if inspect.isawaitable(value):
-                                asyncio.run(_awaited(value))
+                                subject.run_async(_awaited(value))
                     except Exception:
                         pass  # the handler gets the recorded outcome
 
