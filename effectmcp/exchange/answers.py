@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from ..canonical import JSON
 from ..engine.stops import Failure
-from ..errors import ArgumentsError, ProtocolError, Unsupported
+from ..errors import ArgumentsError, OutputError, ProtocolError, Unsupported
 from ..protocol.headers import HeaderMismatch, check_params
-from ..protocol.jsonrpc import INVALID_PARAMS, notification
+from ..protocol.jsonrpc import INVALID_PARAMS, encode, notification, result_message
 from ..server.features import Completion, Resource
 from ..server.handlers import read_texts
 from .calls import Context, Interim, call_feature
@@ -22,7 +22,6 @@ from .results import (
     bad_arguments,
     error_of,
     prompt_result,
-    reply_of,
     resource_result,
     told_failure,
     tool_failure,
@@ -33,7 +32,7 @@ from .subscriptions import open_subscription
 if TYPE_CHECKING:
     from ..server.app import Server
 
-__all__ = ["ANSWERS", "Answering", "mismatch"]
+__all__ = ["ANSWERS", "Answering", "mismatch", "reply_to"]
 
 Answering: TypeAlias = Generator[Command, Any, Reply]
 
@@ -43,8 +42,23 @@ def mismatch(exc: HeaderMismatch) -> ProtocolError:
     return ProtocolError(exc.CODE, str(exc), status=400)
 
 
-def _reply(context: Context, fields: Mapping[str, JSON]) -> Reply:
-    return reply_of(context.request.id, context.dialect.result(context.app, fields))
+def reply_to(context: Context, fields: Mapping[str, JSON]) -> Reply:
+    """Return the response to a request that succeeded.
+
+    The result is encoded here, while an error can still be sent in its place: a block,
+    a string or the `_meta` of a handler may contain a lone surrogate or a NaN.
+
+    Raises:
+        OutputError: If JSON cannot express the result.
+    """
+    result = context.dialect.result(context.app, fields)
+    message = result_message(context.request.id, result)
+    try:
+        return Reply(message, body=encode(message))
+    except (TypeError, ValueError, RecursionError) as exc:
+        raise OutputError(
+            [f"the result: is nothing that JSON can say: {exc}"]
+        ) from None
 
 
 def _told(context: Context, error: Exception) -> Exception:
@@ -56,22 +70,26 @@ def _told(context: Context, error: Exception) -> Exception:
 
 def _discover(context: Context) -> Answering:
     yield from ()
-    return _reply(context, discover(context.app))
+    return reply_to(context, discover(context.app))
 
 
 def _list(context: Context) -> Answering:
     yield from ()
     app, request = context.app, context.request
-    return _reply(context, list_page(app, request.method, request.params))
+    return reply_to(context, list_page(app, request.method, request.params))
 
 
 def _call_tool(context: Context) -> Answering:
     params = context.request.params
-    name = _text(params, "name")
+    name: JSON = params.get("name")
+    if type(name) is not str:
+        name = _text(params, "name")
     tool = context.app.tools.get(name)
     if tool is None:
         raise ProtocolError(INVALID_PARAMS, f"Unknown tool: {name}")
-    arguments = _arguments(params)
+    arguments = params.get("arguments")
+    if type(arguments) is not dict:
+        arguments = _arguments(params)
     is_modern = context.dialect.era == "modern"  # no other era has such headers
     if tool.headers and is_modern and context.peer.headers is not None:
         try:
@@ -81,14 +99,14 @@ def _call_tool(context: Context) -> Answering:
     try:
         kwargs = tool.handler.takes.read(arguments)
     except ArgumentsError as exc:
-        return _reply(context, told_failure(exc))
+        return reply_to(context, told_failure(exc))
     try:
         value = yield from call_feature(context, tool, name, arguments, kwargs)
         if isinstance(value, Interim):
-            return _reply(context, value.fields)
-        return _reply(context, tool_result(tool, value))
+            return reply_to(context, value.fields)
+        return reply_to(context, tool_result(tool, value))
     except Exception as exc:
-        return _reply(context, tool_failure(_told(context, exc), name))
+        return reply_to(context, tool_failure(_told(context, exc), name))
 
 
 def _get_prompt(context: Context) -> Answering:
@@ -107,8 +125,8 @@ def _get_prompt(context: Context) -> Answering:
     try:
         value = yield from call_feature(context, prompt, name, arguments, kwargs)
         if isinstance(value, Interim):
-            return _reply(context, value.fields)
-        return _reply(context, prompt_result(prompt, value))
+            return reply_to(context, value.fields)
+        return reply_to(context, prompt_result(prompt, value))
     except Exception as exc:
         raise error_of(_told(context, exc), name) from exc
 
@@ -119,8 +137,8 @@ def _read_resource(context: Context) -> Answering:
     try:
         value = yield from call_feature(context, resource, uri, None, kwargs)
         if isinstance(value, Interim):
-            return _reply(context, value.fields)
-        return _reply(context, resource_result(resource, uri, value))
+            return reply_to(context, value.fields)
+        return reply_to(context, resource_result(resource, uri, value))
     except Exception as exc:
         raise error_of(_told(context, exc), uri) from exc
 
@@ -156,8 +174,8 @@ def _complete(context: Context) -> Answering:
         if isinstance(outcome, Failure):
             raise outcome.error
         # Suggestions of a function need not begin with `text`, so none is left out.
-        return _reply(context, suggestions(outcome.value, ""))
-    return _reply(context, suggestions(found, text))
+        return reply_to(context, suggestions(outcome.value, ""))
+    return reply_to(context, suggestions(found, text))
 
 
 def _listen(context: Context) -> Answering:
@@ -168,7 +186,7 @@ def _listen(context: Context) -> Answering:
     # Graceful Closure).
     params = {"_meta": subscription.meta, "requestId": context.request.id}
     yield Notify(notification("notifications/cancelled", params))
-    return _reply(context, {"_meta": subscription.meta})
+    return reply_to(context, {"_meta": subscription.meta})
 
 
 #: The function that answers each method.

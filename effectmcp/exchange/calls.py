@@ -15,6 +15,8 @@ from collections.abc import Callable, Generator, Mapping
 from types import GeneratorType
 from typing import TYPE_CHECKING, Any, Final
 
+from attrs import define, field
+
 from .. import effects as fx
 from ..canonical import JSON
 from ..effects import LOG_LEVELS, CallerInfo, Effect
@@ -209,21 +211,19 @@ def _may_fail(want: Want) -> bool:
     return isinstance(want.effect, (fx.Step, fx.Within, fx.FirstOf))
 
 
+@define(eq=False)
 class _Flow:
     """A flow, for one request: one of its rounds, or all rounds if it asks live."""
 
-    def __init__(
-        self, context: Context, feature: Feature, target: str, seconds: float | None
-    ) -> None:
-        self._context = context
-        self._feature = feature
-        self._target = target
-        self._seconds = seconds
-        self._deadline: float | None = None
-        self._heard: list[Effect[Any]] = []
-        self._progress: _Progress | None = None
-        #: The error to raise once a flow that was ended early is done with its cleanup.
-        self._end: Overdue | Dropped | None = None
+    _context: Context
+    _feature: Feature
+    _target: str
+    _seconds: float | None
+    _deadline: float | None = None
+    _heard: list[Effect[Any]] = field(factory=list)
+    _progress: _Progress | None = None
+    #: The error to raise once a flow that was ended early is done with its cleanup.
+    _end: Overdue | Dropped | None = None
 
     def run(
         self, arguments: JSON, kwargs: Mapping[str, Any]
@@ -297,7 +297,7 @@ class _Flow:
             "call": call,
             "now": context.clock(),
             "answers": read_answers(params),
-            "rules": app.rules_for(is_tool=isinstance(feature, Tool), is_live=is_live),
+            "rules": app.rules[isinstance(feature, Tool), is_live],
             "supports": context.dialect.supporter(context.meta),
             "emit": self._heard.append,
             "read": read_result,
@@ -318,7 +318,17 @@ class _Flow:
                 **options,
             )
         else:
-            round_ = self._resume(function, kwargs, token, options)
+            try:
+                if app.sealer is None:
+                    # This server has no keys, so it sealed none.
+                    raise StateError("forged")
+                round_ = resume(
+                    function, (), kwargs, token=token, sealer=app.sealer, **options
+                )
+            except (StateError, DivergenceError) as exc:
+                method = context.request.method
+                tell(app, RoundRefused(method=method, target=self._target, error=exc))
+                raise
         if app.observers:
             tell(
                 self._context.app,
@@ -334,26 +344,6 @@ class _Flow:
                 ),
             )
         return round_
-
-    def _resume(
-        self,
-        function: Callable[..., Any],
-        kwargs: Mapping[str, Any],
-        token: JSON,
-        options: dict[str, Any],
-    ) -> Round:
-        sealer = self._context.app.sealer
-        try:
-            if sealer is None:
-                raise StateError("forged")  # this server has no keys, so it sealed none
-            return resume(function, (), kwargs, token=token, sealer=sealer, **options)
-        except (StateError, DivergenceError) as exc:
-            method = self._context.request.method
-            tell(
-                self._context.app,
-                RoundRefused(method=method, target=self._target, error=exc),
-            )
-            raise
 
     def _advance(
         self, round_: Round

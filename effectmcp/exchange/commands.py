@@ -160,7 +160,7 @@ class Reply:
     message: Mapping[str, JSON] | None
     status: int = 200
     opened: Session | None = None
-    body: bytes | None = field(init=False, repr=False)
+    body: bytes | None = field(repr=False)
 
     @body.default
     def _encode(self) -> bytes | None:

@@ -11,6 +11,7 @@ For clients that cannot be asked, see docs/internals/replay.md#q4.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from ..canonical import JSON
@@ -19,10 +20,9 @@ from ..protocol import legacy
 from ..protocol.drafts import incomplete
 from ..protocol.jsonrpc import INTERNAL_ERROR
 from ..protocol.meta import SERVER_INFO, Meta
-from ..protocol.modern import input_required, missing_capability, supporter
+from ..protocol.modern import can_answer, input_required, missing_capability
 
 if TYPE_CHECKING:
-    from ..engine.stops import Question
     from ..protocol.revisions import Revision
     from ..server.app import Server
 
@@ -42,7 +42,7 @@ class Modern:
 
     def supporter(self, meta: Meta) -> Callable[[Any], bool]:
         """Return a predicate: can the client be asked an effect, or a class of them?"""
-        return supporter(meta.capabilities)
+        return partial(can_answer, meta.capabilities)
 
     def lacking(self, what: Iterable[Any], meta: Meta) -> Exception | None:
         """Return the error for a client that cannot be asked all of `what`."""
@@ -53,9 +53,8 @@ class Modern:
         missing = missing_capability([error.kind], meta.capabilities)
         return missing or ProtocolError(INTERNAL_ERROR, str(error))
 
-    def interim(self, questions: Iterable[Question], state: str) -> dict[str, JSON]:
-        """Return the fields of a result that asks."""
-        return input_required(questions, state)
+    #: Returns the fields of a result that asks.
+    interim = staticmethod(input_required)
 
     def result(self, app: Server, fields: Mapping[str, JSON]) -> dict[str, JSON]:
         """Return the complete result that has these `fields`."""
@@ -122,8 +121,7 @@ class Draft(_Shaken):
 
     is_live = False
 
-    def interim(self, questions: Iterable[Question], state: str) -> dict[str, JSON]:
-        return incomplete(questions, state)
+    interim = staticmethod(incomplete)
 
 
 Dialect: TypeAlias = Modern | Legacy | Draft

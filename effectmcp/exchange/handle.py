@@ -38,7 +38,6 @@ from .calls import Context
 from .commands import Exchange, Incoming, Peer, Reply
 from .dialects import MODERN
 from .handshakes import answer_legacy, hear_notification, hear_response
-from .lists import offers
 from .telling import tell
 
 if TYPE_CHECKING:
@@ -180,31 +179,28 @@ def _answer_modern(
     clock: Callable[[], float],
     entropy: Callable[[int], bytes],
 ) -> Answering:
-    context = Context(
-        app=app,
-        peer=peer,
-        request=request,
-        meta=_admit(app, request, peer.headers),
-        dialect=MODERN,
-        clock=clock,
-        entropy=entropy,
-    )
+    method = find_method(request.method, NEWEST, app.capabilities)
+    meta = None if method is None else judge(method, request, peer.headers)
+    if meta is None:
+        meta = _explain(request, peer.headers, method)
+    context = Context(app, peer, request, meta, MODERN, clock, entropy)
     return ANSWERS[request.method](context)
 
 
-def _admit(app: Server, request: Request, headers: Mapping[str, str] | None) -> Meta:
-    """Return the `_meta` of a request whose envelope is valid.
+def _explain(
+    request: Request, headers: Mapping[str, str] | None, method: Method | None
+) -> Meta:
+    """Find what is wrong with an envelope; return its `_meta` if nothing is.
+
+    Args:
+        request: The request.
+        headers: The HTTP headers, by lower-cased name; `None` without HTTP.
+        method: The row of its method; `None` if this server does not offer it.
 
     Raises:
         ProtocolError: If the envelope breaks the protocol, or this server does not
             offer the version or the method.
     """
-    method = find_method(request.method, NEWEST)
-    if method is not None:
-        found = judge(method, request, headers)
-        if found is not None and _is_offered(app, method):
-            return found
-    # Probably something is wrong: find out what.
     meta = read_meta(request.params)
     try:
         if headers is not None:
@@ -212,7 +208,7 @@ def _admit(app: Server, request: Request, headers: Mapping[str, str] | None) -> 
         check_supported(meta.version)
         if headers is not None:
             check_method(headers, request.method)
-        if method is None or not _is_offered(app, method):
+        if method is None:
             raise ProtocolError(METHOD_NOT_FOUND, "Method not found", status=404)
         if headers is not None and method.name_from is not None:
             name = request.params.get(method.name_from)
@@ -221,7 +217,3 @@ def _admit(app: Server, request: Request, headers: Mapping[str, str] | None) -> 
     except HeaderMismatch as exc:
         raise mismatch(exc) from None
     return meta
-
-
-def _is_offered(app: Server, method: Method) -> bool:
-    return method.capability is None or offers(app, method.capability)

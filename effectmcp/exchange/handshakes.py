@@ -33,7 +33,7 @@ from .answers import ANSWERS, Answering
 from .calls import Context, Dropped
 from .commands import Peer, Reply
 from .dialects import Draft, Legacy
-from .lists import capabilities_of, offers
+from .lists import capabilities_of
 from .sessions import Session
 
 if TYPE_CHECKING:
@@ -55,10 +55,7 @@ def answer_legacy(
     Raises:
         ProtocolError: If the request is invalid, or its method is not offered.
     """
-    method = find_method(request.method, revision)
-    if method is None or not (
-        method.capability is None or offers(app, method.capability)
-    ):
+    if find_method(request.method, revision, app.capabilities) is None:
         raise ProtocolError(METHOD_NOT_FOUND, "Method not found")
     own = _OWN.get(request.method)
     if own is not None:

@@ -23,25 +23,11 @@ __all__ = [
     "discover",
     "find_completion",
     "list_page",
-    "offers",
     "suggestions",
 ]
 
 #: Suggestions in one result (2026-07-28, Completion).
 _MAX_SUGGESTIONS: Final = 100
-
-
-def offers(app: Server, capability: Capability) -> bool:
-    """Return whether `app` has anything of that kind now."""
-    match capability:
-        case "tools":
-            return bool(app.tools)
-        case "prompts":
-            return bool(app.prompts)
-        case "resources":
-            return bool(app.resources or app.templates)
-        case _:  # completions: arguments of prompts and templates can be completed
-            return bool(app.prompts or app.templates)
 
 
 #: By capability: the details that a server declares.
@@ -56,7 +42,7 @@ _DETAILS: Final[Mapping[Capability, JSON]] = {
 def capabilities_of(app: Server) -> dict[str, JSON]:
     """Return the capabilities that `app` has now."""
     found: dict[str, JSON] = {"logging": {}}
-    found |= {name: one for name, one in _DETAILS.items() if offers(app, name)}
+    found |= {name: one for name, one in _DETAILS.items() if name in app.capabilities}
     return found
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..canonical import JSON
@@ -35,14 +34,12 @@ from ..protocol.jsonrpc import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
     OPAQUE,
-    Id,
     encode,
     error_message,
-    result_message,
 )
 from ..schema.problems import rendered, unreadable
 from ..schema.written import written
-from .commands import Overdue, Reply
+from .commands import Overdue
 
 if TYPE_CHECKING:
     from ..server.features import Prompt, Resource, Tool
@@ -51,7 +48,6 @@ __all__ = [
     "bad_arguments",
     "error_of",
     "prompt_result",
-    "reply_of",
     "resource_result",
     "told_failure",
     "tool_failure",
@@ -59,23 +55,6 @@ __all__ = [
 ]
 
 logger = logging.getLogger("effectmcp.server")
-
-
-def reply_of(id_: Id, result: Mapping[str, JSON]) -> Reply:
-    """Return the response to a request that succeeded.
-
-    The result is encoded here, while an error can still be sent in its place: a block,
-    a string or the `_meta` of a handler may contain a lone surrogate or a NaN.
-
-    Raises:
-        OutputError: If JSON cannot express the result.
-    """
-    try:
-        return Reply(result_message(id_, result))
-    except (TypeError, ValueError, RecursionError) as exc:
-        raise OutputError(
-            [f"the result: is nothing that JSON can say: {exc}"]
-        ) from None
 
 
 # ---- values -------------------------------------------------------------------------

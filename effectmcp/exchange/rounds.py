@@ -28,6 +28,7 @@ _NO_ANSWERS: Final[Mapping[str, Answer]] = {}
 _NO_KWARGS: Final[Mapping[str, Any]] = {}
 
 
+@attrs.define(eq=False)
 class Round:
     """One round: a `Run`, and what is needed to seal its journal.
 
@@ -37,21 +38,11 @@ class Round:
         stop: The latest stop of the run.
     """
 
-    __slots__ = ("_call", "_claims", "_sealer", "run", "stop")
-
-    def __init__(
-        self,
-        run: Run,
-        stop: Stop,
-        claims: Claims,
-        call: Call,
-        sealer: Sealer | None,
-    ) -> None:
-        self.run = run
-        self.stop = stop
-        self._claims = claims
-        self._call = call
-        self._sealer = sealer
+    run: Run
+    stop: Stop
+    _claims: Claims
+    _call: Call
+    _sealer: Sealer | None
 
     @property
     def flow_id(self) -> bytes:

@@ -125,6 +125,13 @@ def read_message(
     except CanonicalError as exc:
         words = f"Parse error: {exc.problem}"
         return Malformed(ProtocolError(PARSE_ERROR, words, status=400))
+    if type(value) is dict and value.get("jsonrpc") == "2.0":
+        id_, method, params = value.get("id"), value.get("method"), value.get("params")
+        if (
+            (type(id_) is int and 0 <= id_ <= MAX_SAFE_INTEGER)
+            or (type(id_) is str and len(id_) <= _MAX_ID)
+        ) and (type(method) is str and type(params) is dict):
+            return Request(id_, method, params, value)  # as nearly every message
     try:
         return _read(value)
     except ProtocolError as exc:

@@ -6,16 +6,19 @@ server does not have the capability that the method needs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final, Literal
+from collections.abc import Collection, Mapping
+from typing import Final, Literal, get_args
 
 from attrs import frozen
 
 from .revisions import DRAFT, NEWEST, REVISIONS, Revision
 
-__all__ = ["METHODS", "Capability", "Method", "find_method"]
+__all__ = ["CAPABILITIES", "METHODS", "Capability", "Method", "find_method"]
 
 Capability = Literal["tools", "prompts", "resources", "completions"]
+
+#: All capabilities.
+CAPABILITIES: Final[frozenset[Capability]] = frozenset(get_args(Capability))
 
 
 @frozen
@@ -67,6 +70,20 @@ _METHODS_OF: Final[Mapping[str, Mapping[str, Method]]] = {
 }
 
 
-def find_method(name: str, revision: Revision) -> Method | None:
-    """Return the row of a method; `None` if `revision` does not have it."""
-    return _METHODS_OF[revision.version].get(name)
+def find_method(
+    name: str, revision: Revision, capabilities: Collection[Capability] = CAPABILITIES
+) -> Method | None:
+    """Return the row of a method.
+
+    Args:
+        name: The name of the method.
+        revision: The revision of the request.
+        capabilities: The capabilities of the server.
+
+    Returns:
+        The row; `None` if the revision or the server does not have the method.
+    """
+    method = _METHODS_OF[revision.version].get(name)
+    if method is None or method.capability is None or method.capability in capabilities:
+        return method
+    return None

@@ -8,7 +8,7 @@ be a form's content or half a sampling result, and is consent only to what was a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
 
 from .. import effects as fx
@@ -21,13 +21,13 @@ from .jsonrpc import INVALID_PARAMS
 
 __all__ = [
     "MISSING_CAPABILITY",
+    "can_answer",
     "input_required",
     "lacking_of",
     "missing_capability",
     "read_answers",
     "read_result",
     "request_of",
-    "supporter",
 ]
 
 MISSING_CAPABILITY: Final = -32021
@@ -35,13 +35,17 @@ MISSING_CAPABILITY: Final = -32021
 # ---- what a client can be asked -----------------------------------------------------
 
 
-def supporter(capabilities: Mapping[str, JSON]) -> Callable[[Any], bool]:
-    """Return a predicate: can a client be asked an effect, or a class of effects?"""
+def can_answer(capabilities: Mapping[str, JSON], what: Any) -> bool:
+    """Whether a client can be asked an effect, or an effect of a class.
 
-    def supports(what: Any) -> bool:
-        return not lacking_of(what, capabilities)
-
-    return supports
+    Args:
+        capabilities: The client's capabilities.
+        what: The effect, or the class.
+    """
+    if type(what) in _FORMS:  # nearly every question
+        has = capabilities.get("elicitation")
+        return isinstance(has, dict) and (not has or "form" in has)
+    return not lacking_of(what, capabilities)
 
 
 def lacking_of(what: Any, capabilities: Mapping[str, JSON]) -> dict[str, JSON]:
@@ -78,12 +82,13 @@ def _lacking(
     return missing
 
 
+#: Effects that are asked with a form.
+_FORMS: Final = frozenset({fx.Elicit, fx.Confirm})
+
 _FORM: Final[Mapping[str, dict[str, JSON]]] = {"elicitation": {"form": {}}}
 
 
 def _needed(what: Any) -> Mapping[str, dict[str, JSON]]:
-    if type(what) is fx.Elicit:
-        return _FORM  # nearly every question
     class_ = what if isinstance(what, type) else type(what)
     if class_ is fx.Outcome:
         return _needed(what.request) if class_ is not what else {}
@@ -135,9 +140,12 @@ def input_required(questions: Iterable[Question], state: str) -> dict[str, JSON]
     `inputRequests` is included even if it is empty: an existing client takes a result
     without it for a final one.
     """
+    requests: dict[str, JSON] = {}
+    for one in questions:
+        requests[one.key] = request_of(one)
     return {
         "resultType": "input_required",
-        "inputRequests": {one.key: request_of(one) for one in questions},
+        "inputRequests": requests,
         "requestState": state,
     }
 
@@ -211,13 +219,16 @@ def read_answers(params: Mapping[str, JSON]) -> dict[str, Answer]:
     if responses is None:
         # Absent or null: there are no answers.
         return {}
-    if not isinstance(responses, dict) or not all(
-        isinstance(one, dict) for one in responses.values()
-    ):
-        raise ProtocolError(
-            INVALID_PARAMS, "Invalid params: inputResponses is a map of results"
-        )
-    return {key: Unread(value) for key, value in responses.items()}
+    answers: dict[str, Answer] = {}
+    if isinstance(responses, dict):
+        for key, value in responses.items():
+            if isinstance(value, dict):
+                answers[key] = Unread(value)
+        if len(answers) == len(responses):
+            return answers
+    raise ProtocolError(
+        INVALID_PARAMS, "Invalid params: inputResponses is a map of results"
+    )
 
 
 def read_result(effect: InputRequest[Any], value: JSON) -> Said:

@@ -31,6 +31,7 @@ from .features import (
 if TYPE_CHECKING:
     from ..content import Annotations, Icon
     from ..effects import InputRequest
+    from ..protocol.methods import Capability
     from .events import Observer
 
 __all__ = ["Server"]
@@ -88,6 +89,9 @@ class Server:
     Attributes:
         tools: The tools by name. `prompts` are by name, too; `resources` and
             `templates` are by URI.
+        capabilities: The kinds of features that the server has now.
+        rules: The rules of flows, by whether the feature is a tool, and whether it asks
+            live.
         changes: Notifies listeners when a list or a resource changes.
     """
 
@@ -132,7 +136,7 @@ class Server:
             RETRY, rounds=rounds, early_answers=early_answers, shed=shed
         )
         # Prompts and resources cannot become tasks.
-        self._rules = {
+        self.rules: Mapping[tuple[bool, bool], Rules] = {
             (is_tool, is_live): attrs.evolve(
                 LIVE if is_live else retry, detach=is_tool, branches=branches
             )
@@ -164,6 +168,7 @@ class Server:
         self.resources: Mapping[str, Resource] = {}
         self.templates: Mapping[str, Template] = {}
         self.completions: Mapping[tuple[str, str], Completion] = {}
+        self.capabilities: frozenset[Capability] = frozenset()
         self.changes = Changes()
         #: What is registered, by attribute. Threads share it without a lock: each
         #: access is one operation of a dict. `_publish` copies it.
@@ -200,14 +205,10 @@ class Server:
             )
         )
 
-    def rules_for(self, *, is_tool: bool, is_live: bool) -> Rules:
-        """Return the rules of a flow of a tool or another feature, live or by retry."""
-        return self._rules[is_tool, is_live]
-
     def change_rules(self, **changes: Any) -> None:
         """Change the rules of all flows, for example in tests."""
-        self._rules = {
-            key: attrs.evolve(one, **changes) for key, one in self._rules.items()
+        self.rules = {
+            key: attrs.evolve(one, **changes) for key, one in self.rules.items()
         }
 
     # ---- tools ----
@@ -448,6 +449,18 @@ class Server:
         # of all of them.
         while (now := self._registered[what].copy()) != getattr(self, what):
             setattr(self, what, now)
+        while (able := self._capabilities()) != self.capabilities:
+            self.capabilities = able
+
+    def _capabilities(self) -> frozenset[Capability]:
+        features: dict[Capability, object] = {
+            "tools": self.tools,
+            "prompts": self.prompts,
+            "resources": self.resources or self.templates,
+            # Arguments of prompts and variables of templates can be completed.
+            "completions": self.prompts or self.templates,
+        }
+        return frozenset([name for name, some in features.items() if some])
 
 
 _CHANGES: Final = {

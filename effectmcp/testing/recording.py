@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -29,7 +30,7 @@ from ..engine.rules import RETRY
 from ..engine.steps import step_name
 from ..engine.stops import Answer, Done, Failure, Question, Want
 from ..errors import ClientFailed, Declined, Dismissed
-from ..protocol.modern import supporter
+from ..protocol.modern import can_answer
 from ..server.events import Event, RoundBegan, RoundEnded
 from ..server.features import Prompt, Template
 from ..server.handlers import values_of_texts
@@ -143,7 +144,7 @@ class Recorder:
         if found is None:
             return  # the server does not offer it any more
         subject, arguments = found
-        supports = supporter(began.capabilities)
+        supports = partial(can_answer, began.capabilities)
         try:
             transcript = recorded(
                 subject,

@@ -13,7 +13,7 @@ passes, the reaction depends on what the client was doing:
     sending a head or a body            408, close
     reading the response                break it off
 
-`wires` interprets the bytes, with one wire for each request. Memory is bounded by what a
+`http1` interprets the bytes, with one wire for each request. Memory is bounded by what a
 wire keeps of a head, by `Site.max_body`, and by writing no event before the kernel has
 accepted the previous one.
 """
@@ -22,22 +22,25 @@ from __future__ import annotations
 
 import logging
 import math
+import time
+from email.utils import formatdate
 from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
 import trio
+from attrs import field, frozen, validators
 
 from . import asgi_trio
-from .conversation import Conversation, Judged, judge
-from .head import Request, split
+from .conversation import Conversation, Endpoint, Judged, judge
 from .hosting import Beside, Gone, Work, converse
+from .http1 import Malformed, Plain, Request, Wire, open_wire, split
 from .sockets import Direct
 from .web import Head, Send, refusal
-from .wires import Malformed, Plain, Wire, open_wire
 
 if TYPE_CHECKING:
-    from .shared import Shared
+    from .lookout import Lookout
+    from .reading import Calls
 
-__all__ = ["Connection"]
+__all__ = ["Connection", "Limits", "Shared"]
 
 T = TypeVar("T")
 
@@ -51,6 +54,81 @@ _LAST: Final = 0.05
 #: How many heads of a connection are remembered, and how many bytes each may have.
 _HEADS: Final = 8
 _REMEMBERED: Final = 2_048
+
+
+@frozen(kw_only=True)
+class Limits:
+    """Limits on connections and requests. Times are in seconds.
+
+    Attributes:
+        head: The maximum size of a request's head in bytes.
+        headers: The maximum number of headers of a request.
+        connections: The maximum number of connections. A further connection closes the
+            connection idle for longest; if none is idle, it gets status 503.
+        head_time: Time for a client to send a head, and, on a new connection, to start.
+        body_time: Time for a client to send a body.
+        idle: Time between two requests of a connection.
+        write: Time for a client to read a response, or one event of a stream.
+        quiet: Time of silence after which a waiting client gets a comment.
+        linger: Time for a client to disconnect after the last response of a connection.
+        grace: Time for running requests to end when the server shuts down.
+        retry_after: The `Retry-After` of that status 503.
+    """
+
+    head: int = field(default=64 * 1024, validator=validators.ge(1_024))
+    headers: int = field(default=100, validator=validators.ge(10))
+    connections: int = field(default=1_000, validator=validators.ge(1))
+    head_time: float = field(default=10, validator=validators.gt(0))
+    body_time: float = field(default=60, validator=validators.gt(0))
+    idle: float = field(default=75, validator=validators.gt(0))
+    write: float = field(default=60, validator=validators.gt(0))
+    quiet: float = field(default=15, validator=validators.gt(0))
+    linger: float = field(default=2, validator=validators.ge(0))
+    grace: float = field(default=20, validator=validators.ge(0))
+    retry_after: int = field(default=5, validator=validators.ge(0))
+
+
+class Shared:
+    """The objects that the connections of a server share.
+
+    Args:
+        endpoint: The server and its site.
+        limits: Limits on connections and requests.
+        lookout: Notices clients that disconnect.
+        calls: Runs calls that outlive a connection.
+    """
+
+    def __init__(
+        self, endpoint: Endpoint, limits: Limits, lookout: Lookout, calls: Calls
+    ) -> None:
+        self.endpoint = endpoint
+        self.limits = limits
+        self.lookout = lookout
+        self.calls = calls
+        self.is_closing = False
+        #: `trio.current_time`, without its lookups.
+        self.now = trio.lowlevel.current_clock().current_time
+        #: Idle connections, and when to close them, the longest idle first. The time of
+        #: new connections is infinite, as they have a deadline of their own.
+        self.idle: dict[Connection, float] = {}
+        self._date = (0, b"")
+
+    def date(self) -> bytes:
+        """Return the current time, as a value of the HTTP header `Date`."""
+        second = int(time.time())
+        if second != self._date[0]:
+            self._date = second, formatdate(second, usegmt=True).encode()
+        return self._date[1]
+
+    def close_idle(self) -> float:
+        """Close connections that were idle for too long; return when to check again."""
+        now = trio.current_time()
+        for connection, due in tuple(self.idle.items()):
+            if due <= now:
+                connection.leave()
+        # Connections that become idle later are due later. A connection that is due but
+        # was not closed has received bytes, and its task is about to read them.
+        return min([now + self.limits.idle, *self.idle.values()])
 
 
 class Connection:
@@ -170,9 +248,9 @@ class Connection:
         self._is_timed = True
 
     def _take_time(self) -> None:
-        if self._is_timed:
-            self._scope.deadline = math.inf
-            self._is_timed = False
+        """Give the client as much time as it takes."""
+        self._scope.deadline = math.inf
+        self._is_timed = False
 
     # ---- in ----
 
@@ -188,7 +266,8 @@ class Connection:
         limits, idle = self.limits, self._shared.idle
         self._sends = "nothing"
         self._conversation = None
-        self._take_time()
+        if self._is_timed:
+            self._take_time()
         if not self._rest:
             if self._shared.is_closing:
                 self._hurry(_LAST)  # answer only the bytes that have arrived
@@ -208,7 +287,8 @@ class Connection:
         head: Judged | Head = self._known() or await self._read()
         # Authentication takes time that the client is not responsible for.
         self._sends = "all"
-        self._take_time()
+        if self._is_timed:
+            self._take_time()
         return head
 
     async def _read(self) -> Head:
@@ -232,7 +312,8 @@ class Connection:
         if found is None or judged is None:
             self._head_rest = None if found is None else found.rest
             return None
-        self._wire = Plain.known(self._rest, found.end, int(found.length))
+        del self._rest[: found.end]
+        self._wire = Plain(self._rest, missing=int(found.length))
         headers = {**judged.headers, "content-length": found.length.decode()}
         return Judged(judged.head, headers, judged.fields)
 
@@ -282,7 +363,8 @@ class Connection:
                     return None
             else:
                 self._sends = "all"
-                self._take_time()
+                if self._is_timed:
+                    self._take_time()
                 return parts[0] if len(parts) == 1 else b"".join(parts)
 
     # ---- out ----
@@ -347,7 +429,8 @@ class Connection:
             self._has_left = True
             raise Gone from exc
         if not part.is_last:
-            self._take_time()
+            if self._is_timed:
+                self._take_time()
             await trio.lowlevel.checkpoint()
 
     async def wait(self, work: Work[T], beside: Beside) -> T | None:

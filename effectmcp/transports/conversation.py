@@ -202,6 +202,7 @@ _LEGAL: Final[Mapping[str, frozenset[State]]] = {
 }
 
 
+@attrs.define(eq=False)
 class Conversation:
     """One request, and its response.
 
@@ -219,35 +220,15 @@ class Conversation:
             host creates it.
     """
 
-    __slots__ = (
-        "_clock",
-        "_find",
-        "_head",
-        "_judged",
-        "_peer",
-        "_state",
-        "endpoint",
-        "fields",
-        "quiet_until",
-    )
-
-    def __init__(
-        self,
-        endpoint: Endpoint,
-        head: Head | Judged | Send,
-        *,
-        clock: Callable[[], float] = time.monotonic,
-        find: Callable[[], Any] | None = None,
-    ) -> None:
-        self.endpoint = endpoint
-        self._head = head
-        self._clock = clock
-        self._find = find
-        self._judged: Judged | None = None
-        self._peer: Peer | None = None
-        self.fields: Fields = ()
-        self._state: State = "head"
-        self.quiet_until = math.inf
+    endpoint: Endpoint
+    _head: Head | Judged | Send
+    _clock: Callable[[], float] = attrs.field(default=time.monotonic, kw_only=True)
+    _find: Callable[[], Any] | None = attrs.field(default=None, kw_only=True)
+    fields: Fields = attrs.field(default=(), init=False)
+    quiet_until: float = attrs.field(default=math.inf, init=False)
+    _judged: Judged | None = attrs.field(default=None, init=False)
+    _peer: Peer | None = attrs.field(default=None, init=False)
+    _state: State = attrs.field(default="head", init=False)
 
     # ---- the request ----------------------------------------------------------------
 

@@ -21,13 +21,12 @@ import trio
 
 from ..drivers.trio import running
 from ..server.changes import Change
-from .connection import Connection
+from .connection import Connection, Limits, Shared
 from .conversation import Endpoint
 from .keys import ensure_keys
 from .lookout import Lookout
 from .reading import Calls
 from .sessions import SessionLimits, Sessions
-from .shared import Limits, Shared
 from .signals import until_signalled
 from .web import Site
 

@@ -25,7 +25,7 @@ from ..errors import ProtocolError, UsageError
 from ..protocol.jsonrpc import INVALID_REQUEST, encode, error_message
 from ..protocol.revisions import names_session
 from ..records import record
-from .remembered import remembered
+from .caching import cached
 
 __all__ = [
     "JSON_TYPE",
@@ -271,7 +271,7 @@ def _origin_problem(site: Site, asked: Head, headers: Mapping[str, str]) -> str 
 _AUTHORITY: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s\[\]/?#@\\:]+)(?::[0-9]*)?\Z")
 
 
-@remembered
+@cached
 def _host_of(authority: str) -> str:
     """Return the name, or the address without brackets; empty if it is invalid."""
     match = _AUTHORITY.match(authority)
@@ -286,7 +286,7 @@ def _is_address(host: str) -> bool:
     return True
 
 
-@remembered
+@cached
 def _is_local(host: str) -> bool:
     if host == "localhost" or host.endswith(".localhost"):
         return True
@@ -317,12 +317,12 @@ def cors(origin: str | None) -> Fields:
     )
 
 
-@remembered
+@cached
 def _media_type(header: str) -> str:
     return header.partition(";")[0].strip().lower()
 
 
-@remembered
+@cached
 def _accepts(header: str) -> bool:
     types = {_media_type(one) for one in header.split(",")}
     if "*/*" in types:

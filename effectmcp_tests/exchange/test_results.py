@@ -28,23 +28,33 @@ from effectmcp.content import (
     Text,
     ToolResult,
 )
-from effectmcp.exchange.commands import Overdue
+from effectmcp.exchange.answers import reply_to
+from effectmcp.exchange.calls import Context
+from effectmcp.exchange.commands import Overdue, Peer, Reply
 from effectmcp.exchange.dialects import MODERN
 from effectmcp.exchange.results import (
     bad_arguments,
     error_of,
     prompt_result,
-    reply_of,
     resource_result,
     told_failure,
     tool_failure,
     tool_result,
 )
-from effectmcp.protocol.jsonrpc import encode
+from effectmcp.protocol.jsonrpc import Id, Request, encode
+from effectmcp.protocol.meta import Meta
 from effectmcp.server import Server, Tool
 from effectmcp.server.features import make_prompt, make_resource, make_tool
 
 from ..wire import fits
+
+
+def sent(fields: dict[str, Any], id_: Id = 1) -> Reply:
+    """Return the reply with these fields."""
+    request, meta = Request(id_, "tools/call", {}), Meta("2026-07-28", {})
+    return reply_to(
+        Context(APP, Peer(), request, meta, MODERN, lambda: 0.0, bytes), fields
+    )
 
 
 @attrs.frozen
@@ -156,7 +166,7 @@ def test_result_that_was_promised() -> None:
 )
 def test_result_that_cannot_be_sent(tool: Tool, value: Any, words: str) -> None:
     with pytest.raises(OutputError, match=words):
-        reply_of(1, tool_result(tool, value))
+        sent(tool_result(tool, value))
 
 
 def test_result_that_holds_itself() -> None:
@@ -199,7 +209,7 @@ def test_result_of_a_prompt() -> None:
     assert "description" not in prompt_result(make_prompt(plain), "hi")
     for value in (5, "\ud800"):
         with pytest.raises(OutputError):
-            reply_of(1, prompt_result(prompt, value))
+            sent(prompt_result(prompt, value))
 
 
 @pytest.mark.parametrize(
@@ -238,7 +248,7 @@ def test_result_of_a_resource_without_a_type() -> None:
 def test_result_of_a_resource_that_cannot_be_sent(value: Any) -> None:
     resource = make_resource(plain, "shop://x")
     with pytest.raises(OutputError):
-        reply_of(1, resource_result(resource, "shop://x", value))
+        sent(resource_result(resource, "shop://x", value))
 
 
 # ---- responses ----
@@ -248,7 +258,7 @@ def test_response_to_a_request_that_succeeded() -> None:
     """The meta names the server, unless the author's value is there."""
     info = {"name": "shop", "version": "2"}
     key = "io.modelcontextprotocol/serverInfo"
-    reply = reply_of("a", MODERN.result(APP, {"content": [], "_meta": {"x/y": 1}}))
+    reply = sent({"content": [], "_meta": {"x/y": 1}}, "a")
     assert reply.status == 200
     assert reply.message == {
         "jsonrpc": "2.0",
@@ -260,7 +270,7 @@ def test_response_to_a_request_that_succeeded() -> None:
         },
     }
     assert reply.body == encode(reply.message)
-    interim = reply_of(1, MODERN.result(APP, {"resultType": "input_required"})).message
+    interim = sent({"resultType": "input_required"}).message
     assert interim == {
         "jsonrpc": "2.0",
         "id": 1,

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -22,11 +23,11 @@ from effectmcp.engine import Question, Unread
 from effectmcp.forms import Unfit
 from effectmcp.protocol.modern import (
     MISSING_CAPABILITY,
+    can_answer,
     input_required,
     missing_capability,
     read_answers,
     read_result,
-    supporter,
 )
 
 from ..wire import ERRORS, EVERYTHING, fits
@@ -62,8 +63,8 @@ CLIENTS: list[tuple[dict[str, Any], set[str]]] = [
 @pytest.mark.parametrize(
     ("capabilities", "asked"), CLIENTS, ids=[str(one) for one, _ in CLIENTS]
 )
-def test_supporter(capabilities: Any, asked: set[str]) -> None:
-    supports = supporter(capabilities)
+def test_can_answer(capabilities: Any, asked: set[str]) -> None:
+    supports = partial(can_answer, capabilities)
     assert {name for name, one in QUESTIONS.items() if supports(one)} == asked
     outcomes = {name for name, one in QUESTIONS.items() if supports(Outcome(one))}
     assert outcomes == asked
@@ -72,9 +73,9 @@ def test_supporter(capabilities: Any, asked: set[str]) -> None:
 @pytest.mark.parametrize(
     ("capabilities", "asked"), CLIENTS, ids=[str(one) for one, _ in CLIENTS]
 )
-def test_supporter_of_classes(capabilities: Any, asked: set[str]) -> None:
+def test_can_answer_of_classes(capabilities: Any, asked: set[str]) -> None:
     """Further needs of a class are checked when there is an instance."""
-    supports = supporter(capabilities)
+    supports = partial(can_answer, capabilities)
     for name, one in QUESTIONS.items():
         if name != "tools":
             assert supports(type(one)) is (name in asked)

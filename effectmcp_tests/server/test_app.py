@@ -49,11 +49,11 @@ def test_server_info_has_its_names_and_icons() -> None:
 
 def test_server_makes_rules_of_its_options() -> None:
     app = Server("shop", rounds=3, early_answers=False, shed=False)
-    rules = app.rules_for(is_tool=True, is_live=False)
+    rules = app.rules[True, False]
     assert (rules.rounds, rules.early_answers, rules.shed) == (3, False, False)
     assert rules.detach
-    assert not app.rules_for(is_tool=False, is_live=False).detach
-    live = app.rules_for(is_tool=True, is_live=True)
+    assert not app.rules[False, False].detach
+    live = app.rules[True, True]
     assert (live.rounds, live.shed, live.detach) == (None, False, True)
 
 

@@ -707,7 +707,7 @@ def test_a_strict_server_reports_what_it_sees(
     app = Server("strict", version="1.0")
     make_strict(app)
     for is_tool, is_live in itertools.product((True, False), repeat=2):
-        rules = app.rules_for(is_tool=is_tool, is_live=is_live)
+        rules = app.rules[is_tool, is_live]
         assert (rules.policy, rules.development) == ("strict", True)
     with development.observe():
         time.time()

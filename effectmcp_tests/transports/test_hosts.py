@@ -21,7 +21,7 @@ import pytest
 import trio
 
 from effectmcp.drivers.local import running
-from effectmcp.transports import connection, conversation, reading, wires
+from effectmcp.transports import connection, conversation, http1, reading
 from effectmcp.transports.asgi import application as asgi_application
 from effectmcp.transports.web import Site, sse
 from effectmcp.transports.wsgi import application as wsgi_application
@@ -320,7 +320,7 @@ def _environ_of(ask: Ask, is_terminated: bool) -> dict[str, Any]:
 
 NATIVE = Host("native", play_native)
 HOSTS = [
-    Host("h11", partial(play_native, open_wire=wires.ByH11)),
+    Host("h11", partial(play_native, open_wire=http1.ByH11)),
     *[Host(f"asgi-{loop.name}", partial(play_asgi, loop=loop)) for loop in LOOPS],
     Host("wsgi", play_wsgi, has_streams=False, needs_length=True),
     Host(

@@ -26,8 +26,8 @@ from effectmcp import Elicit, Flow, Progress, Step, UsageError
 from effectmcp.server import Server
 from effectmcp.state import Keys, make_key
 from effectmcp.transports import connection, conversation, hosting, http
+from effectmcp.transports.connection import Shared
 from effectmcp.transports.http import Limits
-from effectmcp.transports.shared import Shared
 from effectmcp.transports.signals import until_signalled
 from effectmcp.transports.web import Site
 

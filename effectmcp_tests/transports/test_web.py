@@ -12,7 +12,7 @@ from effectmcp import UsageError
 from effectmcp.exchange.commands import Peer
 from effectmcp.server import Server
 from effectmcp.transports.conversation import Conversation, Endpoint, Identify
-from effectmcp.transports.head import write
+from effectmcp.transports.http1 import write
 from effectmcp.transports.web import (
     KEEP_ALIVE,
     Head,

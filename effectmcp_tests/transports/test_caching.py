@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from effectmcp.transports.remembered import LONGEST, TEXTS, remembered
+from effectmcp.transports.caching import LONGEST, TEXTS, cached
 
 
 class Judge:
@@ -20,13 +20,13 @@ class Judge:
 
 @given(st.lists(st.text(max_size=3) | st.just("x" * (LONGEST + 1))))
 def test_remembering_changes_no_judgement(texts: list[str]) -> None:
-    asked = remembered(len)
+    asked = cached(len)
     assert [asked(text) for text in texts] == [len(text) for text in texts]
 
 
 def test_short_strings_are_judged_once() -> None:
     judge = Judge()
-    asked = remembered(judge)
+    asked = cached(judge)
     for _ in range(3):
         assert asked("x" * LONGEST) == LONGEST
     assert len(judge.asked) == 1
@@ -34,7 +34,7 @@ def test_short_strings_are_judged_once() -> None:
 
 def test_long_strings_are_not_kept() -> None:
     judge = Judge()
-    asked = remembered(judge)
+    asked = cached(judge)
     for _ in range(3):
         assert asked("x" * (LONGEST + 1)) == LONGEST + 1
     assert len(judge.asked) == 3
@@ -42,7 +42,7 @@ def test_long_strings_are_not_kept() -> None:
 
 def test_what_is_raised_is_not_kept() -> None:
     judge = Judge()
-    asked = remembered(judge)
+    asked = cached(judge)
     for _ in range(2):
         with pytest.raises(ZeroDivisionError):
             asked("bad")
@@ -51,7 +51,7 @@ def test_what_is_raised_is_not_kept() -> None:
 
 def test_few_of_many_strings_are_kept() -> None:
     judge = Judge()
-    asked = remembered(judge)
+    asked = cached(judge)
     for number in range(TEXTS + 1):
         asked(str(number))
     asked("0")  # forgotten, with all strings that were there when it was full

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from effectmcp import Flow, Progress
 from effectmcp.server import Server
-from effectmcp.transports import wires
+from effectmcp.transports import http1
+from effectmcp.transports.connection import Shared
 from effectmcp.transports.http import Limits
-from effectmcp.transports.shared import Shared
+from effectmcp.transports.http1 import ByH11, Malformed, Plain, Wire, open_wire
 from effectmcp.transports.web import Site
-from effectmcp.transports.wires import ByH11, Malformed, Plain, Wire, open_wire
 
 from .heads import GOOD, head_of, messages
 from .shop import call, request
@@ -49,19 +49,19 @@ def test_request_of_the_one_shape_is_plain() -> None:
 
 
 def test_long_heads_of_answers_are_not_remembered() -> None:
-    before = dict(wires._starts)
+    before = dict(http1._starts)
     fields = (("Access-Control-Allow-Origin", "https://" + "a" * 600),)
     for _ in range(2):
         wire = plain(head_of(*GOOD) + b"[1,2]")
         assert b"a" * 600 in wire.answer(200, fields, b"{}", NOW)
-    assert wires._starts == before
+    assert http1._starts == before
 
 
 def test_remembered_heads_of_answers_are_few() -> None:
     for number in range(200):
         wire = plain(head_of(*GOOD) + b"[1,2]")
         wire.answer(200, (("A", str(number)),), b"{}", NOW)
-    assert len(wires._starts) <= 64
+    assert len(http1._starts) <= 64
 
 
 def test_request_of_another_shape_is_for_h11() -> None:
@@ -236,7 +236,7 @@ async def test_connection_responds_in_the_same_way_with_h11_alone(
     pieces = [data[a:b] for a, b in zip(edges, edges[1:], strict=False) if data[a:b]]
     with pytest.MonkeyPatch.context() as patch:
         said = await answers_to(pieces, patch)
-        patch.setattr(wires, "read", lambda *args, **options: None)
+        patch.setattr(http1, "read", lambda *args, **options: None)
         assert await answers_to(pieces, patch) == said
 
 

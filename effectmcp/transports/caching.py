@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Final, TypeVar
 
-__all__ = ["remembered"]
+__all__ = ["cached"]
 
 T = TypeVar("T")
 
@@ -15,7 +15,7 @@ TEXTS: Final = 256
 LONGEST: Final = 256
 
 
-def remembered(judge: Callable[[str], T]) -> Callable[[str], T]:
+def cached(judge: Callable[[str], T]) -> Callable[[str], T]:
     """Cache the results of `judge`, which must not return `None`.
 
     Long strings and exceptions are not cached.
@@ -23,7 +23,7 @@ def remembered(judge: Callable[[str], T]) -> Callable[[str], T]:
     known: dict[str, T] = {}
 
     @wraps(judge)
-    def judged(text: str) -> T:
+    def known_or_judged(text: str) -> T:
         found = known.get(text)
         if found is None:
             found = judge(text)
@@ -33,4 +33,4 @@ def remembered(judge: Callable[[str], T]) -> Callable[[str], T]:
                 known[text] = found
         return found
 
-    return judged
+    return known_or_judged

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import event, example, given, settings
 from hypothesis import strategies as st
 
-from effectmcp.transports.head import Found, Request, read, split, write
+from effectmcp.transports.http1 import Found, Request, read, split, write
 
 from .heads import GOOD, head_of, messages
 
