@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from ..server.changes import Change
 
 __all__ = [
+    "FUNCTIONS",
     "LONGEST_SLEEP",
     "NOTHING",
     "Job",
@@ -125,19 +126,19 @@ class Job:
         return self._context.copy()
 
 
+#: The functions that perform the effects of the kind "function".
+FUNCTIONS: Final[Mapping[type[Effect[Any]], Callable[[], Any]]] = {
+    Now: partial(dt.datetime.now, dt.UTC),
+    Uuid: uuid.uuid4,
+    Random: random.random,
+    Detach: bool,  # False: only a server with tasks can continue as one
+}
+
+
 def at_once(effect: Effect[Any]) -> Done | None:
     """Return the outcome of an effect that needs no waiting; `None` for other effects."""
-    match effect:
-        case Now():
-            return Done(dt.datetime.now(dt.UTC))
-        case Uuid():
-            return Done(uuid.uuid4())
-        case Random():
-            return Done(random.random())
-        case Detach():
-            return Done(False)
-        case _:
-            return None
+    function = FUNCTIONS.get(type(effect))
+    return None if function is None else Done(function())
 
 
 def job_of_step(step: Step[Any], context: Context, provided: Mapping[Any, Any]) -> Job:

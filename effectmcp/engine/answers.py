@@ -34,7 +34,7 @@ from attrs import define, field
 
 from ..canonical import dumps
 from ..effects.base import InputRequest
-from ..effects.questions import Accepted, Confirm, ElicitUrl
+from ..effects.questions import Accepted
 from ..errors import CanonicalError, ClientFailed, Declined, Dismissed, UsageError
 from ..forms.form import Unfit
 from ..records import record
@@ -360,9 +360,7 @@ class Answers:
         (docs/internals/replay.md#q3).
         """
         subject = wanted.subject
-        if isinstance(subject, (Confirm, ElicitUrl)) or not isinstance(
-            subject, InputRequest
-        ):
+        if wanted.row.is_consent or not isinstance(subject, InputRequest):
             return None
         answer = self.early.get(self._places.first_wire(wanted.place))
         if answer is None or subject.key is None:

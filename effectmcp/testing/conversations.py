@@ -28,7 +28,7 @@ from ..effects.local import Now, Random
 from ..effects.questions import Accepted, Elicit
 from ..effects.steps import Step
 from ..engine.journal import Journal
-from ..engine.kinds import KINDS, record_value
+from ..engine.kinds import EPOCH, KINDS, QUESTIONS, record_value
 from ..engine.rules import RETRY
 from ..engine.steps import spec_of
 from ..engine.stops import Answer, Asked, Done, Failure, Question, Want
@@ -41,7 +41,7 @@ from ..errors import (
     UsageError,
 )
 from ..schema.arguments import input_of
-from .chance import EPOCH, FLOW_ID, Chance
+from .chance import FLOW_ID, Chance
 from .source import raised_by
 from .strategies import answers_for, arguments_of
 from .talks import (
@@ -153,8 +153,12 @@ _ERRORS: Final = (OSError("it failed"), RuntimeError("it failed"))
 #: What some clients cannot be asked.
 _LACKING: Final = st.sampled_from(
     [
-        frozenset({"Sample", "ListRoots", "ElicitUrl"}),
-        frozenset({"Elicit", "Confirm", "ElicitUrl", "Sample", "ListRoots"}),
+        frozenset(
+            name
+            for name, one in QUESTIONS.items()
+            if KINDS[one].needs != KINDS[Elicit].needs
+        ),
+        frozenset(QUESTIONS),
     ]
 )
 
