@@ -46,7 +46,7 @@ from effectmcp import (
 )
 from effectmcp.drivers import asyncio, trio
 from effectmcp.drivers.local import FUNCTIONS
-from effectmcp.engine import intake, taking
+from effectmcp.engine import intake, outcomes
 from effectmcp.engine.kinds import KINDS, Wave
 from effectmcp.engine.stops import Question
 from effectmcp.exchange import calls, handshakes
@@ -162,7 +162,7 @@ def test_numbers_leave_no_gap() -> None:
 #: The modules that perform what no table does.
 PERFORMERS = {
     "driver": (asyncio, trio),
-    "engine": (intake, taking),
+    "engine": (intake, outcomes),
     "exchange": (calls,),
 }
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import datetime as dt
 import random
-import threading
 import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
@@ -263,7 +262,7 @@ class Mailbox:
     ) -> None:
         self.subscription = subscription
         self.is_over = False
-        self._lock = threading.Lock()
+        # Threads share it without a lock: each access is one operation of the dict.
         self._waiting: dict[Change, None] = {}
         self._wake = wake
 
@@ -274,14 +273,15 @@ class Mailbox:
         elif not self.subscription.wants(change):
             return
         else:
-            with self._lock:
-                self._waiting[change] = None
+            self._waiting[change] = None
         self._wake()
 
     def take(self) -> list[dict[str, JSON]]:
         """Remove the pending changes, and return their messages."""
-        with self._lock:
-            waiting, self._waiting = self._waiting, {}
+        waiting = list(self._waiting)
+        for change in waiting:
+            # If it happened again meanwhile, the message below covers that, too.
+            self._waiting.pop(change, None)
         return [self.subscription.message(change) for change in waiting]
 
 
