@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import datetime as dt
 import random
-import threading
 import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
@@ -38,6 +37,7 @@ if TYPE_CHECKING:
     from ..server.changes import Change
 
 __all__ = [
+    "FUNCTIONS",
     "LONGEST_SLEEP",
     "NOTHING",
     "Job",
@@ -126,19 +126,19 @@ class Job:
         return self._context.copy()
 
 
+#: The functions that perform the effects of the kind "function".
+FUNCTIONS: Final[Mapping[type[Effect[Any]], Callable[[], Any]]] = {
+    Now: partial(dt.datetime.now, dt.UTC),
+    Uuid: uuid.uuid4,
+    Random: random.random,
+    Detach: bool,  # False: only a server with tasks can continue as one
+}
+
+
 def at_once(effect: Effect[Any]) -> Done | None:
     """Return the outcome of an effect that needs no waiting; `None` for other effects."""
-    match effect:
-        case Now():
-            return Done(dt.datetime.now(dt.UTC))
-        case Uuid():
-            return Done(uuid.uuid4())
-        case Random():
-            return Done(random.random())
-        case Detach():
-            return Done(False)
-        case _:
-            return None
+    function = FUNCTIONS.get(type(effect))
+    return None if function is None else Done(function())
 
 
 def job_of_step(step: Step[Any], context: Context, provided: Mapping[Any, Any]) -> Job:
@@ -262,7 +262,7 @@ class Mailbox:
     ) -> None:
         self.subscription = subscription
         self.is_over = False
-        self._lock = threading.Lock()
+        # Threads share it without a lock: each access is one operation of the dict.
         self._waiting: dict[Change, None] = {}
         self._wake = wake
 
@@ -273,14 +273,15 @@ class Mailbox:
         elif not self.subscription.wants(change):
             return
         else:
-            with self._lock:
-                self._waiting[change] = None
+            self._waiting[change] = None
         self._wake()
 
     def take(self) -> list[dict[str, JSON]]:
         """Remove the pending changes, and return their messages."""
-        with self._lock:
-            waiting, self._waiting = self._waiting, {}
+        waiting = list(self._waiting)
+        for change in waiting:
+            # If it happened again meanwhile, the message below covers that, too.
+            self._waiting.pop(change, None)
         return [self.subscription.message(change) for change in waiting]
 
 

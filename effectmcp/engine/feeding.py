@@ -11,11 +11,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from ..effects.control import Checkpoint, Detach, Restart
-from .answers import STALE
+from .answers import STALE, Unfitting
 from .journal import check_key
 from .kinds import FED, LOCAL, NAMES
 from .misuse import translated
-from .sequences import Wanted
+from .tree import Wanted
 from .turn import Ended, Failed, Yielded
 
 if TYPE_CHECKING:
@@ -127,7 +127,9 @@ def feed(generation: Generation) -> None:
             ):
                 break
         elif wanted.place in generation.answers.own and generation.cancelled is None:
-            outcome = generation.taking.own(wanted)
+            outcome = generation.answers.take_own(wanted)
+            if isinstance(outcome, Unfitting):
+                outcome = generation.taking.unfit(wanted, outcome)
             if outcome is STALE:
                 generation.note_stale(root, wanted)
                 break
@@ -138,7 +140,8 @@ def feed(generation: Generation) -> None:
                 places.count(wanted.place)
                 break
             root.append(entry)
-            flow.unmute()
+            if flow.muted:
+                flow.unmute()
             flow.spend()
         else:
             break

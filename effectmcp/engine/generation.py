@@ -47,7 +47,7 @@ from ..errors import (
 )
 from ..forms.form import Unfit
 from ..records import record
-from .answers import Answers
+from .answers import Answers, Places
 from .divergence import Report, flatten, is_stopping, pooled_of
 from .feeding import feed
 from .intake import Intake
@@ -57,9 +57,7 @@ from .kinds import (
     steps_in,
 )
 from .misuse import forgotten, located, text_of
-from .performing import Performing
-from .places import Places
-from .sequences import Closing, Sequence, Wanted
+from .outcomes import UNASKED, Performing, Taking, clocks
 from .shared import Call, ExhaustedError, Shared
 from .steps import read_arguments, step_name
 from .stops import (
@@ -71,8 +69,7 @@ from .stops import (
     Stop,
     Want,
 )
-from .taking import UNASKED, Taking, clocks
-from .tree import Cause, Leaf, Tree
+from .tree import Cause, Closing, Leaf, Sequence, Tree, Wanted
 from .turn import Ended, Failed
 
 __all__ = ["SOON", "Again", "Generation"]
@@ -229,7 +226,7 @@ class Generation(Tree):
             root.position == len(root.entries)
             and self.cancelled is None
             and not self.left_over
-            and self.taking.is_nothing_known(wave)
+            and self._is_nothing_known(wave)
             and (stop := self._ask(wave)) is not None
         ):
             return stop  # most rounds end here: no entry to match, no outcome to take
@@ -530,7 +527,7 @@ class Generation(Tree):
             always: Whether its entries store the number in any case.
         """
         taking = self.taking
-        if taking.is_nothing_known(fresh):
+        if self._is_nothing_known(fresh):
             return fresh
         found, stale = taking.answers(fresh)
         for leaf in stale:
@@ -555,6 +552,17 @@ class Generation(Tree):
             sequence.append(entry)
             wanted.is_new = wanted.place not in taking.heard
         return missing
+
+    def _is_nothing_known(self, fresh: list[Leaf]) -> bool:
+        """Whether these are new questions without answers, the usual end of a round."""
+        answers = self.answers
+        if self.places.table or answers.own or answers.pool or answers.early:
+            return False
+        supports = self.flow.supports
+        for _, one in fresh:
+            if not one.row.is_question or not supports(one.subject):
+                return False
+        return True
 
     def _refit(self, leaf: Leaf) -> Entry | None:
         """Return the entry that replaces an answer that does not fit after all."""

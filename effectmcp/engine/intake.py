@@ -34,7 +34,7 @@ from ..errors import (
     StepError,
     UsageError,
 )
-from .journal import check_key
+from .journal import MAX_NESTING, check_key
 from .kinds import (
     FED,
     INLINE,
@@ -49,8 +49,8 @@ from .kinds import (
 )
 from .misuse import not_an_effect
 from .names import name_of
-from .sequences import MAX_NESTING, WAIT, BuriedError, Sequence, Wanted
 from .steps import read_arguments, spec_of, step_name, write_arguments
+from .tree import WAIT, BuriedError, Sequence, Wanted
 from .turn import PATIENCE, check_branch, is_running
 
 if TYPE_CHECKING:

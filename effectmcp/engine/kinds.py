@@ -1,26 +1,32 @@
-"""The table of effect kinds: everything that the engine knows about each kind.
+"""The table of effect kinds: everything that is known about each kind.
 
     name      in journal keys: elicit-1
     wave      CLIENT: only the client can answer. LOCAL: this process can. INLINE: needs
               no entry and takes no wave. TREE: makes branches
+    by        who performs it
+    number    in states
     schema    the form of valid answers, as bytes: the effect's shape
     render    the content of the question or effect, as bytes
     write     the value from the performer or client → payload
     read      payload → the value for the handler
+    needs     the capability that a client needs to be asked
+    sample    its value in tests
 
 The wave depends only on the kind, never on whether an answer is available. So a replay
 takes the same turns in the same order as the first run (docs/internals/replay.md#b2).
 
-To add a kind, add a row.
+To add a kind, add a row; effectmcp_tests/test_effect_table.py names what it lacks. Only
+the functions that perform it are elsewhere, because they wait, or read clocks.
 """
 
 from __future__ import annotations
 
 import datetime as dt
 import enum
+import hashlib
 import uuid
-from collections.abc import Callable, Mapping
-from typing import Any, Final, TypeAlias
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final, Literal, TypeAlias
 
 import attrs
 from attrs import frozen
@@ -79,12 +85,15 @@ from .names import name_of
 from .steps import spec_of, step_name, write_arguments
 
 __all__ = [
+    "EPOCH",
     "FED",
     "INLINE",
     "KINDS",
     "LATER",
     "LOCAL",
     "NAMES",
+    "QUESTIONS",
+    "By",
     "Kind",
     "Recorded",
     "Wave",
@@ -126,23 +135,63 @@ def _value(effect: Any, payload: bytes) -> Any:
     return loads(payload)
 
 
+#: Who performs an effect:
+#:
+#:     client      it is asked
+#:     engine      the run itself
+#:     function    a function without arguments, in drivers/local.py
+#:     driver      each driver in its own way
+#:     exchange    whoever knows the request
+By: TypeAlias = Literal["client", "engine", "function", "driver", "exchange"]
+
+
 @frozen(eq=False)
 class Kind:
-    """A row of the table."""
+    """A row of the table.
+
+    Attributes:
+        name: Its name in keys.
+        wave: Its scheduling class.
+        by: Who performs it.
+        number: Its number in states, which is never given again; `None` without entries.
+        schema: The form of valid answers.
+        render: The content.
+        write: The value → payload.
+        read: Payload → the value.
+        tag: The tag of its entries.
+        is_question: Whether it is an `InputRequest`: has a key and an `otherwise`.
+        is_consent: Whether the answer is consent to what the user was shown.
+        is_free: Whether it is allowed anywhere, and performs no step: nothing to check
+            when it is yielded.
+        is_wait: Whether it waits for people or clocks in a task; elsewhere it is
+            performed.
+        is_later: Whether it needs a task, or a `Detach()` before it.
+        needs: The capabilities that a client needs to be asked.
+        asks: Whom it asks, in messages.
+        sample: Its value in tests, where the numbers count what was drawn; `None` if
+            the test gives it.
+        another: Another value that could have been drawn instead of this one; `None`
+            for what the change of its JSON gives.
+    """
 
     name: str
     wave: Wave
+    by: By
+    number: int | None = None
     schema: Callable[[Any], bytes] = _nothing
     render: Callable[[Any], bytes] = _nothing
     write: Callable[[Any, Any], bytes] = _write_null
     read: Callable[[Any, bytes], Any] = _value
     tag: Tag = "known"
-    #: An `InputRequest`: has a key and an `otherwise`.
     is_question: bool = False
-    #: Is allowed anywhere, and performs no step: nothing to check when it is yielded.
+    is_consent: bool = False
     is_free: bool = False
-    #: Waits for people or clocks in a task; elsewhere it is performed.
     is_wait: bool = False
+    is_later: bool = False
+    needs: Mapping[str, dict[str, JSON]] = {}
+    asks: str = "the user"
+    sample: Callable[[Iterator[int]], Any] | None = None
+    another: Callable[[Any], Any] | None = None
 
     @property
     def may_hold(self) -> bool:
@@ -425,64 +474,89 @@ def _render_restart(effect: Restart[Any]) -> bytes:
         ) from None
 
 
+def _sample_uuid(drawn: Iterator[int]) -> uuid.UUID:
+    digest = hashlib.sha256(str(next(drawn) + 1).encode()).digest()
+    return uuid.UUID(bytes=digest[:16], version=4)
+
+
+#: The time of the first `Now()` in tests. The others follow by the second.
+EPOCH: Final = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+
+#: What all questions are.
+_ASKED: Final[Mapping[str, Any]] = {
+    "wave": Wave.CLIENT,
+    "by": "client",
+    "is_question": True,
+    "is_free": True,
+    "is_wait": True,
+}
+_FORM: Final[Mapping[str, dict[str, JSON]]] = {"elicitation": {"form": {}}}
+
 KINDS: Final[Mapping[type[Effect[Any]], Kind]] = {
     Elicit: Kind(
         "elicit",
-        Wave.CLIENT,
+        number=0,
         schema=lambda effect: effect.spec.text,
         render=lambda effect: effect.message.encode(),
         write=_write_elicit,
         read=_read_elicit,
-        is_question=True,
-        is_free=True,
-        is_wait=True,
+        needs=_FORM,
+        **_ASKED,
     ),
     Confirm: Kind(
         "confirm",
-        Wave.CLIENT,
+        number=1,
         render=lambda effect: effect.message.encode(),
         write=_write_nothing,
         read=_read_true,
-        is_question=True,
-        is_free=True,
-        is_wait=True,
+        is_consent=True,
+        needs=_FORM,
+        **_ASKED,
     ),
     ElicitUrl: Kind(
         "url",
-        Wave.CLIENT,
+        number=2,
         render=lambda effect: dumps([effect.message, effect.url]),
         write=_write_nothing,
         read=_read_none,
-        is_question=True,
-        is_free=True,
-        is_wait=True,
+        is_consent=True,
+        needs={"elicitation": {"url": {}}},
+        **_ASKED,
     ),
     Sample: Kind(
         "sample",
-        Wave.CLIENT,
+        number=3,
         schema=lambda effect: effect.keep.encode(),
         render=_render_sample,
         write=_write_sample,
         read=_read_sample,
-        is_question=True,
-        is_free=True,
-        is_wait=True,
+        needs={"sampling": {}},
+        asks="a model of the client's",
+        **_ASKED,
     ),
     ListRoots: Kind(
         "roots",
-        Wave.CLIENT,
+        number=4,
         write=_write_roots,
         read=_read_roots,
-        is_question=True,
-        is_free=True,
-        is_wait=True,
+        needs={"roots": {}},
+        asks="the client for the user's folders",
+        **_ASKED,
     ),
     Checkpoint: Kind(
-        "checkpoint", Wave.CLIENT, tag="checkpoint", is_free=True, is_wait=True
+        "checkpoint",
+        Wave.CLIENT,
+        "engine",
+        number=5,
+        tag="checkpoint",
+        is_free=True,
+        is_wait=True,
     ),
     Step: Kind(
         "step",
         Wave.LOCAL,
+        "driver",
+        number=6,
         render=_render_step,
         write=_write_step,
         read=_read_step,
@@ -491,53 +565,120 @@ KINDS: Final[Mapping[type[Effect[Any]], Kind]] = {
     Within: Kind(
         "within",
         Wave.LOCAL,
+        "driver",
+        number=7,
         schema=_schema_race,
         render=_render_within,
         write=_write_within,
         tag="won",
         is_wait=True,
+        is_later=True,
     ),
     FirstOf: Kind(
         "first",
         Wave.LOCAL,
+        "driver",
+        number=8,
         schema=_schema_race,
         render=_render_first,
         write=_write_first,
         tag="won",
         is_wait=True,
+        is_later=True,
     ),
     Now: Kind(
-        "now", Wave.LOCAL, write=_write_now, read=_read_now, tag="chance", is_free=True
+        "now",
+        Wave.LOCAL,
+        "function",
+        number=9,
+        write=_write_now,
+        read=_read_now,
+        tag="chance",
+        is_free=True,
+        sample=lambda drawn: EPOCH + dt.timedelta(seconds=next(drawn)),
+        another=lambda value: value + dt.timedelta(seconds=1),
     ),
     Uuid: Kind(
         "uuid",
         Wave.LOCAL,
+        "function",
+        number=10,
         write=_write_uuid,
         read=_read_uuid,
         tag="chance",
         is_free=True,
+        sample=_sample_uuid,
+        another=lambda value: uuid.UUID(int=value.int ^ 1),
     ),
-    Random: Kind("random", Wave.LOCAL, write=_write_random, tag="chance", is_free=True),
+    Random: Kind(
+        "random",
+        Wave.LOCAL,
+        "function",
+        number=11,
+        write=_write_random,
+        tag="chance",
+        is_free=True,
+        sample=lambda drawn: 0.5,
+        another=lambda value: (value + 0.5) % 1,
+    ),
     Caller: Kind(
-        "caller", Wave.LOCAL, write=_write_caller, read=_read_caller, is_free=True
+        "caller",
+        Wave.LOCAL,
+        "exchange",
+        number=12,
+        write=_write_caller,
+        read=_read_caller,
+        is_free=True,
+        sample=lambda drawn: CallerInfo(flow_id="0" * 32),
     ),
     ClientSupports: Kind(
-        "supports", Wave.LOCAL, render=_render_supports, write=_write_bool, is_free=True
+        "supports",
+        Wave.LOCAL,
+        "engine",
+        number=13,
+        render=_render_supports,
+        write=_write_bool,
+        is_free=True,
     ),
-    Detach: Kind("detach", Wave.LOCAL, write=_write_bool),
+    Detach: Kind(
+        "detach",
+        Wave.LOCAL,
+        "function",
+        number=14,
+        write=_write_bool,
+        sample=lambda drawn: False,
+    ),
     Sleep: Kind(
         "sleep",
         Wave.LOCAL,
+        "driver",
+        number=15,
         render=lambda effect: dumps(effect.seconds),
         is_wait=True,
+        is_later=True,
+        sample=lambda drawn: None,
     ),
-    Restart: Kind("restart", Wave.LOCAL, render=_render_restart, tag="restart"),
-    Gather: Kind("gather", Wave.TREE, tag="gather"),
-    IdempotencyKey: Kind("key", Wave.INLINE, is_free=True),
-    Version: Kind("version", Wave.INLINE, is_free=True),
-    Progress: Kind("progress", Wave.INLINE, is_free=True),
-    Log: Kind("log", Wave.INLINE, is_free=True),
-    Status: Kind("status", Wave.INLINE),
+    Restart: Kind(
+        "restart",
+        Wave.LOCAL,
+        "engine",
+        number=16,
+        render=_render_restart,
+        tag="restart",
+    ),
+    Gather: Kind("gather", Wave.TREE, "engine", number=17, tag="gather"),
+    IdempotencyKey: Kind("key", Wave.INLINE, "engine", is_free=True),
+    Version: Kind("version", Wave.INLINE, "engine", is_free=True),
+    Progress: Kind("progress", Wave.INLINE, "exchange", is_free=True),
+    Log: Kind("log", Wave.INLINE, "exchange", is_free=True),
+    Status: Kind("status", Wave.INLINE, "exchange", is_later=True),
+}
+
+#: The questions, by the name of their class.
+QUESTIONS: Final[Mapping[str, type[InputRequest[Any]]]] = {
+    effect.__name__: effect
+    for effect, kind in KINDS.items()
+    if kind.is_question and issubclass(effect, InputRequest)
 }
 
 #: Kinds that need only their entry: allowed anywhere, or steps.
@@ -551,7 +692,7 @@ FED: Final[Mapping[type[Any], Kind]] = {
 NAMES: Final = frozenset(kind.name for kind in KINDS.values())
 
 #: Kinds that need a task, or a `Detach()` before them.
-LATER: Final = (Sleep, Status, Within, FirstOf)
+LATER: Final = tuple(effect for effect, kind in KINDS.items() if kind.is_later)
 
 
 def kind_of(effect: Effect[Any]) -> tuple[Kind, Effect[Any]] | None:

@@ -13,7 +13,7 @@ from ..errors import UsageError
 from .turn import is_running
 
 if TYPE_CHECKING:
-    from .sequences import Sequence
+    from .tree import Sequence
 
 __all__ = [
     "awaited",

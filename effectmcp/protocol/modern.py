@@ -22,6 +22,7 @@ from ..effects.questions import (
     Outcome,
     Sample,
 )
+from ..engine.kinds import KINDS, QUESTIONS
 from ..engine.stops import Answer, Question, Said, Unread
 from ..errors import Declined, Dismissed, ProtocolError
 from ..forms.form import Unfit
@@ -66,7 +67,7 @@ def lacking_of(what: Any, capabilities: Mapping[str, JSON]) -> dict[str, JSON]:
     """
     if not isinstance(what, str):
         return _lacking(_needed(what), capabilities)
-    class_ = _BY_NAME.get(what)
+    class_ = QUESTIONS.get(what)
     missing = {} if class_ is None else lacking_of(class_, capabilities)
     if class_ is Sample and not missing:
         # The client can sample, but this question could not be asked: so it had tools.
@@ -91,28 +92,19 @@ def _lacking(
 
 
 #: Effects that are asked with a form.
-_FORMS: Final = frozenset({Elicit, Confirm})
-
-_FORM: Final[Mapping[str, dict[str, JSON]]] = {"elicitation": {"form": {}}}
+_FORMS: Final = frozenset(
+    effect for effect, kind in KINDS.items() if kind.needs == KINDS[Elicit].needs
+)
 
 
 def _needed(what: Any) -> Mapping[str, dict[str, JSON]]:
     class_ = what if isinstance(what, type) else type(what)
     if class_ is Outcome:
         return _needed(what.request) if class_ is not what else {}
-    if class_ is ElicitUrl:
-        return {"elicitation": {"url": {}}}
-    if class_ is Sample:
-        uses_tools = class_ is not what and (what.tools or what.tool_choice)
-        return {"sampling": {"tools": {}} if uses_tools else {}}
-    if class_ is ListRoots:
-        return {"roots": {}}
-    return _FORM
-
-
-_BY_NAME: Final[Mapping[str, type[InputRequest[Any]]]] = {
-    one.__name__: one for one in (Elicit, Confirm, ElicitUrl, Sample, ListRoots)
-}
+    if class_ is Sample and class_ is not what and (what.tools or what.tool_choice):
+        return {"sampling": {"tools": {}}}
+    # `InputRequest` itself stands for the most common question.
+    return KINDS[class_ if class_ in KINDS else Elicit].needs
 
 
 def missing_capability(
@@ -242,7 +234,7 @@ def read_result(effect: InputRequest[Any], value: JSON) -> Said:
     """Read a client's result as the answer to the question `effect`."""
     if not isinstance(value, dict):
         return Unfit(["the answer must be an object"])
-    if isinstance(effect, (Sample, ListRoots)):
+    if "elicitation" not in KINDS[type(effect)].needs:
         return Accepted(value)
     match value.get("action"):
         case "accept":

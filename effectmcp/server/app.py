@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from types import MappingProxyType
@@ -171,7 +170,12 @@ class Server:
         self.completions: Mapping[tuple[str, str], Completion] = {}
         self.capabilities: frozenset[Capability] = frozenset()
         self.changes = Changes()
-        self._lock = threading.Lock()
+        #: What is registered, by attribute. Threads share it without a lock: each
+        #: access is one operation of a dict. `_publish` copies it.
+        self._registered: dict[str, dict[Any, Any]] = {
+            what: {}
+            for what in ("tools", "prompts", "resources", "templates", "completions")
+        }
         self._state_ttl = state_ttl
         self._state_life = state_life
         self.sealer: Sealer | None = None
@@ -398,8 +402,8 @@ class Server:
             if argument not in feature.handler.takes.schema.get("properties", {}):
                 raise SchemaError(f"{of!r} takes no {argument!r}")
             made = make_completion(function)
-            with self._lock:
-                self.completions = {**self.completions, (of, argument): made}
+            self._registered["completions"][of, argument] = made
+            self._publish("completions")
             return function
 
         return register
@@ -413,12 +417,10 @@ class Server:
             SchemaError: If there is a feature of that kind and name already.
         """
         what, key = _place(feature)
-        with self._lock:
-            known: Mapping[str, Any] = getattr(self, what)
-            if key in known:
-                raise SchemaError(f"there is another {what.removesuffix('s')} {key!r}")
-            setattr(self, what, {**known, key: feature})
-            self.capabilities = self._capabilities()
+        is_known = key in getattr(self, what)
+        if is_known or self._registered[what].setdefault(key, feature) is not feature:
+            raise SchemaError(f"there is another {what.removesuffix('s')} {key!r}")
+        self._publish(what)
         self.changes.publish(_CHANGES[what])
 
     def remove(self, feature: Tool | Prompt | Resource) -> None:
@@ -430,19 +432,25 @@ class Server:
             UsageError: If the server does not offer the feature.
         """
         what, key = _place(feature)
-        with self._lock:
-            known: Mapping[str, Any] = getattr(self, what)
-            if known.get(key) is not feature:
-                raise UsageError(f"{key!r} is not among the {what} of {self!r}")
-            setattr(self, what, {k: one for k, one in known.items() if k != key})
-            self.capabilities = self._capabilities()
-            if what in ("prompts", "templates"):
-                self.completions = {
-                    place: one
-                    for place, one in self.completions.items()
-                    if place[0] != key
-                }
+        if self._registered[what].get(key) is not feature:
+            raise UsageError(f"{key!r} is not among the {what} of {self!r}")
+        self._registered[what].pop(key, None)
+        self._publish(what)
+        if what in ("prompts", "templates"):
+            completions = self._registered["completions"]
+            for place in completions.copy():
+                if place[0] == key:
+                    completions.pop(place, None)
+            self._publish("completions")
         self.changes.publish(_CHANGES[what])
+
+    def _publish(self, what: str) -> None:
+        # If several threads register at once, the last one to publish sees the features
+        # of all of them.
+        while (now := self._registered[what].copy()) != getattr(self, what):
+            setattr(self, what, now)
+        while (able := self._capabilities()) != self.capabilities:
+            self.capabilities = able
 
     def _capabilities(self) -> frozenset[Capability]:
         features: dict[Capability, object] = {

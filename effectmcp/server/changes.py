@@ -7,7 +7,6 @@ Listeners are called in that thread and must not wait; those of drivers wake the
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable
 from typing import Literal, TypeAlias
 
@@ -44,22 +43,18 @@ class Changes:
 
     def __init__(self) -> None:
         self.is_over = False
-        self._lock = threading.Lock()
-        # Replaced, never changed: `publish` reads it without the lock.
-        self._listeners: tuple[Listener, ...] = ()
+        # Threads share it without a lock: each access is one operation of the dict.
+        self._listeners: dict[object, Listener] = {}
 
     def listen(self, listener: Listener) -> Callable[[], None]:
         """Call `listener` with each change; return a function that stops this."""
-        with self._lock:
-            self._listeners = (*self._listeners, listener)
+        key = object()
+        self._listeners[key] = listener
         if self.is_over:
             listener(Change("end"))
 
         def end() -> None:
-            with self._lock:
-                self._listeners = tuple(
-                    one for one in self._listeners if one is not listener
-                )
+            self._listeners.pop(key, None)
 
         return end
 
@@ -67,7 +62,7 @@ class Changes:
         """Call all listeners with `change`."""
         if change.what == "end":
             self.is_over = True  # set first, so that no new listener can miss the end
-        for listener in self._listeners:
+        for listener in self._listeners.copy().values():
             try:
                 listener(change)
             except Exception:

@@ -38,6 +38,7 @@ from attrs import define, field
 
 from ..canonical import JSON, dumps, loads
 from ..engine.journal import (
+    MAX_NESTING,
     Asking,
     Entry,
     Journal,
@@ -47,7 +48,7 @@ from ..engine.journal import (
     entry_of_format_1,
     with_begun,
 )
-from ..engine.sequences import MAX_NESTING
+from ..engine.kinds import KINDS as ROWS
 from .claims import BOUND, DIGEST_SIZE, MAX_TIME, Claims
 
 __all__ = [
@@ -64,8 +65,8 @@ __all__ = [
 
 T = TypeVar("T")
 
-#: Both lists define the format: append, never insert (docs/internals/state.md#formats).
-#: The flag of a tag: whether what was performed may be performed again.
+#: The list defines the format, as the numbers of kinds do: append, never insert
+#: (docs/internals/state.md#formats). The flag of a tag: whether what was performed may be performed again.
 TAGS: Final[tuple[tuple[Tag | None, bool], ...]] = (
     ("accepted", False),
     ("declined", False),
@@ -87,25 +88,12 @@ TAGS: Final[tuple[tuple[Tag | None, bool], ...]] = (
     ("won", False),
     ("won", True),
 )
-KINDS: Final = (
-    "elicit",
-    "confirm",
-    "url",
-    "sample",
-    "roots",
-    "checkpoint",
-    "step",
-    "within",
-    "first",
-    "now",
-    "uuid",
-    "random",
-    "caller",
-    "supports",
-    "detach",
-    "sleep",
-    "restart",
-    "gather",
+#: The names of effect kinds, by number.
+KINDS: Final = tuple(
+    name
+    for _, name in sorted(
+        (row.number, row.name) for row in ROWS.values() if row.number is not None
+    )
 )
 
 #: Tags of payloads that the client wrote: only these may be deflated.

@@ -37,7 +37,7 @@ from ..later import later
 if TYPE_CHECKING:
     from .checking import check
     from .client import MemoryClient
-    from .conversations import conversation
+    from .conversation_strategy import conversation
     from .dialogue import Dialogue, Expectation, Mismatch, Script, play, play_script
     from .findings import Checked, CheckError, Finding
     from .keys import PlainKeys
@@ -61,7 +61,7 @@ else:
         "Transcript": "transcripts",
         "Verdict": "verdicts",
         "check": "checking",
-        "conversation": "conversations",
+        "conversation": "conversation_strategy",
         "play": "dialogue",
         "play_script": "dialogue",
         "read_transcripts": "transcripts",

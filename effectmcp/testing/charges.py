@@ -11,10 +11,8 @@ How keys are made is specified in docs/internals/replay.md#s4.
 
 from __future__ import annotations
 
-import datetime as dt
 import inspect
 import json
-import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
@@ -26,9 +24,6 @@ from ..effects.base import Effect
 from ..effects.control import FirstOf, Within
 from ..effects.local import (
     IdempotencyKey,
-    Now,
-    Random,
-    Uuid,
 )
 from ..effects.steps import Step
 from ..engine.kinds import KINDS
@@ -150,7 +145,8 @@ def _parts(name: str, value: Any) -> Iterator[tuple[str, str]]:
 
 # ---- unstable keys ------------------------------------------------------------------
 
-_LOCAL: Final = (Now, Uuid, Random, Step)
+#: The tags of values that differ when their round is run again.
+_DRAWN: Final = ("chance", "done")
 #: Number of effects that get another outcome, one after the other.
 _MOST: Final = 4
 
@@ -192,7 +188,9 @@ def _suspects(heard: list[Heard]) -> list[Effect[Any]]:
     for place, one in enumerate(heard):
         if isinstance(one.effect, IdempotencyKey):
             for before in heard[:place]:
-                is_local = isinstance(before.effect, _LOCAL) and before.error is None
+                kind = KINDS.get(type(before.effect))
+                is_drawn = kind is not None and kind.tag in _DRAWN
+                is_local = is_drawn and before.error is None
                 # Before the first question, each retry has a new key anyway.
                 is_early = isinstance(before.effect, Step) and one.round == 1
                 if before.round == one.round and is_local and not is_early:
@@ -216,20 +214,14 @@ class _Otherwise(Recorded):
 
 def _another(effect: Effect[Any], value: Any) -> Any:
     """Return another value the effect could have; `value` itself if none is found."""
-    match effect:
-        case Now():
-            return value + dt.timedelta(seconds=1)
-        case Uuid():
-            return uuid.UUID(int=value.int ^ 1)
-        case Random():
-            return (value + 0.5) % 1
-        case _:
-            kind = KINDS[type(effect)]
-            written = json.loads(kind.write(effect, value))
-            try:
-                return kind.read(effect, dumps(_changed(written)))
-            except Exception:
-                return value  # its class takes only some values
+    kind = KINDS[type(effect)]
+    if kind.another is not None:
+        return kind.another(value)
+    written = json.loads(kind.write(effect, value))
+    try:
+        return kind.read(effect, dumps(_changed(written)))
+    except Exception:
+        return value  # its class takes only some values
 
 
 def _changed(value: Any) -> Any:

@@ -30,6 +30,7 @@ from ..effects.steps import StepFunction
 from ..errors import UsageError
 from ..server.app import Server
 from ..server.target import load
+from .cold import WorkerError
 from .conversations import Looping, Options, converse
 from .findings import Checked, CheckError, Fault, Finding, Found
 from .judging import Judge
@@ -39,7 +40,7 @@ from .silence import muted, silent
 from .simpler import Patient, simpler
 from .subjects import Subject, subject_of, subjects_of
 from .talks import WATCHED, Recorded, talk
-from .workers import WorkerError, Workers
+from .workers import Workers
 
 if TYPE_CHECKING:
     from .transcripts import Transcript

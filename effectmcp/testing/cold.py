@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ..engine.journal import Journal
     from .subjects import Subject
 
-__all__ = ["Arrival", "arrive", "marks_of", "shown_result"]
+__all__ = ["Arrival", "Elsewhere", "WorkerError", "arrive", "marks_of", "shown_result"]
 
 
 @frozen
@@ -72,6 +72,23 @@ class Arrival:
         """Read what another process wrote."""
         how, what, marks, where, salvaged = value
         return cls(how, tuple(what), tuple(marks), where, tuple(salvaged))
+
+
+class WorkerError(Exception):
+    """Raised when a process cannot load or replay a handler."""
+
+
+@frozen
+class Elsewhere:
+    """The point that a replay reached in another process.
+
+    Attributes:
+        arrival: The point.
+        differs: The differences of that process, in words.
+    """
+
+    arrival: Arrival
+    differs: str
 
 
 #: Without limits on rounds: whether a question may be asked is not tested here.

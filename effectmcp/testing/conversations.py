@@ -1,8 +1,5 @@
 """Draw whole conversations: what clients send, and the outcome of each request.
 
-    @given(conversation(order))
-    def test_order(transcript): ...
-
 Each round is a separate request with a sealed state, as if any server could answer it.
 The user accepts, declines, dismisses. The client leaves answers out, sends answers that
 do not fit, and adds answers to questions that were not asked. A reply is lost and its
@@ -22,7 +19,6 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import attrs
 from attrs import field, frozen
-from hypothesis import reject
 from hypothesis import strategies as st
 from hypothesis.errors import HypothesisException
 
@@ -30,9 +26,9 @@ from ..effects.base import Effect, InputRequest
 from ..effects.control import FirstOf, TimedOut, Within
 from ..effects.local import Now, Random
 from ..effects.questions import Accepted, Elicit
-from ..effects.steps import Step, StepFunction
+from ..effects.steps import Step
 from ..engine.journal import Journal
-from ..engine.kinds import KINDS, record_value
+from ..engine.kinds import EPOCH, KINDS, QUESTIONS, record_value
 from ..engine.rules import RETRY
 from ..engine.steps import spec_of
 from ..engine.stops import Answer, Asked, Done, Failure, Question, Want
@@ -45,10 +41,9 @@ from ..errors import (
     UsageError,
 )
 from ..schema.arguments import input_of
-from .chance import EPOCH, FLOW_ID, Chance
+from .chance import FLOW_ID, Chance
 from .source import raised_by
 from .strategies import answers_for, arguments_of
-from .subjects import Subject, subject_of
 from .talks import (
     WATCHED,
     Around,
@@ -66,13 +61,13 @@ from .words import shown
 
 if TYPE_CHECKING:
     from .performing import Performer
+    from .subjects import Subject
 
 __all__ = [
     "Drawn",
     "Looping",
     "Options",
     "Unsteady",
-    "conversation",
     "converse",
     "failures_of",
 ]
@@ -138,60 +133,6 @@ class Options:
     trouble: bool = True
 
 
-def conversation(
-    handler: Callable[..., Any],
-    *,
-    edited: Callable[..., Any] | None = None,
-    steps: Mapping[Any, Strategy] | None = None,
-    answers: Mapping[Any, Strategy] | None = None,
-    **arguments: Strategy,
-) -> st.SearchStrategy[Transcript]:
-    """Return a strategy of finished conversations with a handler.
-
-    Args:
-        handler: The handler. It must be valid as a tool's function.
-        edited: The handler after a deploy: some conversations continue with it.
-        steps: Strategies for the results of steps, by function, where the annotation is
-            missing or too wide.
-        answers: Strategies for what users fill in, by form as `Elicit` is given it: for
-            forms that drawn values rarely fit. They draw the values that the handler
-            receives.
-        **arguments: Your own strategies for some of its arguments. They draw the values
-            that the function receives.
-
-    Raises:
-        UsageError: If the handler yields no effects; when drawing, if no result can be
-            drawn for a step.
-        DivergenceError: When drawing, if the handler does not repeat itself.
-        Unsteady: As `DivergenceError`.
-    """
-    subject = subject_of(handler)
-    options = Options(
-        arguments=arguments,
-        steps={_function(one): made for one, made in (steps or {}).items()},
-        answers=answers or {},
-        edited=None if edited is None else subject_of(edited),
-    )
-
-    @st.composite
-    def drawn(draw: Draw) -> Transcript:
-        try:
-            return converse(draw, subject, options)
-        except Looping:
-            reject()
-        except Broken as broken:
-            error = broken.error
-            error.add_note(f"in the conversation\n{broken.transcript}")
-            raise error from None
-
-    return drawn()
-
-
-def _function(step: Any) -> Callable[..., Any]:
-    function: Callable[..., Any] = step.fn if isinstance(step, StepFunction) else step
-    return function
-
-
 # ---- who answers --------------------------------------------------------------------
 
 _ROLL: Final = st.integers(0, 19)
@@ -212,8 +153,12 @@ _ERRORS: Final = (OSError("it failed"), RuntimeError("it failed"))
 #: What some clients cannot be asked.
 _LACKING: Final = st.sampled_from(
     [
-        frozenset({"Sample", "ListRoots", "ElicitUrl"}),
-        frozenset({"Elicit", "Confirm", "ElicitUrl", "Sample", "ListRoots"}),
+        frozenset(
+            name
+            for name, one in QUESTIONS.items()
+            if KINDS[one].needs != KINDS[Elicit].needs
+        ),
+        frozenset(QUESTIONS),
     ]
 )
 
@@ -224,6 +169,7 @@ class Drawn:
     def __init__(self, draw: Draw, subject: Subject, options: Options) -> None:
         self.lacks: frozenset[str] = frozenset()
         self._draw = draw
+        self._run_async = subject.run_async
         self._options = options
         self._chance = Chance()
         self._performed = 0
@@ -278,7 +224,7 @@ class Drawn:
             return None
         if self._options.trouble and self._draw(_ROLL) > 18:
             return None  # a performed step may fail, too
-        return performer.outcome(want)
+        return performer.outcome(want, self._run_async)
 
     def _outcome(self, effect: Effect[Any]) -> Done | Failure:
         if self._options.trouble and isinstance(effect, Random):

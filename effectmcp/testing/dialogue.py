@@ -28,22 +28,12 @@ from attrs import frozen
 from ..drivers.sync import perform
 from ..effects.base import Effect, Flow, InputRequest
 from ..effects.control import (
-    Checkpoint,
     Gather,
-    Restart,
-    Version,
-)
-from ..effects.local import (
-    ClientSupports,
-    IdempotencyKey,
-    Log,
-    Progress,
-    Status,
 )
 from ..effects.questions import Accepted, Confirm, Outcome
 from ..effects.steps import Step, StepFunction
 from ..engine.answers import read_answer
-from ..engine.kinds import KINDS
+from ..engine.kinds import INLINE, KINDS
 from ..engine.replay import Run
 from ..engine.rules import SCRIPT
 from ..engine.stops import Answer, Asked, Done, Failure, Perform, Raised, Returned, Stop
@@ -65,9 +55,10 @@ Script: TypeAlias = Iterable[tuple[Any, Any]]
 _RULES: Final = attrs.evolve(SCRIPT, development=True)
 
 #: Effects that never wait: the engine answers them, or takes them apart.
-_NEVER_WAITS: Final = (
-    *(Outcome, Gather, Restart, Checkpoint, ClientSupports),
-    *(IdempotencyKey, Version, Progress, Log, Status),
+_NEVER_WAITS: Final = tuple(
+    effect
+    for effect, kind in KINDS.items()
+    if kind.by == "engine" or kind.wave is INLINE
 )
 
 #: Most lines of a transcript in an error: a handler that loops has ten thousand.

@@ -23,20 +23,20 @@ from typing import TYPE_CHECKING, Any, Final
 from attrs import define, field
 
 from .charges import shared_key, unstable_key
-from .cold import arrive
+from .cold import Elsewhere, WorkerError, arrive
 from .delays import late_branches
 from .endings import ADDRESS, drifts, last_asked, said_of
 from .findings import Found
 from .overheard import Overheard, overhear
 from .performing import Performer, relied_on
 from .talks import WAYS, Broken, Recorded, Way, talk
-from .workers import Elsewhere, WorkerError, Workers
 
 if TYPE_CHECKING:
     from .changes import Change
     from .stubborn import Stubborn
     from .subjects import Subject
     from .transcripts import Transcript
+    from .workers import Workers
 
 __all__ = ["ORACLES", "Case", "asked"]
 

@@ -13,7 +13,6 @@ step changes are noted, too: a replay does not perform the step, so it changes n
 
 from __future__ import annotations
 
-import asyncio
 import copy
 import inspect
 from collections.abc import Callable, Mapping
@@ -30,7 +29,7 @@ from .silence import muted
 from .words import shown
 
 if TYPE_CHECKING:
-    from .subjects import Subject
+    from .subjects import RunAsync, Subject
 
 __all__ = ["Changed", "Fakes", "Performer", "relied_on"]
 
@@ -122,7 +121,7 @@ class Performer:
             return None
         return step.fn
 
-    def outcome(self, want: Want) -> Done | Failure | None:
+    def outcome(self, want: Want, run_async: RunAsync) -> Done | Failure | None:
         """Return the outcome of performing a step; `None` if it must be drawn."""
         step = want.effect
         if not isinstance(step, Step):
@@ -131,8 +130,9 @@ class Performer:
         if function is None:
             return None
         with muted():
-            first = self._perform(want, step, function)
-            second = self._perform(want, step, function)
+            first, second = (
+                self._perform(want, step, function, run_async) for _ in range(2)
+            )
         if _unlike(first, second):
             self.notices[
                 f"{shown(step.fn)} gives something else when it is performed again with"
@@ -142,14 +142,18 @@ class Performer:
         return first
 
     def _perform(
-        self, want: Want, step: Step[Any], function: Callable[..., Any]
+        self,
+        want: Want,
+        step: Step[Any],
+        function: Callable[..., Any],
+        run_async: RunAsync,
     ) -> Done | Failure:
         args, kwargs = _copy(step.args), _copy(dict(step.kwargs))
         before = _said(args), _said(kwargs), _said(_variables(function))
         try:
             value = want.context.copy().run(function, *args, **kwargs)
             if inspect.isawaitable(value):
-                value = asyncio.run(_awaited(value))
+                value = run_async(_awaited(value))
             outcome: Done | Failure = Done(value)
         except Exception as exc:
             outcome = Failure(exc)
@@ -240,7 +244,7 @@ def relied_on(
                         with muted():
                             value = function(*effect.args, **effect.kwargs)
                             if inspect.isawaitable(value):
-                                asyncio.run(_awaited(value))
+                                subject.run_async(_awaited(value))
                     except Exception:
                         pass  # the handler gets the recorded outcome
 

@@ -26,14 +26,11 @@ from ..effects.base import Effect, InputRequest
 from ..effects.local import Caller
 from ..effects.questions import (
     Accepted,
-    Confirm,
-    Elicit,
-    ElicitUrl,
     ListRoots,
     Sample,
 )
 from ..engine.failures import failure_from
-from ..engine.kinds import KINDS, deliver, options_of, steps_in
+from ..engine.kinds import KINDS, QUESTIONS, deliver, options_of, steps_in
 from ..engine.rules import RETRY
 from ..engine.steps import step_name
 from ..engine.stops import Answer, Done, Failure, Question, Want
@@ -159,7 +156,9 @@ class Recorder:
                 arguments,
                 bytes.fromhex(began.flow_id),
                 journal,
-                lacks=frozenset(one.__name__ for one in _ASKING if not supports(one)),
+                lacks=frozenset(
+                    name for name, one in QUESTIONS.items() if not supports(one)
+                ),
                 mask=self._mask,
                 mask_arguments=self._mask_arguments,
             )
@@ -184,9 +183,6 @@ def _found(app: Server, began: RoundBegan) -> tuple[Subject, JSON] | None:
                 return subject, values_of_texts(feature.handler, began.arguments)
             return subject, began.arguments or {}
     return None
-
-
-_ASKING: Final = (Elicit, Confirm, ElicitUrl, Sample, ListRoots)
 
 
 #: Nothing is sealed, so nothing can be too large.

@@ -7,7 +7,7 @@
 A profile function (`sys.setprofile`) sees each call of a builtin by name, with the line
 that called it. It is set only while a handler's generators run, so steps may do all of
 this. It cannot see calls of classes; a hook for audit events sees those. Audit hooks
-can never be removed, so there is only one, and it checks a flag first.
+can never be removed, so there is only one, and it checks the event first.
 
 Only an author's lines count. `logging` reads the clock and a converter draws random
 names for their own purposes, so calls inside the standard library and installed
@@ -18,16 +18,13 @@ called the module counts.
 
 from __future__ import annotations
 
-import _thread
 import builtins
 import datetime as dt
 import logging
 import os
 import random
-import socket
 import sys
 import sysconfig
-import threading
 import time
 import uuid
 import zoneinfo
@@ -116,8 +113,14 @@ _FUNCTIONS: Final[Mapping[Any, tuple[str, str]]] = {
         " kill putenv unsetenv",
         _OUTSIDE,
     ),
-    **_named(socket, "gethostname", _OUTSIDE),
-    **_named(_thread, "start_new_thread start_joinable_thread", _OUTSIDE),
+}
+
+#: Builtins by name, with their module: not every handler needs it, and it may be
+#: imported later.
+_BY_NAME: Final[Mapping[str, tuple[str, tuple[str, str]]]] = {
+    "gethostname": ("_socket", ("socket.gethostname", _OUTSIDE)),
+    "start_new_thread": ("_thread", ("_thread.start_new_thread", _OUTSIDE)),
+    "start_joinable_thread": ("_thread", ("_thread.start_joinable_thread", _OUTSIDE)),
 }
 
 #: Functions written in Python, by their code.
@@ -243,7 +246,6 @@ class Sanitizer:
         """Watch the code that this thread runs in the `with` block."""
         _add_hook()
         before: Any = sys.getprofile()
-        outer, _watching.sanitizer = _watching.sanitizer, self
         # A profiler in C is not a function that could be set again.
         is_function = before is None or callable(before)
         if not is_function:
@@ -255,12 +257,11 @@ class Sanitizer:
             sys.setprofile(before if is_function else None)
             if not is_function:
                 before.enable()
-            _watching.sanitizer = outer
 
     def _profile(self, frame: FrameType, event: str, argument: Any) -> None:
         if event == "c_call":
             found = _FUNCTIONS.get(argument) if _is_hashable(argument) else None
-            found = found or _of_a_class(argument)
+            found = found or _named_so(argument) or _of_a_class(argument)
             if found is not None:
                 self._note(frame, *found)
         elif event == "call":
@@ -365,6 +366,11 @@ def _is_hashable(function: Any) -> bool:
     return bound is None or type(bound).__hash__ is not None
 
 
+def _named_so(function: Any) -> tuple[str, str] | None:
+    module, found = _BY_NAME.get(function.__name__, (None, None))
+    return found if found and function.__module__ == module else None
+
+
 def _of_a_class(function: Any) -> tuple[str, str] | None:
     bound, name = getattr(function, "__self__", None), function.__name__
     if isinstance(bound, type):
@@ -390,21 +396,20 @@ def _is_handing(frame: FrameType) -> bool:
 # ---- audit events -------------------------------------------------------------------
 
 
-class _Watching(threading.local):
-    sanitizer: Sanitizer | None = None
-
-
 def watching_now() -> Sanitizer | None:
     """Return the sanitizer that watches this thread."""
-    return _watching.sanitizer
+    profile: Any = sys.getprofile()  # each thread has its own
+    sanitizer = getattr(profile, "__self__", None)
+    return sanitizer if isinstance(sanitizer, Sanitizer) else None
 
 
-_watching: Final = _Watching()
 _hooks: Final[list[Callable[[str, tuple[Any, ...]], None]]] = []
 
 
 def _audit(event: str, arguments: tuple[Any, ...]) -> None:
-    sanitizer = _watching.sanitizer
+    if event not in _EVENTS and event not in _WORLD:
+        return
+    sanitizer = watching_now()
     if sanitizer is not None and event in _EVENTS and not _is_data(event, arguments):
         # The profile function mostly sees it, too; the same sight is noted once.
         sanitizer._note(sys._getframe(1), _EVENTS[event], _OUTSIDE)

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import sys
 from collections.abc import Callable, Coroutine, Generator, Iterable
 from types import NoneType, UnionType
-from typing import TYPE_CHECKING, Any, Final, Union, get_args, get_origin
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Final,
+    TypeAlias,
+    Union,
+    get_args,
+    get_origin,
+)
 
 import attrs
 from attrs import frozen
@@ -21,7 +30,10 @@ from ..server.features import Feature, Prompt, Resource, Tool, make_tool
 if TYPE_CHECKING:
     from ..server.app import Server
 
-__all__ = ["Origin", "Subject", "subject_of", "subjects_of"]
+__all__ = ["Origin", "RunAsync", "Subject", "subject_of", "subjects_of"]
+
+#: Runs a coroutine to its end, as `asyncio.run` does.
+RunAsync: TypeAlias = Callable[[Coroutine[Any, Any, Any]], Any]
 
 
 @frozen
@@ -52,12 +64,14 @@ class Subject:
         method: The method by which clients call it.
         target: The name or URI that clients call.
         origin: The place where another process finds it; `None` if it cannot.
+        run_async: Runs its async functions.
     """
 
     feature: Feature
     method: str
     target: str
     origin: Origin | None
+    run_async: RunAsync = asyncio.run
 
     @property
     def name(self) -> str:

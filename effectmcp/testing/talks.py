@@ -12,13 +12,13 @@ For one handler and one partner, all four must reach the same journal and the sa
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from contextvars import Context
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 import attrs
 from attrs import frozen
@@ -71,6 +71,8 @@ __all__ = [
     "sealed",
     "talk",
 ]
+
+Given = TypeVar("Given", Done | Failure, Done | Failure | None)
 
 #: Makes a context manager that watches the handler run.
 Around = Callable[[], AbstractContextManager[Any]]
@@ -142,9 +144,15 @@ def in_earnest(want: Want) -> Done | None:
         return None
     context = want.context.copy()
     value = context.run(effect.fn, *effect.args, **effect.kwargs)
-    if inspect.iscoroutine(value):
-        value = context.run(asyncio.run, value)
-    return Done(value)
+    return Done(_Unawaited(context, value) if inspect.iscoroutine(value) else value)
+
+
+@frozen(eq=False)
+class _Unawaited:
+    """The coroutine that a function returned, and the context to await it in."""
+
+    context: Context
+    coroutine: Coroutine[Any, Any, Any]
 
 
 class Recorded:
@@ -333,7 +341,7 @@ class Talk:
         # A race was recorded as one effect, so the other effects in it have lost.
         race = partner.race if isinstance(partner, Recorded) else partner.perform
         for want in stop.wants:
-            outcome = race(self._key(run, want), want)
+            outcome = self._awaited(race(self._key(run, want), want))
             if outcome is not None:
                 with self._around():
                     return run.performed({want.key: outcome})
@@ -342,6 +350,12 @@ class Talk:
         self._now = stop.due
         with self._around():
             return run.answered()
+
+    def _awaited(self, outcome: Given) -> Given | Done:
+        if not isinstance(outcome, Done) or not isinstance(outcome.value, _Unawaited):
+            return outcome
+        context, coroutine = outcome.value.context, outcome.value.coroutine
+        return Done(context.run(self.subject.run_async, coroutine))
 
     def _key(self, run: Run, want: Want) -> str:
         generation = run.journal.generation
@@ -375,7 +389,8 @@ class Talk:
         outcomes = {}
         for want in stop.wants:
             key = self._key(run, want)
-            outcome = outcomes[want.key] = self.partner.perform(key, want)
+            outcome = self._awaited(self.partner.perform(key, want))
+            outcomes[want.key] = outcome
             tag, payload = _recorded(want, outcome)
             where = run.line_of(want.key)
             self._performed.append(

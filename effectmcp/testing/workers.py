@@ -32,13 +32,13 @@ import attrs
 from ..canonical import JSON
 from ..engine.journal import Journal
 from ..server.app import Server
-from .cold import Arrival, arrive
+from .cold import Arrival, Elsewhere, WorkerError, arrive
 from .subjects import Origin, Subject, subject_of, subjects_of
 
 if TYPE_CHECKING:
     from .transcripts import Transcript
 
-__all__ = ["Elsewhere", "WorkerError", "Workers", "main"]
+__all__ = ["Workers", "main"]
 
 #: The environment of each process. The clocks differ by more than a day, so that dates
 #: differ, too.
@@ -57,23 +57,6 @@ _OTHERS: Final[tuple[Mapping[str, str], ...]] = (
     },
     {"PYTHONHASHSEED": "3", "TZ": "UTC", "LANG": "C.UTF-8", "EFFECTMCP_LATER": "-3e8"},
 )
-
-
-class WorkerError(Exception):
-    """Raised when a process cannot load or replay a handler."""
-
-
-@attrs.frozen
-class Elsewhere:
-    """The point that a replay reached in another process.
-
-    Attributes:
-        arrival: The point.
-        differs: The differences of that process, in words.
-    """
-
-    arrival: Arrival
-    differs: str
 
 
 class Workers:

@@ -15,10 +15,10 @@ from __future__ import annotations
 
 import logging
 import secrets
-import threading
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Final
 
 import attrs
@@ -214,6 +214,9 @@ class _Kept:
     streams: OrderedDict[str, Stream] = field(factory=OrderedDict)
 
 
+_NO_LOCK: Final = nullcontext()
+
+
 class Sessions:
     """The sessions of one server, in one process.
 
@@ -221,6 +224,7 @@ class Sessions:
         app: The server.
         limits: Limits on sessions.
         clock: Returns seconds from an arbitrary start.
+        lock: A reentrant lock, if several threads call this.
     """
 
     def __init__(
@@ -229,6 +233,7 @@ class Sessions:
         limits: SessionLimits = SessionLimits(),  # frozen
         *,
         clock: Callable[[], float] = time.monotonic,
+        lock: AbstractContextManager[object] = _NO_LOCK,
     ) -> None:
         self.limits = limits
         self._app = app
@@ -236,8 +241,7 @@ class Sessions:
         #: Ordered by last use: the session that was quiet for longest is the first.
         self._kept: OrderedDict[str, _Kept] = OrderedDict()
         self._by_session: dict[Session, _Kept] = {}
-        # WSGI hosts call this from several threads.
-        self._lock = threading.RLock()
+        self._lock = lock
 
     def __len__(self) -> int:
         return len(self._kept)

@@ -94,7 +94,9 @@ def application(
             of the threads.
     """
     prepare(app)
-    kept = Sessions(app, sessions) if sessions is not None and app.legacy else None
+    kept = None
+    if sessions is not None and app.legacy:
+        kept = Sessions(app, sessions, lock=threading.RLock())
     endpoint = Endpoint(
         app=app, site=site, sessions=kept, has_streams=False, quiet=keep_alive
     )

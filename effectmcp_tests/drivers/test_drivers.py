@@ -1325,7 +1325,7 @@ def test_listening(driver: Any) -> None:
     (reply,) = replies
     fits_reply("subscriptions/listen", reply)
     assert result(reply)["resultType"] == "complete"
-    assert app.changes._listeners == ()
+    assert app.changes._listeners == {}
 
 
 @each_loop
@@ -1393,7 +1393,7 @@ def test_listening_ends_with_its_client(driver: Any) -> None:
         await driver.beside(listen, heard.wait)
 
     driver.run(main)
-    assert app.changes._listeners == ()
+    assert app.changes._listeners == {}
 
 
 @each_loop

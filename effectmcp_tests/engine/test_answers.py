@@ -33,12 +33,11 @@ from effectmcp.engine import (
     Run,
     Unread,
 )
-from effectmcp.engine.answers import STALE, Answers, Unfitting, read_answer
+from effectmcp.engine.answers import STALE, Answers, Places, Unfitting, read_answer
 from effectmcp.engine.journal import Tag
 from effectmcp.engine.kinds import KINDS
-from effectmcp.engine.places import Places
-from effectmcp.engine.sequences import Wanted
 from effectmcp.engine.stops import Said
+from effectmcp.engine.tree import Wanted
 from effectmcp.forms import Unfit
 
 # ---- own, and the pool ----

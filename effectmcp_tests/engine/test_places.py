@@ -4,7 +4,7 @@ from typing import Any
 
 from effectmcp import Accepted, Elicit, Flow
 from effectmcp.engine import Asking, Place, Run
-from effectmcp.engine.places import Places
+from effectmcp.engine.answers import Places
 
 SHAPE, RENDER = b"shap", b"rendered"
 OUT = Asking("a", SHAPE, RENDER)

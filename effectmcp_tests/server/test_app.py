@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import pytest
@@ -239,3 +240,28 @@ def test_server_keeps_its_options() -> None:
     app = Server("shop", timeout=1, ttl=2, instructions="Ask.", observers=[print])
     assert (app.timeout, app.ttl, app.instructions) == (1, 2, "Ask.")
     assert app.observers == (print,)
+
+
+def test_features_from_many_threads_are_all_offered() -> None:
+    app, heard = shop()
+    refused: list[str] = []
+    start = threading.Barrier(4)
+
+    def work(thread: int) -> None:
+        start.wait()
+        for number in range(50):
+            app.tool(name=f"tool-{thread}-{number}")(hello)
+            try:
+                app.tool(name=f"tool-{number}")(hello)
+            except SchemaError as exc:
+                refused.append(str(exc))
+            app.remove(app.tools[f"tool-{thread}-{number}"])
+
+    threads = [threading.Thread(target=work, args=[one]) for one in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert app.tools.keys() == {f"tool-{number}" for number in range(50)}
+    assert len(refused) == 150
+    assert len(heard) == 450

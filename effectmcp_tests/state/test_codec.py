@@ -14,11 +14,10 @@ from hypothesis import strategies as st
 
 from effectmcp.canonical import dumps
 from effectmcp.engine import Asking, Entry, Journal, Place, Pooled
+from effectmcp.engine.journal import MAX_NESTING, Tag
 from effectmcp.engine.journal import TAGS as ENGINE_TAGS
-from effectmcp.engine.journal import Tag
 from effectmcp.engine.kinds import KINDS as ENGINE_KINDS
 from effectmcp.engine.kinds import Wave
-from effectmcp.engine.sequences import MAX_NESTING
 from effectmcp.state import codec
 from effectmcp.state.claims import MAX_TIME, Claims
 from effectmcp.state.codec import (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import decimal
 import sys
 import types
@@ -17,7 +18,7 @@ from effectmcp.engine import Done, Failure, Journal, Want
 from effectmcp.testing import Transcript
 from effectmcp.testing.chance import FLOW_ID
 from effectmcp.testing.changes import Change
-from effectmcp.testing.cold import Arrival, arrive
+from effectmcp.testing.cold import Arrival, Elsewhere, WorkerError, arrive
 from effectmcp.testing.endings import ADDRESS
 from effectmcp.testing.findings import Found
 from effectmcp.testing.oracles import Case, asked
@@ -25,7 +26,6 @@ from effectmcp.testing.performing import Changed, Performer
 from effectmcp.testing.stubborn import Stubborn
 from effectmcp.testing.subjects import subject_of
 from effectmcp.testing.transcripts import Ending
-from effectmcp.testing.workers import Elsewhere, WorkerError
 
 from .test_charges import World, books_by, look, pays_twice
 from .test_delays import looks_at_an_earlier_one
@@ -48,7 +48,7 @@ class Shop(Obliging):
         self._performer = performer
 
     def perform(self, key: str, want: Want) -> Done | Failure:
-        return self._performer.outcome(want) or super().perform(key, want)
+        return self._performer.outcome(want, asyncio.run) or super().perform(key, want)
 
 
 class Others:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator
 from contextvars import copy_context
 from typing import Any
@@ -253,7 +254,9 @@ def test_a_performer_that_performs_nothing() -> None:
 
 def performed(effect: Effect[Any], fakes: Fakes) -> tuple[Any, Performer]:
     performer = Performer(fakes)
-    return performer.outcome(Want("step-1", effect, copy_context())), performer
+    return performer.outcome(
+        Want("step-1", effect, copy_context()), asyncio.run
+    ), performer
 
 
 def error_of(outcome: Any) -> Exception:
@@ -428,7 +431,7 @@ def gone_by(handler: Callable[..., Any]) -> tuple[Changed, str | None] | None:
 
     class Shop(Obliging):
         def perform(self, key: str, want: Want) -> Done | Failure:
-            return performer.outcome(want) or super().perform(key, want)
+            return performer.outcome(want, asyncio.run) or super().perform(key, want)
 
     subject = subject_of(handler)
     overheard = overhear(subject, had(handler, partner=Shop()))

@@ -19,9 +19,9 @@ from effectmcp import Confirm, Elicit, Flow, Message, Server, step
 from effectmcp.engine import Journal
 from effectmcp.testing import Transcript, conversation
 from effectmcp.testing.chance import FLOW_ID
-from effectmcp.testing.cold import Arrival, arrive
+from effectmcp.testing.cold import Arrival, Elsewhere, WorkerError, arrive
 from effectmcp.testing.subjects import Origin, Subject, subject_of, subjects_of
-from effectmcp.testing.workers import Elsewhere, WorkerError, Workers
+from effectmcp.testing.workers import Workers
 
 from .test_talks import HEALTHY, Obliging, begins_again, had, order, party
 

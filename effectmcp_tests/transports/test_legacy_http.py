@@ -821,11 +821,11 @@ async def test_a_cleanup_that_takes_longer_than_the_grace(
 async def test_nothing_of_a_handshake_is_left_at_the_end() -> None:
     made = desk()
     async with opened(made):
-        assert made.app.changes._listeners != ()
+        assert made.app.changes._listeners != {}
     made = desk()
     async with stopping(made) as (_, shutdown):
         shutdown.set()
-    assert made.app.changes._listeners == ()
+    assert made.app.changes._listeners == {}
 
 
 async def test_initialize_declares_what_can_be_asked() -> None:

@@ -885,7 +885,7 @@ async def test_news_comes_after_the_handshake_and_until_the_end() -> None:
         changes.publish(Change("resources"))
         told = await client.get()
         assert told["method"] == "notifications/resources/list_changed"
-    assert changes._listeners == ()
+    assert changes._listeners == {}
     assert client.rest() == []
 
 

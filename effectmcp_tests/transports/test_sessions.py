@@ -270,7 +270,7 @@ def test_a_session_that_ended_does_not_listen_for_changes() -> None:
     sessions.close(session)
     sessions.app.changes.publish(Change("tools"))
     assert news.last == 0
-    assert sessions.app.changes._listeners == ()
+    assert sessions.app.changes._listeners == {}
 
 
 def test_many_threads() -> None:
