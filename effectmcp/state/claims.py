@@ -82,10 +82,12 @@ class Call:
             # Long URIs are left out, as they would fill the memory.
             is_short = len(target) + len(principal) < _SHORT
             digest = _remembered if is_short else _digest
+            hasher = _keyed(key, b"arguments").copy()
+            hasher.update(arguments)
             bound = self._bound[key, audience] = (
                 _remembered(key, b"audience", audience.encode())
                 + digest(key, b"target", target)
-                + _digest(key, b"arguments", arguments)
+                + hasher.digest()
                 + digest(key, b"principal", principal)
             )
         return bound

@@ -585,16 +585,23 @@ class _Unpacker:
         self._depth -= 1
         return tuple(branches)
 
-    def asking(self) -> Asking:
+    def askings(self) -> list[Asking]:
         structure = self.structure
-        steps, kind, ordinal, shape, render, unfit = _ASKING.unpack_from(
-            structure.data, structure.at
-        )
-        if not steps and kind != _EXPLICIT and ordinal < 128 and unfit < 128:
-            structure.at += _ASKING.size  # nearly every question, as with entries
-            return Asking(_own_key(kind, ordinal), shape, render, unfit)
-        place = structure.place()
-        return Asking(place, structure.raw(4), structure.raw(8), structure.number())
+        data = structure.data
+        found = []
+        for _ in range(structure.number()):
+            steps, kind, ordinal, shape, render, unfit = _ASKING.unpack_from(
+                data, structure.at
+            )
+            if not steps and kind != _EXPLICIT and ordinal < 128 and unfit < 128:
+                structure.at += _ASKING.size  # nearly every question, as with entries
+                place = _own_key(kind, ordinal)
+            else:
+                place = structure.place()
+                shape, render = structure.raw(4), structure.raw(8)
+                unfit = structure.number()
+            found.append(Asking(place, shape, render, unfit))
+        return found
 
     def tally(self) -> tuple[str, Place]:
         structure = self.structure
@@ -614,10 +621,9 @@ class _Unpacker:
             raise PackingError("a time beyond all clocks")
         flow_id = structure.bytes()
         entries = tuple(self.run(structure.number()))
-        askings = []
-        for _ in range(structure.number()):
-            askings.append(self.asking())
-        flags = structure.number()
+        askings = self.askings()
+        flags = structure.data[structure.at]  # a second byte would be a newer one's
+        structure.at += 1
         if flags & ~(_MORE | _WAVES | _WAITS):
             raise NewerError("more than this version knows")
         waves = structure.number() if flags & _WAVES else None
