@@ -56,7 +56,7 @@ from ..server.events import (
     StepPerformed,
 )
 from ..server.features import Feature, Tool
-from ..state.claims import Call
+from ..state.seal import Call
 from .commands import Ask, Command, Invoke, Notify, Overdue, Peer, PerformAll
 from .dialects import Dialect, Legacy
 from .rounds import Round, begin, resume

@@ -8,7 +8,7 @@ the next round needs. This process keeps nothing of a round that has ended.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import attrs
 
@@ -17,10 +17,8 @@ from ..engine.replay import Run
 from ..engine.rules import RETRY, Rules
 from ..engine.stops import Answer, Asked, Done, Failure, Stop
 from ..errors import KeysError, UsageError
-from ..state.claims import Call, Claims, whole_seconds
-
-if TYPE_CHECKING:
-    from ..state.seal import Sealer
+from ..state.codec import Claims, whole_seconds
+from ..state.seal import Call, Sealer
 
 __all__ = ["Round", "begin", "resume"]
 
