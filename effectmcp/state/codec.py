@@ -500,6 +500,9 @@ class _Reader:
 
 
 def _long_number(data: bytes, at: int) -> tuple[int, int]:
+    second = data[at + 1]
+    if second < 128:
+        return data[at] & 127 | second << 7, at + 2  # nearly always
     value = 0
     for index, shift in enumerate(range(0, 64, 7), at):
         value |= (data[index] & 127) << shift
