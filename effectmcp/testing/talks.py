@@ -44,9 +44,9 @@ from ..engine.stops import (
 from ..engine.turn import GRAVEYARD
 from ..forms.form import Unfit
 from ..lowlevel import is_call
-from ..state.claims import Call, Claims
+from ..state.codec import Claims
 from ..state.keys import Keys, make_key
-from ..state.seal import Sealer
+from ..state.seal import Call, Sealer
 from .transcripts import FAILED, Ending, Performed, Round, Said, Transcript
 from .words import shown
 
