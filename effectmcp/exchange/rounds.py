@@ -66,7 +66,8 @@ from ..server.events import (
     StepPerformed,
 )
 from ..server.features import Feature, Tool
-from ..state.seal import Call, Claims, whole_seconds
+from ..state.codec import Claims, whole_seconds
+from ..state.seal import Call
 from .calls import checked
 from .commands import Ask, Command, Notify, Overdue, PerformAll
 from .context import Context, Legacy
