@@ -9,11 +9,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from ..errors import EffectMCPError, ProtocolError, UsageError
-from .call import ERROR
 from .layout import one_line
 from .offers import dict_in, list_in, properties_of
 from .reach import Raw, check_timeout, headers_of, reach
-from .show import show_error
+from .show import ERROR, show_error
 from .signals import ending
 
 __all__ = ["add"]

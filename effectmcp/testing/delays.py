@@ -23,7 +23,8 @@ from .talks import WAYS, Broken, Recorded, talk
 from .words import shown
 
 if TYPE_CHECKING:
-    from ..engine.stops import Answer, Done, Failure, Question, Want
+    from ..engine.answers import Answer
+    from ..engine.stops import Done, Failure, Question, Want
     from .subjects import Subject
     from .transcripts import Ending, Performed, Said, Transcript
 

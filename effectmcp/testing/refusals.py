@@ -34,7 +34,8 @@ from .talks import Recorded
 from .words import shown
 
 if TYPE_CHECKING:
-    from ..engine.stops import Answer, Question
+    from ..engine.answers import Answer
+    from ..engine.stops import Question
     from .lines import Range
     from .subjects import Subject
     from .transcripts import Transcript

@@ -19,7 +19,8 @@ from .talks import Recorded, Unscripted
 from .transcripts import FAILED, Performed, Round, Said, Transcript
 
 if TYPE_CHECKING:
-    from ..engine.stops import Answer, Question
+    from ..engine.answers import Answer
+    from ..engine.stops import Question
 
 __all__ = ["Patient", "simpler"]
 
