@@ -81,7 +81,10 @@ class Places:
 
     def wire(self, place: str) -> str:
         """Return the wire key of the question that is outstanding at `place`."""
-        return wire_key(self._generation, place, self.table[place].asked)
+        asked = self.table[place].asked
+        if asked < 2 and not self._generation:
+            return place  # as nearly all: what `wire_key` returns
+        return wire_key(self._generation, place, asked)
 
     def first_wire(self, place: str) -> str:
         """Return the wire key of the first question that will be asked at `place`."""
@@ -94,7 +97,7 @@ class Places:
         asked = one.asked + 1
         asking = Asking(place, shape, render, unfit)
         self.table[place] = Place(asked, one.stale, asking, one.due, one.begun)
-        return wire_key(self._generation, place, asked)
+        return self.wire(place)
 
     def settle(self, place: str) -> None:
         """Note that the question at `place` was answered: its entry records that."""

@@ -70,7 +70,7 @@ from .stops import (
     Want,
 )
 from .tree import Cause, Closing, Leaf, Sequence, Tree, Wanted
-from .turn import Ended, Failed
+from .turn import Ended, Failed, where
 
 __all__ = ["SOON", "Again", "Generation"]
 
@@ -592,7 +592,10 @@ class Generation(Tree):
     def _ask(self, missing: list[Leaf]) -> Stop | None:
         """Stop until something arrives; `None` if nothing may or need be asked."""
         flow, rules = self.flow, self.flow.rules
-        asking = [leaf for leaf in missing if leaf[1].row.is_question or leaf[1].parts]
+        asking = []
+        for leaf in missing:
+            if leaf[1].row.is_question or leaf[1].parts:
+                asking.append(leaf)
         if not rules.task:
             # The limits on rounds are docs/internals/replay.md#q6.
             for leaf in missing:
@@ -600,7 +603,8 @@ class Generation(Tree):
                     leaf[0].record("checkpoint", b"null")
             if not asking and not rules.shed:
                 return None
-            flow.limit = self._limit_reached(is_state_only=not asking)
+            if not asking or (rules.rounds is not None and flow.rounds >= rules.rounds):
+                flow.limit = self._limit_reached(is_state_only=not asking)
             if flow.limit is not None:
                 for _, wanted in asking or missing:
                     wanted.error = TooManyRounds(flow.limit, state_only=not asking)
@@ -614,7 +618,7 @@ class Generation(Tree):
         is_news = not rules.task
         places, table = self.places, self.places.table
         for sequence, wanted in missing:
-            for one in wanted.questions():
+            for one in (wanted,) if wanted.row.is_question else wanted.questions():
                 place, known = one.place, table.get(one.place)
                 if known is None or known.out is None:
                     is_news = True
@@ -622,7 +626,8 @@ class Generation(Tree):
                 else:
                     wire = places.wire(place)
                 effect: Any = one.subject
-                questions.append(Question(wire, effect, one.problems, sequence.where))
+                line = where(sequence.running) or sequence.where
+                questions.append(Question(wire, effect, one.problems, line))
                 kept.add(place)
             if not wanted.row.is_question:
                 for place, seconds in clocks(wanted):

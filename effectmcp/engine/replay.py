@@ -154,7 +154,7 @@ class Run:
             raise UsageError(
                 f"args are a tuple, not {args!r}: Run(order, ('Dune',), flow_id=...)"
             )
-        is_first = journal is None or journal.is_empty
+        is_first = journal is None or (not journal.rounds and journal.is_empty)
         self._given = journal = _NOTHING if journal is None else journal
         self._flow = Shared(
             (handler, args, kwargs),
@@ -313,7 +313,10 @@ class Run:
         Returns:
             The journal to resume from.
         """
-        self.close()
+        self._check("suspend")
+        if self._state != "ended":
+            self._generation.unwind()
+            self._state = "suspended"
         return self.journal
 
     def close(self) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import lru_cache
+from operator import methodcaller
 from typing import Any, Final, Generic, TypeAlias, TypeVar, get_origin
 
 import attrs
@@ -192,14 +193,13 @@ def _of_value(annotation: Any, title: str | None) -> Form[Any]:
     field = make_field(VALUE, annotation, of=THIS, title=title)
     build = field.build
 
-    def plain(recorded: Recorded) -> Any:
-        return recorded.get(VALUE)
-
     def built(recorded: Recorded) -> Any:
         value = recorded.get(VALUE)
         return None if value is None else build(value)  # type: ignore[misc]
 
-    return _assemble((field,), plain if build is None else built, of=THIS)
+    return _assemble(
+        (field,), methodcaller("get", VALUE) if build is None else built, of=THIS
+    )
 
 
 # ---- an attrs class -----------------------------------------------------------------

@@ -154,36 +154,30 @@ def input_required(questions: Iterable[Question], state: str) -> dict[str, JSON]
 
 def request_of(question: Question) -> dict[str, JSON]:
     """Return the method and the parameters of the request that asks a question."""
+    params: dict[str, JSON]
     match question.effect:
-        case Elicit() as effect:
-            params = {
-                "mode": "form",
-                "message": _message(effect.message, question.problems),
-                "requestedSchema": effect.spec.schema,
-            }
-            return {"method": "elicitation/create", "params": params}
-        case ElicitUrl() as effect:
-            message = _message(effect.message, question.problems)
-            params = {"mode": "url", "message": message, "url": effect.url}
-            return {"method": "elicitation/create", "params": params}
+        case Elicit(message) as effect:
+            schema = effect.spec.schema
+            params = {"mode": "form", "message": message, "requestedSchema": schema}
+        case Confirm(message):
+            params = {"mode": "form", "message": message, "requestedSchema": _NO_FIELDS}
+        case ElicitUrl(message, url):
+            params = {"mode": "url", "message": message, "url": url}
         case Sample() as effect:
             return {"method": "sampling/createMessage", "params": _sampling(effect)}
         case ListRoots():
             return {"method": "roots/list"}
-        case Confirm() as effect:
-            params = {
-                "mode": "form",
-                "message": _message(effect.message, question.problems),
-                "requestedSchema": {"type": "object", "properties": {}},
-            }
-            return {"method": "elicitation/create", "params": params}
         case effect:
             raise TypeError(f"{effect!r} is no question that this protocol knows")
+    if question.problems:
+        params["message"] = _with_problems(message, question.problems)
+    return {"method": "elicitation/create", "params": params}
 
 
-def _message(text: str, problems: Collection[str]) -> str:
-    if not problems:
-        return text
+_NO_FIELDS: Final[Mapping[str, JSON]] = {"type": "object", "properties": {}}
+
+
+def _with_problems(text: str, problems: Collection[str]) -> str:
     lines = "".join(f"\n- {problem}" for problem in problems)
     return f"{text}\n\nYour last answer did not fit:{lines}"
 
