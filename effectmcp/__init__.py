@@ -94,7 +94,7 @@ from .errors import (
     UsageError,
 )
 from .forms import Choices, Format, Title, form
-from .later import later
+from .lazy_imports import lazy_names
 
 if TYPE_CHECKING:
     from .content import (
@@ -115,7 +115,7 @@ if TYPE_CHECKING:
     from .state import Keys
 else:
     # Imported when they are asked for: a handler's module needs a tenth of all this.
-    _LATER = {
+    _LAZY = {
         "Annotations": "content",
         "Audio": "content",
         "EmbeddedResource": "content",
@@ -133,7 +133,7 @@ else:
         "ToolResult": "content",
     }
 
-    __getattr__ = later(globals(), _LATER)
+    __getattr__ = lazy_names(globals(), _LAZY)
 
 
 __version__ = "0.1.0.dev0"

@@ -50,7 +50,7 @@ from effectmcp.exchange.answers import ANSWERS
 from effectmcp.protocol.methods import METHODS
 from effectmcp.protocol.modern import lacking_of, request_of
 from effectmcp.state import codec
-from effectmcp.testing import charges
+from effectmcp.testing import idempotency_keys
 from effectmcp.testing.chance import Chance
 from effectmcp.testing.strategies import answers_for
 from effectmcp.testing.values import content_of
@@ -184,7 +184,9 @@ def test_question_is_answered_by_the_kit(effect: InputRequest[Any]) -> None:
 def test_drawn_value_is_known_to_the_check_of_keys(effect: Effect[Any]) -> None:
     """An idempotency key must not depend on a value that each round draws."""
     if KINDS[type(effect)].tag == "chance":
-        assert isinstance(effect, charges._LOCAL), "add it in testing/charges.py"
+        assert isinstance(effect, idempotency_keys._LOCAL), (
+            "add it in testing/idempotency_keys.py"
+        )
 
 
 @pytest.mark.parametrize("name", METHODS)

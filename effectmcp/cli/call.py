@@ -15,11 +15,11 @@ from ..errors import (
     EffectMCPError,
     UsageError,
 )
-from .answers import answers_in, split
+from .channels import Raw, check_timeout, headers_of, reach
+from .given_answers import answers_in, split
 from .layout import one_line
-from .offers import properties_of, takes_text
-from .reach import Raw, check_timeout, headers_of, reach
-from .show import show, show_error
+from .printing import show, show_error
+from .schemas import properties_of, takes_text
 from .signals import ending
 from .terminal import Terminal
 from .trace import Trace
@@ -125,7 +125,7 @@ async def _call(options: argparse.Namespace) -> int:
     check_timeout(options.timeout)
     given = answers_in(options.answer, options.answers)
     try:
-        from .asking import UserClient
+        from .user_client import UserClient
     except ImportError as exc:
         raise UsageError(str(exc)) from None
     terminal = Terminal()

@@ -16,7 +16,7 @@ from ..canonical import JSON
 from ..errors import FormError
 from ..forms.fields import make_check
 from .layout import one_line
-from .offers import dict_in, list_in
+from .schemas import dict_in, list_in
 
 __all__ = ["Field"]
 

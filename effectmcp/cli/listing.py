@@ -10,10 +10,10 @@ from typing import Any
 
 from ..errors import EffectMCPError, ProtocolError, UsageError
 from .call import ERROR
+from .channels import Raw, check_timeout, headers_of, reach
 from .layout import one_line
-from .offers import dict_in, list_in, properties_of
-from .reach import Raw, check_timeout, headers_of, reach
-from .show import show_error
+from .printing import show_error
+from .schemas import dict_in, list_in, properties_of
 from .signals import ending
 
 __all__ = ["add"]

@@ -22,7 +22,7 @@ from attrs import define
 from ..canonical import JSON
 from .fields import Field
 from .layout import Spot, one_line, window, wrapped
-from .offers import dict_in
+from .schemas import dict_in
 
 __all__ = ["KEYS", "Screen", "host_of"]
 

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from typing import Any, Final, TextIO
 
 from ..canonical import JSON
-from .keys import NAMED, Decoder
+from .keyboard import NAMED, Decoder
 from .layout import one_line, rows
 from .screen import Screen
 from .signals import stopping

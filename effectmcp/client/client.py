@@ -27,7 +27,6 @@ from ..protocol.meta import UNSUPPORTED_VERSION
 from ..protocol.modern import MISSING_CAPABILITY
 from ..protocol.revisions import DRAFT, HANDSHAKES, VERSIONS
 from .channels import Channel, ChannelError, Frame, Hear, Line, Refusal
-from .groups import cancelled_at_end
 from .handshakes import Shaken
 from .messages import (
     INFO,
@@ -50,6 +49,7 @@ from .questions import (
 )
 from .results import Result
 from .rounds import Call, Complete, Pending, ReplyError, RoundsError
+from .task_groups import cancelled_at_end
 
 if TYPE_CHECKING:
     from ..effects import Root

@@ -21,7 +21,7 @@ from ..errors import UsageError
 from ..protocol.jsonrpc import encode, notification
 from ..protocol.meta import SUBSCRIPTION_ID
 from .channels import ChannelError, Frame, Hear
-from .groups import cancelled_at_end
+from .task_groups import cancelled_at_end
 
 __all__ = ["OverPipes"]
 

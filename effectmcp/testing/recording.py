@@ -34,9 +34,9 @@ from ..protocol.modern import can_answer
 from ..server.events import Event, RoundBegan, RoundEnded
 from ..server.features import Prompt, Template
 from ..server.handlers import values_of_texts
+from .conversations import ConversationBroken, Unscripted, Way, run_conversation
+from .descriptions import describe
 from .subjects import Subject, subjects_of
-from .talks import Broken, Unscripted, Way, talk
-from .words import shown
 
 if TYPE_CHECKING:
     from ..engine.journal import Entry, Journal
@@ -210,10 +210,10 @@ def recorded(
     known: dict[str, str] = {}
 
     def had(mask: Mask, arguments: JSON, flow_id: bytes) -> Transcript:
-        partner = _Journaled(journal, lacks, mask, known)
+        partner = _JournaledPartner(journal, lacks, mask, known)
         try:
-            return talk(subject, arguments, partner, _WAY, flow_id=flow_id)
-        except Broken as broken:
+            return run_conversation(subject, arguments, partner, _WAY, flow_id=flow_id)
+        except ConversationBroken as broken:
             raise broken.error from None
 
     had(_unmasked, arguments, flow_id)  # to learn the effect at each place
@@ -226,7 +226,7 @@ def _unmasked(effect: Effect[Any], value: JSON) -> JSON:
     return value
 
 
-class _Journaled:
+class _JournaledPartner:
     """A partner that answers as a journal records."""
 
     def __init__(
@@ -248,7 +248,7 @@ class _Journaled:
         name = " ".join(map(step_name, steps_in(effect))) or type(effect).__name__
         name = f"{name} at {where}"
         if self._known.setdefault(place, name) != name:
-            raise Unscripted(shown(effect), None)
+            raise Unscripted(describe(effect), None)
         return self._entries.get(place)
 
     def answer(self, question: Question) -> Answer | None:
@@ -274,7 +274,7 @@ class _Journaled:
         """Return the recorded outcome, masked."""
         entry = self._entry(key.partition(":")[2], want.effect)
         if entry is None:
-            raise Unscripted(shown(want.effect), None)
+            raise Unscripted(describe(want.effect), None)
         value = entry.value
         if entry.tag in ("failed", "refailed"):
             # Only the message is masked: the handler depends on the class.

@@ -52,7 +52,7 @@ Answer = Callable[[Asked], Awaitable[None]]
 
 
 @asynccontextmanager
-async def http(answer: Answer) -> AsyncIterator[str]:
+async def http_server(answer: Answer) -> AsyncIterator[str]:
     """An HTTP server that does to each request what `answer` does. Gives its URL."""
 
     async def serve(stream: SocketStream) -> None:

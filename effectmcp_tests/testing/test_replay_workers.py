@@ -19,11 +19,11 @@ from effectmcp import Confirm, Elicit, Flow, Message, Server, step
 from effectmcp.engine import Journal
 from effectmcp.testing import Transcript, conversation
 from effectmcp.testing.chance import FLOW_ID
-from effectmcp.testing.cold import Arrival, Elsewhere, WorkerError, arrive
+from effectmcp.testing.dry_replay import Arrival, ArrivalElsewhere, WorkerError, arrive
+from effectmcp.testing.replay_workers import ReplayWorkers
 from effectmcp.testing.subjects import Origin, Subject, subject_of, subjects_of
-from effectmcp.testing.workers import Workers
 
-from .test_talks import HEALTHY, Obliging, begins_again, had, order, party
+from .test_conversations import HEALTHY, Obliging, begins_again, had, order, party
 
 SEEDS: Final = ["PYTHONHASHSEED=1", "PYTHONHASHSEED=2", "PYTHONHASHSEED=3"]
 
@@ -72,7 +72,7 @@ def prints() -> Flow[str]:
 def needs_the_parent() -> Flow[str]:
     """In another process it ends that process."""
     yield from Confirm("Sure?")
-    if "-m" in sys.orig_argv and "effectmcp.testing.workers" in sys.orig_argv:
+    if "-m" in sys.orig_argv and "effectmcp.testing.replay_workers" in sys.orig_argv:
         os._exit(7)
     return "."
 
@@ -92,14 +92,14 @@ def book(title: str) -> Flow[str]:
 
 
 @pytest.fixture(scope="module")
-def workers() -> Iterator[Workers]:
-    with Workers() as running:
+def workers() -> Iterator[ReplayWorkers]:
+    with ReplayWorkers() as running:
         yield running
 
 
 @pytest.fixture(scope="module")
-def one() -> Iterator[Workers]:
-    with Workers(1) as running:
+def one() -> Iterator[ReplayWorkers]:
+    with ReplayWorkers(1) as running:
         yield running
 
 
@@ -109,8 +109,8 @@ def origin_of(subject: Subject) -> Origin:
 
 
 def elsewhere(
-    workers: Workers, handler: Callable[..., Any], **arguments: Any
-) -> list[list[Elsewhere]]:
+    workers: ReplayWorkers, handler: Callable[..., Any], **arguments: Any
+) -> list[list[ArrivalElsewhere]]:
     """Return the arrivals of a conversation's journals."""
     workers.load(origin_of(subject_of(handler)))
     return workers.arrivals(had(handler, **arguments))
@@ -157,7 +157,7 @@ ASKS: Final = """
 
 @pytest.mark.parametrize("handler", HEALTHY)
 def test_healthy_handlers_come_to_the_same_everywhere(
-    workers: Workers, handler: Any
+    workers: ReplayWorkers, handler: Any
 ) -> None:
     @given(conversation(handler))
     @settings(max_examples=5)
@@ -173,13 +173,13 @@ def test_healthy_handlers_come_to_the_same_everywhere(
 # ---- what differs -------------------------------------------------------------------
 
 
-def test_each_process_differs(workers: Workers) -> None:
+def test_each_process_differs(workers: ReplayWorkers) -> None:
     (first, *_) = elsewhere(workers, order, title="Dune")
     assert [one.differs.partition(",")[0] for one in first] == SEEDS
     assert not any("EFFECTMCP_LATER" in one.differs for one in first)
 
 
-def test_hashes_differ(workers: Workers) -> None:
+def test_hashes_differ(workers: ReplayWorkers) -> None:
     workers.load(origin_of(subject_of(walks_over_a_set)))
     (asked,) = workers.arrivals(beginning(walks_over_a_set))
     assert len({one.arrival.what for one in asked}) > 1
@@ -195,19 +195,21 @@ def beginning(handler: Callable[..., Any]) -> Transcript:
 
 
 @pytest.mark.parametrize("handler", [tells_the_time, tells_the_time_zone])
-def test_clocks_and_time_zones_differ(workers: Workers, handler: Any) -> None:
+def test_clocks_and_time_zones_differ(workers: ReplayWorkers, handler: Any) -> None:
     workers.load(origin_of(subject_of(handler)))
     (asked,) = workers.arrivals(beginning(handler))
     assert len({one.arrival.what for one in asked}) == 3
 
 
-def test_the_worker_variable_is_not_part_of_the_environment(workers: Workers) -> None:
+def test_the_worker_variable_is_not_part_of_the_environment(
+    workers: ReplayWorkers,
+) -> None:
     workers.load(origin_of(subject_of(tells_the_environment)))
     (asked,) = workers.arrivals(beginning(tells_the_environment))
     assert {one.arrival.what for one in asked} == {("Confirm(message='Is it None?')",)}
 
 
-def test_a_journal_may_lead_nowhere_elsewhere(workers: Workers) -> None:
+def test_a_journal_may_lead_nowhere_elsewhere(workers: ReplayWorkers) -> None:
     """The handler diverges there, with its line; this ends no process."""
     found = elsewhere(workers, walks_over_a_set)
     hows = {one.arrival.how for one in found[0]}
@@ -223,7 +225,7 @@ def test_a_journal_may_lead_nowhere_elsewhere(workers: Workers) -> None:
 # ---- what is loaded -----------------------------------------------------------------
 
 
-def test_tools_prompts_and_templates_of_a_server(one: Workers) -> None:
+def test_tools_prompts_and_templates_of_a_server(one: ReplayWorkers) -> None:
     for subject in subjects_of(app):
         one.load(origin_of(subject))
         (arguments,) = [{"title": "Dune"}]
@@ -233,7 +235,7 @@ def test_tools_prompts_and_templates_of_a_server(one: Workers) -> None:
         assert found.arrival.how == "asks", subject.name
 
 
-def test_a_function_inside_of_a_class(one: Workers) -> None:
+def test_a_function_inside_of_a_class(one: ReplayWorkers) -> None:
     one.load(Origin(__name__, __file__, "Shop.sell"))
     ((found,),) = one.arrivals(beginning(Shop.sell))
     assert found.arrival.what == ("Confirm(message='Sell?')",)
@@ -246,25 +248,25 @@ class Shop:
         return "."
 
 
-def test_restarted_handlers_are_found(one: Workers) -> None:
+def test_restarted_handlers_are_found(one: ReplayWorkers) -> None:
     found = elsewhere(one, begins_again)
     assert [each.arrival.how for (each,) in found][-1] == "returns"
 
 
-def test_one_handler_after_the_other(one: Workers) -> None:
+def test_one_handler_after_the_other(one: ReplayWorkers) -> None:
     """A process keeps one at a time, and the modules for ever."""
     for handler, arguments in ((order, {"title": "a"}), (party, {"count": 2})):
         found = elsewhere(one, handler, **arguments)
         assert [each.arrival.is_there for (each,) in found] == [True] * len(found)
 
 
-def test_a_conversation_without_journals(one: Workers) -> None:
+def test_a_conversation_without_journals(one: ReplayWorkers) -> None:
     one.load(origin_of(subject_of(order)))
     nothing = attrs.evolve(had(order, title="Dune"), rounds=())
     assert one.arrivals(nothing) == []
 
 
-def test_what_the_client_lacks_is_passed_on(one: Workers) -> None:
+def test_what_the_client_lacks_is_passed_on(one: ReplayWorkers) -> None:
     class Poor(Obliging):
         lacks = frozenset({"Elicit"})
 
@@ -288,7 +290,7 @@ def test_what_the_client_lacks_is_passed_on(one: Workers) -> None:
     ],
 )
 def test_what_cannot_be_found_elsewhere(
-    one: Workers, origin: Origin, problem: str
+    one: ReplayWorkers, origin: Origin, problem: str
 ) -> None:
     """The worker reports the reason, and continues to serve."""
     with pytest.raises(WorkerError, match=f"(?s)^{problem}"):
@@ -297,7 +299,7 @@ def test_what_cannot_be_found_elsewhere(
 
 
 def test_a_module_that_cannot_be_imported(
-    one: Workers, module: Callable[..., Path]
+    one: ReplayWorkers, module: Callable[..., Path]
 ) -> None:
     module("broken_module", "raise OSError('not today')")
     with pytest.raises(WorkerError, match="OSError: not today"):
@@ -305,7 +307,7 @@ def test_a_module_that_cannot_be_imported(
 
 
 def test_a_module_that_misses_another_one(
-    one: Workers, module: Callable[..., Path]
+    one: ReplayWorkers, module: Callable[..., Path]
 ) -> None:
     """The module was found, so it is not searched in its file."""
     file = module("missing_module", "import no_such_module_at_all")
@@ -314,13 +316,13 @@ def test_a_module_that_misses_another_one(
 
 
 def test_a_module_that_prints_when_it_is_imported(
-    one: Workers, module: Callable[..., Path]
+    one: ReplayWorkers, module: Callable[..., Path]
 ) -> None:
     module("printing_module", "print('hello')\n" + textwrap.dedent(ASKS))
     one.load(Origin("printing_module", None, "asks"))
 
 
-def test_a_script_is_loaded_from_its_file(one: Workers, tmp_path: Path) -> None:
+def test_a_script_is_loaded_from_its_file(one: ReplayWorkers, tmp_path: Path) -> None:
     """If its name leads nowhere, or to a module from another file."""
     for name, text in (("a_script", "One?"), ("json", "Two?")):
         file = tmp_path / "scripts" / f"{name}.py"
@@ -331,12 +333,12 @@ def test_a_script_is_loaded_from_its_file(one: Workers, tmp_path: Path) -> None:
         assert found.arrival.what == (f"Elicit(message='{text}', form=str)",)
 
 
-def test_a_module_that_was_never_a_file(one: Workers) -> None:
+def test_a_module_that_was_never_a_file(one: ReplayWorkers) -> None:
     with pytest.raises(WorkerError, match="made_of_nothing"):
         one.load(Origin("made_of_nothing", None, "asks"))
 
 
-def test_a_handler_may_print(one: Workers) -> None:
+def test_a_handler_may_print(one: ReplayWorkers) -> None:
     found = elsewhere(one, prints)
     assert [each.arrival.how for (each,) in found] == ["asks", "returns"]
 
@@ -345,7 +347,7 @@ def test_a_handler_may_print(one: Workers) -> None:
 
 
 def test_a_process_that_ends_in_the_middle() -> None:
-    with Workers(1) as running:
+    with ReplayWorkers(1) as running:
         running.load(origin_of(subject_of(needs_the_parent)))
         transcript = had(needs_the_parent)
         with pytest.raises(WorkerError, match="PYTHONHASHSEED=1.* ended with 7"):
@@ -355,7 +357,7 @@ def test_a_process_that_ends_in_the_middle() -> None:
 
 
 def test_processes_end_with_the_block() -> None:
-    with Workers(2) as running:
+    with ReplayWorkers(2) as running:
         processes = [each._process for each in running._running]
         assert [each.poll() for each in processes] == [None, None]
     assert None not in [each.poll() for each in processes]
@@ -363,14 +365,14 @@ def test_processes_end_with_the_block() -> None:
 
 
 def test_as_many_workers_run_as_were_requested() -> None:
-    with Workers(0) as none:
+    with ReplayWorkers(0) as none:
         assert none._running == []
         none.load(origin_of(subject_of(order)))
 
 
 def test_without_workers_there_are_no_arrivals() -> None:
     """With `check(app, workers=0)`, only this process is used."""
-    with Workers(0) as none:
+    with ReplayWorkers(0) as none:
         assert none.arrivals(had(order, title="Dune")) == [[], [], []]
 
 
@@ -380,7 +382,7 @@ def test_without_workers_there_are_no_arrivals() -> None:
 def served(*messages: Any, later: str = "0") -> list[Any]:
     """The responses of a process to these messages; it ends when its input ends."""
     done = subprocess.run(
-        [sys.executable, "-m", "effectmcp.testing.workers"],
+        [sys.executable, "-m", "effectmcp.testing.replay_workers"],
         input="".join(json.dumps(each) + "\n" for each in messages).encode(),
         env={**os.environ, "EFFECTMCP_LATER": later},
         stdout=subprocess.PIPE,

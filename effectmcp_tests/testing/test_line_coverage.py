@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 
-from effectmcp.testing.lines import Lines, Range
+from effectmcp.testing.line_coverage import LineWatcher, Range
 
 
 def chooses(name: str) -> str:
@@ -27,7 +27,7 @@ def at(function: Callable[..., object], first: int, last: int | None = None) -> 
 
 def test_the_lines_that_run() -> None:
     wanted = at(chooses, 1), at(chooses, 2), at(chooses, 3), at(chooses, 2, 3)
-    lines = Lines(wanted)
+    lines = LineWatcher(wanted)
     with lines.watching():
         chooses("Ann")
     assert lines.seen == {wanted[0], wanted[1], wanted[3]}
@@ -39,7 +39,7 @@ def test_the_lines_that_run() -> None:
 def test_a_resumed_line_does_not_run_again() -> None:
     generator = pauses()
     next(generator)
-    lines = Lines([at(pauses, 1), at(pauses, 2)])
+    lines = LineWatcher([at(pauses, 1), at(pauses, 2)])
     with lines.watching():
         next(generator)
     assert lines.seen == {at(pauses, 2)}
@@ -47,7 +47,7 @@ def test_a_resumed_line_does_not_run_again() -> None:
 
 def test_other_files_are_left_alone() -> None:
     _, first, last = at(chooses, 0, 3)
-    lines = Lines([("another.py", first, last)])
+    lines = LineWatcher([("another.py", first, last)])
     with lines.watching():
         chooses("Ann")
     assert lines.seen == set()
@@ -55,7 +55,7 @@ def test_other_files_are_left_alone() -> None:
 
 def test_the_tracer_before_is_back_afterwards() -> None:
     before = sys.gettrace()
-    nothing, something = Lines([]), Lines([at(chooses, 1)])
+    nothing, something = LineWatcher([]), LineWatcher([at(chooses, 1)])
     with nothing.watching():
         assert sys.gettrace() is before
     with something.watching():

@@ -9,19 +9,19 @@ from .. import effects as fx
 from ..effects import Effect, StepFunction
 from .sanitizer import is_authors
 
-__all__ = ["place_of", "shown"]
+__all__ = ["describe", "place_of"]
 
 #: Python 3.12 would take these two as arguments.
 _short: Final = reprlib.Repr()
 _short.maxstring = _short.maxother = 40
 
 
-def shown(what: Any) -> str:
+def describe(what: Any) -> str:
     """Describe an effect, a class of effects or a step's function in a few words."""
     if isinstance(what, fx.Step):
         given = [_short.repr(value) for value in what.args]
         given += [f"{name}={_short.repr(one)}" for name, one in what.kwargs.items()]
-        return f"{shown(what.fn)}({', '.join(given)})"
+        return f"{describe(what.fn)}({', '.join(given)})"
     if isinstance(what, Effect):
         return repr(what)
     function = what.fn if isinstance(what, StepFunction) else what

@@ -15,11 +15,11 @@ from typing import Any
 
 from .sanitizer import watching_now
 
-__all__ = ["muted", "silent"]
+__all__ = ["without_logging", "without_output"]
 
 
 @contextmanager
-def silent() -> Iterator[None]:
+def without_logging() -> Iterator[None]:
     """Disable all logging in the `with` block."""
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
@@ -30,7 +30,7 @@ def silent() -> Iterator[None]:
 
 
 @contextmanager
-def muted() -> Iterator[None]:
+def without_output() -> Iterator[None]:
     """Discard output in the `with` block, and note that a handler prints."""
     before = sys.stdout, sys.stderr
     sys.stdout, sys.stderr = _Sink(is_noted=True), _Sink(is_noted=False)

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from attrs import frozen
 
-__all__ = ["Change", "Changes"]
+__all__ = ["StateChange", "StateChanges"]
 
 _CONTAINERS: Final = (list, dict, set, bytearray)
 _PLAIN: Final = (*_CONTAINERS, int, float, str, bytes, tuple, frozenset, type(None))
@@ -26,7 +26,7 @@ _MOST: Final = 1_000
 
 
 @frozen
-class Change:
+class StateChange:
     """A default or a global that changed.
 
     Attributes:
@@ -42,7 +42,7 @@ class Change:
     is_default: bool
 
 
-class Changes:
+class StateChanges:
     """The defaults and globals of a handler's module.
 
     Args:
@@ -78,7 +78,7 @@ class Changes:
         }
         self._before = self._first = self._look()
 
-    def take(self) -> list[Change]:
+    def take(self) -> list[StateChange]:
         """Return the changes since the last call."""
         before, self._before = self._before, self._look()
         found = []
@@ -89,11 +89,13 @@ class Changes:
                 said = f"{name} was {_cut(was)} and is {_cut(value)} now"
                 is_default = kind == "default"
                 found.append(
-                    Change(f"{kind} {name}", f"the {kind} {said}", where, is_default)
+                    StateChange(
+                        f"{kind} {name}", f"the {kind} {said}", where, is_default
+                    )
                 )
         return found
 
-    def outlived(self) -> dict[str, Change]:
+    def outlived(self) -> dict[str, StateChange]:
         """Return the changes since the start, by name."""
         now = self._before
         self._before = self._first

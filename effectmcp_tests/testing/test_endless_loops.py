@@ -21,11 +21,11 @@ from effectmcp import (
     step,
 )
 from effectmcp.testing import Transcript
-from effectmcp.testing.findings import Found
-from effectmcp.testing.stubborn import Stubborn
+from effectmcp.testing.endless_loops import EndlessLoops
+from effectmcp.testing.findings import BareFinding
 from effectmcp.testing.subjects import subject_of
 
-from .test_talks import Obliging, had
+from .test_conversations import Obliging, had
 
 
 class NetworkError(Exception):
@@ -41,8 +41,8 @@ def line(function: Callable[..., Any], offset: int) -> str:
     return f"{__file__}:{function.__code__.co_firstlineno + offset}"
 
 
-def found(handler: Callable[..., Any], transcript: Transcript) -> Found | None:
-    return Stubborn().found(subject_of(handler), transcript)
+def found(handler: Callable[..., Any], transcript: Transcript) -> BareFinding | None:
+    return EndlessLoops().found(subject_of(handler), transcript)
 
 
 # ---- loops without an end -----------------------------------------------------------
@@ -176,7 +176,7 @@ def test_another_fault_is_left_to_others() -> None:
 
 def test_a_place_that_always_ends_is_not_tried_again() -> None:
     subject, transcript = subject_of(asks_three_times), had(asks_three_times)
-    stubborn = Stubborn()
+    loops = EndlessLoops()
     calls: list[str] = []
 
     def counts() -> Flow[str]:
@@ -185,7 +185,7 @@ def test_a_place_that_always_ends_is_not_tried_again() -> None:
 
     counted = subject.standing_for(counts)
     for _ in range(3):
-        assert stubborn.found(counted, transcript) is None
+        assert loops.found(counted, transcript) is None
     before = len(calls)
-    assert stubborn.found(counted, transcript) is None
+    assert loops.found(counted, transcript) is None
     assert (before > 0, len(calls)) == (True, before)

@@ -11,9 +11,9 @@ from effectmcp import Accepted, Declined
 from effectmcp.engine import Question
 from effectmcp.testing import Transcript
 from effectmcp.testing.chance import FLOW_ID
-from effectmcp.testing.simpler import Patient, simpler
-from effectmcp.testing.talks import Unscripted
-from effectmcp.testing.transcripts import Ending, Performed, Round, Said
+from effectmcp.testing.conversations import Unscripted
+from effectmcp.testing.plain_strings import PatientPartner, simpler
+from effectmcp.testing.transcripts import AskedQuestion, Ending, Performed, Round
 
 ODD = "Zoë"
 LONG = "a" * 9
@@ -28,7 +28,7 @@ def told(
         arguments=arguments,
         flow_id=FLOW_ID,
         lacks=frozenset(),
-        early=(Said("early", "Early?", None, Accepted({"value": early})),),
+        early=(AskedQuestion("early", "Early?", None, Accepted({"value": early})),),
         rounds=(
             Round(
                 performed=(
@@ -36,8 +36,8 @@ def told(
                     Performed("0:step-2", "pay()", None, "failed", {"builtin": ODD}),
                 ),
                 asked=(
-                    Said("who", "Who?", None, Accepted({"value": answer})),
-                    Said("sure", "Sure?", None, Declined()),
+                    AskedQuestion("who", "Who?", None, Accepted({"value": answer})),
+                    AskedQuestion("sure", "Sure?", None, Declined()),
                 ),
                 journal=None,
             ),
@@ -92,7 +92,7 @@ def test_answers_that_came_early_are_made_plain_with_the_others() -> None:
 
 
 def test_a_partner_who_answers_again() -> None:
-    partner = Patient(told({}, answer="Ann"))
+    partner = PatientPartner(told({}, answer="Ann"))
     question: Any = attrs.make_class("_Question", ["key", "effect", "where"])
     who: Question = question("who", "Who?", None)
     assert partner.answer(who) == Accepted({"value": "Ann"})

@@ -27,11 +27,11 @@ from effectmcp import (
     step,
 )
 from effectmcp.engine import Answer, Done, Failure, Want
-from effectmcp.testing.charges import shared_key, unstable_key
-from effectmcp.testing.overheard import Heard, overhear
+from effectmcp.testing.effect_traces import TracedEffect, trace_effects
+from effectmcp.testing.idempotency_keys import shared_key, unstable_key
 from effectmcp.testing.subjects import subject_of
 
-from .test_talks import Obliging, had
+from .test_conversations import Obliging, had
 
 
 @frozen
@@ -93,10 +93,10 @@ class World(Obliging):
         return Done(self._gives if is_asked_for else "a")
 
 
-def heard_of(handler: Callable[..., Any]) -> list[Heard]:
+def trace_of(handler: Callable[..., Any]) -> list[TracedEffect]:
     transcript = had(handler, partner=World("a"))
     assert transcript.ending.how == "returned"
-    return overhear(subject_of(handler), transcript).heard
+    return trace_effects(subject_of(handler), transcript).effects
 
 
 def line(function: Callable[..., Any], offset: int) -> str:
@@ -144,7 +144,7 @@ def pays_in_time() -> Flow[str]:
 def test_one_key_for_two_calls(
     handler: Any, offset: int, calls: tuple[str, str]
 ) -> None:
-    shared = shared_key(heard_of(handler))
+    shared = shared_key(trace_of(handler))
     assert shared is not None
     assert (shared.name, shared.where) == ("bill", line(handler, offset))
     assert shared.first.startswith(calls[0])
@@ -190,7 +190,7 @@ def gives_it_to_what_cannot_be_read() -> Flow[str]:
     ],
 )
 def test_keys_that_may_come_twice(handler: Any) -> None:
-    assert shared_key(heard_of(handler)) is None
+    assert shared_key(trace_of(handler)) is None
 
 
 # ---- keys that differ when a round is had again -------------------------------------
@@ -213,7 +213,7 @@ def unstable(handler: Callable[..., Any], gives: Any = "a") -> Any:
     transcript = had(handler, partner=World(gives))
     assert transcript.ending.how == "returned"
     subject = subject_of(handler)
-    return unstable_key(subject, transcript, overhear(subject, transcript))
+    return unstable_key(subject, transcript, trace_effects(subject, transcript))
 
 
 @pytest.mark.parametrize("effect", [Now(), Random(), Uuid()], ids=repr)

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any, Final
 from attrs import frozen
 
 from .. import effects as fx
-from .catches import catches_in_vain
 from .closures import late_functions, written_variables
-from .forgotten import flows_not_run
+from .except_clauses import unreachable_excepts
 from .source import Source, sources_of
+from .unrun_flows import flows_not_run
 
 if TYPE_CHECKING:
-    from .lines import Range
+    from .line_coverage import Range
 
 __all__ = ["WRITE", "Suspect", "suspects_of"]
 
@@ -99,7 +99,7 @@ def _cached(source: Source) -> Iterator[Suspect]:
 
 
 def _catches(source: Source) -> Iterator[Suspect]:
-    for one in catches_in_vain(source):
+    for one in unreachable_excepts(source):
         name = one.caught.__name__
         raises = (
             f"Declare the step with raises=({name},), or catch {one.instead}."

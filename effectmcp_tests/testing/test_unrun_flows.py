@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from effectmcp import Elicit, Flow
-from effectmcp.testing.forgotten import forgotten_flow
+from effectmcp.testing.unrun_flows import forgotten_flow
 
-from .test_talks import cleans_up
+from .test_conversations import cleans_up
 
 
 def notify(name: str) -> Flow[None]:

@@ -1,4 +1,4 @@
-"""Note which suspicious lines run: they show a fault only then (`suspects`).
+"""Note which suspicious lines run: they show a fault only then (`source_faults`).
 
 A trace function sees only the functions that have such lines, so checking a handler
 without suspects costs nothing. While it is set, the tracer that measures coverage sees
@@ -13,14 +13,14 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any, TypeAlias
 
-__all__ = ["Lines", "Range"]
+__all__ = ["LineWatcher", "Range"]
 
 #: A file, and the first and the last line in it.
 Range: TypeAlias = tuple[str, int, int]
 
 
-class Lines:
-    """Lines to watch.
+class LineWatcher:
+    """Notes which lines run.
 
     Args:
         wanted: Files, with the first and the last line of each range.

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from effectmcp.cli.keys import Decoder
+from effectmcp.cli.keyboard import Decoder
 
 
 def decoded(*parts: bytes) -> list[str]:

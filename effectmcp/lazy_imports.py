@@ -6,10 +6,10 @@ from collections.abc import Callable, Collection, Mapping
 from importlib import import_module
 from typing import Any
 
-__all__ = ["later"]
+__all__ = ["lazy_names"]
 
 
-def later(
+def lazy_names(
     package: dict[str, Any],
     names: Mapping[str, str],
     *,

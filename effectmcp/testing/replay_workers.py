@@ -32,13 +32,13 @@ import attrs
 from ..canonical import JSON
 from ..engine.journal import Journal
 from ..server.app import Server
-from .cold import Arrival, Elsewhere, WorkerError, arrive
+from .dry_replay import Arrival, ArrivalElsewhere, WorkerError, arrive
 from .subjects import Origin, Subject, subject_of, subjects_of
 
 if TYPE_CHECKING:
     from .transcripts import Transcript
 
-__all__ = ["Workers", "main"]
+__all__ = ["ReplayWorkers", "main"]
 
 #: The environment of each process. The clocks differ by more than a day, so that dates
 #: differ, too.
@@ -59,7 +59,7 @@ _OTHERS: Final[tuple[Mapping[str, str], ...]] = (
 )
 
 
-class Workers:
+class ReplayWorkers:
     """Processes that replay journals. As a context manager, it ends them on exit.
 
     Args:
@@ -74,7 +74,7 @@ class Workers:
     def _start(self) -> None:
         self._running = [_Worker(other) for other in _OTHERS[: self._count]]
 
-    def __enter__(self) -> Workers:
+    def __enter__(self) -> ReplayWorkers:
         return self
 
     def __exit__(
@@ -113,7 +113,7 @@ class Workers:
             self.close()
             raise
 
-    def arrivals(self, transcript: Transcript) -> list[list[Elsewhere]]:
+    def arrivals(self, transcript: Transcript) -> list[list[ArrivalElsewhere]]:
         """Return, for each journal, the point that its replay reaches in each process.
 
         Raises:
@@ -127,7 +127,10 @@ class Workers:
         ]
         running = self._running
         found = [
-            [Elsewhere(Arrival.from_json(arrival), one.differs) for arrival in answer]
+            [
+                ArrivalElsewhere(Arrival.from_json(arrival), one.differs)
+                for arrival in answer
+            ]
             for one, answer in zip(running, self._ask(question), strict=True)
         ]
         return [[each[n] for each in found] for n in range(len(transcript.journals))]
@@ -141,7 +144,7 @@ class _Worker:
             if name != "EFFECTMCP_LATER"
         )
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "effectmcp.testing.workers"],
+            [sys.executable, "-m", "effectmcp.testing.replay_workers"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env={**os.environ, **other, "PYTHONPATH": _python_path()},

@@ -5,7 +5,7 @@ import functools
 import pytest
 
 from effectmcp import Elicit, Step, step
-from effectmcp.testing.words import place_of, shown
+from effectmcp.testing.descriptions import describe, place_of
 
 
 def send(*texts: str, urgent: str = "") -> None:
@@ -37,27 +37,31 @@ def fail() -> None:
 
 
 def test_an_effect_is_shown_as_it_is_written() -> None:
-    assert shown(Elicit("Who?", str)) == "Elicit(message='Who?', form=str)"
+    assert describe(Elicit("Who?", str)) == "Elicit(message='Who?', form=str)"
 
 
 def test_a_class_of_effects_and_a_function_are_shown_by_name() -> None:
-    assert (shown(Elicit), shown(send), shown(step(send))) == ("Elicit", "send", "send")
+    assert (describe(Elicit), describe(send), describe(step(send))) == (
+        "Elicit",
+        "send",
+        "send",
+    )
 
 
 def test_what_has_no_name_is_shown_by_its_repr() -> None:
     partial = functools.partial(send, "a")
-    assert shown(Callable()) == "<a callable>"
-    assert shown(partial).startswith("functools.partial(<function send")
+    assert describe(Callable()) == "<a callable>"
+    assert describe(partial).startswith("functools.partial(<function send")
 
 
 def test_a_step_is_shown_as_its_call() -> None:
-    assert shown(Step(send)) == "send()"
-    assert shown(Step(send, "a", urgent="b")) == "send('a', urgent='b')"
-    assert shown(step(send)("a")) == "send('a')"
+    assert describe(Step(send)) == "send()"
+    assert describe(Step(send, "a", urgent="b")) == "send('a', urgent='b')"
+    assert describe(step(send)("a")) == "send('a')"
 
 
 def test_long_arguments_are_cut() -> None:
-    text = shown(Step(send, "a" * 1000, urgent="b" * 1000))
+    text = describe(Step(send, "a" * 1000, urgent="b" * 1000))
     assert len(text) < 120
     assert text.startswith("send('aaaa")
     assert ", urgent='bbbb" in text

@@ -23,11 +23,11 @@ from effectmcp import (
 )
 from effectmcp.effects import Effect
 from effectmcp.engine import Answer
-from effectmcp.testing.overheard import Overheard, changed_answers, overhear
+from effectmcp.testing.conversations import Unscripted
+from effectmcp.testing.effect_traces import EffectTrace, changed_answers, trace_effects
 from effectmcp.testing.subjects import subject_of
-from effectmcp.testing.talks import Unscripted
 
-from .test_talks import Obliging, had
+from .test_conversations import Obliging, had
 
 
 @step
@@ -70,13 +70,13 @@ def yields_anything() -> Flow[str]:
     return "."
 
 
-def heard_of(
+def trace_of(
     handler: Callable[..., Any],
     answers: Mapping[str, Answer] | None = None,
     **options: Any,
-) -> Overheard:
+) -> EffectTrace:
     transcript = had(handler, partner=Obliging(answers or {}))
-    return overhear(subject_of(handler), transcript, **options)
+    return trace_effects(subject_of(handler), transcript, **options)
 
 
 def line(function: Callable[..., Any], offset: int) -> str:
@@ -84,9 +84,9 @@ def line(function: Callable[..., Any], offset: int) -> str:
 
 
 def test_effects_with_their_outcomes() -> None:
-    overheard = heard_of(dines, {"elicit-1": Declined()})
-    assert overheard.error is None
-    assert [(one.path, one.round, one.key) for one in overheard.heard] == [
+    trace = trace_of(dines, {"elicit-1": Declined()})
+    assert trace.error is None
+    assert [(one.path, one.round, one.key) for one in trace.effects] == [
         ("", 2, "confirm-1"),
         ("", 3, "elicit-1"),
         ("", 3, None),
@@ -98,41 +98,45 @@ def test_effects_with_their_outcomes() -> None:
         ("gather-2/0/", 7, "gather-2/0/elicit-2"),
         ("", 7, None),
     ]
-    first, second, pause, *_ = overheard.heard
+    first, second, pause, *_ = trace.effects
     assert (first.value, first.question) == (Accepted(True), Confirm("Hungry?"))
     assert isinstance(second.error, Declined)
     assert second.question == Elicit("What?", str)
     assert pause.question is None
-    assert overheard.heard[3].where == line(dines, 7)
-    assert overheard.heard[4].where == line(names, 2)
+    assert trace.effects[3].where == line(dines, 7)
+    assert trace.effects[4].where == line(names, 2)
 
 
 def test_two_conversations_compare_by_their_traces() -> None:
-    assert heard_of(dines).trace == heard_of(dines).trace
-    assert heard_of(dines).trace == heard_of(dines, {"elicit-1": Declined()}).trace
-    assert heard_of(dines).trace != heard_of(dines, {"confirm-1": Declined()}).trace
+    assert trace_of(dines).in_words == trace_of(dines).in_words
+    assert (
+        trace_of(dines).in_words == trace_of(dines, {"elicit-1": Declined()}).in_words
+    )
+    assert (
+        trace_of(dines).in_words != trace_of(dines, {"confirm-1": Declined()}).in_words
+    )
 
 
 def test_effects_are_seen_before_their_outcomes() -> None:
     seen: list[Effect[Any]] = []
-    overheard = heard_of(dines, deliver=seen.append)
-    assert seen == [one.effect for one in overheard.heard]
+    trace = trace_of(dines, deliver=seen.append)
+    assert seen == [one.effect for one in trace.effects]
 
 
 def test_answers_that_are_changed() -> None:
-    assert changed_answers(heard_of(sorts).heard) == {line(sorts, 1)}
-    assert changed_answers(heard_of(dines).heard) == set()
+    assert changed_answers(trace_of(sorts).effects) == {line(sorts, 1)}
+    assert changed_answers(trace_of(dines).effects) == set()
 
 
 def test_a_handler_that_restarts_is_observed_until_then() -> None:
-    overheard = heard_of(restarts)
-    assert [one.key for one in overheard.heard] == ["elicit-1"]
-    assert overheard.transcript.ending.how == "returned"
+    trace = trace_of(restarts)
+    assert [one.key for one in trace.effects] == ["elicit-1"]
+    assert trace.transcript.ending.how == "returned"
 
 
 def test_what_is_not_an_effect_is_observed_too() -> None:
     seen: list[Effect[Any]] = []
-    (one,) = heard_of(yields_anything, deliver=seen.append).heard
+    (one,) = trace_of(yields_anything, deliver=seen.append).effects
     assert isinstance(one.error, UsageError)
     assert (one.what, one.question, seen) == ("'anything'", None, [])
 
@@ -140,7 +144,7 @@ def test_what_is_not_an_effect_is_observed_too() -> None:
 def test_a_conversation_that_breaks_off() -> None:
     transcript = had(dines)
     short = attrs.evolve(transcript, rounds=transcript.rounds[:1])
-    overheard = overhear(subject_of(dines), short)
-    assert isinstance(overheard.error, Unscripted)
-    assert [one.key for one in overheard.heard] == ["confirm-1"]
-    assert overheard.transcript.ending.how == "broke off"
+    trace = trace_effects(subject_of(dines), short)
+    assert isinstance(trace.error, Unscripted)
+    assert [one.key for one in trace.effects] == ["confirm-1"]
+    assert trace.transcript.ending.how == "broke off"

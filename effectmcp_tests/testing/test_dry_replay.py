@@ -23,11 +23,11 @@ from effectmcp import (
 from effectmcp.engine import Journal, Policy
 from effectmcp.testing import Transcript, conversation
 from effectmcp.testing.chance import FLOW_ID
-from effectmcp.testing.cold import Arrival, arrive
+from effectmcp.testing.conversations import WAYS
+from effectmcp.testing.dry_replay import Arrival, arrive
 from effectmcp.testing.subjects import subject_of
-from effectmcp.testing.talks import WAYS
 
-from .test_talks import HEALTHY, Obliging, had, nothing_unraisable
+from .test_conversations import HEALTHY, Obliging, had, nothing_unraisable
 
 
 @step

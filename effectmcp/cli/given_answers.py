@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from ..canonical import JSON, parse
 from ..errors import CanonicalError, UsageError
-from .offers import dict_in, properties_of
+from .schemas import dict_in, properties_of
 
 __all__ = ["answers_in", "response_to", "split", "unanswered"]
 

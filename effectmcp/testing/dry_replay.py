@@ -21,14 +21,21 @@ from ..engine.replay import Run
 from ..engine.rules import RETRY
 from ..engine.stops import Asked, Perform, Returned
 from ..errors import DivergenceError, EffectMCPError
-from .words import shown
+from .descriptions import describe
 
 if TYPE_CHECKING:
     from ..engine.divergence import Policy
     from ..engine.journal import Journal
     from .subjects import Subject
 
-__all__ = ["Arrival", "Elsewhere", "WorkerError", "arrive", "marks_of", "shown_result"]
+__all__ = [
+    "Arrival",
+    "ArrivalElsewhere",
+    "WorkerError",
+    "arrive",
+    "marks_of",
+    "shown_result",
+]
 
 
 @frozen
@@ -79,7 +86,7 @@ class WorkerError(Exception):
 
 
 @frozen
-class Elsewhere:
+class ArrivalElsewhere:
     """The point that a replay reached in another process.
 
     Attributes:
@@ -137,12 +144,12 @@ def arrive(
             case Asked(questions):
                 arrival = Arrival(
                     "asks",
-                    tuple(shown(one.effect) for one in questions) or ("nothing",),
+                    tuple(describe(one.effect) for one in questions) or ("nothing",),
                     marks_of(run.journal),
                     questions[0].where if questions else where,
                 )
             case Perform(wants):
-                what = tuple(shown(want.effect) for want in wants)
+                what = tuple(describe(want.effect) for want in wants)
                 arrival = Arrival(
                     "performs", what, where=run.line_of(wants[0].key) or where
                 )

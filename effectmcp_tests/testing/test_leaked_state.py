@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from effectmcp.testing.changes import Change, Changes
+from effectmcp.testing.leaked_state import StateChange, StateChanges
 
 Maker = Callable[[str], Any]
 
@@ -39,7 +39,7 @@ def module(tmp_path: Path) -> Iterator[Maker]:
         del sys.modules[name]
 
 
-def taken(changes: Changes) -> list[str]:
+def taken(changes: StateChanges) -> list[str]:
     """In order of their names: a module's globals are looked at in any order."""
     return sorted(one.what for one in changes.take())
 
@@ -52,11 +52,11 @@ def test_a_default_that_is_filled(module: Maker) -> None:
         def handler(one: int, two: int = 3, *, names: list[str] = []) -> None:
             names.append(str(one))
     """)
-    changes = Changes(made.handler)
+    changes = StateChanges(made.handler)
     assert changes.take() == []
     made.handler(1)
     assert changes.take() == [
-        Change(
+        StateChange(
             "default names of handler()",
             "the default names of handler() was [] and is ['1'] now",
             f"{made.__file__}:2",
@@ -82,7 +82,7 @@ def test_positional_and_keyword_only_defaults(module: Maker) -> None:
             seen.add(1)
             other.extend(b"d")
     """)
-    changes = Changes(made.handler)
+    changes = StateChanges(made.handler)
     made.handler(1)
     found = changes.take()
     assert [one.what for one in found] == [
@@ -110,7 +110,7 @@ def test_defaults_of_other_functions_of_the_module(module: Maker) -> None:
         def handler() -> list[str]:
             return helper()
     """)
-    changes = Changes(made.handler)
+    changes = StateChanges(made.handler)
     made.handler()
     (change,) = changes.take()
     assert change.what == "the default names of helper() was [] and is ['a'] now"
@@ -128,7 +128,7 @@ def test_defaults_of_a_function_inside(module: Maker) -> None:
             return handler
     """)
     handler = made.make()
-    changes = Changes(handler)
+    changes = StateChanges(handler)
     handler()
     (change,) = changes.take()
     assert change.where == f"{made.__file__}:3"
@@ -152,7 +152,7 @@ def test_defaults_of_a_decorated_function(module: Maker) -> None:
             names.append("a")
             return names
     """)
-    changes = Changes(made.handler)
+    changes = StateChanges(made.handler)
     made.handler()
     (change,) = changes.take()
     assert change.where == f"{made.__file__}:14"
@@ -163,7 +163,7 @@ def test_defaults_that_cannot_be_filled_are_not_checked(module: Maker) -> None:
         def handler(one: int = 1, two: tuple[int, ...] = (), three: object = None):
             pass
     """)
-    changes = Changes(made.handler)
+    changes = StateChanges(made.handler)
     made.handler.__defaults__ = (2, (1,), 3)
     assert changes.take() == []
 
@@ -173,7 +173,7 @@ def test_a_default_whose_source_is_missing() -> None:
     namespace: dict[str, Any] = {"__name__": __name__}
     text = "def handler(names=[]):\n    names.append(1)\n"
     exec(compile(text, "/no/such/file.py", "exec"), namespace)
-    changes = Changes(namespace["handler"])
+    changes = StateChanges(namespace["handler"])
     namespace["handler"]()
     (change,) = changes.take()
     assert change.where == "/no/such/file.py:1"
@@ -187,7 +187,7 @@ def test_a_default_of_a_lambda_in_the_middle_of_something(module: Maker) -> None
         )
     """)
     handler = made.HANDLERS["one"]
-    changes = Changes(handler)
+    changes = StateChanges(handler)
     handler()
     (change, *_) = changes.take()
     assert change.where == f"{made.__file__}:3"
@@ -212,7 +212,7 @@ MOVED = """
 
 def test_a_default_in_a_file_that_was_edited(module: Maker) -> None:
     handler = moved(module(MOVED).handler)
-    changes = Changes(handler)
+    changes = StateChanges(handler)
     handler()
     (change,) = changes.take()
     assert change.is_default
@@ -221,7 +221,7 @@ def test_a_default_in_a_file_that_was_edited(module: Maker) -> None:
 def test_a_default_always_has_a_line(module: Maker) -> None:
     """`check` takes a change without a line for a global's, which is only a notice."""
     handler = moved(module(MOVED).handler)
-    changes = Changes(handler)
+    changes = StateChanges(handler)
     handler()
     (change,) = changes.take()
     assert change.where is not None
@@ -278,10 +278,10 @@ GLOBALS = """
 
 def test_a_global_that_is_set(module: Maker) -> None:
     made = module(GLOBALS)
-    changes = Changes(made.handler)
+    changes = StateChanges(made.handler)
     made.numbers()
     assert changes.take() == [
-        Change(
+        StateChange(
             "global _number",
             "the global _number was 0 and is 1 now",
             None,
@@ -292,7 +292,7 @@ def test_a_global_that_is_set(module: Maker) -> None:
 
 def test_globals_of_functions_inside_and_of_any_value(module: Maker) -> None:
     made = module(GLOBALS)
-    changes = Changes(made.handler)
+    changes = StateChanges(made.handler)
     made.texts()
     made.pairs()
     assert taken(changes) == [
@@ -303,7 +303,7 @@ def test_globals_of_functions_inside_and_of_any_value(module: Maker) -> None:
 
 def test_containers_that_are_filled(module: Maker) -> None:
     made = module(GLOBALS)
-    changes = Changes(made.handler)
+    changes = StateChanges(made.handler)
     made.fills()
     assert taken(changes) == [
         "the global _bytes was bytearray(b'') and is bytearray(b'a') now",
@@ -316,7 +316,7 @@ def test_containers_that_are_filled(module: Maker) -> None:
 def test_globals_that_no_function_sets_are_not_checked(module: Maker) -> None:
     """A test or a reload may, and that is not the handler's doing."""
     made = module(GLOBALS)
-    changes = Changes(made.handler)
+    changes = StateChanges(made.handler)
     made._never_set = 4
     made._new: list[int] = []  # type: ignore[misc]
     assert changes.take() == []
@@ -334,7 +334,7 @@ def test_other_modules_are_not_read(module: Maker) -> None:
             found.append(_number)
     """)
     one.theirs = other.numbers
-    changes = Changes(one.handler)
+    changes = StateChanges(one.handler)
     other.numbers()
     one.theirs()
     assert changes.take() == []
@@ -344,7 +344,7 @@ def test_large_tables_are_ignored(module: Maker) -> None:
     made = module(GLOBALS)
     made._list = list(range(1001))
     made._dict = {str(n): n for n in range(1001)}
-    changes = Changes(made.handler)
+    changes = StateChanges(made.handler)
     made.fills()
     assert taken(changes) == [
         "the global _bytes was bytearray(b'') and is bytearray(b'a') now",
@@ -355,7 +355,7 @@ def test_large_tables_are_ignored(module: Maker) -> None:
 def test_a_table_that_is_changed_within_bounds(module: Maker) -> None:
     made = module(GLOBALS)
     made._list = list(range(1000))
-    changes = Changes(made.handler)
+    changes = StateChanges(made.handler)
     made._list[999] = 0
     (change,) = taken(changes)
     assert change.startswith("the global _list was [0, 1, 2, 3, ")
@@ -368,7 +368,7 @@ def test_a_table_that_is_changed_within_bounds(module: Maker) -> None:
 def test_each_comparison_reports_new_changes(module: Maker) -> None:
     """Since the last one; but how it was is how it was at first."""
     made = module(GLOBALS)
-    changes = Changes(made.handler)
+    changes = StateChanges(made.handler)
     made.numbers()
     assert taken(changes) == ["the global _number was 0 and is 1 now"]
     assert taken(changes) == []
@@ -379,7 +379,7 @@ def test_each_comparison_reports_new_changes(module: Maker) -> None:
 def test_a_later_global_is_compared_from_then_on(module: Maker) -> None:
     made = module(GLOBALS)
     del made._number
-    changes = Changes(made.handler)
+    changes = StateChanges(made.handler)
     made._number = 5
     assert taken(changes) == []
     made.numbers()
@@ -406,19 +406,19 @@ def test_methods_partials_and_objects(module: Maker) -> None:
             global _number
             _number += 1
     """)
-    changes = Changes(made.Shop().sell)
+    changes = StateChanges(made.Shop().sell)
     made.Shop().sell()
     made.sets()
     assert taken(changes) == ["the global _number was 0 and is 2 now"]
-    assert Changes(functools.partial(made.sets)).take() == []
-    assert Changes(made.Shop()).take() == []
+    assert StateChanges(functools.partial(made.sets)).take() == []
+    assert StateChanges(made.Shop()).take() == []
 
 
 def test_a_function_whose_module_is_nowhere() -> None:
     """Made with exec, say, or in a module that is loaded and never registered."""
     namespace: dict[str, Any] = {"__name__": "in_no_such_module", "seen": []}
     exec("def handler():\n    seen.append(1)\n", namespace)
-    changes = Changes(namespace["handler"])
+    changes = StateChanges(namespace["handler"])
     namespace["handler"]()
     assert taken(changes) == ["the global seen was [] and is [1] now"]
 
@@ -436,4 +436,4 @@ def test_a_value_that_cannot_be_shown(module: Maker) -> None:
         def handler() -> None:
             pass
     """)
-    assert Changes(made.handler).take() == []
+    assert StateChanges(made.handler).take() == []

@@ -9,8 +9,8 @@ from ..canonical import JSON
 from ..client import Client, Pending
 from ..client.channels import Channel
 from ..errors import UsageError
-from .answers import response_to, unanswered
-from .offers import dict_in
+from .given_answers import response_to, unanswered
+from .schemas import dict_in
 from .terminal import Terminal
 from .trace import Trace
 

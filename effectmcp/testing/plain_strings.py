@@ -15,18 +15,18 @@ import attrs
 
 from ..canonical import JSON
 from ..effects import Accepted
-from .talks import Recorded, Unscripted
-from .transcripts import FAILED, Performed, Round, Said, Transcript
+from .conversations import RecordedPartner, Unscripted
+from .transcripts import FAILED, AskedQuestion, Performed, Round, Transcript
 
 if TYPE_CHECKING:
     from ..engine.stops import Answer, Question
 
-__all__ = ["Patient", "simpler"]
+__all__ = ["PatientPartner", "simpler"]
 
 _PLAIN: Final = ("", "a")
 
 
-class Patient(Recorded):
+class PatientPartner(RecordedPartner):
     """Replays a transcript, and repeats an answer if a question is asked again.
 
     A handler that does not repeat itself may ask more often than before.
@@ -104,7 +104,7 @@ def _in_performed(one: Performed, change: _Change) -> Performed:
     return attrs.evolve(one, payload=_in_json(one.payload, change))
 
 
-def _in_answer(one: Said, change: _Change) -> Said:
+def _in_answer(one: AskedQuestion, change: _Change) -> AskedQuestion:
     if not isinstance(one.answer, Accepted):
         return one
     return attrs.evolve(one, answer=Accepted(_in_json(one.answer.value, change)))

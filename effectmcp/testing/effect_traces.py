@@ -17,14 +17,14 @@ from attrs import define, frozen
 from ..effects import Checkpoint, Effect, Gather, InputRequest, Outcome
 from ..engine.turn import where
 from ..errors import Signal
-from .talks import WAYS, Broken, Recorded, talk
+from .conversations import WAYS, ConversationBroken, RecordedPartner, run_conversation
 
 if TYPE_CHECKING:
     from ..engine.stops import Answer, Question
     from .subjects import Subject
     from .transcripts import Transcript
 
-__all__ = ["Heard", "Overheard", "changed_answers", "overhear"]
+__all__ = ["EffectTrace", "TracedEffect", "changed_answers", "trace_effects"]
 
 _MUTABLE: Final = (list, dict, set, bytearray)
 #: The address of an object, such as a flow in a Gather: it differs each time.
@@ -32,7 +32,7 @@ _ADDRESS: Final = re.compile(r" at 0x[0-9a-fA-F]+")
 
 
 @frozen(eq=False)
-class Heard:
+class TracedEffect:
     """An effect that a handler yielded, and its outcome.
 
     Attributes:
@@ -67,28 +67,28 @@ class Heard:
 
 
 @define
-class Overheard:
+class EffectTrace:
     """A conversation, effect by effect, as the handler saw it.
 
     Attributes:
-        heard: The effects, in the order of their outcomes.
+        effects: The effects, in the order of their outcomes.
         transcript: The conversation; the part before the error, if it broke off.
         error: The reason why it broke off; `None` if it did not.
     """
 
-    heard: list[Heard]
+    effects: list[TracedEffect]
     transcript: Transcript
     error: Exception | None = None
 
     @property
-    def trace(self) -> list[tuple[str, str]]:
+    def in_words(self) -> list[tuple[str, str]]:
         """The effects and the ending in words, to compare two conversations."""
-        did = [(one.path, one.what) for one in self.heard]
+        did = [(one.path, one.what) for one in self.effects]
         ending = self.transcript.ending
         return [*did, (ending.how, repr(ending.value))]
 
 
-def changed_answers(heard: Iterable[Heard]) -> set[str]:
+def changed_answers(traced: Iterable[TracedEffect]) -> set[str]:
     """Find the yields, as `file:line`, whose values a handler changed later.
 
     That is harmless, because each round builds values again. But an author who changes
@@ -96,20 +96,20 @@ def changed_answers(heard: Iterable[Heard]) -> set[str]:
     """
     return {
         one.where
-        for one in heard
+        for one in traced
         if one.before is not None
         and one.where is not None
         and repr(one.value) != one.before
     }
 
 
-def overhear(
+def trace_effects(
     subject: Subject,
     transcript: Transcript,
-    partner: Recorded | None = None,
+    partner: RecordedPartner | None = None,
     *,
     deliver: Callable[[Effect[Any]], None] = lambda effect: None,
-) -> Overheard:
+) -> EffectTrace:
     """Run a conversation again, live, and listen.
 
     Args:
@@ -118,24 +118,24 @@ def overhear(
         partner: The partner that answers; `None` to answer as recorded.
         deliver: Called with each effect before its outcome is delivered.
     """
-    ear = _Ear(deliver)
-    answering = _Answering(partner or Recorded(transcript), ear)
+    ear = _Tracer(deliver)
+    answering = _TracingPartner(partner or RecordedPartner(transcript), ear)
     try:
-        again = talk(
-            _heard_by(subject, ear),
+        again = run_conversation(
+            _traced(subject, ear),
             transcript.arguments,
             answering,
             WAYS[1],
             flow_id=transcript.flow_id,
         )
-    except Broken as broken:
-        return Overheard(ear.heard, broken.transcript, broken.error)
-    return Overheard(ear.heard, again)
+    except ConversationBroken as broken:
+        return EffectTrace(ear.effects, broken.transcript, broken.error)
+    return EffectTrace(ear.effects, again)
 
 
-class _Ear:
+class _Tracer:
     def __init__(self, deliver: Callable[[Effect[Any]], None]) -> None:
-        self.heard: list[Heard] = []
+        self.effects: list[TracedEffect] = []
         self.deliver = deliver
         self.round = 1
         self.is_asking = False
@@ -152,17 +152,17 @@ class _Ear:
         inner = effect.request if isinstance(effect, Outcome) else effect
         return self._keys.pop(id(inner), None)
 
-    def hear(self, one: Heard) -> None:
+    def hear(self, one: TracedEffect) -> None:
         self.is_asking = False
-        self.heard.append(one)
+        self.effects.append(one)
         if isinstance(one.effect, Checkpoint):
             self.round += 1
 
 
-class _Answering:
+class _TracingPartner:
     """A partner that notes when it is asked."""
 
-    def __init__(self, partner: Recorded, ear: _Ear) -> None:
+    def __init__(self, partner: RecordedPartner, ear: _Tracer) -> None:
         self._partner = partner
         self._ear = ear
         self.lacks = partner.lacks
@@ -173,7 +173,7 @@ class _Answering:
         return self._partner.answer(question)
 
 
-def _heard_by(subject: Subject, ear: _Ear) -> Subject:
+def _traced(subject: Subject, ear: _Tracer) -> Subject:
     function = subject.function
 
     def handler(**kwargs: Any) -> Any:
@@ -183,7 +183,7 @@ def _heard_by(subject: Subject, ear: _Ear) -> Subject:
 
 
 def _forwarded(
-    flow: Any, ear: _Ear, path: str, place: str | None = None
+    flow: Any, ear: _Tracer, path: str, place: str | None = None
 ) -> Generator[Any, Any, Any]:
     """Forward `flow`, and note its effects and outcomes, at `place` if it is given."""
     value: Any = None
@@ -210,12 +210,14 @@ def _forwarded(
             before = repr(value) if isinstance(value, _MUTABLE) else None
             key = ear.key_of(effect)
             ear.hear(
-                Heard(path, effect, at, ear.round, value, error, key, what, before)
+                TracedEffect(
+                    path, effect, at, ear.round, value, error, key, what, before
+                )
             )
 
 
 def _listening(
-    gather: Gather[Any], ear: _Ear, path: str, at: str | None
+    gather: Gather[Any], ear: _Tracer, path: str, at: str | None
 ) -> Gather[Any]:
     branches = [
         _forwarded(_single(one), ear, f"{path}{place}/", at)

@@ -14,11 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from effectmcp import EffectMCPError, ProtocolError, UsageError
-from effectmcp.client import ChannelError, Client, OverHttp, ReplyError, web
-from effectmcp.client.web import events
+from effectmcp.client import ChannelError, Client, OverHttp, ReplyError, http
+from effectmcp.client.http import events
 
 from ..helpers import finish
-from .raw import JSON_TYPE, SSE_TYPE, Answer, Asked, event, http
+from .raw import JSON_TYPE, SSE_TYPE, Answer, Asked, event, http_server
 from .ways import PATIENCE, Loop, on_both
 
 DONE = {"resultType": "complete", "content": [{"type": "text", "text": "done"}]}
@@ -120,7 +120,7 @@ def test_events_of_any_bytes(parts: list[bytes]) -> None:
 
 
 def test_the_length_of_an_event_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(web, "_LONGEST", 100)
+    monkeypatch.setattr(http, "_LONGEST", 100)
     assert read([b"data: " + b"x" * 80 + b"\n\n"] * 5) == ["x" * 80] * 5
     with pytest.raises(ChannelError, match="more than 100 bytes"):
         read([b"data: " + b"x" * 30] * 4)
@@ -196,7 +196,10 @@ def outcome(loop: Loop, answer: Answer, **options: Any) -> Any:
 
     async def main() -> Any:
         with anyio.fail_after(PATIENCE):
-            async with http(answer) as url, Client(OverHttp(url, **options)) as client:
+            async with (
+                http_server(answer) as url,
+                Client(OverHttp(url, **options)) as client,
+            ):
                 try:
                     return (await client.get_prompt("note")).text
                 except EffectMCPError as exc:
@@ -324,7 +327,7 @@ async def no_answer(asked: Asked) -> None: ...
 
 @on_both
 async def test_a_server_that_is_not_there() -> None:
-    async with http(no_answer) as url:
+    async with http_server(no_answer) as url:
         pass
     async with Client(OverHttp(url)) as client:
         with pytest.raises(ChannelError, match="cannot be reached"):
@@ -371,7 +374,7 @@ async def never_answers(sent: bytes) -> None:
 
     with anyio.fail_after(PATIENCE):
         async with (
-            http(answer) as url,
+            http_server(answer) as url,
             Client(OverHttp(url), round_timeout=0.1) as client,
         ):
             with pytest.raises(TimeoutError):
@@ -382,7 +385,7 @@ async def never_answers(sent: bytes) -> None:
 def test_the_length_of_a_body_is_limited(
     loop: Loop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(web, "_LONGEST", 100_000)
+    monkeypatch.setattr(http, "_LONGEST", 100_000)
 
     def endless(type_: str, part: bytes) -> Answer:
         async def answer(asked: Asked) -> None:
@@ -405,7 +408,7 @@ async def test_a_channel_is_closed_once() -> None:
     async def answer(asked: Asked) -> None:
         await asked.write(json.dumps(asked.response(result=DONE)).encode())
 
-    async with http(answer) as url:
+    async with http_server(answer) as url:
         channel = OverHttp(url)
         async with Client(channel) as client:
             assert (await client.get_prompt("note")).text == "done"
@@ -428,7 +431,7 @@ async def test_an_external_http_client_outlives_the_channel() -> None:
     async def answer(asked: Asked) -> None:
         await asked.write(json.dumps(asked.response(result=DONE)).encode())
 
-    async with http(answer) as url, httpx2.AsyncClient() as own:
+    async with http_server(answer) as url, httpx2.AsyncClient() as own:
         for _ in range(2):
             async with Client(OverHttp(url, http=own)) as client:
                 assert (await client.get_prompt("note")).text == "done"

@@ -17,16 +17,16 @@ import attrs
 from .. import effects as fx
 from ..engine.stops import Answer, Done, Failure, Question, Want
 from ..errors import Declined, Dismissed, TooManyRounds
-from .conversations import failures_of
+from .conversations import WAYS, ConversationBroken, RecordedPartner, run_conversation
+from .drawn_conversations import failures_of
 from .endings import NO_END, loop_of, was_wasteful
-from .findings import Found
-from .talks import WAYS, Broken, Recorded, talk
-from .transcripts import FAILED, Performed, Said, Transcript
+from .findings import BareFinding
+from .transcripts import FAILED, AskedQuestion, Performed, Transcript
 
 if TYPE_CHECKING:
     from .subjects import Subject
 
-__all__ = ["Stubborn"]
+__all__ = ["EndlessLoops"]
 
 #: Failures of a step after which the handler counts as never giving up.
 _MOST_FAILURES: Final = 40
@@ -39,13 +39,13 @@ _SHOWN: Final = 3
 _At: TypeAlias = tuple[str | None, str]
 
 
-class Stubborn:
+class EndlessLoops:
     """The questions and steps of one handler that may be in an endless loop."""
 
     def __init__(self) -> None:
         self._ended: Counter[_At] = Counter()
 
-    def found(self, subject: Subject, transcript: Transcript) -> Found | None:
+    def found(self, subject: Subject, transcript: Transcript) -> BareFinding | None:
         """Return the first loop that does not end with a stubborn partner."""
         for asked in _first_asked(transcript):
             for answer in (Declined(), Dismissed()):
@@ -66,7 +66,7 @@ class Stubborn:
         return None
 
 
-def _first_asked(transcript: Transcript) -> Iterator[Said]:
+def _first_asked(transcript: Transcript) -> Iterator[AskedQuestion]:
     seen = set()
     for each in transcript.rounds:
         for one in each.asked:
@@ -88,17 +88,17 @@ def _first_performed(transcript: Transcript) -> Iterator[Performed]:
 
 
 def _refused(
-    subject: Subject, transcript: Transcript, asked: Said, answer: Answer
-) -> Found | None:
+    subject: Subject, transcript: Transcript, asked: AskedQuestion, answer: Answer
+) -> BareFinding | None:
     try:
-        again = talk(
+        again = run_conversation(
             subject,
             transcript.arguments,
             _Refusing(transcript, asked.key, answer),
             WAYS[0],
             flow_id=transcript.flow_id,
         )
-    except Broken:
+    except ConversationBroken:
         return None  # another oracle finds the reason
     is_over = isinstance(again.ending.error, TooManyRounds)
     if not is_over or was_wasteful(again):
@@ -106,7 +106,7 @@ def _refused(
     return loop_of(again)
 
 
-class _Refusing(Recorded):
+class _Refusing(RecordedPartner):
     """Replays a transcript, but refuses every question from one of them on."""
 
     def __init__(self, transcript: Transcript, key: str, refusal: Answer) -> None:
@@ -129,19 +129,19 @@ class _Endless(Exception):
 
 def _failed(
     subject: Subject, transcript: Transcript, performed: Performed, error: int
-) -> Found | None:
+) -> BareFinding | None:
     try:
-        talk(
+        run_conversation(
             subject,
             transcript.arguments,
             _Failing(transcript, performed, error),
             WAYS[0],
             flow_id=transcript.flow_id,
         )
-    except Broken as broken:
+    except ConversationBroken as broken:
         if not isinstance(broken.error, _Endless):
             return None
-        return Found(
+        return BareFinding(
             "loops",
             f"it performs {performed.what} again for as long as that fails",
             performed.where,
@@ -161,19 +161,19 @@ def _kinds_of(subject: Subject, transcript: Transcript, performed: Performed) ->
     """Return the number of exceptions that a step can fail with."""
     partner = _Failing(transcript, performed, -1)
     try:
-        talk(
+        run_conversation(
             subject,
             transcript.arguments,
             partner,
             WAYS[1],
             flow_id=transcript.flow_id,
         )
-    except Broken:
+    except ConversationBroken:
         pass
     return partner.kinds
 
 
-class _Failing(Recorded):
+class _Failing(RecordedPartner):
     """Replays a transcript, except that one step always fails."""
 
     def __init__(

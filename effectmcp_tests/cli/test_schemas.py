@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from effectmcp.cli.offers import properties_of, takes_text
+from effectmcp.cli.schemas import properties_of, takes_text
 
 from ..client.strategies import json_values
 

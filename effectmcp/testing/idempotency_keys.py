@@ -25,15 +25,15 @@ from .. import effects as fx
 from ..canonical import dumps
 from ..engine.kinds import KINDS
 from ..engine.stops import Done, Failure, Want
-from .overheard import Heard, Overheard, overhear
-from .talks import Recorded
-from .words import shown
+from .conversations import RecordedPartner
+from .descriptions import describe
+from .effect_traces import EffectTrace, TracedEffect, trace_effects
 
 if TYPE_CHECKING:
     from .subjects import Subject
     from .transcripts import Transcript
 
-__all__ = ["Shared", "Unstable", "shared_key", "unstable_key"]
+__all__ = ["SharedKey", "UnstableKey", "shared_key", "unstable_key"]
 
 #: Parts of the names of parameters that take a key. A step may also take the same
 #: string as the id of a record that it writes, and then two calls may share it.
@@ -41,7 +41,7 @@ _KEYS: Final = ("key", "idem", "once", "dedup", "nonce", "token")
 
 
 @frozen
-class Shared:
+class SharedKey:
     """One key for two calls of a step.
 
     Attributes:
@@ -58,7 +58,7 @@ class Shared:
 
 
 @frozen
-class Unstable:
+class UnstableKey:
     """A key that differs when its round is run again.
 
     Attributes:
@@ -75,11 +75,11 @@ class Unstable:
 # ---- shared keys --------------------------------------------------------------------
 
 
-def shared_key(heard: Iterable[Heard]) -> Shared | None:
+def shared_key(traced: Iterable[TracedEffect]) -> SharedKey | None:
     """Return the first key that a step receives twice, with different arguments."""
     names: dict[str, str] = {}
-    calls: dict[tuple[str, Any], Heard] = {}
-    for one in heard:
+    calls: dict[tuple[str, Any], TracedEffect] = {}
+    for one in traced:
         effect = one.effect
         if isinstance(effect, fx.IdempotencyKey) and isinstance(one.value, str):
             names[one.value] = effect.name
@@ -88,8 +88,8 @@ def shared_key(heard: Iterable[Heard]) -> Shared | None:
                 at = (key, _name_of(step))
                 first = calls.setdefault(at, attrs.evolve(one, effect=step))
                 if _written(first.effect) != _written(step):
-                    return Shared(
-                        names[key], shown(first.effect), shown(step), one.where
+                    return SharedKey(
+                        names[key], describe(first.effect), describe(step), one.where
                     )
     return None
 
@@ -148,42 +148,42 @@ _MOST: Final = 4
 
 
 def unstable_key(
-    subject: Subject, transcript: Transcript, overheard: Overheard
-) -> Unstable | None:
+    subject: Subject, transcript: Transcript, trace: EffectTrace
+) -> UnstableKey | None:
     """Return the first key that changes when a local effect of its round does."""
-    keys = _keys(overheard.heard)
-    for effect in _suspects(overheard.heard)[:_MOST]:
-        again = overhear(subject, transcript, _Otherwise(transcript, effect))
-        others = _keys(again.heard)
+    keys = _keys(trace.effects)
+    for effect in _suspects(trace.effects)[:_MOST]:
+        again = trace_effects(subject, transcript, _Otherwise(transcript, effect))
+        others = _keys(again.effects)
         for place, one in keys.items():
             other = others.get(place)
             if other is not None and _made_of(other) != _made_of(one):
                 assert isinstance(one.effect, fx.IdempotencyKey)
-                return Unstable(one.effect.name, shown(effect), one.where)
+                return UnstableKey(one.effect.name, describe(effect), one.where)
     return None
 
 
-def _keys(heard: Iterable[Heard]) -> dict[tuple[str, int], Heard]:
+def _keys(traced: Iterable[TracedEffect]) -> dict[tuple[str, int], TracedEffect]:
     """Return the keys of a conversation, by their place in their branch."""
-    found: dict[tuple[str, int], Heard] = {}
+    found: dict[tuple[str, int], TracedEffect] = {}
     count: dict[str, int] = {}
-    for one in heard:
+    for one in traced:
         if isinstance(one.effect, fx.IdempotencyKey):
             count[one.path] = number = count.get(one.path, 0) + 1
             found[one.path, number] = one
     return found
 
 
-def _made_of(one: Heard) -> str:
+def _made_of(one: TracedEffect) -> str:
     return repr((one.effect, getattr(one.effect, "about", ())))
 
 
-def _suspects(heard: list[Heard]) -> list[fx.Effect[Any]]:
+def _suspects(traced: list[TracedEffect]) -> list[fx.Effect[Any]]:
     """Return the local effects that precede a key in the same round."""
     found: list[fx.Effect[Any]] = []
-    for place, one in enumerate(heard):
+    for place, one in enumerate(traced):
         if isinstance(one.effect, fx.IdempotencyKey):
-            for before in heard[:place]:
+            for before in traced[:place]:
                 is_local = isinstance(before.effect, _LOCAL) and before.error is None
                 # Before the first question, each retry has a new key anyway.
                 is_early = isinstance(before.effect, fx.Step) and one.round == 1
@@ -192,7 +192,7 @@ def _suspects(heard: list[Heard]) -> list[fx.Effect[Any]]:
     return found
 
 
-class _Otherwise(Recorded):
+class _Otherwise(RecordedPartner):
     """Replays a transcript, except that one effect has another outcome."""
 
     def __init__(self, transcript: Transcript, effect: fx.Effect[Any]) -> None:

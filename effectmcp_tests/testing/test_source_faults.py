@@ -29,7 +29,7 @@ from effectmcp import (
 from effectmcp.compat import awaits_effects
 from effectmcp.testing.refusals import swallows_of
 from effectmcp.testing.source import raised_by, source_of, sources_of
-from effectmcp.testing.suspects import suspects_of
+from effectmcp.testing.source_faults import suspects_of
 
 if TYPE_CHECKING:
     from effectmcp.testing import Transcript

@@ -28,11 +28,11 @@ from ..effects import Effect, StepFunction, StepOptions
 from ..errors import EffectMCPError, StepFailed, ToolError
 from .source import UNKNOWN, Source, is_flow, raised_by, source_of
 
-__all__ = ["InVain", "catches_in_vain"]
+__all__ = ["UnreachableExcept", "unreachable_excepts"]
 
 
 @frozen
-class InVain:
+class UnreachableExcept:
     """An `except` clause that catches nothing.
 
     Attributes:
@@ -50,7 +50,7 @@ class InVain:
     instead: str
 
 
-def catches_in_vain(source: Source) -> Iterator[InVain]:
+def unreachable_excepts(source: Source) -> Iterator[UnreachableExcept]:
     """Yield the `except` clauses of a function that no step can reach."""
     for node in ast.walk(source.node):
         if not isinstance(node, ast.Try):
@@ -70,12 +70,12 @@ def catches_in_vain(source: Source) -> Iterator[InVain]:
 
 def _in_vain(
     clause: ast.ExceptHandler, body: ast.Try, class_: Any, inside: _Inside
-) -> InVain:
+) -> UnreachableExcept:
     step = next(
         (one for one in inside.steps if class_ in one.raised), inside.steps[0]
     ).name
     instead = ToolError if issubclass(class_, ToolError) else StepFailed
-    return InVain(clause, body, class_, step, instead.__name__)
+    return UnreachableExcept(clause, body, class_, step, instead.__name__)
 
 
 def _classes(source: Source, type_: ast.expr | None) -> list[Any]:
@@ -142,7 +142,7 @@ def _package_of(called: Any) -> str:
 
 
 @frozen
-class _Step:
+class _StepCall:
     name: str
     options: StepOptions
     raised: tuple[type[Exception], ...]
@@ -165,7 +165,7 @@ class _Inside:
         others: The functions that it calls; `UNKNOWN` for those not known.
     """
 
-    steps: list[_Step] = Factory(list)
+    steps: list[_StepCall] = Factory(list)
     raised: list[type] = Factory(list)
     others: list[Any] = Factory(list)
     _seen: set[Any] = Factory(set)
@@ -229,7 +229,7 @@ class _Inside:
     def _step(self, function: Any, options: StepOptions) -> None:
         raised = raised_by(function) if inspect.isfunction(function) else ()
         name = getattr(function, "__name__", repr(function))
-        self.steps.append(_Step(name, options, raised, _packages(function)))
+        self.steps.append(_StepCall(name, options, raised, _packages(function)))
 
 
 def _packages(function: Any) -> frozenset[str]:
