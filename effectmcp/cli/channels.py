@@ -18,13 +18,13 @@ from ..errors import UsageError
 from ..server.target import load_app
 from ..transports.keys import VARIABLE, ensure_keys
 
-__all__ = ["Raw", "check_timeout", "headers_of", "reach"]
+__all__ = ["Raw", "channel_to", "check_timeout", "headers_of"]
 
 _MODULE: Final = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 _APP: Final = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*|\S*\.py(:[A-Za-z_][\w.]*)?")
 
 
-def reach(target: str, headers: Mapping[str, str] | None = None) -> Channel:
+def channel_to(target: str, headers: Mapping[str, str] | None = None) -> Channel:
     """Return a channel to `target`.
 
     Args:

@@ -1,6 +1,6 @@
 """What a terminal sends → keys, as `Screen` knows them. Pure.
 
-    decoder = Decoder()
+    decoder = KeyDecoder()
     decoder.feed(data)      the keys that are certain
     decoder.is_torn         whether the next bytes may belong to the last ones
     decoder.end()           the keys, now that nothing more came
@@ -16,7 +16,7 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-__all__ = ["NAMED", "Decoder"]
+__all__ = ["NAMED", "KeyDecoder"]
 
 NAMED: Final = {
     "\r": "enter",
@@ -49,7 +49,7 @@ _KEY: Final = re.compile(
 _TORN: Final = re.compile(r"\x1b(\[[0-?]*[ -/]*|O)?\Z")
 
 
-class Decoder:
+class KeyDecoder:
     """Bytes → keys, however they are cut."""
 
     def __init__(self) -> None:

@@ -20,10 +20,10 @@ from ..client.rounds import RoundsError
 from ..errors import ProtocolError
 from .layout import one_line
 
-__all__ = ["show", "show_error"]
+__all__ = ["print_error", "print_result"]
 
 
-def show(result: Result, folder: Path) -> bool:
+def print_result(result: Result, folder: Path) -> bool:
     """Print a result.
 
     Args:
@@ -49,7 +49,7 @@ def show(result: Result, folder: Path) -> bool:
     return is_saved
 
 
-def show_error(exc: Exception) -> None:
+def print_error(exc: Exception) -> None:
     """Print why there is no result."""
     print(one_line(f"effectmcp: {_words(exc)}"), file=sys.stderr)
     if isinstance(exc, ProtocolError) and exc.data is not None:

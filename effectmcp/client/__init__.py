@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from .pipes import OverPipes
     from .questions import Form, Link, Sampling
     from .results import Result
-    from .rounds import Call, Pending, ReplyError, RoundsError
+    from .rounds import OngoingCall, Pending, ReplyError, RoundsError
 else:
     _LAZY = {
-        "Call": "rounds",
+        "OngoingCall": "rounds",
         "Channel": "channels",
         "ChannelError": "channels",
         "Client": "client",
@@ -51,13 +51,13 @@ else:
 
 
 __all__ = [
-    "Call",
     "Channel",
     "ChannelError",
     "Client",
     "Form",
     "InMemory",
     "Link",
+    "OngoingCall",
     "OverHttp",
     "OverPipes",
     "Pending",

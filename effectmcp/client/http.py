@@ -24,7 +24,7 @@ from ..protocol.meta import UNSUPPORTED_VERSION
 from ..protocol.modern import MISSING_CAPABILITY
 from .channels import ChannelError, Frame, Hear, Refusal, SessionEnded
 
-__all__ = ["Event", "OverHttp", "events"]
+__all__ = ["OverHttp", "StreamEvent", "events"]
 
 T = TypeVar("T")
 
@@ -109,7 +109,7 @@ class OverHttp:
         if shakes:
             self._session = None
         can_return = not _is_of_today(headers)
-        place = _Place()
+        place = _StreamPosition()
         session = None
         try:
             async with self._stream("POST", message, headers) as response:
@@ -175,7 +175,7 @@ class OverHttp:
     ) -> None:
         """Receive the messages on the stream that belongs to no request, if any."""
         self._spoken = headers
-        place = _Place()
+        place = _StreamPosition()
         last: dict[str, str] = {}
         while True:
             with suppress(ChannelError):
@@ -190,7 +190,7 @@ class OverHttp:
 
 
 @define
-class _Place:
+class _StreamPosition:
     """The last event id of a stream, and the seconds to wait before it is resumed."""
 
     id: str | None = None
@@ -211,7 +211,7 @@ def _check(response: httpx2.Response) -> None:
 
 
 async def _until_torn(
-    response: httpx2.Response, place: _Place, hear: Hear, can_return: bool
+    response: httpx2.Response, place: _StreamPosition, hear: Hear, can_return: bool
 ) -> Frame | None:
     """Return the response in a body; `None` if it breaks off and can be resumed."""
     try:
@@ -231,7 +231,7 @@ def _type_of(response: httpx2.Response) -> str:
 
 
 async def _response(
-    response: httpx2.Response, place: _Place, hear: Hear
+    response: httpx2.Response, place: _StreamPosition, hear: Hear
 ) -> Frame | None:
     """Return the response in a body; `None` for a stream that ended without one."""
     type_ = _type_of(response)
@@ -326,7 +326,7 @@ def _message(text: str | bytes) -> dict[str, Any]:
 
 
 @frozen
-class Event:
+class StreamEvent:
     """An event of a stream.
 
     Attributes:
@@ -340,7 +340,7 @@ class Event:
     retry: float | None = None
 
 
-async def events(parts: AsyncIterator[bytes]) -> AsyncGenerator[Event, None]:
+async def events(parts: AsyncIterator[bytes]) -> AsyncGenerator[StreamEvent, None]:
     """Yield the events of a stream, without comments and empty events."""
     data: list[str] = []
     id_: str | None = None
@@ -370,7 +370,7 @@ async def events(parts: AsyncIterator[bytes]) -> AsyncGenerator[Event, None]:
             if not line:
                 text = "\n".join(data) if any(data) else ""
                 if text or id_ is not None or retry is not None:
-                    yield Event(text, id_, retry)
+                    yield StreamEvent(text, id_, retry)
                 data, id_, retry, held = [], None, None, len(rest)
             elif name == b"data":
                 data.append(value.decode("utf-8", "replace"))

@@ -29,7 +29,7 @@ __all__ = [
     "Feature",
     "Prompt",
     "Resource",
-    "Template",
+    "ResourceTemplate",
     "Tool",
     "checked_timeout",
     "make_completion",
@@ -125,7 +125,7 @@ class Resource(Feature):
 
 
 @frozen(eq=False, kw_only=True)
-class Template(Resource):
+class ResourceTemplate(Resource):
     """Resources whose URIs follow a template.
 
     Attributes:
@@ -373,7 +373,7 @@ def make_resource(
             f"{uri}: its variables are {', '.join(template.variables)}, and"
             f" {handler.name} takes {', '.join(takes) or 'nothing'}"
         )
-    return Template(**common, template=template)
+    return ResourceTemplate(**common, template=template)
 
 
 def make_completion(function: Callable[..., Any]) -> Completion:

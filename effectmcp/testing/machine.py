@@ -42,7 +42,7 @@ from ..exchange.commands import Notify, Peer, PerformAll, Reply
 from ..exchange.handle import handle
 from ..protocol.meta import CLIENT_CAPABILITIES
 from ..protocol.revisions import PROTOCOL_VERSION, VERSIONS
-from ..server.features import Prompt, Template
+from ..server.features import Prompt, ResourceTemplate
 from ..state.keys import Keys, make_key
 from .drawn_conversations import DrawnPartner, Options
 from .strategies import arguments_of, contents_for, roots, sampled
@@ -334,7 +334,7 @@ def _arguments(
 
 def _params(subject: Subject, arguments: Mapping[str, JSON]) -> dict[str, JSON]:
     feature = subject.feature
-    if isinstance(feature, Template):
+    if isinstance(feature, ResourceTemplate):
         texts = {name: _text(value) for name, value in arguments.items()}
         try:
             return {"uri": feature.template.expand(texts)}

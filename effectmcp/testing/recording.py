@@ -32,7 +32,7 @@ from ..engine.stops import Answer, Done, Failure, Question, Want
 from ..errors import ClientFailed, Declined, Dismissed
 from ..protocol.modern import can_answer
 from ..server.events import Event, RoundBegan, RoundEnded
-from ..server.features import Prompt, Template
+from ..server.features import Prompt, ResourceTemplate
 from ..server.handlers import values_of_texts
 from .conversations import ConversationBroken, Unscripted, Way, run_conversation
 from .descriptions import describe
@@ -167,7 +167,7 @@ def _found(app: Server, began: RoundBegan) -> tuple[Subject, JSON] | None:
         if subject.method != began.method:
             continue
         feature = subject.feature
-        if isinstance(feature, Template):
+        if isinstance(feature, ResourceTemplate):
             texts = feature.template.match(began.target)
             if texts is not None:
                 return subject, values_of_texts(feature.handler, texts)

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from effectmcp.cli.keyboard import Decoder
+from effectmcp.cli.keyboard import KeyDecoder
 
 
 def decoded(*parts: bytes) -> list[str]:
-    decoder = Decoder()
+    decoder = KeyDecoder()
     return [
         *(key for part in parts for key in decoder.feed(part)),
         *decoder.end(),
@@ -40,7 +40,7 @@ def test_keys(data: bytes, keys: list[str]) -> None:
 
 
 def test_an_escape_is_not_a_key_until_the_input_ends() -> None:
-    decoder = Decoder()
+    decoder = KeyDecoder()
     assert decoder.feed(b"a\x1b") == ["a"]
     assert decoder.is_torn
     assert decoder.end() == ["cancel"]

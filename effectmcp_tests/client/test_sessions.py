@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from effectmcp import ProtocolError, UsageError
 from effectmcp.client import ChannelError, Client, OverHttp, http
 from effectmcp.client.channels import SessionEnded
-from effectmcp.client.http import Event, events
+from effectmcp.client.http import StreamEvent, events
 
 from ..helpers import finish
 from .raw import JSON_TYPE, SSE_TYPE, Asked, event, http_server
@@ -314,7 +314,7 @@ def test_any_places_and_pauses(lines: list[tuple[bytes, bytes]]) -> None:
     """The ids can be sent, and the pauses can be waited for."""
     text = b"\n".join(name + b": " + value for name, value in lines) + b"\n\n"
 
-    async def collect() -> list[Event]:
+    async def collect() -> list[StreamEvent]:
         async def source() -> Any:
             yield text
 
