@@ -20,43 +20,51 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .effects import (
-    Accepted,
+from .effects.base import (
     Branch,
+    Effect,
+    Flow,
+    InputRequest,
+)
+from .effects.control import (
+    Checkpoint,
+    Detach,
+    FirstOf,
+    Gather,
+    Restart,
+    TimedOut,
+    Version,
+    Within,
+)
+from .effects.local import (
     Caller,
     CallerInfo,
-    Checkpoint,
     ClientSupports,
-    Confirm,
-    Detach,
-    Effect,
-    Elicit,
-    ElicitUrl,
-    FirstOf,
-    Flow,
-    Gather,
     IdempotencyKey,
-    InputRequest,
-    ListRoots,
     Log,
     Now,
-    Outcome,
     Progress,
-    Provided,
     Random,
-    Restart,
+    Sleep,
+    Status,
+    Uuid,
+)
+from .effects.questions import (
+    Accepted,
+    Confirm,
+    Elicit,
+    ElicitUrl,
+    ListRoots,
+    Outcome,
     Root,
     Sample,
     Sampled,
-    Sleep,
-    Status,
+)
+from .effects.steps import (
+    Provided,
     Step,
     StepFunction,
     StepOptions,
-    TimedOut,
-    Uuid,
-    Version,
-    Within,
     step,
 )
 from .errors import (

@@ -107,32 +107,33 @@ def dumps(
         CanonicalError: If JSON cannot carry `value` unchanged; the message names the
             part.
     """
-    if type(value) not in _SCALARS:
-        try:
-            _check(value, max_depth, safe_integers)
-        except _Unfit as exc:
-            path = "".join(f"/{key}" for key in reversed(exc.path))
-            raise CanonicalError(f"{_at(path)}{exc.words}") from None
-    elif safe_integers and _is_unsafe(value):
-        raise CanonicalError(_UNSAFE)
-    return _encode(value)
-
-
-def _encode(value: JSON) -> bytes:
+    kind = type(value)
+    if kind in _SCALARS:
+        if safe_integers and _is_unsafe(value):
+            raise CanonicalError(_UNSAFE)
+    elif (
+        safe_integers
+        or kind is not dict
+        or not _TEXT.issuperset(map(type, value))
+        or not _SCALARS.issuperset(map(type, value.values()))
+    ):
+        _check_all(value, max_depth, safe_integers)  # not flat, as most values are
     try:
-        if type(value) is str:
+        if kind is str:
             return _quoted(value).encode("utf-8")
         return "".join(_chunks(value, 0)).encode("utf-8")
-    except UnicodeEncodeError:
-        raise CanonicalError(
-            f"{_at(_culprit(value))}a lone surrogate: this text is not Unicode and no"
-            " client can read it"
-        ) from None
     except ValueError as exc:
-        # NaN and the infinities, or an integer beyond Python's limit on digits.
-        raise CanonicalError(
-            f"{_at(_culprit(value))}a number that JSON cannot carry: {exc}"
-        ) from None
+        raise _refusal(value, exc) from None
+
+
+def _refusal(value: JSON, exc: ValueError) -> CanonicalError:
+    at = _at(_culprit(value))
+    if isinstance(exc, UnicodeEncodeError):
+        return CanonicalError(
+            f"{at}a lone surrogate: this text is not Unicode and no client can read it"
+        )
+    # NaN and the infinities, or an integer beyond Python's limit on digits.
+    return CanonicalError(f"{at}a number that JSON cannot carry: {exc}")
 
 
 class _Unfit(Exception):
@@ -149,6 +150,14 @@ class _Unfit(Exception):
         super().__init__(words)
         self.words = words
         self.path = list(path)
+
+
+def _check_all(value: JSON, room: int, safe_integers: bool) -> None:
+    try:
+        _check(value, room, safe_integers)
+    except _Unfit as exc:
+        path = "".join(f"/{key}" for key in reversed(exc.path))
+        raise CanonicalError(f"{_at(path)}{exc.words}") from None
 
 
 def _check(value: JSON, room: int, safe_integers: bool) -> None:
@@ -241,18 +250,16 @@ def parse(text: str | bytes, *, max_depth: int = MAX_DEPTH) -> JSON:
             text = text.decode("utf-8")
         except UnicodeDecodeError:
             raise CanonicalError("not UTF-8") from None
-    _check_depth(text, max_depth)
+    if text.count("[") + text.count("{") > max_depth:
+        _check_depth(text, max_depth)
     try:
-        try:
-            value = _decode(text)
-        except _Infinite:
-            is_doubtful, value = True, _decode_any(text)
-        if is_doubtful or ("\\" in text and _SURROGATE.search(text)):
-            _encode(value)  # raises an error with the path, if something is wrong
-    except CanonicalError:
-        raise
-    except ValueError as exc:
-        raise CanonicalError(f"not JSON: {exc}") from None
+        value, end = _scan_untrusted(text, 0)
+    except (CanonicalError, ValueError, StopIteration):
+        return _read_again(text, max_depth)
+    if end != len(text) or (":" in text and _has_twins(text, value)):
+        return _read_again(text, max_depth)
+    if is_doubtful or ("\\" in text and _SURROGATE.search(text)):
+        dumps(value, max_depth=max_depth)  # raises an error with the path, if one is
     return value
 
 
@@ -264,17 +271,48 @@ _STEPS: Final = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
 
 def _check_depth(text: str, max_depth: int) -> None:
     # Checked before the decoder runs. At best, the decoder raises RecursionError; in a
-    # thread with a stack of 1 MB, Python 3.13 crashes the process.
-    if text.count("[") + text.count("{") <= max_depth:
+    # thread with a stack of 1 MB, Python 3.13 crashes the process. The check runs in C
+    # only, as untrusted input may be large.
+    outside = _outside(text)
+    if outside.count("[") + outside.count("{") <= max_depth:
         return
-    # Brackets in strings do not count. The rest is checked by functions in C only, as
-    # untrusted input may be large. After an escape outside of a string the count may be
-    # wrong, but there the decoder stops anyway.
-    unescaped = text.replace("\\\\", "").replace('\\"', "")
-    outside = "".join(unescaped.split('"')[::2]).encode("ascii", "replace")
-    steps = map(_STEPS.__getitem__, outside.translate(None, _NO_BRACKETS))
-    if any(map(max_depth.__lt__, accumulate(steps))):
+    brackets = outside.encode("ascii", "replace").translate(None, _NO_BRACKETS)
+    if any(map(max_depth.__lt__, accumulate(map(_STEPS.__getitem__, brackets)))):
         raise CanonicalError(f"nested deeper than {max_depth} levels")
+
+
+def _outside(text: str) -> str:
+    """Return what is outside of the strings in `text`.
+
+    After an escape outside of a string it may be wrong, but there the decoder stops.
+    """
+    if "\\" in text:
+        text = text.replace("\\\\", "").replace('\\"', "")
+    return "".join(text.split('"')[::2])
+
+
+def _has_twins(text: str, value: JSON) -> bool:
+    """Return whether an object in `text`, which was decoded as `value`, has twin keys.
+
+    Each member has a colon, and of twins the decoder keeps one. So if there are as many
+    members as colons, all have been kept. A hook would be called for each object.
+    """
+    members = 0
+    todo = [value]
+    for one in todo:
+        if type(one) is dict:
+            members += len(one)
+            todo += one.values()
+        elif type(one) is list:
+            todo += one
+    return members != text.count(":") and members != _outside(text).count(":")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if isinf(number):  # as 1e400 is
+        raise ValueError(text)
+    return number
 
 
 def _no_duplicates(pairs: list[tuple[str, JSON]]) -> dict[str, JSON]:
@@ -288,35 +326,22 @@ def _no_constant(name: str) -> JSON:
     raise CanonicalError(f"{name} is not JSON")
 
 
-class _Infinite(Exception):
-    """Raised for a number like 1e400, which the decoder reads as an infinity."""
-
-
-def _finite(text: str) -> float:
-    number = float(text)
-    if isinf(number):
-        raise _Infinite
-    return number
-
-
-_decoder: Final = json.JSONDecoder(
-    object_pairs_hook=_no_duplicates,
-    parse_constant=_no_constant,
-    parse_float=_finite,
-)
-_scan_doubtful: Final = _decoder.scan_once  # type: ignore[attr-defined]
-
-
-def _decode(text: str) -> JSON:
-    # The scanner alone is fast, as for `_scan`. Input that it does not take whole has
-    # blanks around it or is invalid: then the decoder decides, and has the message.
-    try:
-        value, end = _scan_doubtful(text, 0)
-    except StopIteration:
-        return _decoder.decode(text)
-    return value if end == len(text) else _decoder.decode(text)
-
-
-_decode_any: Final = json.JSONDecoder(
+# The scanner alone is fast, as for `_scan`.
+_decoder: Final = json.JSONDecoder(parse_constant=_no_constant, parse_float=_finite)
+_scan_untrusted: Final = _decoder.scan_once  # type: ignore[attr-defined]
+_decode: Final = json.JSONDecoder(
     object_pairs_hook=_no_duplicates, parse_constant=_no_constant
 ).decode
+
+
+def _read_again(text: str, max_depth: int) -> JSON:
+    """Raise an error with the first thing that is wrong, or else return the value.
+
+    Blanks around a value are all that may stop the scanner and is right.
+    """
+    try:
+        value = _decode(text)
+    except ValueError as exc:
+        raise CanonicalError(f"not JSON: {exc}") from None
+    dumps(value, max_depth=max_depth)
+    return value

@@ -29,13 +29,12 @@ from attrs import frozen
 from typing_extensions import TypeForm
 
 from .canonical import JSON
-from .effects import (
+from .effects.local import Log, Progress
+from .effects.questions import (
     Accepted,
     Elicit,
     ListRoots,
-    Log,
     Outcome,
-    Progress,
     Root,
     Sample,
     Sampled,

@@ -33,24 +33,17 @@ import attrs
 from attrs import NOTHING, define, frozen
 
 from .canonical import JSON
-from .effects import (
-    PROVIDED,
+from .effects import questions
+from .effects.base import Flow, InputRequest
+from .effects.control import Checkpoint, Gather
+from .effects.questions import (
     Accepted,
-    Checkpoint,
-    Confirm,
     Elicit,
-    ElicitUrl,
-    Flow,
-    Gather,
-    InputRequest,
-    ListRoots,
     Outcome,
     Root,
-    Sample,
     Sampled,
-    Step,
-    step,
 )
+from .effects.steps import PROVIDED, Step, step
 from .errors import Declined, Dismissed, SchemaError, UsageError
 
 __all__ = [
@@ -134,22 +127,14 @@ def without(annotation: Any) -> Any:
 
 # ---- questions and answers as JSON, to be recorded ----------------------------------
 
-_FIELDS: Final[Mapping[type[InputRequest[Any]], tuple[str, ...]]] = {
-    Elicit: ("message",),
-    Confirm: ("message",),
-    ElicitUrl: ("message", "url"),
-    Sample: (
-        *("messages", "max_tokens", "system", "tools", "tool_choice", "temperature"),
-        *("stop_sequences", "preferences", "keep"),
-    ),
-    ListRoots: (),
-}
-_BY_NAME: Final = {class_.__name__: class_ for class_ in _FIELDS}
+#: What is not recorded of a question: its key is recorded beside it, and of a form only
+#: the schema.
+_UNRECORDED: Final = frozenset({"key", "otherwise", "form", "title", "spec"})
 
 
 def _write_request(key: object, request: InputRequest[Any]) -> JSON:
     class_ = type(request)
-    if class_ not in _FIELDS:
+    if not issubclass(class_, InputRequest):
         raise UsageError(f"InputRequired asks questions, and {request!r} is none")
     if not isinstance(key, str):
         raise UsageError(f"InputRequired({{{key!r}: ...}}): keys are texts")
@@ -158,7 +143,11 @@ def _write_request(key: object, request: InputRequest[Any]) -> JSON:
             f"{request!r}: in InputRequired, otherwise= is for you to decide when the"
             f" answer is there, and the key is {key!r}"
         )
-    fields = {name: getattr(request, name) for name in _FIELDS[class_]}
+    fields = {
+        name: getattr(request, name)
+        for field in request.__attrs_attrs__
+        if (name := field.name) not in _UNRECORDED
+    }
     for name, value in fields.items():
         if isinstance(value, tuple):
             fields[name] = list(value)
@@ -171,7 +160,7 @@ def _write_request(key: object, request: InputRequest[Any]) -> JSON:
 
 def _read_request(written: JSON) -> InputRequest[Any]:
     key, name, fields = written
-    class_: Any = _BY_NAME[name]
+    class_: Any = getattr(questions, name)
     request: InputRequest[Any] = class_(**fields, key=key)
     return request
 

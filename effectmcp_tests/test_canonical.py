@@ -378,12 +378,98 @@ def test_parse_checks_no_character_by_itself(piece: str) -> None:
     assert steps_of(many) <= steps_of(few) + per_number * 100_000
 
 
-def test_parse_takes_so_many_steps_an_object() -> None:
-    """The contents of the object cost none: strings, whole numbers, lists."""
+def test_parse_takes_so_many_steps_a_value() -> None:
+    """Two for a text or a number, three or four for an object or a list."""
     row = {"name": 'A "quoted" text, [bracketed]', "tags": ["a", "b\n"], "count": 7}
     few, many = (steps_of(json.dumps([row] * count)) for count in (1_000, 4_000))
-    assert few <= 40 + 5 * 1_000
-    assert many <= 40 + 5 * 4_000
+    assert few <= 40 + 24 * 1_000
+    assert many <= 40 + 24 * 4_000
+
+
+def parse_with_a_hook(text: str, max_depth: int = MAX_DEPTH) -> Any:
+    """Parse as the decoder does with a function that sees the pairs of each object."""
+
+    def judge(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        if len({name for name, _ in pairs}) < len(pairs):
+            raise CanonicalError("an object with the same key twice")
+        return dict(pairs)
+
+    def refuse(name: str) -> None:
+        raise CanonicalError(f"{name} is not JSON")
+
+    if depth_of(text) > max_depth:
+        raise CanonicalError(f"nested deeper than {max_depth} levels")
+    try:
+        value = json.loads(text, object_pairs_hook=judge, parse_constant=refuse)
+    except CanonicalError:
+        raise
+    except ValueError as exc:
+        raise CanonicalError(f"not JSON: {exc}") from None
+    dumps(value, max_depth=max_depth)
+    return value
+
+
+def written(value: Any) -> str:
+    """Write `value` as JSON; objects are lists of pairs, which may share their keys."""
+    if isinstance(value, tuple):
+        members = (f"{json.dumps(key)}: {written(item)}" for key, item in value)
+        return f"{{{','.join(members)}}}"
+    if isinstance(value, list):
+        return f"[{','.join(map(written, value))}]"
+    return json.dumps(value)
+
+
+keys = st.text(alphabet='a:"\\', max_size=2)
+twin_values = st.recursive(
+    st.none() | st.floats() | st.text(alphabet=':"\\,{}\ud800', max_size=4),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.lists(st.tuples(keys, inner), max_size=4).map(tuple)
+    ),
+    max_leaves=12,
+)
+
+
+@given(
+    st.sampled_from(["", "", "", " ", "\n"]),
+    twin_values.map(written) | st.text(alphabet='{}[]":,a\\1e9 ', max_size=30),
+    st.sampled_from(["", "", "", " ", ":", "\n", "{}", "\\"]),
+    st.integers(1, 4),
+)
+@example("", '{"a":{"b":1},"a":":"}', "", 4)
+@example("", '[{"a":1,"a":2},NaN]', "", 4)
+@example("", '[NaN,{"a":1,"a":2}]', "", 4)
+@example("", '[1e400,{"a":1,"a":2}]', "", 4)
+@example("", '{"a":"\\ud800","a":2}', "", 4)
+@example("", '{"a":1,"a":2}', "x", 4)
+@example("", '{"a:":1,"\\\\":2,"\\":":1}', " ", 4)
+def test_parse_is_a_parser_with_a_hook(
+    before: str, text: str, after: str, max_depth: int
+) -> None:
+    """`parse` counts colons instead, and says the same of every text."""
+
+    def outcome(read: Any) -> Any:
+        try:
+            return exact(read(before + text + after, max_depth=max_depth))
+        except CanonicalError as exc:
+            return exc.problem
+
+    assert outcome(parse) == outcome(parse_with_a_hook)
+
+
+@pytest.mark.parametrize(
+    "text", ['{"a":1,"a":1}', '[{"a":":"},{"b":{"c":1,"c":2}}]', '{"a":{"b":1},"a":1}']
+)
+def test_parse_refuses_the_same_key_twice(text: str) -> None:
+    assert parse_refusal(text) == "an object with the same key twice"
+    assert parse_refusal(text.encode()) == "an object with the same key twice"
+
+
+@pytest.mark.parametrize(
+    "text", ['{":":":"}', '{"a":"b:\\"c:\\\\"}', '{"a" : "::" }', ' {"a": 1}\n']
+)
+def test_parse_tells_colons_in_strings_from_others(text: str) -> None:
+    assert parse(text) == json.loads(text)
 
 
 @given(

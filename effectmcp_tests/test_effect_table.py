@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import inspect
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -42,10 +44,12 @@ from effectmcp import (
     Within,
     effects,
 )
-from effectmcp.drivers.local import at_once
+from effectmcp.drivers import asyncio, trio
+from effectmcp.drivers.local import FUNCTIONS
+from effectmcp.engine import intake, outcomes
 from effectmcp.engine.kinds import KINDS, Wave
 from effectmcp.engine.stops import Question
-from effectmcp.exchange import handshakes
+from effectmcp.exchange import calls, handshakes
 from effectmcp.exchange.answers import ANSWERS
 from effectmcp.protocol.methods import METHODS
 from effectmcp.protocol.modern import lacking_of, request_of
@@ -105,12 +109,15 @@ LOCAL = [
     for one in SAMPLES.values()
     if type(one) in KINDS and KINDS[type(one)].wave is Wave.LOCAL
 ]
-#: The engine gives the outcome of these itself.
-BY_ENGINE = (Restart, ClientSupports, Checkpoint)
-#: Drivers and exchange perform these: each in its own way.
-BY_DRIVERS = (Step, Within, FirstOf, Sleep, Caller)
-
 DOCS = Path(__file__).parent.parent / "docs"
+
+
+@contextmanager
+def missing(advice: str) -> Iterator[None]:
+    try:
+        yield
+    except Exception as exc:
+        raise AssertionError(advice) from exc
 
 
 def classes() -> list[type[Effect[Any]]]:
@@ -140,53 +147,83 @@ def test_effect_is_public_and_documented(class_: type[Effect[Any]]) -> None:
 @pytest.mark.parametrize("class_", KNOWN)
 def test_effect_with_entries_has_a_number_in_states(class_: type[Effect[Any]]) -> None:
     row = KINDS[class_]
-    is_numbered = row.name in codec.KINDS
-    assert is_numbered is (row.wave is not Wave.INLINE), "see KINDS in state/codec.py"
+    is_numbered = row.number is not None
+    assert is_numbered is (row.wave is not Wave.INLINE), "give the next number"
+    if row.number is not None:
+        assert codec.KINDS[row.number] == row.name
+
+
+def test_numbers_leave_no_gap() -> None:
+    """They are the format of states: a new effect gets the next one."""
+    numbers = [row.number for row in KINDS.values() if row.number is not None]
+    assert sorted(numbers) == list(range(len(numbers)))
+
+
+#: The modules that perform what no table does.
+PERFORMERS = {
+    "driver": (asyncio, trio),
+    "engine": (intake, outcomes),
+    "exchange": (calls,),
+}
+
+
+@pytest.mark.parametrize("class_", KNOWN)
+def test_effect_is_performed(class_: type[Effect[Any]]) -> None:
+    by = KINDS[class_].by
+    assert (by == "client") is issubclass(class_, InputRequest)
+    assert (by == "function") is (class_ in FUNCTIONS), (
+        "see FUNCTIONS, drivers/local.py"
+    )
+    modules = PERFORMERS.get(by, ())
+    knowing = [one for one in modules if hasattr(one, class_.__name__)]
+    if by == "driver":
+        assert knowing == list(modules), "perform it in drivers/"
+    elif modules:
+        assert knowing, f"perform it in {modules[0].__name__}"
 
 
 @pytest.mark.parametrize("effect", LOCAL)
-def test_local_effect_is_performed(effect: Effect[Any]) -> None:
-    if isinstance(effect, (*BY_ENGINE, *BY_DRIVERS)):
-        return
-    assert at_once(effect) is not None, "perform it in drivers/local.py"
-
-
-@pytest.mark.parametrize("effect", LOCAL)
-def test_local_effect_has_an_outcome_in_tests(effect: Effect[Any]) -> None:
-    if isinstance(effect, (*BY_ENGINE, Step, Within, FirstOf)):
+def test_local_effect_has_a_value_in_tests(effect: Effect[Any]) -> None:
+    row = KINDS[type(effect)]
+    if row.by == "engine" or isinstance(effect, (Step, Within, FirstOf)):
         return  # a test gives these, or the engine does
-    assert Chance().outcome(effect) is not None, "give one in testing/chance.py"
+    outcome = Chance().outcome(effect)
+    assert outcome is not None, "give sample= in its row"
+    assert row.read(effect, row.write(effect, outcome.value)) == outcome.value
+
+
+@pytest.mark.parametrize("effect", LOCAL)
+def test_drawn_value_has_another(effect: Effect[Any]) -> None:
+    """An idempotency key must not depend on a value that each round draws."""
+    if KINDS[type(effect)].tag == "chance":
+        outcome = Chance().outcome(effect)
+        assert outcome is not None
+        other = idempotency_keys._another(effect, outcome.value)
+        assert other != outcome.value, "give another= in its row"
 
 
 @pytest.mark.parametrize("effect", QUESTIONS)
 def test_question_is_on_the_wire(effect: InputRequest[Any]) -> None:
-    asked = request_of(Question("key", effect))
-    assert "/" in asked["method"]
-    assert lacking_of(effect, {}), "name its capability in protocol/modern.py"
+    with missing("write its request in protocol/modern.py"):
+        asked = request_of(Question("key", effect))
+        assert "/" in asked["method"]
+    assert lacking_of(effect, {}), "give needs= in its row"
 
 
 @pytest.mark.parametrize("effect", QUESTIONS)
 def test_question_is_answered_by_the_kit(effect: InputRequest[Any]) -> None:
-    drawn = find(answers_for(effect), lambda answer: True)
-    assert isinstance(drawn, Accepted)
-    kind = KINDS[type(effect)]
-    assert kind.write(effect, drawn.value), "draw what fits in testing/strategies.py"
+    with missing("draw its answers in testing/strategies.py"):
+        drawn = find(answers_for(effect), lambda answer: True)
+        assert isinstance(drawn, Accepted)
+        assert KINDS[type(effect)].write(effect, drawn.value)
     values: dict[type, Any] = {
         Sample: "text",
         ListRoots: [],
         Elicit: "Ann",
         ElicitUrl: None,
     }
-    content_of(effect, values.get(type(effect), True))
-
-
-@pytest.mark.parametrize("effect", LOCAL)
-def test_drawn_value_is_known_to_the_check_of_keys(effect: Effect[Any]) -> None:
-    """An idempotency key must not depend on a value that each round draws."""
-    if KINDS[type(effect)].tag == "chance":
-        assert isinstance(effect, idempotency_keys._LOCAL), (
-            "add it in testing/idempotency_keys.py"
-        )
+    with missing("write its content in testing/values.py"):
+        content_of(effect, values.get(type(effect), True))
 
 
 @pytest.mark.parametrize("name", METHODS)

@@ -23,6 +23,7 @@ import effectmcp
 import effectmcp.engine
 import effectmcp.testing
 from effectmcp import Effect, InputRequest, Outcome, effects
+from effectmcp.effects import control, local, questions, steps
 from effectmcp.engine.kinds import KINDS
 
 ROOT = Path(effectmcp.__file__).parent
@@ -85,7 +86,7 @@ def borrowed(name: str) -> set[str]:
     """The names that other modules import from the module `name`."""
     found = _imported().get(name, set())
     children = {one.rpartition(".")[2] for one in MODULES if one.startswith(f"{name}.")}
-    return {one for one in found if not one.startswith("_")} - children
+    return {one for one in found if not one.startswith("_")} - {"*"} - children
 
 
 def _is_package(name: str) -> bool:
@@ -136,8 +137,25 @@ def test_facade_names_come_from_one_module_each() -> None:
             assert len(homes) == 1, f"{name} is defined in {homes}"
 
 
+def names_of_effects() -> set[str]:
+    """What the modules of effects list, and with it the effects."""
+    modules = (control, local, questions, steps)
+    names = {name for module in modules for name in module.__all__}
+    return names | {"Branch", "Effect", "Flow", "InputRequest"}
+
+
 def test_author_facade_has_every_effect() -> None:
-    assert set(effects.__all__) - {"LOG_LEVELS", "PROVIDED"} <= set(effectmcp.__all__)
+    constants = {name for name in names_of_effects() if name.isupper()}
+    assert names_of_effects() - constants <= set(effectmcp.__all__)
+
+
+def test_facade_of_effects_has_every_effect() -> None:
+    assert {name for name in names_of_effects() if not hasattr(effects, name)} == set()
+
+
+def test_facade_of_effects_is_not_used_inside() -> None:
+    """An import names the module that defines the effect."""
+    assert borrowed("effectmcp.effects") == set()
 
 
 # ---- every module ----
@@ -181,7 +199,7 @@ def test_every_effect_is_in_the_table_of_kinds() -> None:
     """`Outcome` is transparent: its row is its request's."""
     classes = {
         value
-        for name in effects.__all__
+        for name in names_of_effects()
         if isinstance(value := getattr(effects, name), type)
         and issubclass(value, Effect)
     }

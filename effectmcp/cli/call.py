@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ..canonical import JSON, parse
-from ..effects import Root
+from ..effects.questions import Root
 from ..errors import (
     ArgumentsError,
     CanonicalError,

@@ -52,7 +52,7 @@ from .rounds import Complete, OngoingCall, Pending, ReplyError, RoundsError
 from .task_groups import cancelled_at_end
 
 if TYPE_CHECKING:
-    from ..effects import Root
+    from ..effects.questions import Root
 
 __all__ = ["Client", "Steps", "Told"]
 

@@ -18,7 +18,7 @@ from ..errors import Declined, Dismissed, UsageError
 from .rounds import ReplyError
 
 if TYPE_CHECKING:
-    from ..effects import Root
+    from ..effects.questions import Root
 
 __all__ = [
     "Answering",

@@ -10,13 +10,17 @@ it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import math
+from asyncio import Lock, sleep
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
 from contextvars import Context
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-from .. import effects as fx
-from ..effects import TimedOut
+from ..effects.base import Effect
+from ..effects.control import FirstOf, TimedOut, Within
+from ..effects.local import Sleep
+from ..effects.steps import Step
 from ..engine.stops import Done, Failure, Want
 from ..errors import StepError
 from ..exchange.commands import (
@@ -50,7 +54,25 @@ if TYPE_CHECKING:
     from ..exchange.subscriptions import Subscription
     from ..server.app import Server
 
-__all__ = ["Bell", "begin", "handle", "is_cancel", "listen", "obey", "running"]
+__all__ = [
+    "Bell",
+    "Lock",
+    "begin",
+    "handle",
+    "is_cancel",
+    "listen",
+    "now",
+    "obey",
+    "running",
+    "sleep",
+    "spawn",
+    "stoppable",
+    "unless",
+    "within",
+]
+
+T = TypeVar("T")
+Doing: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
 
 
 async def handle(
@@ -145,33 +167,31 @@ async def _end(tasks: list[asyncio.Future[Any]]) -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _value(
-    app: Server, effect: fx.Effect[Any], context: Context
-) -> Done | Failure:
+async def _value(app: Server, effect: Effect[Any], context: Context) -> Done | Failure:
     done = at_once(effect)
     if done is not None:
         return done
     match effect:
-        case fx.Step():
+        case Step():
             return await _call(job_of_step(effect, context, app.provided))
-        case fx.Sleep(seconds):
+        case Sleep(seconds):
             await asyncio.sleep(pause(seconds))
             return Done(None)
-        case fx.Within(seconds, inner):
+        case Within(seconds, inner):
             # An error of the effect becomes a Failure, so a TimeoutError is our own.
             try:
                 async with asyncio.timeout(seconds):
                     return await _value(app, inner, context)
             except TimeoutError:
                 return Done(TimedOut())
-        case fx.FirstOf(effects):
+        case FirstOf(effects):
             return await _first(app, effects, context)
         case _:
             raise StepError(f"{type(effect).__name__}() is nothing to perform here")
 
 
 async def _first(
-    app: Server, effects: tuple[fx.Effect[Any], ...], context: Context
+    app: Server, effects: tuple[Effect[Any], ...], context: Context
 ) -> Done | Failure:
     tasks: list[asyncio.Future[Any]] = [
         asyncio.ensure_future(_value(app, effect, context)) for effect in effects
@@ -273,3 +293,103 @@ async def listen(app: Server, subscription: Subscription | News, send: Send) -> 
         send: Sends a message.
     """
     await tell_changes(app, subscription, send, Bell())
+
+
+# ---- what a transport needs of the loop ---------------------------------------------
+
+
+def now() -> float:
+    """Return the loop's time, in seconds from an arbitrary start."""
+    return asyncio.get_running_loop().time()
+
+
+#: Keeps tasks alive: the loop has only weak references to them.
+_spawned: set[asyncio.Task[None]] = set()
+
+
+def spawn(work: Doing) -> None:
+    """Run `work()` as a background task, which ends with the loop. It must not raise."""
+    task = asyncio.get_running_loop().create_task(work())
+    _spawned.add(task)
+    task.add_done_callback(_spawned.discard)
+
+
+async def stoppable(
+    work: Callable[[], Awaitable[None]], give: Callable[[Callable[[], None]], None]
+) -> None:
+    """Run `work()`; pass `give` a function that cancels it. Call this in a new task."""
+    task = asyncio.current_task()
+    assert task is not None
+    is_stopped = False
+
+    def stop() -> None:
+        nonlocal is_stopped
+        is_stopped = True
+        task.cancel()
+
+    give(stop)
+    try:
+        await work()
+    except asyncio.CancelledError:
+        if not is_stopped:
+            raise
+
+
+async def within(seconds: float, work: Callable[[], Awaitable[None]]) -> bool:
+    """Run `work()` for at most so many seconds; return whether it finished."""
+    try:
+        async with asyncio.timeout(None if seconds == math.inf else seconds):
+            await work()
+    except TimeoutError:
+        return False
+    return True
+
+
+async def unless(
+    gone: Doing, work: Callable[[], Awaitable[T]], beside: Doing
+) -> T | None:
+    """Run `work()`; cancel it if `gone()` or `beside()` returns first.
+
+    Args:
+        gone: Returns when the client has disconnected.
+        work: The work.
+        beside: Runs beside the work; returns if it notices that the client has
+            disconnected.
+
+    Returns:
+        The result of the work; `None` if it was cancelled.
+    """
+    loop = asyncio.get_running_loop()
+    task = asyncio.current_task()
+    assert task is not None
+    cancellations = task.cancelling()
+    others: list[asyncio.Task[None]] = []
+    is_gone = False
+
+    async def watch(one: Doing) -> None:
+        nonlocal is_gone
+        await one()
+        if not is_gone:  # cancel once: `uncancel` below undoes only one
+            is_gone = True
+            task.cancel()
+
+    def start() -> None:
+        others.extend(loop.create_task(watch(one)) for one in (gone, beside))
+
+    # Called when the work first waits. Most work never waits, and needs no tasks.
+    beginning = loop.call_soon(start)
+    try:
+        return await work()
+    except asyncio.CancelledError:
+        # A cancellation by other code must not be suppressed here. See asyncio.timeout.
+        if not is_gone or task.cancelling() > cancellations + 1:
+            raise
+    finally:
+        if is_gone:
+            task.uncancel()
+        beginning.cancel()
+        for other in others:
+            other.cancel()
+        if others:
+            await asyncio.gather(*others, return_exceptions=True)
+    return None

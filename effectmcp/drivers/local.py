@@ -19,8 +19,11 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from attrs import frozen
 
-from .. import effects as fx
 from ..canonical import JSON
+from ..effects.base import Effect
+from ..effects.control import Detach
+from ..effects.local import Now, Random, Uuid
+from ..effects.steps import Step
 from ..engine.names import name_of
 from ..engine.steps import given_names, spec_of, step_name
 from ..engine.stops import Done
@@ -34,6 +37,7 @@ if TYPE_CHECKING:
     from ..server.changes import Change
 
 __all__ = [
+    "FUNCTIONS",
     "LONGEST_SLEEP",
     "NOTHING",
     "Job",
@@ -122,24 +126,22 @@ class Job:
         return self._context.copy()
 
 
-def at_once(effect: fx.Effect[Any]) -> Done | None:
+#: The functions that perform the effects of the kind "function".
+FUNCTIONS: Final[Mapping[type[Effect[Any]], Callable[[], Any]]] = {
+    Now: partial(dt.datetime.now, dt.UTC),
+    Uuid: uuid.uuid4,
+    Random: random.random,
+    Detach: bool,  # False: only a server with tasks can continue as one
+}
+
+
+def at_once(effect: Effect[Any]) -> Done | None:
     """Return the outcome of an effect that needs no waiting; `None` for other effects."""
-    match effect:
-        case fx.Now():
-            return Done(dt.datetime.now(dt.UTC))
-        case fx.Uuid():
-            return Done(uuid.uuid4())
-        case fx.Random():
-            return Done(random.random())
-        case fx.Detach():
-            return Done(False)
-        case _:
-            return None
+    function = FUNCTIONS.get(type(effect))
+    return None if function is None else Done(function())
 
 
-def job_of_step(
-    step: fx.Step[Any], context: Context, provided: Mapping[Any, Any]
-) -> Job:
+def job_of_step(step: Step[Any], context: Context, provided: Mapping[Any, Any]) -> Job:
     """Return the call that performs a step.
 
     Raises:

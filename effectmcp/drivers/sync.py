@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import attrs
 
-from .. import effects as fx
 from ..canonical import JSON
-from ..effects import CallerInfo
+from ..effects.local import Caller, CallerInfo, Sleep
+from ..effects.steps import Step
 from ..engine.answers import check_answer
 from ..engine.journal import Journal
 from ..engine.names import name_of
@@ -105,11 +105,11 @@ def perform(
     if done is not None:
         return done
     match want.effect:
-        case fx.Step() as step:
+        case Step() as step:
             return _step(step, want, provided, run_async)
-        case fx.Caller():
+        case Caller():
             return Done(caller or CallerInfo())
-        case fx.Sleep(seconds):
+        case Sleep(seconds):
             time.sleep(pause(seconds))
             return Done(None)
         case _:
@@ -121,7 +121,7 @@ def perform(
 
 
 def _step(
-    step: fx.Step[Any],
+    step: Step[Any],
     want: Want,
     provided: Mapping[Any, Any],
     run_async: RunAsync | None,

@@ -14,15 +14,18 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from contextlib import nullcontext
-from contextvars import Context
-from typing import TYPE_CHECKING, Any
+from contextvars import Context, copy_context
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import trio
+from trio import Lock, sleep
 
-from .. import effects as fx
-from ..effects import TimedOut
+from ..effects.base import Effect
+from ..effects.control import FirstOf, TimedOut, Within
+from ..effects.local import Sleep
+from ..effects.steps import Step
 from ..engine.stops import Done, Failure, Want
 from ..errors import StepError
 from ..exchange.commands import (
@@ -56,7 +59,25 @@ if TYPE_CHECKING:
     from ..exchange.subscriptions import Subscription
     from ..server.app import Server
 
-__all__ = ["Bell", "begin", "handle", "is_cancel", "listen", "obey", "running"]
+__all__ = [
+    "Bell",
+    "Lock",
+    "begin",
+    "handle",
+    "is_cancel",
+    "listen",
+    "now",
+    "obey",
+    "running",
+    "sleep",
+    "spawn",
+    "stoppable",
+    "unless",
+    "within",
+]
+
+T = TypeVar("T")
+Doing: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
 
 
 async def handle(
@@ -159,35 +180,33 @@ async def _together(
         raise errors[0]
 
 
-async def _value(
-    app: Server, effect: fx.Effect[Any], context: Context
-) -> Done | Failure:
+async def _value(app: Server, effect: Effect[Any], context: Context) -> Done | Failure:
     done = at_once(effect)
     if done is not None:
         return done
     match effect:
-        case fx.Step():
+        case Step():
             return await _call(job_of_step(effect, context, app.provided))
-        case fx.Sleep(seconds):
+        case Sleep(seconds):
             await trio.sleep(pause(seconds))
             return Done(None)
-        case fx.Within(seconds, inner):
+        case Within(seconds, inner):
             with trio.move_on_after(max(0.0, seconds)):
                 return await _value(app, inner, context)
             return Done(TimedOut())
-        case fx.FirstOf(effects):
+        case FirstOf(effects):
             return await _first(app, effects, context)
         case _:
             raise StepError(f"{type(effect).__name__}() is nothing to perform here")
 
 
 async def _first(
-    app: Server, effects: tuple[fx.Effect[Any], ...], context: Context
+    app: Server, effects: tuple[Effect[Any], ...], context: Context
 ) -> Done | Failure:
     winners: list[Done | Failure] = []
     scope = trio.CancelScope()
 
-    async def race(position: int, effect: fx.Effect[Any]) -> None:
+    async def race(position: int, effect: Effect[Any]) -> None:
         outcome = await _value(app, effect, context)
         if isinstance(outcome, Done):
             outcome = Done((position, outcome.value))
@@ -279,3 +298,68 @@ async def listen(app: Server, subscription: Subscription | News, send: Send) -> 
         send: Sends a message.
     """
     await tell_changes(app, subscription, send, Bell())
+
+
+# ---- what a transport needs of the loop ---------------------------------------------
+
+
+def now() -> float:
+    """Return the loop's time, in seconds from an arbitrary start."""
+    return trio.current_time()
+
+
+def spawn(work: Doing) -> None:
+    """Run `work()` as a background task, which ends with the loop. It must not raise."""
+    # In the caller's context: a host's middleware may have set context variables.
+    trio.lowlevel.spawn_system_task(work, context=copy_context())
+
+
+async def stoppable(
+    work: Callable[[], Awaitable[None]], give: Callable[[Callable[[], None]], None]
+) -> None:
+    """Run `work()`; pass `give` a function that cancels it."""
+    with trio.CancelScope() as scope:
+        give(scope.cancel)
+        await work()
+
+
+async def within(seconds: float, work: Callable[[], Awaitable[None]]) -> bool:
+    """Run `work()` for at most so many seconds; return whether it finished."""
+    with trio.move_on_after(seconds):
+        await work()
+        return True
+    return False
+
+
+async def unless(
+    gone: Doing, work: Callable[[], Awaitable[T]], beside: Doing
+) -> T | None:
+    """Run `work()`; cancel it if `gone()` or `beside()` returns first.
+
+    Args:
+        gone: Returns when the client has disconnected.
+        work: The work.
+        beside: Runs beside the work; returns if it notices that the client has
+            disconnected.
+
+    Returns:
+        The result of the work; `None` if it was cancelled.
+    """
+
+    async def watch(one: Doing) -> None:
+        await one()
+        nursery.cancel_scope.cancel()
+
+    failure: Exception | None = None
+    found: T | None = None
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(watch, gone)
+        nursery.start_soon(watch, beside)
+        try:
+            found = await work()
+        except Exception as exc:
+            failure = exc  # raised below: here the nursery would put it in a group
+        nursery.cancel_scope.cancel()
+    if failure is not None:
+        raise failure
+    return found

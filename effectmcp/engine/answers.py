@@ -1,4 +1,4 @@
-"""Match answers to questions.
+"""Match answers to questions, and remember where questions are outstanding.
 
 An answer counts only for a question whose current fingerprint equals that of the
 question when it was asked, because consent belongs to the text that was shown
@@ -15,6 +15,11 @@ question when it was asked, because consent belongs to the text that was shown
 
 An answer is kept under the text that it answered until it is taken or its copies are
 dropped, so no user is asked twice because of a deploy.
+
+Most places are asked once and answered, and then the entry is enough. `Places` has a
+record only of the others, because every record is part of the state. A wire key is never
+used again (docs/internals/replay.md#e3), so the count of askings is kept for the life of
+the flow (docs/internals/replay.md#q2).
 """
 
 from __future__ import annotations
@@ -24,23 +29,27 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+import attrs
+from attrs import define, field
+
 from ..canonical import dumps
-from ..effects import Accepted, Confirm, ElicitUrl, InputRequest
+from ..effects.base import InputRequest
+from ..effects.questions import Accepted
 from ..errors import CanonicalError, ClientFailed, Declined, Dismissed, UsageError
 from ..forms.form import Unfit
 from ..records import record
-from .journal import Asking, Entry, Pooled, Tag
-from .places import Places
+from .journal import Asking, Entry, Place, Pooled, Tag, wire_key
 from .stops import Answer, Said, Unread
 
 if TYPE_CHECKING:
     from .kinds import Kind
-    from .sequences import Wanted
+    from .tree import Wanted
 
 __all__ = [
     "STALE",
     "Answers",
     "Found",
+    "Places",
     "Read",
     "Stale",
     "Unfitting",
@@ -49,6 +58,99 @@ __all__ = [
     "readable",
     "refuse_unread",
 ]
+
+_NOTHING: Final = Place()
+
+
+@attrs.define(eq=False)
+class Places:
+    """The places of one generation of a flow.
+
+    Attributes:
+        table: The records, by place.
+    """
+
+    table: dict[str, Place]
+    _generation: int
+
+    def at(self, place: str) -> Place:
+        """Return the record of a place; an empty record if it has none."""
+        return self.table.get(place, _NOTHING)
+
+    def wire(self, place: str) -> str:
+        """Return the wire key of the question that is outstanding at `place`."""
+        return wire_key(self._generation, place, self.table[place].asked)
+
+    def first_wire(self, place: str) -> str:
+        """Return the wire key of the first question that will be asked at `place`."""
+        return wire_key(self._generation, place, 1)
+
+    def ask(self, place: str, shape: bytes, render: bytes, unfit: int = 0) -> str:
+        """Record a question, and return its wire key, which was never used before."""
+        # Appended in the order of asking, which is the order on the wire.
+        one = self.table.pop(place, _NOTHING)
+        asked = one.asked + 1
+        asking = Asking(place, shape, render, unfit)
+        self.table[place] = Place(asked, one.stale, asking, one.due, one.begun)
+        return wire_key(self._generation, place, asked)
+
+    def settle(self, place: str) -> None:
+        """Note that the question at `place` was answered: its entry records that."""
+        one = self.table[place]
+        if one.asked == 1 and not one.stale and one.due is None and not one.begun:
+            del self.table[place]
+        else:
+            self.table[place] = attrs.evolve(one, out=None)
+
+    def withdraw(self, place: str) -> None:
+        """Note that a question is no longer asked; its wire key is never used again."""
+        one = self.table.get(place)
+        if one is not None and one.out is not None:
+            self.table[place] = attrs.evolve(one, out=None)
+
+    def count(self, place: str) -> None:
+        """Record that `place` was asked, because it has no entry any more."""
+        one = self.at(place)
+        if not one.asked:
+            self.table[place] = attrs.evolve(one, asked=1)
+
+    def note_stale(self, place: str) -> int:
+        """Count an answer to a question whose text has changed.
+
+        See docs/internals/replay.md#d1.
+        """
+        one = self.at(place)
+        self.table[place] = attrs.evolve(one, stale=one.stale + 1)
+        return one.stale + 1
+
+    def begin(self, place: str) -> None:
+        """Count another start of the step at `place` (docs/internals/replay.md#s5)."""
+        one = self.at(place)
+        self.table[place] = attrs.evolve(one, begun=one.begun + 1)
+
+    def set_due(self, place: str, due: float) -> None:
+        """Start the clock at `place`."""
+        self.table[place] = attrs.evolve(self.at(place), due=due)
+
+    def end(self, place: str) -> None:
+        """Note that nothing runs at `place` any more: no clock, and no step."""
+        one = self.table.get(place)
+        if one is not None and (one.due is not None or one.begun):
+            one = attrs.evolve(one, due=None, begun=0)
+            if one == _NOTHING:
+                del self.table[place]
+            else:
+                self.table[place] = one
+
+    def keep_only(self, places: Collection[str]) -> None:
+        """Withdraw the questions and stop the clocks at all other places."""
+        for place, one in list(self.table.items()):
+            if place not in places:
+                if one.out is not None:
+                    self.withdraw(place)
+                if one.due is not None:
+                    self.end(place)
+
 
 logger = logging.getLogger("effectmcp.engine")
 
@@ -86,11 +188,11 @@ class Stale(enum.Enum):
 STALE: Final = Stale.STALE
 
 
+@define(eq=False)
 class Answers:
     """The answers of this request, and the pool.
 
     Args:
-        pool: Answers that wait for their question.
         places: The outstanding questions, and how often each place was asked.
         read: Reads `Unread` answers.
 
@@ -101,27 +203,23 @@ class Answers:
         early: Answers that came before any question was asked, by wire key.
     """
 
-    __slots__ = ("_places", "_read", "early", "own", "pool")
-
-    def __init__(
-        self,
-        pool: Collection[Pooled],
-        places: Places,
-        read: Read,
-    ) -> None:
-        self._places = places
-        self._read = read
-        self.own: dict[str, tuple[Asking, Answer]] = {}
-        self.pool: dict[tuple[bytes, bytes], list[Pooled]] = {}
-        if pool:
-            self.add(pool)
-        self.early: Mapping[str, Answer] = {}
+    _places: Places
+    _read: Read
+    own: dict[str, tuple[Asking, Answer]] = field(factory=dict, init=False)
+    pool: dict[tuple[bytes, bytes], list[Pooled]] = field(factory=dict, init=False)
+    early: Mapping[str, Answer] = field(factory=dict, init=False)
 
     def arrive(self, answers: Mapping[str, Answer]) -> None:
         """Receive the answers of a request, by wire key.
 
         Answers to questions that are not outstanding are ignored.
+
+        Raises:
+            UsageError: If one of them is not an `Answer`.
         """
+        for answer in answers.values():
+            if type(answer) is not Unread:  # as nearly every answer
+                check_answer(answer)
         if self.own:
             self.add(self._leftovers())
             self.own = {
@@ -134,9 +232,9 @@ class Answers:
                 asking = one.out
                 if asking is None:
                     continue
-                answer = answers.get(self._places.wire(place))
-                if answer is not None:
-                    self.own[place] = asking, answer
+                said = answers.get(self._places.wire(place))
+                if said is not None:
+                    self.own[place] = asking, said
                     if self.pool:
                         self._forget_earlier(place, asking)
 
@@ -262,9 +360,7 @@ class Answers:
         (docs/internals/replay.md#q3).
         """
         subject = wanted.subject
-        if isinstance(subject, (Confirm, ElicitUrl)) or not isinstance(
-            subject, InputRequest
-        ):
+        if wanted.row.is_consent or not isinstance(subject, InputRequest):
             return None
         answer = self.early.get(self._places.first_wire(wanted.place))
         if answer is None or subject.key is None:
@@ -321,7 +417,8 @@ def read_answer(
         given: object = said
         if isinstance(given, Unread):
             raise UsageError("Run(read=...) returned an answer that is still unread")
-        check_answer(said)
+        if not isinstance(given, _KINDS):
+            check_answer(given)
     else:
         said = answer
     if isinstance(said, Accepted):

@@ -15,8 +15,11 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from .. import effects as fx
-from ..effects import Effect
+from ..effects import base
+from ..effects.base import Effect
+from ..effects.control import FirstOf, Gather, Within
+from ..effects.local import ClientSupports
+from ..effects.questions import Outcome
 
 __all__ = ["UnperformedEffectWarning", "Watch"]
 
@@ -58,21 +61,22 @@ class Watch:
     def begin(self) -> None:
         """Note effects from now on."""
         # One run may run inside another: in a step, or in a cold replay.
-        self._outer = fx._built
-        fx._built = self._note
+        self._outer = base.on_built
+        base.on_built = self._note
         self._observer = observe()
         self._observer.__enter__()
 
     def end(self) -> None:
         """Stop noting."""
         self._observer.__exit__(None, None, None)
-        fx._built = self._outer
+        base.on_built = self._outer
 
     def _note(self, effect: Effect[Any]) -> None:
         frame = sys._getframe(1)
-        # Skip the constructors, which are in effects.py or written by attrs.
+        # Skip the constructors, which are in effects/ or written by attrs.
         while frame.f_back is not None and (
-            frame.f_globals is vars(fx) or frame.f_code.co_filename.startswith("<attrs")
+            frame.f_globals.get("__package__") == base.__package__
+            or frame.f_code.co_filename.startswith("<attrs")
         ):
             frame = frame.f_back
         at = f"{frame.f_code.co_filename}:{frame.f_lineno}"
@@ -96,15 +100,15 @@ class Watch:
 
 def _inside(effect: Effect[Any]) -> list[Effect[Any]]:
     match effect:
-        case fx.Outcome():
+        case Outcome():
             found: tuple[Any, ...] = (effect.request,)
-        case fx.Gather():
+        case Gather():
             found = effect.branches
-        case fx.Within():
+        case Within():
             found = (effect.effect,)
-        case fx.FirstOf():
+        case FirstOf():
             found = effect.effects
-        case fx.ClientSupports():
+        case ClientSupports():
             found = (effect.what,)
         case _:
             found = ()

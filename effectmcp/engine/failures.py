@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from ..canonical import JSON, dumps, loads
-from ..effects import StepOptions
+from ..effects.steps import StepOptions
 from ..errors import (
     CanonicalError,
     EffectMCPError,

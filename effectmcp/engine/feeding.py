@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from .. import effects as fx
-from .answers import STALE
+from ..effects.control import Checkpoint, Detach, Restart
+from .answers import STALE, Unfitting
 from .journal import check_key
 from .kinds import FED, LOCAL, NAMES
 from .misuse import translated
-from .sequences import Wanted
+from .tree import Wanted
 from .turn import Ended, Failed, Yielded
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ __all__ = ["feed"]
 _PLAIN: Final = frozenset({"accepted", "chance", "known", "done"})
 
 #: Effects that change the rules, the tree or the rounds.
-_TURNING: Final = (fx.Restart, fx.Detach, fx.Checkpoint)
+_TURNING: Final = (Restart, Detach, Checkpoint)
 
 
 def feed(generation: Generation) -> None:
@@ -127,7 +127,9 @@ def feed(generation: Generation) -> None:
             ):
                 break
         elif wanted.place in generation.answers.own and generation.cancelled is None:
-            outcome = generation.taking.own(wanted)
+            outcome = generation.answers.take_own(wanted)
+            if isinstance(outcome, Unfitting):
+                outcome = generation.taking.unfit(wanted, outcome)
             if outcome is STALE:
                 generation.note_stale(root, wanted)
                 break
@@ -138,7 +140,8 @@ def feed(generation: Generation) -> None:
                 places.count(wanted.place)
                 break
             root.append(entry)
-            flow.unmute()
+            if flow.muted:
+                flow.unmute()
             flow.spend()
         else:
             break

@@ -27,14 +27,14 @@ a charge that was made must not be forgotten with the flow
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias
 
 import attrs
 
-from .. import effects as fx
 from ..canonical import loads
-from ..effects import InputRequest
+from ..effects.base import InputRequest
+from ..effects.control import Checkpoint, Detach, Restart
+from ..effects.steps import Step
 from ..errors import (
     Cancelled,
     DivergenceError,
@@ -47,7 +47,7 @@ from ..errors import (
 )
 from ..forms.form import Unfit
 from ..records import record
-from .answers import Answers
+from .answers import Answers, Places
 from .divergence import Report, flatten, is_stopping, pooled_of
 from .feeding import feed
 from .intake import Intake
@@ -57,10 +57,8 @@ from .kinds import (
     steps_in,
 )
 from .misuse import forgotten, located, text_of
-from .performing import Performing
-from .places import Places
-from .sequences import Closing, Sequence, Wanted
-from .shared import ExhaustedError, Shared
+from .outcomes import UNASKED, Performing, Taking, clocks
+from .shared import Call, ExhaustedError, Shared
 from .steps import read_arguments, step_name
 from .stops import (
     Asked,
@@ -71,8 +69,7 @@ from .stops import (
     Stop,
     Want,
 )
-from .taking import UNASKED, Taking, clocks
-from .tree import Cause, Leaf, Tree
+from .tree import Cause, Closing, Leaf, Sequence, Tree, Wanted
 from .turn import Ended, Failed
 
 __all__ = ["SOON", "Again", "Generation"]
@@ -144,8 +141,10 @@ class Generation(Tree):
         intake = Intake(flow, self.number, dict(journal.versions), past)
         super().__init__(flow, intake, journal.entries, self.number)
         self.restart = journal.restart
-        self.places = Places(journal.places, self.number)
-        self.answers = Answers(journal.pool, self.places, flow.read)
+        self.places = Places(dict(journal.places), self.number)
+        self.answers = Answers(self.places, flow.read)
+        if journal.pool:
+            self.answers.add(journal.pool)
         self.cancelled = journal.cancelled
         self._detached = journal.detached
         self._rules = flow.rules
@@ -160,9 +159,10 @@ class Generation(Tree):
 
     def start(self) -> Stop | Again:
         """Start the handler, and run to the first stop."""
-        if self.open(*self.call()):
+        if self.open(self.flow.call if self.restart is None else self._restart()):
             feed(self)
-            self.join()
+            if self.root.gathering is not None:
+                self.join()
         return self.go()
 
     def go(self) -> Stop | Again:
@@ -197,10 +197,11 @@ class Generation(Tree):
 
     def snapshot(self) -> Journal:
         """Return the journal of this generation, as it is now."""
+        root, answers = self.root, self.answers
         return Journal(
-            entries=self.root.snapshot(),
+            entries=tuple(root.entries) if root.gathering is None else root.snapshot(),
             places=dict(self.places.table),
-            pool=self.answers.pooled(),
+            pool=answers.pooled() if answers.pool or answers.own else (),
             versions=dict(self.intake.versions),
             generation=self.number,
             restart=self.restart,
@@ -225,7 +226,7 @@ class Generation(Tree):
             root.position == len(root.entries)
             and self.cancelled is None
             and not self.left_over
-            and self.taking.is_nothing_known(wave)
+            and self._is_nothing_known(wave)
             and (stop := self._ask(wave)) is not None
         ):
             return stop  # most rounds end here: no entry to match, no outcome to take
@@ -453,7 +454,7 @@ class Generation(Tree):
         journal = attrs.evolve(self.snapshot(), pool=())
         again = Generation(flow, journal, [], is_first=False)
         try:
-            if again.open(*self.call()):
+            if again.open(flow.call if self.restart is None else self._restart()):
                 feed(again)
                 again.join()
             while again.root.end is None:
@@ -468,14 +469,13 @@ class Generation(Tree):
             again.unwind()
         return None
 
-    def call(self) -> tuple[Callable[..., Any], tuple[Any, ...], Mapping[str, Any]]:
-        """Return the handler of this generation, and its arguments.
+    def _restart(self) -> Call:
+        """Return the handler with which the flow started again, and its arguments.
 
         Raises:
             DivergenceError: If it no longer exists, or takes other arguments.
         """
-        if self.restart is None:
-            return (self.flow.handler, *self.flow.call)
+        assert self.restart is not None
         name, *written = loads(self.restart)
         handler = self.flow.find(name)
         if handler is not None:
@@ -527,7 +527,7 @@ class Generation(Tree):
             always: Whether its entries store the number in any case.
         """
         taking = self.taking
-        if taking.is_nothing_known(fresh):
+        if self._is_nothing_known(fresh):
             return fresh
         found, stale = taking.answers(fresh)
         for leaf in stale:
@@ -552,6 +552,17 @@ class Generation(Tree):
             sequence.append(entry)
             wanted.is_new = wanted.place not in taking.heard
         return missing
+
+    def _is_nothing_known(self, fresh: list[Leaf]) -> bool:
+        """Whether these are new questions without answers, the usual end of a round."""
+        answers = self.answers
+        if self.places.table or answers.own or answers.pool or answers.early:
+            return False
+        supports = self.flow.supports
+        for _, one in fresh:
+            if not one.row.is_question or not supports(one.subject):
+                return False
+        return True
 
     def _refit(self, leaf: Leaf) -> Entry | None:
         """Return the entry that replaces an answer that does not fit after all."""
@@ -585,7 +596,7 @@ class Generation(Tree):
         if not rules.task:
             # The limits on rounds are docs/internals/replay.md#q6.
             for leaf in missing:
-                if isinstance(leaf[1].subject, fx.Checkpoint):
+                if isinstance(leaf[1].subject, Checkpoint):
                     leaf[0].record("checkpoint", b"null")
             if not asking and not rules.shed:
                 return None
@@ -620,7 +631,7 @@ class Generation(Tree):
                 wants += [
                     self.performing.want(sequence, part)
                     for part in wanted.parts
-                    if isinstance(part.subject, fx.Step)
+                    if isinstance(part.subject, Step)
                 ]
         if len(table) > len(kept):
             places.keep_only(kept)
@@ -662,12 +673,12 @@ class Generation(Tree):
             if not is_fed:
                 flow.spend()
             subject, value, error = wanted.subject, wanted.value, wanted.error
-            if type(subject) is fx.Restart and error is None:
+            if type(subject) is Restart and error is None:
                 payload = sequence.entries[sequence.position - 1].payload
                 self._again = Again(payload)
                 sequence.closing = Closing(Restarted)
                 error = Restarted()
-            elif type(subject) is fx.Detach:
+            elif type(subject) is Detach:
                 flow.detach(gave=value is True)
             self.turn(sequence, value, error)
         self.join()

@@ -11,9 +11,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .. import effects as fx
+from attrs import define
+
 from ..canonical import JSON, dumps, loads
-from ..effects import Effect
+from ..effects.base import Effect, InputRequest
+from ..effects.control import (
+    Detach,
+    FirstOf,
+    Gather,
+    Restart,
+    Version,
+    Within,
+)
+from ..effects.local import IdempotencyKey
+from ..effects.questions import Outcome
+from ..effects.steps import Step
 from ..errors import (
     CanonicalError,
     FlowError,
@@ -22,7 +34,7 @@ from ..errors import (
     StepError,
     UsageError,
 )
-from .journal import check_key
+from .journal import MAX_NESTING, check_key
 from .kinds import (
     FED,
     INLINE,
@@ -37,8 +49,8 @@ from .kinds import (
 )
 from .misuse import not_an_effect
 from .names import name_of
-from .sequences import MAX_NESTING, WAIT, BuriedError, Sequence, Wanted
 from .steps import read_arguments, spec_of, step_name, write_arguments
+from .tree import WAIT, BuriedError, Sequence, Wanted
 from .turn import PATIENCE, check_branch, is_running
 
 if TYPE_CHECKING:
@@ -47,6 +59,7 @@ if TYPE_CHECKING:
 __all__ = ["Intake"]
 
 
+@define(eq=False)
 class Intake:
     """The part of a generation that receives yielded effects.
 
@@ -61,19 +74,10 @@ class Intake:
         versions: The versions that `Version` returned, by id.
     """
 
-    __slots__ = ("_flow", "_generation", "past", "versions")
-
-    def __init__(
-        self,
-        flow: Shared,
-        generation: int,
-        versions: dict[str, int | str],
-        past: float,
-    ) -> None:
-        self._flow = flow
-        self._generation = generation
-        self.past = past
-        self.versions = versions
+    _flow: Shared
+    _generation: int
+    versions: dict[str, int | str]
+    past: float
 
     def receive(self, sequence: Sequence, effect: object, waves: int, live: int) -> Any:
         """Return the value for `effect`, or `WAIT` if the sequence must wait for it.
@@ -109,12 +113,12 @@ class Intake:
         if kind.wave is INLINE:
             self._flow.spend()
             return self._answer(sequence, subject, waves)
-        if isinstance(subject, fx.Gather):
+        if isinstance(subject, Gather):
             self._check_gather(sequence, subject, live)
         wanted = self.identify(sequence, kind, subject, effect)  # type: ignore[arg-type]  # an Effect, as kind_of found
-        if isinstance(subject, fx.Restart):
+        if isinstance(subject, Restart):
             self._check_restart(subject)
-        if isinstance(subject, (fx.Within, fx.FirstOf)):
+        if isinstance(subject, (Within, FirstOf)):
             self._take_apart(wanted, subject)
         sequence.wanted = wanted
         return WAIT
@@ -178,11 +182,11 @@ class Intake:
             flow.rules.task or flow.detached is not None
         ):
             raise UsageError(f"{name}() belongs after Detach(), or in a task")
-        if isinstance(subject, (fx.Detach, fx.Restart)) and sequence.depth > 0:
+        if isinstance(subject, (Detach, Restart)) and sequence.depth > 0:
             raise UsageError(
                 f"{name}() belongs to the top level of a handler, not in a Gather"
             )
-        if isinstance(subject, fx.Detach):
+        if isinstance(subject, Detach):
             if not flow.rules.detach:
                 raise UsageError("Detach() belongs in tools, which can become tasks")
             if flow.detached is not None:
@@ -192,14 +196,14 @@ class Intake:
 
     def _answer(self, sequence: Sequence, effect: Effect[Any], waves: int) -> Any:
         match effect:
-            case fx.IdempotencyKey():
+            case IdempotencyKey():
                 about = _about(effect)
                 name = dumps([effect.name, *about]).decode()
                 nth = sequence.next_ordinal(f"key:{name}")
                 return self._flow.prints.idempotency_key(
                     self._generation, sequence.path, effect.name, about, nth
                 )
-            case fx.Version():
+            case Version():
                 return self._version(effect, waves)
             case _:
                 if not self._flow.muted:
@@ -213,7 +217,7 @@ class Intake:
             # A mistake of the embedder must not look like the handler's.
             raise RuntimeError(f"emit= raised {exc!r}") from exc
 
-    def _version(self, effect: fx.Version[Any], waves: int) -> int | str:
+    def _version(self, effect: Version[Any], waves: int) -> int | str:
         """Return the version under which the flow *first* passed this point.
 
         See docs/internals/replay.md#v1.
@@ -264,9 +268,7 @@ class Intake:
             kind.wave is LOCAL and not (kind.is_wait and self._flow.rules.task),
         )
 
-    def _take_apart(
-        self, wanted: Wanted, subject: fx.Within[Any] | fx.FirstOf[Any]
-    ) -> None:
+    def _take_apart(self, wanted: Wanted, subject: Within[Any] | FirstOf[Any]) -> None:
         """Make `wanted` wait for the effects inside it.
 
         Raises:
@@ -276,7 +278,7 @@ class Intake:
         parts = [self._part(wanted, index, one) for index, one in inner]
         asks = any(part.row.is_question for part in parts)
         if asks and not self._flow.rules.task:
-            if any(isinstance(part.subject, fx.Step) for part in parts):
+            if any(isinstance(part.subject, Step) for part in parts):
                 raise UsageError(
                     f"{type(subject).__name__}() of a question and a step needs a task:"
                     " the step would have to run while the client is asked"
@@ -308,9 +310,9 @@ class Intake:
             is_local=False,
         )
 
-    def _check_restart(self, subject: fx.Restart[Any]) -> None:
+    def _check_restart(self, subject: Restart[Any]) -> None:
         # See docs/internals/replay.md#v2.
-        payload = KINDS[fx.Restart].render(subject)
+        payload = KINDS[Restart].render(subject)
         read_arguments(subject.handler, loads(payload)[1:])
         name = name_of(subject.handler)
         if self._flow.find(name) is not subject.handler:
@@ -319,9 +321,7 @@ class Intake:
                 " does not lead to it. Give a function that is defined at module level"
             )
 
-    def _check_gather(
-        self, sequence: Sequence, gather: fx.Gather[Any], live: int
-    ) -> None:
+    def _check_gather(self, sequence: Sequence, gather: Gather[Any], live: int) -> None:
         if sequence.depth >= MAX_NESTING:
             raise UsageError(
                 f"Gather() inside Gather(), {MAX_NESTING} deep: put the branches of"
@@ -343,7 +343,7 @@ class Intake:
 
 
 def _is_question(effect: Effect[Any]) -> bool:
-    return isinstance(effect, (fx.InputRequest, fx.Outcome))
+    return isinstance(effect, (InputRequest, Outcome))
 
 
 def _written(kind: Kind, subject: Effect[Any]) -> tuple[bytes, bytes]:
@@ -356,7 +356,7 @@ def _written(kind: Kind, subject: Effect[Any]) -> tuple[bytes, bytes]:
         ) from None
 
 
-def _about(effect: fx.IdempotencyKey) -> list[JSON]:
+def _about(effect: IdempotencyKey) -> list[JSON]:
     """Return the `about` values of a key, as JSON.
 
     Raises:

@@ -36,6 +36,7 @@ from ..errors import EffectMCPError, UsageError
 from ..records import record
 
 __all__ = [
+    "MAX_NESTING",
     "TAGS",
     "Asking",
     "Entry",
@@ -109,6 +110,11 @@ FORMAT: Final = 2
 #: Payloads are limited to the usual depth when they are recorded. A journal wraps them
 #: in lists, three for each nested Gather, and must still be writable.
 DEPTH: Final = MAX_DEPTH + 64
+
+
+#: How deep a `Gather` may be nested in others. Paths and journals grow with nesting, and
+#: deeper flows are unreadable (docs/internals/replay.md#b4).
+MAX_NESTING: Final = 16
 
 
 class JournalError(EffectMCPError):

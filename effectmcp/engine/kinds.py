@@ -1,32 +1,73 @@
-"""The table of effect kinds: everything that the engine knows about each kind.
+"""The table of effect kinds: everything that is known about each kind.
 
     name      in journal keys: elicit-1
     wave      CLIENT: only the client can answer. LOCAL: this process can. INLINE: needs
               no entry and takes no wave. TREE: makes branches
+    by        who performs it
+    number    in states
     schema    the form of valid answers, as bytes: the effect's shape
     render    the content of the question or effect, as bytes
     write     the value from the performer or client → payload
     read      payload → the value for the handler
+    needs     the capability that a client needs to be asked
+    sample    its value in tests
 
 The wave depends only on the kind, never on whether an answer is available. So a replay
 takes the same turns in the same order as the first run (docs/internals/replay.md#b2).
 
-To add a kind, add a row.
+To add a kind, add a row; effectmcp_tests/test_effect_table.py names what it lacks. Only
+the functions that perform it are elsewhere, because they wait, or read clocks.
 """
 
 from __future__ import annotations
 
 import datetime as dt
 import enum
+import hashlib
 import uuid
-from collections.abc import Callable, Mapping
-from typing import Any, Final, TypeAlias
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final, Literal, TypeAlias
 
 import attrs
 from attrs import frozen
 
-from .. import effects as fx
 from ..canonical import JSON, MAX_DEPTH, dumps, loads
+from ..effects.base import Effect, InputRequest
+from ..effects.control import (
+    Checkpoint,
+    Detach,
+    FirstOf,
+    Gather,
+    Restart,
+    TimedOut,
+    Version,
+    Within,
+)
+from ..effects.local import (
+    Caller,
+    CallerInfo,
+    ClientSupports,
+    IdempotencyKey,
+    Log,
+    Now,
+    Progress,
+    Random,
+    Sleep,
+    Status,
+    Uuid,
+)
+from ..effects.questions import (
+    Accepted,
+    Confirm,
+    Elicit,
+    ElicitUrl,
+    ListRoots,
+    Outcome,
+    Root,
+    Sample,
+    Sampled,
+)
+from ..effects.steps import DEFAULT_OPTIONS, Step, StepOptions
 from ..errors import (
     CanonicalError,
     ClientFailed,
@@ -44,12 +85,15 @@ from .names import name_of
 from .steps import spec_of, step_name, write_arguments
 
 __all__ = [
+    "EPOCH",
     "FED",
     "INLINE",
     "KINDS",
     "LATER",
     "LOCAL",
     "NAMES",
+    "QUESTIONS",
+    "By",
     "Kind",
     "Recorded",
     "Wave",
@@ -91,23 +135,63 @@ def _value(effect: Any, payload: bytes) -> Any:
     return loads(payload)
 
 
+#: Who performs an effect:
+#:
+#:     client      it is asked
+#:     engine      the run itself
+#:     function    a function without arguments, in drivers/local.py
+#:     driver      each driver in its own way
+#:     exchange    whoever knows the request
+By: TypeAlias = Literal["client", "engine", "function", "driver", "exchange"]
+
+
 @frozen(eq=False)
 class Kind:
-    """A row of the table."""
+    """A row of the table.
+
+    Attributes:
+        name: Its name in keys.
+        wave: Its scheduling class.
+        by: Who performs it.
+        number: Its number in states, which is never given again; `None` without entries.
+        schema: The form of valid answers.
+        render: The content.
+        write: The value → payload.
+        read: Payload → the value.
+        tag: The tag of its entries.
+        is_question: Whether it is an `InputRequest`: has a key and an `otherwise`.
+        is_consent: Whether the answer is consent to what the user was shown.
+        is_free: Whether it is allowed anywhere, and performs no step: nothing to check
+            when it is yielded.
+        is_wait: Whether it waits for people or clocks in a task; elsewhere it is
+            performed.
+        is_later: Whether it needs a task, or a `Detach()` before it.
+        needs: The capabilities that a client needs to be asked.
+        asks: Whom it asks, in messages.
+        sample: Its value in tests, where the numbers count what was drawn; `None` if
+            the test gives it.
+        another: Another value that could have been drawn instead of this one; `None`
+            for what the change of its JSON gives.
+    """
 
     name: str
     wave: Wave
+    by: By
+    number: int | None = None
     schema: Callable[[Any], bytes] = _nothing
     render: Callable[[Any], bytes] = _nothing
     write: Callable[[Any, Any], bytes] = _write_null
     read: Callable[[Any, bytes], Any] = _value
     tag: Tag = "known"
-    #: An `InputRequest`: has a key and an `otherwise`.
     is_question: bool = False
-    #: Is allowed anywhere, and performs no step: nothing to check when it is yielded.
+    is_consent: bool = False
     is_free: bool = False
-    #: Waits for people or clocks in a task; elsewhere it is performed.
     is_wait: bool = False
+    is_later: bool = False
+    needs: Mapping[str, dict[str, JSON]] = {}
+    asks: str = "the user"
+    sample: Callable[[Iterator[int]], Any] | None = None
+    another: Callable[[Any], Any] | None = None
 
     @property
     def may_hold(self) -> bool:
@@ -118,11 +202,11 @@ class Kind:
 # ---- questions ----------------------------------------------------------------------
 
 
-def _write_elicit(effect: fx.Elicit[Any], content: JSON) -> bytes:
+def _write_elicit(effect: Elicit[Any], content: JSON) -> bytes:
     return dumps(effect.spec.read(content))
 
 
-def _read_elicit(effect: fx.Elicit[Any], payload: bytes) -> Any:
+def _read_elicit(effect: Elicit[Any], payload: bytes) -> Any:
     return effect.spec.build(loads(payload))
 
 
@@ -142,7 +226,7 @@ def _read_none(effect: Any, payload: bytes) -> None:
     return None
 
 
-def _render_sample(effect: fx.Sample[Any]) -> bytes:
+def _render_sample(effect: Sample[Any]) -> bytes:
     return dumps(
         {
             "messages": list(effect.messages),
@@ -157,7 +241,7 @@ def _render_sample(effect: fx.Sample[Any]) -> bytes:
     )
 
 
-def _write_sample(effect: fx.Sample[Any], content: JSON) -> bytes:
+def _write_sample(effect: Sample[Any], content: JSON) -> bytes:
     if not isinstance(content, dict):
         raise Unfit(["the result of sampling must be an object"])
     blocks = content.get("content")
@@ -185,9 +269,9 @@ def _write_sample(effect: fx.Sample[Any], content: JSON) -> bytes:
     return dumps({"content": blocks, "model": model, "stop": stop})
 
 
-def _read_sample(effect: fx.Sample[Any], payload: bytes) -> fx.Sampled:
+def _read_sample(effect: Sample[Any], payload: bytes) -> Sampled:
     value = loads(payload)
-    return fx.Sampled(value["content"], value["model"], value["stop"])
+    return Sampled(value["content"], value["model"], value["stop"])
 
 
 def _write_roots(effect: Any, content: JSON) -> bytes:
@@ -202,14 +286,14 @@ def _write_roots(effect: Any, content: JSON) -> bytes:
     return dumps([[root["uri"], root.get("name")] for root in roots])
 
 
-def _read_roots(effect: Any, payload: bytes) -> list[fx.Root]:
-    return [fx.Root(uri, name) for uri, name in loads(payload)]
+def _read_roots(effect: Any, payload: bytes) -> list[Root]:
+    return [Root(uri, name) for uri, name in loads(payload)]
 
 
 # ---- steps --------------------------------------------------------------------------
 
 
-def _render_step(effect: fx.Step[Any]) -> bytes:
+def _render_step(effect: Step[Any]) -> bytes:
     try:
         return dumps([step_name(effect), *write_arguments(effect.args, effect.kwargs)])
     except CanonicalError as exc:
@@ -219,14 +303,14 @@ def _render_step(effect: fx.Step[Any]) -> bytes:
         ) from None
 
 
-def _write_step(effect: fx.Step[Any], value: Any) -> bytes:
+def _write_step(effect: Step[Any], value: Any) -> bytes:
     try:
         return spec_of(effect).write(value)
     except StepError as exc:
         raise StepError(f"{step_name(effect)}: {exc.problem}") from None
 
 
-def _read_step(effect: fx.Step[Any], payload: bytes) -> Any:
+def _read_step(effect: Step[Any], payload: bytes) -> Any:
     try:
         return spec_of(effect).read(payload)
     except Exception as exc:
@@ -237,12 +321,12 @@ def _read_step(effect: fx.Step[Any], payload: bytes) -> Any:
         ) from None
 
 
-def inner_of(effect: fx.Effect[Any]) -> tuple[fx.Effect[Any], ...]:
+def inner_of(effect: Effect[Any]) -> tuple[Effect[Any], ...]:
     """Return the effects inside a `Within` or `FirstOf`; none for other effects."""
     match effect:
-        case fx.Within():
+        case Within():
             return (effect.effect,)
-        case fx.FirstOf():
+        case FirstOf():
             return effect.effects
         case _:
             return ()
@@ -254,7 +338,7 @@ def _schema_race(effect: Any) -> bytes:
     return b"\n".join(schemas) if any(schemas) else b""
 
 
-def _inner_schema(effect: fx.Effect[Any]) -> bytes:
+def _inner_schema(effect: Effect[Any]) -> bytes:
     found = kind_of(effect)
     assert found is not None
     kind, subject = found
@@ -273,21 +357,21 @@ def _render_inner(effect: Any) -> bytes:
     return kind.name.encode() + b" " + render
 
 
-def _render_within(effect: fx.Within[Any]) -> bytes:
+def _render_within(effect: Within[Any]) -> bytes:
     return dumps(effect.seconds) + b" " + _render_inner(effect.effect)
 
 
-def _render_first(effect: fx.FirstOf[Any]) -> bytes:
+def _render_first(effect: FirstOf[Any]) -> bytes:
     return b"\n".join(map(_render_inner, effect.effects))
 
 
-def _write_within(effect: fx.Within[Any], value: Any) -> bytes:
-    if isinstance(value, fx.TimedOut):
+def _write_within(effect: Within[Any], value: Any) -> bytes:
+    if isinstance(value, TimedOut):
         return b"null"
     return _write_won(effect, 0, value)
 
 
-def _write_first(effect: fx.FirstOf[Any], value: Any) -> bytes:
+def _write_first(effect: FirstOf[Any], value: Any) -> bytes:
     match value:
         case (int() as position, won) if type(position) is int and 0 <= position < len(
             effect.effects
@@ -299,7 +383,7 @@ def _write_first(effect: fx.FirstOf[Any], value: Any) -> bytes:
             )
 
 
-def _write_won(effect: fx.Effect[Any], position: int, value: Any) -> bytes:
+def _write_won(effect: Effect[Any], position: int, value: Any) -> bytes:
     winner = inner_of(effect)[position]
     tag, payload, _ = record_value(winner, KINDS[type(winner)], value)
     if tag == "failed":
@@ -312,10 +396,10 @@ def won(position: int, tag: Tag, payload: bytes) -> bytes:
     return dumps([position, tag, loads(payload)], max_depth=MAX_DEPTH + 1)
 
 
-def _deliver_won(effect: fx.Effect[Any], entry: Entry) -> Any:
+def _deliver_won(effect: Effect[Any], entry: Entry) -> Any:
     outcome = entry.value
     if outcome is None:
-        return fx.TimedOut()
+        return TimedOut()
     position, tag, payload = outcome
     winner = inner_of(effect)[position]
     found = kind_of(winner)
@@ -324,7 +408,7 @@ def _deliver_won(effect: fx.Effect[Any], entry: Entry) -> Any:
         entry.key, entry.shape, entry.render, tag, dumps(payload, max_depth=MAX_DEPTH)
     )
     value = deliver(winner, found[0], own)
-    return value if type(effect) is fx.Within else (position, value)
+    return value if type(effect) is Within else (position, value)
 
 
 # ---- the rest -----------------------------------------------------------------------
@@ -363,21 +447,21 @@ def _write_bool(effect: Any, value: Any) -> bytes:
 
 
 def _write_caller(effect: Any, value: Any) -> bytes:
-    if not isinstance(value, fx.CallerInfo):
+    if not isinstance(value, CallerInfo):
         raise UsageError(f"Caller() was answered with {value!r}, not a CallerInfo")
     return dumps(attrs.asdict(value))
 
 
-def _read_caller(effect: Any, payload: bytes) -> fx.CallerInfo:
-    return fx.CallerInfo(**loads(payload))
+def _read_caller(effect: Any, payload: bytes) -> CallerInfo:
+    return CallerInfo(**loads(payload))
 
 
-def _render_supports(effect: fx.ClientSupports) -> bytes:
+def _render_supports(effect: ClientSupports) -> bytes:
     what = effect.what
     return (what if isinstance(what, type) else type(what)).__name__.encode()
 
 
-def _render_restart(effect: fx.Restart[Any]) -> bytes:
+def _render_restart(effect: Restart[Any]) -> bytes:
     """Return the handler's name and arguments, as the new generation reads them."""
     try:
         return dumps(
@@ -390,143 +474,233 @@ def _render_restart(effect: fx.Restart[Any]) -> bytes:
         ) from None
 
 
-KINDS: Final[Mapping[type[fx.Effect[Any]], Kind]] = {
-    fx.Elicit: Kind(
+def _sample_uuid(drawn: Iterator[int]) -> uuid.UUID:
+    digest = hashlib.sha256(str(next(drawn) + 1).encode()).digest()
+    return uuid.UUID(bytes=digest[:16], version=4)
+
+
+#: The time of the first `Now()` in tests. The others follow by the second.
+EPOCH: Final = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+
+#: What all questions are.
+_ASKED: Final[Mapping[str, Any]] = {
+    "wave": Wave.CLIENT,
+    "by": "client",
+    "is_question": True,
+    "is_free": True,
+    "is_wait": True,
+}
+_FORM: Final[Mapping[str, dict[str, JSON]]] = {"elicitation": {"form": {}}}
+
+KINDS: Final[Mapping[type[Effect[Any]], Kind]] = {
+    Elicit: Kind(
         "elicit",
-        Wave.CLIENT,
+        number=0,
         schema=lambda effect: effect.spec.text,
         render=lambda effect: effect.message.encode(),
         write=_write_elicit,
         read=_read_elicit,
-        is_question=True,
-        is_free=True,
-        is_wait=True,
+        needs=_FORM,
+        **_ASKED,
     ),
-    fx.Confirm: Kind(
+    Confirm: Kind(
         "confirm",
-        Wave.CLIENT,
+        number=1,
         render=lambda effect: effect.message.encode(),
         write=_write_nothing,
         read=_read_true,
-        is_question=True,
-        is_free=True,
-        is_wait=True,
+        is_consent=True,
+        needs=_FORM,
+        **_ASKED,
     ),
-    fx.ElicitUrl: Kind(
+    ElicitUrl: Kind(
         "url",
-        Wave.CLIENT,
+        number=2,
         render=lambda effect: dumps([effect.message, effect.url]),
         write=_write_nothing,
         read=_read_none,
-        is_question=True,
-        is_free=True,
-        is_wait=True,
+        is_consent=True,
+        needs={"elicitation": {"url": {}}},
+        **_ASKED,
     ),
-    fx.Sample: Kind(
+    Sample: Kind(
         "sample",
-        Wave.CLIENT,
+        number=3,
         schema=lambda effect: effect.keep.encode(),
         render=_render_sample,
         write=_write_sample,
         read=_read_sample,
-        is_question=True,
-        is_free=True,
-        is_wait=True,
+        needs={"sampling": {}},
+        asks="a model of the client's",
+        **_ASKED,
     ),
-    fx.ListRoots: Kind(
+    ListRoots: Kind(
         "roots",
-        Wave.CLIENT,
+        number=4,
         write=_write_roots,
         read=_read_roots,
-        is_question=True,
+        needs={"roots": {}},
+        asks="the client for the user's folders",
+        **_ASKED,
+    ),
+    Checkpoint: Kind(
+        "checkpoint",
+        Wave.CLIENT,
+        "engine",
+        number=5,
+        tag="checkpoint",
         is_free=True,
         is_wait=True,
     ),
-    fx.Checkpoint: Kind(
-        "checkpoint", Wave.CLIENT, tag="checkpoint", is_free=True, is_wait=True
-    ),
-    fx.Step: Kind(
+    Step: Kind(
         "step",
         Wave.LOCAL,
+        "driver",
+        number=6,
         render=_render_step,
         write=_write_step,
         read=_read_step,
         tag="done",
     ),
-    fx.Within: Kind(
+    Within: Kind(
         "within",
         Wave.LOCAL,
+        "driver",
+        number=7,
         schema=_schema_race,
         render=_render_within,
         write=_write_within,
         tag="won",
         is_wait=True,
+        is_later=True,
     ),
-    fx.FirstOf: Kind(
+    FirstOf: Kind(
         "first",
         Wave.LOCAL,
+        "driver",
+        number=8,
         schema=_schema_race,
         render=_render_first,
         write=_write_first,
         tag="won",
         is_wait=True,
+        is_later=True,
     ),
-    fx.Now: Kind(
-        "now", Wave.LOCAL, write=_write_now, read=_read_now, tag="chance", is_free=True
+    Now: Kind(
+        "now",
+        Wave.LOCAL,
+        "function",
+        number=9,
+        write=_write_now,
+        read=_read_now,
+        tag="chance",
+        is_free=True,
+        sample=lambda drawn: EPOCH + dt.timedelta(seconds=next(drawn)),
+        another=lambda value: value + dt.timedelta(seconds=1),
     ),
-    fx.Uuid: Kind(
+    Uuid: Kind(
         "uuid",
         Wave.LOCAL,
+        "function",
+        number=10,
         write=_write_uuid,
         read=_read_uuid,
         tag="chance",
         is_free=True,
+        sample=_sample_uuid,
+        another=lambda value: uuid.UUID(int=value.int ^ 1),
     ),
-    fx.Random: Kind(
-        "random", Wave.LOCAL, write=_write_random, tag="chance", is_free=True
+    Random: Kind(
+        "random",
+        Wave.LOCAL,
+        "function",
+        number=11,
+        write=_write_random,
+        tag="chance",
+        is_free=True,
+        sample=lambda drawn: 0.5,
+        another=lambda value: (value + 0.5) % 1,
     ),
-    fx.Caller: Kind(
-        "caller", Wave.LOCAL, write=_write_caller, read=_read_caller, is_free=True
+    Caller: Kind(
+        "caller",
+        Wave.LOCAL,
+        "exchange",
+        number=12,
+        write=_write_caller,
+        read=_read_caller,
+        is_free=True,
+        sample=lambda drawn: CallerInfo(flow_id="0" * 32),
     ),
-    fx.ClientSupports: Kind(
-        "supports", Wave.LOCAL, render=_render_supports, write=_write_bool, is_free=True
+    ClientSupports: Kind(
+        "supports",
+        Wave.LOCAL,
+        "engine",
+        number=13,
+        render=_render_supports,
+        write=_write_bool,
+        is_free=True,
     ),
-    fx.Detach: Kind("detach", Wave.LOCAL, write=_write_bool),
-    fx.Sleep: Kind(
+    Detach: Kind(
+        "detach",
+        Wave.LOCAL,
+        "function",
+        number=14,
+        write=_write_bool,
+        sample=lambda drawn: False,
+    ),
+    Sleep: Kind(
         "sleep",
         Wave.LOCAL,
+        "driver",
+        number=15,
         render=lambda effect: dumps(effect.seconds),
         is_wait=True,
+        is_later=True,
+        sample=lambda drawn: None,
     ),
-    fx.Restart: Kind("restart", Wave.LOCAL, render=_render_restart, tag="restart"),
-    fx.Gather: Kind("gather", Wave.TREE, tag="gather"),
-    fx.IdempotencyKey: Kind("key", Wave.INLINE, is_free=True),
-    fx.Version: Kind("version", Wave.INLINE, is_free=True),
-    fx.Progress: Kind("progress", Wave.INLINE, is_free=True),
-    fx.Log: Kind("log", Wave.INLINE, is_free=True),
-    fx.Status: Kind("status", Wave.INLINE),
+    Restart: Kind(
+        "restart",
+        Wave.LOCAL,
+        "engine",
+        number=16,
+        render=_render_restart,
+        tag="restart",
+    ),
+    Gather: Kind("gather", Wave.TREE, "engine", number=17, tag="gather"),
+    IdempotencyKey: Kind("key", Wave.INLINE, "engine", is_free=True),
+    Version: Kind("version", Wave.INLINE, "engine", is_free=True),
+    Progress: Kind("progress", Wave.INLINE, "exchange", is_free=True),
+    Log: Kind("log", Wave.INLINE, "exchange", is_free=True),
+    Status: Kind("status", Wave.INLINE, "exchange", is_later=True),
+}
+
+#: The questions, by the name of their class.
+QUESTIONS: Final[Mapping[str, type[InputRequest[Any]]]] = {
+    effect.__name__: effect
+    for effect, kind in KINDS.items()
+    if kind.is_question and issubclass(effect, InputRequest)
 }
 
 #: Kinds that need only their entry: allowed anywhere, or steps.
 FED: Final[Mapping[type[Any], Kind]] = {
     effect: kind
     for effect, kind in KINDS.items()
-    if (kind.is_free and kind.wave is not INLINE) or effect is fx.Step
+    if (kind.is_free and kind.wave is not INLINE) or effect is Step
 }
 
 #: The names that a generated key may begin with.
 NAMES: Final = frozenset(kind.name for kind in KINDS.values())
 
 #: Kinds that need a task, or a `Detach()` before them.
-LATER: Final = (fx.Sleep, fx.Status, fx.Within, fx.FirstOf)
+LATER: Final = tuple(effect for effect, kind in KINDS.items() if kind.is_later)
 
 
-def kind_of(effect: fx.Effect[Any]) -> tuple[Kind, fx.Effect[Any]] | None:
+def kind_of(effect: Effect[Any]) -> tuple[Kind, Effect[Any]] | None:
     """Return the row of an effect, and the effect that it is about, without `Outcome`.
 
     See docs/internals/replay.md#q7.
     """
-    subject = effect.request if type(effect) is fx.Outcome else effect
+    subject = effect.request if type(effect) is Outcome else effect
     kind = KINDS.get(type(subject))
     return None if kind is None else (kind, subject)
 
@@ -538,39 +712,39 @@ def kind_of(effect: fx.Effect[Any]) -> tuple[Kind, fx.Effect[Any]] | None:
 Recorded: TypeAlias = tuple[Tag, bytes, bool]
 
 
-def is_replayable(effect: fx.Effect[Any]) -> bool:
+def is_replayable(effect: Effect[Any]) -> bool:
     """Whether performing `effect` again is harmless: all steps in it declare so."""
     return all(step.options.replayable for step in steps_in(effect))
 
 
-def options_of(effect: fx.Effect[Any]) -> fx.StepOptions:
+def options_of(effect: Effect[Any]) -> StepOptions:
     """Return the step options to record and rebuild a failure of `effect` with."""
     match effect:
-        case fx.Step():
+        case Step():
             return effect.options
-        case fx.Within():
+        case Within():
             return options_of(effect.effect)
-        case fx.FirstOf():
+        case FirstOf():
             raises = [options_of(one).raises for one in effect.effects]
-            return fx.StepOptions(raises=tuple(c for some in raises for c in some))
+            return StepOptions(raises=tuple(c for some in raises for c in some))
         case _:
-            return fx.DEFAULT_OPTIONS
+            return DEFAULT_OPTIONS
 
 
-def steps_in(effect: fx.Effect[Any]) -> list[fx.Step[Any]]:
+def steps_in(effect: Effect[Any]) -> list[Step[Any]]:
     """Return the steps that performing `effect` would perform."""
     match effect:
-        case fx.Step():
+        case Step():
             return [effect]
-        case fx.Within():
+        case Within():
             return steps_in(effect.effect)
-        case fx.FirstOf():
+        case FirstOf():
             return [step for one in effect.effects for step in steps_in(one)]
         case _:
             return []
 
 
-def record_value(effect: fx.Effect[Any], kind: Kind, value: Any) -> Recorded:
+def record_value(effect: Effect[Any], kind: Kind, value: Any) -> Recorded:
     """Return what to journal if performing `effect` returned `value`."""
     try:
         payload = kind.write(effect, value)
@@ -581,7 +755,7 @@ def record_value(effect: fx.Effect[Any], kind: Kind, value: Any) -> Recorded:
     return kind.tag, payload, kind.may_hold and is_replayable(effect)
 
 
-def record_error(effect: fx.Effect[Any], error: Exception) -> Recorded:
+def record_error(effect: Effect[Any], error: Exception) -> Recorded:
     """Return what to journal if performing `effect` raised `error`."""
     return "failed", failure_to(error, options_of(effect)), is_replayable(effect)
 
@@ -589,7 +763,7 @@ def record_error(effect: fx.Effect[Any], error: Exception) -> Recorded:
 # ---- deliveries ---------------------------------------------------------------------
 
 
-def deliver(effect: fx.Effect[Any], kind: Kind, entry: Entry) -> Any:
+def deliver(effect: Effect[Any], kind: Kind, entry: Entry) -> Any:
     """Return the value that the handler gets for `entry`.
 
     Raises:
@@ -597,7 +771,7 @@ def deliver(effect: fx.Effect[Any], kind: Kind, entry: Entry) -> Any:
         Unfit: If a recorded answer no longer fits the form. Not for the handler.
     """
     tag = entry.tag
-    if type(effect) is fx.Outcome:
+    if type(effect) is Outcome:
         return _deliver_outcome(effect, kind, entry)
     if tag == "accepted":
         return kind.read(effect, entry.payload)
@@ -605,9 +779,9 @@ def deliver(effect: fx.Effect[Any], kind: Kind, entry: Entry) -> Any:
         raise failure_from(entry.payload, options_of(effect))
     if tag == "won":
         return _deliver_won(effect, entry)
-    if isinstance(effect, fx.InputRequest):
+    if isinstance(effect, InputRequest):
         error = _refusal(effect, entry)
-        if tag == "declined" and type(effect) is fx.Confirm:
+        if tag == "declined" and type(effect) is Confirm:
             # `otherwise` does not replace the user's decision (docs/internals/replay.md#q6a).
             return False
         otherwise = effect.otherwise
@@ -619,16 +793,16 @@ def deliver(effect: fx.Effect[Any], kind: Kind, entry: Entry) -> Any:
     return kind.read(effect, entry.payload)
 
 
-def _deliver_outcome(effect: fx.Outcome[Any], kind: Kind, entry: Entry) -> Any:
+def _deliver_outcome(effect: Outcome[Any], kind: Kind, entry: Entry) -> Any:
     if entry.tag == "accepted":
-        return fx.Accepted(kind.read(effect.request, entry.payload))
+        return Accepted(kind.read(effect.request, entry.payload))
     error = _refusal(effect.request, entry)
     if isinstance(error, (Declined, Dismissed)):
         return error
     raise error
 
 
-def _refusal(effect: fx.InputRequest[Any], entry: Entry) -> Exception:
+def _refusal(effect: InputRequest[Any], entry: Entry) -> Exception:
     match entry.tag:
         case "declined":
             return Declined()

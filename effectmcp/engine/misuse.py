@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from ..effects import Effect
+from ..effects.base import Effect
 from ..errors import UsageError
 from .turn import is_running
 
 if TYPE_CHECKING:
-    from .sequences import Sequence
+    from .tree import Sequence
 
 __all__ = [
     "awaited",

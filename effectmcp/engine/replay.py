@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal, TypeAlias
 
-from ..effects import Effect
+from ..effects.base import Effect
 from ..errors import (
     BudgetError,
     Cancelled,
@@ -28,7 +28,7 @@ from ..errors import (
     NondeterminismError,
     UsageError,
 )
-from .answers import Read, check_answer, refuse_unread
+from .answers import Read, refuse_unread
 from .development import Watch
 from .divergence import Report
 from .generation import SOON, Again, Generation
@@ -157,10 +157,9 @@ class Run:
         is_first = journal is None or journal.is_empty
         self._given = journal = _NOTHING if journal is None else journal
         self._flow = Shared(
-            handler,
-            (args, kwargs),
+            (handler, args, kwargs),
             Fingerprints(flow_id),
-            rules,
+            detached if journal.detached else rules,
             detached,
             supports,
             emit,
@@ -203,8 +202,8 @@ class Run:
             DivergenceError: If the handler changed so that the flow cannot resume.
         """
         self._check("start")
-        answers = answers or {}
-        self._take_in(answers)
+        if answers:
+            self._generation.answers.arrive(answers)
         if answers and self._is_first and self._flow.rules.early_answers:
             self._generation.answers.early = answers
         return self._guard(self._generation.start)
@@ -254,7 +253,7 @@ class Run:
             DivergenceError: If the handler changed so that the flow cannot resume.
         """
         self._check("answered")
-        self._take_in(answers or {})
+        self._generation.answers.arrive(answers or {})
         same = self._stop
         assert same is not None
         if self._pending() is not None:
@@ -373,11 +372,6 @@ class Run:
             )
         if self._state not in LEGAL[verb]:
             raise UsageError(f"{verb}() makes no sense when the run is {self._state}")
-
-    def _take_in(self, answers: Mapping[str, Answer]) -> None:
-        for answer in answers.values():
-            check_answer(answer)
-        self._generation.answers.arrive(answers)
 
     def _guard(self, advance: Callable[[], Stop | Again]) -> Stop:
         flow = self._flow

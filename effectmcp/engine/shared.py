@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from attrs import define
 
-from ..effects import Effect
+from ..effects.base import Effect
 from ..errors import UsageError
 from .journal import Fingerprints
 from .names import name_of
@@ -17,9 +17,10 @@ if TYPE_CHECKING:
     from .answers import Read
     from .development import Watch
 
-__all__ = ["ExhaustedError", "Shared"]
+__all__ = ["Call", "ExhaustedError", "Shared"]
 
-Arguments: TypeAlias = tuple[tuple[Any, ...], Mapping[str, Any]]
+#: A handler, its positional and its keyword arguments.
+Call: TypeAlias = tuple[Callable[..., Any], tuple[Any, ...], Mapping[str, Any]]
 
 #: Factor on the budget of yields in a replay: `Log` and the like are not in the
 #: journal, so a replay yields them again for each earlier round.
@@ -35,8 +36,7 @@ class Shared:
     """One flow, in one process: its arguments, and its counts.
 
     Attributes:
-        handler: The first handler of the flow.
-        call: Its arguments.
+        call: The first handler of the flow, and its arguments.
         prints: The fingerprints of this flow.
         rules: The current rules. `Detach` changes them.
         detached_rules: The rules after a `Detach` that returned True.
@@ -56,8 +56,7 @@ class Shared:
         spent: Yields without a journal entry since the flow last waited.
     """
 
-    handler: Callable[..., Any]
-    call: Arguments
+    call: Call
     prints: Fingerprints
     rules: Rules
     detached_rules: Rules
@@ -76,13 +75,10 @@ class Shared:
     limit: int | None = None
     spent: int = 0
 
-    def __attrs_post_init__(self) -> None:
-        if self.detached:
-            self.rules = self.detached_rules
-
     def find(self, name: str) -> Callable[..., Any] | None:
         """Return the handler with this name, for `Restart`."""
-        return self.handler if name == name_of(self.handler) else self.resolve(name)
+        handler, _, _ = self.call
+        return handler if name == name_of(handler) else self.resolve(name)
 
     def spend(self) -> None:
         """Count a yield without a journal entry (docs/internals/replay.md#l5).

@@ -26,7 +26,7 @@ from attrs import frozen
 
 from ..canonical import JSON, dumps, loads
 from ..converter import converter, explained, plain
-from ..effects import PROVIDED, Step
+from ..effects.steps import PROVIDED, Step
 from ..errors import CanonicalError, StepError, UsageError
 from .names import name_of
 

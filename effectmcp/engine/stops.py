@@ -8,7 +8,8 @@ from typing import Any, TypeAlias
 import attrs
 
 from ..canonical import JSON
-from ..effects import Accepted, Effect, InputRequest
+from ..effects.base import Effect, InputRequest
+from ..effects.questions import Accepted
 from ..errors import ClientFailed, Declined, Dismissed
 from ..forms.form import Unfit
 from ..records import record

@@ -30,7 +30,7 @@ from typing import Any, Final, TypeAlias
 
 from attrs import define
 
-from ..effects import Effect
+from ..effects.base import Effect
 from ..errors import NotAnEffectError, Signal, Suspended, UsageError
 from .names import name_of
 
@@ -139,6 +139,10 @@ def start(
                 " (def, yield from), or an async def that only awaits effects"
             )
         )
+    if type(value) is GeneratorType and not (
+        value.gi_suspended or value.gi_running or value.gi_frame is None
+    ):
+        return value  # as nearly every handler does
     if is_running(value):
         if _has_begun(value):
             return Failed(
@@ -210,7 +214,8 @@ def where(running: Running | None) -> str | None:
 
 def suspend(running: Running, context: Context) -> None:
     """End `running` for this round. Effects that it yields are not performed."""
-    if _has_begun(running) is False:
+    is_waiting = type(running) is GeneratorType and running.gi_suspended
+    if not is_waiting and _has_begun(running) is False:
         # No unwinding needed. Close it: a coroutine never awaited would warn.
         running.close()
         return

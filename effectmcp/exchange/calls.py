@@ -17,9 +17,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 from attrs import define, field
 
-from .. import effects as fx
 from ..canonical import JSON
-from ..effects import LOG_LEVELS, CallerInfo, Effect
+from ..effects.base import Effect
+from ..effects.control import FirstOf, Within
+from ..effects.local import (
+    LOG_LEVELS,
+    Caller,
+    CallerInfo,
+    Log,
+    Progress,
+    Status,
+)
+from ..effects.steps import Step
 from ..engine.misuse import forgotten
 from ..engine.steps import step_name
 from ..engine.stops import (
@@ -208,7 +217,7 @@ _CLEANUP: Final = 30.0
 
 def _may_fail(want: Want) -> bool:
     """Return whether a want can end with a failure. A cancel waits for such wants."""
-    return isinstance(want.effect, (fx.Step, fx.Within, fx.FirstOf))
+    return isinstance(want.effect, (Step, Within, FirstOf))
 
 
 @define(eq=False)
@@ -359,7 +368,7 @@ class _Flow:
             outcomes: dict[str, Done | Failure] = {}
             wants = []
             for want in stop.wants:
-                if isinstance(want.effect, fx.Caller):
+                if isinstance(want.effect, Caller):
                     outcomes[want.key] = Done(self._caller(round_))
                 else:
                     wants.append(want)
@@ -474,7 +483,7 @@ class _Flow:
             return
         seconds = self._context.clock() - began
         for want in wants:
-            if isinstance(want.effect, fx.Step):
+            if isinstance(want.effect, Step):
                 outcome = outcomes[want.key]
                 tell(
                     self._context.app,
@@ -530,11 +539,11 @@ class _Progress:
     def message(self, effect: Effect[Any]) -> dict[str, JSON] | None:
         """Return the notification for `effect`; `None` if the client asked for none."""
         match effect:
-            case fx.Progress(done, total, text):
+            case Progress(done, total, text):
                 return self._progress(done, total, text)
-            case fx.Log(level, data, name):
+            case Log(level, data, name):
                 return self._log(level, data, name)
-            case fx.Status(text):
+            case Status(text):
                 return self._log("info", text, None)
             case _:
                 raise TypeError(f"{effect!r} is nothing to tell a client")

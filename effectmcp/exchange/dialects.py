@@ -15,6 +15,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from ..canonical import JSON
+from ..effects.questions import Elicit
+from ..engine.kinds import KINDS, QUESTIONS
 from ..errors import ProtocolError, ToolError, Unsupported
 from ..protocol import legacy
 from ..protocol.drafts import incomplete
@@ -128,10 +130,8 @@ Dialect: TypeAlias = Modern | Legacy | Draft
 
 
 def _told(kind: str, reason: str) -> ToolError:
-    asks = {
-        "Sample": "a model of the client's",
-        "ListRoots": "the client for the user's folders",
-    }.get(kind, "the user")
+    # `InputRequest` itself stands for the most common question.
+    asks = KINDS[QUESTIONS.get(kind, Elicit)].asks
     return ToolError(
         f"This needs to ask {asks}, and the connected client cannot be asked: {reason}."
     )

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from ..canonical import JSON
-from ..effects import LOG_LEVELS
+from ..effects.local import LOG_LEVELS
 from ..errors import ProtocolError
 from ..protocol.drafts import retry_params
 from ..protocol.jsonrpc import (

@@ -1,8 +1,9 @@
 """A form ↔ `requestedSchema`; an answer → a value, or everything that is wrong with it.
 
-    attrs class ── classes.py, validators.py ──┐
-    annotation ── types.py ────────────────────┼─→ fields.py: one Field a property ─→ Form
-    raw schema ────────────────────────────────┘
+    attrs class ── classes.py ──┐
+    annotation ─────────────────┴─ types.py, validators.py ──┐
+    raw schema ──────────────────────────────────────────────┴─→ fields.py: one Field a
+                                                                 property ─→ Form
 
 All ways in end in the same `Field`s, and a `Field` checks by its *schema*, so what the
 client was shown and what the server accepts cannot drift apart. Only three things are

@@ -1,4 +1,4 @@
-"""An attrs class → the fields of a form, and what the class says of an answer in part.
+"""An attrs class → its parameters, and what the class says of an answer in part.
 
 attrs stops at the first validator that complains, and complains about the attribute. A
 user is to hear of every problem, by the name on the wire, so validators and converters
@@ -9,33 +9,36 @@ of the real instance, which has the last word anyway.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import Any, TypeAlias, TypeVar, get_args, get_type_hints
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, get_args, get_type_hints
 
 import attrs
 from attrs import NOTHING, Attribute, Factory
 
 from ..errors import FormError
-from .fields import Field
-from .types import make_field
-from .validators import complaint
+from .words import complaint
 
-__all__ = ["Judge", "class_fields", "make_judge"]
+if TYPE_CHECKING:
+    from .fields import Field
+
+__all__ = ["Judge", "make_judge", "parameters_of"]
 
 #: Takes arguments of the class and the problems found so far; adds to the problems.
 Judge: TypeAlias = Callable[[Mapping[str, Any], dict[str, str]], None]
 
 
-def class_fields(class_: type, annotation: Any) -> tuple[Field, ...]:
-    """One field a parameter of `class_`.
+def parameters_of(
+    class_: type, annotation: Any
+) -> Iterator[tuple[str, Any, str, Attribute[Any]]]:
+    """Yield the parameters of `class_`: name, type, words for messages, attribute.
 
     Args:
         class_: The attrs class.
         annotation: The same, or what stands for it: `Box[int]`.
 
     Raises:
-        FormError: naming the attribute, and what no client could show.
+        FormError: naming the attribute, if it has no type.
     """
     try:
         hints = get_type_hints(class_, include_extras=True)
@@ -47,7 +50,6 @@ def class_fields(class_: type, annotation: Any) -> tuple[Field, ...]:
     variables = dict(
         zip(getattr(class_, "__parameters__", ()), get_args(annotation), strict=False)
     )
-    fields = []
     for attribute in attrs.fields(class_):
         if not attribute.init:
             continue
@@ -57,9 +59,7 @@ def class_fields(class_: type, annotation: Any) -> tuple[Field, ...]:
             raise FormError(f"{of}: has no annotation, so no type to ask for")
         # attrs calls the parameter of a private `_x` `x`, and so do we on the wire.
         name = attribute.alias or attribute.name
-        hint = _filled_in(hint, variables)
-        fields.append(make_field(name, hint, of=of, attribute=attribute))
-    return tuple(fields)
+        yield name, _filled_in(hint, variables), of, attribute
 
 
 def _filled_in(hint: Any, variables: Mapping[Any, Any]) -> Any:

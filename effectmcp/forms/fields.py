@@ -20,8 +20,9 @@ from attrs import Attribute, frozen
 from ..canonical import JSON, MAX_SAFE_INTEGER
 from ..errors import FormError
 from .formats import FORMATS
+from .words import count, is_finite, one_of
 
-__all__ = ["Check", "Field", "count", "is_finite", "make_check", "one_of"]
+__all__ = ["Check", "Field", "make_check"]
 
 Check: TypeAlias = Callable[[JSON], JSON]
 
@@ -277,14 +278,6 @@ def _check_range(value: float, low: float | None, high: float | None) -> None:
         raise ValueError(f"must be at most {high}")
 
 
-def is_finite(value: float) -> bool:
-    """Whether `value` is a number that a double can hold, roughly at least."""
-    try:
-        return math.isfinite(value)
-    except OverflowError:  # an integer of more than 308 digits
-        return False
-
-
 def _untitled(choices: JSON, of: str) -> list[str]:
     if not isinstance(choices, list) or not all(type(c) is str for c in choices):
         raise FormError(f"{of}: choices must be a list of texts")
@@ -326,18 +319,3 @@ def _refuse_surrogates(text: str) -> None:
         text.encode("utf-8")
     except UnicodeEncodeError:
         raise ValueError("must be readable text, without lone surrogates") from None
-
-
-# ---- words --------------------------------------------------------------------------
-
-
-def one_of(choices: Iterable[Any]) -> str:
-    """`must be one of 'a', 'b'`."""
-    return "must be one of " + ", ".join(
-        repr(choice) if isinstance(choice, str) else str(choice) for choice in choices
-    )
-
-
-def count(number: int, noun: str) -> str:
-    """`1 choice`, `2 choices`."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -16,10 +16,10 @@ from attrs import frozen
 
 from ..canonical import JSON, dumps
 from ..errors import CanonicalError, FormError
-from .classes import class_fields, make_judge
+from .classes import make_judge, parameters_of
 from .fields import Field, make_check
 from .types import make_field
-from .validators import complaint
+from .words import complaint
 
 __all__ = ["VALUE", "Form", "Unfit", "form", "form_of"]
 
@@ -206,7 +206,10 @@ def _of_value(annotation: Any, title: str | None) -> Form[Any]:
 
 
 def _of_class(class_: type, annotation: Any) -> Form[Any]:
-    fields = class_fields(class_, annotation)
+    fields = tuple(
+        make_field(name, hint, of=of, attribute=attribute)
+        for name, hint, of, attribute in parameters_of(class_, annotation)
+    )
     builders = [(field.name, field.build) for field in fields]
     fallbacks = [(f.name, f.fallback) for f in fields if f.fallback is not None]
 

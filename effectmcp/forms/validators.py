@@ -19,13 +19,12 @@ from attrs import Attribute
 
 from ..canonical import JSON
 from ..errors import FormError
-from .fields import count, is_finite, one_of
+from .words import complaint, count, is_finite, one_of
 
 __all__ = [
     "NO_DEFAULT",
     "Extra",
     "apply_validators",
-    "complaint",
     "known_name",
     "leaves",
     "options_of",
@@ -75,20 +74,6 @@ def apply_validators(
                 _describe(schema, words)
         extras.append(_extra(validator, attribute, words, takes_none))
     return tuple(extras)
-
-
-def complaint(exc: Exception, name: str | None = None) -> str:
-    """The words of an exception that a class raised, for the user.
-
-    Args:
-        exc: What a validator, a converter or the class's constructor raised.
-        name: The attribute that will be named in front of the words.
-    """
-    # attrs's own validators raise (message, attribute, …), where the message begins
-    # with the attribute in quotes.
-    first = exc.args[0] if exc.args else ""
-    text = first if isinstance(first, str) else str(exc)
-    return text.removeprefix(f"'{name}' ") or type(exc).__name__
 
 
 def leaves(validator: Any, takes_none: bool = False) -> Iterator[tuple[Any, bool]]:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from ..effects import LOG_LEVELS
+from ..effects.local import LOG_LEVELS
 from .meta import CLIENT_CAPABILITIES, CLIENT_INFO, LOG_LEVEL, Meta
 from .revisions import NEWEST, PROTOCOL_VERSION
 

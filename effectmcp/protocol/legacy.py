@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from attrs import frozen
 
-from .. import effects as fx
 from ..canonical import JSON, dumps
-from ..effects import InputRequest, Outcome
+from ..effects.base import InputRequest
+from ..effects.questions import Elicit, Outcome, Sample
+from ..engine.kinds import KINDS, QUESTIONS
 from ..errors import ClientFailed, ProtocolError
 from .jsonrpc import INVALID_PARAMS, Id
 from .modern import lacking_of, read_result, request_of
@@ -108,15 +109,16 @@ def _beyond(what: Any, revision: Revision) -> str | None:
     """Return the part of the protocol that `what` needs and `revision` lacks."""
     if isinstance(what, Outcome):
         what = what.request
-    names = {what} if isinstance(what, str) else {_class_of(what).__name__}
-    if names & {"Elicit", "Confirm", "ElicitUrl"} and not revision.elicits:
+    class_ = QUESTIONS.get(what if isinstance(what, str) else _class_of(what).__name__)
+    modes = {} if class_ is None else KINDS[class_].needs.get("elicitation", {})
+    if modes and not revision.elicits:
         return "elicitation"
-    if "ElicitUrl" in names and not revision.links:
+    if "url" in modes and not revision.links:
         return "pages to open"
-    if isinstance(what, fx.Elicit) and not revision.multiple:
+    if isinstance(what, Elicit) and not revision.multiple:
         if any("items" in field for field in _fields(what.spec.schema).values()):
             return "fields of several choices"
-    if isinstance(what, fx.Sample) and not revision.tools:
+    if isinstance(what, Sample) and not revision.tools:
         if what.tools or what.tool_choice:
             return "tools for sampling"
         if any(isinstance(one.get("content"), list) for one in what.messages):

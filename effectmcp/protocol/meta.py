@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from ..canonical import JSON
-from ..effects import LOG_LEVELS
+from ..effects.local import LOG_LEVELS
 from ..errors import ProtocolError
 from ..records import record
 from .jsonrpc import INVALID_PARAMS

@@ -11,9 +11,18 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
 
-from .. import effects as fx
 from ..canonical import JSON
-from ..effects import Accepted, InputRequest
+from ..effects.base import InputRequest
+from ..effects.questions import (
+    Accepted,
+    Confirm,
+    Elicit,
+    ElicitUrl,
+    ListRoots,
+    Outcome,
+    Sample,
+)
+from ..engine.kinds import KINDS, QUESTIONS
 from ..engine.stops import Answer, Question, Said, Unread
 from ..errors import Declined, Dismissed, ProtocolError
 from ..forms.form import Unfit
@@ -58,9 +67,9 @@ def lacking_of(what: Any, capabilities: Mapping[str, JSON]) -> dict[str, JSON]:
     """
     if not isinstance(what, str):
         return _lacking(_needed(what), capabilities)
-    class_ = _BY_NAME.get(what)
+    class_ = QUESTIONS.get(what)
     missing = {} if class_ is None else lacking_of(class_, capabilities)
-    if class_ is fx.Sample and not missing:
+    if class_ is Sample and not missing:
         # The client can sample, but this question could not be asked: so it had tools.
         return _lacking({"sampling": {"tools": {}}}, capabilities)
     return missing
@@ -83,29 +92,19 @@ def _lacking(
 
 
 #: Effects that are asked with a form.
-_FORMS: Final = frozenset({fx.Elicit, fx.Confirm})
-
-_FORM: Final[Mapping[str, dict[str, JSON]]] = {"elicitation": {"form": {}}}
+_FORMS: Final = frozenset(
+    effect for effect, kind in KINDS.items() if kind.needs == KINDS[Elicit].needs
+)
 
 
 def _needed(what: Any) -> Mapping[str, dict[str, JSON]]:
     class_ = what if isinstance(what, type) else type(what)
-    if class_ is fx.Outcome:
+    if class_ is Outcome:
         return _needed(what.request) if class_ is not what else {}
-    if class_ is fx.ElicitUrl:
-        return {"elicitation": {"url": {}}}
-    if class_ is fx.Sample:
-        uses_tools = class_ is not what and (what.tools or what.tool_choice)
-        return {"sampling": {"tools": {}} if uses_tools else {}}
-    if class_ is fx.ListRoots:
-        return {"roots": {}}
-    return _FORM
-
-
-_BY_NAME: Final[Mapping[str, type[InputRequest[Any]]]] = {
-    one.__name__: one
-    for one in (fx.Elicit, fx.Confirm, fx.ElicitUrl, fx.Sample, fx.ListRoots)
-}
+    if class_ is Sample and class_ is not what and (what.tools or what.tool_choice):
+        return {"sampling": {"tools": {}}}
+    # `InputRequest` itself stands for the most common question.
+    return KINDS[class_ if class_ in KINDS else Elicit].needs
 
 
 def missing_capability(
@@ -153,22 +152,22 @@ def input_required(questions: Iterable[Question], state: str) -> dict[str, JSON]
 def request_of(question: Question) -> dict[str, JSON]:
     """Return the method and the parameters of the request that asks a question."""
     match question.effect:
-        case fx.Elicit() as effect:
+        case Elicit() as effect:
             params = {
                 "mode": "form",
                 "message": _message(effect.message, question.problems),
                 "requestedSchema": effect.spec.schema,
             }
             return {"method": "elicitation/create", "params": params}
-        case fx.ElicitUrl() as effect:
+        case ElicitUrl() as effect:
             message = _message(effect.message, question.problems)
             params = {"mode": "url", "message": message, "url": effect.url}
             return {"method": "elicitation/create", "params": params}
-        case fx.Sample() as effect:
+        case Sample() as effect:
             return {"method": "sampling/createMessage", "params": _sampling(effect)}
-        case fx.ListRoots():
+        case ListRoots():
             return {"method": "roots/list"}
-        case fx.Confirm() as effect:
+        case Confirm() as effect:
             params = {
                 "mode": "form",
                 "message": _message(effect.message, question.problems),
@@ -186,7 +185,7 @@ def _message(text: str, problems: Collection[str]) -> str:
     return f"{text}\n\nYour last answer did not fit:{lines}"
 
 
-def _sampling(effect: fx.Sample[Any]) -> dict[str, JSON]:
+def _sampling(effect: Sample[Any]) -> dict[str, JSON]:
     params: dict[str, JSON] = {
         "messages": list(effect.messages),
         "maxTokens": effect.max_tokens,
@@ -235,7 +234,7 @@ def read_result(effect: InputRequest[Any], value: JSON) -> Said:
     """Read a client's result as the answer to the question `effect`."""
     if not isinstance(value, dict):
         return Unfit(["the answer must be an object"])
-    if isinstance(effect, (fx.Sample, fx.ListRoots)):
+    if "elicitation" not in KINDS[type(effect)].needs:
         return Accepted(value)
     match value.get("action"):
         case "accept":

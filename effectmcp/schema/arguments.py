@@ -9,14 +9,15 @@ from typing import Any, Final
 from attrs import frozen
 
 from ..canonical import JSON
-from ..effects import PROVIDED
+from ..effects.steps import PROVIDED
 from ..errors import ArgumentsError, SchemaError
 from .build import Build, make_build
 from .checks import Check
 from .compiler import make_check
 from .functions import read_signature
-from .problems import path_step, put_below, rendered, unreadable
+from .problems import is_text, path_step, put_below, rendered, unreadable
 from .types import Schemas, add_default, object_of
+from .unions import unwrapped
 
 __all__ = ["Arguments", "input_of"]
 
@@ -32,6 +33,11 @@ _KINDS: Final = {
 
 #: JSON has these, and a check lets through nothing else.
 _AS_CHECKED: Final = (str, int, bool)
+#: Types of which each value fits, unless a schema says more than these words.
+_PLAIN: Final = (*_AS_CHECKED, float)
+_WORDS: Final = frozenset({"type", "title", "description", "default", "x-mcp-header"})
+#: Numbers that need no closer look are smaller.
+_LARGE: Final = 2**64
 
 
 @frozen(eq=False, repr=False)
@@ -48,6 +54,9 @@ class Arguments:
     _check: Check
     #: What is as it was checked has nothing to be built.
     _builds: Mapping[str, Build | None]
+    #: What can be judged at a glance: the parameters of plain types.
+    _plain: Mapping[str, type]
+    _required: frozenset[str]
 
     def read(self, value: JSON) -> dict[str, Any]:
         """The keyword arguments that `value`, a call's `arguments`, stands for.
@@ -59,6 +68,8 @@ class Arguments:
                 validators of the author's own say is among them where an argument fits
                 its schema.
         """
+        if self._is_plain(value):
+            return dict(value)
         problems = unreadable(value)
         checked: Any = None  # what was not checked is not built, either
         if not problems:
@@ -80,6 +91,25 @@ class Arguments:
         if problems:
             raise ArgumentsError(rendered(problems, root="the arguments"))
         return kwargs
+
+    def _is_plain(self, value: JSON) -> bool:
+        """Return whether `value` is right, and is to be taken as it is.
+
+        `parse` refuses lone surrogates and infinities, but the caller of `read` may have
+        another parser.
+        """
+        if type(value) is not dict or not self._required <= value.keys():
+            return False
+        for name, item in value.items():
+            kind = type(item)
+            if kind is not self._plain.get(name):
+                return False
+            if kind is str:
+                if not (item.isascii() or is_text(item)):
+                    return False
+            elif not -_LARGE < item < _LARGE:
+                return False
+        return True
 
 
 def _is_bad(name: str, paths: Collection[str]) -> bool:
@@ -127,6 +157,7 @@ def input_of(function: Callable[..., Any], *, skip: Collection[str] = ()) -> Arg
         properties[name] = schema
     document = schemas.document(object_of(properties, required), signature.name)
     check = make_check(document)
+    plain = {name: unwrapped(hint)[0] for name, hint in hints.items()}
     return Arguments(
         schema=document,
         description=signature.docstring.summary,
@@ -135,4 +166,10 @@ def input_of(function: Callable[..., Any], *, skip: Collection[str] = ()) -> Arg
             name: None if hint in _AS_CHECKED else make_build(hint)
             for name, hint in hints.items()
         },
+        plain={
+            name: type_
+            for name, type_ in plain.items()
+            if type_ in _PLAIN and properties[name].keys() <= _WORDS
+        },
+        required=frozenset(required),
     )

@@ -20,7 +20,7 @@ from ..converter import new_converter
 from ..forms.classes import make_judge
 from ..forms.fields import Field
 from ..forms.formats import parse_date, parse_datetime
-from ..forms.validators import complaint
+from ..forms.words import complaint
 from .checks import Picked, has_equals
 from .classes import Part, parts_of
 from .problems import Problem, path_step

@@ -17,8 +17,8 @@ from typing import Any, Final, TypeAlias
 from attrs import define, field, frozen
 
 from ..canonical import JSON
-from ..forms.fields import count, is_finite, one_of
 from ..forms.formats import FORMATS
+from ..forms.words import count, is_finite, one_of
 from .problems import Problem
 
 __all__ = [

@@ -17,6 +17,7 @@ from ..canonical import JSON, MAX_DEPTH
 __all__ = [
     "MAX_PROBLEMS",
     "Problem",
+    "is_text",
     "path_step",
     "put_below",
     "rendered",
@@ -45,7 +46,7 @@ def path_step(key: str | int) -> str:
     if key.isidentifier():
         return f".{key}"
     # Escaped, where the message could not be encoded otherwise.
-    return f"[{json.dumps(key, ensure_ascii=not _is_text(key))}]"
+    return f"[{json.dumps(key, ensure_ascii=not is_text(key))}]"
 
 
 def put_below(problems: list[Problem], start: int, key: str | int) -> None:
@@ -79,7 +80,7 @@ def unreadable(value: JSON) -> list[Problem]:
 def _look_at(value: JSON, room: int, found: list[Problem]) -> None:
     type_ = type(value)
     if type_ is str:
-        if not _is_text(value):
+        if not is_text(value):
             found.append(("", "must be readable text, without lone surrogates"))
     elif type_ is float:
         if not math.isfinite(value):
@@ -100,7 +101,7 @@ def _look_at(value: JSON, room: int, found: list[Problem]) -> None:
                 words = f"has the key {key!r}, where JSON has only texts as keys"
                 found.append(("", words))
                 continue
-            elif not (key.isascii() or _is_text(key)):
+            elif not (key.isascii() or is_text(key)):
                 words = "must have a readable name, without lone surrogates"
                 found.append((path_step(key), words))
             kind = type(item)
@@ -114,7 +115,8 @@ def _look_at(value: JSON, room: int, found: list[Problem]) -> None:
         found.append(("", f"is of type {type_.__qualname__}, which JSON does not know"))
 
 
-def _is_text(text: str) -> bool:
+def is_text(text: str) -> bool:
+    """Whether a text has no lone surrogates."""
     if text.isascii():
         return True
     try:

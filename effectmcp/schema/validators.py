@@ -13,8 +13,8 @@ from typing import Any, Final
 from attrs import Attribute
 
 from ..canonical import JSON
-from ..forms.fields import is_finite
 from ..forms.validators import known_name, leaves, options_of
+from ..forms.words import is_finite
 from .written import written
 
 __all__ = ["apply_validators"]

@@ -30,7 +30,7 @@ from .features import (
 
 if TYPE_CHECKING:
     from ..content import Annotations, Icon
-    from ..effects import InputRequest
+    from ..effects.base import InputRequest
     from ..protocol.methods import Capability
     from .events import Observer
 

@@ -14,7 +14,7 @@ from attrs import field, frozen
 
 from ..canonical import JSON, dumps
 from ..content import Annotations, Block, Icon, ToolResult
-from ..effects import InputRequest
+from ..effects.base import InputRequest
 from ..errors import CanonicalError, SchemaError
 from ..protocol.headers import ParamHeader, param_headers
 from ..protocol.templates import Template as UriTemplate

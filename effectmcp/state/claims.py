@@ -78,11 +78,15 @@ class Call:
         bound = self._bound.get((key, audience))
         if bound is None:
             target, arguments, principal = self._texts
+            # A server has few tools, and users send many requests, so caching pays.
+            # Long URIs are left out, as they would fill the memory.
+            is_short = len(target) + len(principal) < _SHORT
+            digest = _remembered if is_short else _digest
             bound = self._bound[key, audience] = (
-                _digest_again(key, b"audience", audience.encode())
-                + _digest_again(key, b"target", target)
+                _remembered(key, b"audience", audience.encode())
+                + digest(key, b"target", target)
                 + _digest(key, b"arguments", arguments)
-                + _digest_again(key, b"principal", principal)
+                + digest(key, b"principal", principal)
             )
         return bound
 
@@ -101,12 +105,6 @@ def _keyed(key: bytes, purpose: bytes) -> blake2b:
 
 _SHORT: Final = 256
 _remembered: Final = lru_cache(maxsize=1024)(_digest)
-
-
-def _digest_again(key: bytes, purpose: bytes, text: bytes) -> bytes:
-    # A server has few tools, and users send many requests, so caching pays. Long URIs
-    # are left out, as they would fill the memory.
-    return (_remembered if len(text) < _SHORT else _digest)(key, purpose, text)
 
 
 @lru_cache(maxsize=1024)

@@ -38,6 +38,7 @@ from attrs import define, field
 
 from ..canonical import JSON, dumps, loads
 from ..engine.journal import (
+    MAX_NESTING,
     Asking,
     Entry,
     Journal,
@@ -47,7 +48,7 @@ from ..engine.journal import (
     entry_of_format_1,
     with_begun,
 )
-from ..engine.sequences import MAX_NESTING
+from ..engine.kinds import KINDS as ROWS
 from .claims import BOUND, DIGEST_SIZE, MAX_TIME, Claims
 
 __all__ = [
@@ -64,8 +65,8 @@ __all__ = [
 
 T = TypeVar("T")
 
-#: Both lists define the format: append, never insert (docs/internals/state.md#formats).
-#: The flag of a tag: whether what was performed may be performed again.
+#: The list defines the format, as the numbers of kinds do: append, never insert
+#: (docs/internals/state.md#formats). The flag of a tag: whether what was performed may be performed again.
 TAGS: Final[tuple[tuple[Tag | None, bool], ...]] = (
     ("accepted", False),
     ("declined", False),
@@ -87,25 +88,12 @@ TAGS: Final[tuple[tuple[Tag | None, bool], ...]] = (
     ("won", False),
     ("won", True),
 )
-KINDS: Final = (
-    "elicit",
-    "confirm",
-    "url",
-    "sample",
-    "roots",
-    "checkpoint",
-    "step",
-    "within",
-    "first",
-    "now",
-    "uuid",
-    "random",
-    "caller",
-    "supports",
-    "detach",
-    "sleep",
-    "restart",
-    "gather",
+#: The names of effect kinds, by number.
+KINDS: Final = tuple(
+    name
+    for _, name in sorted(
+        (row.number, row.name) for row in ROWS.values() if row.number is not None
+    )
 )
 
 #: Tags of payloads that the client wrote: only these may be deflated.
@@ -186,16 +174,6 @@ class _Writer:
     answers: bytearray = field(factory=bytearray)
     texts: list[bytes] = field(factory=list)
 
-    def number(self, value: int) -> None:
-        _put_number(self.structure, value)
-
-    def json(self, value: JSON) -> None:
-        _put_bytes(self.structure, dumps(value))
-
-    def entries(self, entries: tuple[Entry, ...]) -> None:
-        self.number(len(entries))
-        self.run(entries)
-
     def run(self, entries: tuple[Entry, ...]) -> None:
         # A loop without a call per entry, as nearly all entries are short answers: this
         # is most of the cost of a long state.
@@ -226,26 +204,29 @@ class _Writer:
         if is_long:
             self.texts.append(payload)
         elif tag in DEFLATED:
-            _put_bytes(self.answers, payload)
+            self.answers += _sized(payload)
         elif tag in KNOWN:
-            _put_bytes(structure, payload)
+            structure += _sized(payload)
         elif tag not in EMPTY:
-            _put_bytes(self.private, payload)
+            self.private += _sized(payload)
         elif tag == "gather":
-            self.number(len(entry.branches))
+            structure += _number(len(entry.branches))
             for branch in entry.branches:
-                self.entries(branch)
+                structure += _number(len(branch))
+                self.run(branch)
 
     def whole(self) -> bytes:
-        answers, private = self.answers, self.private
-        if len(answers) + sum(map(len, self.texts)) > INFLATED:
+        answers, private, texts = self.answers, self.private, self.texts
+        if len(answers) + sum(map(len, texts)) > INFLATED:
             raise OversizedError(f"more than {INFLATED:,} bytes of answers")
+        padded = _pad(private) if private else b""
+        deflated = _deflate(answers) if answers else b""
         whole = bytearray()
-        _put_bytes(whole, self.structure)
-        _put_bytes(whole, _pad(private) if private else b"")
-        _put_bytes(whole, _deflate(answers) if answers else b"")
-        for text in self.texts:
-            _put_bytes(whole, _deflate(text))
+        parts: list[bytes | bytearray] = [self.structure, padded, deflated]
+        parts += map(_deflate, texts)
+        for part in parts:
+            whole += _number(len(part))
+            whole += part
         return _pad(whole)
 
 
@@ -269,8 +250,9 @@ def pack(packed: Packed) -> bytes:
         journal.state_rounds,
         0 if journal.cancelled is None else journal.cancelled + 1,
     )
-    _put_bytes(structure, claims.flow_id)
-    writer.entries(journal.entries)
+    structure += _number(len(claims.flow_id)) + claims.flow_id
+    structure += _number(len(journal.entries))
+    writer.run(journal.entries)
     asked: list[Asking] = []
     tallies: list[tuple[str, Place]] = []
     waits: dict[str, JSON] = {}
@@ -281,10 +263,10 @@ def pack(packed: Packed) -> bytes:
             tallies.append((place, one))
         if one.begun or one.due is not None:
             waits[place] = [one.due, one.begun]
-    _put_number(structure, len(asked))
+    structure += _number(len(asked))
     for asking in asked:
         structure += _place_to_bytes(asking.place) + asking.shape + asking.render
-        _put_number(structure, asking.unfit)
+        structure += _number(asking.unfit)
     # Most flows have none of these fields: one flag says that all are missing.
     has_more = (
         claims.version is not None
@@ -301,34 +283,32 @@ def pack(packed: Packed) -> bytes:
         | (_WAITS if has_waits else 0)
     )
     if journal.waves is not None:
-        _put_number(structure, journal.waves)
+        structure += _number(journal.waves)
     if has_more:
         _pack_more(writer, claims, tallies)
     if has_waits:
-        writer.json([journal.detached, waits])
+        structure += _sized(dumps([journal.detached, waits]))
     return writer.whole()
 
 
 def _pack_more(
     writer: _Writer, claims: Claims, tallies: list[tuple[str, Place]]
 ) -> None:
-    journal = claims.journal
-    writer.json([claims.version, claims.trace, dict(journal.versions)])
-    writer.number(len(tallies))
+    structure, journal = writer.structure, claims.journal
+    structure += _sized(dumps([claims.version, claims.trace, dict(journal.versions)]))
+    structure += _number(len(tallies))
     for place, one in tallies:
-        writer.structure += _place_to_bytes(place)
-        writer.number(one.asked)
-        writer.number(one.stale)
-    writer.number(len(journal.pool))
+        structure += _place_to_bytes(place) + _number(one.asked) + _number(one.stale)
+    structure += _number(len(journal.pool))
     for pooled in journal.pool:
-        writer.structure += _path_to_bytes(pooled.path)
+        structure += _path_to_bytes(pooled.path)
         writer.run((pooled.entry,))
-    writer.number(journal.restart is not None)
+    structure += _number(journal.restart is not None)
     if journal.restart is not None:
-        _put_bytes(writer.private, journal.restart)
+        writer.private += _sized(journal.restart)
 
 
-# There are few keys and paths, and they recur in every round of every flow.
+# There are few keys, paths and sizes, and they recur in every round of every flow.
 @lru_cache(maxsize=4096)
 def _answer_to_bytes(key: str) -> bytes:
     return bytes([_ACCEPTED]) + _key_to_bytes(key)
@@ -336,16 +316,11 @@ def _answer_to_bytes(key: str) -> bytes:
 
 @lru_cache(maxsize=4096)
 def _key_to_bytes(key: str) -> bytes:
-    out = bytearray()
     own = _OWN_KEY.match(key)
     number = _KIND_NUMBERS.get(own[1]) if own else None
     if own and number is not None:
-        out.append(number)
-        _put_number(out, int(own[2]))
-    else:
-        out.append(_EXPLICIT)
-        _put_bytes(out, key.encode())
-    return bytes(out)
+        return bytes([number]) + _number(int(own[2]))
+    return bytes([_EXPLICIT]) + _sized(key.encode())
 
 
 @lru_cache(maxsize=4096)
@@ -358,32 +333,29 @@ def _place_to_bytes(place: str) -> bytes:
 def _path_to_bytes(path: str) -> bytes:
     # gather-1/0/gather-2/3/ → 2 steps: (1, 0), (2, 3). A step into another kind, such
     # as a Within, starts with a 0, which no Gather has as its number, and the kind.
-    out = bytearray()
     steps = path.split("/")[:-1]
-    _put_number(out, len(steps) // 2)
+    out = _number(len(steps) // 2)
     for key, branch in zip(steps[::2], steps[1::2], strict=True):
         kind, _, ordinal = key.rpartition("-")
         if kind != "gather":
             out += bytes([0, _KIND_NUMBERS[kind]])
-        _put_number(out, int(ordinal))
-        _put_number(out, int(branch))
-    return bytes(out)
+        out += _number(int(ordinal)) + _number(int(branch))
+    return out
 
 
-def _put_number(out: bytearray, value: int) -> None:
+@lru_cache(maxsize=4096)
+def _number(value: int) -> bytes:
+    # Seven bits a byte, the lowest first; all bytes but the last have the highest bit.
+    out = bytearray()
     while value > 127:
         out.append(value & 127 | 128)
         value >>= 7
     out.append(value)
+    return bytes(out)
 
 
-def _put_bytes(out: bytearray, value: bytes | bytearray) -> None:
-    size = len(value)
-    if size < 128:
-        out.append(size)
-    else:
-        _put_number(out, size)
-    out += value
+def _sized(value: bytes) -> bytes:
+    return _number(len(value)) + value
 
 
 def _pad(value: bytes | bytearray) -> bytes:
@@ -412,26 +384,11 @@ class _Reader:
     at: int = 0
 
     def number(self) -> int:
-        data, at = self.data, self.at
-        value = data[at]
-        if value < 128:
-            self.at = at + 1
-            return value
-        byte = data[at + 1]
-        if byte < 128:
-            self.at = at + 2
-            return value & 127 | byte << 7
-        return self._long_number()
-
-    def _long_number(self) -> int:
-        value = 0
-        for shift in range(0, 64, 7):
-            byte = self.data[self.at]
-            self.at += 1
-            value |= (byte & 127) << shift
-            if byte < 128:
-                return value
-        raise PackingError("a number without an end")
+        value, at = self.data[self.at], self.at + 1
+        if value > 127:
+            value, at = _long_number(self.data, at - 1)
+        self.at = at
+        return value
 
     def raw(self, size: int) -> bytes:
         start = self.at
@@ -439,14 +396,12 @@ class _Reader:
         return self.data[start:end]
 
     def bytes(self) -> bytes:
-        data, at = self.data, self.at + 1
-        size = data[at - 1]
+        size, at = self.data[self.at], self.at + 1
         if size > 127:
-            size = self.number()
-            at = self.at
-        # The slice is too short if the data was cut off; then `end` raises.
+            size, at = _long_number(self.data, at - 1)
+        # The slice is too short if the data was cut off; then `packed` raises.
         self.at = end = at + size
-        return data[at:end]
+        return self.data[at:end]
 
     def many(self, read: Callable[[], T]) -> list[T]:
         # Each item takes at least a byte, so a false count fails where the data ends.
@@ -475,6 +430,15 @@ class _Reader:
         return self.path() + self.key()
 
 
+def _long_number(data: bytes, at: int) -> tuple[int, int]:
+    value = 0
+    for index, shift in enumerate(range(0, 64, 7), at):
+        value |= (data[index] & 127) << shift
+        if data[index] < 128:
+            return value, index + 1
+    raise PackingError("a number without an end")
+
+
 @lru_cache(maxsize=4096)
 def _own_key(kind: int, ordinal: int) -> str:
     return f"{KINDS[kind]}-{ordinal}"
@@ -496,20 +460,32 @@ _NO_MORE: Final = _More()
 _ONCE: Final = Place(1)
 
 
+@define
 class _Unpacker:
     """The sections of a packed state, each read in step with the structure."""
 
-    def __init__(self, data: bytes) -> None:
-        self.whole = whole = _Reader(_unpad(data))
-        self.structure = _Reader(whole.bytes())
-        private = whole.bytes()
-        self.private = _Reader(_unpad(private) if private else b"")
-        self._room = INFLATED
-        answers = whole.bytes()
-        self.answers = _Reader(self._inflate(answers) if answers else b"")
-        self._depth = 0
-        self._path = ""
-        self._begun: list[str] = []
+    structure: _Reader
+    private: _Reader
+    answers: _Reader
+    texts: Iterator[bytes]
+    _room: int
+    _depth: int = 0
+    _path: str = ""
+    _begun: list[str] = field(factory=list)
+
+    @classmethod
+    def of(cls, data: bytes) -> _Unpacker:
+        structure, private, answers, *texts = _sections(_unpad(data))
+        unpacker = cls(
+            _Reader(structure),
+            _Reader(_unpad(private) if private else b""),
+            _Reader(answers),
+            iter(texts),
+            INFLATED,
+        )
+        if answers:
+            unpacker.answers.data = unpacker._inflate(answers)
+        return unpacker
 
     def _inflate(self, data: bytes) -> bytes:
         size = len(data) - _STORED.size
@@ -580,7 +556,7 @@ class _Unpacker:
             self._begun.append(self._path + key)
             return None
         if number & _LONG_BIT:
-            payload = self._inflate(self.whole.bytes())
+            payload = self._inflate(next(self.texts))
         elif tag in DEFLATED:
             payload = self.answers.bytes()
         elif tag in KNOWN:
@@ -651,10 +627,16 @@ class _Unpacker:
             tally = places.pop(one.place, _ONCE)  # in the order of asking
             places[one.place] = Place(tally.asked, tally.stale, one)
         detached, places = self.waits(places) if flags & _WAITS else (None, places)
-        self.end()
+        if (
+            structure.at != len(structure.data)
+            or self.private.at != len(self.private.data)
+            or self.answers.at != len(self.answers.data)
+            or next(self.texts, None) is not None
+        ):
+            raise PackingError("more or less than was written")
         journal = Journal(
             entries=entries,
-            places=with_begun(places, self._begun),
+            places=with_begun(places, self._begun) if self._begun else places,
             pool=more.pool,
             versions=more.versions,
             generation=generation,
@@ -674,17 +656,6 @@ class _Unpacker:
         )
         issued = started + since
         return Packed(claims, bindings, issued, issued + ttl)
-
-    def end(self) -> None:
-        structure, private = self.structure, self.private
-        answers, whole = self.answers, self.whole
-        if (
-            structure.at != len(structure.data)
-            or private.at != len(private.data)
-            or answers.at != len(answers.data)
-            or whole.at != len(whole.data)
-        ):
-            raise PackingError("more or less than was written")
 
     def waits(self, places: dict[str, Place]) -> tuple[bool | None, dict[str, Place]]:
         detached, waits = loads(self.structure.bytes())
@@ -737,9 +708,22 @@ def unpack(data: bytes) -> Packed:
         PackingError: If `pack` did not write `data`, or `data` exceeds a limit.
     """
     try:
-        return _Unpacker(data).packed()
+        return _Unpacker.of(data).packed()
     except _UNREADABLE as exc:
         raise PackingError(f"not a packed state: {type(exc).__name__}") from None
+
+
+def _sections(data: bytes) -> list[bytes]:
+    sections, at = [], 0
+    while at < len(data):
+        size, start = data[at], at + 1
+        if size > 127:
+            size, start = _long_number(data, at)
+        at = start + size
+        sections.append(data[start:at])
+    if at != len(data) or len(sections) < 3:
+        raise PackingError("more or less than was written")
+    return sections
 
 
 def _unpad(value: bytes) -> bytes:

@@ -22,7 +22,7 @@ from typing import Any, Final
 import attrs
 from attrs import field, frozen
 
-from ..errors import StateError, StateSizeError, UsageError
+from ..errors import StateError, StateReason, StateSizeError, UsageError
 from .claims import BOUND, DIGEST_SIZE, Call, Claims, whole_seconds
 from .codec import (
     INFLATED,
@@ -126,30 +126,19 @@ class Sealer:
         Raises:
             StateError: If it may not. The reason is in the log, and only there.
         """
-        try:
-            return self._open(token, call, whole_seconds(now))
-        except StateError as exc:
-            # The client chose the target: %r keeps it from forging lines of the log.
-            logger.info(
-                "a requestState for %r was refused: %s", call.target, exc.reason
-            )
-            raise
-
-    def _open(self, token: str, call: Call, now: int) -> Claims:
+        seconds = whole_seconds(now)
         given: object = token
-        if not isinstance(given, str) or len(given) > self.refuse_at:
-            raise StateError("malformed")
-        data, key = self.keys.unwrap(given)
         try:
+            if not isinstance(given, str) or len(given) > self.refuse_at:
+                raise StateError("malformed")
+            data, key = self.keys.unwrap(given)
             packed = unpack(data)
-        except NewerError:
-            # Another replica runs a newer version, as in a rolling deployment.
-            raise StateError("format") from None
-        except PackingError as exc:
-            logger.warning("a requestState that we signed cannot be read: %s", exc)
-            raise StateError("malformed") from None
-        _check_bindings(packed.bindings, call.bind(key.binding, self.audience))
-        self.check_times(packed, now)
+            bindings = call.bind(key.binding, self.audience)
+            if not hmac.compare_digest(packed.bindings, bindings):
+                raise StateError(_differing(packed.bindings, bindings))
+            self.check_times(packed, seconds)
+        except (StateError, PackingError) as exc:
+            raise _refusal(exc, call) from None
         return packed.claims
 
     def check_times(self, packed: Packed, now: int) -> None:
@@ -166,15 +155,26 @@ class Sealer:
             raise StateError("lifetime")
 
 
-def _check_bindings(sealed: bytes, now: bytes) -> None:
+def _refusal(exc: StateError | PackingError, call: Call) -> StateError:
+    """Log why a state is refused, and return the error to raise."""
+    if isinstance(exc, NewerError):
+        # Another replica runs a newer version, as in a rolling deployment.
+        exc = StateError("format")
+    elif isinstance(exc, PackingError):
+        logger.warning("a requestState that we signed cannot be read: %s", exc)
+        exc = StateError("malformed")
+    # The client chose the target: %r keeps it from forging lines of the log.
+    logger.info("a requestState for %r was refused: %s", call.target, exc.reason)
+    return exc
+
+
+def _differing(sealed: bytes, now: bytes) -> StateReason:
     # See docs/internals/state.md#what-is-bound-to-what.
-    if hmac.compare_digest(sealed, now):
-        return
     digests = zip(BOUND, _digests(sealed), _digests(now), strict=True)
-    differing = [
+    differing: list[StateReason] = [
         name for name, theirs, ours in digests if not hmac.compare_digest(theirs, ours)
     ]
-    raise StateError(differing[0])
+    return differing[0]
 
 
 def _digests(bindings: bytes) -> list[bytes]:

@@ -26,7 +26,7 @@ from hypothesis import HealthCheck, Phase, Verbosity, given, reject, settings
 from hypothesis import strategies as st
 from hypothesis.errors import HypothesisException, Unsatisfiable
 
-from ..effects import StepFunction
+from ..effects.steps import StepFunction
 from ..errors import UsageError
 from ..server.app import Server
 from ..server.target import load

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from attrs import frozen
 
-from .. import effects as fx
-from ..effects import Effect
+from ..effects.base import Effect
+from ..effects.control import Gather
+from ..effects.steps import Step, step
 
 if TYPE_CHECKING:
     from .source import FunctionNode, Source
@@ -187,7 +188,7 @@ def _is_lasting(source: Source, loop: ast.AST) -> bool:
         return True
     parent = source.parent(loop)
     return isinstance(parent, ast.Call) and (
-        source.makes(parent, fx.Gather)
+        source.makes(parent, Gather)
         or source.value(parent.func) in (list, tuple, set, dict)
     )
 
@@ -225,14 +226,13 @@ def _step_of(
     """Return the nested function that `node` builds a step of."""
     if not isinstance(node, ast.Call):
         return None
-    if source.value(node.func) is fx.Step and node.args:
+    if source.value(node.func) is Step and node.args:
         given = node.args[0]
     else:
         given = node.func
         function = source.value(given)
         if not isinstance(function, ast.FunctionDef) or not any(
-            isinstance(source.value(one), type(fx.step))
-            and source.value(one) is fx.step
+            isinstance(source.value(one), type(step)) and source.value(one) is step
             for one in map(_decorator, function.decorator_list)
         ):
             return None

@@ -16,9 +16,20 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any, Final, TypeAlias
 
-from .. import effects as fx
 from ..canonical import JSON
-from ..effects import Flow, step
+from ..effects.base import Flow
+from ..effects.control import Detach, Gather
+from ..effects.local import (
+    Caller,
+    Log,
+    Now,
+    Progress,
+    Random,
+    Sleep,
+    Uuid,
+)
+from ..effects.questions import Elicit
+from ..effects.steps import Provided, step
 from ..errors import StepFailed, ToolError
 from ..exchange.commands import Reply
 from ..protocol.meta import CLIENT_CAPABILITIES, CLIENT_INFO, LOG_LEVEL
@@ -178,7 +189,7 @@ def _a_flow_goes_on_from_round_to_round(driven: _Driven) -> None:
 
     def tool() -> Flow[str]:
         first = yield from note("first")
-        name = yield from fx.Elicit("Who?", str)
+        name = yield from Elicit("Who?", str)
         second = yield from note("second")
         return f"{first} {name} {second}"
 
@@ -250,7 +261,7 @@ def _branches_are_all_performed(driven: _Driven) -> None:
         return number * 2
 
     def tool() -> Flow[str]:
-        doubled = yield from fx.Gather.each([double(number) for number in range(5)])
+        doubled = yield from Gather.each([double(number) for number in range(5)])
         return " ".join(map(str, doubled))
 
     _must(_branches_are_all_performed, driven.text(tool), "0 2 4 6 8")
@@ -258,10 +269,10 @@ def _branches_are_all_performed(driven: _Driven) -> None:
 
 def _clock_and_chance_are_real(driven: _Driven) -> None:
     def tool() -> Flow[str]:
-        now = yield from fx.Now()
-        one, two = (yield from fx.Uuid()), (yield from fx.Uuid())
-        number = yield from fx.Random()
-        caller = yield from fx.Caller()
+        now = yield from Now()
+        one, two = (yield from Uuid()), (yield from Uuid())
+        number = yield from Random()
+        caller = yield from Caller()
         kinds = isinstance(now, dt.datetime), isinstance(one, uuid.UUID), one != two
         return f"{kinds} {0 <= number < 1} {now.tzinfo is not None} {caller.era}"
 
@@ -271,8 +282,8 @@ def _clock_and_chance_are_real(driven: _Driven) -> None:
 
 def _inline_there_is_no_task(driven: _Driven) -> None:
     def tool() -> Flow[str]:
-        is_task = yield from fx.Detach()
-        yield from fx.Sleep(0)
+        is_task = yield from Detach()
+        yield from Sleep(0)
         return f"{is_task}"
 
     _must(_inline_there_is_no_task, driven.text(tool), "False")
@@ -283,10 +294,10 @@ def _notifications_come_in_order_and_first(driven: _Driven) -> None:
     def work() -> None: ...
 
     def tool() -> Flow[str]:
-        yield from fx.Progress(1, total=2)
+        yield from Progress(1, total=2)
         yield from work()
-        yield from fx.Log("info", "half")
-        yield from fx.Progress(2, total=2)
+        yield from Log("info", "half")
+        yield from Progress(2, total=2)
         return "done"
 
     told: list[Message] = []
@@ -326,7 +337,7 @@ def _the_reply_is_one_however_it_ends(driven: _Driven) -> None:
         raise ToolError("no such book")
 
     def untold() -> Flow[str]:
-        yield from fx.Now()
+        yield from Now()
         raise ValueError("a secret")
 
     check = _the_reply_is_one_however_it_ends
@@ -338,7 +349,7 @@ def _the_reply_is_one_however_it_ends(driven: _Driven) -> None:
 
 def _what_the_lifespan_provides_is_given(driven: _Driven) -> None:
     @step
-    def greet(name: str, greeting: str = fx.Provided()) -> str:
+    def greet(name: str, greeting: str = Provided()) -> str:
         return f"{greeting}, {name}"
 
     def tool() -> Flow[str]:
@@ -403,9 +414,9 @@ def _shop() -> Server:
     @app.tool
     def order() -> Flow[str]:
         """Order a book."""
-        yield from fx.Progress(1, message="begun")
-        name = yield from fx.Elicit("Für wen? 本", str)
-        yield from fx.Log("info", {"name": name})
+        yield from Progress(1, message="begun")
+        name = yield from Elicit("Für wen? 本", str)
+        yield from Log("info", {"name": name})
         return f"for {name}"
 
     @app.tool

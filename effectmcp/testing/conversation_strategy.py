@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from hypothesis import reject
 from hypothesis import strategies as st
 
-from ..effects import StepFunction
+from ..effects.steps import StepFunction
 from .conversations import ConversationBroken
 from .drawn_conversations import Looping, Options, converse
 from .subjects import subject_of

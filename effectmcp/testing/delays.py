@@ -14,7 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import frozen
 
-from ..effects import Accepted, Checkpoint, ClientSupports, Effect, Elicit, Gather
+from ..effects.base import Effect
+from ..effects.control import Checkpoint, Gather
+from ..effects.local import ClientSupports
+from ..effects.questions import Accepted, Elicit
 from ..errors import Signal
 from .conversations import WAYS, ConversationBroken, RecordedPartner, run_conversation
 from .descriptions import describe

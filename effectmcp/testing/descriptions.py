@@ -5,8 +5,8 @@ from __future__ import annotations
 import reprlib
 from typing import Any, Final
 
-from .. import effects as fx
-from ..effects import Effect, StepFunction
+from ..effects.base import Effect
+from ..effects.steps import Step, StepFunction
 from .sanitizer import is_authors
 
 __all__ = ["describe", "place_of"]
@@ -18,7 +18,7 @@ _short.maxstring = _short.maxother = 40
 
 def describe(what: Any) -> str:
     """Describe an effect, a class of effects or a step's function in a few words."""
-    if isinstance(what, fx.Step):
+    if isinstance(what, Step):
         given = [_short.repr(value) for value in what.args]
         given += [f"{name}={_short.repr(one)}" for name, one in what.kwargs.items()]
         return f"{describe(what.fn)}({', '.join(given)})"

@@ -25,11 +25,15 @@ from typing import Any, Final, Generic, ParamSpec, TypeAlias, TypeVar, overload
 import attrs
 from attrs import frozen
 
-from .. import effects as fx
 from ..drivers.sync import perform
-from ..effects import Accepted, Effect, Flow, InputRequest, StepFunction
+from ..effects.base import Effect, Flow, InputRequest
+from ..effects.control import (
+    Gather,
+)
+from ..effects.questions import Accepted, Confirm, Outcome
+from ..effects.steps import Step, StepFunction
 from ..engine.answers import read_answer
-from ..engine.kinds import KINDS
+from ..engine.kinds import INLINE, KINDS
 from ..engine.replay import Run
 from ..engine.rules import SCRIPT
 from ..engine.stops import Answer, Asked, Done, Failure, Perform, Raised, Returned, Stop
@@ -51,9 +55,10 @@ Script: TypeAlias = Iterable[tuple[Any, Any]]
 _RULES: Final = attrs.evolve(SCRIPT, development=True)
 
 #: Effects that never wait: the engine answers them, or takes them apart.
-_NEVER_WAITS: Final = (
-    *(fx.Outcome, fx.Gather, fx.Restart, fx.Checkpoint, fx.ClientSupports),
-    *(fx.IdempotencyKey, fx.Version, fx.Progress, fx.Log, fx.Status),
+_NEVER_WAITS: Final = tuple(
+    effect
+    for effect, kind in KINDS.items()
+    if kind.by == "engine" or kind.wave is INLINE
 )
 
 #: Most lines of a transcript in an error: a handler that loops has ten thousand.
@@ -325,7 +330,7 @@ class Expectation(Generic[T]):
                 get it.
         """
         question = self._question()
-        if isinstance(question, fx.Confirm) and value is False:
+        if isinstance(question, Confirm) and value is False:
             return self.decline()
         answer = Accepted(content_of(question, value))
         try:
@@ -436,9 +441,9 @@ class Expectation(Generic[T]):
 
 def _check_expected(what: Any) -> None:
     class_ = what if isinstance(what, type) else type(what)
-    if issubclass(class_, fx.Outcome):
+    if issubclass(class_, Outcome):
         raise UsageError("Outcome() asks what is inside it: expect the question")
-    if issubclass(class_, fx.Gather):
+    if issubclass(class_, Gather):
         raise UsageError("Gather() waits for what is inside it: expect its effects")
     if issubclass(class_, _NEVER_WAITS):
         raise UsageError(
@@ -457,7 +462,7 @@ def _is(effect: Effect[Any], what: Any) -> bool:
     if isinstance(what, Effect):
         return effect == what
     function = what.fn if isinstance(what, StepFunction) else what
-    return isinstance(effect, fx.Step) and effect.fn == function
+    return isinstance(effect, Step) and effect.fn == function
 
 
 # ---- the two ways in ----------------------------------------------------------------

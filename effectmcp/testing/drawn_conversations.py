@@ -22,10 +22,13 @@ from attrs import field, frozen
 from hypothesis import strategies as st
 from hypothesis.errors import HypothesisException
 
-from .. import effects as fx
-from ..effects import Accepted, Effect, InputRequest
+from ..effects.base import Effect, InputRequest
+from ..effects.control import FirstOf, TimedOut, Within
+from ..effects.local import Now, Random
+from ..effects.questions import Accepted, Elicit
+from ..effects.steps import Step
 from ..engine.journal import Journal
-from ..engine.kinds import KINDS, record_value
+from ..engine.kinds import EPOCH, KINDS, QUESTIONS, record_value
 from ..engine.rules import RETRY
 from ..engine.steps import spec_of
 from ..engine.stops import Answer, Asked, Done, Failure, Question, Want
@@ -38,7 +41,7 @@ from ..errors import (
     UsageError,
 )
 from ..schema.arguments import input_of
-from .chance import EPOCH, FLOW_ID, Chance
+from .chance import FLOW_ID, Chance
 from .conversations import (
     WATCHED,
     Around,
@@ -150,8 +153,12 @@ _ERRORS: Final = (OSError("it failed"), RuntimeError("it failed"))
 #: What some clients cannot be asked.
 _LACKING: Final = st.sampled_from(
     [
-        frozenset({"Sample", "ListRoots", "ElicitUrl"}),
-        frozenset({"Elicit", "Confirm", "ElicitUrl", "Sample", "ListRoots"}),
+        frozenset(
+            name
+            for name, one in QUESTIONS.items()
+            if KINDS[one].needs != KINDS[Elicit].needs
+        ),
+        frozenset(QUESTIONS),
     ]
 )
 
@@ -220,28 +227,28 @@ class DrawnPartner:
         return performer.outcome(want, self._run_async)
 
     def _outcome(self, effect: Effect[Any]) -> Done | Failure:
-        if self._options.trouble and isinstance(effect, fx.Random):
+        if self._options.trouble and isinstance(effect, Random):
             return Done(self._draw(_FRACTIONS))
-        if self._options.trouble and isinstance(effect, fx.Now):
+        if self._options.trouble and isinstance(effect, Now):
             return Done(self._draw(_TIMES))
         known = self._chance.outcome(effect)
         if known is not None:
             return known
         match effect:
-            case fx.Within():
+            case Within():
                 if self._options.trouble and self._draw(_ROLL) > 14:
-                    return Done(fx.TimedOut())
+                    return Done(TimedOut())
                 return self._outcome(effect.effect)
-            case fx.FirstOf():
+            case FirstOf():
                 place = self._draw(st.integers(0, len(effect.effects) - 1))
                 won = self._outcome(effect.effects[place])
                 return Done((place, won.value)) if isinstance(won, Done) else won
-            case fx.Step():
+            case Step():
                 return self._step(effect)
             case _:
                 raise UsageError(f"no test performs {effect!r}")
 
-    def _step(self, step: fx.Step[Any]) -> Done | Failure:
+    def _step(self, step: Step[Any]) -> Done | Failure:
         if self._options.trouble and self._draw(_ROLL) > 17:
             error = self._draw(st.sampled_from(failures_of(step)))
             return Failure(error)
@@ -249,7 +256,7 @@ class DrawnPartner:
         if given is not None:
             return Done(self._draw(given))
         made = _results(spec_of(step).returns)
-        kind = KINDS[fx.Step]
+        kind = KINDS[Step]
         return Done(
             self._draw(
                 made.filter(lambda one: record_value(step, kind, one)[0] not in FAILED)
@@ -257,7 +264,7 @@ class DrawnPartner:
         )
 
 
-def failures_of(step: fx.Step[Any]) -> list[Exception]:
+def failures_of(step: Step[Any]) -> list[Exception]:
     """Return an exception of each class that a step declares or its source raises.
 
     Two builtin exceptions follow them.
@@ -296,7 +303,7 @@ _KNOWN: Final[dict[int, tuple[object, Strategy]]] = {}
 def _accepting(question: InputRequest[Any]) -> Strategy:
     # Forms are few and asked often, and a strategy takes long to make. The key is the
     # form itself, because two classes may share a schema and have different validators.
-    of: object = question.spec if isinstance(question, fx.Elicit) else type(question)
+    of: object = question.spec if isinstance(question, Elicit) else type(question)
     known = _KNOWN.get(id(of))
     if known is None:
         if len(_KNOWN) > 1_000:

@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from attrs import define, frozen
 
-from ..effects import Checkpoint, Effect, Gather, InputRequest, Outcome
+from ..effects.base import Effect, InputRequest
+from ..effects.control import Checkpoint, Gather
+from ..effects.questions import Outcome
 from ..engine.turn import where
 from ..errors import Signal
 from .conversations import WAYS, ConversationBroken, RecordedPartner, run_conversation

@@ -17,7 +17,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from ..canonical import dumps
-from ..effects import StepOptions
+from ..effects.steps import StepOptions
 from ..engine.failures import failure_from
 from ..errors import (
     Declined,

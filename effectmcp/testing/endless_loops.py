@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 import attrs
 
-from .. import effects as fx
+from ..effects.base import Effect
+from ..effects.steps import Step
 from ..engine.stops import Answer, Done, Failure, Question, Want
 from ..errors import Declined, Dismissed, TooManyRounds
 from .conversations import WAYS, ConversationBroken, RecordedPartner, run_conversation
@@ -183,16 +184,16 @@ class _Failing(RecordedPartner):
         self.kinds = 0
         self._key = performed.key
         self._error = error
-        self._step: fx.Effect[object] | None = None
+        self._step: Effect[object] | None = None
         self._left = _MOST_FAILURES
 
     def perform(self, key: str, want: Want) -> Done | Failure:
-        if key == self._key and isinstance(want.effect, fx.Step):
+        if key == self._key and isinstance(want.effect, Step):
             self._step = want.effect
             self.kinds = len(failures_of(want.effect))
         if self._error < 0 or want.effect != self._step:
             return super().perform(key, want)
-        assert isinstance(want.effect, fx.Step)
+        assert isinstance(want.effect, Step)
         self._left -= 1
         if not self._left:
             raise _Endless(f"and so on: it fails for the {_MOST_FAILURES}th time")

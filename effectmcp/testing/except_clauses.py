@@ -23,8 +23,8 @@ from typing import Any, Final
 
 from attrs import Factory, define, frozen
 
-from .. import effects as fx
-from ..effects import Effect, StepFunction, StepOptions
+from ..effects.base import Effect
+from ..effects.steps import DEFAULT_OPTIONS, Step, StepFunction, StepOptions
 from ..errors import EffectMCPError, StepFailed, ToolError
 from .source import UNKNOWN, Source, is_flow, raised_by, source_of
 
@@ -191,12 +191,12 @@ class _Inside:
         match called:
             case StepFunction():
                 self._step(called.fn, called.options)
-            case type() if issubclass(called, fx.Step):
+            case type() if issubclass(called, Step):
                 given = source.value(node.args[0]) if node.args else UNKNOWN
                 if isinstance(given, StepFunction):
                     self._step(given.fn, given.options)
                 elif inspect.isroutine(given):
-                    self._step(given, fx.DEFAULT_OPTIONS)
+                    self._step(given, DEFAULT_OPTIONS)
                 else:
                     self.others.append(UNKNOWN)
             case type() if issubclass(called, Effect):

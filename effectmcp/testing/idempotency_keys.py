@@ -11,18 +11,21 @@ How keys are made is specified in docs/internals/replay.md#s4.
 
 from __future__ import annotations
 
-import datetime as dt
 import inspect
 import json
-import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 from attrs import frozen
 
-from .. import effects as fx
 from ..canonical import dumps
+from ..effects.base import Effect
+from ..effects.control import FirstOf, Within
+from ..effects.local import (
+    IdempotencyKey,
+)
+from ..effects.steps import Step
 from ..engine.kinds import KINDS
 from ..engine.stops import Done, Failure, Want
 from .conversations import RecordedPartner
@@ -81,7 +84,7 @@ def shared_key(traced: Iterable[TracedEffect]) -> SharedKey | None:
     calls: dict[tuple[str, Any], TracedEffect] = {}
     for one in traced:
         effect = one.effect
-        if isinstance(effect, fx.IdempotencyKey) and isinstance(one.value, str):
+        if isinstance(effect, IdempotencyKey) and isinstance(one.value, str):
             names[one.value] = effect.name
         for step in _steps(effect):
             for key in _keys_in(step, names):
@@ -94,19 +97,19 @@ def shared_key(traced: Iterable[TracedEffect]) -> SharedKey | None:
     return None
 
 
-def _steps(effect: Any) -> list[fx.Step[Any]]:
+def _steps(effect: Any) -> list[Step[Any]]:
     match effect:
-        case fx.Step():
+        case Step():
             return [effect]
-        case fx.Within(effect=inner):
+        case Within(effect=inner):
             return _steps(inner)
-        case fx.FirstOf(effects=several):
+        case FirstOf(effects=several):
             return [step for one in several for step in _steps(one)]
         case _:
             return []
 
 
-def _name_of(step: fx.Step[Any]) -> Any:
+def _name_of(step: Step[Any]) -> Any:
     return getattr(step.fn, "__qualname__", None) or repr(step.fn)
 
 
@@ -114,7 +117,7 @@ def _written(step: Any) -> str:
     return repr((step.args, dict(step.kwargs)))
 
 
-def _keys_in(step: fx.Step[Any], names: Mapping[str, str]) -> Iterator[str]:
+def _keys_in(step: Step[Any], names: Mapping[str, str]) -> Iterator[str]:
     try:
         bound = inspect.signature(step.fn).bind(*step.args, **step.kwargs)
     except (TypeError, ValueError):
@@ -142,7 +145,8 @@ def _parts(name: str, value: Any) -> Iterator[tuple[str, str]]:
 
 # ---- unstable keys ------------------------------------------------------------------
 
-_LOCAL: Final = (fx.Now, fx.Uuid, fx.Random, fx.Step)
+#: The tags of values that differ when their round is run again.
+_DRAWN: Final = ("chance", "done")
 #: Number of effects that get another outcome, one after the other.
 _MOST: Final = 4
 
@@ -158,7 +162,7 @@ def unstable_key(
         for place, one in keys.items():
             other = others.get(place)
             if other is not None and _made_of(other) != _made_of(one):
-                assert isinstance(one.effect, fx.IdempotencyKey)
+                assert isinstance(one.effect, IdempotencyKey)
                 return UnstableKey(one.effect.name, describe(effect), one.where)
     return None
 
@@ -168,7 +172,7 @@ def _keys(traced: Iterable[TracedEffect]) -> dict[tuple[str, int], TracedEffect]
     found: dict[tuple[str, int], TracedEffect] = {}
     count: dict[str, int] = {}
     for one in traced:
-        if isinstance(one.effect, fx.IdempotencyKey):
+        if isinstance(one.effect, IdempotencyKey):
             count[one.path] = number = count.get(one.path, 0) + 1
             found[one.path, number] = one
     return found
@@ -178,15 +182,17 @@ def _made_of(one: TracedEffect) -> str:
     return repr((one.effect, getattr(one.effect, "about", ())))
 
 
-def _suspects(traced: list[TracedEffect]) -> list[fx.Effect[Any]]:
+def _suspects(traced: list[TracedEffect]) -> list[Effect[Any]]:
     """Return the local effects that precede a key in the same round."""
-    found: list[fx.Effect[Any]] = []
+    found: list[Effect[Any]] = []
     for place, one in enumerate(traced):
-        if isinstance(one.effect, fx.IdempotencyKey):
+        if isinstance(one.effect, IdempotencyKey):
             for before in traced[:place]:
-                is_local = isinstance(before.effect, _LOCAL) and before.error is None
+                kind = KINDS.get(type(before.effect))
+                is_drawn = kind is not None and kind.tag in _DRAWN
+                is_local = is_drawn and before.error is None
                 # Before the first question, each retry has a new key anyway.
-                is_early = isinstance(before.effect, fx.Step) and one.round == 1
+                is_early = isinstance(before.effect, Step) and one.round == 1
                 if before.round == one.round and is_local and not is_early:
                     found.append(before.effect)
     return found
@@ -195,7 +201,7 @@ def _suspects(traced: list[TracedEffect]) -> list[fx.Effect[Any]]:
 class _Otherwise(RecordedPartner):
     """Replays a transcript, except that one effect has another outcome."""
 
-    def __init__(self, transcript: Transcript, effect: fx.Effect[Any]) -> None:
+    def __init__(self, transcript: Transcript, effect: Effect[Any]) -> None:
         super().__init__(transcript)
         self._effect = effect
 
@@ -206,22 +212,16 @@ class _Otherwise(RecordedPartner):
         return outcome
 
 
-def _another(effect: fx.Effect[Any], value: Any) -> Any:
+def _another(effect: Effect[Any], value: Any) -> Any:
     """Return another value the effect could have; `value` itself if none is found."""
-    match effect:
-        case fx.Now():
-            return value + dt.timedelta(seconds=1)
-        case fx.Uuid():
-            return uuid.UUID(int=value.int ^ 1)
-        case fx.Random():
-            return (value + 0.5) % 1
-        case _:
-            kind = KINDS[type(effect)]
-            written = json.loads(kind.write(effect, value))
-            try:
-                return kind.read(effect, dumps(_changed(written)))
-            except Exception:
-                return value  # its class takes only some values
+    kind = KINDS[type(effect)]
+    if kind.another is not None:
+        return kind.another(value)
+    written = json.loads(kind.write(effect, value))
+    try:
+        return kind.read(effect, dumps(_changed(written)))
+    except Exception:
+        return value  # its class takes only some values
 
 
 def _changed(value: Any) -> Any:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from ..effects import Accepted
+from ..effects.questions import Accepted
 from ..engine import development
 from ..engine.development import UnperformedEffectWarning
 from .conversations import ConversationBroken

@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from attrs import frozen
 
-from .. import effects as fx
-from ..effects import StepFunction
+from ..effects.steps import Step, StepFunction
 from ..engine.steps import provided_names
 from ..engine.stops import Done, Failure, Want
 from ..errors import UsageError
@@ -102,7 +101,7 @@ class Performer:
                 )
             self._functions[function] = by.fn if isinstance(by, StepFunction) else by
 
-    def function_of(self, step: fx.Step[Any]) -> Callable[..., Any] | None:
+    def function_of(self, step: Step[Any]) -> Callable[..., Any] | None:
         """Return the function that performs a step; `None` to draw its result."""
         try:
             found = self._functions.get(step.fn, self._all)
@@ -125,7 +124,7 @@ class Performer:
     def outcome(self, want: Want, run_async: RunAsync) -> Done | Failure | None:
         """Return the outcome of performing a step; `None` if it must be drawn."""
         step = want.effect
-        if not isinstance(step, fx.Step):
+        if not isinstance(step, Step):
             return None
         function = self.function_of(step)
         if function is None:
@@ -145,7 +144,7 @@ class Performer:
     def _perform(
         self,
         want: Want,
-        step: fx.Step[Any],
+        step: Step[Any],
         function: Callable[..., Any],
         run_async: RunAsync,
     ) -> Done | Failure:
@@ -202,7 +201,7 @@ def _variables(function: Any) -> dict[str, Any]:
 
 def _first_changed(
     function: Callable[..., Any],
-    step: fx.Step[Any],
+    step: Step[Any],
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> str:
@@ -238,7 +237,7 @@ def relied_on(
             continue
 
         def deliver(effect: Any, changed: Changed = changed) -> None:
-            if isinstance(effect, fx.Step):
+            if isinstance(effect, Step):
                 function = performer.function_of(effect)
                 if function is not None and describe(effect.fn) == changed.name:
                     try:
@@ -255,7 +254,7 @@ def relied_on(
                 (
                     one.where
                     for one in trace.effects
-                    if isinstance(one.effect, fx.Step)
+                    if isinstance(one.effect, Step)
                     and describe(one.effect.fn) == changed.name
                 ),
                 None,

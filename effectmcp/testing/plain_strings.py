@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 
 from ..canonical import JSON
-from ..effects import Accepted
+from ..effects.questions import Accepted
 from .conversations import RecordedPartner, Unscripted
 from .transcripts import FAILED, AskedQuestion, Performed, Round, Transcript
 

@@ -21,11 +21,16 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import attrs
 
-from .. import effects as fx
 from ..canonical import JSON, dumps
-from ..effects import Accepted, Effect, InputRequest
+from ..effects.base import Effect, InputRequest
+from ..effects.local import Caller
+from ..effects.questions import (
+    Accepted,
+    ListRoots,
+    Sample,
+)
 from ..engine.failures import failure_from
-from ..engine.kinds import KINDS, deliver, options_of, steps_in
+from ..engine.kinds import KINDS, QUESTIONS, deliver, options_of, steps_in
 from ..engine.rules import RETRY
 from ..engine.steps import step_name
 from ..engine.stops import Answer, Done, Failure, Question, Want
@@ -59,7 +64,7 @@ def mask_private(effect: Effect[Any], value: JSON) -> JSON:
     Strings that the step's annotation reads as another type are kept: dates, decimals,
     members of an Enum or a Literal. Numbers and the names in objects are kept, too.
     """
-    if isinstance(effect, fx.Caller):
+    if isinstance(effect, Caller):
         return {**value, "principal": value["principal"] and MASKED}
     if all(step.options.public for step in steps_in(effect)):
         return value
@@ -151,7 +156,9 @@ class Recorder:
                 arguments,
                 bytes.fromhex(began.flow_id),
                 journal,
-                lacks=frozenset(one.__name__ for one in _ASKING if not supports(one)),
+                lacks=frozenset(
+                    name for name, one in QUESTIONS.items() if not supports(one)
+                ),
                 mask=self._mask,
                 mask_arguments=self._mask_arguments,
             )
@@ -176,9 +183,6 @@ def _found(app: Server, began: RoundBegan) -> tuple[Subject, JSON] | None:
                 return subject, values_of_texts(feature.handler, began.arguments)
             return subject, began.arguments or {}
     return None
-
-
-_ASKING: Final = (fx.Elicit, fx.Confirm, fx.ElicitUrl, fx.Sample, fx.ListRoots)
 
 
 #: Nothing is sealed, so nothing can be too large.
@@ -303,13 +307,13 @@ def _places(entries: tuple[Entry, ...], path: str) -> Iterator[tuple[str, Entry]
 def _sent(question: InputRequest[Any], value: Any) -> JSON:
     """Return a client's answer, rebuilt from the journal's form of it."""
     match question:
-        case fx.Sample():
+        case Sample():
             sent = {"role": "assistant", "content": value["content"]}
             sent["model"] = value["model"]
             if value["stop"] is not None:
                 sent["stopReason"] = value["stop"]
             return sent
-        case fx.ListRoots():
+        case ListRoots():
             return {"roots": [_root(*one) for one in value]}
         case _:
             return value

@@ -24,8 +24,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from attrs import define, frozen
 
-from .. import effects as fx
-from ..effects import Accepted, InputRequest
+from ..effects.base import InputRequest
+from ..effects.questions import Accepted, Confirm, ElicitUrl
+from ..effects.steps import Step
 from ..errors import Declined, FlowError, Refused
 from .conversations import RecordedPartner
 from .descriptions import describe
@@ -94,7 +95,7 @@ def branches_of(function: Callable[..., Any], where: str) -> set[Range] | None:
     for source in sources_of(function):
         for node in ast.walk(source.node):
             if isinstance(node, (ast.YieldFrom, ast.Await)) and (
-                source.where(node) == where and source.makes(node.value, fx.Confirm)
+                source.where(node) == where and source.makes(node.value, Confirm)
             ):
                 uses = [_negated(source, one) for one in source.uses_of(node) or ()]
                 if not uses or not all(isinstance(one, ast.If) for one in uses):
@@ -219,7 +220,7 @@ class Differences:
                 self._accepted.setdefault(traced.where, answer)
             if isinstance(traced.error, Refused):
                 yield from self._refused(subject, trace, traced, place)
-            elif isinstance(traced.effect, fx.Confirm):
+            elif isinstance(traced.effect, Confirm):
                 self._decided(subject, trace, traced, answer)
 
     def _decided(
@@ -249,16 +250,16 @@ class Differences:
         swallow = self._swallows.get(traced.where)
         steps = _steps(trace.effects[place + 1 :])
         accepted = self._accepted.get(traced.where)
-        if isinstance(traced.effect, fx.Confirm):
+        if isinstance(traced.effect, Confirm):
             accepted = Accepted({})
-        is_page = isinstance(traced.question, fx.ElicitUrl)
+        is_page = isinstance(traced.question, ElicitUrl)
         if swallow is None or not steps or accepted is None or at in self._differ:
             return
         again = _with(subject, trace, traced, accepted)
         if swallow.is_blanket and swallow.is_empty:
             is_same = bool(steps & _steps(again.effects[place + 1 :]))
         elif swallow.is_unused or (
-            isinstance(traced.effect, fx.Confirm) and swallow.is_empty
+            isinstance(traced.effect, Confirm) and swallow.is_empty
         ):
             # A page that the user may leave unread has no answer to use.
             is_same = not is_page and again.in_words == trace.in_words
@@ -306,7 +307,7 @@ def _with(
 
 
 def _steps(traced: list[TracedEffect]) -> set[str | None]:
-    return {one.where for one in traced if isinstance(one.effect, fx.Step)}
+    return {one.where for one in traced if isinstance(one.effect, Step)}
 
 
 class _OneOther(RecordedPartner):

@@ -19,9 +19,9 @@ from functools import lru_cache
 from types import FunctionType, ModuleType
 from typing import Any, Final, TypeAlias, get_args, get_origin
 
-from .. import effects as fx
 from ..compat import FLOW_MARK
-from ..effects import Effect, StepFunction
+from ..effects.base import Effect
+from ..effects.steps import Step, StepFunction
 
 __all__ = [
     "UNKNOWN",
@@ -179,7 +179,7 @@ class Source:
             return False
         called = self.value(node.func)
         if isinstance(called, StepFunction):
-            return issubclass(fx.Step, classes)
+            return issubclass(Step, classes)
         if isinstance(node.func, ast.Attribute) and node.func.attr == "each":
             called = self.value(node.func.value)
         return isinstance(called, type) and issubclass(called, classes)

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from attrs import frozen
 
-from .. import effects as fx
+from ..effects.control import Gather
+from ..effects.questions import Confirm
 from .closures import late_functions, written_variables
 from .except_clauses import unreachable_excepts
 from .source import Source, sources_of
@@ -148,7 +149,7 @@ def _discarded(source: Source) -> Iterator[Suspect]:
     for node in ast.walk(source.node):
         if not isinstance(node, (ast.YieldFrom, ast.Await)):
             continue
-        if not source.makes(node.value, fx.Confirm):
+        if not source.makes(node.value, Confirm):
             if not _gathers_yes_or_no(source, node):
                 continue
         uses = source.uses_of(node)
@@ -177,9 +178,9 @@ def _gathers_yes_or_no(source: Source, node: ast.YieldFrom | ast.Await) -> bool:
     gather = node.value
     return (
         isinstance(gather, ast.Call)
-        and source.makes(gather, fx.Gather)
+        and source.makes(gather, Gather)
         and isinstance(source.parent(node), ast.Expr)
-        and any(source.makes(one, fx.Confirm) for one in ast.walk(gather))
+        and any(source.makes(one, Confirm) for one in ast.walk(gather))
     )
 
 

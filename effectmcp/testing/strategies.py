@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from hypothesis import strategies as st
 
 from ..canonical import JSON, MAX_SAFE_INTEGER
-from ..effects import (
+from ..effects.questions import (
     Accepted,
     Confirm,
     Elicit,

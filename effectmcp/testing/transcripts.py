@@ -20,7 +20,7 @@ from typing import Any, Final, assert_never
 from attrs import field, frozen
 
 from ..canonical import JSON
-from ..effects import Accepted
+from ..effects.questions import Accepted
 from ..engine.journal import Journal, JournalError
 from ..engine.stops import Answer, Unread
 from ..errors import ClientFailed, Declined, Dismissed, EffectMCPError

@@ -18,8 +18,9 @@ import builtins
 from collections.abc import Callable, Iterator
 from typing import Any, Final, Literal, TypeAlias
 
-from .. import effects as fx
-from ..effects import Effect, StepFunction
+from ..effects.base import Effect
+from ..effects.control import Gather
+from ..effects.steps import StepFunction
 from .source import Source, sources_of
 
 __all__ = ["flows_not_run", "forgotten_flow"]
@@ -138,7 +139,7 @@ def _argument(source: Source, call: ast.AST, *, in_list: bool) -> _Use:
     if isinstance(called, StepFunction):
         return "value"
     is_effect = isinstance(called, type) and issubclass(called, Effect)
-    if is_effect and called is not fx.Gather:
+    if is_effect and called is not Gather:
         return "value"
     if not in_list and any(called is one for one in _READERS):
         return "value"

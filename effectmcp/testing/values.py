@@ -13,11 +13,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..canonical import JSON
-from ..effects import (
+from ..effects.base import InputRequest
+from ..effects.questions import (
     Confirm,
     Elicit,
     ElicitUrl,
-    InputRequest,
     ListRoots,
     Root,
     Sample,

@@ -211,21 +211,21 @@ def _asked(scope: Scope) -> Head:
 
 
 class _Loop(HostLoop, Protocol):
-    """`asgi_asyncio` or `asgi_trio`."""
+    """`drivers.asyncio` or `drivers.trio`."""
 
     @property
     def unless(self) -> Callable[..., Awaitable[Any]]: ...
 
 
 def _running_loop() -> _Loop:
-    """Return the module for the running loop: `asgi_trio` or `asgi_asyncio`."""
+    """Return the module for the running loop: `drivers.trio` or `drivers.asyncio`."""
     # Check trio first: asyncio also reports a running loop while trio runs as its guest.
     # Check it only if it was imported: a host on asyncio need not have trio installed.
     trio = sys.modules.get("trio")
     if trio is not None and trio.lowlevel.in_trio_task():
-        from . import asgi_trio
+        from ..drivers import trio
 
-        return asgi_trio
-    from . import asgi_asyncio
+        return trio
+    from ..drivers import asyncio
 
-    return asgi_asyncio
+    return asyncio

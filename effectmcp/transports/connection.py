@@ -29,7 +29,6 @@ from typing import TYPE_CHECKING, Final, Literal, TypeVar
 import trio
 from attrs import field, frozen, validators
 
-from . import asgi_trio
 from .conversation import Conversation, Endpoint, Judged, judge
 from .hosting import Beside, Gone, Work, converse
 from .http1 import Malformed, Plain, Request, Wire, open_wire, split
@@ -37,6 +36,7 @@ from .sockets import Direct
 from .web import Head, Send, refusal
 
 if TYPE_CHECKING:
+    from .hosting import HostLoop
     from .lookout import Lookout
     from .reading import Calls
 
@@ -93,15 +93,22 @@ class Shared:
 
     Args:
         endpoint: The server and its site.
+        loop: `drivers.trio`.
         limits: Limits on connections and requests.
         lookout: Notices clients that disconnect.
         calls: Runs calls that outlive a connection.
     """
 
     def __init__(
-        self, endpoint: Endpoint, limits: Limits, lookout: Lookout, calls: Calls
+        self,
+        endpoint: Endpoint,
+        loop: HostLoop,
+        limits: Limits,
+        lookout: Lookout,
+        calls: Calls,
     ) -> None:
         self.endpoint = endpoint
+        self.loop = loop
         self.limits = limits
         self.lookout = lookout
         self.calls = calls
@@ -409,7 +416,7 @@ class Connection:
         talk = Conversation(shared.endpoint, judged, clock=shared.now)
         self._conversation = talk
         try:
-            await converse(asgi_trio, talk, self, shared.calls)
+            await converse(shared.loop, talk, self, shared.calls)
         except Gone as exc:
             if isinstance(exc.__cause__, Malformed):
                 raise exc.__cause__ from None

@@ -2,7 +2,7 @@
 
     await converse(loop, talk, host, calls)
 
-`loop` is `asgi_asyncio` or `asgi_trio`. `host` is the connection, of the native server or
+`loop` is `drivers.asyncio` or `drivers.trio`. `host` is the connection, of the native server or
 of an ASGI host. `conversation` decides what is sent, and when.
 """
 
@@ -13,16 +13,19 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import AbstractAsyncContextManager
 from functools import partial
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 from ..canonical import JSON
-from ..drivers.begun import Begun, Obey, begin
 from ..drivers.local import contain
-from ..exchange.commands import Reply
+from ..exchange.commands import Incoming, Peer, Reply
 from ..protocol.jsonrpc import Request
 from .conversation import Begin, Conversation, Identify, Next, Read, Receive
 from .reading import Calls, Loop, pump, settle
 from .web import Send
+
+if TYPE_CHECKING:
+    from ..drivers.begun import Begun
+    from ..server.app import Server
 
 __all__ = ["Beside", "Gone", "Host", "HostLoop", "Waiting", "Work", "converse"]
 
@@ -67,13 +70,13 @@ class Host(Protocol):
 
 
 class HostLoop(Loop, Protocol):
-    """`asgi_asyncio` or `asgi_trio`."""
+    """`drivers.asyncio` or `drivers.trio`."""
 
     @property
     def Lock(self) -> Callable[[], AbstractAsyncContextManager[Any]]: ...
 
     @property
-    def obey(self) -> Obey: ...
+    def begin(self) -> Callable[[Server, Incoming, Peer], Reply | Begun]: ...
 
     @property
     def is_cancel(self) -> Callable[[BaseException], bool]: ...
@@ -102,7 +105,7 @@ async def converse(
             data = await host.receive(step.limit)
             step = talk.too_large() if data is None else talk.body(data)
         if isinstance(step, Begin):
-            begun = begin(talk.endpoint.app, step.message, step.peer, loop.obey)
+            begun = loop.begin(talk.endpoint.app, step.message, step.peer)
             if isinstance(begun, Reply):
                 if begun.opened is not None:
                     calls.sweep(loop, talk.endpoint.sessions)

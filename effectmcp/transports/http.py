@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import trio
 
-from ..drivers.trio import running
+from ..drivers import trio as loop
 from ..server.changes import Change
 from .connection import Connection, Limits, Shared
 from .conversation import Endpoint
@@ -97,7 +97,7 @@ async def serve(
     shutdown = trio.Event() if shutdown is None else shutdown
     site = Site() if site is None else site
     async with (
-        running(app),
+        loop.running(app),
         _looking_out() as lookout,
         trio.open_nursery() as connections,
     ):
@@ -106,7 +106,7 @@ async def serve(
             kept = Sessions(app, sessions, clock=trio.current_time)
             connections.start_soon(_sweep, kept, shutdown)
         endpoint = Endpoint(app=app, site=site, sessions=kept, quiet=limits.quiet)
-        shared = Shared(endpoint, limits, lookout, Calls(connections.start_soon))
+        shared = Shared(endpoint, loop, limits, lookout, Calls(connections.start_soon))
         connections.start_soon(_close_idle, shared, shutdown)
         serving = _Serving(shared)
         async with trio.open_nursery() as accepting:

@@ -30,7 +30,7 @@ Spawn: TypeAlias = Callable[[Callable[[], Coroutine[Any, Any, None]]], None]
 
 
 class Loop(Protocol):
-    """`asgi_asyncio` or `asgi_trio`."""
+    """`drivers.asyncio` or `drivers.trio`."""
 
     @property
     def Bell(self) -> Callable[[], Ringing]: ...

@@ -33,12 +33,11 @@ from effectmcp.engine import (
     Run,
     Unread,
 )
-from effectmcp.engine.answers import STALE, Answers, Unfitting, read_answer
+from effectmcp.engine.answers import STALE, Answers, Places, Unfitting, read_answer
 from effectmcp.engine.journal import Tag
 from effectmcp.engine.kinds import KINDS
-from effectmcp.engine.places import Places
-from effectmcp.engine.sequences import Wanted
 from effectmcp.engine.stops import Said
+from effectmcp.engine.tree import Wanted
 from effectmcp.forms import Unfit
 
 # ---- own, and the pool ----
@@ -64,7 +63,8 @@ def pooled(
 
 def answers(*pool: Pooled, asked: tuple[Asking, ...] = (), **given: Answer) -> Answers:
     places = Places({one.place: Place(1, out=one) for one in asked}, 0)
-    one = Answers(pool, places, lambda question, value: Accepted({"value": value}))
+    one = Answers(places, lambda question, value: Accepted({"value": value}))
+    one.add(pool)
     one.arrive({key.replace("_", "-"): answer for key, answer in given.items()})
     return one
 
@@ -139,7 +139,7 @@ def test_answer_waits_over_requests_for_its_question() -> None:
 
 def test_answer_to_a_question_that_is_no_longer_asked_is_pooled() -> None:
     places = Places({PLACE: Place(1, out=out())}, 0)
-    one = Answers((), places, lambda question, value: ANN)
+    one = Answers(places, lambda question, value: ANN)
     one.arrive({PLACE: ANN})
     places.withdraw(PLACE)
     one.arrive({})

@@ -21,9 +21,9 @@ from effectmcp import (
     Sleep,
     Step,
     Within,
-    effects,
     step,
 )
+from effectmcp.effects import base
 from effectmcp.engine import (
     SCRIPT,
     TASK,
@@ -242,7 +242,7 @@ def test_effects_built_outside_of_a_run_are_not_noted() -> None:
         yield from Confirm("Sure?")
 
     one.start()
-    assert effects._built is None
+    assert base.on_built is None
     Now()
     one.suspend()
 
@@ -275,7 +275,7 @@ def test_hook_is_taken_off_after_a_failure_of_the_engine() -> None:
 
     with pytest.raises(KeyboardInterrupt):
         by_script(handler, rules=DEVELOPMENT)
-    assert effects._built is None
+    assert base.on_built is None
 
 
 def test_development_mode_does_not_change_results() -> None:

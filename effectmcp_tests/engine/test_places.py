@@ -2,8 +2,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from effectmcp.engine import Asking, Place
-from effectmcp.engine.places import Places
+from effectmcp import Accepted, Elicit, Flow
+from effectmcp.engine import Asking, Place, Run
+from effectmcp.engine.answers import Places
 
 SHAPE, RENDER = b"shap", b"rendered"
 OUT = Asking("a", SHAPE, RENDER)
@@ -117,7 +118,15 @@ def test_questions_are_in_the_order_of_asking() -> None:
 
 
 def test_places_leave_the_journal_alone() -> None:
-    table = {"a": Place(1, out=OUT)}
-    one = Places(table, 0)
-    one.withdraw("a")
-    assert table == {"a": Place(1, out=OUT)}
+    def ask() -> Flow[None]:
+        yield from Elicit("Who?", str)
+
+    flow_id = b"f" * 16
+    asked = Run(ask, flow_id=flow_id)
+    asked.start()
+    journal = asked.suspend()
+    places = dict(journal.places)
+    assert places
+    run = Run(ask, flow_id=flow_id, journal=journal)
+    run.start({"elicit-1": Accepted({"value": "Ann"})})
+    assert journal.places == places

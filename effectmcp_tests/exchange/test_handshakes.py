@@ -40,7 +40,7 @@ from effectmcp import (
     Within,
 )
 from effectmcp.drivers import sync
-from effectmcp.effects import Effect
+from effectmcp.effects.base import Effect
 from effectmcp.engine import Done
 from effectmcp.exchange.commands import (
     Ask,

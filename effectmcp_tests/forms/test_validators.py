@@ -31,7 +31,6 @@ from attrs.validators import (
 from effectmcp.errors import FormError
 from effectmcp.forms.fields import Field
 from effectmcp.forms.types import make_field
-from effectmcp.forms.validators import complaint
 
 Size = Literal["s", "m", "l"]
 
@@ -344,21 +343,6 @@ def test_validator_that_misses_something_on_the_instance() -> None:
     (extra,) = field(int, after).extras
     with pytest.raises(AttributeError):
         extra(None, 3)
-
-
-@pytest.mark.parametrize(
-    ("exc", "words"),
-    [
-        (ValueError("'age' must be even"), "must be even"),
-        (ValueError("'name' must be even"), "'name' must be even"),
-        (TypeError("'age' must be even", "evidence"), "must be even"),
-        (ValueError(), "ValueError"),
-        (ValueError(""), "ValueError"),
-        (ValueError(3), "3"),
-    ],
-)
-def test_complaint(exc: Exception, words: str) -> None:
-    assert complaint(exc, "age") == words
 
 
 # ---- defaults -----------------------------------------------------------------------

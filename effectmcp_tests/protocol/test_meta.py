@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from effectmcp import ProtocolError
-from effectmcp.effects import LOG_LEVELS
+from effectmcp.effects.local import LOG_LEVELS
 from effectmcp.protocol.meta import (
     CLIENT_CAPABILITIES,
     CLIENT_INFO,

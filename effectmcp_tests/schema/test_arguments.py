@@ -1,13 +1,15 @@
 from __future__ import annotations
 
 import enum
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import attrs
 import pytest
 from attrs.validators import ge
+from hypothesis import given
+from hypothesis import strategies as st
 
-from effectmcp import ArgumentsError, Provided, SchemaError, Title
+from effectmcp import ArgumentsError, Format, Provided, SchemaError, Title
 from effectmcp.schema import Arguments, input_of
 
 
@@ -183,6 +185,65 @@ def test_refusal_names_the_function_and_the_parameter() -> None:
 
     with pytest.raises(SchemaError, match=r"tool\(a\): complex has no schema"):
         input_of(tool)
+
+
+def plain(
+    text: str,
+    count: int,
+    ratio: float = 0.5,
+    sure: bool = False,
+    titled: Annotated[str, "What it says", Title("Title")] = "",
+) -> None: ...
+
+
+def bounded(
+    text: Annotated[str, Format("email")], size: Literal["s", "m"], note: str | None
+) -> None: ...
+
+
+numbers = st.sampled_from([0, -1, 1.0, 0.5, True, 2**64, -(2**64), 10**4200, 1e300])
+anything: st.SearchStrategy[Any] = (
+    numbers
+    | st.sampled_from(["", "x", "é", "\ud800", "s", "a@b.de", None, [], {}])
+    | st.sampled_from([float("nan"), float("inf"), float("-inf")])
+)
+names = st.sampled_from(
+    ["text", "count", "ratio", "sure", "titled", "size", "note", "\ud800", "other"]
+)
+
+
+@given(
+    st.sampled_from([plain, bounded]),
+    st.dictionaries(names, anything)
+    | st.fixed_dictionaries(
+        {"text": anything, "count": numbers},
+        optional={"ratio": numbers, "sure": st.booleans(), "titled": anything},
+    )
+    | anything,
+)
+def test_read_judges_as_it_explains(function: Any, value: Any) -> None:
+    """What is right at a glance is what the closer look finds, type by type."""
+    quick = input_of(function)
+    close = attrs.evolve(quick, plain={})
+
+    def outcome(arguments: Arguments) -> Any:
+        try:
+            return {name: (type(x), x) for name, x in arguments.read(value).items()}
+        except ArgumentsError as exc:
+            return exc.problems
+
+    assert outcome(quick) == outcome(close)
+
+
+@pytest.mark.parametrize("value", [{"text": "é", "count": 5, "ratio": 1.5}])
+def test_read_of_plain_arguments_takes_no_closer_look(
+    value: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments = input_of(plain)
+    monkeypatch.setattr("effectmcp.schema.arguments.unreadable", None)
+    kwargs = arguments.read(value)
+    assert kwargs == value
+    assert kwargs is not value
 
 
 def test_what_was_not_checked_is_not_built() -> None:

@@ -14,11 +14,10 @@ from hypothesis import strategies as st
 
 from effectmcp.canonical import dumps
 from effectmcp.engine import Asking, Entry, Journal, Place, Pooled
+from effectmcp.engine.journal import MAX_NESTING, Tag
 from effectmcp.engine.journal import TAGS as ENGINE_TAGS
-from effectmcp.engine.journal import Tag
 from effectmcp.engine.kinds import KINDS as ENGINE_KINDS
 from effectmcp.engine.kinds import Wave
-from effectmcp.engine.sequences import MAX_NESTING
 from effectmcp.state import codec
 from effectmcp.state.claims import MAX_TIME, Claims
 from effectmcp.state.codec import (
@@ -65,17 +64,13 @@ def sections(*parts: bytes) -> bytes:
     """Sections as `pack` joins them."""
     whole = bytearray()
     for part in parts:
-        codec._put_bytes(whole, part)
+        whole += codec._sized(part)
     return codec._pad(whole)
 
 
 def parts_of(data: bytes) -> list[bytes]:
     """The sections of a packed state."""
-    reader = codec._Reader(codec._unpad(data))
-    parts = []
-    while reader.at < len(reader.data):
-        parts.append(reader.bytes())
-    return parts
+    return codec._sections(codec._unpad(data))
 
 
 # ---- there and back -----------------------------------------------------------------
@@ -164,9 +159,7 @@ def test_pack_of_very_large_numbers(number: int) -> None:
 
 def test_numbers_take_as_few_bytes_as_they_can() -> None:
     for number, size in ((127, 1), (128, 2), (16_383, 2), (16_384, 3)):
-        out = bytearray()
-        codec._put_number(out, number)
-        assert len(out) == size
+        assert len(codec._number(number)) == size
 
 
 @pytest.mark.parametrize("tag", ["accepted", "unread", "done", "known"])
@@ -292,10 +285,9 @@ def test_unpack_of_flags_that_are_unknown() -> None:
 )
 def test_unpack_refuses_invalid_waits(waits: bytes) -> None:
     (structure, *rest) = parts_of(pack(packed_of()))
-    changed = bytearray(structure[:-1] + b"\4")
-    codec._put_bytes(changed, waits)
+    changed = structure[:-1] + b"\4" + codec._sized(waits)
     with pytest.raises(PackingError):
-        unpack(sections(bytes(changed), *rest))
+        unpack(sections(changed, *rest))
 
 
 @pytest.mark.parametrize("more", [{"version": ""}, {"version": "2"}, {"trace": "00-a"}])
@@ -435,7 +427,8 @@ def test_unpack_refuses_invalid_padding() -> None:
             bytes(len(padded)),
         ):
             data = bad if padded is whole else sections(structure, bad, *rest)
-            with pytest.raises(PackingError, match="not padded"):
+            # Without its mark, the whole ends at that of its private part.
+            with pytest.raises(PackingError, match=r"not padded|more or less"):
                 unpack(data)
 
 
@@ -485,10 +478,8 @@ def with_rare_claims(more: bytes) -> bytes:
     """A packed state with `more` as the JSON of version, trace and versions."""
     (structure, *rest) = parts_of(pack(packed_of()))
     assert structure.endswith(b"\0")
-    changed = bytearray(structure[:-1] + b"\1")
-    codec._put_bytes(changed, more)
-    changed += b"\0\0\0"
-    return sections(bytes(changed), *rest)
+    changed = structure[:-1] + b"\1" + codec._sized(more) + b"\0\0\0"
+    return sections(changed, *rest)
 
 
 @pytest.mark.parametrize(
@@ -584,18 +575,19 @@ def test_unpack_refuses_stored_answers_that_are_too_long_together(
 
 def test_unpack_inflates_up_to_the_limit_and_no_further() -> None:
     most = zlib.compress(bytes(codec.INFLATED), 9, -15)
-    assert len(codec._Unpacker(sections(b"", b"", most)).answers.data) == codec.INFLATED
+    assert (
+        len(codec._Unpacker.of(sections(b"", b"", most)).answers.data) == codec.INFLATED
+    )
     more = zlib.compress(bytes(codec.INFLATED + 1), 9, -15)
     with pytest.raises(PackingError, match="inflates to more"):
-        codec._Unpacker(sections(b"", b"", more))
+        codec._Unpacker.of(sections(b"", b"", more))
 
 
 @pytest.mark.parametrize("size", [2**63 - 1, 2**70 - 1])
 def test_unpack_refuses_an_impossible_payload_size(size: int) -> None:
     known = entry("caller-1", "known", "")
     structure, *_ = parts_of(pack(packed_of(known, known)))
-    huge = bytearray()
-    codec._put_number(huge, size)
+    huge = codec._number(size)
     at = structure.index(b'\2""')  # the first payload, after its length
     changed = structure[:at] + huge + structure[at + 1 :]
     with pytest.raises(PackingError):
@@ -718,7 +710,7 @@ def test_deflated_values_are_raw_deflate(value: bytes) -> None:
     assert zlib.decompress(deflated, -15) == value
     assert len(deflated) <= len(value) + 10
     if value:
-        assert codec._Unpacker(sections(b"", b"", deflated)).answers.data == value
+        assert codec._Unpacker.of(sections(b"", b"", deflated)).answers.data == value
 
 
 @pytest.mark.parametrize("size", [1, codec.STORED])
@@ -735,14 +727,14 @@ def test_short_pieces_are_stored(size: int) -> None:
 @example(b"x" * codec.STORED, 0)
 def test_values_deflated_with_other_settings_are_read(value: bytes, level: int) -> None:
     deflated = zlib.compress(value, level, -15)
-    assert codec._Unpacker(sections(b"", b"", deflated)).answers.data == value
+    assert codec._Unpacker.of(sections(b"", b"", deflated)).answers.data == value
 
 
 def test_unpack_of_a_stored_block_that_is_not_the_last() -> None:
     """The block announces another block, which is missing."""
     block = codec._STORED.pack(0, 3, 3 ^ 0xFFFF) + b"123"
     with pytest.raises(PackingError):
-        codec._Unpacker(sections(b"", b"", block))
+        codec._Unpacker.of(sections(b"", b"", block))
 
 
 # ---- what takes the room ------------------------------------------------------------

@@ -48,7 +48,7 @@ from effectmcp import (
     step,
 )
 from effectmcp.compat import awaits_effects
-from effectmcp.effects import Provided
+from effectmcp.effects.steps import Provided
 from effectmcp.engine import Answer, Done, Failure, Journal, Question, Want
 from effectmcp.engine.steps import spec_of
 from effectmcp.lowlevel import Given, InputRequired

@@ -21,7 +21,7 @@ from effectmcp import (
     UsageError,
     step,
 )
-from effectmcp.effects import Effect
+from effectmcp.effects.base import Effect
 from effectmcp.engine import Answer
 from effectmcp.testing.conversations import Unscripted
 from effectmcp.testing.effect_traces import EffectTrace, changed_answers, trace_effects

@@ -7,7 +7,8 @@ from hypothesis import Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from effectmcp import Elicit, Flow, Server, StateError, UsageError
-from effectmcp.state import seal
+from effectmcp.state.claims import Call
+from effectmcp.state.seal import Sealer
 from effectmcp.testing.machine import machine_for
 
 from ..helpers import example
@@ -52,13 +53,13 @@ def test_servers_under_many_clients(app: Server) -> None:
 def test_a_server_that_takes_the_states_of_others_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(seal, "_check_bindings", lambda sealed, now: None)
+    monkeypatch.setattr(Call, "bind", lambda call, key, audience: bytes(32))
     with pytest.raises(AssertionError, match="a state was taken that should not be"):
         run_state_machine_as_test(machine_for(bookshop.app), settings=FOUND)
 
 
 def test_a_server_without_a_clock_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(seal.Sealer, "check_times", lambda self, packed, now: None)
+    monkeypatch.setattr(Sealer, "check_times", lambda self, packed, now: None)
     with pytest.raises(AssertionError, match="a state was taken that should not be"):
         run_state_machine_as_test(machine_for(bookshop.app), settings=FOUND)
 
@@ -66,10 +67,10 @@ def test_a_server_without_a_clock_is_found(monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_server_that_refuses_honest_clients_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def refuse(sealed: Any, now: Any) -> None:
+    def refuse(sealer: Any, packed: Any, now: Any) -> None:
         raise StateError("arguments")
 
-    monkeypatch.setattr(seal, "_check_bindings", refuse)
+    monkeypatch.setattr(Sealer, "check_times", refuse)
     with pytest.raises(AssertionError, match="an honest state was refused: order"):
         run_state_machine_as_test(machine_for(bookshop.app), settings=FOUND)
 

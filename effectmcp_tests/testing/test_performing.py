@@ -22,7 +22,7 @@ from effectmcp import (
     UsageError,
     step,
 )
-from effectmcp.effects import Effect
+from effectmcp.effects.base import Effect
 from effectmcp.engine import Done, Failure, Want
 from effectmcp.testing import Checked, Finding, check
 from effectmcp.testing.effect_traces import trace_effects

@@ -21,7 +21,7 @@ from effectmcp import (
     UsageError,
 )
 from effectmcp.compat import awaits_effects
-from effectmcp.effects import Provided
+from effectmcp.effects.steps import Provided
 from effectmcp.lowlevel import Given, InputRequired
 from effectmcp.testing.subjects import Origin, Subject, subject_of, subjects_of
 

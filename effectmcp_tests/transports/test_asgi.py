@@ -16,9 +16,10 @@ import pytest
 import trio
 
 from effectmcp import UsageError
+from effectmcp.drivers import asyncio as on_asyncio
+from effectmcp.drivers import trio as on_trio
 from effectmcp.drivers.local import running
 from effectmcp.server import Change, Server
-from effectmcp.transports import asgi_asyncio, asgi_trio
 from effectmcp.transports.asgi import ASGIApplication, application
 from effectmcp.transports.web import Site
 
@@ -75,8 +76,8 @@ def _trio_run(main: Callable[[], Awaitable[Any]]) -> Any:
 
 
 LOOPS = [
-    Loop("asyncio", _asyncio_run, asyncio.Event, asyncio.sleep, asgi_asyncio.spawn),
-    Loop("trio", _trio_run, trio.Event, trio.sleep, asgi_trio.spawn),
+    Loop("asyncio", _asyncio_run, asyncio.Event, asyncio.sleep, on_asyncio.spawn),
+    Loop("trio", _trio_run, trio.Event, trio.sleep, on_trio.spawn),
 ]
 
 

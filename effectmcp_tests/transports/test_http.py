@@ -23,9 +23,10 @@ from hypothesis import strategies as st
 from trio.testing import MockClock
 
 from effectmcp import Elicit, Flow, Progress, Step, UsageError
+from effectmcp.drivers import trio as trio_driver
 from effectmcp.server import Server
 from effectmcp.state import Keys, make_key
-from effectmcp.transports import connection, conversation, hosting, http
+from effectmcp.transports import connection, conversation, http
 from effectmcp.transports.connection import Shared
 from effectmcp.transports.http import Limits
 from effectmcp.transports.signals import until_signalled
@@ -1307,7 +1308,7 @@ async def test_bug_in_the_server_is_answered_and_logged(
     async with serving(shop().app) as doors:
         client = doors.connect()
         with monkeypatch.context() as patch:
-            patch.setattr(hosting, "begin", fails)
+            patch.setattr(trio_driver, "begin", fails)
             got = await client.ask(request("server/discover"))
         assert (got.status, got.json["error"]["code"]) == (500, -32603)
         assert "a bug" in caplog.text

@@ -9,12 +9,13 @@ from typing import Any
 import attrs
 import pytest
 
+from effectmcp.drivers import asyncio as on_asyncio
+from effectmcp.drivers import trio as on_trio
 from effectmcp.exchange.commands import Reply
 from effectmcp.exchange.sessions import Session
 from effectmcp.protocol.jsonrpc import Request
 from effectmcp.protocol.legacy import Hello
 from effectmcp.protocol.revisions import HANDSHAKES
-from effectmcp.transports import asgi_asyncio, asgi_trio
 from effectmcp.transports.reading import Calls, Loop, pump, run_call, settle
 from effectmcp.transports.sessions import Stream
 
@@ -34,7 +35,7 @@ def running(request: pytest.FixtureRequest) -> Running:
 
 
 def loop_of(running: Running) -> Loop:
-    return asgi_trio if running.name == "trio" else asgi_asyncio
+    return on_trio if running.name == "trio" else on_asyncio
 
 
 @attrs.frozen

@@ -20,7 +20,7 @@ from effectmcp import (
     Within,
     step,
 )
-from effectmcp.effects import Flow
+from effectmcp.effects.base import Flow
 from effectmcp.engine import (
     TASK,
     Answer,

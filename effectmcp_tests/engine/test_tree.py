@@ -7,9 +7,9 @@ import pytest
 
 from effectmcp import Confirm, Flow, Gather
 from effectmcp.engine import Entry, Row
+from effectmcp.engine.journal import MAX_NESTING
 from effectmcp.engine.kinds import KINDS
-from effectmcp.engine.sequences import (
-    MAX_NESTING,
+from effectmcp.engine.tree import (
     Gathering,
     Rows,
     Sequence,

@@ -1,35 +1,198 @@
-"""Find the available outcomes for a wave: answers, clocks, racing steps.
+"""Find the available outcomes for a wave: answers, clocks, steps.
 
-answers   of this request, of the pool, early ones; or that the client cannot be asked
-clocks    whose time is up: Sleep in a task, Within, FirstOf
-races     the part of a Within or FirstOf that was first
+    answers   of this request, of the pool, early ones; or that the client cannot be
+              asked
+    clocks    whose time is up: Sleep in a task, Within, FirstOf
+    steps     that this process performed (`Performing`); the part of a Within or
+              FirstOf that was first
 
-The order of taking answers is specified in docs/internals/replay.md#q1a.
+The order of taking answers is specified in docs/internals/replay.md#q1a, and the rule for
+steps in docs/internals/replay.md#s1.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from copy import deepcopy
+from typing import TYPE_CHECKING, Any, Final
 
-from .. import effects as fx
+from attrs import define, field
+
 from ..canonical import dumps
+from ..effects.base import Effect
+from ..effects.control import (
+    Checkpoint,
+    FirstOf,
+    Restart,
+    Within,
+)
+from ..effects.local import ClientSupports, Sleep
+from ..effects.steps import Step
+from ..errors import StepInterrupted, UsageError
 from ..forms.form import Unfit
-from .answers import STALE, Answers, Found, Stale, Unfitting, readable
-from .kinds import Recorded, is_replayable, record_value, won
-from .performing import Performing
-from .places import Places
-from .sequences import Sequence, Wanted
+from .answers import STALE, Answers, Found, Places, Stale, Unfitting, readable
+from .journal import wire_key
+from .kinds import Recorded, is_replayable, record_error, record_value, won
+from .steps import step_name
+from .stops import Done, Failure, Perform, Want
+from .tree import Sequence, Wanted
 
 if TYPE_CHECKING:
     from .shared import Shared
 
-__all__ = ["UNASKED", "Taking", "clocks"]
+__all__ = [
+    "UNASKED",
+    "Performing",
+    "Taking",
+    "clocks",
+]
+
+logger = logging.getLogger("effectmcp.engine")
+
+#: Arguments of these types cannot be changed.
+_LASTING: Final = frozenset({str, bytes, int, float, bool, type(None)})
+
+
+@define(eq=False)
+class Performing:
+    """The local effects that this process performs for one generation of a flow.
+
+    Attributes:
+        wants: The effects that have no outcome yet, by key, with the leaves that wait
+            for them.
+        begun: The keys of started wants.
+        finished: The outcomes of racing steps, by place, until their race is decided.
+        is_fresh: Whether this run has performed nothing so far.
+    """
+
+    _places: Places
+    _generation: int
+    wants: dict[str, tuple[Sequence, Wanted]] = field(factory=dict, init=False)
+    begun: set[str] = field(factory=set, init=False)
+    finished: dict[str, Recorded] = field(factory=dict, init=False)
+    is_fresh: bool = field(default=True, init=False)
+
+    def want(self, sequence: Sequence, wanted: Wanted) -> Want:
+        """Register an effect to perform, and return the `Want` for the driver."""
+        key = self._key_of(wanted)
+        self.wants[key] = sequence, wanted
+        begun = self._places.at(wanted.place).begun
+        return Want(key, _with_copies(wanted.subject), sequence.context, begun)
+
+    def pending(self, *, is_cancelling: bool) -> Perform | None:
+        """Return the wants that must be performed before the flow continues, if any.
+
+        Steps of races run in the background, unless the flow is being cancelled: then
+        everything that was started is waited for.
+        """
+        keys = [
+            key
+            for key, (sequence, wanted) in sorted(self.wants.items())
+            if wanted is sequence.wanted or is_cancelling
+        ]
+        if not keys:
+            return None
+        return Perform(tuple([self.want(*self.wants[key]) for key in keys]))
+
+    def begin(self, key: str) -> None:
+        """Note that a want is started: count it, and make a cancel wait for it."""
+        _, wanted = self.wants[key]
+        self.begun.add(key)
+        self._places.begin(wanted.place)
+
+    def interrupted(self, wanted: Wanted) -> Recorded | None:
+        """Return the outcome of a started step that may not be started again."""
+        step = wanted.subject
+        assert isinstance(step, Step)
+        if not step.options.at_most_once or not self._places.at(wanted.place).begun:
+            return None
+        if self._key_of(wanted) in self.begun:
+            return None  # in this very run: it is still running
+        # Started in another process, which was lost before it recorded an outcome
+        # (docs/internals/replay.md#s5).
+        return record_error(step, StepInterrupted(step_name(step)))
+
+    def record(self, outcomes: Mapping[str, Done | Failure]) -> None:
+        """Record the outcomes of some wants.
+
+        Raises:
+            UsageError: If an outcome is not valid for its effect. Nothing is recorded.
+        """
+        written = [
+            (*self.wants[key], _written(self.wants[key][1], outcome))
+            for key, outcome in outcomes.items()
+        ]
+        for sequence, wanted, outcome in written:
+            self.is_fresh = False
+            if wanted is sequence.wanted:
+                self.end(wanted)
+                sequence.record(*outcome)
+            else:
+                # The record of its place counts the start until its race is recorded.
+                key = self._key_of(wanted)
+                del self.wants[key]
+                self.begun.discard(key)
+                self.finished[wanted.place] = outcome
+
+    def end(self, wanted: Wanted) -> None:
+        """Note that an effect has an outcome, or that none is needed any more."""
+        key = self._key_of(wanted)
+        self.wants.pop(key, None)
+        self.begun.discard(key)
+        self._places.end(wanted.place)
+
+    def keep_begun(self) -> set[str]:
+        """Remove the wants that were not started; return their keys."""
+        dropped = set(self.wants) - self.begun
+        for key in dropped:
+            del self.wants[key]
+        return dropped
+
+    def _key_of(self, wanted: Wanted) -> str:
+        return wire_key(self._generation, wanted.place, 1)
+
+
+def _with_copies(effect: Effect[Any]) -> Effect[Any]:
+    """Return `effect` with copies of the arguments of the steps in it.
+
+    See docs/internals/replay.md#e1.
+    """
+    match effect:
+        case Step():
+            values = (*effect.args, *effect.kwargs.values())
+            if _LASTING.issuperset(map(type, values)):
+                return effect
+            args, kwargs = deepcopy((effect.args, dict(effect.kwargs)))
+            return effect.with_arguments(args, kwargs)
+        case Within():
+            return effect.around(_with_copies(effect.effect))
+        case FirstOf():
+            return effect.around(*map(_with_copies, effect.effects))
+        case _:
+            return effect
+
+
+def _written(wanted: Wanted, outcome: Done | Failure) -> Recorded:
+    subject, kind = wanted.subject, wanted.row
+    if isinstance(outcome, Done):
+        return record_value(subject, kind, outcome.value)
+    if kind.tag not in ("done", "won") or not isinstance(outcome.error, Exception):
+        raise UsageError(
+            f"{wanted.key} cannot fail: answer {type(subject).__name__} with Done(...),"
+            " and let what is no Exception pass"
+        )
+    # The original traceback is logged only here; replays rebuild the exception without
+    # it.
+    logger.info("the step %s raised", wanted.place, exc_info=outcome.error)
+    return record_error(subject, outcome.error)
+
 
 #: The outcome of a question that the client cannot be asked.
 UNASKED: Final[Found] = ("unasked", b"null")
 
 
+@define(eq=False)
 class Taking:
     """Finds the available outcomes in one generation of a flow.
 
@@ -37,26 +200,11 @@ class Taking:
         heard: Places of the current wave whose answer is from an earlier round.
     """
 
-    __slots__ = ("_answers", "_flow", "_performing", "_places", "heard")
-
-    def __init__(
-        self, flow: Shared, places: Places, answers: Answers, performing: Performing
-    ) -> None:
-        self._flow = flow
-        self._places = places
-        self._answers = answers
-        self._performing = performing
-        self.heard: set[str] = set()
-
-    def is_nothing_known(self, questions: list[tuple[Sequence, Wanted]]) -> bool:
-        """Whether these are new questions without answers, the usual end of a round."""
-        if self._places.table or not self._answers.are_none:
-            return False
-        supports = self._flow.supports
-        for _, one in questions:
-            if not one.row.is_question or not supports(one.subject):
-                return False
-        return True
+    _flow: Shared
+    _places: Places
+    _answers: Answers
+    _performing: Performing
+    heard: set[str] = field(factory=set, init=False)
 
     # ---- answers --------------------------------------------------------------------
 
@@ -119,8 +267,10 @@ class Taking:
         docs/internals/replay.md#q4 on clients that can no longer be asked.
         """
         answer = self._answers.take_own(wanted)
-        if not isinstance(answer, Unfitting):
-            return answer
+        return self.unfit(wanted, answer) if isinstance(answer, Unfitting) else answer
+
+    def unfit(self, wanted: Wanted, answer: Unfitting) -> Found | None:
+        """Return the outcome of an answer that does not fit; `None` to ask again."""
         if answer.count >= self._flow.rules.unfit:
             return "invalid", dumps(list(answer.problems))
         if not self._flow.supports(wanted.subject):
@@ -140,19 +290,19 @@ class Taking:
             return None
         subject, rules = wanted.subject, self._flow.rules
         match subject:
-            case fx.ClientSupports():
+            case ClientSupports():
                 supports = bool(self._flow.supports(subject.what))
                 return record_value(subject, wanted.row, supports)
-            case fx.Restart():
+            case Restart():
                 return "restart", wanted.row.render(subject), False
-            case fx.Checkpoint() if rules.task:
+            case Checkpoint() if rules.task:
                 return "checkpoint", b"null", False
-            case fx.Step():
+            case Step():
                 return self._performing.interrupted(wanted)
-            case fx.Sleep() if rules.task:
+            case Sleep() if rules.task:
                 is_up = self._is_up(wanted.place)
                 return ("known", b"null", False) if is_up else None
-            case fx.Within() | fx.FirstOf() if wanted.parts:
+            case Within() | FirstOf() if wanted.parts:
                 return self._race(wanted, found)
             case _:
                 return None
@@ -181,7 +331,7 @@ class Taking:
             if part.row.is_question:
                 answer = found.get(part.place)
                 outcome = None if answer is None else (*answer, False)
-            elif isinstance(part.subject, fx.Step):
+            elif isinstance(part.subject, Step):
                 outcome = self._performing.finished.get(
                     part.place
                 ) or self._performing.interrupted(part)
@@ -232,16 +382,16 @@ class Taking:
 def clocks(wanted: Wanted) -> list[tuple[str, float]]:
     """Return the places with a clock, and the seconds of each."""
     match wanted.subject:
-        case fx.Sleep(seconds):
+        case Sleep(seconds):
             return [(wanted.place, seconds)]
-        case fx.Within(seconds):
+        case Within(seconds):
             limit = [(wanted.place, seconds)]
-        case fx.FirstOf():
+        case FirstOf():
             limit = []
         case _:
             return []
     return limit + [
         (part.place, part.subject.seconds)
         for part in wanted.parts
-        if isinstance(part.subject, fx.Sleep)
+        if isinstance(part.subject, Sleep)
     ]

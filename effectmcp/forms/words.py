@@ -1,0 +1,43 @@
+"""What checks of forms and of arguments share: the words of a complaint, and numbers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+__all__ = ["complaint", "count", "is_finite", "one_of"]
+
+
+def complaint(exc: Exception, name: str | None = None) -> str:
+    """The words of an exception that a class raised, for the user.
+
+    Args:
+        exc: What a validator, a converter or the class's constructor raised.
+        name: The attribute that will be named in front of the words.
+    """
+    # attrs's own validators raise (message, attribute, …), where the message begins
+    # with the attribute in quotes.
+    first = exc.args[0] if exc.args else ""
+    text = first if isinstance(first, str) else str(exc)
+    return text.removeprefix(f"'{name}' ") or type(exc).__name__
+
+
+def one_of(choices: Iterable[Any]) -> str:
+    """`must be one of 'a', 'b'`."""
+    return "must be one of " + ", ".join(
+        repr(choice) if isinstance(choice, str) else str(choice) for choice in choices
+    )
+
+
+def count(number: int, noun: str) -> str:
+    """`1 choice`, `2 choices`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def is_finite(value: float) -> bool:
+    """Whether `value` is a number that a double can hold, roughly at least."""
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # an integer of more than 308 digits
+        return False
