@@ -1,4 +1,4 @@
-"""Directed examples of what the drawn worlds found."""
+"""Examples of tasks: cancels, races, and answers that arrive beside them."""
 
 from __future__ import annotations
 
