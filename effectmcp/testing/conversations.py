@@ -58,12 +58,12 @@ __all__ = [
     "WATCHED",
     "WAYS",
     "Around",
-    "Conversation",
     "ConversationBroken",
     "HandlerNotEnded",
     "Partner",
     "RecordedPartner",
     "RoundResult",
+    "RunningConversation",
     "Unscripted",
     "Way",
     "answers_of",
@@ -239,7 +239,7 @@ class RoundResult:
     salvaged: tuple[str, ...] = ()
 
 
-class Conversation:
+class RunningConversation:
     """A conversation in progress.
 
     Args:
@@ -525,8 +525,8 @@ class Way:
     name: str
     rules: Rules
     resumes: bool = False
-    carry: Callable[[Journal, Conversation], Journal] = lambda journal, conversation: (
-        journal
+    carry: Callable[[Journal, RunningConversation], Journal] = (
+        lambda journal, conversation: journal
     )
     stores: bool = False
     may_stay_open: bool = False
@@ -536,7 +536,7 @@ _SEALER: Final = Sealer(keys=Keys(make_key(os.urandom(32))), audience="testing")
 _NOW: Final = 1_800_000_000
 
 
-def sealed(journal: Journal, conversation: Conversation) -> Journal:
+def sealed(journal: Journal, conversation: RunningConversation) -> Journal:
     """Seal a journal, as for the client, and open it again.
 
     Raises:
@@ -551,7 +551,7 @@ def sealed(journal: Journal, conversation: Conversation) -> Journal:
     return _SEALER.open(token, call, now=_NOW).journal
 
 
-def _stored(journal: Journal, conversation: Conversation) -> Journal:
+def _stored(journal: Journal, conversation: RunningConversation) -> Journal:
     """Write a journal, as to a store, and read it again."""
     return Journal.loads(journal.dumps())
 
@@ -594,7 +594,7 @@ def run_conversation(
             (`StateSizeError`), the result does not match its annotation or schema
             (`OutputError`), or the handler cannot be ended (`HandlerNotEnded`).
     """
-    going = Conversation(
+    going = RunningConversation(
         subject, arguments, partner, way, flow_id=flow_id, around=around
     )
     going.begin_early(early)

@@ -45,9 +45,9 @@ from .chance import FLOW_ID, Chance
 from .conversations import (
     WATCHED,
     Around,
-    Conversation,
     ConversationBroken,
     RoundResult,
+    RunningConversation,
     Way,
     answers_of,
     call_stateful,
@@ -336,7 +336,7 @@ def converse(
         # Some conversations run to the end without trouble, however long.
         options = attrs.evolve(options, trouble=False)
     partner = DrawnPartner(draw, subject, options)
-    conversation = Conversation(
+    conversation = RunningConversation(
         subject, arguments, partner, WATCHED, flow_id=FLOW_ID, around=around
     )
     deploy = None if options.edited is None else draw(st.integers(0, 9))
@@ -364,7 +364,7 @@ def converse(
 
 
 def _early(
-    draw: Draw, conversation: Conversation, options: Options
+    draw: Draw, conversation: RunningConversation, options: Options
 ) -> tuple[AskedQuestion, ...]:
     """Let some clients answer with the call itself, before they are asked."""
     if not options.trouble or draw(_ROLL) < 19:
@@ -378,9 +378,9 @@ def _early(
 
 
 def _deployed(
-    conversation: Conversation, edited: Subject, around: Around
-) -> Conversation:
-    deployed = Conversation(
+    conversation: RunningConversation, edited: Subject, around: Around
+) -> RunningConversation:
+    deployed = RunningConversation(
         edited,
         conversation.arguments,
         conversation.partner,
@@ -394,7 +394,7 @@ def _deployed(
 
 def _round(
     draw: Draw,
-    conversation: Conversation,
+    conversation: RunningConversation,
     journal: Journal,
     asked: tuple[AskedQuestion, ...],
     options: Options,

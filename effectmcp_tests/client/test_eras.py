@@ -13,7 +13,7 @@ from effectmcp import ProtocolError
 from effectmcp.client import ChannelError, Client, OverHttp, OverPipes, ReplyError
 from effectmcp.client import client as clients
 
-from .raw import JSON_TYPE, Answer, Asked, command, http_server
+from .misbehaving_servers import JSON_TYPE, Answer, Asked, command, http_server
 from .ways import PATIENCE, Loop, on_both
 
 DONE = {"content": [{"type": "text", "text": "done"}]}

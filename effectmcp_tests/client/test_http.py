@@ -18,7 +18,7 @@ from effectmcp.client import ChannelError, Client, OverHttp, ReplyError, http
 from effectmcp.client.http import events
 
 from ..helpers import finish
-from .raw import JSON_TYPE, SSE_TYPE, Answer, Asked, event, http_server
+from .misbehaving_servers import JSON_TYPE, SSE_TYPE, Answer, Asked, event, http_server
 from .ways import PATIENCE, Loop, on_both
 
 DONE = {"resultType": "complete", "content": [{"type": "text", "text": "done"}]}

@@ -18,7 +18,7 @@ from effectmcp.client.channels import SessionEnded
 from effectmcp.client.http import StreamEvent, events
 
 from ..helpers import finish
-from .raw import JSON_TYPE, SSE_TYPE, Asked, event, http_server
+from .misbehaving_servers import JSON_TYPE, SSE_TYPE, Asked, event, http_server
 from .ways import PATIENCE, on_both
 
 DONE = {"content": [{"type": "text", "text": "done"}]}

@@ -56,10 +56,10 @@ from effectmcp.testing import Transcript, conversation
 from effectmcp.testing.chance import FLOW_ID, Chance
 from effectmcp.testing.conversations import (
     WAYS,
-    Conversation,
     ConversationBroken,
     HandlerNotEnded,
     RecordedPartner,
+    RunningConversation,
     Unscripted,
     Way,
     answers_of,
@@ -554,7 +554,9 @@ def test_early_answers_are_noted() -> None:
     assert transcript.early == early
     assert asked_in(transcript) == []
     assert transcript.ending.value == {"content": [{"type": "text", "text": "b"}]}
-    going = Conversation(subject_of(asks), {}, Obliging(), RETRY, flow_id=FLOW_ID)
+    going = RunningConversation(
+        subject_of(asks), {}, Obliging(), RETRY, flow_id=FLOW_ID
+    )
     going.begin_early(early)
     assert going.early == early
 
@@ -579,7 +581,7 @@ def test_a_step_that_may_not_be_repeated_is_started_once_in_a_task() -> None:
 
 def test_a_round_can_be_had_again() -> None:
     """In a way that carries journals, the state is everything."""
-    going = Conversation(
+    going = RunningConversation(
         subject_of(order), {"title": "Dune"}, Obliging(), RETRY, flow_id=FLOW_ID
     )
     first = going.round(Journal(), {})

@@ -20,7 +20,7 @@ from effectmcp.server import Change
 from effectmcp.transports import lines
 from effectmcp.transports.lines import Limits, Splitter, TooLong, serve_lines
 
-from ..shaken import NEWEST
+from ..legacy_client import NEWEST
 from . import era
 
 JSON = Any
@@ -671,7 +671,7 @@ def test_any_bytes_are_answered_or_ignored(lines: list[bytes]) -> None:
 # ---- clients that shake hands -------------------------------------------------------
 
 
-class Shaken(Client):
+class LegacyClient(Client):
     """A client of the legacy revisions."""
 
     def request(self, id_: JSON, method: str, **params: JSON) -> None:
@@ -693,9 +693,9 @@ class Shaken(Client):
 
 
 @asynccontextmanager
-async def shaking(app: Server, **options: Any) -> AsyncIterator[Shaken]:
-    async with talk(app, Shaken(), **options) as client:
-        assert isinstance(client, Shaken)
+async def shaking(app: Server, **options: Any) -> AsyncIterator[LegacyClient]:
+    async with talk(app, LegacyClient(), **options) as client:
+        assert isinstance(client, LegacyClient)
         yield client
 
 

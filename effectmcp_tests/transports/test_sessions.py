@@ -20,7 +20,7 @@ from effectmcp.server import Change
 from effectmcp.transports.sessions import Reader, SessionLimits, Sessions, Stream
 from effectmcp.transports.web import Send
 
-from ..shaken import NEWEST
+from ..legacy_client import NEWEST
 
 
 class Kept(Sessions):

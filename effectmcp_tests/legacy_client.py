@@ -1,6 +1,6 @@
 """A client of the legacy revisions, in memory, initialized and asked live.
 
-    client = Shaken(app, "2025-11-25")
+    client = LegacyClient(app, "2025-11-25")
     result = client.call("order", {"title": "Dune"}, answer)
 
 What it receives is checked against the revision's schema, if a copy is available.
@@ -20,7 +20,7 @@ from effectmcp.server import Server
 
 from .wire import EVERYTHING, fits
 
-__all__ = ["NEWEST", "VERSIONS", "Shaken", "accepts", "hello"]
+__all__ = ["NEWEST", "VERSIONS", "LegacyClient", "accepts", "hello"]
 
 NEWEST = "2025-11-25"
 VERSIONS = (NEWEST, "2025-06-18", "2025-03-26")
@@ -64,7 +64,7 @@ def accepts(*contents: Any) -> Answer:
     return lambda question: {"result": {"action": "accept", "content": next(left)}}
 
 
-class Shaken:
+class LegacyClient:
     """A client with a session.
 
     Attributes:
