@@ -397,8 +397,7 @@ def parse_with_a_hook(text: str, max_depth: int = MAX_DEPTH) -> Any:
     def refuse(name: str) -> None:
         raise CanonicalError(f"{name} is not JSON")
 
-    if depth_of(text) > max_depth:
-        raise CanonicalError(f"nested deeper than {max_depth} levels")
+    canonical._check_depth(text, max_depth)  # see below for what it finds
     try:
         value = json.loads(text, object_pairs_hook=judge, parse_constant=refuse)
     except CanonicalError:
@@ -443,6 +442,7 @@ twin_values = st.recursive(
 @example("", '{"a":"\\ud800","a":2}', "", 4)
 @example("", '{"a":1,"a":2}', "x", 4)
 @example("", '{"a:":1,"\\\\":2,"\\":":1}', " ", 4)
+@example("", "[\\[", "", 1)
 def test_parse_is_a_parser_with_a_hook(
     before: str, text: str, after: str, max_depth: int
 ) -> None:

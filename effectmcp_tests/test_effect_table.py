@@ -49,7 +49,7 @@ from effectmcp.drivers.local import FUNCTIONS
 from effectmcp.engine import intake, outcomes
 from effectmcp.engine.kinds import KINDS, Wave
 from effectmcp.engine.stops import Question
-from effectmcp.exchange import calls, handshakes
+from effectmcp.exchange import handshakes, rounds
 from effectmcp.exchange.answers import ANSWERS
 from effectmcp.protocol.methods import METHODS
 from effectmcp.protocol.modern import lacking_of, request_of
@@ -163,7 +163,7 @@ def test_numbers_leave_no_gap() -> None:
 PERFORMERS = {
     "driver": (asyncio, trio),
     "engine": (intake, outcomes),
-    "exchange": (calls,),
+    "exchange": (rounds,),
 }
 
 

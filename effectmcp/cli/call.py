@@ -18,7 +18,7 @@ from ..errors import (
 from .channels import Raw, channel_to, check_timeout, headers_of
 from .given_answers import answers_in, split
 from .layout import one_line
-from .printing import print_error, print_result
+from .printing import DECLINED, ERROR, FAILED, UNWRITTEN, print_error, print_result
 from .schemas import properties_of, takes_text
 from .signals import ending
 from .terminal import Terminal
@@ -27,16 +27,7 @@ from .trace import Trace
 if TYPE_CHECKING:
     from ..client import Client, Result
 
-__all__ = ["DECLINED", "ERROR", "FAILED", "UNWRITTEN", "add"]
-
-#: The tool reported an error.
-FAILED: Final = 1
-#: The server responded with an error, or not at all.
-ERROR: Final = 3
-#: The user declined or closed a question, so there is no result.
-DECLINED: Final = 4
-#: Part of the result could not be written.
-UNWRITTEN: Final = 5
+__all__ = ["add"]
 
 
 def add(parsers: Any) -> None:

@@ -9,10 +9,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from ..errors import EffectMCPError, ProtocolError, UsageError
-from .call import ERROR
 from .channels import Raw, channel_to, check_timeout, headers_of
 from .layout import one_line
-from .printing import print_error
+from .printing import ERROR, print_error
 from .schemas import dict_in, list_in, properties_of
 from .signals import ending
 

@@ -12,7 +12,7 @@ import mimetypes
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from ..client.messages import StateRejected
 from ..client.results import Result
@@ -20,7 +20,16 @@ from ..client.rounds import RoundsError
 from ..errors import ProtocolError
 from .layout import one_line
 
-__all__ = ["print_error", "print_result"]
+__all__ = ["DECLINED", "ERROR", "FAILED", "UNWRITTEN", "print_error", "print_result"]
+
+#: The tool reported an error.
+FAILED: Final = 1
+#: The server responded with an error, or not at all.
+ERROR: Final = 3
+#: The user declined or closed a question, so there is no result.
+DECLINED: Final = 4
+#: Part of the result could not be written.
+UNWRITTEN: Final = 5
 
 
 def print_result(result: Result, folder: Path) -> bool:

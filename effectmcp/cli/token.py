@@ -13,10 +13,9 @@ from typing import Any
 from ..canonical import parse
 from ..engine.journal import Entry, Journal
 from ..errors import CanonicalError, KeysError, StateError, UsageError
-from ..state.claims import Call
 from ..state.codec import Packed, PackingError, sizes, unpack
 from ..state.keys import Keys
-from ..state.seal import Sealer
+from ..state.seal import Call, Sealer
 from ..transports.keys import VARIABLE, keys_of_environment
 
 __all__ = ["add", "journal_in"]

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import asyncio
 import math
+import os
+import time
 from asyncio import Lock, sleep
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
@@ -35,6 +37,7 @@ from ..exchange.commands import (
     PerformAll,
     Reply,
 )
+from ..exchange.handle import handle as answer
 from . import begun
 from .begun import Begun, Send, drop
 from .local import (
@@ -110,7 +113,8 @@ def begin(
     Returns:
         The reply, or the started exchange, if it has to wait for something.
     """
-    return begun.begin(app, message, peer, obey)
+    exchange = answer(app, message, peer, clock=time.time, entropy=os.urandom)
+    return begun.begin(app, exchange, obey)
 
 
 async def obey(app: Server, command: Command, send: Send) -> Any:

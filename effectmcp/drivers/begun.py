@@ -1,6 +1,6 @@
 """Start an exchange in the task that received its message, and finish it on a loop.
 
-    found = begin(app, message, peer, obey)  # most rounds only ask, and end here
+    found = begin(app, exchange, obey)  # most rounds only ask, and end here
     reply = found if isinstance(found, Reply) else await found.finish(send)
 
 `obey` executes a command; only this part differs between trio and asyncio.
@@ -8,8 +8,6 @@
 
 from __future__ import annotations
 
-import os
-import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeAlias
 
@@ -20,14 +18,11 @@ from ..exchange.commands import (
     Ask,
     Command,
     Exchange,
-    Incoming,
     Listen,
     Notify,
-    Peer,
     PerformAll,
     Reply,
 )
-from ..exchange.handle import handle
 from ..server.app import Server
 from .local import at_once
 
@@ -41,11 +36,8 @@ async def drop(message: Mapping[str, JSON]) -> None:
     """Discard a message."""
 
 
-def begin(
-    app: Server, message: Incoming, peer: Peer | None, obey: Obey
-) -> Reply | Begun:
-    """Start to answer one JSON-RPC message; return the reply if nothing has to wait."""
-    exchange = handle(app, message, peer, clock=time.time, entropy=os.urandom)
+def begin(app: Server, exchange: Exchange, obey: Obey) -> Reply | Begun:
+    """Start an exchange; return the reply if nothing has to wait."""
     try:
         command = next(exchange)
         while isinstance(command, PerformAll):

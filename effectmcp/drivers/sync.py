@@ -21,14 +21,13 @@ import attrs
 from ..canonical import JSON
 from ..effects.local import Caller, CallerInfo, Sleep
 from ..effects.steps import Step
-from ..engine.answers import check_answer
+from ..engine.answers import Answer, check_answer
 from ..engine.journal import Journal
 from ..engine.names import name_of
 from ..engine.replay import Run
 from ..engine.rules import SCRIPT, Rules
 from ..engine.steps import step_name
 from ..engine.stops import (
-    Answer,
     Asked,
     Done,
     Failure,

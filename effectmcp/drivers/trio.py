@@ -14,6 +14,8 @@ from __future__ import annotations
 
 import functools
 import math
+import os
+import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from contextlib import nullcontext
 from contextvars import Context, copy_context
@@ -40,6 +42,7 @@ from ..exchange.commands import (
     PerformAll,
     Reply,
 )
+from ..exchange.handle import handle as answer
 from . import begun
 from .begun import Begun, Send, drop
 from .local import (
@@ -115,7 +118,8 @@ def begin(
     Returns:
         The reply, or the started exchange, if it has to wait for something.
     """
-    return begun.begin(app, message, peer, obey)
+    exchange = answer(app, message, peer, clock=time.time, entropy=os.urandom)
+    return begun.begin(app, exchange, obey)
 
 
 async def obey(app: Server, command: Command, send: Send) -> Any:

@@ -43,13 +43,13 @@ them:
 
 from __future__ import annotations
 
+from .answers import Answer
 from .development import UnperformedEffectWarning
 from .divergence import Policy, Report
 from .journal import Asking, Entry, Journal, JournalError, Place, Pooled, Row
 from .replay import Run
 from .rules import LIVE, RETRY, SCRIPT, TASK, Rules
 from .stops import (
-    Answer,
     Asked,
     Done,
     Failure,

@@ -37,22 +37,24 @@ from ..effects.base import InputRequest
 from ..effects.questions import Accepted
 from ..errors import CanonicalError, ClientFailed, Declined, Dismissed, UsageError
 from ..forms.form import Unfit
-from ..records import record
 from .journal import Asking, Entry, Place, Pooled, Tag, wire_key
-from .stops import Answer, Said, Unread
+from .stops import Unread
 
 if TYPE_CHECKING:
     from .kinds import Kind
-    from .tree import Wanted
+    from .shared import Shared
+    from .tree import Sequence, Wanted
 
 __all__ = [
     "STALE",
+    "UNASKED",
+    "Answer",
     "Answers",
     "Found",
     "Places",
     "Read",
+    "Said",
     "Stale",
-    "Unfitting",
     "check_answer",
     "read_answer",
     "readable",
@@ -154,6 +156,11 @@ class Places:
 
 logger = logging.getLogger("effectmcp.engine")
 
+#: `Accepted(content)` has the wire content of the answer, as JSON. An `Unfit` is an
+#: answer that the protocol layer could not read.
+Said: TypeAlias = Accepted[Any] | Declined | Dismissed | ClientFailed | Unfit
+Answer: TypeAlias = Said | Unread
+
 #: Reads an `Unread` answer, given its question and its value.
 Read: TypeAlias = Callable[[InputRequest[Any], Any], Said]
 
@@ -166,17 +173,8 @@ def refuse_unread(effect: InputRequest[Any], value: Any) -> Said:
     raise UsageError("an Unread answer can be read by Run(read=...) only")
 
 
-@record
-class Unfitting:
-    """An answer that does not fit.
-
-    Attributes:
-        count: Answers so far, under this fingerprint, that did not fit.
-        problems: The reasons, in words for the user.
-    """
-
-    count: int
-    problems: tuple[str, ...]
+#: The outcome of a question that the client cannot be asked.
+UNASKED: Final[Found] = ("unasked", b"null")
 
 
 class Stale(enum.Enum):
@@ -194,9 +192,10 @@ class Answers:
 
     Args:
         places: The outstanding questions, and how often each place was asked.
-        read: Reads `Unread` answers.
+        flow: The flow.
 
     Attributes:
+        heard: Places of the current wave whose answer is from an earlier round.
         own: Answers of this request that no question has taken, by place, each with the
             question as it was asked.
         pool: Answers of earlier requests, by fingerprint.
@@ -204,7 +203,8 @@ class Answers:
     """
 
     _places: Places
-    _read: Read
+    _flow: Shared
+    heard: set[str] = field(factory=set, init=False)
     own: dict[str, tuple[Asking, Answer]] = field(factory=dict, init=False)
     pool: dict[tuple[bytes, bytes], list[Pooled]] = field(factory=dict, init=False)
     early: Mapping[str, Answer] = field(factory=dict, init=False)
@@ -263,12 +263,68 @@ class Answers:
         for one in answers:
             self.pool.setdefault((one.entry.shape, one.entry.render), []).append(one)
 
+    # ---- a wave ---------------------------------------------------------------------
+
+    def take(
+        self, fresh: list[tuple[Sequence, Wanted]]
+    ) -> tuple[dict[str, Found], list[tuple[Sequence, Wanted]]]:
+        """Take the answers to the questions of a wave.
+
+        Returns:
+            The answers, by place; and the questions that got a stale answer.
+        """
+        places, supports = self._places, self._flow.supports
+        found: dict[str, Found] = {}
+        stale: list[tuple[Sequence, Wanted]] = []
+        open_: list[Wanted] = []
+        self.heard.clear()
+        # First this request's own answers of all questions: none may go to another
+        # question (docs/internals/replay.md#q1a).
+        for sequence, wanted in fresh:
+            for one in wanted.questions():
+                answer = self.take_own(one)
+                if answer is STALE:
+                    stale.append((sequence, one))
+                    open_.append(one)
+                elif answer is not None:
+                    found[one.place] = answer
+                elif not one.problems or places.at(one.place).out is None:
+                    open_.append(one)  # if it was not just asked again
+            if not wanted.row.is_question:
+                open_.append(wanted)
+        if not (self.own or self.pool or self.early):
+            for one in open_:
+                if one.row.is_question and not supports(one.subject):
+                    places.withdraw(one.place)
+                    found[one.place] = UNASKED
+            return found, stale
+        for one in open_:
+            pooled = self.take_pooled(one)
+            if isinstance(pooled, Unfit):
+                one.problems = tuple(map(readable, pooled.problems))
+            elif pooled is not None:
+                places.withdraw(one.place)
+                found[one.place], is_news = pooled
+                if not is_news:
+                    self.heard.add(one.place)
+                continue
+            if one.row.is_question and not supports(one.subject):
+                places.withdraw(one.place)
+                found[one.place] = UNASKED
+            elif self.early:
+                early = self.take_early(one)
+                if early is not None:
+                    found[one.place] = early
+        return found, stale
+
     # ---- own ------------------------------------------------------------------------
 
-    def take_own(self, wanted: Wanted) -> Found | Unfitting | Stale | None:
-        """Return this request's answer to the question at this place, and settle it.
+    def take_own(self, wanted: Wanted) -> Found | Stale | None:
+        """Return the outcome of this request's answer to the question at this place.
 
-        If the answer does not fit, or the text has changed, the question is withdrawn.
+        The question is settled. It is withdrawn if the text has changed, and asked again
+        if the answer does not fit (docs/internals/replay.md#q2) and the client can still
+        be asked (docs/internals/replay.md#q4).
         """
         known = self._places.table.get(wanted.place)
         out = None if known is None else known.out
@@ -282,19 +338,34 @@ class Answers:
             return None
         try:
             subject: Any = wanted.subject  # its shape is that of a question
-            found = read_answer(subject, wanted.row, own[1], self._read)
+            found = read_answer(subject, wanted.row, own[1], self._flow.read)
         except Unfit as exc:
             self._places.withdraw(wanted.place)
-            return Unfitting(out.unfit + 1, tuple(map(readable, exc.problems)))
+            return self._unfit(
+                wanted, out.unfit + 1, tuple(map(readable, exc.problems))
+            )
         self._places.settle(wanted.place)
         return found
 
-    # ---- the pool -------------------------------------------------------------------
+    def _unfit(
+        self, wanted: Wanted, count: int, problems: tuple[str, ...]
+    ) -> Found | None:
+        """Return the outcome of an answer that does not fit; `None` to ask again.
 
-    @property
-    def are_none(self) -> bool:
-        """Whether there is no answer that a question could take."""
-        return not (self.own or self.pool or self.early)
+        Args:
+            wanted: The question.
+            count: Answers so far, under its fingerprint, that did not fit.
+            problems: The reasons, in words for the user.
+        """
+        if count >= self._flow.rules.unfit:
+            return "invalid", dumps(list(problems))
+        if not self._flow.supports(wanted.subject):
+            return UNASKED
+        wanted.problems = problems
+        self._places.ask(wanted.place, wanted.shape, wanted.render, count)
+        return None
+
+    # ---- the pool -------------------------------------------------------------------
 
     def take_pooled(self, wanted: Wanted) -> tuple[Found, bool] | Unfit | None:
         """Return the only answer with this fingerprint, and whether it is new.
@@ -331,7 +402,7 @@ class Answers:
     def _read_one(self, wanted: Wanted, answer: Answer) -> Found:
         subject = wanted.subject
         assert isinstance(subject, InputRequest)  # its shape is that of a question
-        return read_answer(subject, wanted.row, answer, self._read)
+        return read_answer(subject, wanted.row, answer, self._flow.read)
 
     def _leftovers(self) -> list[Pooled]:
         """Return the answers whose question is no longer asked, as the pool keeps them.
@@ -366,7 +437,7 @@ class Answers:
         if answer is None or subject.key is None:
             return None
         try:
-            return read_answer(subject, wanted.row, answer, self._read)
+            return read_answer(subject, wanted.row, answer, self._flow.read)
         except Unfit:
             logger.debug("an early answer for %s does not fit", wanted.place)
             return None

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from ..effects.control import Checkpoint, Detach, Restart
-from .answers import STALE, Unfitting
+from .answers import STALE
 from .journal import check_key
 from .kinds import FED, LOCAL, NAMES
 from .misuse import translated
@@ -128,8 +128,6 @@ def feed(generation: Generation) -> None:
                 break
         elif wanted.place in generation.answers.own and generation.cancelled is None:
             outcome = generation.answers.take_own(wanted)
-            if isinstance(outcome, Unfitting):
-                outcome = generation.taking.unfit(wanted, outcome)
             if outcome is STALE:
                 generation.note_stale(root, wanted)
                 break

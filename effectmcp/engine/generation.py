@@ -47,7 +47,7 @@ from ..errors import (
 )
 from ..forms.form import Unfit
 from ..records import record
-from .answers import Answers, Places
+from .answers import UNASKED, Answers, Places
 from .divergence import Report, flatten, is_stopping, pooled_of
 from .feeding import feed
 from .intake import Intake
@@ -57,7 +57,7 @@ from .kinds import (
     steps_in,
 )
 from .misuse import forgotten, located, text_of
-from .outcomes import UNASKED, Performing, Taking, clocks
+from .outcomes import Performing, Taking, clocks
 from .shared import Call, ExhaustedError, Shared
 from .steps import read_arguments, step_name
 from .stops import (
@@ -142,7 +142,7 @@ class Generation(Tree):
         super().__init__(flow, intake, journal.entries, self.number)
         self.restart = journal.restart
         self.places = Places(dict(journal.places), self.number)
-        self.answers = Answers(self.places, flow.read)
+        self.answers = Answers(self.places, flow)
         if journal.pool:
             self.answers.add(journal.pool)
         self.cancelled = journal.cancelled
@@ -150,7 +150,7 @@ class Generation(Tree):
         self._rules = flow.rules
         self.salvaged = salvaged
         self.performing = Performing(self.places, self.number)
-        self.taking = Taking(flow, self.places, self.answers, self.performing)
+        self.taking = Taking(flow, self.places, self.performing)
         #: The restart that ends this generation.
         self._again: Again | None = None
         self.waits = 0
@@ -529,7 +529,7 @@ class Generation(Tree):
         taking = self.taking
         if self._is_nothing_known(fresh):
             return fresh
-        found, stale = taking.answers(fresh)
+        found, stale = self.answers.take(fresh)
         for leaf in stale:
             self.note_stale(*leaf)
         taken, missing = [], []
@@ -550,7 +550,7 @@ class Generation(Tree):
             if stamp is not None:
                 entry = attrs.evolve(entry, wave=stamp)
             sequence.append(entry)
-            wanted.is_new = wanted.place not in taking.heard
+            wanted.is_new = wanted.place not in self.answers.heard
         return missing
 
     def _is_nothing_known(self, fresh: list[Leaf]) -> bool:

@@ -1,13 +1,8 @@
-"""Find the available outcomes for a wave: answers, clocks, steps.
+"""Find the outcomes that a wave has besides answers: clocks and steps.
 
-    answers   of this request, of the pool, early ones; or that the client cannot be
-              asked
-    clocks    whose time is up: Sleep in a task, Within, FirstOf
-    steps     that this process performed (`Performing`); the part of a Within or
-              FirstOf that was first
-
-The order of taking answers is specified in docs/internals/replay.md#q1a, and the rule for
-steps in docs/internals/replay.md#s1.
+clocks    whose time is up: Sleep in a task, Within, FirstOf
+steps     that this process performed (`Performing`, docs/internals/replay.md#s1)
+races     the part of a Within or FirstOf that was first: an answer, a clock, a step
 """
 
 from __future__ import annotations
@@ -19,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from attrs import define, field
 
-from ..canonical import dumps
 from ..effects.base import Effect
 from ..effects.control import (
     Checkpoint,
@@ -30,8 +24,6 @@ from ..effects.control import (
 from ..effects.local import ClientSupports, Sleep
 from ..effects.steps import Step
 from ..errors import StepInterrupted, UsageError
-from ..forms.form import Unfit
-from .answers import STALE, Answers, Found, Places, Stale, Unfitting, readable
 from .journal import wire_key
 from .kinds import Recorded, is_replayable, record_error, record_value, won
 from .steps import step_name
@@ -39,10 +31,10 @@ from .stops import Done, Failure, Perform, Want
 from .tree import Sequence, Wanted
 
 if TYPE_CHECKING:
+    from .answers import Found, Places
     from .shared import Shared
 
 __all__ = [
-    "UNASKED",
     "Performing",
     "Taking",
     "clocks",
@@ -188,96 +180,13 @@ def _written(wanted: Wanted, outcome: Done | Failure) -> Recorded:
     return record_error(subject, outcome.error)
 
 
-#: The outcome of a question that the client cannot be asked.
-UNASKED: Final[Found] = ("unasked", b"null")
-
-
 @define(eq=False)
 class Taking:
-    """Finds the available outcomes in one generation of a flow.
-
-    Attributes:
-        heard: Places of the current wave whose answer is from an earlier round.
-    """
+    """Finds the available outcomes in one generation of a flow."""
 
     _flow: Shared
     _places: Places
-    _answers: Answers
     _performing: Performing
-    heard: set[str] = field(factory=set, init=False)
-
-    # ---- answers --------------------------------------------------------------------
-
-    def answers(
-        self, fresh: list[tuple[Sequence, Wanted]]
-    ) -> tuple[dict[str, Found], list[tuple[Sequence, Wanted]]]:
-        """Take the answers to the questions of a wave.
-
-        Returns:
-            The answers, by place; and the questions that got a stale answer.
-        """
-        answers, places, supports = self._answers, self._places, self._flow.supports
-        found: dict[str, Found] = {}
-        stale: list[tuple[Sequence, Wanted]] = []
-        open_: list[Wanted] = []
-        self.heard.clear()
-        # First this request's own answers of all questions: none may go to another
-        # question (docs/internals/replay.md#q1a).
-        for sequence, wanted in fresh:
-            for one in wanted.questions():
-                answer = self.own(one)
-                if answer is STALE:
-                    stale.append((sequence, one))
-                    open_.append(one)
-                elif answer is not None:
-                    found[one.place] = answer
-                elif not one.problems or places.at(one.place).out is None:
-                    open_.append(one)  # if it was not just asked again
-            if not wanted.row.is_question:
-                open_.append(wanted)
-        if answers.are_none:
-            for one in open_:
-                if one.row.is_question and not supports(one.subject):
-                    places.withdraw(one.place)
-                    found[one.place] = UNASKED
-            return found, stale
-        for one in open_:
-            pooled = answers.take_pooled(one)
-            if isinstance(pooled, Unfit):
-                one.problems = tuple(map(readable, pooled.problems))
-            elif pooled is not None:
-                places.withdraw(one.place)
-                found[one.place], is_news = pooled
-                if not is_news:
-                    self.heard.add(one.place)
-                continue
-            if one.row.is_question and not supports(one.subject):
-                places.withdraw(one.place)
-                found[one.place] = UNASKED
-            elif answers.early:
-                early = answers.take_early(one)
-                if early is not None:
-                    found[one.place] = early
-        return found, stale
-
-    def own(self, wanted: Wanted) -> Found | Stale | None:
-        """Return the outcome of this request's answer to the question at this place.
-
-        See docs/internals/replay.md#q2 on answers that do not fit, and
-        docs/internals/replay.md#q4 on clients that can no longer be asked.
-        """
-        answer = self._answers.take_own(wanted)
-        return self.unfit(wanted, answer) if isinstance(answer, Unfitting) else answer
-
-    def unfit(self, wanted: Wanted, answer: Unfitting) -> Found | None:
-        """Return the outcome of an answer that does not fit; `None` to ask again."""
-        if answer.count >= self._flow.rules.unfit:
-            return "invalid", dumps(list(answer.problems))
-        if not self._flow.supports(wanted.subject):
-            return UNASKED
-        wanted.problems = answer.problems
-        self._places.ask(wanted.place, wanted.shape, wanted.render, answer.count)
-        return None
 
     # ---- whatever is at hand --------------------------------------------------------
 

@@ -28,7 +28,7 @@ from ..errors import (
     NondeterminismError,
     UsageError,
 )
-from .answers import Read, refuse_unread
+from .answers import Answer, Read, refuse_unread
 from .development import Watch
 from .divergence import Report
 from .generation import SOON, Again, Generation
@@ -36,7 +36,7 @@ from .journal import Fingerprints, Journal, Row
 from .names import find, name_of
 from .rules import RETRY, TASK, Rules
 from .shared import ExhaustedError, Shared
-from .stops import Answer, Asked, Done, Failure, Perform, Raised, Returned, Stop
+from .stops import Asked, Done, Failure, Perform, Raised, Returned, Stop
 from .turn import is_running
 
 __all__ = ["LEGAL", "Run"]

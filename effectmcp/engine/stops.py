@@ -1,21 +1,19 @@
-"""The stops of a run, and the outcomes and answers that resume it."""
+"""The stops of a run, and the outcomes that resume it."""
 
 from __future__ import annotations
 
 from contextvars import Context
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import attrs
 
 from ..canonical import JSON
-from ..effects.base import Effect, InputRequest
-from ..effects.questions import Accepted
-from ..errors import ClientFailed, Declined, Dismissed
-from ..forms.form import Unfit
 from ..records import record
 
+if TYPE_CHECKING:
+    from ..effects.base import Effect, InputRequest
+
 __all__ = [
-    "Answer",
     "Asked",
     "Done",
     "Failure",
@@ -23,7 +21,6 @@ __all__ = [
     "Question",
     "Raised",
     "Returned",
-    "Said",
     "Stop",
     "Unread",
     "Want",
@@ -131,9 +128,3 @@ class Unread:
     """
 
     value: JSON
-
-
-#: `Accepted(content)` has the wire content of the answer, as JSON. An `Unfit` is an
-#: answer that the protocol layer could not read.
-Said: TypeAlias = Accepted[Any] | Declined | Dismissed | ClientFailed | Unfit
-Answer: TypeAlias = Said | Unread

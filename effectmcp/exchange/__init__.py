@@ -4,12 +4,12 @@ This joins protocol, server, engine and state.
 
     commands        what a driver has to do, and what it knows about the peer
     handle          the envelope: limits, versions, headers; dispatches a message
+    context         one request, and what differs between revisions in its answer
     answers         one function per method, shared by all revisions
     handshakes      `initialize`, and the methods that need a session
-    dialects        what differs between revisions once a message is dispatched
     sessions        the questions and requests of one session
-    calls           tools/call, prompts/get, resources/read: runs a handler
-    rounds          start and resume a flow whose answers arrive by retry
+    calls           call a plain or async function
+    rounds          a flow in one request: started, resumed, or asking live
     results         results and errors, made of what a handler returned or raised
     lists           what a server has: discovery, lists and pages, completion
     subscriptions   the changes that a client is notified of

@@ -10,13 +10,20 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from ..canonical import JSON
 from ..engine.stops import Failure
-from ..errors import ArgumentsError, OutputError, ProtocolError, Unsupported
+from ..errors import (
+    ArgumentsError,
+    OutputError,
+    ProtocolError,
+    StateError,
+    Unsupported,
+)
 from ..protocol.headers import HeaderMismatch, check_params
 from ..protocol.jsonrpc import INVALID_PARAMS, encode, notification, result_message
-from ..server.features import Completion, Resource
+from ..server.features import Completion, Feature, Resource
 from ..server.handlers import read_texts
-from .calls import Context, Interim, call_feature
+from .calls import call_once
 from .commands import Command, Invoke, Listen, Notify, Reply
+from .context import Context
 from .lists import discover, find_completion, list_page, suggestions
 from .results import (
     bad_arguments,
@@ -27,6 +34,7 @@ from .results import (
     tool_failure,
     tool_result,
 )
+from .rounds import FlowCall, Interim
 from .subscriptions import open_subscription
 
 if TYPE_CHECKING:
@@ -79,6 +87,43 @@ def _list(context: Context) -> Answering:
     return reply_to(context, list_page(app, request.method, request.params))
 
 
+def _call(
+    context: Context,
+    feature: Feature,
+    target: str,
+    arguments: JSON,
+    kwargs: Mapping[str, Any],
+) -> Generator[Command, Any, Any]:
+    """Run a feature's handler.
+
+    Args:
+        context: The request.
+        feature: The feature.
+        target: The name or URI by which the request calls it.
+        arguments: The arguments as the client sent them: a state is bound to these.
+        kwargs: The arguments as the function takes them.
+
+    Returns:
+        A generator of commands, which ends with the handler's value, or with an
+        `Interim` if the handler asks.
+
+    Raises:
+        Dropped: If the client cancelled the request of a live flow.
+        Exception: If the handler raised it, or if the client lacks a capability that
+            the feature requires.
+    """
+    if feature.requires:
+        lacking = context.dialect.lacking(feature.requires, context.meta)
+        if lacking is not None:
+            raise lacking
+    seconds = context.app.timeout if feature.timeout is None else feature.timeout
+    if feature.handler.kind == "flow":
+        return FlowCall(context, feature, target, seconds).run(arguments, kwargs)
+    if context.request.params.get("requestState") is not None:
+        raise StateError("target")  # this function asks nothing, so it has no states
+    return call_once(context, feature.handler, kwargs, seconds)
+
+
 def _call_tool(context: Context) -> Answering:
     params = context.request.params
     name: JSON = params.get("name")
@@ -101,7 +146,7 @@ def _call_tool(context: Context) -> Answering:
     except ArgumentsError as exc:
         return reply_to(context, told_failure(exc))
     try:
-        value = yield from call_feature(context, tool, name, arguments, kwargs)
+        value = yield from _call(context, tool, name, arguments, kwargs)
         if isinstance(value, Interim):
             return reply_to(context, value.fields)
         return reply_to(context, tool_result(tool, value))
@@ -123,7 +168,7 @@ def _get_prompt(context: Context) -> Answering:
     except ArgumentsError as exc:
         raise bad_arguments(exc) from None
     try:
-        value = yield from call_feature(context, prompt, name, arguments, kwargs)
+        value = yield from _call(context, prompt, name, arguments, kwargs)
         if isinstance(value, Interim):
             return reply_to(context, value.fields)
         return reply_to(context, prompt_result(prompt, value))
@@ -135,7 +180,7 @@ def _read_resource(context: Context) -> Answering:
     uri = _text(context.request.params, "uri")
     resource, kwargs = _find_resource(context.app, uri)
     try:
-        value = yield from call_feature(context, resource, uri, None, kwargs)
+        value = yield from _call(context, resource, uri, None, kwargs)
         if isinstance(value, Interim):
             return reply_to(context, value.fields)
         return reply_to(context, resource_result(resource, uri, value))

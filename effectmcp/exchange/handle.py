@@ -30,13 +30,12 @@ from ..protocol.jsonrpc import (
     read_message,
 )
 from ..protocol.meta import Meta, check_supported, read_meta
-from ..protocol.methods import Method, find_method
+from ..protocol.methods import Method
 from ..protocol.revisions import NEWEST, Revision, revision_of
 from ..server.events import RequestBegan, RequestEnded
-from .answers import ANSWERS, Answering, mismatch
-from .calls import Context
+from .answers import ANSWERS, mismatch
 from .commands import Exchange, Incoming, Peer, Reply
-from .dialects import MODERN
+from .context import MODERN, Context
 from .handshakes import answer_legacy, hear_notification, hear_response
 from .telling import tell
 
@@ -86,8 +85,9 @@ def handle(
             return hear_notification(read, peer)
         case _:
             return hear_response(read, peer)
-    revision, session = NEWEST, peer.session
-    if app.legacy:
+    revision, meta = NEWEST, judge(read, peer.headers, app.methods)
+    if meta is None and app.legacy:
+        session = peer.session
         revision = revision_of(
             read.method,
             read.params,
@@ -99,9 +99,13 @@ def handle(
     reply: Reply | None = None
     try:
         if revision.shakes:
-            answering = answer_legacy(app, read, peer, clock, entropy, revision)
+            answering = answer_legacy(
+                app, read, peer, clock, entropy, revision, ANSWERS
+            )
         else:
-            answering = _answer_modern(app, read, peer, clock, entropy)
+            meta = meta or _explain(read, peer.headers, app.methods)
+            context = Context(app, peer, read, meta, MODERN, clock, entropy)
+            answering = ANSWERS[read.method](context)
         reply = yield from answering
     except ProtocolError as exc:
         # In legacy revisions, the HTTP status is only about the transport of a message:
@@ -172,30 +176,17 @@ def _outcome_of(
     return "failed" if message["result"].get("isError") is True else "result"
 
 
-def _answer_modern(
-    app: Server,
-    request: Request,
-    peer: Peer,
-    clock: Callable[[], float],
-    entropy: Callable[[int], bytes],
-) -> Answering:
-    method = find_method(request.method, NEWEST, app.capabilities)
-    meta = None if method is None else judge(method, request, peer.headers)
-    if meta is None:
-        meta = _explain(request, peer.headers, method)
-    context = Context(app, peer, request, meta, MODERN, clock, entropy)
-    return ANSWERS[request.method](context)
-
-
 def _explain(
-    request: Request, headers: Mapping[str, str] | None, method: Method | None
+    request: Request,
+    headers: Mapping[str, str] | None,
+    methods: Mapping[str, Method],
 ) -> Meta:
     """Find what is wrong with an envelope; return its `_meta` if nothing is.
 
     Args:
         request: The request.
         headers: The HTTP headers, by lower-cased name; `None` without HTTP.
-        method: The row of its method; `None` if this server does not offer it.
+        methods: The methods that the server offers.
 
     Raises:
         ProtocolError: If the envelope breaks the protocol, or this server does not
@@ -208,6 +199,7 @@ def _explain(
         check_supported(meta.version)
         if headers is not None:
             check_method(headers, request.method)
+        method = methods.get(request.method)
         if method is None:
             raise ProtocolError(METHOD_NOT_FOUND, "Method not found", status=404)
         if headers is not None and method.name_from is not None:

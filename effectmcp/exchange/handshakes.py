@@ -27,17 +27,17 @@ from ..protocol.jsonrpc import (
 )
 from ..protocol.legacy import Hello, read_hello
 from ..protocol.meta import CLIENT_CAPABILITIES, Meta, read_call_meta
-from ..protocol.methods import find_method
+from ..protocol.methods import methods_of
 from ..protocol.revisions import Revision, negotiate
-from .answers import ANSWERS, Answering
-from .calls import Context, Dropped
 from .commands import Peer, Reply
-from .dialects import Draft, Legacy
+from .context import Context, Draft, Legacy
 from .lists import capabilities_of
+from .rounds import Dropped
 from .sessions import Session
 
 if TYPE_CHECKING:
     from ..server.app import Server
+    from .answers import Answering
 
 __all__ = ["answer_legacy", "hear_notification", "hear_response"]
 
@@ -49,13 +49,14 @@ def answer_legacy(
     clock: Callable[[], float],
     entropy: Callable[[int], bytes],
     revision: Revision,
+    answers: Mapping[str, Callable[[Context], Answering]],
 ) -> Answering:
     """Answer a request of a revision with the `initialize` handshake.
 
     Raises:
         ProtocolError: If the request is invalid, or its method is not offered.
     """
-    if find_method(request.method, revision, app.capabilities) is None:
+    if request.method not in methods_of(revision, app.capabilities):
         raise ProtocolError(METHOD_NOT_FOUND, "Method not found")
     own = _OWN.get(request.method)
     if own is not None:
@@ -79,7 +80,7 @@ def answer_legacy(
             entropy=entropy,
             running=running,
         )
-        reply = yield from ANSWERS[request.method](context)
+        reply = yield from answers[request.method](context)
     except Dropped:
         return _UNSAID
     finally:

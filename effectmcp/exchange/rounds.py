@@ -1,28 +1,85 @@
-"""One round of a flow whose answers arrive by retry: a token in, a token out.
+"""A flow in one request: one of its rounds, or all of them if it asks live.
 
-`begin` starts a flow, and `resume` resumes it from the state that a client sent back.
-Both return a `Round`, which is driven like a `Run`. When it asks, `token` seals what
-the next round needs. This process keeps nothing of a round that has ended.
+`begin` starts a flow whose answers arrive by retry, and `resume` resumes it from the
+state that a client sent back: a token in, a token out. Both return a `Round`, which is
+driven like a `Run`. When it asks, `token` seals what the next round needs. This process
+keeps nothing of a round that has ended.
+
+`FlowCall` drives a round for a request: it has the effects performed, sends what the handler
+tells its client, and asks live where the revision has it so.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import logging
+from collections.abc import Callable, Generator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
+from attrs import define, field
 
+from ..canonical import JSON
+from ..effects.base import Effect
+from ..effects.control import FirstOf, Within
+from ..effects.local import (
+    LOG_LEVELS,
+    Caller,
+    CallerInfo,
+    Log,
+    Progress,
+    Status,
+)
+from ..effects.steps import Step
+from ..engine.answers import Answer
 from ..engine.journal import Journal
 from ..engine.replay import Run
 from ..engine.rules import RETRY, Rules
-from ..engine.stops import Answer, Asked, Done, Failure, Stop
-from ..errors import KeysError, UsageError
-from ..state.claims import Call, Claims, whole_seconds
+from ..engine.steps import step_name
+from ..engine.stops import (
+    Asked,
+    Done,
+    Failure,
+    Perform,
+    Question,
+    Raised,
+    Returned,
+    Stop,
+    Want,
+)
+from ..errors import (
+    Cancelled,
+    DivergenceError,
+    KeysError,
+    StateError,
+    UsageError,
+)
+from ..protocol.jsonrpc import Id, encode, notification
+from ..protocol.legacy import question_message, read_reply
+from ..protocol.modern import read_answers, read_result
+from ..records import record
+from ..schema.written import written
+from ..server.events import (
+    RoundBegan,
+    RoundEnded,
+    RoundRefused,
+    Salvaged,
+    StepPerformed,
+)
+from ..server.features import Feature, Tool
+from ..state.codec import Claims, whole_seconds
+from ..state.seal import Call
+from .calls import checked
+from .commands import Ask, Command, Notify, Overdue, PerformAll
+from .context import Context, Legacy
+from .telling import tell
 
 if TYPE_CHECKING:
+    from ..protocol.meta import Meta
     from ..state.seal import Sealer
 
-__all__ = ["Round", "begin", "resume"]
+__all__ = ["Dropped", "FlowCall", "Interim", "Round", "begin", "resume"]
+
+logger = logging.getLogger("effectmcp.server")
 
 _NO_ANSWERS: Final[Mapping[str, Answer]] = {}
 _NO_KWARGS: Final[Mapping[str, Any]] = {}
@@ -194,3 +251,393 @@ def _round(
         **options,
     )
     return Round(run, run.start(answers), claims, call, sealer)
+
+
+# ---- for a request -------------------------------------------------------------------
+
+
+class Dropped(BaseException):
+    """Raised when a cancelled live flow has ended: no response is sent."""
+
+
+@record(eq=False)
+class Interim:
+    """The result fields of a round that ends with questions."""
+
+    fields: Mapping[str, JSON]
+
+
+#: Seconds for the cleanup of a call that was cancelled or timed out
+#: (docs/internals/replay.md#l4).
+_CLEANUP: Final = 30.0
+
+
+def _may_fail(want: Want) -> bool:
+    """Return whether a want can end with a failure. A cancel waits for such wants."""
+    return isinstance(want.effect, (Step, Within, FirstOf))
+
+
+@define(eq=False)
+class FlowCall:
+    """A flow, for one request: one of its rounds, or all rounds if it asks live."""
+
+    _context: Context
+    _feature: Feature
+    _target: str
+    _seconds: float | None
+    _deadline: float | None = None
+    _heard: list[Effect[Any]] = field(factory=list)
+    _progress: _Progress | None = None
+    #: The error to raise once a flow that was ended early is done with its cleanup.
+    _end: Overdue | Dropped | None = None
+
+    def run(
+        self, arguments: JSON, kwargs: Mapping[str, Any]
+    ) -> Generator[Command, Any, Any]:
+        """Run the flow; see `call_feature`."""
+        dialect = self._context.dialect
+        if self._context.running is not None:
+            self._context.running.is_flow = dialect.is_live
+        round_ = self._open(arguments, kwargs)
+        outcome: Any = "dropped"
+        asked, size, error = 0, 0, None
+        try:
+            stop = yield from self._advance(round_)
+            while isinstance(stop, Asked) and isinstance(dialect, Legacy):
+                if self._end is None:
+                    asked += len(stop.questions)
+                    yield from self._ask(round_, stop, dialect)
+                else:
+                    round_.cancel()  # there is no time to ask
+                stop = yield from self._advance(round_)
+            if self._end is not None:
+                self._check_cleanup(stop)
+                raise self._end
+            match stop:
+                case Asked(questions):
+                    assert not isinstance(dialect, Legacy)  # asked in the loop above
+                    token = round_.token(now=self._context.clock())
+                    outcome, asked, size = "asked", len(questions), len(token)
+                    return Interim(dialect.interim(questions, token))
+                case Returned(value):
+                    outcome = "returned"
+                    return checked(value, self._feature.handler.name)
+                case _:
+                    raise _contained(stop.error, self._feature.handler.name)
+        except Exception as exc:
+            outcome, error = "raised", exc
+            raise
+        finally:
+            if outcome != "asked":  # a round that asks is closed by `token`
+                # However the round ended, even if the client has disconnected, all of
+                # its generators are closed.
+                round_.run.close()
+            if self._context.app.observers:
+                tell(
+                    self._context.app,
+                    RoundEnded(
+                        flow_id=round_.flow_id.hex(),
+                        outcome=outcome,
+                        asked=asked,
+                        state_size=size,
+                        error=error,
+                        journal=None
+                        if outcome == "dropped" or round_.run.is_over_limit
+                        else round_.run.journal,
+                    ),
+                )
+
+    def _open(self, arguments: JSON, kwargs: Mapping[str, Any]) -> Round:
+        context, feature = self._context, self._feature
+        app = context.app
+        call = Call(
+            method=context.request.method,
+            target=self._target,
+            arguments=arguments,
+            principal=context.peer.principal,
+        )
+        is_live = context.dialect.is_live
+        params = {} if is_live else context.request.params
+        token = params.get("requestState")
+        options: dict[str, Any] = {
+            "call": call,
+            "now": context.clock(),
+            "answers": read_answers(params),
+            "rules": app.rules[isinstance(feature, Tool), is_live],
+            "supports": context.dialect.supporter(context.meta),
+            "emit": self._heard.append,
+            "read": read_result,
+            "clock": context.clock,
+            "name": feature.handler.name,
+        }
+        function = feature.handler.function
+        if token is None:
+            round_ = begin(
+                function,
+                (),
+                kwargs,
+                # A flow that asks live is never sealed.
+                sealer=None if is_live else app.sealer,
+                flow_id=context.entropy(16),
+                version=feature.version,
+                trace=context.meta.trace,
+                **options,
+            )
+        else:
+            try:
+                if app.sealer is None:
+                    # This server has no keys, so it sealed none.
+                    raise StateError("forged")
+                round_ = resume(
+                    function, (), kwargs, token=token, sealer=app.sealer, **options
+                )
+            except (StateError, DivergenceError) as exc:
+                method = context.request.method
+                tell(app, RoundRefused(method=method, target=self._target, error=exc))
+                raise
+        if app.observers:
+            tell(
+                self._context.app,
+                RoundBegan(
+                    method=context.request.method,
+                    target=self._target,
+                    arguments=arguments,
+                    capabilities=context.meta.capabilities,
+                    flow_id=round_.flow_id.hex(),
+                    trace=context.meta.trace,
+                    first_trace=round_.first_trace,
+                    is_first=token is None,
+                ),
+            )
+        return round_
+
+    def _advance(
+        self, round_: Round
+    ) -> Generator[Command, Any, Asked | Returned | Raised]:
+        stop = round_.stop
+        if self._end is None and self._seconds is not None:
+            self._deadline = self._context.clock() + self._seconds
+        while True:
+            if self._heard:
+                yield from self._flush()
+            if not isinstance(stop, Perform):
+                break
+            outcomes: dict[str, Done | Failure] = {}
+            wants = []
+            for want in stop.wants:
+                if isinstance(want.effect, Caller):
+                    outcomes[want.key] = Done(self._caller(round_))
+                else:
+                    wants.append(want)
+            if wants:
+                began = self._context.clock()
+                round_.run.begin(*[want.key for want in wants if _may_fail(want)])
+                outcomes |= yield from self._perform(round_, wants)
+                self._tell_steps(wants, outcomes, round_, began)
+            self._look(round_)
+            if isinstance(round_.stop, Perform):
+                round_.performed(outcomes)
+            stop = round_.stop
+        for report in round_.run.salvaged:
+            logger.warning("%s: %s", self._target, report)
+            tell(
+                self._context.app, Salvaged(flow_id=round_.flow_id.hex(), report=report)
+            )
+        return stop
+
+    def _ask(
+        self, round_: Round, asked: Asked, dialect: Legacy
+    ) -> Generator[Command, Any, None]:
+        """Ask live: send the questions side by side, then resume with the answers."""
+        session, running = self._context.peer.session, self._context.running
+        # Without a session, the dialect refuses every question: none comes this far.
+        assert session is not None
+        assert running is not None
+
+        def message_of(question: Question) -> Callable[[Id], Mapping[str, JSON]]:
+            known_by = f"{round_.flow_id.hex()}-{question.key}"
+            return lambda id_: question_message(
+                question, dialect.revision, id_, known_by
+            )
+
+        asking = session.ask(running, map(message_of, asked.questions), until=asked.due)
+        try:
+            yield Ask(asking)
+        finally:
+            session.asked(running)
+        running.is_cancelled |= asking.is_gone
+        is_over = self._look(round_)
+        # Cancel the questions without an answer: the call was cancelled, or a time was
+        # up. Questions that are still needed will be asked again.
+        for id_ in asking.messages.keys() - asking.replies.keys():
+            yield Notify(notification("notifications/cancelled", {"requestId": id_}))
+        if is_over:
+            return
+        pairs = zip(asked.questions, asking.messages, strict=True)
+        round_.answered(
+            {
+                question.key: read_reply(question.effect, asking.replies[id_])
+                for question, id_ in pairs
+                if id_ in asking.replies
+            }
+        )
+
+    def _perform(
+        self, round_: Round, wants: list[Want]
+    ) -> Generator[Command, Any, dict[str, Done | Failure]]:
+        try:
+            outcomes: dict[str, Done | Failure]
+            outcomes = yield PerformAll(tuple(wants), self._deadline)
+        except Overdue as exc:
+            if not self._context.dialect.is_live or self._end is not None:
+                raise
+            # A live flow cannot be resumed later, so it ends here; it may still perform
+            # its cleanup.
+            self._ends(exc)
+            error = TimeoutError(f"{self._target} took too long")
+            outcomes = {want.key: Failure(error) for want in wants if _may_fail(want)}
+            if len(outcomes) < len(wants):
+                # A Sleep cannot fail: it ends when its flow is cancelled.
+                round_.cancel()
+        return outcomes
+
+    def _look(self, round_: Round) -> bool:
+        """End a live flow whose request was cancelled; return whether it was ended now.
+
+        If answers come by retry, the client may still come back. Such a flow is only
+        suspended, when the driver closes this generator (docs/internals/replay.md#l4).
+        """
+        running = self._context.running
+        is_wanted = running is None or not running.is_cancelled
+        if is_wanted or not self._context.dialect.is_live or self._end is not None:
+            return False
+        logger.debug("%s was cancelled", self._target)
+        self._ends(Dropped())
+        round_.cancel()
+        return True
+
+    def _check_cleanup(self, stop: Asked | Returned | Raised) -> None:
+        """Log an error that cleanup raised: the client gets no response that has it."""
+        # When the time was up, what the flow waited for failed with a TimeoutError.
+        is_late = isinstance(self._end, Overdue)
+        expected = (Cancelled, TimeoutError) if is_late else Cancelled
+        if not isinstance(stop, Raised) or isinstance(stop.error, expected):
+            return
+        logger.error("%s failed as it was ended", self._target, exc_info=stop.error)
+
+    def _ends(self, end: Overdue | Dropped) -> None:
+        self._end = end
+        self._deadline = self._context.clock() + _CLEANUP
+
+    def _tell_steps(
+        self,
+        wants: list[Want],
+        outcomes: Mapping[str, Done | Failure],
+        round_: Round,
+        began: float,
+    ) -> None:
+        if not self._context.app.observers:
+            return
+        seconds = self._context.clock() - began
+        for want in wants:
+            if isinstance(want.effect, Step):
+                outcome = outcomes[want.key]
+                tell(
+                    self._context.app,
+                    StepPerformed(
+                        flow_id=round_.flow_id.hex(),
+                        name=step_name(want.effect),
+                        seconds=seconds,
+                        error=outcome.error if isinstance(outcome, Failure) else None,
+                    ),
+                )
+
+    def _caller(self, round_: Round) -> CallerInfo:
+        # The handler gets this by a recorded effect (docs/internals/replay.md#l7).
+        meta = self._context.meta
+        return CallerInfo(
+            principal=self._context.peer.principal,
+            client=meta.client,
+            era=self._context.dialect.era,
+            protocol_version=meta.version,
+            progress_token=meta.progress_token,
+            flow_id=round_.flow_id.hex(),
+        )
+
+    def _flush(self) -> Generator[Command, Any, None]:
+        if self._progress is None:
+            self._progress = _Progress(self._context.meta)
+        for effect in self._heard:
+            try:
+                message = self._progress.message(effect)
+                if message is None:
+                    continue
+                encode(message)
+            except Exception as exc:
+                # Not a reason to fail the call.
+                logger.warning("%s: %r is not sent: %s", self._target, effect, exc)
+            else:
+                yield Notify(message)
+        self._heard.clear()
+
+
+class _Progress:
+    """Makes the progress and log notifications that the client of a call asked for."""
+
+    def __init__(self, meta: Meta) -> None:
+        self._token = meta.progress_token
+        self._level = (
+            len(LOG_LEVELS)
+            if meta.log_level is None
+            else LOG_LEVELS.index(meta.log_level)
+        )
+        self._done: float | None = None
+
+    def message(self, effect: Effect[Any]) -> dict[str, JSON] | None:
+        """Return the notification for `effect`; `None` if the client asked for none."""
+        match effect:
+            case Progress(done, total, text):
+                return self._progress(done, total, text)
+            case Log(level, data, name):
+                return self._log(level, data, name)
+            case Status(text):
+                return self._log("info", text, None)
+            case _:
+                raise TypeError(f"{effect!r} is nothing to tell a client")
+
+    def _progress(
+        self, done: float, total: float | None, text: str | None
+    ) -> dict[str, JSON] | None:
+        # The value "MUST increase with each notification" (Progress, Progress Flow), so
+        # a value that is not larger than the last one is not sent.
+        if self._token is None or (self._done is not None and done <= self._done):
+            return None
+        self._done = done
+        params: dict[str, JSON] = {"progressToken": self._token, "progress": done}
+        if total is not None:
+            params["total"] = total
+        if text is not None:
+            params["message"] = text
+        return notification("notifications/progress", params)
+
+    def _log(self, level: str, data: JSON, name: str | None) -> dict[str, JSON] | None:
+        if LOG_LEVELS.index(level) < self._level:
+            return None
+        # Dataclasses and the like are written as in results. What cannot be written is
+        # left in place, and `encode` refuses it.
+        params: dict[str, JSON] = {"level": level, "data": written(data)[0]}
+        if name is not None:
+            params["logger"] = name
+        return notification("notifications/message", params)
+
+
+def _contained(error: BaseException, name: str) -> Exception | KeyboardInterrupt:
+    """Return `error`, or a `RuntimeError` in place of a `SystemExit` or the like.
+
+    Without this, `sys.exit()` in one handler would end the server for all its clients.
+    """
+    if isinstance(error, (Exception, KeyboardInterrupt)):
+        return error
+    made = RuntimeError(f"{name} raised {error!r}")
+    made.__cause__ = error
+    return made

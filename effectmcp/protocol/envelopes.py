@@ -33,17 +33,20 @@ _NOBODY: Final[Mapping[str, Any]] = {}
 
 
 def judge(
-    method: Method, request: Request, headers: Mapping[str, str] | None
+    request: Request,
+    headers: Mapping[str, str] | None,
+    methods: Mapping[str, Method],
 ) -> Meta | None:
     """Return the `_meta` of `request`; `None` if its envelope may be invalid.
 
     Args:
-        method: The table row of its method.
         request: The request.
         headers: The HTTP headers, by lower-cased name; `None` without HTTP.
+        methods: The methods of the newest revision that the server offers.
     """
     meta: Any = request.params.get("_meta")
-    if type(meta) is not dict:
+    method = methods.get(request.method)
+    if type(meta) is not dict or method is None:
         return None
     version = meta.get(PROTOCOL_VERSION)
     capabilities = meta.get(CLIENT_CAPABILITIES)

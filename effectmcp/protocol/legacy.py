@@ -21,7 +21,8 @@ from .jsonrpc import INVALID_PARAMS, Id
 from .modern import lacking_of, read_result, request_of
 
 if TYPE_CHECKING:
-    from ..engine.stops import Answer, Question
+    from ..engine.answers import Answer
+    from ..engine.stops import Question
     from .revisions import Revision
 
 __all__ = [

@@ -13,7 +13,7 @@ from attrs import frozen
 
 from .revisions import DRAFT, NEWEST, REVISIONS, Revision
 
-__all__ = ["CAPABILITIES", "METHODS", "Capability", "Method", "find_method"]
+__all__ = ["CAPABILITIES", "METHODS", "Capability", "Method", "methods_of"]
 
 Capability = Literal["tools", "prompts", "resources", "completions"]
 
@@ -70,20 +70,17 @@ _METHODS_OF: Final[Mapping[str, Mapping[str, Method]]] = {
 }
 
 
-def find_method(
-    name: str, revision: Revision, capabilities: Collection[Capability] = CAPABILITIES
-) -> Method | None:
-    """Return the row of a method.
+def methods_of(
+    revision: Revision, capabilities: Collection[Capability] = CAPABILITIES
+) -> dict[str, Method]:
+    """Return the rows of the methods that a revision has and a server offers.
 
     Args:
-        name: The name of the method.
-        revision: The revision of the request.
+        revision: The revision.
         capabilities: The capabilities of the server.
-
-    Returns:
-        The row; `None` if the revision or the server does not have the method.
     """
-    method = _METHODS_OF[revision.version].get(name)
-    if method is None or method.capability is None or method.capability in capabilities:
-        return method
-    return None
+    return {
+        name: one
+        for name, one in _METHODS_OF[revision.version].items()
+        if one.capability is None or one.capability in capabilities
+    }

@@ -9,7 +9,7 @@ be a form's content or half a sampling result, and is consent only to what was a
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ..canonical import JSON
 from ..effects.base import InputRequest
@@ -23,10 +23,13 @@ from ..effects.questions import (
     Sample,
 )
 from ..engine.kinds import KINDS, QUESTIONS
-from ..engine.stops import Answer, Question, Said, Unread
+from ..engine.stops import Question, Unread
 from ..errors import Declined, Dismissed, ProtocolError
 from ..forms.form import Unfit
 from .jsonrpc import INVALID_PARAMS
+
+if TYPE_CHECKING:
+    from ..engine.answers import Answer, Said
 
 __all__ = [
     "MISSING_CAPABILITY",

@@ -12,6 +12,8 @@ import attrs
 from ..canonical import JSON, dumps
 from ..engine.rules import LIVE, RETRY, Rules
 from ..errors import CanonicalError, SchemaError, UsageError
+from ..protocol.methods import methods_of
+from ..protocol.revisions import NEWEST
 from ..state.keys import Keys
 from ..state.seal import Sealer
 from .changes import Change, Changes
@@ -31,7 +33,7 @@ from .features import (
 if TYPE_CHECKING:
     from ..content import Annotations, Icon
     from ..effects.base import InputRequest
-    from ..protocol.methods import Capability
+    from ..protocol.methods import Capability, Method
     from .events import Observer
 
 __all__ = ["Server"]
@@ -90,6 +92,7 @@ class Server:
         tools: The tools by name. `prompts` are by name, too; `resources` and
             `templates` are by URI.
         capabilities: The kinds of features that the server has now.
+        methods: The methods of the newest revision that it offers now.
         rules: The rules of flows, by whether the feature is a tool, and whether it asks
             live.
         changes: Notifies listeners when a list or a resource changes.
@@ -169,6 +172,7 @@ class Server:
         self.templates: Mapping[str, ResourceTemplate] = {}
         self.completions: Mapping[tuple[str, str], Completion] = {}
         self.capabilities: frozenset[Capability] = frozenset()
+        self.methods: Mapping[str, Method] = methods_of(NEWEST, ())
         self.changes = Changes()
         #: What is registered, by attribute. Threads share it without a lock: each
         #: access is one operation of a dict. `_publish` copies it.
@@ -450,7 +454,7 @@ class Server:
         while (now := self._registered[what].copy()) != getattr(self, what):
             setattr(self, what, now)
         while (able := self._capabilities()) != self.capabilities:
-            self.capabilities = able
+            self.capabilities, self.methods = able, methods_of(NEWEST, able)
 
     def _capabilities(self) -> frozenset[Capability]:
         features: dict[Capability, object] = {

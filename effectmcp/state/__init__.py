@@ -5,18 +5,17 @@
 
 Layers that each add one property and can be tested alone (docs/internals/state.md#layers):
 
-    claims   the contents of a token, and the request it is bound to
     codec    claims ↔ bytes: compact, and compressed only where that reveals nothing
     keys     bytes ↔ text: unreadable (AES-SIV), signed (HMAC-SHA-256), a ring of keys
-    seal     limits, times, bindings; every failure is the same error
+    seal     limits, times, the request it is bound to; every failure is the same error
 
 No I/O, clock or randomness: the time and random bytes are arguments.
 """
 
 from __future__ import annotations
 
-from .claims import Call, Claims
+from .codec import Claims
 from .keys import Keys, make_key
-from .seal import Sealer
+from .seal import Call, Sealer
 
 __all__ = ["Call", "Claims", "Keys", "Sealer", "make_key"]

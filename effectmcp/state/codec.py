@@ -49,10 +49,14 @@ from ..engine.journal import (
     with_begun,
 )
 from ..engine.kinds import KINDS as ROWS
-from .claims import BOUND, DIGEST_SIZE, MAX_TIME, Claims
+from ..errors import UsageError
+from ..records import record
 
 __all__ = [
+    "BINDINGS",
     "INFLATED",
+    "MAX_TIME",
+    "Claims",
     "NewerError",
     "OversizedError",
     "Packed",
@@ -61,9 +65,15 @@ __all__ = [
     "pack",
     "sizes",
     "unpack",
+    "whole_seconds",
 ]
 
 T = TypeVar("T")
+
+#: Bytes of what a token is bound to: see `seal`.
+BINDINGS: Final = 32
+#: Seconds: far beyond any clock, and far below what a token has room for.
+MAX_TIME: Final = 2**40
 
 #: The list defines the format, as the numbers of kinds do: append, never insert
 #: (docs/internals/state.md#formats). The flag of a tag: whether what was performed may be performed again.
@@ -128,7 +138,7 @@ _ACCEPTED: Final = _TAG_NUMBERS["accepted", False]
 _MORE, _WAVES, _WAITS = 1, 2, 4
 _KIND_NUMBERS: Final = {kind: number for number, kind in enumerate(KINDS)}
 #: Times (the start of the flow, then each relative to the last), bindings, four counts.
-_HEADER: Final = struct.Struct(f">QII{DIGEST_SIZE * len(BOUND)}sIIII")
+_HEADER: Final = struct.Struct(f">QII{BINDINGS}sIIII")
 #: An entry under a key that the engine made: tag, kind, number, shape, render. No entry
 #: is shorter.
 _ENTRY: Final = struct.Struct(">BBB4s8s")
@@ -152,6 +162,65 @@ class OversizedError(PackingError):
 
 class NewerError(PackingError):
     """Raised for a state with parts that only a newer version of this package knows."""
+
+
+def whole_seconds(now: float) -> int:
+    """Return a time as states store it, in whole seconds.
+
+    Raises:
+        UsageError: If `now` is not a time.
+    """
+    if not 0 <= now <= MAX_TIME:  # true of NaN, too
+        raise UsageError(f"now={now!r}: give seconds since 1970, as from time.time()")
+    return int(now)
+
+
+@record(kw_only=True)
+class Claims:
+    """The contents of a token.
+
+    Values that could not be opened again are refused here, when a flow starts and
+    nothing is lost yet.
+
+    Attributes:
+        flow_id: 128 random bits, drawn when the flow started.
+        started: Start of the flow, in seconds since 1970: its absolute life counts from
+            then.
+        journal: The journal of the flow.
+        version: The handler's declared version when the flow started.
+        trace: The first round's trace context, so that later rounds can link to it.
+
+    Raises:
+        UsageError: If an attribute has another type or an impossible value.
+    """
+
+    flow_id: bytes
+    started: int
+    journal: Journal
+    version: str | None = None
+    trace: str | None = None
+
+    def __attrs_post_init__(self) -> None:
+        # One function instead of a validator per field: each round makes two `Claims`.
+        started: object = self.started
+        if type(started) is not int or not 0 <= started <= MAX_TIME:
+            raise UsageError(
+                f"Claims(started={started!r}): give whole seconds since 1970"
+            )
+        if self.version is not None and type(self.version) is not str:
+            raise UsageError(f"Claims(version={self.version!r}): give a text")
+        if self.trace is not None and type(self.trace) is not str:
+            raise UsageError(f"Claims(trace={self.trace!r}): give a text")
+
+    def after(self, journal: Journal) -> Claims:
+        """Return the claims of the same flow after its next round."""
+        return Claims(
+            flow_id=self.flow_id,
+            started=self.started,
+            journal=journal,
+            version=self.version,
+            trace=self.trace,
+        )
 
 
 @define
@@ -431,6 +500,9 @@ class _Reader:
 
 
 def _long_number(data: bytes, at: int) -> tuple[int, int]:
+    second = data[at + 1]
+    if second < 128:
+        return data[at] & 127 | second << 7, at + 2  # nearly always
     value = 0
     for index, shift in enumerate(range(0, 64, 7), at):
         value |= (data[index] & 127) << shift
@@ -585,16 +657,23 @@ class _Unpacker:
         self._depth -= 1
         return tuple(branches)
 
-    def asking(self) -> Asking:
+    def askings(self) -> list[Asking]:
         structure = self.structure
-        steps, kind, ordinal, shape, render, unfit = _ASKING.unpack_from(
-            structure.data, structure.at
-        )
-        if not steps and kind != _EXPLICIT and ordinal < 128 and unfit < 128:
-            structure.at += _ASKING.size  # nearly every question, as with entries
-            return Asking(_own_key(kind, ordinal), shape, render, unfit)
-        place = structure.place()
-        return Asking(place, structure.raw(4), structure.raw(8), structure.number())
+        data = structure.data
+        found = []
+        for _ in range(structure.number()):
+            steps, kind, ordinal, shape, render, unfit = _ASKING.unpack_from(
+                data, structure.at
+            )
+            if not steps and kind != _EXPLICIT and ordinal < 128 and unfit < 128:
+                structure.at += _ASKING.size  # nearly every question, as with entries
+                place = _own_key(kind, ordinal)
+            else:
+                place = structure.place()
+                shape, render = structure.raw(4), structure.raw(8)
+                unfit = structure.number()
+            found.append(Asking(place, shape, render, unfit))
+        return found
 
     def tally(self) -> tuple[str, Place]:
         structure = self.structure
@@ -614,10 +693,9 @@ class _Unpacker:
             raise PackingError("a time beyond all clocks")
         flow_id = structure.bytes()
         entries = tuple(self.run(structure.number()))
-        askings = []
-        for _ in range(structure.number()):
-            askings.append(self.asking())
-        flags = structure.number()
+        askings = self.askings()
+        flags = structure.data[structure.at]  # a second byte would be a newer one's
+        structure.at += 1
         if flags & ~(_MORE | _WAVES | _WAITS):
             raise NewerError("more than this version knows")
         waves = structure.number() if flags & _WAVES else None

@@ -11,21 +11,32 @@ in this order and stops at the first failure. Clients get the same error for eac
 
 For the reasons of the order, see docs/internals/state.md#opening. Nothing here keeps a
 state from being used twice (docs/internals/replay.md#s7).
+
+Each request contains the tool, the arguments and the user again. So a token needs only
+short keyed digests of these (MRTR, Server Requirements, 5: principal, originating
+request). There are four digests instead of one, so that the log shows whether a client
+mixed up its calls or used the state of another user
+(docs/internals/state.md#what-is-bound-to-what).
 """
 
 from __future__ import annotations
 
 import hmac
 import logging
+from functools import lru_cache
+from hashlib import blake2b
 from typing import Any, Final
 
 import attrs
 from attrs import field, frozen
 
+from ..canonical import JSON, dumps
 from ..errors import StateError, StateReason, StateSizeError, UsageError
-from .claims import BOUND, DIGEST_SIZE, Call, Claims, whole_seconds
+from ..records import record
 from .codec import (
+    BINDINGS,
     INFLATED,
+    Claims,
     NewerError,
     OversizedError,
     Packed,
@@ -34,15 +45,110 @@ from .codec import (
     pack,
     sizes,
     unpack,
+    whole_seconds,
 )
 from .keys import Keys
 
-__all__ = ["Sealer"]
+__all__ = ["BOUND", "DIGEST_SIZE", "Call", "Sealer"]
 
 logger = logging.getLogger("effectmcp.state")
 
+#: The digests in a call's bindings. They are checked in this order, and logs name the
+#: first that differs.
+BOUND: Final[tuple[StateReason, ...]] = (
+    "audience",
+    "target",
+    "arguments",
+    "principal",
+)
+#: 64 bits, keyed with the ring: without the key, each guess at a collision takes a
+#: request to the server.
+DIGEST_SIZE: Final = BINDINGS // len(BOUND)
 #: Limit of the numbers in the options; tokens have room for larger ones.
 MAX_COUNT: Final = 2**30
+
+
+# ---- bindings -----------------------------------------------------------------------
+
+
+@record(kw_only=True)
+class Call:
+    """The request that a state is bound to.
+
+    Attributes:
+        method: `tools/call`, `prompts/get` or `resources/read`.
+        target: The tool's or prompt's name, or the resource's URI.
+        arguments: The arguments as the client sent them; the order of keys does not
+            matter.
+        principal: The authenticated user, if the transport knows one.
+
+    Raises:
+        CanonicalError: If JSON cannot express the arguments or another part.
+    """
+
+    method: str
+    target: str
+    arguments: JSON = None
+    principal: str | None = None
+    # Encoded at once: a handler may modify its arguments, and the client will send the
+    # original ones again.
+    _texts: tuple[bytes, bytes, bytes] = field(init=False, repr=False, eq=False)
+    # Cached, as a round binds twice: the state that it opens, and its next state.
+    _bound: dict[tuple[bytes, str], bytes] = field(
+        init=False, repr=False, eq=False, factory=dict
+    )
+
+    @_texts.default
+    def _write(self) -> tuple[bytes, bytes, bytes]:
+        if type(self.target) is not str:
+            raise UsageError(f"Call(target={self.target!r}): give a text")
+        name = _named if len(self.target) < _SHORT else _named.__wrapped__
+        principal = b"null" if self.principal is None else dumps(self.principal)
+        return name(self.method, self.target), dumps(self.arguments), principal
+
+    def bind(self, key: bytes, audience: str) -> bytes:
+        """Return the digests of this call on the server `audience`, as in `BOUND`."""
+        bound = self._bound.get((key, audience))
+        if bound is None:
+            target, arguments, principal = self._texts
+            # A server has few tools, and users send many requests, so caching pays.
+            # Long URIs are left out, as they would fill the memory.
+            is_short = len(target) + len(principal) < _SHORT
+            digest = _remembered if is_short else _digest
+            hasher = _keyed(key, b"arguments").copy()
+            hasher.update(arguments)
+            bound = self._bound[key, audience] = (
+                _remembered(key, b"audience", audience.encode())
+                + digest(key, b"target", target)
+                + hasher.digest()
+                + digest(key, b"principal", principal)
+            )
+        return bound
+
+
+def _digest(key: bytes, purpose: bytes, text: bytes) -> bytes:
+    hasher = _keyed(key, purpose).copy()
+    hasher.update(text)
+    return hasher.digest()
+
+
+# There are few keys, and setting one up is half the work of digesting a short string.
+@lru_cache(maxsize=64)
+def _keyed(key: bytes, purpose: bytes) -> blake2b:
+    return blake2b(key=key, digest_size=DIGEST_SIZE, person=purpose)
+
+
+_SHORT: Final = 256
+_remembered: Final = lru_cache(maxsize=1024)(_digest)
+
+
+@lru_cache(maxsize=1024)
+def _named(method: str, target: str) -> bytes:
+    # The end of a JSON value is unambiguous, so two joined values equal no other two.
+    return dumps(method) + dumps(target)
+
+
+# ---- tokens -------------------------------------------------------------------------
 
 
 def _check_count(

@@ -24,14 +24,13 @@ import attrs
 from attrs import frozen
 
 from ..canonical import JSON, dumps, loads
-from ..engine.answers import read_answer
+from ..engine.answers import Answer, read_answer
 from ..engine.failures import failure_from
 from ..engine.journal import Entry, Journal
 from ..engine.kinds import KINDS, deliver, options_of, record_error, record_value
 from ..engine.replay import Run
 from ..engine.rules import LIVE, RETRY, SCRIPT, TASK, Rules
 from ..engine.stops import (
-    Answer,
     Asked,
     Done,
     Failure,
@@ -45,9 +44,9 @@ from ..engine.stops import (
 from ..engine.turn import GRAVEYARD
 from ..forms.form import Unfit
 from ..lowlevel import is_call
-from ..state.claims import Call, Claims
+from ..state.codec import Claims
 from ..state.keys import Keys, make_key
-from ..state.seal import Sealer
+from ..state.seal import Call, Sealer
 from .descriptions import describe
 from .transcripts import FAILED, AskedQuestion, Ending, Performed, Round, Transcript
 

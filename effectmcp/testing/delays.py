@@ -23,7 +23,8 @@ from .conversations import WAYS, ConversationBroken, RecordedPartner, run_conver
 from .descriptions import describe
 
 if TYPE_CHECKING:
-    from ..engine.stops import Answer, Done, Failure, Question, Want
+    from ..engine.answers import Answer
+    from ..engine.stops import Done, Failure, Question, Want
     from .subjects import Subject
     from .transcripts import AskedQuestion, Ending, Performed, Transcript
 

@@ -32,11 +32,11 @@ from ..effects.control import (
 )
 from ..effects.questions import Accepted, Confirm, Outcome
 from ..effects.steps import Step, StepFunction
-from ..engine.answers import read_answer
+from ..engine.answers import Answer, read_answer
 from ..engine.kinds import INLINE, KINDS
 from ..engine.replay import Run
 from ..engine.rules import SCRIPT
-from ..engine.stops import Answer, Asked, Done, Failure, Perform, Raised, Returned, Stop
+from ..engine.stops import Asked, Done, Failure, Perform, Raised, Returned, Stop
 from ..errors import ClientFailed, Declined, Dismissed, UsageError
 from ..forms.form import Unfit
 from ..lowlevel import InputRequired, given_parameter

@@ -27,11 +27,12 @@ from ..effects.control import FirstOf, TimedOut, Within
 from ..effects.local import Now, Random
 from ..effects.questions import Accepted, Elicit
 from ..effects.steps import Step
+from ..engine.answers import Answer
 from ..engine.journal import Journal
 from ..engine.kinds import EPOCH, KINDS, QUESTIONS, record_value
 from ..engine.rules import RETRY
 from ..engine.steps import spec_of
-from ..engine.stops import Answer, Asked, Done, Failure, Question, Want
+from ..engine.stops import Asked, Done, Failure, Question, Want
 from ..errors import (
     ClientFailed,
     Declined,

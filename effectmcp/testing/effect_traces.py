@@ -22,7 +22,8 @@ from ..errors import Signal
 from .conversations import WAYS, ConversationBroken, RecordedPartner, run_conversation
 
 if TYPE_CHECKING:
-    from ..engine.stops import Answer, Question
+    from ..engine.answers import Answer
+    from ..engine.stops import Question
     from .subjects import Subject
     from .transcripts import Transcript
 

@@ -16,7 +16,8 @@ import attrs
 
 from ..effects.base import Effect
 from ..effects.steps import Step
-from ..engine.stops import Answer, Done, Failure, Question, Want
+from ..engine.answers import Answer
+from ..engine.stops import Done, Failure, Question, Want
 from ..errors import Declined, Dismissed, TooManyRounds
 from .conversations import WAYS, ConversationBroken, RecordedPartner, run_conversation
 from .drawn_conversations import failures_of

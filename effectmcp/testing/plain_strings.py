@@ -19,7 +19,8 @@ from .conversations import RecordedPartner, Unscripted
 from .transcripts import FAILED, AskedQuestion, Performed, Round, Transcript
 
 if TYPE_CHECKING:
-    from ..engine.stops import Answer, Question
+    from ..engine.answers import Answer
+    from ..engine.stops import Question
 
 __all__ = ["PatientPartner", "simpler"]
 

@@ -29,11 +29,12 @@ from ..effects.questions import (
     ListRoots,
     Sample,
 )
+from ..engine.answers import Answer
 from ..engine.failures import failure_from
 from ..engine.kinds import KINDS, QUESTIONS, deliver, options_of, steps_in
 from ..engine.rules import RETRY
 from ..engine.steps import step_name
-from ..engine.stops import Answer, Done, Failure, Question, Want
+from ..engine.stops import Done, Failure, Question, Want
 from ..errors import ClientFailed, Declined, Dismissed
 from ..protocol.modern import can_answer
 from ..server.events import Event, RoundBegan, RoundEnded

@@ -34,7 +34,8 @@ from .effect_traces import EffectTrace, TracedEffect, trace_effects
 from .source import Source, is_flow, source_of, sources_of
 
 if TYPE_CHECKING:
-    from ..engine.stops import Answer, Question
+    from ..engine.answers import Answer
+    from ..engine.stops import Question
     from .line_coverage import Range
     from .subjects import Subject
     from .transcripts import Transcript

@@ -21,8 +21,9 @@ from attrs import field, frozen
 
 from ..canonical import JSON
 from ..effects.questions import Accepted
+from ..engine.answers import Answer
 from ..engine.journal import Journal, JournalError
-from ..engine.stops import Answer, Unread
+from ..engine.stops import Unread
 from ..errors import ClientFailed, Declined, Dismissed, EffectMCPError
 from ..forms.form import Unfit
 

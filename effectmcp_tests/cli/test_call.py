@@ -18,7 +18,7 @@ import trio
 from trio.testing import MockClock
 
 from effectmcp.cli import main
-from effectmcp.cli.call import DECLINED, ERROR, FAILED, UNWRITTEN
+from effectmcp.cli.printing import DECLINED, ERROR, FAILED, UNWRITTEN
 from effectmcp.engine import UnperformedEffectWarning
 from effectmcp.state import make_key
 

@@ -33,10 +33,19 @@ from effectmcp.engine import (
     Run,
     Unread,
 )
-from effectmcp.engine.answers import STALE, Answers, Places, Unfitting, read_answer
-from effectmcp.engine.journal import Tag
+from effectmcp.engine.answers import (
+    STALE,
+    Answers,
+    Places,
+    Read,
+    Said,
+    read_answer,
+)
+from effectmcp.engine.journal import Fingerprints, Tag
 from effectmcp.engine.kinds import KINDS
-from effectmcp.engine.stops import Said
+from effectmcp.engine.names import find
+from effectmcp.engine.rules import RETRY, TASK
+from effectmcp.engine.shared import Shared
 from effectmcp.engine.tree import Wanted
 from effectmcp.forms import Unfit
 
@@ -61,9 +70,34 @@ def pooled(
     return Pooled(path, Entry("elicit-1", b"shap", b"rendered", tag, payload))
 
 
+def flow(read: Read) -> Shared:
+    return Shared(
+        call=(lambda: None, (), {}),
+        prints=Fingerprints(b"f" * 16),
+        rules=RETRY,
+        detached_rules=TASK,
+        supports=lambda what: True,
+        emit=lambda effect: None,
+        resolve=find,
+        read=read,
+        clock=None,
+        name="test",
+        version=None,
+        watch=None,
+        rounds=0,
+        state_rounds=0,
+        detached=None,
+        muted=False,
+    )
+
+
+def is_empty(one: Answers) -> bool:
+    return not (one.own or one.pool or one.early)
+
+
 def answers(*pool: Pooled, asked: tuple[Asking, ...] = (), **given: Answer) -> Answers:
     places = Places({one.place: Place(1, out=one) for one in asked}, 0)
-    one = Answers(places, lambda question, value: Accepted({"value": value}))
+    one = Answers(places, flow(lambda question, value: Accepted({"value": value})))
     one.add(pool)
     one.arrive({key.replace("_", "-"): answer for key, answer in given.items()})
     return one
@@ -88,7 +122,10 @@ def test_own_answer_of_a_question_that_is_not_outstanding_is_ignored() -> None:
 
 def test_own_answer_that_does_not_fit_is_taken_once() -> None:
     one = answers(asked=(attrs.evolve(out(), unfit=1),), elicit_1=Accepted({}))
-    assert one.take_own(wanted()) == Unfitting(2, ("value: is required",))
+    asked = wanted()
+    assert one.take_own(asked) is None
+    assert asked.problems == ("value: is required",)
+    assert one._places.at(PLACE) == Place(2, out=attrs.evolve(out(), unfit=2))
     assert one.take_own(wanted()) is None
 
 
@@ -134,18 +171,18 @@ def test_answer_waits_over_requests_for_its_question() -> None:
     one.arrive({})
     assert one.take_own(wanted()) == FOUND
     one.arrive({})
-    assert one.are_none
+    assert is_empty(one)
 
 
 def test_answer_to_a_question_that_is_no_longer_asked_is_pooled() -> None:
     places = Places({PLACE: Place(1, out=out())}, 0)
-    one = Answers(places, lambda question, value: ANN)
+    one = Answers(places, flow(lambda question, value: ANN))
     one.arrive({PLACE: ANN})
     places.withdraw(PLACE)
     one.arrive({})
     assert one.take_pooled(wanted("gather-1/0/elicit-1")) == (FOUND, False)
     one.arrive({})
-    assert one.are_none
+    assert is_empty(one)
 
 
 @pytest.mark.parametrize(
@@ -191,13 +228,13 @@ def test_wire_key_of_an_answer_that_another_place_took_is_used_up() -> None:
     assert one.take_pooled(wanted("elicit-2")) == (FOUND, True)
     assert one._places.at(PLACE) == Place(1)
     one.arrive({PLACE: ANN})
-    assert one.are_none
+    assert is_empty(one)
 
 
 def test_wire_key_of_an_answer_that_does_not_fit_is_used_up() -> None:
     one = answers(asked=(out(),), elicit_1=Accepted({}))
-    assert isinstance(one.take_own(wanted()), Unfitting)
-    assert one._places.at(PLACE) == Place(1)
+    assert one.take_own(wanted()) is None
+    assert one._places.wire(PLACE) == "elicit-1~2"
 
 
 def test_answer_that_a_store_gives_again_counts_once() -> None:

@@ -626,7 +626,7 @@ def test_notifications_come_before_what_follows_them() -> None:
 
 def test_effect_without_a_notification_is_a_type_error() -> None:
     """The engine emits three kinds; another one would be a bug in effectmcp."""
-    from effectmcp.exchange.calls import _Progress
+    from effectmcp.exchange.rounds import _Progress
     from effectmcp.protocol.meta import Meta
 
     with pytest.raises(TypeError, match="nothing to tell"):

@@ -29,9 +29,8 @@ from effectmcp.content import (
     ToolResult,
 )
 from effectmcp.exchange.answers import reply_to
-from effectmcp.exchange.calls import Context
 from effectmcp.exchange.commands import Overdue, Peer, Reply
-from effectmcp.exchange.dialects import MODERN
+from effectmcp.exchange.context import MODERN, Context
 from effectmcp.exchange.results import (
     bad_arguments,
     error_of,

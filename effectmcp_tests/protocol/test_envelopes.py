@@ -77,7 +77,7 @@ def test_valid_envelope_is_judged_in_one_pass(with_headers: bool) -> None:
     more = {LOG_LEVEL: "debug", "progressToken": 7, "traceparent": "00-ab-cd-01"}
     for meta in ({}, more, {CLIENT_INFO: ...}, {"traceparent": "x" * 65}):
         request, headers = envelope(meta=meta)
-        found = judge(METHODS[CALL], request, headers if with_headers else None)
+        found = judge(request, headers if with_headers else None, METHODS)
         assert found is not None
         assert found == read_meta(request.params)
 
@@ -115,7 +115,7 @@ def test_invalid_envelope_is_not_judged(changes: dict[str, Any]) -> None:
         for key, one in changes.items()
     }
     request, headers = envelope(CALL, **copied)
-    assert judge(METHODS[CALL], request, headers) is None
+    assert judge(request, headers, METHODS) is None
     assert explained(request, headers) is None
 
 
@@ -155,6 +155,6 @@ def test_judge_agrees_with_the_checks(
     """`judge` never lets in what a check refuses, nor reads it otherwise."""
     request, sent = envelope(method, meta=meta, headers=headers, **params)
     known = sent if over_http else None
-    found = judge(METHODS[method], request, known)
+    found = judge(request, known, METHODS)
     if found is not None:
         assert found == explained(request, known)

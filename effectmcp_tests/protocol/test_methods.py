@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from effectmcp.protocol.methods import METHODS, find_method
+from effectmcp.protocol.methods import METHODS, methods_of
 from effectmcp.protocol.revisions import NEWEST
 from effectmcp_tests.wire import SCHEMA
 
@@ -21,7 +21,7 @@ def test_methods_are_those_of_the_protocol() -> None:
     found = definitions()
     requests = [one["$ref"].split("/")[-1] for one in found["ClientRequest"]["anyOf"]]
     names = {found[one]["properties"]["method"]["const"] for one in requests}
-    assert {name for name in METHODS if find_method(name, NEWEST)} == names
+    assert set(methods_of(NEWEST)) == names
 
 
 def test_methods_that_name_something() -> None:

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from effectmcp import UsageError
 from effectmcp.canonical import dumps
 from effectmcp.engine import Asking, Entry, Journal, Place, Pooled
 from effectmcp.engine.journal import MAX_NESTING, Tag
@@ -19,7 +20,6 @@ from effectmcp.engine.journal import TAGS as ENGINE_TAGS
 from effectmcp.engine.kinds import KINDS as ENGINE_KINDS
 from effectmcp.engine.kinds import Wave
 from effectmcp.state import codec
-from effectmcp.state.claims import MAX_TIME, Claims
 from effectmcp.state.codec import (
     BLOCK,
     DEFLATED,
@@ -28,13 +28,16 @@ from effectmcp.state.codec import (
     KINDS,
     KNOWN,
     LONG,
+    MAX_TIME,
     TAGS,
+    Claims,
     Packed,
     PackingError,
     inflated_size,
     pack,
     sizes,
     unpack,
+    whole_seconds,
 )
 
 from .journals import (
@@ -778,3 +781,11 @@ def test_unpack_refuses_a_time_out_of_range() -> None:
     data[at : at + 8] = b"\xff" * 8
     with pytest.raises(PackingError, match="a time beyond all clocks"):
         unpack(bytes(data))
+
+
+def test_whole_seconds_refuses_times_out_of_range() -> None:
+    assert whole_seconds(0.5) == 0
+    assert whole_seconds(MAX_TIME) == MAX_TIME
+    for now in (-0.5, MAX_TIME + 0.5, float("nan")):
+        with pytest.raises(UsageError, match="seconds since 1970"):
+            whole_seconds(now)

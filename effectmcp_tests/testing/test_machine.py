@@ -7,8 +7,7 @@ from hypothesis import Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from effectmcp import Elicit, Flow, Server, StateError, UsageError
-from effectmcp.state.claims import Call
-from effectmcp.state.seal import Sealer
+from effectmcp.state.seal import Call, Sealer
 from effectmcp.testing.machine import machine_for
 
 from ..helpers import example

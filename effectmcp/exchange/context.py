@@ -1,4 +1,4 @@
-"""Adapt results and errors to the era of a client, once its message is dispatched.
+"""One request, and the era of its client: how results and errors are adapted to it.
 
            asks          a client that cannot be asked    results
 Modern     by retry      gets the error -32021            with their type and server
@@ -23,12 +23,16 @@ from ..protocol.drafts import incomplete
 from ..protocol.jsonrpc import INTERNAL_ERROR
 from ..protocol.meta import SERVER_INFO, Meta
 from ..protocol.modern import can_answer, input_required, missing_capability
+from ..records import record
 
 if TYPE_CHECKING:
+    from ..protocol.jsonrpc import Request
     from ..protocol.revisions import Revision
     from ..server.app import Server
+    from .commands import Peer
+    from .sessions import Running
 
-__all__ = ["MODERN", "Dialect", "Draft", "Legacy", "Modern"]
+__all__ = ["MODERN", "Context", "Dialect", "Draft", "Legacy", "Modern"]
 
 
 class Modern:
@@ -127,6 +131,31 @@ class Draft(_Shaken):
 
 
 Dialect: TypeAlias = Modern | Legacy | Draft
+
+
+@record(eq=False)
+class Context:
+    """One request, with everything that is needed to answer it.
+
+    Attributes:
+        app: The server.
+        peer: The sender of the request.
+        request: The request.
+        meta: The client's version, capabilities and wishes.
+        dialect: Adapts results and errors to the client's era.
+        clock: Returns the seconds since 1970.
+        entropy: Returns as many random bytes as it is asked for.
+        running: The request's entry in its session; `None` without a session.
+    """
+
+    app: Server
+    peer: Peer
+    request: Request
+    meta: Meta
+    dialect: Dialect
+    clock: Callable[[], float]
+    entropy: Callable[[int], bytes]
+    running: Running | None = None
 
 
 def _told(kind: str, reason: str) -> ToolError:
