@@ -17,8 +17,7 @@ from ..content import Annotations, Block, Icon, ToolResult
 from ..effects.base import InputRequest
 from ..errors import CanonicalError, SchemaError
 from ..protocol.headers import ParamHeader, param_headers
-from ..protocol.templates import Template as UriTemplate
-from ..protocol.templates import parse_template
+from ..protocol.templates import UriTemplate, parse_template
 from ..schema.functions import read_signature
 from ..schema.raw import RawSchema
 from ..schema.results import Output, output_of
