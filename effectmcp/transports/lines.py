@@ -51,7 +51,7 @@ Send: TypeAlias = Callable[[bytes], Awaitable[None]]
 
 @frozen(kw_only=True)
 class LineLimits:
-    """LineLimits on one channel.
+    """Limits on one channel.
 
     Attributes:
         line: The maximum size of a line in bytes.
@@ -304,7 +304,7 @@ async def serve_lines(
             end. If it raises `OSError`, or trio's error for a broken or closed channel,
             the client has disconnected, and all of its requests end.
         peer: The sender of the messages.
-        limits: LineLimits on this channel.
+        limits: Limits on this channel.
         is_alone: Whether `app` serves no other channel, so that it shuts down with this
             one.
     """

@@ -7,8 +7,8 @@
 
 A request of this era does not end with its connection: a client that has disconnected may
 reconnect and continue after the last event that it received (2025-11-25, Resumability).
-So messages go into a `Stream`, and a `StreamReader` sends them on a connection. Unread messages
-are kept for as long as the session, up to a limit.
+So messages go into a `Stream`, and a `StreamReader` sends them on a connection. Unread
+messages are kept for as long as the session, up to a limit.
 """
 
 from __future__ import annotations

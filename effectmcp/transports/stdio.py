@@ -57,7 +57,7 @@ async def serve(
 
     Args:
         app: The server.
-        limits: LineLimits on the channel.
+        limits: Limits on the channel.
         streams: The result of `set_aside`; by default it is called here, and undone at
             the end.
         shutdown: An event that the caller sets to shut the server down, as if the input
