@@ -101,7 +101,8 @@ from .errors import (
     Unsupported,
     UsageError,
 )
-from .forms import Choices, Format, Title, form
+from .forms.form import form
+from .forms.types import Choices, Format, Title
 from .lazy_imports import lazy_names
 
 if TYPE_CHECKING:

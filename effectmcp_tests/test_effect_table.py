@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from hypothesis import find
@@ -47,7 +47,7 @@ from effectmcp import (
 from effectmcp.drivers import asyncio, trio
 from effectmcp.drivers.local import FUNCTIONS
 from effectmcp.engine import intake, outcomes
-from effectmcp.engine.kinds import KINDS, Wave
+from effectmcp.engine.kinds import KINDS, By, Wave
 from effectmcp.engine.stops import Question
 from effectmcp.exchange import handshakes, rounds
 from effectmcp.exchange.answers import ANSWERS
@@ -170,6 +170,7 @@ PERFORMERS = {
 @pytest.mark.parametrize("class_", KNOWN)
 def test_effect_is_performed(class_: type[Effect[Any]]) -> None:
     by = KINDS[class_].by
+    assert by in get_args(By)
     assert (by == "client") is issubclass(class_, InputRequest)
     assert (by == "function") is (class_ in FUNCTIONS), (
         "see FUNCTIONS, drivers/local.py"
