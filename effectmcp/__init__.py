@@ -103,7 +103,7 @@ from .errors import (
 )
 from .forms.form import form
 from .forms.types import Choices, Format, Title
-from .later import later
+from .lazy_imports import lazy_names
 
 if TYPE_CHECKING:
     from .content import (
@@ -124,7 +124,7 @@ if TYPE_CHECKING:
     from .state import Keys
 else:
     # Imported when they are asked for: a handler's module needs a tenth of all this.
-    _LATER = {
+    _LAZY = {
         "Annotations": "content",
         "Audio": "content",
         "EmbeddedResource": "content",
@@ -142,7 +142,7 @@ else:
         "ToolResult": "content",
     }
 
-    __getattr__ = later(globals(), _LATER)
+    __getattr__ = lazy_names(globals(), _LAZY)
 
 
 __version__ = "0.1.0.dev0"

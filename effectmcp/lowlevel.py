@@ -199,7 +199,7 @@ def _read_answer(written: JSON) -> GivenAnswer:
 
 
 @define
-class _Call:
+class _StatefulCall:
     """The arguments of a call that do not identify it, and how the last call ended."""
 
     kwargs: Mapping[str, Any]
@@ -210,7 +210,7 @@ class _Call:
 #: The step's name in every journal. The request shows which function it is.
 _NAME: Final = "InputRequired"
 #: A step runs in a copy of its flow's context, so this reaches it without being recorded.
-_CALL: Final[ContextVar[_Call]] = ContextVar("call")
+_CALL: Final[ContextVar[_StatefulCall]] = ContextVar("call")
 
 
 def is_call(effect: object) -> bool:
@@ -234,7 +234,7 @@ def make_flow(
         answers: dict[str, JSON] = {}
         state: JSON = None
         while True:
-            last = _Call(kwargs)
+            last = _StatefulCall(kwargs)
             _CALL.set(last)
             asked = yield from call(answers, state)
             if asked is None:

@@ -54,7 +54,7 @@ from effectmcp.exchange.answers import ANSWERS
 from effectmcp.protocol.methods import METHODS
 from effectmcp.protocol.modern import lacking_of, request_of
 from effectmcp.state import codec
-from effectmcp.testing import charges
+from effectmcp.testing import idempotency_keys
 from effectmcp.testing.chance import Chance
 from effectmcp.testing.strategies import answers_for
 from effectmcp.testing.values import content_of
@@ -199,7 +199,7 @@ def test_drawn_value_has_another(effect: Effect[Any]) -> None:
     if KINDS[type(effect)].tag == "chance":
         outcome = Chance().outcome(effect)
         assert outcome is not None
-        other = charges._another(effect, outcome.value)
+        other = idempotency_keys._another(effect, outcome.value)
         assert other != outcome.value, "give another= in its row"
 
 

@@ -20,8 +20,8 @@ from hypothesis import given
 
 from effectmcp import Accepted, Confirm, Elicit
 from effectmcp.testing import check, play
+from effectmcp.testing.replay_workers import ReplayWorkers
 from effectmcp.testing.strategies import answers_for
-from effectmcp.testing.workers import Workers
 
 from .helpers import example
 
@@ -59,13 +59,13 @@ SERVERS = ["bookshop", "everything", "search", "weather", "wizard"]
 
 
 @pytest.fixture(scope="module")
-def workers() -> Iterator[Workers]:
-    with Workers() as running:
+def workers() -> Iterator[ReplayWorkers]:
+    with ReplayWorkers() as running:
         yield running
 
 
 @pytest.mark.parametrize("name", SERVERS)
-def test_nothing_is_wrong_with_the_examples(name: str, workers: Workers) -> None:
+def test_nothing_is_wrong_with_the_examples(name: str, workers: ReplayWorkers) -> None:
     checked = check(example(name).app, conversations=25, workers=workers)
     assert checked.subjects
 

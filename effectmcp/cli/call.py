@@ -15,11 +15,11 @@ from ..errors import (
     EffectMCPError,
     UsageError,
 )
-from .answers import answers_in, split
+from .channels import Raw, channel_to, check_timeout, headers_of
+from .given_answers import answers_in, split
 from .layout import one_line
-from .offers import properties_of, takes_text
-from .reach import Raw, check_timeout, headers_of, reach
-from .show import DECLINED, ERROR, FAILED, UNWRITTEN, show, show_error
+from .printing import DECLINED, ERROR, FAILED, UNWRITTEN, print_error, print_result
+from .schemas import properties_of, takes_text
 from .signals import ending
 from .terminal import Terminal
 from .trace import Trace
@@ -112,11 +112,11 @@ def _run(options: argparse.Namespace) -> int:
 
 
 async def _call(options: argparse.Namespace) -> int:
-    channel = reach(options.target, headers_of(options.header))
+    channel = channel_to(options.target, headers_of(options.header))
     check_timeout(options.timeout)
     given = answers_in(options.answer, options.answers)
     try:
-        from .asking import UserClient
+        from .user_client import UserClient
     except ImportError as exc:
         raise UsageError(str(exc)) from None
     terminal = Terminal()
@@ -148,14 +148,14 @@ async def _call(options: argparse.Namespace) -> int:
         raise UsageError(str(exc)) from None
     except (EffectMCPError, TimeoutError) as exc:
         terminal.clear()
-        show_error(exc)
+        print_error(exc)
         return ERROR
     terminal.clear()
     if trace is not None:
         terminal.say(f"round {result.rounds}: done")
     for key in client.unasked:
         print(one_line(f"effectmcp: no question had the key {key!r}"), file=sys.stderr)
-    is_written = show(result, options.save_to)
+    is_written = print_result(result, options.save_to)
     if not result.is_error:
         return 0 if is_written else UNWRITTEN
     return DECLINED if client.was_refused else FAILED

@@ -16,15 +16,15 @@ from ..canonical import JSON
 from ..errors import FormError
 from ..forms.fields import make_check
 from .layout import one_line
-from .offers import dict_in, list_in
+from .schemas import dict_in, list_in
 
-__all__ = ["Field"]
+__all__ = ["InputField"]
 
 Kind: TypeAlias = Literal["text", "choice", "several"]
 
 
 @define
-class Field:
+class InputField:
     """One field of a form.
 
     Attributes:

@@ -9,10 +9,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from ..errors import EffectMCPError, ProtocolError, UsageError
+from .channels import Raw, channel_to, check_timeout, headers_of
 from .layout import one_line
-from .offers import dict_in, list_in, properties_of
-from .reach import Raw, check_timeout, headers_of, reach
-from .show import ERROR, show_error
+from .printing import ERROR, print_error
+from .schemas import dict_in, list_in, properties_of
 from .signals import ending
 
 __all__ = ["add"]
@@ -44,7 +44,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 async def _list(options: argparse.Namespace) -> int:
-    channel = reach(options.target, headers_of(options.header))
+    channel = channel_to(options.target, headers_of(options.header))
     check_timeout(options.timeout)
     from ..client import Client
 
@@ -62,7 +62,7 @@ async def _list(options: argparse.Namespace) -> int:
     except UsageError:
         raise
     except (EffectMCPError, TimeoutError) as exc:
-        show_error(exc)
+        print_error(exc)
         return ERROR
     if options.json:
         print(json.dumps(found, ensure_ascii=False, indent=2))

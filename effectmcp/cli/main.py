@@ -14,7 +14,7 @@ from typing import Final
 from .. import __version__
 from ..errors import EffectMCPError
 from . import call, check, keygen, listing, replay, serve, token
-from .show import UNWRITTEN
+from .printing import UNWRITTEN
 
 __all__ = ["main"]
 

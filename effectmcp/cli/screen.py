@@ -20,9 +20,9 @@ from urllib.parse import urlsplit
 from attrs import define
 
 from ..canonical import JSON
-from .fields import Field
+from .fields import InputField
 from .layout import Spot, one_line, window, wrapped
-from .offers import dict_in
+from .schemas import dict_in
 
 __all__ = ["KEYS", "Screen", "host_of"]
 
@@ -42,7 +42,7 @@ _SAID: Final[Mapping[State, str]] = {
 
 
 @define
-class _Question:
+class _ScreenQuestion:
     """One question.
 
     Attributes:
@@ -58,7 +58,7 @@ class _Question:
     key: str
     message: str
     kind: Literal["form", "link", "sample", "nothing"]
-    fields: list[Field]
+    fields: list[InputField]
     state: State = "open"
     note: str = ""
     url: str = ""
@@ -80,29 +80,31 @@ class _Question:
         return {"action": "accept", "content": content}
 
 
-def _question(key: str, request: Mapping[str, Any]) -> _Question:
+def _question(key: str, request: Mapping[str, Any]) -> _ScreenQuestion:
     params = request.get("params") or {}
     message = str(params.get("message", ""))
     if request["method"] == "sampling/createMessage":
         messages = params.get("messages")
         said = [_text_of(one) for one in messages] if isinstance(messages, list) else []
-        prompt = Field("text", {"type": "string", "title": "Answer"}, required=True)
-        return _Question(key, "\n".join(said), "sample", [prompt])
+        prompt = InputField(
+            "text", {"type": "string", "title": "Answer"}, required=True
+        )
+        return _ScreenQuestion(key, "\n".join(said), "sample", [prompt])
     if params.get("mode") == "url":
         url = params.get("url")
         host = host_of(url)
         if host is None:
             note = "this link cannot be opened safely; decline it"
-            return _Question(key, message, "nothing", [], note=note)
+            return _ScreenQuestion(key, message, "nothing", [], note=note)
         note = f"opens {host}: {url}"
-        return _Question(key, message, "link", [], note=note, url=str(url))
+        return _ScreenQuestion(key, message, "link", [], note=note, url=str(url))
     schema = dict_in(params.get("requestedSchema"))
     required = schema.get("required")
     required = required if isinstance(required, list) else []
     fields = []
     for name, one in dict_in(schema.get("properties")).items():
         one = dict_in(one)
-        made = Field(name, one, required=name in required)
+        made = InputField(name, one, required=name in required)
         if "default" in one:
             made.fill(one["default"])
         fields.append(made)
@@ -113,7 +115,7 @@ def _question(key: str, request: Mapping[str, Any]) -> _Question:
     ):
         # What servers call the only field of a question that has no need of a name.
         fields[0].schema = {**fields[0].schema, "title": "Answer"}
-    return _Question(key, message, "form", fields)
+    return _ScreenQuestion(key, message, "form", fields)
 
 
 _URL: Final = re.compile(r"https?://[!-~]+")
@@ -206,7 +208,7 @@ class Screen:
         else:
             self._press(question, key)
 
-    def _press(self, question: _Question, key: str) -> None:
+    def _press(self, question: _ScreenQuestion, key: str) -> None:
         if question.fields:
             if key == "enter":
                 self._enter(question)
@@ -219,7 +221,7 @@ class Screen:
         else:
             self.problem = "press n" if question.kind == "nothing" else "press y or n"
 
-    def _enter(self, question: _Question) -> None:
+    def _enter(self, question: _ScreenQuestion) -> None:
         here = question.fields[self._field]
         if here.problem:
             self.problem = f"{here.title} {here.problem}"
@@ -303,7 +305,7 @@ _HELP: Final = (
 )
 
 
-def _head(question: _Question) -> list[str]:
+def _head(question: _ScreenQuestion) -> list[str]:
     lines = [one_line(one) for one in question.message.splitlines() or [""]]
     lines[0] = f"{_SAID[question.state]}{lines[0]}"
     return [*lines, f"  {question.note}"] if question.note else lines

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from typing import Any, Final, TextIO
 
 from ..canonical import JSON
-from .keys import NAMED, Decoder
+from .keyboard import NAMED, KeyDecoder
 from .layout import one_line, rows
 from .screen import Screen
 from .signals import stopping
@@ -182,7 +182,7 @@ def _keys(*, on_taken: Callable[[], None]) -> Iterator[Iterator[list[str]]]:
 
 
 def _posix_keys(file: int, woken: int) -> Iterator[list[str]]:
-    decoder = Decoder()
+    decoder = KeyDecoder()
     while True:
         patience = _PATIENCE if decoder.is_torn else None
         ready, _, _ = select.select([file, woken], [], [], patience)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from ..canonical import JSON
-from .offers import dict_in
+from .schemas import dict_in
 from .token import journal_in
 
 if TYPE_CHECKING:

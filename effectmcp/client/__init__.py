@@ -4,7 +4,7 @@
     questions  the questions of a server, and the functions that answer them
     rounds     a call in its rounds, as values that can be stored. No I/O
     messages   build requests, parse responses. No I/O
-    channels   the interface of the channels to a server: memory, pipes, web
+    channels   the interface of the channels to a server: memory, pipes, http
 
 It needs `pip install effectmcp[client]`.
 """
@@ -13,28 +13,28 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..later import later
+from ..lazy_imports import lazy_names
 
 if TYPE_CHECKING:
     from .channels import Channel, ChannelError
     from .client import Client, Steps
+    from .http import OverHttp
     from .memory import InMemory
     from .messages import StateRejected
     from .pipes import OverPipes
     from .questions import Form, Link, Sampling
     from .results import Result
-    from .rounds import Call, Pending, ReplyError, RoundsError
-    from .web import OverHttp
+    from .rounds import OngoingCall, Pending, ReplyError, RoundsError
 else:
-    _LATER = {
-        "Call": "rounds",
+    _LAZY = {
+        "OngoingCall": "rounds",
         "Channel": "channels",
         "ChannelError": "channels",
         "Client": "client",
         "Form": "questions",
         "InMemory": "memory",
         "Link": "questions",
-        "OverHttp": "web",
+        "OverHttp": "http",
         "OverPipes": "pipes",
         "Pending": "rounds",
         "ReplyError": "rounds",
@@ -45,19 +45,19 @@ else:
         "Steps": "client",
     }
 
-    __getattr__ = later(
-        globals(), _LATER, extra="client", needs=("anyio", "httpx2", "sniffio")
+    __getattr__ = lazy_names(
+        globals(), _LAZY, extra="client", needs=("anyio", "httpx2", "sniffio")
     )
 
 
 __all__ = [
-    "Call",
     "Channel",
     "ChannelError",
     "Client",
     "Form",
     "InMemory",
     "Link",
+    "OngoingCall",
     "OverHttp",
     "OverPipes",
     "Pending",

@@ -27,8 +27,7 @@ from ..protocol.meta import UNSUPPORTED_VERSION
 from ..protocol.modern import MISSING_CAPABILITY
 from ..protocol.revisions import DRAFT, HANDSHAKES, VERSIONS
 from .channels import Channel, ChannelError, Frame, Hear, Line, Refusal
-from .groups import cancelled_at_end
-from .handshakes import Shaken
+from .handshakes import HandshakeAdapter
 from .messages import (
     INFO,
     Profile,
@@ -49,7 +48,8 @@ from .questions import (
     Sampling,
 )
 from .results import Result
-from .rounds import Call, Complete, Pending, ReplyError, RoundsError
+from .rounds import Complete, OngoingCall, Pending, ReplyError, RoundsError
+from .task_groups import cancelled_at_end
 
 if TYPE_CHECKING:
     from ..effects.questions import Root
@@ -219,7 +219,7 @@ class Client:
             ReplyError: If its response is invalid.
             ChannelError: If the server cannot be reached, or sends an invalid message.
         """
-        shaken = Shaken(
+        adapter = HandshakeAdapter(
             self._channel,
             self.profile,
             self.answering,
@@ -227,9 +227,9 @@ class Client:
             lambda: next(self._ids),
             self._offered,
         )
-        await shaken.shake()
-        self._stack.callback(shaken.close)
-        self._line, self._is_known = shaken, True
+        await adapter.shake()
+        self._stack.callback(adapter.close)
+        self._line, self._is_known = adapter, True
 
     async def _exchange(
         self, message: Frame, headers: Mapping[str, str], hear: Hear
@@ -321,18 +321,18 @@ class Client:
     ) -> Result:
         with anyio.fail_after(self._timeout):
             try:
-                return await self._finished(Call(method, params), on_progress)
+                return await self._finished(OngoingCall(method, params), on_progress)
             except StateRejected:
                 if not restart:
                     raise
-                return await self._finished(Call(method, params), on_progress)
+                return await self._finished(OngoingCall(method, params), on_progress)
 
-    async def _finished(self, call: Call, on_progress: Told | None) -> Result:
+    async def _finished(self, call: OngoingCall, on_progress: Told | None) -> Result:
         steps = Steps(self, call, on_progress)
         try:
             return await self._to_its_end(steps)
         except BaseException:
-            if steps.pending is not None and isinstance(self._line, Shaken):
+            if steps.pending is not None and isinstance(self._line, HandshakeAdapter):
                 # A legacy server would keep waiting; a 2026-07-28 server never waits.
                 self._line.leave(steps.pending.call.state)
             raise
@@ -375,7 +375,7 @@ class Client:
         call = client.start("tools/call", {"name": "order", "arguments": {...}})
         pending = await call.round()
         """
-        return Steps(self, Call(method, params), on_progress)
+        return Steps(self, OngoingCall(method, params), on_progress)
 
     def resume(self, pending: Pending, *, on_progress: Told | None = None) -> Steps:
         """Resume a call that was stored, in this process or another."""
@@ -597,7 +597,7 @@ class Client:
         return result
 
     async def _complete(self, result: JSON) -> Mapping[str, JSON]:
-        came = Call("", {}).received(result)
+        came = OngoingCall("", {}).received(result)
         assert isinstance(came, Complete)  # this method cannot ask
         return came.fields
 
@@ -666,7 +666,7 @@ class Steps:
     def __init__(
         self,
         client: Client,
-        call: Call,
+        call: OngoingCall,
         on_progress: Told | None = None,
         pending: Pending | None = None,
     ) -> None:

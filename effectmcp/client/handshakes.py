@@ -1,8 +1,8 @@
 """Adapt a server of an earlier revision to the client's 2026-07-28 requests.
 
-`Shaken` is a channel around a channel. Above it, the client makes a call in rounds, and
-questions arrive as the result of a round, as usual. Below it, a single request runs for
-all rounds, and the server sends its questions as requests:
+`HandshakeAdapter` is a channel around a channel. Above it, the client makes a call in
+rounds, and questions arrive as the result of a round, as usual. Below it, a single
+request runs for all rounds, and the server sends its questions as requests:
 
     above   tools/call ──→ input_required ──→ again, with the answers ──→ the result
     below   tools/call ──→ elicitation/create ──→ its response ─────────→ the result
@@ -49,7 +49,7 @@ from .rounds import MAY_ASK, ReplyError
 if TYPE_CHECKING:
     from .questions import Answering
 
-__all__ = ["Shaken"]
+__all__ = ["HandshakeAdapter"]
 
 logger = logging.getLogger("effectmcp.client")
 
@@ -77,13 +77,13 @@ _NEWER: Final = frozenset(
 
 
 @frozen
-class _Question:
+class _HeldQuestion:
     id: Any
     request: Mapping[str, JSON]
 
 
 @define(eq=False)
-class _Call:
+class _RunningCall:
     """A request that is running below.
 
     Attributes:
@@ -101,7 +101,7 @@ class _Call:
     scope: anyio.CancelScope
     send: Any
     came: Any
-    asked: dict[str, _Question] = field(factory=dict)
+    asked: dict[str, _HeldQuestion] = field(factory=dict)
     strays: list[Frame] = field(factory=list)
 
 
@@ -133,7 +133,7 @@ _CHANGES: Final[Mapping[str, str]] = {
 }
 
 
-class Shaken:
+class HandshakeAdapter:
     """An adapter for a legacy server, around a channel to it.
 
     Args:
@@ -168,7 +168,7 @@ class Shaken:
         self._shaking = anyio.Lock()
         self._attending: anyio.CancelScope | None = None
         #: Running calls, by the state that the client has for each, in order of start.
-        self._calls: dict[str, _Call] = {}
+        self._calls: dict[str, _RunningCall] = {}
         self._keys = itertools.count(1)
         #: Listeners for changes, by the ids of their requests.
         self._listening: dict[Any, _Listener] = {}
@@ -275,7 +275,7 @@ class Shaken:
 
     # ---- messages that the server sends ----
 
-    async def _heard(self, told: Frame, call: _Call | None = None) -> None:
+    async def _heard(self, told: Frame, call: _RunningCall | None = None) -> None:
         """Handle a message. `call` is the call on whose stream it came, if any."""
         asks = "id" in told
         if not asks and told["method"] in _CHANGES:
@@ -294,7 +294,7 @@ class Shaken:
         if asks:
             self._group.start_soon(self._answer, told)
 
-    def _call_of(self, told: Frame) -> _Call | None:
+    def _call_of(self, told: Frame) -> _RunningCall | None:
         """Return the call for a message that came on no call's own stream, if any.
 
         This is a guess: a question goes to the latest call that may ask, a notification
@@ -363,20 +363,20 @@ class Shaken:
             state, call = self._begin(message)
         return await self._next(message, state, call, hear)
 
-    def _begin(self, message: Frame) -> tuple[str, _Call]:
+    def _begin(self, message: Frame) -> tuple[str, _RunningCall]:
         # Without a limit, as questions and responses must not be lost: `_heard` limits
         # only the notifications.
         send, came = anyio.create_memory_object_stream[Any](math.inf)
         token = message["params"]["_meta"].get("progressToken")
         may_ask = message["method"] in MAY_ASK
-        call = _Call(may_ask, token, anyio.CancelScope(), send, came)
+        call = _RunningCall(may_ask, token, anyio.CancelScope(), send, came)
         # Random, so that a state stored by another client matches no call here.
         state = f"live-{secrets.token_urlsafe(12)}"
         self._calls[state] = call
         self._group.start_soon(self._run, _older(message), call)
         return state, call
 
-    async def _run(self, message: Frame, call: _Call) -> None:
+    async def _run(self, message: Frame, call: _RunningCall) -> None:
         """Run one request below, from start to end. Errors go to `call.send`."""
 
         async def hear(told: Frame) -> None:
@@ -409,7 +409,7 @@ class Shaken:
                 return False
         return True
 
-    async def _reply(self, call: _Call, responses: Mapping[str, JSON]) -> None:
+    async def _reply(self, call: _RunningCall, responses: Mapping[str, JSON]) -> None:
         for key, response in responses.items():
             question = call.asked.pop(key, None)
             if question is not None:
@@ -422,7 +422,9 @@ class Shaken:
                         f"JSON cannot carry the id of a question, {question.id!r:.80}"
                     ) from None
 
-    async def _next(self, message: Frame, state: str, call: _Call, hear: Hear) -> Frame:
+    async def _next(
+        self, message: Frame, state: str, call: _RunningCall, hear: Hear
+    ) -> Frame:
         """Wait for the call's response or its next questions."""
         # Counted from the first question, so that endless questions end up in rounds.
         until = math.inf
@@ -450,7 +452,7 @@ class Shaken:
                 params = params if isinstance(params, dict) else {}
                 request = {"method": str(came["method"]), "params": params}
                 key = f"question-{next(self._keys)}"
-                call.asked[key] = _Question(came["id"], request)
+                call.asked[key] = _HeldQuestion(came["id"], request)
         except BaseException:
             self.leave(state)
             raise
@@ -472,7 +474,7 @@ class Shaken:
         for state, call in tuple(self._calls.items()):
             self._end(state, call)
 
-    def _end(self, state: str, call: _Call) -> None:
+    def _end(self, state: str, call: _RunningCall) -> None:
         self._calls.pop(state, None)
         call.scope.cancel()
         call.came.close()
@@ -554,7 +556,7 @@ def _older(message: Frame) -> Frame:
     return {**older, "params": params} if params else older
 
 
-async def _next_of(call: _Call, until: float) -> Any:
+async def _next_of(call: _RunningCall, until: float) -> Any:
     """Return the next message or error of a call; `None` if none comes before `until`."""
     with anyio.CancelScope(deadline=until):
         try:

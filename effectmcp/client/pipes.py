@@ -21,7 +21,7 @@ from ..errors import UsageError
 from ..protocol.jsonrpc import encode, notification
 from ..protocol.meta import SUBSCRIPTION_ID
 from .channels import ChannelError, Frame, Hear
-from .groups import cancelled_at_end
+from .task_groups import cancelled_at_end
 
 __all__ = ["OverPipes"]
 
@@ -40,7 +40,7 @@ _MOST_EARLY: Final = 100
 
 
 @frozen
-class _Waiting:
+class _PendingReply:
     send: MemoryObjectSendStream[Frame]
     is_subscription: bool
 
@@ -69,7 +69,7 @@ class OverPipes:
         self._env = env
         self._cwd = cwd
         self._stack = AsyncExitStack()
-        self._waiting: dict[Any, _Waiting] = {}
+        self._waiting: dict[Any, _PendingReply] = {}
         self._lock = anyio.Lock()
         self._problem: str | None = None
         self._is_used = False
@@ -112,7 +112,7 @@ class OverPipes:
         id_ = message["id"]
         send, receive = anyio.create_memory_object_stream[Frame](_MOST_TOLD)
         is_subscription = message["method"] == "subscriptions/listen"
-        self._waiting[id_] = _Waiting(send, is_subscription)
+        self._waiting[id_] = _PendingReply(send, is_subscription)
         try:
             with send, receive:
                 await self._write(message)
@@ -218,8 +218,8 @@ class OverPipes:
 
 
 def _hearers(
-    message: Mapping[str, Any], waiting: Mapping[Any, _Waiting]
-) -> list[_Waiting]:
+    message: Mapping[str, Any], waiting: Mapping[Any, _PendingReply]
+) -> list[_PendingReply]:
     """Return the requests that a message is for; if it names none, all calls."""
     params = message.get("params")
     params = params if isinstance(params, dict) else {}
@@ -236,7 +236,7 @@ def _hearers(
     return [one for one in waiting.values() if not one.is_subscription]
 
 
-async def _tell(waiting: _Waiting, message: Frame) -> None:
+async def _tell(waiting: _PendingReply, message: Frame) -> None:
     # The request may have ended meanwhile.
     with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
         await waiting.send.send(message)

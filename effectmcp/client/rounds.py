@@ -1,6 +1,6 @@
 """A call in its rounds, as values: the next request, and the meaning of its result.
 
-    call = Call("tools/call", {"name": "order", "arguments": {"title": "Dune"}})
+    call = OngoingCall("tools/call", {"name": "order", "arguments": {"title": "Dune"}})
     message_params = call.params_now
     came = call.received(result)     → Complete(fields) | Pending(call, questions)
     call = came.answered({key: response})
@@ -21,7 +21,7 @@ from attrs import evolve, frozen
 from ..canonical import JSON
 from ..errors import EffectMCPError
 
-__all__ = ["MAY_ASK", "Call", "Complete", "Pending", "ReplyError", "RoundsError"]
+__all__ = ["MAY_ASK", "Complete", "OngoingCall", "Pending", "ReplyError", "RoundsError"]
 
 
 class ReplyError(EffectMCPError):
@@ -68,7 +68,7 @@ class Complete:
 
 
 @frozen
-class Call:
+class OngoingCall:
     """A call, with the contents of its next request.
 
     Attributes:
@@ -146,10 +146,10 @@ class Pending:
             if the round only carries a state.
     """
 
-    call: Call
+    call: OngoingCall
     questions: Mapping[str, Mapping[str, Any]]
 
-    def answered(self, responses: Mapping[str, JSON]) -> Call:
+    def answered(self, responses: Mapping[str, JSON]) -> OngoingCall:
         """Return the call with `responses` for its next round, by the questions' keys."""
         return evolve(self.call, responses=dict(responses) if self.questions else None)
 
@@ -172,7 +172,7 @@ class Pending:
             ReplyError: If `value` is not from `to_json`.
         """
         try:
-            call = Call(
+            call = OngoingCall(
                 method=value["method"],
                 params=value["params"],
                 state=value["state"],

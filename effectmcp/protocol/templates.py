@@ -34,7 +34,7 @@ from attrs import field, frozen
 
 from ..errors import SchemaError
 
-__all__ = ["Template", "parse_template"]
+__all__ = ["UriTemplate", "parse_template"]
 
 # RFC 3986, section 2. The repetitions are possessive, so there is no backtracking.
 _SIMPLE: Final = re.compile(r"(?:[A-Za-z0-9._~-]|%[0-9A-Fa-f]{2})++")
@@ -61,7 +61,7 @@ _REFUSED: Final = {
 
 
 @frozen
-class Template:
+class UriTemplate:
     """A URI template. Use `parse_template` to make one.
 
     Attributes:
@@ -234,7 +234,7 @@ def _problem_of(value: str, *, is_path: bool) -> str:
 # ---- parsing ------------------------------------------------------------------------
 
 
-def parse_template(text: str) -> Template:
+def parse_template(text: str) -> UriTemplate:
     """Parse `text` as a template.
 
     A URI without any `{…}` is a template too, which matches that URI only.
@@ -285,7 +285,7 @@ def parse_template(text: str) -> Template:
                     f"{of}: {shown} is for paths, and may not follow ? or #"
                 )
             pivot = len(literals) - 1
-    return Template(
+    return UriTemplate(
         text=text,
         variables=tuple(variables),
         optional=frozenset(optional),

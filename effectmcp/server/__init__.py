@@ -25,7 +25,7 @@ from .events import (
     Salvaged,
     StepPerformed,
 )
-from .features import Completion, Prompt, Resource, Template, Tool
+from .features import Completion, Prompt, Resource, ResourceTemplate, Tool
 
 __all__ = [
     "Change",
@@ -37,12 +37,12 @@ __all__ = [
     "RequestBegan",
     "RequestEnded",
     "Resource",
+    "ResourceTemplate",
     "RoundBegan",
     "RoundEnded",
     "RoundRefused",
     "Salvaged",
     "Server",
     "StepPerformed",
-    "Template",
     "Tool",
 ]

@@ -21,7 +21,7 @@ from .features import (
     Completion,
     Prompt,
     Resource,
-    Template,
+    ResourceTemplate,
     Tool,
     checked_timeout,
     make_completion,
@@ -169,7 +169,7 @@ class Server:
         self.tools: Mapping[str, Tool] = {}
         self.prompts: Mapping[str, Prompt] = {}
         self.resources: Mapping[str, Resource] = {}
-        self.templates: Mapping[str, Template] = {}
+        self.templates: Mapping[str, ResourceTemplate] = {}
         self.completions: Mapping[tuple[str, str], Completion] = {}
         self.capabilities: frozenset[Capability] = frozenset()
         self.methods: Mapping[str, Method] = methods_of(NEWEST, ())
@@ -481,7 +481,7 @@ def _place(feature: Tool | Prompt | Resource) -> tuple[str, str]:
             return "tools", feature.name
         case Prompt():
             return "prompts", feature.name
-        case Template():
+        case ResourceTemplate():
             return "templates", feature.uri
         case _:
             return "resources", feature.uri

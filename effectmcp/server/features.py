@@ -17,8 +17,7 @@ from ..content import Annotations, Block, Icon, ToolResult
 from ..effects.base import InputRequest
 from ..errors import CanonicalError, SchemaError
 from ..protocol.headers import ParamHeader, param_headers
-from ..protocol.templates import Template as UriTemplate
-from ..protocol.templates import parse_template
+from ..protocol.templates import UriTemplate, parse_template
 from ..schema.functions import read_signature
 from ..schema.raw import RawSchema
 from ..schema.results import Output, output_of
@@ -29,7 +28,7 @@ __all__ = [
     "Feature",
     "Prompt",
     "Resource",
-    "Template",
+    "ResourceTemplate",
     "Tool",
     "checked_timeout",
     "make_completion",
@@ -125,7 +124,7 @@ class Resource(Feature):
 
 
 @frozen(eq=False, kw_only=True)
-class Template(Resource):
+class ResourceTemplate(Resource):
     """Resources whose URIs follow a template.
 
     Attributes:
@@ -373,7 +372,7 @@ def make_resource(
             f"{uri}: its variables are {', '.join(template.variables)}, and"
             f" {handler.name} takes {', '.join(takes) or 'nothing'}"
         )
-    return Template(**common, template=template)
+    return ResourceTemplate(**common, template=template)
 
 
 def make_completion(function: Callable[..., Any]) -> Completion:

@@ -2,14 +2,14 @@
 
     check(app)
 
-Conversations are drawn (`conversations`); every round is replayed from a sealed state
-while the sanitizer watches. Each conversation is judged (`judging`) by
+Conversations are drawn (`drawn_conversations`); every round is replayed from a sealed
+state while the sanitizer watches. Each conversation is judged (`judging`) by
 
-    suspects    faults that can be read in the source, if those lines ran
-    sanitizer   calls of the handler that no replay can repeat
-    endings     the result or the error
-    oracles     questions that every correct handler answers alike
-    refusals    the answers that made no difference
+    source_faults   faults that can be read in the source, if those lines ran
+    sanitizer       calls of the handler that no replay can repeat
+    endings         the result or the error
+    oracles         questions that every correct handler answers alike
+    refusals        the answers that made no difference
 
 Hypothesis shrinks the conversation that shows a fault. The finding is a sentence, the
 line, and the shortest conversation.
@@ -30,17 +30,17 @@ from ..effects.steps import StepFunction
 from ..errors import UsageError
 from ..server.app import Server
 from ..server.target import load
-from .cold import WorkerError
-from .conversations import Looping, Options, converse
-from .findings import Checked, CheckError, Fault, Finding, Found
+from .conversations import WATCHED, RecordedPartner, run_conversation
+from .drawn_conversations import Looping, Options, converse
+from .dry_replay import WorkerError
+from .findings import BareFinding, Checked, CheckError, Fault, Finding
 from .judging import Judge
+from .muting import without_logging, without_output
 from .performing import Fakes, Performer
-from .refusals import Same, branches_of
-from .silence import muted, silent
-from .simpler import Patient, simpler
+from .plain_strings import PatientPartner, simpler
+from .refusals import NoDifference, branches_of
+from .replay_workers import ReplayWorkers
 from .subjects import Subject, subject_of, subjects_of
-from .talks import WATCHED, Recorded, talk
-from .workers import Workers
 
 if TYPE_CHECKING:
     from .transcripts import Transcript
@@ -57,7 +57,7 @@ def check(
     answers: Mapping[Any, st.SearchStrategy[Any]] | None = None,
     arguments: Mapping[str, st.SearchStrategy[Any]] | None = None,
     perform: Fakes = False,
-    workers: Workers | int = 3,
+    workers: ReplayWorkers | int = 3,
     again: Iterable[Transcript] = (),
     raises: bool = True,
 ) -> Checked:
@@ -82,7 +82,7 @@ def check(
             itself. A function without parameters that returns such a dict is called
             before each conversation, so that fakes can keep state. Each step is
             performed twice, with copies of its arguments.
-        workers: Other processes that replay: their number, or the `Workers` of an
+        workers: Other processes that replay: their number, or the `ReplayWorkers` of an
             earlier check.
         again: Earlier conversations to run first, such as failed conversations.
         raises: Whether to raise if there are findings; if not, they are only returned.
@@ -103,13 +103,13 @@ def check(
         arguments=arguments or {},
         performer=Performer(perform),
     )
-    running = Workers(workers) if isinstance(workers, int) else workers
+    running = ReplayWorkers(workers) if isinstance(workers, int) else workers
     findings: list[Finding] = []
     notices: dict[str, None] = {}
     count = 0
     try:
         for subject in subjects:
-            one = _Check(subject, _fitting(options, subject), running)
+            one = _HandlerCheck(subject, _fitting(options, subject), running)
             finding = one.run(conversations, again)
             if finding is not None:
                 findings.append(finding)
@@ -178,8 +178,10 @@ _SHRINKING: Final = 1.5
 _PLAINER: Final = 0.5
 
 
-class _Check:
-    def __init__(self, subject: Subject, options: Options, workers: Workers) -> None:
+class _HandlerCheck:
+    def __init__(
+        self, subject: Subject, options: Options, workers: ReplayWorkers
+    ) -> None:
         performer = options.performer or Performer(False)
         self.judge = Judge(subject, performer)
         self._subject = subject
@@ -192,7 +194,7 @@ class _Check:
     def run(self, conversations: int, again: Iterable[Transcript]) -> Finding | None:
         """Return the most important fault; `None` if no fault is found."""
         self._load()
-        with silent(), muted():
+        with without_logging(), without_output():
             for transcript in again:
                 if transcript.target == self._subject.target:
                     self._have_again(transcript)
@@ -306,7 +308,7 @@ class _Check:
             raise
 
     def _undrawn(self, problem: str) -> Finding:
-        found = Found(
+        found = BareFinding(
             "undrawn",
             f"it was not checked: {problem}",
             self._subject.where,
@@ -335,7 +337,7 @@ class _Check:
         """Return a fault at the same line in another conversation."""
         best = self._best
         try:
-            self._have(self._as(transcript, Patient(transcript)))
+            self._have(self._as(transcript, PatientPartner(transcript)))
         except Fault as fault:
             # State that outlives a call may show as another fault the next time.
             if fault.finding.where == finding.where:
@@ -347,11 +349,11 @@ class _Check:
         return None
 
     def _as(
-        self, transcript: Transcript, partner: Recorded
+        self, transcript: Transcript, partner: RecordedPartner
     ) -> Callable[[Any], Transcript]:
         def same(watch: Any) -> Transcript:
             self._subject.read(transcript.arguments)  # may be refused now
-            return talk(
+            return run_conversation(
                 self._subject,
                 transcript.arguments,
                 partner,
@@ -365,7 +367,7 @@ class _Check:
 
     def _have_again(self, transcript: Transcript) -> None:
         try:
-            self._have(self._as(transcript, Recorded(transcript)))
+            self._have(self._as(transcript, RecordedPartner(transcript)))
         except Fault:
             pass
         except Exception as exc:
@@ -390,8 +392,8 @@ class _Check:
             self._best = finding
 
 
-def _undecided(same: Same) -> Found:
-    return Found(
+def _undecided(same: NoDifference) -> BareFinding:
+    return BareFinding(
         "unused",
         f"a yes and a no lead to the same steps and to the same result: {same.question}",
         same.where,

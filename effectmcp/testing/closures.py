@@ -22,7 +22,7 @@ from ..effects.steps import Step, step
 if TYPE_CHECKING:
     from .source import FunctionNode, Source
 
-__all__ = ["Late", "Written", "late_functions", "written_variables"]
+__all__ = ["LateFunction", "Written", "late_functions", "written_variables"]
 
 _Nested: TypeAlias = ast.Lambda | ast.FunctionDef | ast.AsyncFunctionDef
 _NESTED: Final = (ast.Lambda, ast.FunctionDef, ast.AsyncFunctionDef)
@@ -40,7 +40,7 @@ _CHANGING: Final = frozenset(
 
 
 @frozen
-class Late:
+class LateFunction:
     """A nested function that reads a loop's variable after the loop.
 
     Attributes:
@@ -70,7 +70,7 @@ class Written:
 # ---- late binding -------------------------------------------------------------------
 
 
-def late_functions(source: Source) -> Iterator[Late]:
+def late_functions(source: Source) -> Iterator[LateFunction]:
     """Yield the functions that are made in a loop and called after it."""
     for node in ast.walk(source.node):
         if not isinstance(node, _NESTED) or node is source.node:
@@ -82,7 +82,7 @@ def late_functions(source: Source) -> Iterator[Late]:
                 continue
             for use in _made_at(source, node):
                 if _is_kept(source, use, loop):
-                    yield Late(use, shared[0])
+                    yield LateFunction(use, shared[0])
 
 
 def _loops_around(source: Source, node: ast.AST) -> Iterator[ast.AST]:

@@ -1,4 +1,4 @@
-"""A Hypothesis strategy of conversations: the public side of `conversations`.
+"""A Hypothesis strategy of conversations: the public side of `drawn_conversations`.
 
 @given(conversation(order))
 def test_order(transcript): ...
@@ -13,9 +13,9 @@ from hypothesis import reject
 from hypothesis import strategies as st
 
 from ..effects.steps import StepFunction
-from .conversations import Looping, Options, converse
+from .conversations import ConversationBroken
+from .drawn_conversations import Looping, Options, converse
 from .subjects import subject_of
-from .talks import Broken
 
 if TYPE_CHECKING:
     from .transcripts import Transcript
@@ -64,7 +64,7 @@ def conversation(
             return converse(draw, subject, options)
         except Looping:
             reject()
-        except Broken as broken:
+        except ConversationBroken as broken:
             error = broken.error
             error.add_note(f"in the conversation\n{broken.transcript}")
             raise error from None

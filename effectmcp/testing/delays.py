@@ -19,23 +19,23 @@ from ..effects.control import Checkpoint, Gather
 from ..effects.local import ClientSupports
 from ..effects.questions import Accepted, Elicit
 from ..errors import Signal
-from .talks import WAYS, Broken, Recorded, talk
-from .words import shown
+from .conversations import WAYS, ConversationBroken, RecordedPartner, run_conversation
+from .descriptions import describe
 
 if TYPE_CHECKING:
     from ..engine.answers import Answer
     from ..engine.stops import Done, Failure, Question, Want
     from .subjects import Subject
-    from .transcripts import Ending, Performed, Said, Transcript
+    from .transcripts import AskedQuestion, Ending, Performed, Transcript
 
-__all__ = ["Late", "late_branches"]
+__all__ = ["LateBranch", "late_branches"]
 
 #: Number of branches that are delayed, one after the other.
 _MOST: int = 3
 
 
 @frozen
-class Late:
+class LateBranch:
     """A branch that yields something else when another branch is delayed.
 
     Attributes:
@@ -49,7 +49,7 @@ class Late:
     where: str | None
 
 
-class _Noting(Recorded):
+class _Noting(RecordedPartner):
     """Replays a transcript, and notes what the handler yields."""
 
     def __init__(self, transcript: Transcript) -> None:
@@ -62,7 +62,7 @@ class _Noting(Recorded):
 
     def _note(self, key: str, effect: Effect[Any]) -> None:
         if not self.has_failed:
-            self.wanted.setdefault(key, shown(effect))
+            self.wanted.setdefault(key, describe(effect))
 
     def answer(self, question: Question) -> Answer | None:
         self._note(question.key, question.effect)
@@ -81,11 +81,11 @@ class _Delay:
     partner: _Noting
 
 
-def late_branches(subject: Subject, transcript: Transcript) -> Late | None:
+def late_branches(subject: Subject, transcript: Transcript) -> LateBranch | None:
     """Run a conversation again with delays; its branches must yield the same."""
     before: dict[str, tuple[str, str | None]] = {}
     for each in transcript.rounds:
-        wanted: list[Said | Performed] = [*each.performed, *each.asked]
+        wanted: list[AskedQuestion | Performed] = [*each.performed, *each.asked]
         for one in wanted:
             if "/" in one.key:
                 before.setdefault(one.key, (one.what, one.where))
@@ -94,12 +94,12 @@ def late_branches(subject: Subject, transcript: Transcript) -> Late | None:
         for key, what in partner.wanted.items():
             if key in before and before[key][0] != what:
                 first, where = before[key]
-                return Late(first, what, where)
+                return LateBranch(first, what, where)
             if "/" in key and key not in before and _is_smooth(subject, transcript):
                 last, where = list(before.values())[-1]
-                return Late(f"no more than {last}", what, where)
+                return LateBranch(f"no more than {last}", what, where)
         if _returns_another(transcript, partner) and _is_smooth(subject, transcript):
-            return Late(str(transcript.ending), str(partner.ending), None)
+            return LateBranch(str(transcript.ending), str(partner.ending), None)
     return None
 
 
@@ -118,14 +118,14 @@ def _had(subject: Subject, transcript: Transcript, late: str) -> _Noting:
     partner = _Noting(transcript)
     delayed = _delayed(subject, _Delay(late, partner))
     try:
-        partner.ending = talk(
+        partner.ending = run_conversation(
             delayed,
             transcript.arguments,
             partner,
             WAYS[1],
             flow_id=transcript.flow_id,
         ).ending
-    except Broken:
+    except ConversationBroken:
         pass  # for example, another branch fails first; compare the effects before that
     return partner
 

@@ -41,8 +41,8 @@ from ..errors import ClientFailed, Declined, Dismissed, UsageError
 from ..forms.form import Unfit
 from ..lowlevel import InputRequired, given_parameter
 from .chance import FLOW_ID, Chance
+from .descriptions import describe
 from .values import content_of
-from .words import shown
 
 __all__ = ["Dialogue", "Expectation", "Mismatch", "Script", "play", "play_script"]
 
@@ -90,14 +90,14 @@ class Mismatch(AssertionError):
 
 
 @frozen
-class _Waiting:
+class _PendingEffect:
     key: str
     effect: Effect[Any]
     where: str | None
     problems: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        return f"{shown(self.effect)} at {self.where}"
+        return f"{describe(self.effect)} at {self.where}"
 
 
 class Dialogue(Generic[T]):
@@ -125,7 +125,7 @@ class Dialogue(Generic[T]):
         # when the last reference to the dialogue is dropped, not when the garbage
         # collector finds a cycle.
         def hear(effect: Effect[Any]) -> None:
-            transcript.append(shown(effect))
+            transcript.append(describe(effect))
             told.append(effect)
 
         def supports(what: object) -> bool:
@@ -170,17 +170,17 @@ class Dialogue(Generic[T]):
         """The effects that wait to be answered; several of a `Gather`."""
         return [one.effect for one in self._waiting()]
 
-    def _waiting(self) -> list[_Waiting]:
+    def _waiting(self) -> list[_PendingEffect]:
         match self._stop:
             case Perform(wants):
                 return [
-                    _Waiting(one.key, one.effect, self._run.line_of(one.key))
+                    _PendingEffect(one.key, one.effect, self._run.line_of(one.key))
                     for one in wants
                     if one.key not in self._outcomes
                 ]
             case Asked(questions):
                 return [
-                    _Waiting(one.key, one.effect, one.where, one.problems)
+                    _PendingEffect(one.key, one.effect, one.where, one.problems)
                     for one in questions
                     if one.key not in self._answers
                 ]
@@ -208,9 +208,9 @@ class Dialogue(Generic[T]):
                 if _is(one.effect, what):
                     return Expectation(self, one)
             if not self._leave_to_chance(waiting):
-                raise self._mismatch(shown(what), waiting)
+                raise self._mismatch(describe(what), waiting)
 
-    def _leave_to_chance(self, waiting: list[_Waiting]) -> bool:
+    def _leave_to_chance(self, waiting: list[_PendingEffect]) -> bool:
         for one in waiting:
             outcome = self._chance.outcome(one.effect)
             if outcome is not None:
@@ -257,7 +257,7 @@ class Dialogue(Generic[T]):
             if not self._leave_to_chance(waiting):
                 raise self._mismatch("the end", waiting)
 
-    def _mismatch(self, expected: str, waiting: list[_Waiting]) -> Mismatch:
+    def _mismatch(self, expected: str, waiting: list[_PendingEffect]) -> Mismatch:
         if waiting:
             return Mismatch(self.transcript, expected, map(str, waiting))
         if isinstance(self._stop, Raised):
@@ -273,12 +273,12 @@ class Dialogue(Generic[T]):
     # ---- for `Expectation` ----
 
     def _settle(
-        self, one: _Waiting, outcome: Done | Failure | Answer | None, said: str
+        self, one: _PendingEffect, outcome: Done | Failure | Answer | None, said: str
     ) -> None:
         """Settle `one` with an outcome or answer; `None` leaves a question open."""
         if all(one.effect is not other.effect for other in self._waiting()):
             raise UsageError(f"{one} was answered before")
-        self.transcript.append(f"{shown(one.effect)} → {said}")
+        self.transcript.append(f"{describe(one.effect)} → {said}")
         if isinstance(outcome, (Done, Failure)):
             self._outcomes[one.key] = outcome
         else:
@@ -293,7 +293,7 @@ class Dialogue(Generic[T]):
             given = {key: one for key, one in answers.items() if one is not None}
             self._stop = self._run.answered(given)
 
-    def _perform(self, one: _Waiting, options: dict[str, Any]) -> Done | Failure:
+    def _perform(self, one: _PendingEffect, options: dict[str, Any]) -> Done | Failure:
         assert isinstance(self._stop, Perform)
         (want,) = [want for want in self._stop.wants if want.key == one.key]
         return perform(want, **options)
@@ -304,7 +304,7 @@ class Expectation(Generic[T]):
     """An effect that came as expected, to be answered."""
 
     _dialogue: Dialogue[T]
-    _waiting: _Waiting
+    _waiting: _PendingEffect
 
     @property
     def effect(self) -> Effect[Any]:
@@ -337,7 +337,7 @@ class Expectation(Generic[T]):
             read_answer(question, KINDS[type(question)], answer)
         except Unfit as exc:
             raise UsageError(
-                f"{value!r} does not fit {shown(question)}: {exc}. To have the question"
+                f"{value!r} does not fit {describe(question)}: {exc}. To have the question"
                 " asked again, send() what a client would"
             ) from None
         return self._say(answer, repr(value))
@@ -376,7 +376,7 @@ class Expectation(Generic[T]):
         effect = self._waiting.effect
         if not isinstance(effect, InputRequest):
             raise UsageError(
-                f"{shown(effect)} is performed here and not answered by a client; use"
+                f"{describe(effect)} is performed here and not answered by a client; use"
                 " returns(), fails() or performs()"
             )
         return effect
@@ -394,7 +394,7 @@ class Expectation(Generic[T]):
             kind.read(self.effect, kind.write(self.effect, value))
         except Exception as exc:
             raise UsageError(
-                f"{shown(self.effect)} cannot return {value!r}: {exc}"
+                f"{describe(self.effect)} cannot return {value!r}: {exc}"
             ) from exc
         return self._say(Done(value), repr(value))
 
@@ -405,7 +405,7 @@ class Expectation(Generic[T]):
             UsageError: If the effect cannot fail.
         """
         if self._local().tag != "done":
-            raise UsageError(f"{shown(self.effect)} cannot fail; use returns()")
+            raise UsageError(f"{describe(self.effect)} cannot fail; use returns()")
         return self._say(Failure(error), f"raised {error!r}")
 
     def performs(self, **options: Any) -> Dialogue[T]:
@@ -426,7 +426,7 @@ class Expectation(Generic[T]):
     def _local(self) -> Any:
         if isinstance(self.effect, InputRequest):
             raise UsageError(
-                f"{shown(self.effect)} is answered by a client; use answer(),"
+                f"{describe(self.effect)} is answered by a client; use answer(),"
                 " decline() or dismiss()"
             )
         return KINDS[type(self.effect)]

@@ -1,7 +1,7 @@
 """Judge how a conversation ended: which errors are faults of the handler.
 
 DivergenceError, NondeterminismError, Unsteady    it does not repeat itself
-Buried                                            it cannot be ended
+HandlerNotEnded                                            it cannot be ended
 StateSizeError, OutputError, UsageError           the engine refuses what it does
 TooManyRounds                                     it asks too often
 ToolError, ProtocolError, FlowError, Signal       its response to the client: no fault
@@ -33,14 +33,14 @@ from ..errors import (
     TooManyRounds,
     UsageError,
 )
-from .conversations import Unsteady
-from .findings import Found
-from .talks import Buried, Unscripted
-from .transcripts import FAILED, Said, Transcript
-from .words import place_of
+from .conversations import HandlerNotEnded, Unscripted
+from .descriptions import place_of
+from .drawn_conversations import Unsteady
+from .findings import BareFinding
+from .transcripts import FAILED, AskedQuestion, Transcript
 
 if TYPE_CHECKING:
-    from .changes import Change
+    from .leaked_state import StateChange
     from .subjects import Subject
 
 __all__ = [
@@ -67,9 +67,9 @@ def found_in(
     transcript: Transcript,
     *,
     subject: Subject,
-    changed: Mapping[str, Change],
+    changed: Mapping[str, StateChange],
     returned_at: str | None,
-) -> Found | None:
+) -> BareFinding | None:
     """Return the fault that an error shows; `None` if it is not the handler's.
 
     Args:
@@ -91,8 +91,8 @@ def found_in(
             return drifts(str(error), error.where or last_asked(transcript), changed)
         case Unscripted():
             return None  # a saved conversation, with an earlier version of the handler
-        case Buried():
-            return Found(
+        case HandlerNotEnded():
+            return BareFinding(
                 "swallows",
                 "it goes on yielding while it is being ended, so a round of it never"
                 " ends",
@@ -101,15 +101,17 @@ def found_in(
                 " BaseException.",
             )
         case StateSizeError():
-            return Found("size", str(error), _largest(error, transcript))
+            return BareFinding("size", str(error), _largest(error, transcript))
         case OutputError():
-            return Found(
+            return BareFinding(
                 "result",
                 f"its result is not what it promised: {'; '.join(error.problems)}",
                 returned_at or subject.where,
             )
         case UsageError():
-            return Found("misuse", error.problem, error.where or where or returned_at)
+            return BareFinding(
+                "misuse", error.problem, error.where or where or returned_at
+            )
         case TooManyRounds():
             return None if was_wasteful(transcript) else _rounds(transcript, where)
         case ToolError() | ProtocolError() | FlowError() | Signal():
@@ -117,7 +119,7 @@ def found_in(
         case _ if _is_of_a_step(error, transcript):
             return None  # the handler lets it pass
         case _:
-            return Found(
+            return BareFinding(
                 "crash",
                 f"it raises {type(error).__name__}: {error}",
                 where or subject.where,
@@ -127,14 +129,17 @@ def found_in(
 
 
 def drifts(
-    problem: str, where: str | None, changed: Mapping[str, Change], advice: str = ""
-) -> Found:
+    problem: str,
+    where: str | None,
+    changed: Mapping[str, StateChange],
+    advice: str = "",
+) -> BareFinding:
     """Return the fault of a handler that does not repeat itself."""
     if " at 0x" in problem:
         advice = ADDRESS
     if changed:
         advice = f"{advice} Meanwhile {said_of(changed)}.".lstrip()
-    return Found(
+    return BareFinding(
         "drifts",
         f"it does something else when it is replayed: {problem}",
         where,
@@ -142,7 +147,7 @@ def drifts(
     )
 
 
-def said_of(changed: Mapping[str, Change]) -> str:
+def said_of(changed: Mapping[str, StateChange]) -> str:
     """Return the changes in words."""
     return "; ".join(one.what for one in changed.values())
 
@@ -153,7 +158,7 @@ def said_of(changed: Mapping[str, Change]) -> str:
 _LOOP: Final = 5
 
 
-def _rounds(transcript: Transcript, where: str | None) -> Found:
+def _rounds(transcript: Transcript, where: str | None) -> BareFinding:
     where = where or last_asked(transcript)
     problem = "it asks in more rounds than clients put up with"
     advice = "Ask several questions at once with Gather(...)."
@@ -168,17 +173,17 @@ def _rounds(transcript: Transcript, where: str | None) -> Found:
             "Say in the form what fits (a validator is shown to the user), or end after"
             " a few tries. If each turn asks for one more item, ask for a list."
         )
-    return Found("rounds", problem, where, advice)
+    return BareFinding("rounds", problem, where, advice)
 
 
-def loop_of(transcript: Transcript) -> Found | None:
+def loop_of(transcript: Transcript) -> BareFinding | None:
     """Return the fault of asking the same question as long as the user refuses."""
     asked = _repeated(transcript)
     if not asked or not all(
         isinstance(one.answer, (Declined, Dismissed)) for one in asked
     ):
         return None
-    return Found(
+    return BareFinding(
         "loops",
         "it asks the same question again for as long as the user refuses:"
         f" {asked[0].what}",
@@ -192,9 +197,9 @@ def loop_of(transcript: Transcript) -> Found | None:
 NO_END: Final = "A loop needs an end, such as `for _ in range(3)` and then a ToolError."
 
 
-def _repeated(transcript: Transcript) -> list[Said]:
+def _repeated(transcript: Transcript) -> list[AskedQuestion]:
     """Return the final rounds that ask the same question, in the same words."""
-    last: list[Said] = []
+    last: list[AskedQuestion] = []
     for each in reversed(transcript.rounds):
         if not each.asked:
             continue

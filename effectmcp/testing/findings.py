@@ -9,7 +9,7 @@ from attrs import field, frozen
 if TYPE_CHECKING:
     from .transcripts import Transcript
 
-__all__ = ["CheckError", "Checked", "Fault", "Finding", "Found"]
+__all__ = ["BareFinding", "CheckError", "Checked", "Fault", "Finding"]
 
 _MOST_LINES: Final = 24
 
@@ -64,7 +64,7 @@ def _few(lines: list[str]) -> list[str]:
 
 
 @frozen
-class Found:
+class BareFinding:
     """A finding before it has a handler and a conversation; see `Finding`.
 
     Attributes:

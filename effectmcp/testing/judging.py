@@ -16,26 +16,26 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from ..effects.questions import Accepted
 from ..engine import development
 from ..engine.development import UnperformedEffectWarning
-from .changes import Change, Changes
-from .conversations import Looping
+from .conversations import ConversationBroken
+from .descriptions import describe
+from .drawn_conversations import Looping
 from .endings import found_in, was_wasteful
-from .findings import Fault, Finding, Found
-from .lines import Lines, Range
+from .endless_loops import EndlessLoops
+from .findings import BareFinding, Fault, Finding
+from .leaked_state import StateChange, StateChanges
+from .line_coverage import LineWatcher, Range
+from .muting import without_output
 from .notices import notices_of
 from .oracles import Case, asked
-from .refusals import Differences, Same
+from .refusals import Differences, NoDifference
 from .sanitizer import Sanitizer
-from .silence import muted
-from .stubborn import Stubborn
-from .suspects import WRITE, suspects_of
-from .talks import Broken
-from .words import shown
+from .source_faults import WRITE, suspects_of
 
 if TYPE_CHECKING:
     from .performing import Performer
+    from .replay_workers import ReplayWorkers
     from .subjects import Subject
     from .transcripts import Transcript
-    from .workers import Workers
 
 __all__ = ["At", "Judge"]
 
@@ -67,7 +67,7 @@ class Judge:
 
     def __init__(self, subject: Subject, performer: Performer) -> None:
         self.subject = subject
-        self.workers: Workers | None = None
+        self.workers: ReplayWorkers | None = None
         self.count = 0
         self.notices: dict[str, None] = {}
         self.weak: dict[At, Finding] = {}
@@ -76,9 +76,9 @@ class Judge:
         self.covering: set[Range] = set()
         self.covered: set[Range] = set()
         self._performer = performer
-        self._changes = Changes(subject.function)
+        self._changes = StateChanges(subject.function)
         self._suspects = suspects_of(subject.function)
-        self._stubborn = Stubborn()
+        self._endless_loops = EndlessLoops()
         self._noticed: set[str] = set()
         #: The lines that built performed effects.
         self._performed_at: set[str] = set()
@@ -114,16 +114,16 @@ class Judge:
         """
         sanitizer = Sanitizer(of=self.subject.function)
         wanted = {at for one in self._suspects for at in (one.shows_at, one.near)}
-        lines = Lines(at for at in wanted | self.covering if at is not None)
+        lines = LineWatcher(at for at in wanted | self.covering if at is not None)
         changes = self._changes
-        changed: dict[str, Change] = {}
+        changed: dict[str, StateChange] = {}
         self._performer.begin()
 
         @contextmanager
         def watch() -> Iterator[None]:
             changes.take()  # the handler did not cause the changes in between
             try:
-                with muted(), lines.watching(), sanitizer.watching():
+                with without_output(), lines.watching(), sanitizer.watching():
                     yield
             finally:
                 for one in changes.take():
@@ -135,7 +135,7 @@ class Judge:
             try:
                 transcript = having(watch)
                 error: Exception | None = None
-            except Broken as broken:
+            except ConversationBroken as broken:
                 transcript, error = broken.transcript, broken.error
             except Looping as looping:
                 self.notices[
@@ -178,12 +178,12 @@ class Judge:
                     ):
                         self._accepted_at.add(one.where)
 
-    def _report(self, found: Found | None, transcript: Transcript) -> None:
+    def _report(self, found: BareFinding | None, transcript: Transcript) -> None:
         """Raise a fault, unless conversations are run for another finding."""
         if found is not None and self.wanted is None:
             raise Fault(found.of(self.subject.name, transcript))
 
-    def _report_weak(self, found: Found, transcript: Transcript) -> None:
+    def _report_weak(self, found: BareFinding, transcript: Transcript) -> None:
         """Keep a fault to report if no other fault is found."""
         finding = found.of(self.subject.name, transcript)
         at = (found.kind, found.where)
@@ -195,9 +195,9 @@ class Judge:
 
     # ---- judges ----
 
-    def _judge_lines(self, transcript: Transcript, lines: Lines) -> None:
+    def _judge_lines(self, transcript: Transcript, lines: LineWatcher) -> None:
         for one in self._suspects:
-            found = Found(one.kind, one.problem, one.where, one.advice)
+            found = BareFinding(one.kind, one.problem, one.where, one.advice)
             if one.shows_at in lines.seen and not one.is_weak:
                 self._report(found, transcript)
             elif one.shows_at in lines.seen or one.near in lines.seen:
@@ -207,17 +207,17 @@ class Judge:
         self,
         transcript: Transcript,
         sanitizer: Sanitizer,
-        changed: Mapping[str, Change],
+        changed: Mapping[str, StateChange],
     ) -> None:
         """Report what the sanitizer saw: it explains all other faults."""
         for sight in sanitizer.seen:
-            found = Found(
+            found = BareFinding(
                 "unrecorded", sight.problem, sight.where, f"Use {sight.instead}."
             )
             self._report(found, transcript)
         for one in changed.values():
             if one.is_default:
-                found = Found(
+                found = BareFinding(
                     "default",
                     f"{one.what}: a default belongs to the function, and not to one call",
                     one.where,
@@ -230,7 +230,7 @@ class Judge:
         transcript: Transcript,
         error: Exception | None,
         returned_at: str | None,
-        changed: Mapping[str, Change],
+        changed: Mapping[str, StateChange],
     ) -> None:
         raised = error or transcript.ending.error
         if raised is not None:
@@ -248,9 +248,9 @@ class Judge:
     ) -> None:
         for one in warned:
             if isinstance(one.message, UnperformedEffectWarning):
-                what, where = shown(one.message.effect), one.message.where
+                what, where = describe(one.message.effect), one.message.where
                 self._report_weak(
-                    Found(
+                    BareFinding(
                         "forgotten",
                         f"it builds {what} and never performs it",
                         where,
@@ -260,14 +260,16 @@ class Judge:
                 )
             elif "was never awaited" in str(one.message):
                 self._report(
-                    Found("forgotten", str(one.message), self.subject.where, WRITE),
+                    BareFinding(
+                        "forgotten", str(one.message), self.subject.where, WRITE
+                    ),
                     transcript,
                 )
 
     def _judge_answers(
         self,
         transcript: Transcript,
-        changed: Mapping[str, Change],
+        changed: Mapping[str, StateChange],
         returned_at: str | None,
     ) -> None:
         case = Case(
@@ -277,14 +279,14 @@ class Judge:
             self._performer,
             changed,
             returned_at,
-            self._stubborn,
+            self._endless_loops,
             self._changes.outlived(),
         )
         if self.wanted is None:
             self._report(asked(case), transcript)
             self._take_notice(case)
         if case.could_be_live:
-            for same in self.differences.look(self.subject, case.overheard):
+            for same in self.differences.look(self.subject, case.trace):
                 self._report_weak(_swallowed(same), transcript)
 
     def _take_notice(self, case: Case) -> None:
@@ -303,9 +305,9 @@ class Judge:
         self.notices.update(dict.fromkeys(notices_of(case)))
 
 
-def _swallowed(same: Same) -> Found:
+def _swallowed(same: NoDifference) -> BareFinding:
     assert same.swallow is not None
-    return Found(
+    return BareFinding(
         "refusal",
         f"a user who refuses is ignored: after {same.question} was refused, the handler"
         " does what it does when it is accepted",

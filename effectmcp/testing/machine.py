@@ -42,9 +42,9 @@ from ..exchange.commands import Notify, Peer, PerformAll, Reply
 from ..exchange.handle import handle
 from ..protocol.meta import CLIENT_CAPABILITIES
 from ..protocol.revisions import PROTOCOL_VERSION, VERSIONS
-from ..server.features import Prompt, Template
+from ..server.features import Prompt, ResourceTemplate
 from ..state.keys import Keys, make_key
-from .conversations import Drawn, Options
+from .drawn_conversations import DrawnPartner, Options
 from .strategies import arguments_of, contents_for, roots, sampled
 from .subjects import Subject, subjects_of
 
@@ -65,7 +65,7 @@ _WAITS: Final = st.sampled_from([1, 60, 3_500, 3_700, 40_000])
 
 
 @frozen(eq=False)
-class _Call:
+class _CallParts:
     """The parts of a call that every round repeats."""
 
     subject: Subject
@@ -83,7 +83,7 @@ class _Call:
 class _State:
     """A state that a client has, and the facts that decide whether it is accepted."""
 
-    call: _Call
+    call: _CallParts
     token: str
     questions: Mapping[str, Any]
     sealed: int
@@ -132,7 +132,7 @@ class ServerMachine(RuleBasedStateMachine):
         subject = data.draw(st.sampled_from(self._subjects), "handler")
         arguments = data.draw(_arguments(self.arguments, subject), "arguments")
         params = _params(subject, arguments)
-        call = _Call(subject, params, user, self._now)
+        call = _CallParts(subject, params, user, self._now)
         return self._went(call, self._send(call, data))
 
     @rule(target=states, state=states, data=st.data())
@@ -173,7 +173,7 @@ class ServerMachine(RuleBasedStateMachine):
     @rule(text=st.text(max_size=40) | st.sampled_from(["", "1e", "1e.", "1r.AA"]))
     def make_up(self, text: str) -> None:
         """Make a state up."""
-        call = _Call(self._subjects[0], {}, None, self._now)
+        call = _CallParts(self._subjects[0], {}, None, self._now)
         params = {**_params(call.subject, {}), "requestState": text}
         reply = self._exchange(call, params, None)
         message: Any = reply.message
@@ -225,7 +225,7 @@ class ServerMachine(RuleBasedStateMachine):
 
     def _send(
         self,
-        call: _Call,
+        call: _CallParts,
         data: st.DataObject,
         state: _State | None = None,
         answers: Mapping[str, JSON] | None = None,
@@ -237,7 +237,7 @@ class ServerMachine(RuleBasedStateMachine):
         return self._exchange(call, params, data)
 
     def _exchange(
-        self, call: _Call, params: Mapping[str, JSON], data: st.DataObject | None
+        self, call: _CallParts, params: Mapping[str, JSON], data: st.DataObject | None
     ) -> Reply:
         meta = {PROTOCOL_VERSION: VERSIONS[0], CLIENT_CAPABILITIES: dict(_ALL)}
         message = {
@@ -263,12 +263,14 @@ class ServerMachine(RuleBasedStateMachine):
         finally:
             exchange.close()
 
-    def _outcome(self, call: _Call, command: Any, data: st.DataObject | None) -> Any:
+    def _outcome(
+        self, call: _CallParts, command: Any, data: st.DataObject | None
+    ) -> Any:
         match command:
             case PerformAll(wants):
                 assert data is not None, "performed without a draw"
                 options = Options(steps=self.steps)
-                world = Drawn(data.draw, call.subject, options)
+                world = DrawnPartner(data.draw, call.subject, options)
                 found: dict[str, Done | Failure] = {
                     want.key: world.perform(want.key, want) for want in wants
                 }
@@ -278,7 +280,7 @@ class ServerMachine(RuleBasedStateMachine):
             case _:
                 raise UsageError(f"only handlers that ask are tested, not {command}")
 
-    def _went(self, call: _Call, reply: Reply) -> Any:
+    def _went(self, call: _CallParts, reply: Reply) -> Any:
         """Return the next state after an honest request, or nothing at the end."""
         message: Any = reply.message
         if "error" in message:
@@ -332,7 +334,7 @@ def _arguments(
 
 def _params(subject: Subject, arguments: Mapping[str, JSON]) -> dict[str, JSON]:
     feature = subject.feature
-    if isinstance(feature, Template):
+    if isinstance(feature, ResourceTemplate):
         texts = {name: _text(value) for name, value in arguments.items()}
         try:
             return {"uri": feature.template.expand(texts)}

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ..errors import Unsupported
-from .overheard import changed_answers
+from .effect_traces import changed_answers
 
 if TYPE_CHECKING:
     from .oracles import Case
@@ -21,7 +21,7 @@ def notices_of(case: Case) -> Iterator[str]:
     """Yield the notices about one conversation."""
     transcript, name = case.transcript, case.subject.name
     if case.could_be_live:
-        for where in sorted(changed_answers(case.overheard.heard)):
+        for where in sorted(changed_answers(case.trace.effects)):
             yield (
                 f"{name}: what is answered at {where} is changed later. That is harmless,"
                 " and not kept: each round builds it afresh"

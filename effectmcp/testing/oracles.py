@@ -22,21 +22,27 @@ from typing import TYPE_CHECKING, Any, Final
 
 from attrs import define, field
 
-from .charges import shared_key, unstable_key
-from .cold import Elsewhere, WorkerError, arrive
+from .conversations import (
+    WAYS,
+    ConversationBroken,
+    RecordedPartner,
+    Way,
+    run_conversation,
+)
 from .delays import late_branches
+from .dry_replay import ArrivalElsewhere, WorkerError, arrive
+from .effect_traces import EffectTrace, trace_effects
 from .endings import ADDRESS, drifts, last_asked, said_of
-from .findings import Found
-from .overheard import Overheard, overhear
+from .findings import BareFinding
+from .idempotency_keys import shared_key, unstable_key
 from .performing import Performer, relied_on
-from .talks import WAYS, Broken, Recorded, Way, talk
 
 if TYPE_CHECKING:
-    from .changes import Change
-    from .stubborn import Stubborn
+    from .endless_loops import EndlessLoops
+    from .leaked_state import StateChange
+    from .replay_workers import ReplayWorkers
     from .subjects import Subject
     from .transcripts import Transcript
-    from .workers import Workers
 
 __all__ = ["ORACLES", "Case", "asked"]
 
@@ -52,26 +58,26 @@ class Case:
         performer: The performer of steps.
         changed: Defaults and globals that changed meanwhile.
         returned_at: `file:line` at which the handler returned.
-        stubborn: The loops of the handler that are known to end.
+        endless_loops: The loops of the handler that are known to end.
         outlived: Defaults and globals that changed since the check began.
     """
 
     subject: Subject
     transcript: Transcript
-    workers: Workers | None
+    workers: ReplayWorkers | None
     performer: Performer
-    changed: Mapping[str, Change]
+    changed: Mapping[str, StateChange]
     returned_at: str | None
-    stubborn: Stubborn
-    outlived: Mapping[str, Change]
-    _overheard: Overheard | None = field(default=None, init=False)
+    endless_loops: EndlessLoops
+    outlived: Mapping[str, StateChange]
+    _trace: EffectTrace | None = field(default=None, init=False)
 
     @property
-    def overheard(self) -> Overheard:
+    def trace(self) -> EffectTrace:
         """The conversation, effect by effect, as the handler saw it."""
-        if self._overheard is None:
-            self._overheard = overhear(self.subject, self.transcript)
-        return self._overheard
+        if self._trace is None:
+            self._trace = trace_effects(self.subject, self.transcript)
+        return self._trace
 
     @property
     def could_be_live(self) -> bool:
@@ -82,11 +88,11 @@ class Case:
         is_over = self.transcript.rounds[-1].journal is None
         return not is_over and not self.transcript.early
 
-    def drifts(self, problem: str, where: str | None) -> Found:
+    def drifts(self, problem: str, where: str | None) -> BareFinding:
         """Return the fault of a handler that diverges, or of a step that causes it."""
         for one in self.performer.changed:
             if not one.is_argument:
-                return Found(
+                return BareFinding(
                     "mutates",
                     f"the step {one.name}() changes the handler's variable"
                     f" {one.variable}; a replay does not perform the step, and finds the"
@@ -97,7 +103,7 @@ class Case:
         return drifts(problem, where or last_asked(self.transcript), self.changed)
 
 
-def asked(case: Case) -> Found | None:
+def asked(case: Case) -> BareFinding | None:
     """Return the first fault that an oracle finds."""
     for oracle in ORACLES:
         found = oracle(case)
@@ -117,13 +123,13 @@ def _performed_at(transcript: Transcript, name: str) -> str | None:
 # ---- replays ------------------------------------------------------------------------
 
 
-def _repeats(case: Case) -> Found | None:
+def _repeats(case: Case) -> BareFinding | None:
     rounds = case.transcript.rounds
     done = Counter(p.key for each in rounds for p in each.performed)
     for each in rounds:
         for one in each.performed:
             if done[one.key] > 1:
-                return Found(
+                return BareFinding(
                     "repeats",
                     f"{one.what} is performed {done[one.key]} times in one call",
                     one.where,
@@ -131,15 +137,15 @@ def _repeats(case: Case) -> Found | None:
     return None
 
 
-def _elsewhere(case: Case) -> Found | None:
+def _elsewhere(case: Case) -> BareFinding | None:
     transcript, subject = case.transcript, case.subject
     journals = transcript.journals
-    elsewhere: list[list[Elsewhere]] = [[] for _ in journals]
+    elsewhere: list[list[ArrivalElsewhere]] = [[] for _ in journals]
     if case.workers is not None:
         try:
             elsewhere = case.workers.arrivals(transcript)
         except WorkerError as exc:
-            return Found("elsewhere", f"in another process {exc}", subject.where)
+            return BareFinding("elsewhere", f"in another process {exc}", subject.where)
     for journal, others in zip(journals, elsewhere, strict=True):
         here = arrive(
             subject,
@@ -157,7 +163,7 @@ def _elsewhere(case: Case) -> Found | None:
                     advice = ADDRESS
                 if case.outlived:
                     advice = f"{_OUTLIVES} Here {said_of(case.outlived)}."
-                return Found(
+                return BareFinding(
                     "elsewhere",
                     "it does something else in another process: here it"
                     f" {here}, and with {other.differs} it {other.arrival}",
@@ -182,7 +188,7 @@ _OUTLIVES: Final = (
 # ---- ways ---------------------------------------------------------------------------
 
 
-def _ways(case: Case) -> Found | None:
+def _ways(case: Case) -> BareFinding | None:
     if not case.could_be_live:
         return None
     for way in WAYS:
@@ -194,13 +200,13 @@ def _ways(case: Case) -> Found | None:
     return None
 
 
-def _way(case: Case, way: Way) -> Found | None:
+def _way(case: Case, way: Way) -> BareFinding | None:
     if way is not WAYS[-1]:
         return _unlike(case, way)
     found = contextvars.copy_context().run(_with_new_decimals, case, way)
     if found is None or _unlike(case, way) is not None:
         return found
-    return Found(
+    return BareFinding(
         "context",
         "it calculates something else in another thread: the decimal context that is set"
         " while its module is imported is that of the importing thread",
@@ -210,24 +216,24 @@ def _way(case: Case, way: Way) -> Found | None:
     )
 
 
-def _with_new_decimals(case: Case, way: Way) -> Found | None:
+def _with_new_decimals(case: Case, way: Way) -> BareFinding | None:
     decimal.setcontext(decimal.Context())  # copies DefaultContext, as threads do
     return _unlike(case, way)
 
 
-def _unlike(case: Case, way: Way) -> Found | None:
+def _unlike(case: Case, way: Way) -> BareFinding | None:
     transcript = case.transcript
     last = transcript.rounds[-1].journal
     assert last is not None
     try:
-        other = talk(
+        other = run_conversation(
             case.subject,
             transcript.arguments,
-            Recorded(transcript),
+            RecordedPartner(transcript),
             way,
             flow_id=transcript.flow_id,
         )
-    except Broken as broken:
+    except ConversationBroken as broken:
         error: Any = broken.error
         return case.drifts(f"{way.name}: {error}", getattr(error, "where", None))
     journal = other.rounds[-1].journal
@@ -262,12 +268,12 @@ def _decimals_at(function: Callable[..., Any]) -> str | None:
 # ---- branches, keys, steps ----------------------------------------------------------
 
 
-def _late(case: Case) -> Found | None:
+def _late(case: Case) -> BareFinding | None:
     late = late_branches(case.subject, case.transcript)
     if late is None:
         return None
     if late.where is None:
-        return Found(
+        return BareFinding(
             "timing",
             "its result depends on which branch of a Gather ends first: it"
             f" {late.first}, and where another branch is later it {late.second}",
@@ -275,7 +281,7 @@ def _late(case: Case) -> Found | None:
             "Let each branch return its part, and put them together from what Gather"
             " gives, in the order of the branches.",
         )
-    return Found(
+    return BareFinding(
         "timing",
         "a branch of a Gather depends on how far another one has come: it wants"
         f" {late.first}, and where another is later {late.second}",
@@ -284,16 +290,16 @@ def _late(case: Case) -> Found | None:
     )
 
 
-def _loops(case: Case) -> Found | None:
-    return case.stubborn.found(case.subject, case.transcript)
+def _loops(case: Case) -> BareFinding | None:
+    return case.endless_loops.found(case.subject, case.transcript)
 
 
-def _keys(case: Case) -> Found | None:
+def _keys(case: Case) -> BareFinding | None:
     if not case.could_be_live:
         return None
-    shared = shared_key(case.overheard.heard)
+    shared = shared_key(case.trace.effects)
     if shared is not None:
-        return Found(
+        return BareFinding(
             "charges",
             f"one IdempotencyKey, {shared.name!r}, is given to two different calls:"
             f" {shared.first}, and then {shared.second}. A service that knows the key"
@@ -302,9 +308,9 @@ def _keys(case: Case) -> Found | None:
             "Make a key for each call, of what it is about:"
             f" IdempotencyKey({shared.name!r}, ...).",
         )
-    unstable = unstable_key(case.subject, case.transcript, case.overheard)
+    unstable = unstable_key(case.subject, case.transcript, case.trace)
     if unstable is not None:
-        return Found(
+        return BareFinding(
             "charges",
             f"the IdempotencyKey {unstable.name!r} is made of what {unstable.because}"
             " gave in the same round: if the reply is lost, the client sends its request"
@@ -316,14 +322,14 @@ def _keys(case: Case) -> Found | None:
     return None
 
 
-def _performed(case: Case) -> Found | None:
+def _performed(case: Case) -> BareFinding | None:
     if not case.performer.changed or not case.could_be_live:
         return None
-    relied = relied_on(case.subject, case.overheard, case.performer)
+    relied = relied_on(case.subject, case.trace, case.performer)
     if relied is None:
         return None
     changed, where = relied
-    return Found(
+    return BareFinding(
         "mutates",
         f"the step {changed.name}() changes its argument {changed.variable}, and the"
         " handler goes by the change; a step is given a copy, and a replay does not"
@@ -333,7 +339,7 @@ def _performed(case: Case) -> Found | None:
     )
 
 
-ORACLES: Final[tuple[Callable[[Case], Found | None], ...]] = (
+ORACLES: Final[tuple[Callable[[Case], BareFinding | None], ...]] = (
     _repeats,
     _elsewhere,
     _ways,

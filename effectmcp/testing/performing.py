@@ -24,9 +24,9 @@ from ..effects.steps import Step, StepFunction
 from ..engine.steps import provided_names
 from ..engine.stops import Done, Failure, Want
 from ..errors import UsageError
-from .overheard import Overheard, overhear
-from .silence import muted
-from .words import shown
+from .descriptions import describe
+from .effect_traces import EffectTrace, trace_effects
+from .muting import without_output
 
 if TYPE_CHECKING:
     from .subjects import RunAsync, Subject
@@ -96,7 +96,7 @@ class Performer:
             function = step.fn if isinstance(step, StepFunction) else step
             if by is not True and by is not False and not callable(by):
                 raise UsageError(
-                    f"perform= names {by!r} for {shown(step)}, which is not a function;"
+                    f"perform= names {by!r} for {describe(step)}, which is not a function;"
                     " give a function that takes the step's arguments, or True"
                 )
             self._functions[function] = by.fn if isinstance(by, StepFunction) else by
@@ -115,7 +115,7 @@ class Performer:
         missing = provided_names(step.fn).keys() - step.kwargs.keys()
         if missing:
             self.notices[
-                f"{shown(step.fn)} is not performed: it is provided with"
+                f"{describe(step.fn)} is not performed: it is provided with"
                 f" {', '.join(sorted(missing))}. Give perform= a function for it"
             ] = None
             return None
@@ -129,13 +129,13 @@ class Performer:
         function = self.function_of(step)
         if function is None:
             return None
-        with muted():
+        with without_output():
             first, second = (
                 self._perform(want, step, function, run_async) for _ in range(2)
             )
         if _unlike(first, second):
             self.notices[
-                f"{shown(step.fn)} gives something else when it is performed again with"
+                f"{describe(step.fn)} gives something else when it is performed again with"
                 " the same arguments, as it is when a reply is lost. Give what it does"
                 " an IdempotencyKey"
             ] = None
@@ -159,10 +159,10 @@ class Performer:
             outcome = Failure(exc)
         if before[:2] != (_said(args), _said(kwargs)):
             name = _first_changed(function, step, args, kwargs)
-            self.changed.append(Changed(function, shown(step.fn), name, True))
+            self.changed.append(Changed(function, describe(step.fn), name, True))
         for name, value in _variables(function).items():
             if before[2].get(name) != _said(value):
-                self.changed.append(Changed(function, shown(step.fn), name, False))
+                self.changed.append(Changed(function, describe(step.fn), name, False))
         return outcome
 
 
@@ -225,7 +225,7 @@ def _unlike(first: Done | Failure, second: Done | Failure) -> bool:
 
 
 def relied_on(
-    subject: Subject, overheard: Overheard, performer: Performer
+    subject: Subject, trace: EffectTrace, performer: Performer
 ) -> tuple[Changed, str | None] | None:
     """Return an argument's change that the handler depends on, and the step's place.
 
@@ -239,23 +239,23 @@ def relied_on(
         def deliver(effect: Any, changed: Changed = changed) -> None:
             if isinstance(effect, Step):
                 function = performer.function_of(effect)
-                if function is not None and shown(effect.fn) == changed.name:
+                if function is not None and describe(effect.fn) == changed.name:
                     try:
-                        with muted():
+                        with without_output():
                             value = function(*effect.args, **effect.kwargs)
                             if inspect.isawaitable(value):
                                 subject.run_async(_awaited(value))
                     except Exception:
                         pass  # the handler gets the recorded outcome
 
-        again = overhear(subject, overheard.transcript, deliver=deliver)
-        if again.trace != overheard.trace:
+        again = trace_effects(subject, trace.transcript, deliver=deliver)
+        if again.in_words != trace.in_words:
             where = next(
                 (
                     one.where
-                    for one in overheard.heard
+                    for one in trace.effects
                     if isinstance(one.effect, Step)
-                    and shown(one.effect.fn) == changed.name
+                    and describe(one.effect.fn) == changed.name
                 ),
                 None,
             )

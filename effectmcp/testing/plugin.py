@@ -20,8 +20,8 @@ import pytest
 
 if TYPE_CHECKING:
     from ..server.app import Server
-    from .client import MemoryClient
-    from .workers import Workers
+    from .memory_client import MemoryClient
+    from .replay_workers import ReplayWorkers
 
 __all__ = [
     "HandlerItem",
@@ -149,16 +149,16 @@ class HandlerItem(pytest.Item):
 
 
 _NOTICES: pytest.StashKey[dict[str, None]] = pytest.StashKey()
-_RUNNING: pytest.StashKey[Workers] = pytest.StashKey()
+_RUNNING: pytest.StashKey[ReplayWorkers] = pytest.StashKey()
 
 
-def _workers(config: pytest.Config) -> Workers:
+def _workers(config: pytest.Config) -> ReplayWorkers:
     """Return the processes that all handlers share."""
-    from .workers import Workers
+    from .replay_workers import ReplayWorkers
 
     running = config.stash.get(_RUNNING, None)
     if running is None:
-        running = config.stash[_RUNNING] = Workers()
+        running = config.stash[_RUNNING] = ReplayWorkers()
         config.add_cleanup(running.close)
     return running
 
@@ -180,7 +180,7 @@ def effectmcp_client() -> Iterator[Callable[..., MemoryClient]]:
     from contextlib import ExitStack
 
     from ..drivers.sync import running
-    from .client import MemoryClient
+    from .memory_client import MemoryClient
 
     with ExitStack() as stack:
 

@@ -38,11 +38,11 @@ from ..engine.stops import Done, Failure, Question, Want
 from ..errors import ClientFailed, Declined, Dismissed
 from ..protocol.modern import can_answer
 from ..server.events import Event, RoundBegan, RoundEnded
-from ..server.features import Prompt, Template
+from ..server.features import Prompt, ResourceTemplate
 from ..server.handlers import values_of_texts
+from .conversations import ConversationBroken, Unscripted, Way, run_conversation
+from .descriptions import describe
 from .subjects import Subject, subjects_of
-from .talks import Broken, Unscripted, Way, talk
-from .words import shown
 
 if TYPE_CHECKING:
     from ..engine.journal import Entry, Journal
@@ -175,7 +175,7 @@ def _found(app: Server, began: RoundBegan) -> tuple[Subject, JSON] | None:
         if subject.method != began.method:
             continue
         feature = subject.feature
-        if isinstance(feature, Template):
+        if isinstance(feature, ResourceTemplate):
             texts = feature.template.match(began.target)
             if texts is not None:
                 return subject, values_of_texts(feature.handler, texts)
@@ -215,10 +215,10 @@ def recorded(
     known: dict[str, str] = {}
 
     def had(mask: Mask, arguments: JSON, flow_id: bytes) -> Transcript:
-        partner = _Journaled(journal, lacks, mask, known)
+        partner = _JournaledPartner(journal, lacks, mask, known)
         try:
-            return talk(subject, arguments, partner, _WAY, flow_id=flow_id)
-        except Broken as broken:
+            return run_conversation(subject, arguments, partner, _WAY, flow_id=flow_id)
+        except ConversationBroken as broken:
             raise broken.error from None
 
     had(_unmasked, arguments, flow_id)  # to learn the effect at each place
@@ -231,7 +231,7 @@ def _unmasked(effect: Effect[Any], value: JSON) -> JSON:
     return value
 
 
-class _Journaled:
+class _JournaledPartner:
     """A partner that answers as a journal records."""
 
     def __init__(
@@ -253,7 +253,7 @@ class _Journaled:
         name = " ".join(map(step_name, steps_in(effect))) or type(effect).__name__
         name = f"{name} at {where}"
         if self._known.setdefault(place, name) != name:
-            raise Unscripted(shown(effect), None)
+            raise Unscripted(describe(effect), None)
         return self._entries.get(place)
 
     def answer(self, question: Question) -> Answer | None:
@@ -279,7 +279,7 @@ class _Journaled:
         """Return the recorded outcome, masked."""
         entry = self._entry(key.partition(":")[2], want.effect)
         if entry is None:
-            raise Unscripted(shown(want.effect), None)
+            raise Unscripted(describe(want.effect), None)
         value = entry.value
         if entry.tag in ("failed", "refailed"):
             # Only the message is masked: the handler depends on the class.

@@ -28,19 +28,19 @@ from ..effects.base import InputRequest
 from ..effects.questions import Accepted, Confirm, ElicitUrl
 from ..effects.steps import Step
 from ..errors import Declined, FlowError, Refused
-from .overheard import Heard, Overheard, overhear
+from .conversations import RecordedPartner
+from .descriptions import describe
+from .effect_traces import EffectTrace, TracedEffect, trace_effects
 from .source import Source, is_flow, source_of, sources_of
-from .talks import Recorded
-from .words import shown
 
 if TYPE_CHECKING:
     from ..engine.answers import Answer
     from ..engine.stops import Question
-    from .lines import Range
+    from .line_coverage import Range
     from .subjects import Subject
     from .transcripts import Transcript
 
-__all__ = ["Differences", "Same", "Swallow", "branches_of", "swallows_of"]
+__all__ = ["Differences", "NoDifference", "Swallow", "branches_of", "swallows_of"]
 
 #: Conversations without a difference between yes and no before that is reported.
 _ENOUGH: Final = 4
@@ -170,7 +170,7 @@ _At: TypeAlias = tuple[str, bool]
 
 
 @define
-class Same:
+class NoDifference:
     """A question whose answer made no difference so far.
 
     Attributes:
@@ -197,35 +197,35 @@ class Differences:
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self._swallows = swallows_of(function)
-        self._same: dict[_At, Same] = {}
+        self._same: dict[_At, NoDifference] = {}
         self._differ: set[_At] = set()
         #: Answers that were accepted, by the question's line.
         self._accepted: dict[str, Accepted[Any]] = {}
 
-    def look(self, subject: Subject, overheard: Overheard) -> Iterator[Same]:
+    def look(self, subject: Subject, trace: EffectTrace) -> Iterator[NoDifference]:
         """Compare a conversation with the same one after changing one answer.
 
         Yields the refusals that make no difference in this conversation.
         """
-        transcript = overheard.transcript
-        if overheard.error is not None:
+        transcript = trace.transcript
+        if trace.error is not None:
             return
         answers = {
             one.key: one.answer for each in transcript.rounds for one in each.asked
         }
-        for place, heard in enumerate(overheard.heard):
-            if heard.where is None or heard.key is None or "~" in heard.key:
+        for place, traced in enumerate(trace.effects):
+            if traced.where is None or traced.key is None or "~" in traced.key:
                 continue
-            answer = answers.get(heard.key)
-            if heard.error is None and isinstance(answer, Accepted):
-                self._accepted.setdefault(heard.where, answer)
-            if isinstance(heard.error, Refused):
-                yield from self._refused(subject, overheard, heard, place)
-            elif isinstance(heard.effect, Confirm):
-                self._decided(subject, overheard, heard, answer)
+            answer = answers.get(traced.key)
+            if traced.error is None and isinstance(answer, Accepted):
+                self._accepted.setdefault(traced.where, answer)
+            if isinstance(traced.error, Refused):
+                yield from self._refused(subject, trace, traced, place)
+            elif isinstance(traced.effect, Confirm):
+                self._decided(subject, trace, traced, answer)
 
     def _decided(
-        self, subject: Subject, overheard: Overheard, heard: Heard, answer: Any
+        self, subject: Subject, trace: EffectTrace, traced: TracedEffect, answer: Any
     ) -> None:
         """Run the conversation again with the opposite of a yes or a no."""
         match answer:
@@ -235,38 +235,38 @@ class Differences:
                 other = Accepted({})
             case _:
                 return
-        assert heard.where is not None
-        at = (heard.where, False)
+        assert traced.where is not None
+        at = (traced.where, False)
         if at not in self._differ:
-            again = _with(subject, overheard, heard, other)
-            is_same = again.trace == overheard.trace
-            self._count(at, None, overheard, heard, is_same=is_same)
+            again = _with(subject, trace, traced, other)
+            is_same = again.in_words == trace.in_words
+            self._count(at, None, trace, traced, is_same=is_same)
 
     def _refused(
-        self, subject: Subject, overheard: Overheard, heard: Heard, place: int
-    ) -> Iterator[Same]:
+        self, subject: Subject, trace: EffectTrace, traced: TracedEffect, place: int
+    ) -> Iterator[NoDifference]:
         """Run the conversation again with an acceptance instead of a refusal."""
-        assert heard.where is not None
-        at = (heard.where, True)
-        swallow = self._swallows.get(heard.where)
-        steps = _steps(overheard.heard[place + 1 :])
-        accepted = self._accepted.get(heard.where)
-        if isinstance(heard.effect, Confirm):
+        assert traced.where is not None
+        at = (traced.where, True)
+        swallow = self._swallows.get(traced.where)
+        steps = _steps(trace.effects[place + 1 :])
+        accepted = self._accepted.get(traced.where)
+        if isinstance(traced.effect, Confirm):
             accepted = Accepted({})
-        is_page = isinstance(heard.question, ElicitUrl)
+        is_page = isinstance(traced.question, ElicitUrl)
         if swallow is None or not steps or accepted is None or at in self._differ:
             return
-        again = _with(subject, overheard, heard, accepted)
+        again = _with(subject, trace, traced, accepted)
         if swallow.is_blanket and swallow.is_empty:
-            is_same = bool(steps & _steps(again.heard[place + 1 :]))
+            is_same = bool(steps & _steps(again.effects[place + 1 :]))
         elif swallow.is_unused or (
-            isinstance(heard.effect, Confirm) and swallow.is_empty
+            isinstance(traced.effect, Confirm) and swallow.is_empty
         ):
             # A page that the user may leave unread has no answer to use.
-            is_same = not is_page and again.trace == overheard.trace
+            is_same = not is_page and again.in_words == trace.in_words
         else:
             return
-        self._count(at, swallow, overheard, heard, is_same=is_same)
+        self._count(at, swallow, trace, traced, is_same=is_same)
         if at in self._same:
             yield self._same[at]
 
@@ -274,8 +274,8 @@ class Differences:
         self,
         at: _At,
         swallow: Swallow | None,
-        overheard: Overheard,
-        heard: Heard,
+        trace: EffectTrace,
+        traced: TracedEffect,
         *,
         is_same: bool,
     ) -> None:
@@ -284,14 +284,15 @@ class Differences:
             self._same.pop(at, None)
             return
         found = self._same.setdefault(
-            at, Same(shown(heard.question), at[0], swallow, overheard.transcript)
+            at,
+            NoDifference(describe(traced.question), at[0], swallow, trace.transcript),
         )
         found.count += 1
-        if len(str(overheard.transcript)) < len(str(found.transcript)):
-            found.transcript = overheard.transcript
-        found.question = shown(heard.question)
+        if len(str(trace.transcript)) < len(str(found.transcript)):
+            found.transcript = trace.transcript
+        found.question = describe(traced.question)
 
-    def without(self) -> Iterator[Same]:
+    def without(self) -> Iterator[NoDifference]:
         """Yield the yes-or-no questions whose answers never made a difference."""
         for same in self._same.values():
             if same.swallow is None and same.count >= _ENOUGH:
@@ -299,18 +300,18 @@ class Differences:
 
 
 def _with(
-    subject: Subject, overheard: Overheard, heard: Heard, answer: Answer
-) -> Overheard:
-    assert heard.key is not None
-    transcript = overheard.transcript
-    return overhear(subject, transcript, _OneOther(transcript, heard.key, answer))
+    subject: Subject, trace: EffectTrace, traced: TracedEffect, answer: Answer
+) -> EffectTrace:
+    assert traced.key is not None
+    transcript = trace.transcript
+    return trace_effects(subject, transcript, _OneOther(transcript, traced.key, answer))
 
 
-def _steps(heard: list[Heard]) -> set[str | None]:
-    return {one.where for one in heard if isinstance(one.effect, Step)}
+def _steps(traced: list[TracedEffect]) -> set[str | None]:
+    return {one.where for one in traced if isinstance(one.effect, Step)}
 
 
-class _OneOther(Recorded):
+class _OneOther(RecordedPartner):
     """Replays a transcript, with another answer to one question."""
 
     def __init__(self, transcript: Transcript, key: str, answer: Answer) -> None:

@@ -95,7 +95,7 @@ def _named(module: Any, names: str, instead: str) -> dict[Any, tuple[str, str]]:
 
 #: Builtins, by the function itself. Without gmtime and similar functions: they read the
 #: clock only if they get no time, and arguments cannot be seen here. Replays in other
-#: processes notice those (`workers`).
+#: processes notice those (`replay_workers`).
 _FUNCTIONS: Final[Mapping[Any, tuple[str, str]]] = {
     **_named(
         time,

@@ -2,7 +2,7 @@
 
 Some faults leave no trace when a handler runs: a flow that is made and never run, an
 `except` that no exception can reach. The modules that find those read the source
-(`suspects`). This module provides the syntax trees of a handler and of the flows that
+(`source_faults`). This module provides the syntax trees of a handler and of the flows that
 it runs, with the line numbers of their file. It resolves names to modules, classes and
 functions, but never to the value of a local variable.
 """

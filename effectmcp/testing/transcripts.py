@@ -29,10 +29,10 @@ from ..forms.form import Unfit
 
 __all__ = [
     "FAILED",
+    "AskedQuestion",
     "Ending",
     "Performed",
     "Round",
-    "Said",
     "Transcript",
     "TranscriptError",
     "read_transcripts",
@@ -73,7 +73,7 @@ class Performed:
 
 
 @frozen
-class Said:
+class AskedQuestion:
     """A question, and its answer.
 
     Attributes:
@@ -132,7 +132,7 @@ class Round:
     """
 
     performed: tuple[Performed, ...]
-    asked: tuple[Said, ...]
+    asked: tuple[AskedQuestion, ...]
     journal: Journal | None
 
 
@@ -177,7 +177,7 @@ class Transcript:
     arguments: JSON
     flow_id: bytes = field(repr=False)
     lacks: frozenset[str]
-    early: tuple[Said, ...]
+    early: tuple[AskedQuestion, ...]
     rounds: tuple[Round, ...]
     ending: Ending
 
@@ -284,13 +284,13 @@ def _arguments(arguments: JSON) -> str:
     return ", ".join(f"{name}={_said(value)}" for name, value in arguments.items())
 
 
-def _asked_to(one: Said) -> JSON:
+def _asked_to(one: AskedQuestion) -> JSON:
     return [one.key, one.what, one.where, _written(one.answer)]
 
 
-def _asked_from(written: JSON) -> Said:
+def _asked_from(written: JSON) -> AskedQuestion:
     key, what, where, answer = written
-    return Said(key, what, where, _read(answer))
+    return AskedQuestion(key, what, where, _read(answer))
 
 
 def _written(answer: Answer | None) -> JSON:

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Final
 from attrs import frozen
 
 from ..errors import ArgumentsError
-from .cold import Arrival, arrive, marks_of, shown_result
-from .silence import silent
+from .dry_replay import Arrival, arrive, marks_of, shown_result
+from .muting import without_logging
 from .subjects import Subject, subjects_of
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def verdict_of(app: Server, transcript: Transcript) -> Verdict:
         subject.read(transcript.arguments)
     except ArgumentsError as exc:
         return Verdict("stops", why=str(exc), where=subject.where)
-    with silent():  # a salvage logs what the verdict has
+    with without_logging():  # a salvage logs what the verdict has
         verdicts = [
             _judged(subject, transcript, place, each.journal)
             for place, each in enumerate(transcript.rounds, 1)

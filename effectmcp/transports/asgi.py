@@ -114,7 +114,7 @@ class ASGIApplication:
         loop = _running_loop()
         find = None if self.principal is None else partial(self.principal, scope)
         talk = Conversation(self.endpoint, _asked(scope), clock=loop.now, find=find)
-        await converse(loop, talk, _Host(loop, receive, send), self._calls)
+        await converse(loop, talk, _AsgiHost(loop, receive, send), self._calls)
 
     # ---- the lifespan ----
 
@@ -140,7 +140,7 @@ class ASGIApplication:
             await send({"type": "lifespan.shutdown.complete"})
 
 
-class _Host:
+class _AsgiHost:
     """The connection of one request."""
 
     def __init__(self, loop: _Loop, receive: Receive, send: Send) -> None:

@@ -31,7 +31,7 @@ from attrs import field, frozen, validators
 
 from .conversation import Conversation, Endpoint, Judged, judge
 from .hosting import Beside, Gone, Work, converse
-from .http1 import Malformed, Plain, Request, Wire, open_wire, split
+from .http1 import MalformedHttp, Plain, RequestHead, Wire, open_wire, split
 from .sockets import Direct
 from .web import Head, Send, refusal
 
@@ -225,7 +225,7 @@ class Connection:
                 if rest is None or self._closes:
                     return True
                 self._rest = rest
-        except Malformed as exc:
+        except MalformedHttp as exc:
             logger.debug("%s sends no HTTP: %r", self._peer, str(exc))
             return await self._refuse(_malformed(exc.status))
 
@@ -344,7 +344,11 @@ class Connection:
             return body
         try:
             return await self._body(limit)
-        except (trio.BrokenResourceError, trio.ClosedResourceError, Malformed) as exc:
+        except (
+            trio.BrokenResourceError,
+            trio.ClosedResourceError,
+            MalformedHttp,
+        ) as exc:
             raise Gone from exc
 
     async def _body(self, limit: int) -> bytes | None:
@@ -418,7 +422,7 @@ class Connection:
         try:
             await converse(shared.loop, talk, self, shared.calls)
         except Gone as exc:
-            if isinstance(exc.__cause__, Malformed):
+            if isinstance(exc.__cause__, MalformedHttp):
                 raise exc.__cause__ from None
             return False
         except Exception:
@@ -470,7 +474,7 @@ def _malformed(status: int) -> Send:
     return refusal(status, "the request is not valid HTTP/1.1")
 
 
-def _asked(request: Request, bound_to: str | None, peer: str | None) -> Head:
+def _asked(request: RequestHead, bound_to: str | None, peer: str | None) -> Head:
     method, target, headers = request
     if not target.startswith("/") and "://" in target:
         # The absolute form, meant for proxies, which servers must accept. Its authority

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ..drivers.begun import Begun
     from ..server.app import Server
 
-__all__ = ["Beside", "Gone", "Host", "HostLoop", "Waiting", "Work", "converse"]
+__all__ = ["Beside", "Gone", "Host", "HostLoop", "WaitingResponse", "Work", "converse"]
 
 logger = logging.getLogger("effectmcp.server")
 
@@ -111,14 +111,14 @@ async def converse(
                     calls.sweep(loop, talk.endpoint.sessions)
                 step = talk.reply(begun)
             elif step.peer.session is None:
-                waiting = Waiting(loop, talk, host)
+                waiting = WaitingResponse(loop, talk, host)
                 finish = partial(begun.finish, waiting.notify)
                 reply = await host.wait(finish, waiting.comment)
                 step = None if reply is None else talk.reply(reply)
             else:
                 step = await _aside(loop, talk, step, begun, calls)
         if isinstance(step, Read):
-            waiting = Waiting(loop, talk, host)
+            waiting = WaitingResponse(loop, talk, host)
             is_over = await host.wait(partial(waiting.read, step), waiting.comment)
             step = talk.end() if is_over else None
         if isinstance(step, Send):
@@ -161,7 +161,7 @@ async def _aside(
     return read if only is None else talk.respond(only)
 
 
-class Waiting:
+class WaitingResponse:
     """A response that has to wait, and the messages and comments sent before it."""
 
     def __init__(self, loop: HostLoop, talk: Conversation, host: Host) -> None:

@@ -42,10 +42,10 @@ __all__ = [
     "PHRASES",
     "ByH11",
     "Fields",
-    "Found",
-    "Malformed",
+    "FoundHead",
+    "MalformedHttp",
     "Plain",
-    "Request",
+    "RequestHead",
     "Split",
     "Wire",
     "open_wire",
@@ -62,7 +62,7 @@ Fields: TypeAlias = tuple[tuple[str, str], ...]
 PHRASES: Final = {one.value: one.phrase for one in HTTPStatus}
 
 
-class Request(NamedTuple):
+class RequestHead(NamedTuple):
     """The head of a request: names in lower case, values without surrounding spaces.
 
     `headers` is a dict if it is known that no name was repeated.
@@ -73,7 +73,7 @@ class Request(NamedTuple):
     headers: dict[str, str] | list[tuple[str, str]]
 
 
-class Found(NamedTuple):
+class FoundHead(NamedTuple):
     """A head of the accepted form.
 
     Attributes:
@@ -82,7 +82,7 @@ class Found(NamedTuple):
         length: The length of the body in bytes.
     """
 
-    request: Request
+    request: RequestHead
     end: int
     length: int
 
@@ -101,7 +101,7 @@ _FOREIGN: Final = frozenset({"transfer-encoding", "expect", "upgrade"})
 _DIGITS: Final = 10
 
 
-def read(data: bytes | bytearray, *, size: int, count: int) -> Found | None:
+def read(data: bytes | bytearray, *, size: int, count: int) -> FoundHead | None:
     """Return the head that `data` starts with, if it has the accepted form.
 
     Args:
@@ -135,7 +135,7 @@ def read(data: bytes | bytearray, *, size: int, count: int) -> Found | None:
         or headers.get("connection", "keep-alive").lower() != "keep-alive"
     ):
         return None
-    return Found(Request("POST", first[1], headers), end + 4, int(length))
+    return FoundHead(RequestHead("POST", first[1], headers), end + 4, int(length))
 
 
 class Split(NamedTuple):
@@ -217,7 +217,7 @@ _FREE_CHUNKS: Final = 4_096
 _CHUNK_BYTES: Final = 256
 
 
-class Malformed(Exception):
+class MalformedHttp(Exception):
     """Raised when a client sends bytes that are not valid HTTP, or not supported.
 
     Attributes:
@@ -235,11 +235,11 @@ class Wire(Protocol):
     def receive(self, data: bytes | bytearray) -> None:
         """Add bytes that the client sent; no bytes if it has closed its side."""
 
-    def head(self) -> Request | None:
+    def head(self) -> RequestHead | None:
         """Return the head of the request; `None` until all of it has arrived.
 
         Raises:
-            Malformed: If the head is invalid.
+            MalformedHttp: If the head is invalid.
         """
 
     def ready(self) -> bytes | None:
@@ -252,7 +252,7 @@ class Wire(Protocol):
         """Return the next bytes of the body; `None` if none have arrived; `b""` at its end.
 
         Raises:
-            Malformed: If the body is invalid or incomplete.
+            MalformedHttp: If the body is invalid or incomplete.
         """
 
     def skip(self) -> bool:
@@ -301,7 +301,7 @@ class Plain:
     """
 
     _buffer: bytearray
-    _request: Request | None = None
+    _request: RequestHead | None = None
     _missing: int = 0
     _is_cut: bool = False
     _has_begun: bool = False
@@ -313,7 +313,7 @@ class Plain:
         else:
             self._is_cut = True
 
-    def head(self) -> Request | None:
+    def head(self) -> RequestHead | None:
         return self._request
 
     def ready(self) -> bytes | None:
@@ -334,7 +334,7 @@ class Plain:
         del self._buffer[: self._missing]
         self._missing -= len(part)
         if not part and self._is_cut:
-            raise Malformed("the body breaks off")
+            raise MalformedHttp("the body breaks off")
         return part or None
 
     def skip(self) -> bool:
@@ -410,18 +410,18 @@ class ByH11:
         try:
             return self._http.next_event()
         except h11.RemoteProtocolError as exc:
-            raise Malformed(str(exc), exc.error_status_hint) from exc
+            raise MalformedHttp(str(exc), exc.error_status_hint) from exc
 
-    def head(self) -> Request | None:
+    def head(self) -> RequestHead | None:
         event = self._next()
         if event is h11.NEED_DATA:
             return None
         assert isinstance(event, h11.Request)
         # h11 checks the size of a head only while it is incomplete.
         if self._received - len(self._http.trailing_data[0]) > self._max_head:
-            raise Malformed("too large a head", 431)
+            raise MalformedHttp("too large a head", 431)
         if len(event.headers) > self._max_headers:
-            raise Malformed("too many headers", 431)
+            raise MalformedHttp("too many headers", 431)
         headers = [
             (name.decode("latin-1"), value.decode("latin-1"))
             for name, value in event.headers
@@ -430,10 +430,10 @@ class ByH11:
         if "content-length" in names and "transfer-encoding" in names:
             # h11 obeys Transfer-Encoding. A proxy in front of us may obey Content-Length,
             # and forward as a body what is a request here (RFC 9112, section 6.3).
-            raise Malformed("two lengths")
+            raise MalformedHttp("two lengths")
         method = event.method.decode("latin-1")
         self._is_head = method == "HEAD"
-        return Request(method, event.target.decode("latin-1"), headers)
+        return RequestHead(method, event.target.decode("latin-1"), headers)
 
     def ready(self) -> bytes | None:
         return None
@@ -445,7 +445,7 @@ class ByH11:
 
     def part(self) -> bytes | None:
         if self._chunks > _FREE_CHUNKS + self._size // _CHUNK_BYTES:
-            raise Malformed("the chunks are too small")
+            raise MalformedHttp("the chunks are too small")
         event = self._next()
         if event is h11.NEED_DATA:
             return None
@@ -460,7 +460,7 @@ class ByH11:
         try:
             while isinstance(self._next(), h11.Data):
                 pass
-        except Malformed:
+        except MalformedHttp:
             return False  # a response is being sent, and nothing more is read
         return self._http.their_state is not h11.SEND_BODY
 

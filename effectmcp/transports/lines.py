@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from ..exchange.sessions import Session
     from ..server.app import Server
 
-__all__ = ["Limits", "Splitter", "TooLong", "serve_lines"]
+__all__ = ["LineLimits", "Splitter", "TooLong", "serve_lines"]
 
 logger = logging.getLogger("effectmcp.server")
 
@@ -50,7 +50,7 @@ Send: TypeAlias = Callable[[bytes], Awaitable[None]]
 
 
 @frozen(kw_only=True)
-class Limits:
+class LineLimits:
     """Limits on one channel.
 
     Attributes:
@@ -116,7 +116,7 @@ class Splitter:
 
 
 @frozen(eq=False)
-class _Running:
+class _OpenRequest:
     """A request that is not answered yet, and the session that it belongs to."""
 
     request: Request
@@ -129,12 +129,12 @@ class _Running:
         return type(self.request.id), self.request.id
 
 
-class _Channel:
+class _LineChannel:
     def __init__(
         self,
         app: Server,
         peer: Peer,
-        limits: Limits,
+        limits: LineLimits,
         out: trio.MemorySendChannel[bytes],
     ) -> None:
         self.app = app
@@ -142,7 +142,7 @@ class _Channel:
         self.limits = limits
         self._out = out
         self._room = trio.Semaphore(limits.requests)
-        self._running: dict[tuple[type, Id], _Running] = {}
+        self._running: dict[tuple[type, Id], _OpenRequest] = {}
         self._ended = trio.Event()
         self._is_stuck = False
         self._news = trio.CancelScope()
@@ -166,7 +166,7 @@ class _Channel:
             case Request(method="initialize") as request:
                 await self._shake(request, nursery)
             case request:
-                await self._begin(_Running(request, self.peer.session), nursery)
+                await self._begin(_OpenRequest(request, self.peer.session), nursery)
 
     async def _hear(self, response: Response) -> None:
         reply = begin(self.app, response, self.peer)
@@ -187,7 +187,7 @@ class _Channel:
             self._news = trio.CancelScope()
             nursery.start_soon(self._tell, reply.opened, self._news)
 
-    async def _begin(self, running: _Running, nursery: trio.Nursery) -> None:
+    async def _begin(self, running: _OpenRequest, nursery: trio.Nursery) -> None:
         if running.key in self._running:
             await self._refuse(running.request.id, "a request with this id is running")
         elif not await self._has_place():
@@ -211,7 +211,7 @@ class _Channel:
         self._is_stuck = self._is_full
         return not self._is_full
 
-    async def _answer(self, running: _Running) -> None:
+    async def _answer(self, running: _OpenRequest) -> None:
         line = None
         try:
             with running.scope:
@@ -252,7 +252,7 @@ class _Channel:
         logger.info("request %r was cancelled: %r", id_, params.get("reason"))
         self._end(running)
 
-    def _end(self, running: _Running) -> None:
+    def _end(self, running: _OpenRequest) -> None:
         session = running.session
         if session is None or not session.cancel(running.request.id):
             running.scope.cancel()
@@ -289,7 +289,7 @@ async def serve_lines(
     send: Send,
     *,
     peer: Peer = _PEER,
-    limits: Limits = Limits(),  # frozen
+    limits: LineLimits = LineLimits(),  # frozen
     is_alone: bool = True,
 ) -> None:
     """Answer the messages of one channel until its input ends, or its output breaks.
@@ -309,7 +309,7 @@ async def serve_lines(
             one.
     """
     out, outbox = trio.open_memory_channel[bytes](0)
-    channel = _Channel(app, peer, limits, out)
+    channel = _LineChannel(app, peer, limits, out)
     reading = trio.CancelScope()
 
     def gone() -> None:

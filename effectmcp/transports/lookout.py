@@ -35,7 +35,7 @@ class Lookout:
     def __init__(self, nursery: trio.Nursery) -> None:
         self._nursery = nursery
         #: Clients that are not watched yet, and when they started to wait, oldest first.
-        self._new: dict[_Waiting, float] = {}
+        self._new: dict[_WaitingClient, float] = {}
         self._came = trio.Event()
 
     async def run(self) -> None:
@@ -69,7 +69,7 @@ class Lookout:
         Returns:
             The result of the work; `None` if it was cancelled.
         """
-        waiting = _Waiting(watching)
+        waiting = _WaitingClient(watching)
         self._new[waiting] = trio.current_time()
         self._came.set()
         try:
@@ -82,7 +82,7 @@ class Lookout:
         return None
 
 
-class _Waiting:
+class _WaitingClient:
     """A client that waits.
 
     Attributes:

@@ -7,8 +7,8 @@
 
 A request of this era does not end with its connection: a client that has disconnected may
 reconnect and continue after the last event that it received (2025-11-25, Resumability).
-So messages go into a `Stream`, and a `Reader` sends them on a connection. Unread messages
-are kept for as long as the session, up to a limit.
+So messages go into a `Stream`, and a `StreamReader` sends them on a connection. Unread
+messages are kept for as long as the session, up to a limit.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from ..exchange.sessions import Session
     from ..server.app import Server
 
-__all__ = ["SESSION_ID", "Reader", "SessionLimits", "Sessions", "Stream"]
+__all__ = ["SESSION_ID", "SessionLimits", "Sessions", "Stream", "StreamReader"]
 
 logger = logging.getLogger("effectmcp.server")
 
@@ -93,7 +93,7 @@ class Stream:
         self._size = 0
         #: The number of the first event that is kept.
         self._first = 1
-        self._reader: Reader | None = None
+        self._reader: StreamReader | None = None
 
     def add(self, message: bytes, *, is_question: bool = False) -> None:
         """Add a message, which is one line; drop it if the stream is over."""
@@ -129,9 +129,9 @@ class Stream:
         if self._reader is not None:
             self._reader.wake()
 
-    def read(self, after: int, wake: Callable[[], None]) -> Reader:
+    def read(self, after: int, wake: Callable[[], None]) -> StreamReader:
         """Return a new reader of the events that follow `after`; stop the previous one."""
-        before, self._reader = self._reader, Reader(self, after, wake)
+        before, self._reader = self._reader, StreamReader(self, after, wake)
         if before is not None:
             before.wake()
         return self._reader
@@ -148,17 +148,17 @@ class Stream:
             return None
         return place, self._events[place - self._first][0]
 
-    def is_read_by(self, reader: Reader) -> bool:
+    def is_read_by(self, reader: StreamReader) -> bool:
         """Return whether `reader` is the current reader."""
         return self._reader is reader
 
-    def left(self, reader: Reader) -> None:
+    def left(self, reader: StreamReader) -> None:
         """Note that `reader` has stopped."""
         if self._reader is reader:
             self._reader = None
 
 
-class Reader:
+class StreamReader:
     """Reads a stream for one connection."""
 
     def __init__(self, stream: Stream, after: int, wake: Callable[[], None]) -> None:

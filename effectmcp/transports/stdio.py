@@ -24,7 +24,7 @@ from attrs import frozen
 from ..drivers.trio import running
 from ..errors import UsageError
 from .keys import ensure_keys
-from .lines import Limits, Splitter, TooLong, serve_lines
+from .lines import LineLimits, Splitter, TooLong, serve_lines
 from .signals import until_signalled
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class Streams:
 async def serve(
     app: Server,
     *,
-    limits: Limits = Limits(),  # noqa: B008  # frozen
+    limits: LineLimits = LineLimits(),  # noqa: B008  # frozen
     streams: Streams | None = None,
     shutdown: trio.Event | None = None,
 ) -> None:
@@ -150,7 +150,7 @@ class _Input:
 
 
 async def _lines(
-    source: _Input, limits: Limits
+    source: _Input, limits: LineLimits
 ) -> AsyncGenerator[bytes | TooLong, None]:
     splitter = Splitter(limits.line)
     while data := await source.read():

@@ -182,7 +182,7 @@ class WSGIApplication:
     ) -> Iterable[bytes]:
         self._open()
         peer = step.peer
-        stream = _Stream(talk, start_response, is_live=peer.session is not None)
+        stream = _EventStream(talk, start_response, is_live=peer.session is not None)
         if peer.session is not None and self._asking >= self._questions:
             peer = attrs.evolve(peer, is_busy=True)
         try:
@@ -208,7 +208,7 @@ class WSGIApplication:
             return stream.end(answer.data)
         return _answer(start_response, answer)
 
-    def _wait(self, peer: Peer, stream: _Stream, asking: Inquiry) -> None:
+    def _wait(self, peer: Peer, stream: _EventStream, asking: Inquiry) -> None:
         session, sessions = peer.session, self._endpoint.sessions
         assert session is not None  # only clients with a session are asked live
         assert sessions is not None
@@ -254,7 +254,7 @@ class WSGIApplication:
                 atexit.register(self.close)
 
 
-class _Stream:
+class _EventStream:
     """The response, once it is a stream of events."""
 
     def __init__(

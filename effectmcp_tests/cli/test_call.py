@@ -18,7 +18,7 @@ import trio
 from trio.testing import MockClock
 
 from effectmcp.cli import main
-from effectmcp.cli.show import DECLINED, ERROR, FAILED, UNWRITTEN
+from effectmcp.cli.printing import DECLINED, ERROR, FAILED, UNWRITTEN
 from effectmcp.engine import UnperformedEffectWarning
 from effectmcp.state import make_key
 
@@ -377,7 +377,7 @@ def called(
 ) -> tuple[int, Scripted]:
     """A call of the tool of a server that answers like this."""
     channel = Scripted([TOOLS, *answers])
-    monkeypatch.setattr("effectmcp.cli.call.reach", lambda *of: channel)
+    monkeypatch.setattr("effectmcp.cli.call.channel_to", lambda *of: channel)
     return main(["call", "server", "tool", *argv]), channel
 
 
@@ -446,7 +446,7 @@ def test_items_with_invalid_fields_are_listed_by_their_valid_fields(
     entry: Any, line: str, monkeypatch: pytest.MonkeyPatch, capsys: Output
 ) -> None:
     channel = Scripted([{**EMPTY, "tools": [{"name": "a", **entry}]}] * 4)
-    monkeypatch.setattr("effectmcp.cli.listing.reach", lambda *of: channel)
+    monkeypatch.setattr("effectmcp.cli.listing.channel_to", lambda *of: channel)
     assert main(["list", "server"]) == 0
     assert capsys.readouterr().out == f"tools\n  {line}\n"
 
@@ -455,7 +455,7 @@ def test_an_entry_without_a_name_is_listed(
     monkeypatch: pytest.MonkeyPatch, capsys: Output
 ) -> None:
     channel = Scripted([{**EMPTY, "tools": [], "prompts": [{}]}] * 4)
-    monkeypatch.setattr("effectmcp.cli.listing.reach", lambda *of: channel)
+    monkeypatch.setattr("effectmcp.cli.listing.channel_to", lambda *of: channel)
     assert main(["list", "server"]) == 0
     assert capsys.readouterr().out == "prompts\n  ?\n"
 
@@ -475,7 +475,7 @@ def test_a_tool_with_an_invalid_schema_can_be_called(
 ) -> None:
     tools = {"tools": [{"name": "tool", "inputSchema": schema}]}
     channel = Scripted([tools, {"content": []}])
-    monkeypatch.setattr("effectmcp.cli.call.reach", lambda *of: channel)
+    monkeypatch.setattr("effectmcp.cli.call.channel_to", lambda *of: channel)
     assert main(["call", "server", "tool", "x=1"]) == 0
     assert channel.sent[-1].message["params"]["arguments"] == {"x": 1}
 
@@ -484,7 +484,7 @@ def test_a_server_that_offers_nothing(
     monkeypatch: pytest.MonkeyPatch, capsys: Output
 ) -> None:
     channel = Scripted([{**EMPTY, "tools": []}] * 4)
-    monkeypatch.setattr("effectmcp.cli.listing.reach", lambda *of: channel)
+    monkeypatch.setattr("effectmcp.cli.listing.channel_to", lambda *of: channel)
     assert main(["list", "server"]) == 0
     assert capsys.readouterr() == ("", "effectmcp: the server offers nothing\n")
 
@@ -493,7 +493,7 @@ def test_a_list_that_takes_too_long(
     monkeypatch: pytest.MonkeyPatch, capsys: Output
 ) -> None:
     channel = Scripted([TimeoutError()])
-    monkeypatch.setattr("effectmcp.cli.listing.reach", lambda *of: channel)
+    monkeypatch.setattr("effectmcp.cli.listing.channel_to", lambda *of: channel)
     assert main(["list", "server", "--timeout", "5"]) == ERROR
     assert capsys.readouterr().err == "effectmcp: it took too long\n"
     assert main(["list", "server", "--timeout", "nan"]) == 2

@@ -14,7 +14,7 @@ import pytest
 import effectmcp
 from effectmcp import UsageError
 from effectmcp.cli import keygen, main
-from effectmcp.cli.show import UNWRITTEN
+from effectmcp.cli.printing import UNWRITTEN
 from effectmcp.state import Keys
 
 ROOT = Path(__file__).parents[2]

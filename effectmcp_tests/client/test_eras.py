@@ -13,7 +13,7 @@ from effectmcp import ProtocolError
 from effectmcp.client import ChannelError, Client, OverHttp, OverPipes, ReplyError
 from effectmcp.client import client as clients
 
-from .raw import JSON_TYPE, Answer, Asked, command, http
+from .misbehaving_servers import JSON_TYPE, Answer, Asked, command, http_server
 from .ways import PATIENCE, Loop, on_both
 
 DONE = {"content": [{"type": "text", "text": "done"}]}
@@ -320,7 +320,7 @@ async def test_a_refusal_of_an_older_server(
 ) -> None:
     """The client performs the handshake, and repeats the same request."""
     seen: list[Asked] = []
-    async with http(old(body, type_, status, seen=seen)) as url:
+    async with http_server(old(body, type_, status, seen=seen)) as url:
         async with Client(OverHttp(url)) as client:
             assert (await client.get_prompt("note")).text == "done"
             assert (await client.get_prompt("note")).text == "done"
@@ -341,7 +341,7 @@ async def test_a_refusal_of_an_older_server(
 @pytest.mark.parametrize("code", [-32020, -32021, -32022])
 async def test_a_refusal_of_a_server_of_2026_07_28(code: int) -> None:
     seen: list[Asked] = []
-    async with http(old(error(code), JSON_TYPE, 400, seen=seen)) as url:
+    async with http_server(old(error(code), JSON_TYPE, 400, seen=seen)) as url:
         async with Client(OverHttp(url)) as client:
             with pytest.raises(ProtocolError) as raised:
                 await client.get_prompt("note")
@@ -352,7 +352,7 @@ async def test_a_refusal_of_a_server_of_2026_07_28(code: int) -> None:
 @pytest.mark.parametrize("status", [401, 403, 500, 503])
 async def test_a_refusal_that_does_not_depend_on_the_era(status: int) -> None:
     seen: list[Asked] = []
-    async with http(old(b"", "text/plain", status, seen=seen)) as url:
+    async with http_server(old(b"", "text/plain", status, seen=seen)) as url:
         async with Client(OverHttp(url)) as client:
             with pytest.raises(ChannelError, match=f"status {status}"):
                 await client.get_prompt("note")
@@ -368,7 +368,7 @@ async def test_a_server_of_2026_07_28_gets_no_handshake() -> None:
     async def answer(asked: Asked) -> None:
         await (refuses if seen else accepts)(asked)
 
-    async with http(answer) as url, Client(OverHttp(url)) as client:
+    async with http_server(answer) as url, Client(OverHttp(url)) as client:
         assert (await client.get_prompt("note")).text == "done"
         with pytest.raises(ChannelError, match="status 400"):
             await client.get_prompt("note")
@@ -380,7 +380,7 @@ async def test_a_client_with_version_2026_07_28_performs_no_handshake(
     version: str,
 ) -> None:
     seen: list[Asked] = []
-    async with http(old(error(-32000), JSON_TYPE, 400, seen=seen)) as url:
+    async with http_server(old(error(-32000), JSON_TYPE, 400, seen=seen)) as url:
         async with Client(OverHttp(url), version=version) as client:
             with pytest.raises(ProtocolError, match="the first"):
                 await client.get_prompt("note")
@@ -394,7 +394,7 @@ async def test_a_handshake_that_fails_reports_the_first_refusal(welcome: Any) ->
     """The caller gets the first refusal; the next request tries again."""
     seen: list[Asked] = []
     refusal = (error(-32000), JSON_TYPE, 400)
-    async with http(old(*refusal, seen=seen, welcome=welcome)) as url:
+    async with http_server(old(*refusal, seen=seen, welcome=welcome)) as url:
         async with Client(OverHttp(url)) as client:
             for _ in range(2):
                 with pytest.raises(ProtocolError, match="the first"):
@@ -418,7 +418,7 @@ async def test_requests_side_by_side_share_one_handshake() -> None:
             seen.remove(asked)
         await server(asked)
 
-    async with http(answer) as url, Client(OverHttp(url)) as client:
+    async with http_server(answer) as url, Client(OverHttp(url)) as client:
         async with anyio.create_task_group() as group:
             for _ in range(5):
                 group.start_soon(client.get_prompt, "note")
@@ -442,7 +442,7 @@ async def test_an_era_is_remembered_by_the_address() -> None:
             await today(asked)
 
     found: list[list[str]] = []
-    async with http(answer) as url:
+    async with http_server(answer) as url:
         for _ in upgrades:
             seen.clear()
             async with Client(OverHttp(url)) as client:
@@ -477,7 +477,7 @@ async def test_an_upgraded_server_is_treated_as_2026_07_28() -> None:
                 is_closed.set()
 
     with anyio.fail_after(PATIENCE):
-        async with http(answer) as url:
+        async with http_server(answer) as url:
             clients._SHAKING.add(url)
             async with Client(OverHttp(url), round_timeout=0.2) as client:
                 with pytest.raises(ChannelError, match="ended before"):
@@ -490,7 +490,7 @@ async def test_an_upgraded_server_is_treated_as_2026_07_28() -> None:
 
 
 async def test_a_server_that_is_away_when_its_era_is_known() -> None:
-    async with http(old(seen=[])) as url:
+    async with http_server(old(seen=[])) as url:
         pass
     clients._SHAKING.add(url)
     async with Client(OverHttp(url)) as client:
@@ -501,7 +501,7 @@ async def test_a_server_that_is_away_when_its_era_is_known() -> None:
 async def test_an_error_without_an_id_is_raised() -> None:
     """A server that refuses access sends such an error."""
     seen: list[Asked] = []
-    async with http(old(error(-32001), JSON_TYPE, 403, seen=seen)) as url:
+    async with http_server(old(error(-32001), JSON_TYPE, 403, seen=seen)) as url:
         async with Client(OverHttp(url)) as client:
             with pytest.raises(ProtocolError, match="the first"):
                 await client.get_prompt("note")
@@ -512,7 +512,7 @@ async def test_a_welcome_that_is_another_requests() -> None:
         body = {"jsonrpc": "2.0", "id": 99, "result": WELCOME}
         await asked.write(json.dumps(body).encode())
 
-    async with http(answer) as url:
+    async with http_server(answer) as url:
         with pytest.raises(ReplyError, match="another request"):
             async with Client(OverHttp(url), version="2025-11-25"):
                 raise AssertionError("not reached")

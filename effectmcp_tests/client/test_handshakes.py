@@ -36,7 +36,7 @@ from effectmcp.client import (
 from effectmcp.client.channels import SessionEnded
 from effectmcp.protocol.revisions import DRAFT
 
-from .legacy import DONE, FORM, Asking, Legacy
+from .legacy_server import DONE, FORM, Asking, Legacy
 from .strategies import json_values
 from .ways import on_both
 

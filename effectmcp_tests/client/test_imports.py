@@ -33,7 +33,7 @@ def test_what_is_not_installed_is_named(missing: str, names: list[str]) -> None:
     script = f"""
 import sys
 sys.modules[{missing!r}] = None
-from effectmcp.client import Call, Pending, StateRejected, Form, Result
+from effectmcp.client import OngoingCall, Pending, StateRejected, Form, Result
 import effectmcp.client
 for name in {names!r}:
     try:

@@ -14,7 +14,7 @@ import pytest
 from effectmcp import EffectMCPError, ProtocolError, UsageError
 from effectmcp.client import ChannelError, Client, OverPipes, ReplyError, pipes
 
-from .raw import command
+from .misbehaving_servers import command
 from .ways import PATIENCE, Loop, on_both
 
 DONE = '{"resultType": "complete", "content": [{"type": "text", "text": "done"}]}'

@@ -7,16 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from effectmcp.client import Call, Pending, ReplyError, RoundsError
+from effectmcp.client import OngoingCall, Pending, ReplyError, RoundsError
 from effectmcp.client.rounds import Complete
 
 from .strategies import anything, interim, json_values, keys, questions
 from .ways import asking, form
 
 METHODS = st.sampled_from(["tools/call", "prompts/get", "resources/read", "tools/list"])
-CALL = Call("tools/call", {"name": "order", "arguments": {"title": "Dune"}})
+CALL = OngoingCall("tools/call", {"name": "order", "arguments": {"title": "Dune"}})
 CALLS = st.builds(
-    Call,
+    OngoingCall,
     METHODS,
     st.dictionaries(keys, json_values),
     state=st.none() | st.text(),
@@ -29,7 +29,7 @@ CALLS = st.builds(
 
 
 @given(CALLS, anything)
-def test_received_any_result_is_one_of_three(call: Call, result: Any) -> None:
+def test_received_any_result_is_one_of_three(call: OngoingCall, result: Any) -> None:
     """A call is complete, or it is pending, or the server's response is invalid."""
     try:
         came = call.received(result)
@@ -49,7 +49,7 @@ def test_received_any_result_is_one_of_three(call: Call, result: Any) -> None:
 
 
 @given(CALLS.filter(lambda call: call.method != "tools/list"), interim)
-def test_received_an_interim_result_waits(call: Call, result: Any) -> None:
+def test_received_an_interim_result_waits(call: OngoingCall, result: Any) -> None:
     came = call.received(result)
     assert isinstance(came, Pending)
     assert came.call.responses is None
@@ -93,14 +93,14 @@ def test_received_no_type_is_complete() -> None:
 @pytest.mark.parametrize("method", ["tools/list", "server/discover", "", "completion"])
 def test_received_a_question_where_none_may_be_asked(method: str) -> None:
     with pytest.raises(ReplyError, match="in which a server may ask"):
-        Call(method, {}).received(asking({"a": form()}, requestState="s"))
+        OngoingCall(method, {}).received(asking({"a": form()}, requestState="s"))
 
 
 # ---- the next request ---------------------------------------------------------------
 
 
 @given(CALLS)
-def test_params_now_repeat_the_call(call: Call) -> None:
+def test_params_now_repeat_the_call(call: OngoingCall) -> None:
     params = call.params_now
     also = {"inputResponses": call.responses, "requestState": call.state}
     assert params == {**call.params, **{k: v for k, v in also.items() if v is not None}}
@@ -143,14 +143,18 @@ def test_calls_are_values() -> None:
     assert isinstance(pending, Pending)
     assert pending.answered({"a": 1}) == pending.answered({"a": 1})
     assert pending.answered({"a": 1}) != pending.answered({"a": 2})
-    assert CALL == Call("tools/call", {"name": "order", "arguments": {"title": "Dune"}})
+    assert CALL == OngoingCall(
+        "tools/call", {"name": "order", "arguments": {"title": "Dune"}}
+    )
 
 
 # ---- storing ------------------------------------------------------------------------
 
 
 @given(CALLS, questions)
-def test_pending_goes_through_json_and_back(call: Call, asked: dict[str, Any]) -> None:
+def test_pending_goes_through_json_and_back(
+    call: OngoingCall, asked: dict[str, Any]
+) -> None:
     """Only the responses of the round before are left out: they are not needed."""
     pending = Pending(call, asked)
     stored = json.loads(json.dumps(pending.to_json()))

@@ -13,12 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from effectmcp import ProtocolError, UsageError
-from effectmcp.client import ChannelError, Client, OverHttp, web
+from effectmcp.client import ChannelError, Client, OverHttp, http
 from effectmcp.client.channels import SessionEnded
-from effectmcp.client.web import Event, events
+from effectmcp.client.http import StreamEvent, events
 
 from ..helpers import finish
-from .raw import JSON_TYPE, SSE_TYPE, Asked, event, http
+from .misbehaving_servers import JSON_TYPE, SSE_TYPE, Asked, event, http_server
 from .ways import PATIENCE, on_both
 
 DONE = {"content": [{"type": "text", "text": "done"}]}
@@ -80,7 +80,7 @@ def old_client(url: str, **options: Any) -> Client:
 @on_both
 async def test_a_session_is_named_until_its_end() -> None:
     server = Old(finishes)
-    async with http(server) as url, old_client(url) as client:
+    async with http_server(server) as url, old_client(url) as client:
         assert (await client.get_prompt("note")).text == "done"
     assert server.methods == [
         "initialize",
@@ -99,7 +99,7 @@ async def test_a_session_is_named_until_its_end() -> None:
 
 async def test_a_server_without_sessions() -> None:
     server = Old(finishes, session=None)
-    async with http(server) as url, old_client(url) as client:
+    async with http_server(server) as url, old_client(url) as client:
         assert (await client.get_prompt("note")).text == "done"
     assert "DELETE" not in server.methods
     assert not any("mcp-session-id" in one.headers for one in server.seen)
@@ -107,7 +107,7 @@ async def test_a_server_without_sessions() -> None:
 
 @pytest.mark.parametrize("name", ["\u00e9", "a\tb"])
 async def test_a_session_that_no_header_can_name(name: str) -> None:
-    async with http(Old(finishes, session=name)) as url:
+    async with http_server(Old(finishes, session=name)) as url:
         with pytest.raises(ChannelError, match="no header can carry"):
             async with old_client(url):
                 raise AssertionError("not reached")
@@ -125,7 +125,7 @@ async def test_a_session_that_ended_is_replaced() -> None:
             await finishes(asked)
 
     server = Old(call)
-    async with http(server) as url, old_client(url) as client:
+    async with http_server(server) as url, old_client(url) as client:
         async with anyio.create_task_group() as group:
             for _ in range(3):
                 group.start_soon(client.get_prompt, "note")
@@ -142,7 +142,7 @@ async def test_a_session_that_always_ends() -> None:
         await asked.write(b"", "text/plain", 404)
 
     server = Old(call)
-    async with http(server) as url, old_client(url) as client:
+    async with http_server(server) as url, old_client(url) as client:
         with pytest.raises(SessionEnded):
             await client.get_prompt("note")
     assert server.methods.count("prompts/get") == 2
@@ -197,7 +197,7 @@ async def test_a_stream_is_resumed(is_torn: bool) -> None:
     progress = b'data: {"method": "notifications/progress", "params": %b}\n\n' % params
     parts = (b"id: b\n" + progress, b": nothing\n\n", b"id: c\n" + LAST)
     server, places = resuming(*parts, is_torn=is_torn)
-    async with http(server) as url, old_client(url) as client:
+    async with http_server(server) as url, old_client(url) as client:
         found = await client.get_prompt("note", on_progress=heard.append)
         assert found.text == "done"
     assert places == ["a", "b", "b"]
@@ -211,7 +211,7 @@ async def test_a_stream_is_resumed(is_torn: bool) -> None:
 @on_both
 async def test_the_client_waits_as_long_as_the_server_declares() -> None:
     server, _ = resuming(LAST, first=b"id: a\nretry: 300\ndata:\n\n")
-    async with http(server) as url, old_client(url) as client:
+    async with http_server(server) as url, old_client(url) as client:
         began = anyio.current_time()
         await client.get_prompt("note")
         assert 0.3 <= anyio.current_time() - began < 1
@@ -242,7 +242,7 @@ async def test_how_long_it_is_waited(
 
     monkeypatch.setattr(anyio, "sleep", sleep)
     server, _ = resuming(LAST, first=b"id: a\nretry: %b\ndata:\n\n" % retry)
-    async with http(server) as url, old_client(url) as client:
+    async with http_server(server) as url, old_client(url) as client:
         await client.get_prompt("note")
     assert slept == [seconds]
 
@@ -260,7 +260,7 @@ async def test_how_long_it_is_waited(
 )
 async def test_the_id_by_which_a_stream_is_resumed(line: bytes, place: str) -> None:
     server, places = resuming(LAST, first=line + b"\nretry: 0\ndata:\n\n")
-    async with http(server) as url, old_client(url) as client:
+    async with http_server(server) as url, old_client(url) as client:
         assert (await client.get_prompt("note")).text == "done"
     assert places == [place]
 
@@ -273,7 +273,7 @@ async def test_the_id_by_which_a_stream_is_resumed(line: bytes, place: str) -> N
 async def test_a_stream_that_cannot_be_resumed(first: bytes, is_torn: bool) -> None:
     """An empty id takes the place back (HTML, Server-sent events)."""
     server, places = resuming(first=first, is_torn=is_torn)
-    async with http(server) as url, old_client(url) as client:
+    async with http_server(server) as url, old_client(url) as client:
         with pytest.raises(ChannelError):
             await client.get_prompt("note")
     assert not places
@@ -289,7 +289,7 @@ async def test_a_stream_that_is_not_there_any_more(status: int) -> None:
         await asked.write(b"", "text/plain", 405 if is_first else status)
 
     server.get = get_later
-    async with http(server) as url, old_client(url) as client:
+    async with http_server(server) as url, old_client(url) as client:
         with pytest.raises(ChannelError, match=f"status {status}") as raised:
             await client.get_prompt("note")
     assert not isinstance(raised.value, SessionEnded)
@@ -298,7 +298,7 @@ async def test_a_stream_that_is_not_there_any_more(status: int) -> None:
 
 async def test_a_stream_of_2026_07_28_is_not_resumed() -> None:
     server, places = resuming()
-    async with http(server) as url:
+    async with http_server(server) as url:
         async with Client(OverHttp(url), version="2026-07-28") as client:
             with pytest.raises(ChannelError, match="ended before its response"):
                 await client.get_prompt("note")
@@ -314,7 +314,7 @@ def test_any_places_and_pauses(lines: list[tuple[bytes, bytes]]) -> None:
     """The ids can be sent, and the pauses can be waited for."""
     text = b"\n".join(name + b": " + value for name, value in lines) + b"\n\n"
 
-    async def collect() -> list[Event]:
+    async def collect() -> list[StreamEvent]:
         async def source() -> Any:
             yield text
 
@@ -350,7 +350,7 @@ async def test_questions_on_the_servers_own_stream() -> None:
         await finishes(asked)
 
     server = Old(call, get)
-    async with http(server) as url, old_client(url) as client:
+    async with http_server(server) as url, old_client(url) as client:
         assert (await client.get_prompt("note")).text == "done"
         while len([one for one in server.told if "result" in one]) < 3:
             await anyio.lowlevel.checkpoint()
@@ -371,7 +371,7 @@ async def test_a_server_that_hangs_up_on_its_own_stream() -> None:
         await asked.write(b"data: []\n\n", SSE_TYPE)
 
     for get in (hang_up, silent, nonsense):
-        async with http(Old(finishes, get)) as url, old_client(url) as client:
+        async with http_server(Old(finishes, get)) as url, old_client(url) as client:
             assert (await client.get_prompt("note")).text == "done"
 
 
@@ -404,7 +404,7 @@ async def test_a_question_over_http(is_own: bool) -> None:
         await asked.stream.send(last + event(asked.response(result={})) + question)
 
     server = Old(call, get)
-    async with http(server) as url:
+    async with http_server(server) as url:
         async with old_client(url, elicit=lambda form: {}) as client:
             result = await client.get_prompt("note")
     assert (result.text, result.rounds) == ("done", 2)
@@ -430,7 +430,7 @@ async def test_an_abandoned_call_is_reported_to_the_server() -> None:
         told = [one for one in server.told if "cancelled" in str(one.get("method"))]
         return [one["params"]["requestId"] for one in told]
 
-    async with http(server) as url:
+    async with http_server(server) as url:
         async with old_client(url, elicit=elicit) as client:
             with pytest.raises(LookupError):
                 await client.get_prompt("note")
@@ -459,12 +459,12 @@ async def test_an_abandoned_call_is_reported_to_the_server() -> None:
 async def test_streams_that_make_no_sense(
     body: bytes, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(web, "_LONGEST", 100_000)
+    monkeypatch.setattr(http, "_LONGEST", 100_000)
 
     async def call(asked: Asked) -> None:
         await asked.write(body, SSE_TYPE)
 
-    async with http(Old(call)) as url, old_client(url) as client:
+    async with http_server(Old(call)) as url, old_client(url) as client:
         with pytest.raises(Exception, match=words):
             await client.get_prompt("note")
         with anyio.fail_after(PATIENCE), pytest.raises(UsageError):
@@ -485,7 +485,7 @@ async def test_an_answer_that_the_server_does_not_take() -> None:
         await asked.write(question, SSE_TYPE)
         await anyio.sleep_forever()
 
-    async with http(Strict(call)) as url:
+    async with http_server(Strict(call)) as url:
         async with old_client(url, elicit=lambda form: {}) as client:
             with pytest.raises(ChannelError, match="status 400"):
                 await client.get_prompt("note")
@@ -498,7 +498,7 @@ async def test_an_error_of_an_old_server_is_one() -> None:
         await asked.write(json.dumps(body).encode(), JSON_TYPE, 400)
 
     server = Old(call)
-    async with http(server) as url, old_client(url) as client:
+    async with http_server(server) as url, old_client(url) as client:
         with pytest.raises(ProtocolError, match="not today"):
             await client.get_prompt("note")
     assert server.methods.count("initialize") == 1

@@ -36,7 +36,7 @@ from effectmcp.server.target import load_app
 Kind: TypeAlias = Literal["memory", "pipes", "http"]
 Loop: TypeAlias = Literal["trio", "asyncio"]
 
-SHELF: Final = Path(__file__).with_name("shelf.py")
+SHELF: Final = Path(__file__).with_name("shelf_server.py")
 KEY: Final = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8"
 ENVIRONMENT: Final = {
     **os.environ,

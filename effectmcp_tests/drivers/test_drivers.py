@@ -50,7 +50,7 @@ from effectmcp.exchange.commands import Peer, Reply
 from effectmcp.exchange.subscriptions import open_subscription
 from effectmcp.server import Change, Server
 
-from ..shaken import hello
+from ..legacy_client import hello
 from ..wire import (
     KEYS,
     PREFIX,
@@ -1516,7 +1516,7 @@ def test_interrupt_is_the_operators() -> None:
 # ---- clients that shook hands -------------------------------------------------------
 
 
-def shaken(app: Server) -> Peer:
+def initialized(app: Server) -> Peer:
     return Peer(session=on_sync.handle(app, hello()).opened)
 
 
@@ -1537,7 +1537,7 @@ def reply_to(question: Any, value: str) -> dict[str, Any]:
 def test_questions_are_waited_for(driver: Any) -> None:
     """A call waits until the last one is answered, from any thread."""
     app = serving(asking)
-    peer = shaken(app)
+    peer = initialized(app)
     questions: list[Any] = []
     replies: list[Reply] = []
 
@@ -1572,7 +1572,7 @@ def test_questions_are_waited_for(driver: Any) -> None:
 
 def test_questions_are_waited_for_without_a_loop() -> None:
     app = serving(asking)
-    peer = shaken(app)
+    peer = initialized(app)
     threads: list[threading.Thread] = []
 
     def send(message: Any) -> None:
@@ -1611,7 +1611,7 @@ def check_taken_back(reply: Reply, told: list[Any]) -> None:
 def test_a_question_that_times_out_is_withdrawn(driver: Any) -> None:
     """V3: live, the run keeps the clock."""
     app = serving(patient(0.01))
-    peer = shaken(app)
+    peer = initialized(app)
     told: list[Any] = []
     replies: list[Reply] = []
 
@@ -1628,13 +1628,13 @@ def test_a_question_that_times_out_is_withdrawn(driver: Any) -> None:
 def test_a_question_that_times_out_is_withdrawn_without_a_loop() -> None:
     app = serving(patient(0.01))
     told: list[Any] = []
-    reply = on_sync.handle(app, LIVE, shaken(app), send=told.append)
+    reply = on_sync.handle(app, LIVE, initialized(app), send=told.append)
     check_taken_back(reply, told)
 
 
 def test_an_answer_that_comes_in_time_counts() -> None:
     app = serving(patient(LIMIT))
-    peer = shaken(app)
+    peer = initialized(app)
     told: list[Any] = []
 
     def send(message: Any) -> None:
@@ -1648,7 +1648,7 @@ def test_an_answer_that_comes_in_time_counts() -> None:
 @each_loop
 def test_a_question_that_cannot_be_sent(driver: Any) -> None:
     app = serving(asking)
-    peer = shaken(app)
+    peer = initialized(app)
 
     async def main() -> None:
         async def send(message: Any) -> None:
@@ -1665,7 +1665,7 @@ def test_a_question_that_cannot_be_sent(driver: Any) -> None:
 @each_loop
 def test_news_is_sent_without_a_message_before_it(driver: Any) -> None:
     app = Server("shop")
-    peer = shaken(app)
+    peer = initialized(app)
     assert peer.session is not None
     news = peer.session.news
     heard: list[str] = []

@@ -20,7 +20,7 @@ from attrs import define, field
 from effectmcp import ProtocolError, Root
 from effectmcp.client import Channel, Client, OverHttp, OverPipes
 
-from .raw import EVERYTHING, Raw, RawError, over_http, over_pipes
+from .raw_clients import EVERYTHING, Raw, RawError, over_http, over_pipes
 from .servers import COMMAND, ENVIRONMENT, WAYS, url_of
 
 ERAS = ("2026-07-28", "2025-11-25", "2025-06-18", "2025-03-26", "2026-06-XX")

@@ -14,7 +14,7 @@ from effectmcp.server import Server
 from effectmcp.server.target import load_app
 
 from ..wire import KEYS, meta
-from .raw import answer as answer_simply
+from .raw_clients import answer as answer_simply
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 #: The examples that are servers.

@@ -11,7 +11,7 @@ from effectmcp.drivers import sync
 from effectmcp.exchange.commands import Peer
 from effectmcp.protocol.drafts import is_incomplete
 
-from ..shaken import NEWEST, Shaken
+from ..legacy_client import NEWEST, LegacyClient
 from ..wire import KEYS, refused, text_of
 
 DRAFT = "2026-06-XX"
@@ -36,16 +36,16 @@ def said(value: Any) -> dict[str, Any]:
 
 
 def test_it_is_off_unless_wanted() -> None:
-    assert Shaken(serving(order, drafts=False), DRAFT).welcome["protocolVersion"] == (
-        NEWEST
-    )
-    assert Shaken(serving(order), NEWEST).welcome["protocolVersion"] == NEWEST
+    assert LegacyClient(serving(order, drafts=False), DRAFT).welcome[
+        "protocolVersion"
+    ] == (NEWEST)
+    assert LegacyClient(serving(order), NEWEST).welcome["protocolVersion"] == NEWEST
 
 
 @pytest.mark.parametrize("beside", [False, True])
 def test_rounds(beside: bool) -> None:
     """A retry may carry its fields in the parameters or beside them."""
-    client = Shaken(serving(order), DRAFT)
+    client = LegacyClient(serving(order), DRAFT)
     assert client.welcome["protocolVersion"] == DRAFT
     result = client.call("order")
     for key, value in (("what", "Dune"), ("count", 2)):
@@ -75,7 +75,7 @@ def test_a_result_that_only_carries_its_state() -> None:
         yield from Checkpoint()
         return "done"
 
-    client = Shaken(serving(tool), DRAFT)
+    client = LegacyClient(serving(tool), DRAFT)
     result = client.call("tool")
     assert result.keys() == {"result_type", "requestState"}
     params = {"name": "tool", "requestState": result["requestState"]}
@@ -97,13 +97,13 @@ def test_a_draft_without_a_session_uses_the_capabilities_of_the_request() -> Non
 
 
 def test_a_forged_state_of_a_draft_is_refused() -> None:
-    client = Shaken(serving(order), DRAFT)
+    client = LegacyClient(serving(order), DRAFT)
     params = {"name": "order", "requestState": "forged"}
     assert refused(client.send("tools/call", params)) == (200, -32602)
 
 
 def test_a_client_that_cannot_be_asked() -> None:
-    client = Shaken(serving(order), DRAFT, {})
+    client = LegacyClient(serving(order), DRAFT, {})
     result = client.call("order")
     assert result["isError"]
     assert "does not declare the capability elicitation" in text_of(result)

@@ -26,7 +26,7 @@ from effectmcp.server import Server
 
 from ..engine import programs as drawn
 from ..engine.programs import Program, Stmt, answer_of, handler_of, programs
-from ..shaken import NEWEST, Shaken
+from ..legacy_client import NEWEST, LegacyClient
 from ..wire import (
     KEYS,
     Wire,
@@ -148,7 +148,7 @@ def by_retry(program: Program, user: User) -> Outcome:
 
 def live(program: Program, user: User) -> Outcome:
     def call(app: Server, told: list[Any]) -> Mapping[str, Any]:
-        client = Shaken(app, NEWEST)
+        client = LegacyClient(app, NEWEST)
         found = client.call(
             "tool", answer=lambda question: {"result": user.writes(question)}
         )
@@ -160,7 +160,7 @@ def live(program: Program, user: User) -> Outcome:
 
 def by_drafts(program: Program, user: User) -> Outcome:
     def call(app: Server, told: list[Any]) -> Mapping[str, Any]:
-        client = Shaken(app, "2026-06-XX")
+        client = LegacyClient(app, "2026-06-XX")
         params: Wire = {"name": "tool"}
         while "result_type" in (found := client.result("tools/call", params)):
             assert client.asked == []

@@ -54,7 +54,7 @@ from effectmcp.exchange.handle import handle
 from effectmcp.protocol.legacy import missing
 from effectmcp.protocol.revisions import HANDSHAKES
 
-from ..shaken import NEWEST, VERSIONS, Shaken, accepts, hello
+from ..legacy_client import NEWEST, VERSIONS, LegacyClient, accepts, hello
 from ..wire import EVERYTHING, KEYS, PREFIX, error, fits, meta, refused, text_of
 
 FORM: dict[str, Any] = {"elicitation": {}}
@@ -79,7 +79,7 @@ def who() -> Flow[str]:
 @pytest.mark.parametrize("version", VERSIONS)
 def test_initialize(version: str) -> None:
     app = serving(who, title="The shop", website="https://x", instructions="Ask.")
-    client = Shaken(app, version)
+    client = LegacyClient(app, version)
     assert client.welcome["protocolVersion"] == version
     assert client.welcome["instructions"] == "Ask."
     assert client.welcome["capabilities"] == {
@@ -93,7 +93,7 @@ def test_initialize(version: str) -> None:
 
 
 def test_initialize_with_an_unknown_revision() -> None:
-    client = Shaken(serving(who), "1999-01-01")
+    client = LegacyClient(serving(who), "1999-01-01")
     assert client.welcome["protocolVersion"] == NEWEST
 
 
@@ -134,7 +134,7 @@ def test_capabilities_that_are_too_large_to_keep() -> None:
 
 def test_both_eras_at_once() -> None:
     app = serving(who, keys=KEYS)
-    client = Shaken(app)
+    client = LegacyClient(app)
     params = {"name": "who", "_meta": meta(FORM)}
     message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
     modern = sync.handle(app, message, client.peer)
@@ -208,7 +208,7 @@ def test_initialize_that_names_this_revision_is_not_found() -> None:
 
 
 def test_a_request_that_names_the_revision_of_its_session() -> None:
-    client = Shaken(serving(who))
+    client = LegacyClient(serving(who))
     name = f"{PREFIX}protocolVersion"
     assert client.result("tools/list", {"_meta": {name: NEWEST}}).keys() == {"tools"}
     other = client.send("tools/list", {"_meta": {name: "2025-06-18"}})
@@ -251,7 +251,7 @@ def test_over_a_pipe_no_client_is_taken_for_an_old_one() -> None:
 
 
 def test_ping() -> None:
-    assert Shaken(serving(who)).result("ping") == {}
+    assert LegacyClient(serving(who)).result("ping") == {}
 
 
 @pytest.mark.parametrize(
@@ -259,7 +259,7 @@ def test_ping() -> None:
     ["server/discover", "subscriptions/listen", "prompts/list", "tasks/get", "x"],
 )
 def test_methods_that_are_not_there(method: str) -> None:
-    assert refused(Shaken(serving(who)).send(method)) == (200, -32601)
+    assert refused(LegacyClient(serving(who)).send(method)) == (200, -32601)
 
 
 def test_log_level() -> None:
@@ -267,7 +267,7 @@ def test_log_level() -> None:
         yield from Log("debug", "details")
         yield from Log("warning", "careful")
 
-    client = Shaken(serving(tool))
+    client = LegacyClient(serving(tool))
     client.call("tool")
     assert [one["params"]["data"] for one in client.told] == ["careful"]
     assert client.result("logging/setLevel", {"level": "debug"}) == {}
@@ -280,7 +280,7 @@ def test_progress() -> None:
     def tool() -> Flow[None]:
         yield from Progress(1, 2)
 
-    client = Shaken(serving(tool))
+    client = LegacyClient(serving(tool))
     client.call("tool")
     assert client.told == []
     client.result("tools/call", {"name": "tool", "_meta": {"progressToken": "p"}})
@@ -302,7 +302,7 @@ def with_resource() -> Server:
 
 def test_subscriptions() -> None:
     app = with_resource()
-    client = Shaken(app)
+    client = LegacyClient(app)
     changes: list[Any] = []
     news = client.session.news
 
@@ -327,7 +327,7 @@ def test_subscriptions() -> None:
 
 
 def test_subscriptions_that_cannot_be() -> None:
-    client = Shaken(with_resource())
+    client = LegacyClient(with_resource())
     assert refused(client.send("resources/subscribe", {})) == (200, -32602)
     long = client.send("resources/subscribe", {"uri": "shop://" + "x" * 5_000})
     assert "at most 4,096 characters" in error(long)["message"]
@@ -335,7 +335,7 @@ def test_subscriptions_that_cannot_be() -> None:
         client.session.news.subscribe(f"shop://{number}")
     more = client.send("resources/subscribe", {"uri": "shop://more"})
     assert "at most 1,000" in error(more)["message"]
-    none = Shaken(serving(who)).send("resources/subscribe", {"uri": "shop://x"})
+    none = LegacyClient(serving(who)).send("resources/subscribe", {"uri": "shop://x"})
     assert refused(none) == (200, -32601)
     message = {
         "jsonrpc": "2.0",
@@ -395,7 +395,7 @@ def full() -> Server:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_lists_have_what_their_revision_has(version: str) -> None:
-    client = Shaken(full(), version)
+    client = LegacyClient(full(), version)
     found: list[Any] = client.result("tools/list")["tools"]
     for kind in ("prompts", "resources"):
         found += client.result(f"{kind}/list")[kind]
@@ -416,7 +416,7 @@ def test_an_output_that_is_not_an_object_needs_2026_07_28() -> None:
     def titles() -> list[str]:
         return ["Dune"]
 
-    client = Shaken(serving(titles))
+    client = LegacyClient(serving(titles))
     (tool,) = client.result("tools/list")["tools"]
     assert "outputSchema" not in tool
     assert client.call("titles") == {"content": [{"type": "text", "text": '["Dune"]'}]}
@@ -424,7 +424,7 @@ def test_an_output_that_is_not_an_object_needs_2026_07_28() -> None:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_results_have_what_their_revision_has(version: str) -> None:
-    client = Shaken(full(), version)
+    client = LegacyClient(full(), version)
     has_titles = version != "2025-03-26"
     result = client.call("find", {"title": "Dune"})
     assert result["content"] == [{"type": "text", "text": '{"found": 1}'}]
@@ -453,7 +453,7 @@ def test_a_question_goes_out_and_its_reply_resumes_the_generator() -> None:
         sure = yield from Confirm(f"{name}?")
         return f"{name} {sure}"
 
-    client = Shaken(serving(tool))
+    client = LegacyClient(serving(tool))
     answers = accepts({"value": "Ann"}, {})
     assert text_of(client.call("tool", answer=answers)) == "Ann True"
     assert began == 1  # nothing is replayed
@@ -464,7 +464,9 @@ def test_a_question_goes_out_and_its_reply_resumes_the_generator() -> None:
 def test_no_key_is_needed_to_ask_live() -> None:
     app = serving(who)
     assert app.keys is None
-    assert "Ann" in text_of(Shaken(app).call("who", answer=accepts({"value": "Ann"})))
+    assert "Ann" in text_of(
+        LegacyClient(app).call("who", answer=accepts({"value": "Ann"}))
+    )
 
 
 def test_caller_has_the_era() -> None:
@@ -472,7 +474,7 @@ def test_caller_has_the_era() -> None:
         caller = yield from Caller()
         return f"{caller.era} {caller.protocol_version} {caller.client}"
 
-    assert text_of(Shaken(serving(tool)).call("tool")) == f"legacy {NEWEST} old 1"
+    assert text_of(LegacyClient(serving(tool)).call("tool")) == f"legacy {NEWEST} old 1"
 
 
 def test_all_questions_of_a_gather_go_out_together() -> None:
@@ -482,7 +484,7 @@ def test_all_questions_of_a_gather_go_out_together() -> None:
         )
         return f"{one} {two} {len(three)}"
 
-    client = Shaken(serving(tool))
+    client = LegacyClient(serving(tool))
     waiting: list[Any] = []
 
     def answer(question: Any) -> None:
@@ -504,7 +506,7 @@ def test_an_error_of_the_client_is_an_outcome() -> None:
     def tool() -> Flow[str]:
         return str((yield from Outcome(Elicit("Who?", str))))
 
-    client = Shaken(serving(tool))
+    client = LegacyClient(serving(tool))
 
     def said(**reply: Any) -> str:
         return text_of(client.call("tool", answer=lambda question: reply))
@@ -520,7 +522,7 @@ def test_an_error_of_the_client_is_an_outcome() -> None:
 
 
 def test_an_answer_that_does_not_fit_is_asked_for_again() -> None:
-    client = Shaken(serving(who))
+    client = LegacyClient(serving(who))
     answers = accepts({"value": 5}, {"value": "Ann"})
     assert text_of(client.call("who", answer=answers)) == "Hello, Ann"
     _, again = client.asked
@@ -528,7 +530,7 @@ def test_an_answer_that_does_not_fit_is_asked_for_again() -> None:
 
 
 def test_replies_without_an_outstanding_question() -> None:
-    client = Shaken(serving(who))
+    client = LegacyClient(serving(who))
     stray = {"jsonrpc": "2.0", "id": 99, "result": {}}
     assert client.reply(stray) == Reply(None, 202) or client.reply(stray).status == 202
 
@@ -552,7 +554,7 @@ def test_prompts_and_resources_ask_too() -> None:
     def mine() -> Flow[str]:
         return "For " + (yield from Elicit("Who?", str))
 
-    client = Shaken(app)
+    client = LegacyClient(app)
     found = client.result("prompts/get", {"name": "review"}, accepts({"value": "Dune"}))
     assert found["messages"][0]["content"]["text"] == "Review Dune"
     read = client.result(
@@ -586,13 +588,13 @@ def test_forms_of_2025_06_18() -> None:
         return str((yield from Elicit("Which?", schema))["colour"])
 
     answers = {"colour": "b", "gift": False, "note": ""}
-    newest = Shaken(serving(tool))
+    newest = LegacyClient(serving(tool))
     assert text_of(newest.call("tool", answer=accepts(answers))) == "b"
     (asked,) = newest.asked
     assert asked["params"]["mode"] == "form"
     assert asked["params"]["requestedSchema"] == schema
 
-    older = Shaken(serving(tool), "2025-06-18")
+    older = LegacyClient(serving(tool), "2025-06-18")
     assert text_of(older.call("tool", answer=accepts(answers))) == "b"
     (asked,) = older.asked
     assert asked["params"] == {
@@ -650,7 +652,7 @@ def several_contents() -> Flow[str]:
 def test_what_a_revision_cannot_ask_is_reported_to_the_model(
     tool: Any, version: str, words: str
 ) -> None:
-    client = Shaken(serving(tool), version)
+    client = LegacyClient(serving(tool), version)
     result = client.call(tool.__name__)
     assert result["isError"]
     assert words in text_of(result)
@@ -668,7 +670,7 @@ def test_what_a_client_cannot_be_asked_is_reported_to_the_model() -> None:
         }
         yield from effects[kind]
 
-    client = Shaken(serving(tool), NEWEST, {})
+    client = LegacyClient(serving(tool), NEWEST, {})
     for kind, asks, capability in (
         ("form", "the user", "elicitation"),
         ("url", "the user", "elicitation"),
@@ -681,7 +683,7 @@ def test_what_a_client_cannot_be_asked_is_reported_to_the_model() -> None:
             f"This needs to ask {asks}, and the connected client cannot be asked: it"
             f" does not declare the capability {capability}."
         )
-    with_forms = Shaken(serving(tool), NEWEST, FORM)
+    with_forms = LegacyClient(serving(tool), NEWEST, FORM)
     result = with_forms.call("tool", {"kind": "url"})
     assert "does not declare the capability elicitation.url" in text_of(result)
 
@@ -692,7 +694,9 @@ def test_otherwise_and_client_supports() -> None:
         can = yield from ClientSupports(Sample)
         return f"{name} {can}"
 
-    assert text_of(Shaken(serving(tool), NEWEST, {}).call("tool")) == "nobody False"
+    assert (
+        text_of(LegacyClient(serving(tool), NEWEST, {}).call("tool")) == "nobody False"
+    )
 
 
 def test_unsupported_that_a_handler_raises_itself() -> None:
@@ -700,7 +704,7 @@ def test_unsupported_that_a_handler_raises_itself() -> None:
         yield from ()
         raise Unsupported("Telepathy")
 
-    result = Shaken(serving(tool)).call("tool")
+    result = LegacyClient(serving(tool)).call("tool")
     assert "it cannot show this" in text_of(result)
 
 
@@ -715,7 +719,7 @@ def test_requires() -> None:
     def prompt() -> str:
         raise AssertionError
 
-    client = Shaken(app, NEWEST, {})
+    client = LegacyClient(app, NEWEST, {})
     result = client.call("tool")
     assert result["isError"]
     assert "does not declare the capability sampling" in text_of(result)
@@ -723,11 +727,11 @@ def test_requires() -> None:
 
 
 def test_capabilities_in_a_request_override_those_of_the_session() -> None:
-    client = Shaken(serving(who), NEWEST, {})
+    client = LegacyClient(serving(who), NEWEST, {})
     params = {"name": "who", "_meta": {f"{PREFIX}clientCapabilities": FORM}}
     result = client.result("tools/call", params, accepts({"value": "Ann"}))
     assert text_of(result) == "Hello, Ann"
-    client = Shaken(serving(who))
+    client = LegacyClient(serving(who))
     params = {"name": "who", "_meta": {f"{PREFIX}clientCapabilities": {}}}
     assert client.result("tools/call", params)["isError"]
 
@@ -749,13 +753,13 @@ def test_without_a_session_no_client_can_be_asked() -> None:
 
 
 def test_a_server_that_asks_as_many_as_it_can() -> None:
-    client = Shaken(serving(who))
+    client = LegacyClient(serving(who))
     client.peer = attrs.evolve(client.peer, is_busy=True)
     assert "are being asked already" in text_of(client.call("who"))
 
 
 def test_each_request_to_open_a_page_has_its_own_id() -> None:
-    client = Shaken(serving(page))
+    client = LegacyClient(serving(page))
     for _ in range(2):
         assert text_of(client.call("page", answer=accepts(None))) == "in"
     ids = [one["params"].pop("elicitationId") for one in client.asked]
@@ -774,7 +778,7 @@ class Driven:
     """One call of a tool, whose commands are obeyed by hand."""
 
     def __init__(self, app: Server, name: str, meta: Any = None) -> None:
-        self.client = Shaken(app)
+        self.client = LegacyClient(app)
         message = {
             "jsonrpc": "2.0",
             "id": "call",
@@ -1079,7 +1083,7 @@ def test_a_cancelled_function_is_not_answered() -> None:
 
 
 def test_nothing_begins_in_a_session_that_ended() -> None:
-    client = Shaken(serving(who))
+    client = LegacyClient(serving(who))
     client.session.close()
     reply = client.send("tools/call", {"name": "who"})
     assert "session ended" in error(reply)["message"]
@@ -1109,7 +1113,7 @@ def test_lifespan_is_provided() -> None:
 
     app = serving(tool)
     app.provided = {"db": "the database"}
-    assert text_of(Shaken(app).call("tool")) == "the database"
+    assert text_of(LegacyClient(app).call("tool")) == "the database"
 
 
 def test_cancelled_on_the_way_to_a_question() -> None:
@@ -1132,7 +1136,7 @@ def test_cancelled_on_the_way_to_a_question() -> None:
 
 
 def test_initialize_within_a_session_over_http() -> None:
-    client = Shaken(serving(who))
+    client = LegacyClient(serving(who))
     headers = {"mcp-protocol-version": NEWEST}
     peer = Peer(session=client.session, headers=headers)
     reply = sync.handle(client.app, hello(), peer)
@@ -1154,9 +1158,9 @@ def test_requires_several() -> None:
 
     app = Server("shop")
     app.tool(requires=[Elicit, Sample])(tool)
-    found = Shaken(app, capabilities=FORM).call("tool")
+    found = LegacyClient(app, capabilities=FORM).call("tool")
     assert "sampling" in text_of(found)
-    found = Shaken(app, capabilities=EVERYTHING).call("tool")
+    found = LegacyClient(app, capabilities=EVERYTHING).call("tool")
     assert text_of(found) == "x"
 
 

@@ -12,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from effectmcp.errors import SchemaError
-from effectmcp.protocol.templates import Template, parse_template
+from effectmcp.protocol.templates import UriTemplate, parse_template
 
 PATH = parse_template("file:///{+path}")
 BOOK = parse_template("books://{id}")
@@ -346,7 +346,7 @@ def test_expand_refuses(text: str, given_: dict[str, str], words: str) -> None:
 
 
 @st.composite
-def filled(draw: st.DrawFn) -> tuple[Template, dict[str, str]]:
+def filled(draw: st.DrawFn) -> tuple[UriTemplate, dict[str, str]]:
     """A template, and strings for its variables; some of the optional ones left out."""
     template = parse_template(draw(st.sampled_from(TEMPLATES)))
     left_out = draw(st.sets(st.sampled_from(["", *sorted(template.optional)])))
@@ -359,7 +359,7 @@ def filled(draw: st.DrawFn) -> tuple[Template, dict[str, str]]:
 
 
 @given(filled())
-def test_expanded_values_come_back(pair: tuple[Template, dict[str, str]]) -> None:
+def test_expanded_values_come_back(pair: tuple[UriTemplate, dict[str, str]]) -> None:
     """`match(expand(values)) == values`, or `expand` reports what is wrong."""
     template, given_ = pair
     try:
@@ -386,7 +386,7 @@ def test_plain_paths_are_admissible(segments: list[str]) -> None:
 
 
 @given(filled())
-def test_matched_values_expand_again(pair: tuple[Template, dict[str, str]]) -> None:
+def test_matched_values_expand_again(pair: tuple[UriTemplate, dict[str, str]]) -> None:
     """The values of a match can be expanded to a URI that has equal values."""
     template, given_ = pair
     uri = template.text

@@ -10,7 +10,7 @@ from effectmcp.content import Annotations, Icon, Image, ToolResult
 from effectmcp.schema import Header
 from effectmcp.server.features import (
     Resource,
-    Template,
+    ResourceTemplate,
     make_completion,
     make_prompt,
     make_resource,
@@ -220,7 +220,7 @@ def test_resource_of_a_template() -> None:
 
     for uri in ("shop://books/{title}", "shop://books/{title}/{page}"):
         template = make_resource(book, uri, name="a book")
-        assert isinstance(template, Template)
+        assert isinstance(template, ResourceTemplate)
         fits("ResourceTemplate", template.listing)
         assert template.listing == {"name": "a book", "uriTemplate": uri}
 

@@ -42,14 +42,14 @@ from effectmcp import (
 )
 from effectmcp.compat import Context, awaits_effects
 from effectmcp.testing import Checked, CheckError, Finding, check, conversation
-from effectmcp.testing.conversations import Unsteady
+from effectmcp.testing.conversations import RecordedPartner, run_conversation
+from effectmcp.testing.drawn_conversations import Unsteady
 from effectmcp.testing.endings import found_in
+from effectmcp.testing.replay_workers import ReplayWorkers
 from effectmcp.testing.subjects import subject_of
-from effectmcp.testing.talks import Recorded, talk
-from effectmcp.testing.transcripts import Ending, Said, Transcript
-from effectmcp.testing.workers import Workers
+from effectmcp.testing.transcripts import AskedQuestion, Ending, Transcript
 
-from .test_talks import HEALTHY, Obliging, had, remembers
+from .test_conversations import HEALTHY, Obliging, had, remembers
 
 Handler = Callable[..., Any]
 
@@ -381,12 +381,12 @@ def broken_book(title: str) -> Flow[str]:
 
 
 @pytest.fixture(scope="module")
-def one() -> Iterator[Workers]:
-    with Workers(1) as running:
+def one() -> Iterator[ReplayWorkers]:
+    with ReplayWorkers(1) as running:
         yield running
 
 
-def found(workers: Workers, handler: Any, **options: Any) -> Finding:
+def found(workers: ReplayWorkers, handler: Any, **options: Any) -> Finding:
     checked = check(
         handler, **{"conversations": 60, "workers": workers, **options}, raises=False
     )
@@ -394,7 +394,7 @@ def found(workers: Workers, handler: Any, **options: Any) -> Finding:
     return finding
 
 
-def nothing(workers: Workers, handler: Any, **options: Any) -> Checked:
+def nothing(workers: ReplayWorkers, handler: Any, **options: Any) -> Checked:
     checked = check(
         handler, **{"conversations": 25, "workers": workers, **options}, raises=False
     )
@@ -434,7 +434,7 @@ KINDS: Final = {
 
 
 @pytest.mark.parametrize("handler", KINDS, ids=lambda each: each.__name__)
-def test_every_kind_of_finding(one: Workers, handler: Handler) -> None:
+def test_every_kind_of_finding(one: ReplayWorkers, handler: Handler) -> None:
     kind, offset, problem = KINDS[handler]
     finding = found(one, handler)
     assert finding.kind == kind
@@ -452,7 +452,7 @@ def breaks_in_two_ways(amount: int) -> Flow[int]:
     return 100 // amount
 
 
-def test_of_several_findings_the_shortest_is_reported(one: Workers) -> None:
+def test_of_several_findings_the_shortest_is_reported(one: ReplayWorkers) -> None:
     finding = found(one, breaks_in_two_ways)
     assert finding.kind in ("crash", "result")
 
@@ -472,7 +472,7 @@ def forgets_a_flow_further_down() -> Flow[str]:
 
 
 @pytest.mark.parametrize("handler", [forgets_a_flow, forgets_a_flow_further_down])
-def test_a_flow_that_is_never_run(one: Workers, handler: Handler) -> None:
+def test_a_flow_that_is_never_run(one: ReplayWorkers, handler: Handler) -> None:
     """A generator that is never started is silent: the source is read."""
     finding = found(one, handler, conversations=5)
     assert (finding.kind, finding.where) == ("forgotten", line(forgets_a_flow, 2))
@@ -489,17 +489,17 @@ class Unhashable:
         return (yield from Elicit(f"{self.name}?", str, otherwise=""))
 
 
-def test_a_handler_without_a_hash(one: Workers) -> None:
+def test_a_handler_without_a_hash(one: ReplayWorkers) -> None:
     nothing(one, Unhashable(), conversations=3)
 
 
-def test_an_async_handler_that_crashes(one: Workers) -> None:
+def test_an_async_handler_that_crashes(one: ReplayWorkers) -> None:
     finding = found(one, waits_in_vain)
     inner: Any = waits_in_vain
     assert (finding.kind, finding.where) == ("crash", line(inner.__wrapped__, 3))
 
 
-def test_a_state_that_is_too_large(one: Workers) -> None:
+def test_a_state_that_is_too_large(one: ReplayWorkers) -> None:
     large = st.just("".join(map(str, range(60_000))))
     finding = found(one, carries, steps={fetch: large})
     assert finding.kind == "size"
@@ -507,7 +507,7 @@ def test_a_state_that_is_too_large(one: Workers) -> None:
     assert "clients need not carry more than" in finding.problem
 
 
-def test_a_handler_that_does_not_repeat_itself(one: Workers) -> None:
+def test_a_handler_that_does_not_repeat_itself(one: ReplayWorkers) -> None:
     finding = found(one, counts_its_runs)
     assert finding.kind == "drifts"
     assert "Meanwhile the global _runs was" in finding.advice
@@ -517,7 +517,7 @@ def test_a_handler_that_does_not_repeat_itself(one: Workers) -> None:
     assert "Meanwhile the global _changing was [" in finding.advice
 
 
-def test_a_repeated_request_with_two_outcomes(one: Workers) -> None:
+def test_a_repeated_request_with_two_outcomes(one: ReplayWorkers) -> None:
     """The end hangs on a list of the module's, so that no replay can show it."""
     seen: list[int] = []
 
@@ -529,7 +529,7 @@ def test_a_repeated_request_with_two_outcomes(one: Workers) -> None:
     assert found(one, handler).kind == "drifts"
 
 
-def test_a_replay_after_the_end(one: Workers) -> None:
+def test_a_replay_after_the_end(one: ReplayWorkers) -> None:
     """The handler repeats itself until it has returned once."""
     ended: list[str] = []
 
@@ -560,7 +560,9 @@ def counts_its_rounds() -> Flow[str]:
     return name
 
 
-def test_a_handler_that_differs_with_a_kept_generator_drifts(one: Workers) -> None:
+def test_a_handler_that_differs_with_a_kept_generator_drifts(
+    one: ReplayWorkers,
+) -> None:
     finding = found(one, counts_its_rounds)
     assert finding.kind == "drifts"
     assert "live: Confirm(message='Live?'" in finding.problem
@@ -580,14 +582,14 @@ def test_the_finding_of_an_unsteady_handler() -> None:
     assert finding.problem.endswith(": first this, and then that, at a.py:3")
 
 
-def test_the_shortest_conversation_is_reported(one: Workers) -> None:
+def test_the_shortest_conversation_is_reported(one: ReplayWorkers) -> None:
     finding = found(one, crashes_on_a_value)
     assert finding.transcript is not None
     assert finding.transcript.arguments == {"amount": 0}
     assert len(finding.transcript.rounds) == 2
 
 
-def test_what_a_check_raises_reads_well(one: Workers) -> None:
+def test_what_a_check_raises_reads_well(one: ReplayWorkers) -> None:
     with pytest.raises(CheckError) as caught:
         check(crashes_on_a_refusal, conversations=60, workers=one)
     assert isinstance(caught.value, AssertionError)
@@ -619,7 +621,7 @@ def test_a_finding_without_anything_else() -> None:
     )
 
 
-def test_long_conversations_are_cut(one: Workers) -> None:
+def test_long_conversations_are_cut(one: ReplayWorkers) -> None:
     finding = found(one, asks_too_often)
     assert finding.transcript is not None
     many = [*finding.transcript.rounds] * 4
@@ -642,24 +644,26 @@ def test_long_conversations_are_cut(one: Workers) -> None:
         *(begins_in_another_way, functools.partial(tells_the_model, amount=3), waits),
     ],
 )
-def test_intended_failures_are_not_findings(one: Workers, handler: Handler) -> None:
+def test_intended_failures_are_not_findings(
+    one: ReplayWorkers, handler: Handler
+) -> None:
     """A ToolError, a step that fails, a user who declines, with any `steps`."""
     below = st.builds(Receipt, st.integers(0, 100))
     nothing(one, handler, steps={receipt_of: below})
 
 
 @pytest.mark.parametrize("handler", [each for each in HEALTHY if each is not remembers])
-def test_healthy_handlers_are_left_alone(one: Workers, handler: Handler) -> None:
+def test_healthy_handlers_are_left_alone(one: ReplayWorkers, handler: Handler) -> None:
     checked = nothing(one, handler, conversations=15)
     assert checked.subjects == (handler.__name__,)
     assert checked.conversations == 15
 
 
-def test_handlers_with_a_state_of_their_own_are_left_alone(one: Workers) -> None:
+def test_handlers_with_a_state_of_their_own_are_left_alone(one: ReplayWorkers) -> None:
     nothing(one, remembers)
 
 
-def test_a_failed_step_explains_only_its_own_exception(one: Workers) -> None:
+def test_a_failed_step_explains_only_its_own_exception(one: ReplayWorkers) -> None:
     def crashes() -> Flow[str]:
         try:
             yield from pay(3)
@@ -672,7 +676,7 @@ def test_a_failed_step_explains_only_its_own_exception(one: Workers) -> None:
 
 
 def test_warnings_and_logs_are_not_findings(
-    one: Workers, caplog: pytest.LogCaptureFixture
+    one: ReplayWorkers, caplog: pytest.LogCaptureFixture
 ) -> None:
     def handler() -> Flow[str]:
         warnings.warn("old", DeprecationWarning, stacklevel=1)
@@ -687,7 +691,7 @@ def test_warnings_and_logs_are_not_findings(
     assert logging.root.manager.disable == before
 
 
-def test_rounds_wasted_by_clients_are_not_findings(one: Workers) -> None:
+def test_rounds_wasted_by_clients_are_not_findings(one: ReplayWorkers) -> None:
     """Nine rounds are enough, but not for a client that leaves every answer out."""
 
     def handler() -> Flow[str]:
@@ -711,7 +715,7 @@ def local_only(name: str) -> tuple[str, ...]:
 # ---- notices ------------------------------------------------------------------------
 
 
-def test_a_step_before_the_first_question(one: Workers) -> None:
+def test_a_step_before_the_first_question(one: ReplayWorkers) -> None:
     (notice,) = nothing(one, pays_first).notices
     assert notice == (
         f"pays_first: pay, at {line(pays_first, 1)}, is performed before the first"
@@ -720,14 +724,16 @@ def test_a_step_before_the_first_question(one: Workers) -> None:
     )
 
 
-def test_a_step_without_any_question(one: Workers) -> None:
+def test_a_step_without_any_question(one: ReplayWorkers) -> None:
     def pays() -> Flow[str]:
         return (yield from pay(3))
 
     assert nothing(one, pays, conversations=5).notices == local_only("pays")
 
 
-def test_a_step_before_a_question_that_not_every_client_takes(one: Workers) -> None:
+def test_a_step_before_a_question_that_not_every_client_takes(
+    one: ReplayWorkers,
+) -> None:
     receipt = {receipt_of: st.just(Receipt(3))}
     made = find(
         conversation(pays_before_a_gate, steps=receipt),
@@ -743,7 +749,7 @@ def test_a_step_before_a_question_that_not_every_client_takes(one: Workers) -> N
     )
 
 
-def test_a_step_before_a_question_that_is_declined(one: Workers) -> None:
+def test_a_step_before_a_question_that_is_declined(one: ReplayWorkers) -> None:
     """By a client that lacks something else, which no handler asks for."""
     made = had(pays_between_two_questions, partner=Refusing())
     checked = nothing(one, pays_between_two_questions, conversations=1, again=[made])
@@ -759,7 +765,7 @@ class Refusing(Obliging):
         super().__init__({"elicit-2": Declined()})
 
 
-def test_rounds_that_are_counted(one: Workers) -> None:
+def test_rounds_that_are_counted(one: ReplayWorkers) -> None:
     (notice,) = nothing(one, handles_too_many_rounds).notices
     assert notice == (
         "handles_too_many_rounds can ask in more rounds than clients put up with, and"
@@ -767,7 +773,7 @@ def test_rounds_that_are_counted(one: Workers) -> None:
     )
 
 
-def test_a_global_that_changed_without_consequence(one: Workers) -> None:
+def test_a_global_that_changed_without_consequence(one: ReplayWorkers) -> None:
     notices = nothing(one, counts_in_vain, conversations=3).notices
     assert any("the global _counted was" in each for each in notices)
     assert any("the global _table was" in each for each in notices)
@@ -777,7 +783,7 @@ def test_a_global_that_changed_without_consequence(one: Workers) -> None:
     )
 
 
-def test_a_handler_that_cannot_be_found_elsewhere(one: Workers) -> None:
+def test_a_handler_that_cannot_be_found_elsewhere(one: ReplayWorkers) -> None:
     def local() -> Flow[str]:
         return (yield from Elicit("Who?", str, otherwise=""))
 
@@ -785,7 +791,7 @@ def test_a_handler_that_cannot_be_found_elsewhere(one: Workers) -> None:
 
 
 def test_a_handler_whose_module_is_another_one_elsewhere(
-    one: Workers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    one: ReplayWorkers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(tmp_path)
     file = tmp_path / "only_here.py"
@@ -804,7 +810,7 @@ def test_a_handler_whose_module_is_another_one_elsewhere(
     assert notice == ("asks was replayed in this process only: OSError: not today")
 
 
-def test_what_was_checked_is_reported(one: Workers) -> None:
+def test_what_was_checked_is_reported(one: ReplayWorkers) -> None:
     checked = nothing(one, pays_first, conversations=7)
     first, second = str(checked).splitlines()
     assert first == "checked pays_first: 7 conversations"
@@ -815,19 +821,19 @@ def test_what_was_checked_is_reported(one: Workers) -> None:
 # ---- servers ------------------------------------------------------------------------
 
 
-def test_all_of_a_server_is_checked(one: Workers) -> None:
+def test_all_of_a_server_is_checked(one: ReplayWorkers) -> None:
     checked = check(app, conversations=15, workers=one)
     assert checked.subjects == ("tool", "prompt", "shop://menu", "shop://books/{title}")
     assert checked.conversations == 60 - 15 + conversations_with_menu(one)
     assert checked.notices == ()
 
 
-def conversations_with_menu(workers: Workers) -> int:
+def conversations_with_menu(workers: ReplayWorkers) -> int:
     """There is not much that can happen, and Hypothesis notices."""
     return nothing(workers, app, only="shop://menu", conversations=15).conversations
 
 
-def test_each_has_a_finding_of_its_own(one: Workers) -> None:
+def test_each_has_a_finding_of_its_own(one: ReplayWorkers) -> None:
     checked = check(broken, conversations=40, workers=one, raises=False)
     assert [(each.subject, each.kind) for each in checked.findings] == [
         ("broken_prompt", "result"),
@@ -837,7 +843,7 @@ def test_each_has_a_finding_of_its_own(one: Workers) -> None:
     assert checked.findings[1].where == line(broken_book, 3)
 
 
-def test_only_some_of_a_server(one: Workers) -> None:
+def test_only_some_of_a_server(one: ReplayWorkers) -> None:
     names = ["shop://menu", "tool"]
     checked = check(app, conversations=2, workers=one, only=iter(names))
     assert checked.subjects == ("shop://menu", "tool")
@@ -845,7 +851,7 @@ def test_only_some_of_a_server(one: Workers) -> None:
     assert check(app, workers=one, only=[]).subjects == ()
 
 
-def test_only_refuses_unknown_names(one: Workers) -> None:
+def test_only_refuses_unknown_names(one: ReplayWorkers) -> None:
     with pytest.raises(UsageError) as caught:
         check(app, workers=one, only=["tool", "plain", "other"])
     assert str(caught.value) == (
@@ -866,7 +872,7 @@ def test_a_plain_function_is_refused() -> None:
 # ---- strategies ---------------------------------------------------------------------
 
 
-def test_results_of_steps_from_given_strategies(one: Workers) -> None:
+def test_results_of_steps_from_given_strategies(one: ReplayWorkers) -> None:
     """A finding that depends on a result appears, and disappears."""
     below, above = st.integers(0, 100), st.integers(101, 200)
     for how in (receipt_of, receipt_of.fn):
@@ -875,7 +881,7 @@ def test_results_of_steps_from_given_strategies(one: Workers) -> None:
         nothing(one, takes_a_receipt, steps={how: st.builds(Receipt, below)})
 
 
-def test_custom_arguments(one: Workers) -> None:
+def test_custom_arguments(one: ReplayWorkers) -> None:
     """Each of several handlers takes the arguments that it knows."""
     nothing(one, crashes_on_a_value, arguments={"amount": st.integers(1, 5)})
     check(app, conversations=2, workers=one, arguments={"title": st.just("Dune")})
@@ -894,7 +900,7 @@ def waits_for_a_number() -> Flow[str]:
     return "."
 
 
-def test_a_loop_that_random_values_hardly_end(one: Workers) -> None:
+def test_a_loop_that_random_values_hardly_end(one: ReplayWorkers) -> None:
     steps = {is_done: st.just(123_456)}
     assert nothing(one, waits_for_a_number, steps=steps).notices == ()
     (notice, *_) = check(
@@ -920,13 +926,13 @@ def takes_a_code() -> Flow[str]:
     return (yield from Elicit("Which code?", Code, otherwise=Code("A-113"))).text
 
 
-def test_what_users_fill_in(one: Workers) -> None:
+def test_what_users_fill_in(one: ReplayWorkers) -> None:
     answers = {Code: st.just(Code("A-113"))}
     checked = nothing(one, takes_a_code, answers=answers)
     assert checked.notices == ()
 
 
-def test_what_cannot_be_drawn(one: Workers) -> None:
+def test_what_cannot_be_drawn(one: ReplayWorkers) -> None:
     finding = found(one, crashes_at_once, arguments={"title": st.nothing()})
     assert (finding.kind, finding.where) == ("undrawn", line(crashes_at_once))
     assert finding.transcript is None
@@ -940,7 +946,7 @@ def fails_in_two_ways(title: str) -> str:
     return title
 
 
-def test_a_strategy_that_fails_is_not_hidden(one: Workers) -> None:
+def test_a_strategy_that_fails_is_not_hidden(one: ReplayWorkers) -> None:
     strategy = st.text().map(fails_in_two_ways)
     with pytest.raises((KeyError, ValueError, ExceptionGroup)):
         check(tool, workers=one, arguments={"title": strategy}, raises=False)
@@ -949,7 +955,7 @@ def test_a_strategy_that_fails_is_not_hidden(one: Workers) -> None:
 # ---- again --------------------------------------------------------------------------
 
 
-def test_conversations_that_failed_are_had_first(one: Workers) -> None:
+def test_conversations_that_failed_are_had_first(one: ReplayWorkers) -> None:
     """Saved conversations are tried once, if they still fail."""
     made = had(crashes_on_a_value, amount=0)
     finding = found(one, crashes_on_a_value, again=[made], conversations=0)
@@ -960,13 +966,13 @@ def test_conversations_that_failed_are_had_first(one: Workers) -> None:
     assert checked.conversations == 1
 
 
-def test_conversations_of_others_are_left_out(one: Workers) -> None:
+def test_conversations_of_others_are_left_out(one: ReplayWorkers) -> None:
     made = had(crashes_on_a_value, amount=0)
     checked = nothing(one, lets_a_refusal_pass, again=[made], conversations=3)
     assert (checked.conversations, checked.notices) == (3, ())
 
 
-def test_conversations_that_no_longer_fit(one: Workers) -> None:
+def test_conversations_that_no_longer_fit(one: ReplayWorkers) -> None:
     made = attrs.evolve(had(crashes_on_a_value, amount=1), arguments={"amount": "a"})
     checked = nothing(
         one,
@@ -979,7 +985,7 @@ def test_conversations_that_no_longer_fit(one: Workers) -> None:
     assert notice.startswith("a conversation that failed cannot be had again: ")
 
 
-def test_a_handler_that_asks_other_questions_than_before(one: Workers) -> None:
+def test_a_handler_that_asks_other_questions_than_before(one: ReplayWorkers) -> None:
     """An old conversation ends at a question without a known answer: no finding."""
     old = attrs.evolve(had(lets_a_step_fail), target="tells_the_model")
     old = attrs.evolve(old, arguments={"amount": 3})
@@ -988,7 +994,8 @@ def test_a_handler_that_asks_other_questions_than_before(one: Workers) -> None:
         other,
         rounds=(
             attrs.evolve(
-                other.rounds[0], asked=(Said("other", "Other?", None, Declined()),)
+                other.rounds[0],
+                asked=(AskedQuestion("other", "Other?", None, Declined()),),
             ),
         ),
     )
@@ -996,10 +1003,10 @@ def test_a_handler_that_asks_other_questions_than_before(one: Workers) -> None:
     nothing(one, lets_a_refusal_pass, again=[unknown], conversations=3)
 
 
-def test_conversations_of_other_flows(one: Workers) -> None:
+def test_conversations_of_other_flows(one: ReplayWorkers) -> None:
     """A recorded one has an id of its own, with which all is fingerprinted."""
     made = had(pays_between_two_questions)
-    other = talk(
+    other = run_conversation(
         subject_of(pays_between_two_questions),
         {},
         Obliging(),
@@ -1009,21 +1016,21 @@ def test_conversations_of_other_flows(one: Workers) -> None:
     nothing(one, pays_between_two_questions, again=[other], conversations=1)
 
 
-def test_early_answers_are_given_again(one: Workers) -> None:
+def test_early_answers_are_given_again(one: ReplayWorkers) -> None:
     def asks() -> Flow[str]:
         name = yield from Elicit("Who?", str, key="who", otherwise="")
         if name == "Ann":
             raise LookupError(name)
         return name
 
-    early = (Said("who", "Who?", None, Accepted({"value": "Ann"})),)
+    early = (AskedQuestion("who", "Who?", None, Accepted({"value": "Ann"})),)
     made = attrs.evolve(had(asks), early=early)
     finding = found(one, asks, again=[made], conversations=1)
     assert finding.transcript is not None
     assert finding.transcript.early == early
 
 
-def test_what_was_found_is_had_in_the_same_way(one: Workers) -> None:
+def test_what_was_found_is_had_in_the_same_way(one: ReplayWorkers) -> None:
     finding = found(one, crashes_on_a_refusal)
     assert finding.transcript is not None
     read = Transcript.loads(finding.transcript.dumps())
@@ -1042,7 +1049,7 @@ def test_processes_of_its_own_are_ended() -> None:
 def ends_its_process() -> Flow[str]:
     """But only where it is replayed."""
     yield from Confirm("Sure?", otherwise=False)
-    if "effectmcp.testing.workers" in sys.orig_argv:
+    if "effectmcp.testing.replay_workers" in sys.orig_argv:
         sys.stdout.flush()
         _exit(7)
     return "."
@@ -1060,7 +1067,7 @@ def test_no_processes_at_all() -> None:
 
 def test_an_ending_of_a_file_has_no_error() -> None:
     assert Ending("raised", "KeyError: 'a'").error is None
-    assert isinstance(Recorded(had(lets_a_refusal_pass)).lacks, frozenset)
+    assert isinstance(RecordedPartner(had(lets_a_refusal_pass)).lacks, frozenset)
 
 
 # ---- a yes and a no ----
@@ -1092,7 +1099,7 @@ def wraps_one_book_in_a_line(title: str) -> Flow[str]:
     return "wrapped" if wrap and title == "Dune" else "."
 
 
-def test_a_yes_and_a_no_that_lead_to_the_same(one: Workers) -> None:
+def test_a_yes_and_a_no_that_lead_to_the_same(one: ReplayWorkers) -> None:
     finding = found(one, forgets_to_return)
     assert (finding.kind, finding.where) == ("unused", line(forgets_to_return, 1))
     assert finding.problem == (
@@ -1102,7 +1109,7 @@ def test_a_yes_and_a_no_that_lead_to_the_same(one: Workers) -> None:
 
 
 @pytest.mark.parametrize("handler", [wraps_one_book, wraps_one_book_in_a_line])
-def test_a_yes_and_a_no_that_may_differ(one: Workers, handler: Handler) -> None:
+def test_a_yes_and_a_no_that_may_differ(one: ReplayWorkers, handler: Handler) -> None:
     (notice,) = nothing(one, handler, conversations=40).notices
     assert (
         f"a yes and a no at {line(handler, 2 - (handler is not wraps_one_book))} led"
@@ -1121,7 +1128,7 @@ def asks_for_the_year() -> Flow[str]:
 
 
 def test_a_clock_that_is_not_known_by_its_call_differs_elsewhere(
-    one: Workers,
+    one: ReplayWorkers,
 ) -> None:
     finding = found(one, asks_for_the_year)
     assert finding.kind == "elsewhere"
@@ -1137,7 +1144,7 @@ def sorts_what_was_answered() -> Flow[str]:
     return "yes" if (yield from Confirm(f"{toppings}?")) else "no"
 
 
-def test_an_answer_that_is_changed_is_noticed(one: Workers) -> None:
+def test_an_answer_that_is_changed_is_noticed(one: ReplayWorkers) -> None:
     notices = nothing(one, sorts_what_was_answered).notices
     where = line(sorts_what_was_answered, 1)
     assert [text for text in notices if f"what is answered at {where}" in text]

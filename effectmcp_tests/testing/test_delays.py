@@ -28,11 +28,11 @@ from effectmcp import (
 )
 from effectmcp.compat import awaits_effects
 from effectmcp.testing import Transcript, conversation
-from effectmcp.testing.delays import Late, late_branches
+from effectmcp.testing.conversations import WAYS
+from effectmcp.testing.delays import LateBranch, late_branches
 from effectmcp.testing.subjects import subject_of
-from effectmcp.testing.talks import WAYS
 
-from .test_talks import HEALTHY, Obliging, had, nothing_unraisable
+from .test_conversations import HEALTHY, Obliging, had, nothing_unraisable
 
 LIVE = WAYS[1]
 
@@ -46,7 +46,7 @@ def reserve(what: str) -> str:
 
 def late(
     handler: Callable[..., Any], *, lacks: frozenset[str] = frozenset(), **answers: Any
-) -> Late | None:
+) -> LateBranch | None:
     partner = Obliging(answers)
     partner.lacks = lacks
     return late_branches(subject_of(handler), had(handler, LIVE, partner))
@@ -232,7 +232,7 @@ def looks_at_an_earlier_one() -> Flow[str]:
 
 
 def test_a_branch_that_looks_at_an_earlier_one() -> None:
-    assert late(looks_at_an_earlier_one) == Late(
+    assert late(looks_at_an_earlier_one) == LateBranch(
         "Elicit(message='And a?', form=str)",
         "Elicit(message='And nobody?', form=str)",
         line(looks, 4),
@@ -251,7 +251,7 @@ def test_a_branch_that_asks_for_more() -> None:
         yield from Gather(tells(shared), asks_if_nobody_told(shared))
         return "."
 
-    assert late(handler) == Late(
+    assert late(handler) == LateBranch(
         "no more than Elicit(message='Dish?', form=str)",
         "Elicit(message='Name?', form=str)",
         line(asks_if_nobody_told, 1),
@@ -291,7 +291,7 @@ def test_a_step_that_depends_on_another_branch() -> None:
         return (yield from Gather(tells(shared), looks_and_reserves(shared)))
 
     found = late(handler)
-    assert found == Late(
+    assert found == LateBranch(
         "reserve('a')", "reserve('nobody')", line(looks_and_reserves, 2)
     )
 

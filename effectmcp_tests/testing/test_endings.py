@@ -30,8 +30,8 @@ from effectmcp.engine import Answer, Failure
 from effectmcp.engine.divergence import Report
 from effectmcp.errors import NondeterminismError
 from effectmcp.testing import Transcript
-from effectmcp.testing.changes import Change
-from effectmcp.testing.conversations import Unsteady
+from effectmcp.testing.conversations import HandlerNotEnded, Unscripted
+from effectmcp.testing.drawn_conversations import Unsteady
 from effectmcp.testing.endings import (
     ADDRESS,
     drifts,
@@ -42,11 +42,11 @@ from effectmcp.testing.endings import (
     said_of,
     was_wasteful,
 )
-from effectmcp.testing.findings import Found
+from effectmcp.testing.findings import BareFinding
+from effectmcp.testing.leaked_state import StateChange
 from effectmcp.testing.subjects import subject_of
-from effectmcp.testing.talks import Buried, Unscripted
 
-from .test_talks import Obliging, Unlucky, had
+from .test_conversations import Obliging, Unlucky, had
 
 
 class CardError(Exception):
@@ -76,9 +76,9 @@ def judged(
     handler: Callable[..., Any] = asks,
     transcript: Transcript | None = None,
     *,
-    changed: Mapping[str, Change] | None = None,
+    changed: Mapping[str, StateChange] | None = None,
     returned_at: str | None = None,
-) -> Found | None:
+) -> BareFinding | None:
     return found_in(
         error,
         transcript or had(handler),
@@ -90,7 +90,7 @@ def judged(
 
 def ended(
     handler: Callable[..., Any], answers: Mapping[str, Answer] | None = None
-) -> Found | None:
+) -> BareFinding | None:
     """Return the finding of a handler that raises."""
     transcript = had(handler, partner=Obliging(answers or {}))
     assert transcript.ending.error is not None
@@ -144,8 +144,12 @@ def test_a_drift_may_have_a_place(error: Any) -> None:
 
 def test_what_changed_meanwhile_is_reported() -> None:
     changed = {
-        "global a": Change("global a", "the global a was 1 and is 2 now", None, False),
-        "global b": Change("global b", "the global b was 3 and is 4 now", None, False),
+        "global a": StateChange(
+            "global a", "the global a was 1 and is 2 now", None, False
+        ),
+        "global b": StateChange(
+            "global b", "the global b was 3 and is 4 now", None, False
+        ),
     }
     said = "the global a was 1 and is 2 now; the global b was 3 and is 4 now"
     assert said_of(changed) == said
@@ -171,10 +175,10 @@ def swallows() -> Flow[str]:
 
 
 def test_what_cannot_be_ended() -> None:
-    found = judged(Buried(line(swallows, 3)))
+    found = judged(HandlerNotEnded(line(swallows, 3)))
     assert found is not None
     assert (found.kind, found.where) == ("swallows", line(swallows, 4))
-    found = judged(Buried(line(asks, 1)))
+    found = judged(HandlerNotEnded(line(asks, 1)))
     assert found is not None
     assert found.where == line(asks, 1)
 
@@ -213,8 +217,8 @@ def test_a_result_that_is_not_what_it_promised() -> None:
 
 def test_a_usage_error_is_a_misuse() -> None:
     found = judged(UsageError("no", where="a.py:1"))
-    assert found == Found("misuse", "no", "a.py:1")
-    assert judged(UsageError("no"), returned_at="a.py:2") == Found(
+    assert found == BareFinding("misuse", "no", "a.py:1")
+    assert judged(UsageError("no"), returned_at="a.py:2") == BareFinding(
         "misuse", "no", "a.py:2"
     )
 

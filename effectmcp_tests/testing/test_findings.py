@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from effectmcp import Declined, Elicit, Flow
-from effectmcp.testing.findings import Checked, CheckError, Fault, Finding, Found
+from effectmcp.testing.findings import BareFinding, Checked, CheckError, Fault, Finding
 
-from .test_talks import Obliging, had
+from .test_conversations import Obliging, had
 
 
 def asks_often() -> Flow[str]:
@@ -18,7 +18,7 @@ def asks_once() -> Flow[str]:
     return (yield from Elicit("0?", str))
 
 
-FOUND = Found("crash", "it crashes", "a.py:1", "Don't.")
+FOUND = BareFinding("crash", "it crashes", "a.py:1", "Don't.")
 
 
 def test_a_finding_shows_its_conversation() -> None:
@@ -43,7 +43,7 @@ def test_a_finding_without_a_conversation() -> None:
 
 def test_a_finding_may_have_a_conversation_of_its_own() -> None:
     own, judged = had(asks_often), had(asks_once)
-    found = Found("crash", "it crashes", None, transcript=own)
+    found = BareFinding("crash", "it crashes", None, transcript=own)
     assert found.of("asks", judged).transcript is own
     assert FOUND.of("asks", judged).transcript is judged
 

@@ -23,16 +23,16 @@ from effectmcp import (
 from effectmcp.compat import awaits_effects
 from effectmcp.testing import Transcript
 from effectmcp.testing.chance import FLOW_ID
-from effectmcp.testing.conversations import Looping
+from effectmcp.testing.conversations import WATCHED, run_conversation
+from effectmcp.testing.drawn_conversations import Looping
 from effectmcp.testing.findings import Fault, Finding
 from effectmcp.testing.judging import Judge
 from effectmcp.testing.performing import Performer
 from effectmcp.testing.subjects import subject_of
-from effectmcp.testing.talks import WATCHED, talk
 
-from .test_charges import World
+from .test_conversations import had
+from .test_idempotency_keys import World
 from .test_refusals import does_not_use_it
-from .test_talks import had
 
 
 @step
@@ -53,7 +53,7 @@ def have(judge: Judge, answers: Any = None, **arguments: Any) -> None:
     """Have a conversation with an obliging user."""
     partner = World("a", answers)
     judge.have(
-        lambda watch: talk(
+        lambda watch: run_conversation(
             judge.subject, arguments, partner, WATCHED, flow_id=FLOW_ID, around=watch
         )
     )
@@ -195,7 +195,7 @@ def throws_an_answer_away() -> Flow[str]:
     return "."
 
 
-def catches_in_vain() -> Flow[str]:
+def unreachable_excepts() -> Flow[str]:
     try:
         return (yield from look("a"))
     except Looping:
@@ -213,9 +213,9 @@ def test_what_can_be_read_is_kept() -> None:
     judge = judge_of(throws_an_answer_away)
     have(judge)
     assert list(judge.weak) == [("unused", line(throws_an_answer_away, 1))]
-    judge = judge_of(catches_in_vain)
+    judge = judge_of(unreachable_excepts)
     have(judge)
-    assert list(judge.weak) == [("unreached", line(catches_in_vain, 3))]
+    assert list(judge.weak) == [("unreached", line(unreachable_excepts, 3))]
     judge = judge_of(waits_in_vain)
     have(judge, name="")
     assert list(judge.weak) == [("unused", line(waits_in_vain, 1))]

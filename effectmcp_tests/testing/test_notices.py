@@ -10,9 +10,9 @@ import attrs
 from effectmcp import Elicit, Flow, Unsupported, step
 from effectmcp.testing.notices import notices_of
 
+from .test_conversations import Obliging
+from .test_effect_traces import sorts
 from .test_oracles import case_of
-from .test_overheard import sorts
-from .test_talks import Obliging
 
 
 @step

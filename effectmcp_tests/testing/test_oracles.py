@@ -17,21 +17,21 @@ from effectmcp import Confirm, Elicit, Flow, Gather
 from effectmcp.engine import Done, Failure, Journal, Want
 from effectmcp.testing import Transcript
 from effectmcp.testing.chance import FLOW_ID
-from effectmcp.testing.changes import Change
-from effectmcp.testing.cold import Arrival, Elsewhere, WorkerError, arrive
+from effectmcp.testing.dry_replay import Arrival, ArrivalElsewhere, WorkerError, arrive
 from effectmcp.testing.endings import ADDRESS
-from effectmcp.testing.findings import Found
+from effectmcp.testing.endless_loops import EndlessLoops
+from effectmcp.testing.findings import BareFinding
+from effectmcp.testing.leaked_state import StateChange
 from effectmcp.testing.oracles import Case, asked
 from effectmcp.testing.performing import Changed, Performer
-from effectmcp.testing.stubborn import Stubborn
 from effectmcp.testing.subjects import subject_of
 from effectmcp.testing.transcripts import Ending
 
-from .test_charges import World, books_by, look, pays_twice
+from .test_conversations import ARGUMENTS, HEALTHY, Obliging, had
 from .test_delays import looks_at_an_earlier_one
+from .test_endless_loops import asks_until_accepted
+from .test_idempotency_keys import World, books_by, look, pays_twice
 from .test_performing import fills_a_cart, fills_a_cart_with_results
-from .test_stubborn import asks_until_accepted
-from .test_talks import ARGUMENTS, HEALTHY, Obliging, had
 
 
 def pays(title: str = "Dune") -> Flow[str]:
@@ -58,10 +58,10 @@ class Others:
         self._there = there
         self._problem = problem
 
-    def arrivals(self, transcript: Transcript) -> list[list[Elsewhere]]:
+    def arrivals(self, transcript: Transcript) -> list[list[ArrivalElsewhere]]:
         if self._problem:
             raise WorkerError(self._problem)
-        there = [] if self._there is None else [Elsewhere(self._there, "TZ=UTC")]
+        there = [] if self._there is None else [ArrivalElsewhere(self._there, "TZ=UTC")]
         return [there for _ in transcript.journals]
 
 
@@ -78,7 +78,7 @@ def case_of(
     given: dict[str, Any] = {
         "changed": {},
         "returned_at": None,
-        "stubborn": Stubborn(),
+        "endless_loops": EndlessLoops(),
         "outlived": {},
     }
     return Case(
@@ -132,7 +132,7 @@ def test_what_is_performed_twice() -> None:
     first, second = last.performed
     rounds = (*before, attrs.evolve(last, performed=(first, second, second)))
     found = asked(case_of(pays, transcript=attrs.evolve(transcript, rounds=rounds)))
-    assert found == Found(
+    assert found == BareFinding(
         "repeats", "look('a') is performed 2 times in one call", line(pays, 3)
     )
 
@@ -156,7 +156,9 @@ def test_another_process_without_a_place() -> None:
 
 
 def test_what_outlives_a_call_is_reported() -> None:
-    outlived = {"global a": Change("global a", "a was 1 and is 2 now", None, False)}
+    outlived = {
+        "global a": StateChange("global a", "a was 1 and is 2 now", None, False)
+    }
     case = case_of(pays, workers=Others(there("Which?")), outlived=outlived)
     found = asked(case)
     assert found is not None
@@ -178,15 +180,15 @@ def test_other_processes_that_agree_or_end() -> None:
     assert asked(case_of(pays, workers=Others(None))) is None
 
     class Alike:
-        def arrivals(self, told: Transcript) -> list[list[Elsewhere]]:
-            return [[Elsewhere(at(one), "TZ=UTC")] for one in told.journals]
+        def arrivals(self, told: Transcript) -> list[list[ArrivalElsewhere]]:
+            return [[ArrivalElsewhere(at(one), "TZ=UTC")] for one in told.journals]
 
     def at(journal: Journal) -> Arrival:
         return arrive(subject_of(pays), {}, journal, flow_id=FLOW_ID)
 
     assert asked(case_of(pays, workers=Alike())) is None
     found = asked(case_of(pays, workers=Others(None, "it ended with 7")))
-    assert found == Found(
+    assert found == BareFinding(
         "elsewhere", "in another process it ended with 7", line(pays, 0)
     )
 

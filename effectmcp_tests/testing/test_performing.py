@@ -25,12 +25,12 @@ from effectmcp import (
 from effectmcp.effects.base import Effect
 from effectmcp.engine import Done, Failure, Want
 from effectmcp.testing import Checked, Finding, check
-from effectmcp.testing.overheard import overhear
+from effectmcp.testing.effect_traces import trace_effects
 from effectmcp.testing.performing import Changed, Fakes, Performer, relied_on
+from effectmcp.testing.replay_workers import ReplayWorkers
 from effectmcp.testing.subjects import subject_of
-from effectmcp.testing.workers import Workers
 
-from .test_talks import Obliging, had
+from .test_conversations import Obliging, had
 
 
 @step
@@ -130,18 +130,18 @@ def writes_through_a_method() -> Flow[str]:
 
 
 @pytest.fixture(scope="module")
-def one() -> Iterator[Workers]:
-    with Workers(1) as running:
+def one() -> Iterator[ReplayWorkers]:
+    with ReplayWorkers(1) as running:
         yield running
 
 
-def looked_at(workers: Workers, handler: Any, perform: Fakes) -> Checked:
+def looked_at(workers: ReplayWorkers, handler: Any, perform: Fakes) -> Checked:
     return check(
         handler, perform=perform, conversations=40, workers=workers, raises=False
     )
 
 
-def found(workers: Workers, handler: Any, perform: Fakes) -> Finding:
+def found(workers: ReplayWorkers, handler: Any, perform: Fakes) -> Finding:
     (finding,) = looked_at(workers, handler, perform).findings
     return finding
 
@@ -151,7 +151,7 @@ def line(function: Callable[..., Any], offset: int) -> str:
     return f"{code.co_filename}:{code.co_firstlineno + offset}"
 
 
-def test_a_step_that_changes_its_argument(one: Workers) -> None:
+def test_a_step_that_changes_its_argument(one: ReplayWorkers) -> None:
     finding = found(one, fills_a_cart, True)
     assert (finding.kind, finding.where) == ("mutates", line(fills_a_cart, 3))
     assert finding.problem.startswith("the step add() changes its argument cart, and")
@@ -162,32 +162,32 @@ def test_a_step_that_changes_its_argument(one: Workers) -> None:
 
 
 @pytest.mark.parametrize("handler", [fills_a_cart_with_results, counts_what_it_gives])
-def test_a_change_that_nothing_uses(one: Workers, handler: Any) -> None:
+def test_a_change_that_nothing_uses(one: ReplayWorkers, handler: Any) -> None:
     checked = looked_at(one, handler, True)
     assert (checked.findings, checked.notices) == ((), ())
 
 
-def test_a_step_that_changes_a_variable(one: Workers) -> None:
+def test_a_step_that_changes_a_variable(one: ReplayWorkers) -> None:
     finding = found(one, writes_through_a_method, True)
     assert finding.kind == "mutates"
     assert finding.where == line(writes_through_a_method, 9)
     assert "keep() changes the handler's variable seen" in finding.problem
 
 
-def test_a_result_that_no_state_can_hold(one: Workers) -> None:
+def test_a_result_that_no_state_can_hold(one: ReplayWorkers) -> None:
     finding = found(one, reads_a_manual, {read_manual: True})
     assert (finding.kind, finding.where) == ("size", line(reads_a_manual, 2))
     assert looked_at(one, reads_a_manual, False).findings == ()
 
 
-def test_an_async_step(one: Workers) -> None:
+def test_an_async_step(one: ReplayWorkers) -> None:
     """The price is the length; drawn, it may be anything, and there is no such letter."""
     assert looked_at(one, asks_for_a_price, {price_of: True}).findings == ()
     checked = check(asks_for_a_price, workers=one, raises=False)
     assert [each.kind for each in checked.findings] == ["crash"]
 
 
-def test_a_fake_instead_of_a_step(one: Workers) -> None:
+def test_a_fake_instead_of_a_step(one: ReplayWorkers) -> None:
     charged: list[int] = []
 
     def fake(cents: int, key: str) -> str:
@@ -200,7 +200,7 @@ def test_a_fake_instead_of_a_step(one: Workers) -> None:
     assert len(charged) % 2 == 0, "twice each time"
 
 
-def test_a_fake_that_gives_something_else_the_second_time(one: Workers) -> None:
+def test_a_fake_that_gives_something_else_the_second_time(one: ReplayWorkers) -> None:
     def bank() -> dict[Any, Any]:
         """Afresh for each conversation: what one of them paid is not paid in another."""
         receipts: list[str] = []
@@ -220,7 +220,7 @@ def test_a_fake_that_gives_something_else_the_second_time(one: Workers) -> None:
     )
 
 
-def test_a_step_that_is_provided_with_something(one: Workers) -> None:
+def test_a_step_that_is_provided_with_something(one: ReplayWorkers) -> None:
     checked = looked_at(one, looks_in_a_shop, True)
     assert checked.findings == ()
     (notice,) = checked.notices
@@ -232,7 +232,7 @@ def test_a_step_that_is_provided_with_something(one: Workers) -> None:
     assert looked_at(one, looks_in_a_shop, fake).notices == ()
 
 
-def test_a_whole_server(one: Workers) -> None:
+def test_a_whole_server(one: ReplayWorkers) -> None:
     app = Server("shop", version="1.0")
     app.tool(fills_a_cart)
     app.tool(asks_for_a_price)
@@ -434,9 +434,9 @@ def gone_by(handler: Callable[..., Any]) -> tuple[Changed, str | None] | None:
             return performer.outcome(want, asyncio.run) or super().perform(key, want)
 
     subject = subject_of(handler)
-    overheard = overhear(subject, had(handler, partner=Shop()))
+    trace = trace_effects(subject, had(handler, partner=Shop()))
     assert performer.changed
-    return relied_on(subject, overheard, performer)
+    return relied_on(subject, trace, performer)
 
 
 def test_the_change_that_a_handler_uses() -> None:

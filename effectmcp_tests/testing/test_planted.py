@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from effectmcp.testing import CheckError, Transcript, check
-from effectmcp.testing.workers import Workers
+from effectmcp.testing.replay_workers import ReplayWorkers
 
 from . import healthy, planted
 
@@ -80,8 +80,8 @@ def values_in(transcript: Transcript) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def workers() -> Iterator[Workers]:
-    with Workers() as running:
+def workers() -> Iterator[ReplayWorkers]:
+    with ReplayWorkers() as running:
         yield running
 
 
@@ -98,7 +98,9 @@ def test_all_planted_and_healthy_modules_are_tested() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(FOUND))
-def test_a_planted_bug_is_found_with_its_line(name: str, workers: Workers) -> None:
+def test_a_planted_bug_is_found_with_its_line(
+    name: str, workers: ReplayWorkers
+) -> None:
     module = load(planted, name)
     begun = time.perf_counter()
     with pytest.raises(CheckError) as caught:
@@ -120,7 +122,7 @@ def test_a_planted_bug_is_found_with_its_line(name: str, workers: Workers) -> No
 
 
 @pytest.mark.parametrize("name", modules(healthy))
-def test_a_healthy_handler_is_left_alone(name: str, workers: Workers) -> None:
+def test_a_healthy_handler_is_left_alone(name: str, workers: ReplayWorkers) -> None:
     checked = check(
         load(healthy, name).app, conversations=25, workers=workers, raises=False
     )
@@ -130,7 +132,7 @@ def test_a_healthy_handler_is_left_alone(name: str, workers: Workers) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("name", modules(healthy))
 def test_a_thousand_conversations_raise_no_false_alarm(
-    name: str, workers: Workers
+    name: str, workers: ReplayWorkers
 ) -> None:
     checked = check(
         load(healthy, name).app, conversations=1_000, workers=workers, raises=False

@@ -44,9 +44,9 @@ from effectmcp.testing import (
     read_transcripts,
     verdict_of,
 )
+from effectmcp.testing.conversations import Unscripted
 from effectmcp.testing.recording import mask_private, recorded
 from effectmcp.testing.subjects import subject_of
-from effectmcp.testing.talks import Unscripted
 
 from ..helpers import example
 

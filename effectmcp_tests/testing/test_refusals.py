@@ -22,11 +22,16 @@ from effectmcp import (
 )
 from effectmcp.engine import Answer
 from effectmcp.testing import Transcript
-from effectmcp.testing.overheard import overhear
-from effectmcp.testing.refusals import Differences, Same, branches_of, swallows_of
+from effectmcp.testing.effect_traces import trace_effects
+from effectmcp.testing.refusals import (
+    Differences,
+    NoDifference,
+    branches_of,
+    swallows_of,
+)
 from effectmcp.testing.subjects import subject_of
 
-from .test_talks import Obliging, had
+from .test_conversations import Obliging, had
 
 
 @step
@@ -149,13 +154,13 @@ def look(
     differences: Differences,
     handler: Callable[..., Any],
     *conversations: Answers | Transcript,
-) -> list[Same]:
+) -> list[NoDifference]:
     subject = subject_of(handler)
-    found: list[Same] = []
+    found: list[NoDifference] = []
     for one in conversations:
         made = one if isinstance(one, Transcript) else None
         transcript = made or had(handler, partner=Obliging(one))  # type: ignore[arg-type]
-        found += differences.look(subject, overhear(subject, transcript))
+        found += differences.look(subject, trace_effects(subject, transcript))
     return found
 
 

@@ -41,6 +41,7 @@ from effectmcp import Confirm, Elicit, Flow, Server
 from effectmcp.converter import converter
 from effectmcp.engine import development
 from effectmcp.testing import Sanitizer, play
+from effectmcp.testing.muting import without_output
 from effectmcp.testing.sanitizer import (
     _CODES,
     _EVENTS,
@@ -49,7 +50,6 @@ from effectmcp.testing.sanitizer import (
     _audit,
     make_strict,
 )
-from effectmcp.testing.silence import muted
 
 NOWHERE = "/no/such/place"
 
@@ -533,9 +533,9 @@ def test_what_is_printed_is_noted_and_discarded(
         print("d", file=sys.stderr)
 
     sanitizer = Sanitizer()
-    with muted(), sanitizer.watching():
+    with without_output(), sanitizer.watching():
         prints()
-    with muted():
+    with without_output():
         prints()
     assert [(one.what, one.where) for one in sanitizer.seen] == [
         ("print()", line(prints, 1)),

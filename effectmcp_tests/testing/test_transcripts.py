@@ -16,15 +16,15 @@ from effectmcp.forms import Unfit
 from effectmcp.testing import Transcript, conversation
 from effectmcp.testing.chance import FLOW_ID
 from effectmcp.testing.transcripts import (
+    AskedQuestion,
     Ending,
     Performed,
     Round,
-    Said,
     TranscriptError,
     read_transcripts,
 )
 
-from .test_talks import HEALTHY
+from .test_conversations import HEALTHY
 
 ENTRY: Final = Entry("elicit-1", b"abcd", b"abcdefgh", "accepted", b'{"value":"Ann"}')
 
@@ -34,7 +34,7 @@ ALL: Final = Transcript(
     arguments={"title": "Dune", "count": 3},
     flow_id=FLOW_ID,
     lacks=frozenset({"Sample", "ListRoots"}),
-    early=(Said("who", "Elicit(who)", None, Accepted({"value": "Ann"})),),
+    early=(AskedQuestion("who", "Elicit(who)", None, Accepted({"value": "Ann"})),),
     rounds=(
         Round(
             performed=(
@@ -42,9 +42,9 @@ ALL: Final = Transcript(
                 Performed("0:step-1", "pay(3)", "a.py:2", "failed", {"builtin": "A"}),
             ),
             asked=(
-                Said("confirm-1", "Confirm('A?')", "a.py:3", Declined()),
-                Said("confirm-2", "Confirm('B?')", "a.py:4", Dismissed()),
-                Said("confirm-3", "Confirm('C?')", "a.py:5", None),
+                AskedQuestion("confirm-1", "Confirm('A?')", "a.py:3", Declined()),
+                AskedQuestion("confirm-2", "Confirm('B?')", "a.py:4", Dismissed()),
+                AskedQuestion("confirm-3", "Confirm('C?')", "a.py:5", None),
             ),
             journal=Journal(entries=(ENTRY,), rounds=1),
         ),
@@ -112,9 +112,11 @@ def test_arguments_that_are_not_an_object_are_shown_too() -> None:
 
 
 def test_other_answers_are_shown_by_their_text() -> None:
-    failed = Said("a", "A", None, ClientFailed(-32603, "Broken"))
+    failed = AskedQuestion("a", "A", None, ClientFailed(-32603, "Broken"))
     assert str(failed) == "A → The client failed to answer: Broken (-32603)"
-    assert str(Said("a", "A", None, Unfit(["a: must fit"]))) == "A → a: must fit"
+    assert (
+        str(AskedQuestion("a", "A", None, Unfit(["a: must fit"]))) == "A → a: must fit"
+    )
 
 
 def test_the_error_is_not_part_of_equality() -> None:

@@ -21,7 +21,7 @@ from effectmcp import (
     Step,
 )
 
-from ..shaken import NEWEST, hello
+from ..legacy_client import NEWEST, hello
 from .shop import KEYS, Bank, nap
 
 Wire = dict[str, Any]

@@ -27,7 +27,7 @@ from effectmcp.transports.conversation import (
 )
 from effectmcp.transports.web import Head, Send, Site, length_of
 
-from ..shaken import NEWEST
+from ..legacy_client import NEWEST
 from .test_sessions import Kept
 
 PAGE = "http://localhost:6274"

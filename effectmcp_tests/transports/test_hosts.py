@@ -26,7 +26,7 @@ from effectmcp.transports.asgi import application as asgi_application
 from effectmcp.transports.web import Site, sse
 from effectmcp.transports.wsgi import application as wsgi_application
 
-from ..shaken import VERSIONS
+from ..legacy_client import VERSIONS
 from .era import events_of, headers_for, initialize, message, tool
 from .shop import JSON, Later, answer, call, headers_of, request, shop
 from .test_asgi import LOOPS, Loop, Wire

@@ -16,7 +16,7 @@ from effectmcp.server import Server
 from effectmcp.transports import http1
 from effectmcp.transports.connection import Shared
 from effectmcp.transports.http import Limits
-from effectmcp.transports.http1 import ByH11, Malformed, Plain, Wire, open_wire
+from effectmcp.transports.http1 import ByH11, MalformedHttp, Plain, Wire, open_wire
 from effectmcp.transports.web import Site
 
 from .heads import GOOD, head_of, messages
@@ -92,7 +92,7 @@ def test_body_that_breaks_off() -> None:
     wire = plain(head_of(*GOOD) + b"[1,")
     wire.receive(b"")
     assert wire.part() == b"[1,"
-    with pytest.raises(Malformed) as caught:
+    with pytest.raises(MalformedHttp) as caught:
         wire.part()
     assert caught.value.status == 400
 
@@ -130,7 +130,7 @@ def read_by(wire: Wire, pieces: Sequence[bytes]) -> Any:
                 wire.receive(left.pop(0))
             else:
                 return asked, invitation, body, wire.may_answer
-    except Malformed as exc:
+    except MalformedHttp as exc:
         return exc.status, wire.may_answer
     fields = (("Content-Type", "application/json"),)
     if len(body) % 2:

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import event, example, given, settings
 from hypothesis import strategies as st
 
-from effectmcp.transports.http1 import Found, Request, read, split, write
+from effectmcp.transports.http1 import FoundHead, RequestHead, read, split, write
 
 from .heads import GOOD, head_of, messages
 
 
-def found_in(data: bytes, *, size: int = 65536, count: int = 100) -> Found | None:
+def found_in(data: bytes, *, size: int = 65536, count: int = 100) -> FoundHead | None:
     return read(data, size=size, count=count)
 
 
@@ -27,8 +27,8 @@ def test_head_that_clients_send() -> None:
         b"Accept:application/json, text/event-stream\r\nMcp-Method: \t tools/call \t"
         b"\r\nX-Empty:\r\nContent-Length: 0012\r\n\r\nthe body"
     )
-    assert found_in(data) == Found(
-        Request(
+    assert found_in(data) == FoundHead(
+        RequestHead(
             "POST",
             "/mcp?a=b",
             {
@@ -246,7 +246,7 @@ def test_heads_that_differ_only_in_length_share_what_is_remembered(
     assert second.rest == first.rest
     assert (second.end, int(second.length)) == (found.end, found.length)
     headers = {**known.request.headers, "content-length": length.decode()}  # type: ignore[dict-item]
-    assert found.request == Request("POST", known.request.target, headers)
+    assert found.request == RequestHead("POST", known.request.target, headers)
 
 
 @given(first=messages(), second=messages())

@@ -20,7 +20,7 @@ from effectmcp.transports.asgi import ASGIApplication, application
 from effectmcp.transports.sessions import SessionLimits
 from effectmcp.transports.web import Site
 
-from ..shaken import NEWEST, VERSIONS
+from ..legacy_client import NEWEST, VERSIONS
 from .era import (
     Desk,
     Event,

@@ -22,7 +22,7 @@ from effectmcp.transports.http import Limits
 from effectmcp.transports.sessions import SessionLimits
 from effectmcp.transports.web import Site
 
-from ..shaken import NEWEST, VERSIONS, hello
+from ..legacy_client import NEWEST, VERSIONS, hello
 from .era import (
     Desk,
     Event,

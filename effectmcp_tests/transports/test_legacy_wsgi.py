@@ -25,7 +25,7 @@ from effectmcp.transports.sessions import SessionLimits
 from effectmcp.transports.web import Site
 from effectmcp.transports.wsgi import WSGIApplication, application
 
-from ..shaken import NEWEST, VERSIONS
+from ..legacy_client import NEWEST, VERSIONS
 from .era import (
     Desk,
     answered,

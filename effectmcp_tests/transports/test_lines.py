@@ -18,9 +18,9 @@ from trio.testing import MockClock
 from effectmcp import Flow, Log, Progress, Server, Step
 from effectmcp.server import Change
 from effectmcp.transports import lines
-from effectmcp.transports.lines import Limits, Splitter, TooLong, serve_lines
+from effectmcp.transports.lines import LineLimits, Splitter, TooLong, serve_lines
 
-from ..shaken import NEWEST
+from ..legacy_client import NEWEST
 from . import era
 
 JSON = Any
@@ -265,7 +265,7 @@ async def test_malformed_lines_are_answered(
 
 
 async def test_a_line_that_is_too_long_is_answered() -> None:
-    async with talk(Kitchen().app, limits=Limits(line=1_000)) as client:
+    async with talk(Kitchen().app, limits=LineLimits(line=1_000)) as client:
         client.put(TooLong())
         assert problem_of(await client.get()).endswith("at most 1,000 bytes")
         await settled(client)
@@ -418,7 +418,7 @@ async def test_one_request_too_many_waits_for_another_to_end(
     autojump_clock: Any,
 ) -> None:
     kitchen = Kitchen()
-    async with talk(kitchen.app, limits=Limits(requests=2)) as client:
+    async with talk(kitchen.app, limits=LineLimits(requests=2)) as client:
         for name in "abcd":
             client.call(name, "slow", arguments={"name": name, "seconds": 10})
         await trio.sleep(5)
@@ -433,7 +433,7 @@ async def test_one_request_too_many_waits_for_another_to_end(
 async def test_a_waiting_call_can_be_cancelled(autojump_clock: Any) -> None:
     """The server continues to read, however much is running."""
     kitchen = Kitchen()
-    async with talk(kitchen.app, limits=Limits(requests=1)) as client:
+    async with talk(kitchen.app, limits=LineLimits(requests=1)) as client:
         client.call(1, "slow", arguments={"name": "a", "seconds": 10})
         await trio.sleep(1)
         client.call(2, "slow", arguments={"name": "b"})
@@ -445,7 +445,7 @@ async def test_a_waiting_call_can_be_cancelled(autojump_clock: Any) -> None:
 
 
 async def test_more_than_may_wait_slows_the_client_down(autojump_clock: Any) -> None:
-    async with talk(Kitchen().app, limits=Limits(requests=1, waiting=1)) as client:
+    async with talk(Kitchen().app, limits=LineLimits(requests=1, waiting=1)) as client:
         for name in "abcdef":
             client.call(name, "slow", arguments={"name": name, "seconds": 0.9})
         answers = [text_of(await client.get()) for _ in "abcdef"]
@@ -456,7 +456,7 @@ async def test_requests_above_the_limit_are_refused_while_no_call_ends(
     autojump_clock: Any,
 ) -> None:
     """After a second; and then at once, so that later messages are read."""
-    async with talk(Kitchen().app, limits=Limits(requests=1, waiting=1)) as client:
+    async with talk(Kitchen().app, limits=LineLimits(requests=1, waiting=1)) as client:
         for name in "abcde":
             client.call(name, "slow", arguments={"name": name, "seconds": 10})
         for name in "cde":
@@ -471,7 +471,7 @@ async def test_requests_above_the_limit_are_refused_while_no_call_ends(
 
 async def test_the_end_is_seen_however_much_is_running(autojump_clock: Any) -> None:
     kitchen = Kitchen()
-    async with talk(kitchen.app, limits=Limits(requests=1, grace=2)) as client:
+    async with talk(kitchen.app, limits=LineLimits(requests=1, grace=2)) as client:
         for name in "abc":
             client.call(name, "slow", arguments={"name": name})
     assert trio.current_time() <= 3
@@ -671,7 +671,7 @@ def test_any_bytes_are_answered_or_ignored(lines: list[bytes]) -> None:
 # ---- clients that shake hands -------------------------------------------------------
 
 
-class Shaken(Client):
+class LegacyClient(Client):
     """A client of the legacy revisions."""
 
     def request(self, id_: JSON, method: str, **params: JSON) -> None:
@@ -693,9 +693,9 @@ class Shaken(Client):
 
 
 @asynccontextmanager
-async def shaking(app: Server, **options: Any) -> AsyncIterator[Shaken]:
-    async with talk(app, Shaken(), **options) as client:
-        assert isinstance(client, Shaken)
+async def shaking(app: Server, **options: Any) -> AsyncIterator[LegacyClient]:
+    async with talk(app, LegacyClient(), **options) as client:
+        assert isinstance(client, LegacyClient)
         yield client
 
 
@@ -834,7 +834,7 @@ async def test_a_cleanup_that_takes_longer_than_the_grace(
     autojump_clock: MockClock,
 ) -> None:
     made = era.desk()
-    async with shaking(made.app, limits=Limits(grace=2)) as client:
+    async with shaking(made.app, limits=LineLimits(grace=2)) as client:
         await client.shake()
         client.tool(1, "slow", seconds=30)
         await client.get()

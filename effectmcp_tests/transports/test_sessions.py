@@ -17,10 +17,10 @@ from effectmcp.exchange.sessions import Session
 from effectmcp.protocol.legacy import Hello
 from effectmcp.protocol.revisions import HANDSHAKES
 from effectmcp.server import Change
-from effectmcp.transports.sessions import Reader, SessionLimits, Sessions, Stream
+from effectmcp.transports.sessions import SessionLimits, Sessions, Stream, StreamReader
 from effectmcp.transports.web import Send
 
-from ..shaken import NEWEST
+from ..legacy_client import NEWEST
 
 
 class Kept(Sessions):
@@ -78,7 +78,7 @@ def open_ones(*sessions: Session) -> int:
     return sum(not one.is_closed for one in sessions)
 
 
-def is_over(reader: Reader) -> bool:
+def is_over(reader: StreamReader) -> bool:
     return reader.is_over
 
 
@@ -297,7 +297,7 @@ def test_many_threads() -> None:
 # ---- streams ------------------------------------------------------------------------
 
 
-def numbers(reader: Reader) -> list[str]:
+def numbers(reader: StreamReader) -> list[str]:
     """The ids of what a reader takes, each held against its message."""
     found = []
     for event in reader.take():
@@ -471,7 +471,7 @@ def test_streams_that_are_over_are_forgotten_in_time() -> None:
 # ---- news ---------------------------------------------------------------------------
 
 
-def told(reader: Reader) -> list[bytes]:
+def told(reader: StreamReader) -> list[bytes]:
     return [event.partition(b"data: ")[2].strip() for event in reader.take()]
 
 
@@ -547,8 +547,8 @@ def test_nothing_is_lost_and_nothing_comes_twice(
     stream = sessions.stream(session)
     sizes: list[int] = []
     seen: list[int] = []
-    old: list[Reader] = []
-    reader: Reader | None = None
+    old: list[StreamReader] = []
+    reader: StreamReader | None = None
     has_come = False
 
     def oldest() -> int:

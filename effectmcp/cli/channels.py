@@ -1,0 +1,154 @@
+"""Make the channel to a target: a URL, an app in this process, or a command."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import shutil
+import sys
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Self
+
+from ..client.channels import Channel, Frame, Hear
+from ..engine.development import UnperformedEffectWarning
+from ..errors import UsageError
+from ..server.target import load_app
+from ..transports.keys import VARIABLE, ensure_keys
+
+__all__ = ["Raw", "channel_to", "check_timeout", "headers_of"]
+
+_MODULE: Final = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
+_APP: Final = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*|\S*\.py(:[A-Za-z_][\w.]*)?")
+
+
+def channel_to(target: str, headers: Mapping[str, str] | None = None) -> Channel:
+    """Return a channel to `target`.
+
+    Args:
+        target: A URL; `module:app` or `file.py:app`, which is run in this process; or a
+            command, which is started.
+        headers: Headers to send with each request; only for a URL.
+
+    Raises:
+        UsageError: If the app does not exist, `target` is neither a URL nor a command,
+            or the client is not installed.
+    """
+    try:
+        if re.match(r"https?://", target, re.IGNORECASE):
+            from ..client import OverHttp
+
+            try:
+                target.encode()
+            except UnicodeEncodeError:
+                raise UsageError(f"{target!r} is no URL: write it in UTF-8") from None
+            return OverHttp(target, headers=headers)
+        if headers:
+            raise UsageError("--header is for a URL")
+        if _APP.fullmatch(target):
+            from ..client import InMemory
+
+            app = load_app(target)
+            # Use the keys of the environment, so that --trace can read states. Without
+            # any, use random keys: a warning is of no use here.
+            ensure_keys(app, is_alone=False)
+            # Warn about a forgotten `yield from`, with the line, but continue.
+            app.change_rules(development=True)
+            warnings.simplefilter("default", UnperformedEffectWarning)
+            return InMemory(app)
+        from ..client import OverPipes
+
+        try:
+            command = shlex.split(target)
+        except ValueError as exc:
+            raise UsageError(f"{target!r} is no command: {exc}") from None
+        if not command:
+            raise UsageError("give a URL, module:app, file.py:app or a command")
+        if shutil.which(command[0]) is None and _MODULE.fullmatch(command[0]):
+            raise UsageError(
+                f"there is no command {command[0]!r}; a module is written"
+                f" {command[0]}:app, and a file {command[0]}.py"
+            )
+        # A process with the keys can forge states, so commands do not get them.
+        env = {name: text for name, text in os.environ.items() if name != VARIABLE}
+        return OverPipes(command, env=env)
+    except ImportError as exc:
+        if "effectmcp[client]" not in str(exc):
+            raise
+        raise UsageError(str(exc)) from None
+
+
+#: RFC 9110, 5.1 and 5.5; servers decode characters beyond ASCII in different ways.
+_HEADER: Final = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+):([\t -~]*)")
+
+
+def headers_of(given: list[str]) -> dict[str, str]:
+    """Return the headers that are given on the command line."""
+    found = {}
+    for one in given:
+        match = _HEADER.fullmatch(one)
+        if match is None:
+            raise UsageError(f"--header {one!r}: write NAME: VALUE, in plain ASCII")
+        found[match[1]] = match[2].strip()
+    return found
+
+
+def check_timeout(seconds: float | None) -> None:
+    """Refuse timeouts that are not positive numbers."""
+    if seconds is not None and not seconds > 0:  # NaN is neither
+        raise UsageError(f"--timeout {seconds:g}: give seconds, more than 0")
+
+
+class Raw:
+    """A channel that prints all messages to standard error."""
+
+    def __init__(self, inner: Channel) -> None:
+        self.has_headers = inner.has_headers
+        self.probes = inner.probes
+        self.origin = inner.origin
+        self._inner = inner
+
+    async def __aenter__(self) -> Self:
+        await self._inner.__aenter__()
+        return self
+
+    async def __aexit__(self, *exc: Any) -> None:
+        await self._inner.__aexit__(*exc)
+
+    async def exchange(
+        self, message: Frame, headers: Mapping[str, str], hear: Hear
+    ) -> Frame:
+        """Send a request, and return its response."""
+
+        async def heard(told: Frame) -> None:
+            _print("<", told)
+            await hear(told)
+
+        for name, value in headers.items():
+            print(f"> {name}: {value}", file=sys.stderr)
+        _print(">", message)
+        response = await self._inner.exchange(message, headers, heard)
+        _print("<", response)
+        return response
+
+    async def tell(self, message: Frame, headers: Mapping[str, str]) -> None:
+        """Send a notification or a response."""
+        _print(">", message)
+        await self._inner.tell(message, headers)
+
+    async def attend(
+        self, hear: Hear, headers: Mapping[str, str], ready: Callable[[], None]
+    ) -> None:
+        """Receive the messages that belong to no request."""
+
+        async def heard(told: Frame) -> None:
+            _print("<", told)
+            await hear(told)
+
+        await self._inner.attend(heard, headers, ready)
+
+
+def _print(mark: str, message: Mapping[str, Any]) -> None:
+    print(f"{mark} {json.dumps(message, ensure_ascii=False)}", file=sys.stderr)

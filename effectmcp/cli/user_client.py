@@ -1,0 +1,99 @@
+"""A client whose user answers at the terminal, or on the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..canonical import JSON
+from ..client import Client, Pending
+from ..client.channels import Channel
+from ..errors import UsageError
+from .given_answers import response_to, unanswered
+from .schemas import dict_in
+from .terminal import Terminal
+from .trace import Trace
+
+__all__ = ["UserClient"]
+
+
+class UserClient(Client):
+    """A client that shows all questions of a round on one screen.
+
+    Args:
+        channel: The channel of the client. Other options are those of `Client`.
+        given: Answers, by the keys of their questions.
+        terminal: The terminal to ask on.
+        trace: Prints each round, if given.
+
+    Attributes:
+        was_refused: Whether a question was declined or closed so far.
+    """
+
+    def __init__(
+        self,
+        channel: Channel,
+        *,
+        given: Mapping[str, JSON],
+        terminal: Terminal,
+        trace: Trace | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(
+            channel,
+            # They declare the capabilities; `answers` answers.
+            elicit=lambda form: {},
+            open_url=lambda link: True,
+            sample=lambda sampling: "",
+            **options,
+        )
+        self.was_refused = False
+        self._given = dict(given)
+        self._terminal = terminal
+        self._trace = trace
+
+    @property
+    def unasked(self) -> list[str]:
+        """The keys of given answers whose question was never asked."""
+        return list(self._given)
+
+    async def answers(self, pending: Pending) -> dict[str, JSON]:
+        """Return the responses to the questions of a round.
+
+        Raises:
+            UsageError: If there is no terminal, and an answer was not given.
+            ReplyError: If the client does not declare the capability for a question.
+        """
+        if self._trace is not None:
+            self._trace.began(pending)
+        found: dict[str, JSON] = {}
+        asked: dict[str, Mapping[str, Any]] = {}
+        for key, question in pending.questions.items():
+            if not _is_of_users(question):
+                found[key] = await self.answering.answer(key, question)
+            elif key in self._given:
+                # Use it once: if the question is asked again, it did not fit.
+                found[key] = response_to(key, question, self._given.pop(key))
+            else:
+                asked[key] = question
+        if asked:
+            if not Terminal.is_there():
+                raise UsageError(unanswered(asked))
+            found |= self._terminal.ask(asked)
+        self.was_refused |= any(map(_is_refusal, found.values()))
+        if self._trace is not None:
+            self._trace.answered(found)
+        return found
+
+
+def _is_of_users(question: Mapping[str, Any]) -> bool:
+    """Whether a user must answer; the client answers or refuses the others."""
+    if question["method"] == "elicitation/create":
+        mode = dict_in(question.get("params")).get("mode", "form")
+        return mode in ("form", "url")
+    is_sampling: bool = question["method"] == "sampling/createMessage"
+    return is_sampling
+
+
+def _is_refusal(response: JSON) -> bool:
+    return dict_in(response).get("action") in ("decline", "cancel")

@@ -1,0 +1,383 @@
+"""A channel to a server over Streamable HTTP."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from contextlib import aclosing, asynccontextmanager, suppress
+from typing import Any, Final, Self, TypeVar
+
+import anyio
+import httpx2
+from attrs import define, frozen
+
+from ..errors import UsageError
+from ..protocol.headers import HeaderMismatch
+from ..protocol.jsonrpc import (
+    INVALID_PARAMS,
+    METHOD_NOT_FOUND,
+    PARSE_ERROR,
+    encode,
+    notification,
+)
+from ..protocol.meta import UNSUPPORTED_VERSION
+from ..protocol.modern import MISSING_CAPABILITY
+from .channels import ChannelError, Frame, Hear, Refusal, SessionEnded
+
+__all__ = ["OverHttp", "StreamEvent", "events"]
+
+T = TypeVar("T")
+
+#: Seconds for a stream to end after the response, which is its last event.
+_LINGER: Final = 0.1
+
+#: Limits, in seconds, of the delay that a server sets before a stream is resumed. Without
+#: the first, a stream that ends immediately would be requested in a busy loop.
+_SHORTEST_RETRY: Final = 0.05
+_LONGEST_RETRY: Final = 60.0
+
+#: The maximum size of a message in bytes.
+_LONGEST: Final = 64 * 1024 * 1024
+
+
+class OverHttp:
+    """A channel to a URL.
+
+    Args:
+        url: The URL of the server.
+        headers: Headers of every request, such as `Authorization`.
+        http: Your own HTTP client, which stays open when the channel is closed.
+    """
+
+    has_headers = True
+    probes = False
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        http: httpx2.AsyncClient | None = None,
+    ) -> None:
+        self._url = url
+        self._headers = {
+            **(headers or {}),
+            "Content-Type": "application/json",
+            "Accept": "application/json, text/event-stream",
+        }
+        #: The id of the session, with a legacy server that has sessions.
+        self._session: str | None = None
+        #: The headers of every request in the session, and of the DELETE that ends it.
+        self._spoken: Mapping[str, str] = {}
+        self._is_own = http is None
+        self._http = http or httpx2.AsyncClient(
+            # No read timeout: the caller decides how long a tool may take.
+            timeout=httpx2.Timeout(30, read=None),
+            follow_redirects=False,
+        )
+
+    async def __aenter__(self) -> Self:
+        if self._http.is_closed:
+            raise UsageError("this channel was closed: give another OverHttp(...)")
+        return self
+
+    async def __aexit__(self, *exc: Any) -> None:
+        if self._session is not None:
+            # End the session now: the server need not keep it until a timeout.
+            with anyio.move_on_after(_LINGER * 10, shield=True), suppress(ChannelError):
+                async with self._stream("DELETE", None, self._spoken):
+                    pass
+            self._session = None
+        if self._is_own:
+            await self._http.aclose()
+
+    @property
+    def origin(self) -> str:
+        """The URL of the server."""
+        return self._url
+
+    async def exchange(
+        self, message: Frame, headers: Mapping[str, str], hear: Hear
+    ) -> Frame:
+        """Post a request; return its response, which is the body or the last event.
+
+        Cancelling this closes the stream, which cancels a 2026-07-28 request. A legacy
+        server is also sent a notification: for it, a broken stream cancels nothing, as
+        the client may resume it (2025-11-25, Resumability).
+        """
+        shakes = message["method"] == "initialize"
+        if shakes:
+            self._session = None
+        can_return = not _is_of_today(headers)
+        place = _StreamPosition()
+        session = None
+        try:
+            async with self._stream("POST", message, headers) as response:
+                session = response.headers.get("mcp-session-id")
+                _check(response)
+                found = await _until_torn(response, place, hear, can_return)
+            while found is None and can_return and place.id:
+                await anyio.sleep(place.retry)
+                again = {**headers, "Last-Event-ID": place.id}
+                async with self._stream("GET", None, again) as response:
+                    found = await _until_torn(response, place, hear, can_return)
+        except anyio.get_cancelled_exc_class():
+            if can_return and not shakes:
+                with anyio.move_on_after(1, shield=True), suppress(ChannelError):
+                    params = {"requestId": message["id"]}
+                    told = notification("notifications/cancelled", params)
+                    await self.tell(told, headers)
+            raise
+        if found is None:
+            raise ChannelError("the server's stream ended before its response")
+        if shakes and "result" in found:
+            if session is not None and not (
+                session.isascii() and session.isprintable()
+            ):
+                raise ChannelError("the session has a name that no header can carry")
+            self._session = session
+        return found
+
+    @asynccontextmanager
+    async def _stream(
+        self, method: str, message: Frame | None, headers: Mapping[str, str]
+    ) -> AsyncIterator[httpx2.Response]:
+        is_of_today = _is_of_today(headers)
+        headers = {**self._headers, **headers}
+        if self._session is not None and not is_of_today:
+            headers["Mcp-Session-Id"] = self._session
+        content = b""
+        if message is None:
+            del headers["Content-Type"]
+            headers["Accept"] = "text/event-stream"
+        else:
+            content = encode(message)
+        try:
+            async with self._http.stream(
+                method, self._url, content=content, headers=headers
+            ) as response:
+                yield response
+        except (httpx2.HTTPError, httpx2.InvalidURL) as exc:
+            words = str(exc) or type(exc).__name__
+            raise ChannelError(f"{self._url} cannot be reached: {words}") from exc
+
+    async def tell(self, message: Frame, headers: Mapping[str, str]) -> None:
+        """Post a notification or a response."""
+        async with self._stream("POST", message, headers) as response:
+            _check(response)
+            if not response.is_success:
+                raise ChannelError(
+                    f"the server answered with the status {response.status_code}"
+                )
+
+    async def attend(
+        self, hear: Hear, headers: Mapping[str, str], ready: Callable[[], None]
+    ) -> None:
+        """Receive the messages on the stream that belongs to no request, if any."""
+        self._spoken = headers
+        place = _StreamPosition()
+        last: dict[str, str] = {}
+        while True:
+            with suppress(ChannelError):
+                async with self._stream("GET", None, {**headers, **last}) as response:
+                    ready()
+                    if _type_of(response) != _EVENTS or not response.is_success:
+                        return  # the server has no such stream
+                    await _response(response, place, hear)
+            await anyio.sleep(place.retry)
+            if place.id:
+                last = {"Last-Event-ID": place.id}
+
+
+@define
+class _StreamPosition:
+    """The last event id of a stream, and the seconds to wait before it is resumed."""
+
+    id: str | None = None
+    retry: float = 1.0
+
+
+def _is_of_today(headers: Mapping[str, str]) -> bool:
+    """Return whether a request is for 2026-07-28, which has no sessions.
+
+    Such a request may also follow a failed `initialize`.
+    """
+    return "Mcp-Method" in headers
+
+
+def _check(response: httpx2.Response) -> None:
+    if response.status_code == 404 and "mcp-session-id" in response.request.headers:
+        raise SessionEnded("the server does not know the session any more")
+
+
+async def _until_torn(
+    response: httpx2.Response, place: _StreamPosition, hear: Hear, can_return: bool
+) -> Frame | None:
+    """Return the response in a body; `None` if it breaks off and can be resumed."""
+    try:
+        return await _response(response, place, hear)
+    except httpx2.TransportError:
+        if not (can_return and place.id):
+            raise
+        return None
+
+
+_EVENTS: Final = "text/event-stream"
+
+
+def _type_of(response: httpx2.Response) -> str:
+    type_: str = response.headers.get("content-type", "")
+    return type_.partition(";")[0].strip().lower()
+
+
+async def _response(
+    response: httpx2.Response, place: _StreamPosition, hear: Hear
+) -> Frame | None:
+    """Return the response in a body; `None` for a stream that ended without one."""
+    type_ = _type_of(response)
+    async with _to_its_end(response.aiter_bytes()) as parts:
+        if type_ == _EVENTS and response.is_success:
+            async with aclosing(events(parts)) as found:
+                async for event in found:
+                    place.id = event.id if event.id is not None else place.id
+                    if event.retry is not None:
+                        retry = max(event.retry, _SHORTEST_RETRY)
+                        place.retry = min(retry, _LONGEST_RETRY)
+                    if not event.data:
+                        continue
+                    told = _message(event.data)
+                    if "method" not in told:
+                        return told
+                    await hear(told)
+            return None
+        data = bytearray()
+        async for part in parts:
+            data += part
+            if len(data) > _LONGEST:
+                raise ChannelError(f"the response has more than {_LONGEST:,} bytes")
+    frame = None
+    if type_ == "application/json":
+        with suppress(ChannelError):
+            found_ = _message(bytes(data))
+            if "result" in found_ or "error" in found_:
+                frame = found_
+    if response.status_code in _OF_OTHER_ERAS and not _is_modern(frame):
+        raise Refusal(_words(response), frame)
+    if frame is None:
+        raise ChannelError(_words(response))
+    return frame
+
+
+def _words(response: httpx2.Response) -> str:
+    hint = ""
+    if challenge := response.headers.get("www-authenticate"):
+        hint = f"; it wants {challenge.partition(' ')[0]} authorization"
+    elif place := response.headers.get("location"):
+        # Redirects are not followed: the headers may hold credentials for this URL. The
+        # hint is for mounted servers, which redirect to their own path.
+        hint = f"; it says that the server is at {place!r}"
+    return (
+        f"the server answered with the status {response.status_code} and no message"
+        f"{hint}"
+    )
+
+
+#: Statuses that servers of earlier revisions return for requests they do not understand.
+_OF_OTHER_ERAS: Final = frozenset({400, 404, 405})
+
+#: Errors that only 2026-07-28 servers send (Streamable HTTP, Backward Compatibility).
+_MODERN: Final = frozenset(
+    {METHOD_NOT_FOUND, INVALID_PARAMS, PARSE_ERROR, HeaderMismatch.CODE}
+    | {MISSING_CAPABILITY, UNSUPPORTED_VERSION}
+)
+
+
+def _is_modern(frame: Frame | None) -> bool:
+    error = None if frame is None else frame.get("error")
+    code = error.get("code") if isinstance(error, dict) else None
+    return type(code) is int and code in _MODERN
+
+
+@asynccontextmanager
+async def _to_its_end(
+    parts: AsyncGenerator[T, None],
+) -> AsyncIterator[AsyncIterator[T]]:
+    """Read the rest of a body at the end of the block, so that its connection is reused.
+
+    On trio, the layer below also complains about generators that are left unfinished,
+    unless they were cancelled.
+    """
+    try:
+        yield parts
+    finally:
+        with anyio.move_on_after(_LINGER), suppress(ChannelError, httpx2.HTTPError):
+            async for _ in parts:
+                pass
+
+
+def _message(text: str | bytes) -> dict[str, Any]:
+    try:
+        message = json.loads(text)
+    except (ValueError, RecursionError):
+        message = None
+    if not isinstance(message, dict):
+        raise ChannelError("the server sent what is no message")
+    return message
+
+
+@frozen
+class StreamEvent:
+    """An event of a stream.
+
+    Attributes:
+        data: Its data; may be empty.
+        id: The id to resume from after this event; `None` for no new id.
+        retry: Seconds to wait before resuming; `None` for no new delay.
+    """
+
+    data: str
+    id: str | None = None
+    retry: float | None = None
+
+
+async def events(parts: AsyncIterator[bytes]) -> AsyncGenerator[StreamEvent, None]:
+    """Yield the events of a stream, without comments and empty events."""
+    data: list[str] = []
+    id_: str | None = None
+    retry: float | None = None
+    torn: list[bytes] = []  # the start of a line, in the pieces received
+    held = 0  # bytes received since the last event
+    is_first, after_return = True, False
+    async for part in parts:
+        # Lines end with CR LF, LF or CR; a CR LF may be split between two parts.
+        if after_return and part.startswith(b"\n"):
+            part = part[1:]
+            after_return = False
+        if not part:
+            continue
+        after_return = part.endswith(b"\r")
+        held += len(part)
+        *lines, rest = part.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
+        if lines:
+            lines[0] = b"".join([*torn, lines[0]])
+            torn = []
+        torn.append(rest)
+        for line in lines:
+            if is_first:
+                line, is_first = line.removeprefix(b"\xef\xbb\xbf"), False
+            name, _, value = line.partition(b":")
+            value = value.removeprefix(b" ")
+            if not line:
+                text = "\n".join(data) if any(data) else ""
+                if text or id_ is not None or retry is not None:
+                    yield StreamEvent(text, id_, retry)
+                data, id_, retry, held = [], None, None, len(rest)
+            elif name == b"data":
+                data.append(value.decode("utf-8", "replace"))
+            elif name == b"id" and value.isascii() and value.decode().isprintable():
+                # The client must be able to send it back in a header.
+                id_ = value.decode()
+            elif name == b"retry" and value.isdigit():
+                retry = int(value[:9]) / 1000
+        if held > _LONGEST:
+            raise ChannelError(f"an event has more than {_LONGEST:,} bytes")
