@@ -337,7 +337,7 @@ _decode: Final = json.JSONDecoder(
 def _read_again(text: str, max_depth: int) -> JSON:
     """Raise an error with the first thing that is wrong, or else return the value.
 
-    Blanks around a value are all that may stop the scanner and is right.
+    The scanner also stops at blanks around a value, which are valid.
     """
     try:
         value = _decode(text)

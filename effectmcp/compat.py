@@ -130,11 +130,11 @@ def awaits_effects(
         SchemaError: If `function` is not an async function.
     """
     if not inspect.iscoroutinefunction(function):
-        raise SchemaError(f"{function!r} is no async function")
+        raise SchemaError(f"{function!r} is not an async function")
     try:
         hints = typing.get_type_hints(function)
     except (NameError, TypeError):
-        hints = {}  # reading the signature will report what is wrong
+        hints = {}  # reading the signature will report the problem
     signature = inspect.signature(function)
     filled = [name for name in signature.parameters if hints.get(name) is Context]
     taken = [one for one in signature.parameters.values() if one.name not in filled]

@@ -288,15 +288,15 @@ def blocks_of(value: Any) -> list[JSON]:
     if isinstance(value, Block):
         return [value.to_wire()]
     if isinstance(value, bytes):
-        raise OutputError(["bytes are no block; write Image(...) or Audio(...)"])
+        raise OutputError(["bytes are not a block; write Image(...) or Audio(...)"])
     if isinstance(value, (list, tuple)):
         found: list[JSON] = []
         for item in value:
             if not isinstance(item, (str, Block)):
-                raise OutputError([f"{item!r} is neither a text nor a block"])
+                raise OutputError([f"{item!r} is neither a string nor a block"])
             found += blocks_of(item)
         return found
-    raise OutputError([f"{value!r} is neither a text nor a block"])
+    raise OutputError([f"{value!r} is neither a string nor a block"])
 
 
 def contents_of(value: Any, uri: str, mime_type: str | None) -> list[JSON] | None:
@@ -337,6 +337,6 @@ def messages_of(value: Any) -> list[JSON]:
         if isinstance(item, (str, Block)):
             item = Message(item)
         if not isinstance(item, Message):
-            raise OutputError([f"{item!r} is no message; write Message(text)"])
+            raise OutputError([f"{item!r} is not a message; write Message(text)"])
         found.append(item.to_wire())
     return found

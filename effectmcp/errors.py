@@ -89,7 +89,7 @@ class UsageError(EffectMCPError):
     """Raised when effectmcp is used in a way that cannot work; fix the code.
 
     Attributes:
-        problem: What was wrong and what to write instead.
+        problem: The mistake, and what to write instead.
         where: The `file:line` of the yield or definition at fault, if it is known.
     """
 
@@ -185,7 +185,7 @@ class DivergenceError(EffectMCPError):
     Attributes:
         verdict: `"stop"` (start again), `"park"` (try later) or `"strict"` (a test
             failed).
-        report: What was recorded, what the handler did instead, and where.
+        report: The recorded effect, the handler's effect, and the place.
     """
 
     #: The message for users. The report is for logs: it quotes the handler's source.
@@ -233,7 +233,7 @@ class ProtocolError(EffectMCPError):
 
     Attributes:
         code: The JSON-RPC error code.
-        message: What was wrong, for the client's author.
+        message: The problem, for the client's author.
         data: Details as JSON, as the protocol defines them for this code.
         status: The HTTP status of the response.
     """
@@ -450,8 +450,8 @@ class StepInterrupted(FlowError):
 
     def __str__(self) -> str:
         return (
-            f"The step {self.name} was begun and its result was lost. It is not begun"
-            " again, because it is marked at_most_once."
+            f"The step {self.name} was started and its result was lost. It is not"
+            " started again, because it is marked at_most_once."
         )
 
 

@@ -15,8 +15,8 @@ returned last; both are sent sealed. An answer is the client's JSON, checked aga
 form; it is not converted to the form's type, as no class is kept between rounds.
 
 For the engine, each call is a step, recorded like any other, so no call is repeated.
-Only the last call is different: its result or exception is not recorded, but handled
-like that of a plain function.
+Only the last call is different: its result or exception is not recorded, but handled as
+for a plain function.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Given:
     Attributes:
         answers: All answers so far, by key; a later answer replaces an earlier one with
             the same key. The value of an accepted form is the object that the client
-            sent; that of a `Confirm` or a page is `None`.
+            sent; for a `Confirm` or a page, it is `None`.
         state: The state of the last `InputRequired`; `None` in the first round.
     """
 
@@ -106,7 +106,7 @@ def given_parameter(function: Callable[..., Any]) -> str | None:
         hints = _hints(function)
         parameters = inspect.signature(function).parameters
     except (NameError, TypeError, ValueError):
-        return None  # reading the signature will report what is wrong
+        return None  # reading the signature will report the problem
     for name, hint in hints.items():
         if hint is Given and name != "return":
             if parameters[name].default is not PROVIDED:
@@ -127,17 +127,19 @@ def without(annotation: Any) -> Any:
 
 # ---- questions and answers as JSON, to be recorded ----------------------------------
 
-#: What is not recorded of a question: its key is recorded beside it, and of a form only
-#: the schema.
+#: Fields of a question that are not recorded: its key is recorded beside it, and for a
+#: form only the schema.
 _UNRECORDED: Final = frozenset({"key", "otherwise", "form", "title", "spec"})
 
 
 def _write_request(key: object, request: InputRequest[Any]) -> JSON:
     class_ = type(request)
     if not issubclass(class_, InputRequest):
-        raise UsageError(f"InputRequired asks questions, and {request!r} is none")
+        raise UsageError(
+            f"InputRequired asks questions, and {request!r} is not a question"
+        )
     if not isinstance(key, str):
-        raise UsageError(f"InputRequired({{{key!r}: ...}}): keys are texts")
+        raise UsageError(f"InputRequired({{{key!r}: ...}}): keys are strings")
     if request.otherwise is not NOTHING or request.key not in (None, key):
         raise UsageError(
             f"{request!r}: in InputRequired, otherwise= is for you to decide when the"

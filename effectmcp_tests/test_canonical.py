@@ -379,7 +379,7 @@ def test_parse_checks_no_character_by_itself(piece: str) -> None:
 
 
 def test_parse_takes_so_many_steps_a_value() -> None:
-    """Two for a text or a number, three or four for an object or a list."""
+    """Two for a string or a number, three or four for an object or a list."""
     row = {"name": 'A "quoted" text, [bracketed]', "tags": ["a", "b\n"], "count": 7}
     few, many = (steps_of(json.dumps([row] * count)) for count in (1_000, 4_000))
     assert few <= 40 + 24 * 1_000
@@ -446,7 +446,7 @@ twin_values = st.recursive(
 def test_parse_is_a_parser_with_a_hook(
     before: str, text: str, after: str, max_depth: int
 ) -> None:
-    """`parse` counts colons instead, and says the same of every text."""
+    """`parse` counts colons instead, and agrees for every input."""
 
     def outcome(read: Any) -> Any:
         try:

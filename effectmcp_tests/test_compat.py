@@ -198,7 +198,7 @@ def test_it_may_be_played_here() -> None:
 
 @pytest.mark.parametrize("function", [order, charge, len, Context])
 def test_only_async_functions(function: Any) -> None:
-    with pytest.raises(SchemaError, match="is no async function"):
+    with pytest.raises(SchemaError, match="is not an async function"):
         awaits_effects(function)
 
 

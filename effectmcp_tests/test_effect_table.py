@@ -154,7 +154,7 @@ def test_effect_with_entries_has_a_number_in_states(class_: type[Effect[Any]]) -
 
 
 def test_numbers_leave_no_gap() -> None:
-    """They are the format of states: a new effect gets the next one."""
+    """The numbers are part of the format of states: a new effect gets the next one."""
     numbers = [row.number for row in KINDS.values() if row.number is not None]
     assert sorted(numbers) == list(range(len(numbers)))
 

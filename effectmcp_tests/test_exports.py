@@ -138,7 +138,7 @@ def test_facade_names_come_from_one_module_each() -> None:
 
 
 def names_of_effects() -> set[str]:
-    """What the modules of effects list, and with it the effects."""
+    """Return the names that the modules of effects list in `__all__`."""
     modules = (control, local, questions, steps)
     names = {name for module in modules for name in module.__all__}
     return names | {"Branch", "Effect", "Flow", "InputRequest"}

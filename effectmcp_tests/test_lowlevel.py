@@ -236,7 +236,7 @@ def test_a_repeated_round_is_called_twice() -> None:
 
 
 def test_questions_keep_their_order_and_their_keys() -> None:
-    """On the wire their keys differ from those of other rounds."""
+    """On the wire their keys differ from the keys of other rounds."""
     app = server()
 
     @app.tool
@@ -569,7 +569,7 @@ def test_the_state_of_a_function_without_the_annotation(
         result = send(app, "tools/call", name=name)
         assert result["isError"]
         assert "SECRET" not in json.dumps(result)
-        assert f"{name} asks, and is not annotated as one that does" in caplog.text
+        assert f"{name} asks, and its annotation does not show that" in caplog.text
 
 
 def test_a_state_of_another_server_is_refused() -> None:
@@ -662,9 +662,9 @@ def failing(asked: InputRequired, caplog: pytest.LogCaptureFixture) -> str:
 
 WRONG: Any = [
     (InputRequired({"a": Log("info", "x")}), "asks questions, and Log("),  # type: ignore[dict-item]
-    (InputRequired({"a": "Who?"}), "asks questions, and 'Who?' is none"),  # type: ignore[dict-item]
-    (InputRequired({"a": Elicit}), "is none"),  # type: ignore[dict-item]
-    (InputRequired({1: Confirm("?")}), "keys are texts"),  # type: ignore[dict-item]
+    (InputRequired({"a": "Who?"}), "asks questions, and 'Who?' is not a question"),  # type: ignore[dict-item]
+    (InputRequired({"a": Elicit}), "is not a question"),  # type: ignore[dict-item]
+    (InputRequired({1: Confirm("?")}), "keys are strings"),  # type: ignore[dict-item]
     (InputRequired({"a": Confirm("?", otherwise=True)}), "otherwise= is for you"),
     (InputRequired({"a": Confirm("?", key="b")}), "the key is 'a'"),
     (InputRequired({"a": Confirm("?")}, state={1, 2}), "cannot be recorded"),

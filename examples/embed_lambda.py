@@ -5,8 +5,8 @@
 
     python examples/embed_lambda.py         plays the gateway and a client
 
-The events are those of Amazon's API Gateway (HTTP API, payload 2.0); others differ
-only in names. Each round of a call may reach a different instance.
+The events have the format of Amazon's API Gateway (HTTP API, payload 2.0); others
+differ only in names. Each round of a call may reach a different instance.
 """
 
 from __future__ import annotations

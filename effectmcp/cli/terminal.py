@@ -58,7 +58,7 @@ class Terminal:
                 for key in next(keys):
                     screen.press(key)
                     if screen.open_count != opened:
-                        # The rest of a pasted text does not answer the next question.
+                        # The rest of pasted input does not answer the next question.
                         break
         for url in screen.links:
             if not _open(url):

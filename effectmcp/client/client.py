@@ -467,7 +467,7 @@ class Client:
             name = tool.get("name")
             try:
                 if not isinstance(name, str):
-                    raise SchemaError("its name is no text")
+                    raise SchemaError("its name is not a string")
                 rules[name] = param_headers(tool.get("inputSchema") or {})
             except SchemaError as exc:
                 logger.warning("the tool %.80r is left out: %s", name, exc)
@@ -682,8 +682,8 @@ class Steps:
         """Send the next request.
 
         Args:
-            responses: The responses to the questions, by key; by default those of the
-                client's registered functions.
+            responses: The responses to the questions, by key; by default, the client's
+                registered functions make them.
 
         Returns:
             The next interim result, which can be stored; or the result of the call.

@@ -265,7 +265,7 @@ class HandshakeAdapter:
         except SessionEnded:
             # Repeating is safe: without the session, the server cannot have started the
             # request (2025-11-25, Session Management).
-            logger.info("the session has ended; shaking hands again")
+            logger.info("the server ended the session; initializing a new one")
             if self._headers is headers:
                 self._is_shaken = False
             message = {**message, "id": self._new_id()}

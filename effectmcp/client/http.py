@@ -321,7 +321,7 @@ def _message(text: str | bytes) -> dict[str, Any]:
     except (ValueError, RecursionError):
         message = None
     if not isinstance(message, dict):
-        raise ChannelError("the server sent what is no message")
+        raise ChannelError("the server sent something other than a message")
     return message
 
 

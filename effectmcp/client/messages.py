@@ -51,8 +51,8 @@ class StateRejected(ProtocolError):
 
     def __str__(self) -> str:
         return (
-            f"{super().__str__()}: the state that this server gave has probably expired;"
-            " restart=True begins the call anew"
+            f"{super().__str__()}: the state from this server has probably expired;"
+            " restart=True begins the call again"
         )
 
 
@@ -138,7 +138,9 @@ def headers_for(
     if row is not None and row.name_from is not None:
         name = params.get(row.name_from)
         if not isinstance(name, str):
-            raise UsageError(f"its params want a text, {row.name_from!r}", where=method)
+            raise UsageError(
+                f"its params need a string, {row.name_from!r}", where=method
+            )
         headers["Mcp-Name"] = encode_value(name)
     for rule in rules:
         value = rule.value_in(params.get("arguments") or {})

@@ -50,7 +50,7 @@ class OverPipes:
 
     Args:
         command: The command and its arguments.
-        env: Its environment variables, instead of those of this process.
+        env: Its environment variables, instead of this process's variables.
         cwd: Its working directory.
     """
 
@@ -89,8 +89,8 @@ class OverPipes:
                 stderr=None,  # inherited: its log belongs in our standard error
                 env=self._env,
                 cwd=self._cwd,
-                # Only this process must receive Ctrl-C: it notifies the server of what
-                # is cancelled, and ends it.
+                # Only this process must receive Ctrl-C: it notifies the server of
+                # cancelled calls, and ends it.
                 start_new_session=True,
             )
         except OSError as exc:
@@ -197,7 +197,7 @@ class OverPipes:
         except (ValueError, RecursionError):
             message = None
         if not isinstance(message, dict):
-            logger.warning("the server wrote a line that is no message: %.80r", line)
+            logger.warning("the server wrote a line that is not a message: %.80r", line)
             return
         if "method" in message:
             hearers = _hearers(message, self._waiting)

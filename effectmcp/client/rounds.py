@@ -110,10 +110,10 @@ class OngoingCall:
         if type_ != "input_required":
             raise ReplyError(f"a result of the unknown type {type_!r}")
         if self.method not in MAY_ASK:
-            raise ReplyError(f"{self.method} is no method in which a server may ask")
+            raise ReplyError(f"{self.method} is not a method that allows questions")
         questions, state = result.get("inputRequests"), result.get("requestState")
         if state is not None and not isinstance(state, str):
-            raise ReplyError("requestState is a text")
+            raise ReplyError("requestState is not a string")
         if questions is None and state is None:
             raise ReplyError("input_required, and neither inputRequests nor a state")
         questions = {} if questions is None else questions

@@ -137,7 +137,7 @@ async def obey(app: Server, command: Command, send: Send) -> Any:
 @asynccontextmanager
 async def _until(deadline: float | None) -> AsyncIterator[None]:
     limit = asyncio.timeout(left(deadline))
-    # A TimeoutError here is our own: those of a step or function become outcomes.
+    # A TimeoutError here is our own: a TimeoutError of a step becomes an outcome.
     try:
         async with limit:
             yield
@@ -191,7 +191,7 @@ async def _value(app: Server, effect: Effect[Any], context: Context) -> Done | F
         case FirstOf(effects):
             return await _first(app, effects, context)
         case _:
-            raise StepError(f"{type(effect).__name__}() is nothing to perform here")
+            raise StepError(f"{type(effect).__name__}() cannot be performed here")
 
 
 async def _first(

@@ -370,8 +370,8 @@ def lifespan_of(app: Server) -> Any:
         is_plain = isinstance(manager, GeneratorType)
         missing = "contextmanager" if is_plain else "asynccontextmanager"
         raise UsageError(
-            f"the lifespan of {app!r} gives {manager!r}, which is no context manager; is"
-            f" @{missing} (of contextlib) missing above it?"
+            f"the lifespan of {app!r} returned {manager!r}, not a context manager;"
+            f" decorate it with @{missing}, of contextlib"
         )
     return manager
 

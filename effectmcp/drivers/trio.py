@@ -201,7 +201,7 @@ async def _value(app: Server, effect: Effect[Any], context: Context) -> Done | F
         case FirstOf(effects):
             return await _first(app, effects, context)
         case _:
-            raise StepError(f"{type(effect).__name__}() is nothing to perform here")
+            raise StepError(f"{type(effect).__name__}() cannot be performed here")
 
 
 async def _first(

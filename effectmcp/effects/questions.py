@@ -268,7 +268,7 @@ class Sample(InputRequest[T_co]):
         stop_sequences: Strings at which the model stops.
         preferences: The model preferences, as JSON of the protocol.
         keep: `"all"`, or `"text"` to record only the text blocks. The state of every
-            later round contains what is recorded.
+            later round contains the record.
         key: Your own name for this question.
         otherwise: The value to return instead of raising an error.
 

@@ -1,13 +1,13 @@
 """Match answers to questions, and remember where questions are outstanding.
 
-An answer counts only for a question whose current fingerprint equals that of the
-question when it was asked, because consent belongs to the text that was shown
+An answer counts only for a question whose current fingerprint equals its fingerprint
+when it was asked, because consent belongs to the text that was shown
 (docs/internals/replay.md#q1). There are two sources (docs/internals/replay.md#q1a):
 
     own    the answers of this request, each for the question that is outstanding at
            this very place under this very fingerprint. They always come first
-    pool   answers that an edit of the handler orphaned: those of entries that were
-           dropped, and those of this request whose own question is not reached, or has
+    pool   answers that an edit of the handler orphaned: the answers of dropped entries,
+           and the answers of this request whose own question is not reached, or has
            another text now. An answer is taken if its fingerprint is there exactly
            once, no matter where it was given. If it is there more than once, the
            answers cannot be assigned any more: all copies are dropped, and the question
@@ -340,7 +340,7 @@ class Answers:
         if own is None:
             return None
         try:
-            subject: Any = wanted.subject  # its shape is that of a question
+            subject: Any = wanted.subject  # its shape is a question
             found = read_answer(subject, wanted.row, own[1], self._flow.read)
         except Unfit as exc:
             self._places.withdraw(wanted.place)
@@ -404,7 +404,7 @@ class Answers:
 
     def _read_one(self, wanted: Wanted, answer: Answer) -> Found:
         subject = wanted.subject
-        assert isinstance(subject, InputRequest)  # its shape is that of a question
+        assert isinstance(subject, InputRequest)  # its shape is a question
         return read_answer(subject, wanted.row, answer, self._flow.read)
 
     def _leftovers(self) -> list[Pooled]:

@@ -59,7 +59,7 @@ class Watch:
         self._built: dict[int, tuple[Effect[Any], str]] = {}
 
     def begin(self) -> None:
-        """Note effects from now on."""
+        """Start to record the effects that are built."""
         # One run may run inside another: in a step, or in a cold replay.
         self._outer = base.on_built
         base.on_built = self._note

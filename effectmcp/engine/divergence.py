@@ -75,17 +75,17 @@ class Report:
 CAUSES: Final = {
     "differs": (
         "Usual causes: the handler was edited under a running flow (Version() keeps old"
-        " flows on the old path); it branches on something that is no recorded answer"
-        " (a clock, a global, the environment, chance: use Now, Random or a Step); it"
+        " flows on the old path); it branches on something that is not a recorded answer"
+        " (a clock, a global, the environment, randomness: use Now, Random or a Step); it"
         " walks over a set."
     ),
     "left over": (
         "Usual causes: the handler was edited and now ends or branches earlier; it"
-        " branches on something that is no recorded answer."
+        " branches on something that is not a recorded answer."
     ),
     "surplus": (
         "Usual causes: a Gather over fewer items than before, taken from something that"
-        " is no recorded answer."
+        " is not a recorded answer."
     ),
     "stale": (
         "The question's text changed after it was answered. Usual causes: it was"

@@ -101,7 +101,7 @@ def _text_of(error: Exception) -> str:
     try:
         text = str(error)
     except Exception:
-        return f"a {type(error).__name__} that has no text"
+        return f"a {type(error).__name__} without a message"
     return _clean(text if len(text) <= MAX_MESSAGE else text[:MAX_MESSAGE] + "…")
 
 

@@ -299,7 +299,7 @@ class Generation(Tree):
         missing = self._take(leaves, number)
         if len(missing) == len(leaves):
             return self._ask(leaves)
-        return None  # what was at hand bears the number now
+        return None  # the available outcomes have the number now
 
     # ---- match ----------------------------------------------------------------------
 
@@ -424,7 +424,7 @@ class Generation(Tree):
         # A task waits for a deploy in any case (docs/internals/replay.md#d1).
         other = wanted if rules.task else self._asked_cold(wanted.place)
         if other is None or other.render != wanted.render:
-            then = "came to another place" if other is None else text_of(other.subject)
+            then = "reached another place" if other is None else text_of(other.subject)
             raise NondeterminismError(
                 f"{self.flow.name} asked {text_of(wanted.subject)!r} and then"
                 f" {then!r}, over the same journal. What a question"

@@ -336,7 +336,7 @@ class Intake:
         flows = [branch for branch in gather.branches if is_running(branch)]
         if len(set(map(id, flows))) != len(flows):
             raise UsageError(
-                "Gather() was given one flow twice; call the function once a branch"
+                "Gather() was given one flow twice; call the function once per branch"
             )
         for branch in gather.branches:
             check_branch(branch)

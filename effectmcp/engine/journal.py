@@ -537,7 +537,7 @@ _READERS: Final = {1: _journal_from_format_1, 2: _journal_from_json}
 
 def _text(value: JSON) -> str:
     if type(value) is not str:
-        raise ValueError(f"{value!r} where a text belongs")
+        raise ValueError(f"{value!r} where a string belongs")
     return value
 
 
@@ -609,8 +609,8 @@ class Fingerprints:
         given: object = flow_id
         if not isinstance(given, bytes) or not 16 <= len(given) <= 64:
             raise UsageError(
-                "flow_id must be 16 to 64 random bytes, drawn once a flow by whoever"
-                " starts it: secrets.token_bytes(16)"
+                "flow_id must be 16 to 64 random bytes, drawn once per flow:"
+                " secrets.token_bytes(16)"
             )
         self._flow_id = flow_id
         self.hasher = blake2b(key=flow_id, digest_size=8, person=b"render")

@@ -141,7 +141,7 @@ def _value(effect: Any, payload: bytes) -> Any:
 #:     engine      the run itself
 #:     function    a function without arguments, in drivers/local.py
 #:     driver      each driver in its own way
-#:     exchange    whoever knows the request
+#:     exchange    the code that knows the request
 By: TypeAlias = Literal["client", "engine", "function", "driver", "exchange"]
 
 
@@ -168,8 +168,8 @@ class Kind:
         is_later: Whether it needs a task, or a `Detach()` before it.
         needs: The capabilities that a client needs to be asked.
         asks: Whom it asks, in messages.
-        sample: Its value in tests, where the numbers count what was drawn; `None` if
-            the test gives it.
+        sample: Its value in tests, where the numbers count the draws; `None` if the
+            test gives it.
         another: Another value that could have been drawn instead of this one; `None`
             for what the change of its JSON gives.
     """
@@ -353,7 +353,7 @@ def _render_inner(effect: Any) -> bytes:
     kind, subject = found
     render = kind.render(subject)
     if kind.is_question:
-        render = dumps(render.decode())  # a text may contain the separator
+        render = dumps(render.decode())  # a string may contain the separator
     return kind.name.encode() + b" " + render
 
 

@@ -109,10 +109,10 @@ def not_an_effect(sequence: Sequence, value: object) -> str:
     """Return a message about a yielded value that is not an effect."""
     if isinstance(value, str) and len(value) == 1:
         hint = (
-            "`yield from` a text yields its characters. Write Elicit(...) or Log(...)"
+            "`yield from` a string yields its characters. Write Elicit(...) or Log(...)"
         )
     elif isinstance(value, str):
-        hint = "Write Elicit(...) to ask with a text, or Log(...) to tell it"
+        hint = "Write Elicit(...) to ask with it, or Log(...) to send it"
     elif isinstance(value, type) and issubclass(value, Effect):
         hint = f"That is the class. Write {value.__name__}(...)"
     elif is_running(value):

@@ -172,7 +172,7 @@ def _written(wanted: Wanted, outcome: Done | Failure) -> Recorded:
     if kind.tag not in ("done", "won") or not isinstance(outcome.error, Exception):
         raise UsageError(
             f"{wanted.key} cannot fail: answer {type(subject).__name__} with Done(...),"
-            " and let what is no Exception pass"
+            " and raise exceptions that are not an Exception"
         )
     # The original traceback is logged only here; replays rebuild the exception without
     # it.
@@ -188,7 +188,7 @@ class Taking:
     _places: Places
     _performing: Performing
 
-    # ---- whatever is at hand --------------------------------------------------------
+    # ---- available outcomes ---------------------------------------------------------
 
     def at_hand(self, wanted: Wanted, found: Mapping[str, Found]) -> Recorded | None:
         """Return the outcome of the effect that a leaf waits for, if available."""

@@ -218,7 +218,7 @@ class Run:
         performing = self._generation.performing
         unknown = sorted(set(keys) - set(performing.wants))
         if unknown:
-            raise UsageError(f"begin() of what is not wanted: {unknown}")
+            raise UsageError(f"begin() with keys that are not wanted: {unknown}")
         for key in keys:
             performing.begin(key)
 
@@ -236,7 +236,7 @@ class Run:
         unknown = set(outcomes) - set(performing.wants)
         if unknown - self._late:
             raise UsageError(
-                f"performed() of what is not wanted: {sorted(unknown - self._late)}"
+                f"performed() with keys that are not wanted: {sorted(unknown - self._late)}"
             )
         performing.record(
             {key: one for key, one in outcomes.items() if key not in unknown}
@@ -370,7 +370,7 @@ class Run:
     def _check(self, verb: Verb) -> None:
         if self._is_busy:
             raise UsageError(
-                f"{verb}() was called while the run is going on: from inside its own"
+                f"{verb}() was called while the run is in progress: from inside its own"
                 " handler, or from another thread"
             )
         if self._state not in LEGAL[verb]:

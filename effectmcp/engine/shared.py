@@ -91,7 +91,7 @@ class Shared:
             raise ExhaustedError
 
     def unmute(self) -> None:
-        """End the replay: from now on, effects are emitted and have their own budget.
+        """End the replay: later effects are emitted and have their own budget.
 
         See docs/internals/replay.md#v5.
         """

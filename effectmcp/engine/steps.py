@@ -157,7 +157,7 @@ def _resolved(function: Callable[..., Any], of: Callable[..., Any]) -> dict[str,
             " define it at module level"
         ) from None
     except TypeError as exc:
-        raise StepError(f"{name_of(of)}: an annotation is no type: {exc}") from None
+        raise StepError(f"{name_of(of)}: an annotation is not a type: {exc}") from None
 
 
 # ---- results ------------------------------------------------------------------------
@@ -276,7 +276,7 @@ def _refuse_unrecordable(type_: Any, of: str, seen: set[Any]) -> None:
         return _refuse_unrecordable(type_.__supertype__, of, seen)
     if origin is dict and not _is_text(get_args(type_)[0]):
         raise StepError(
-            f"{of} returns {type_}, which cannot be recorded: JSON has only texts as keys"
+            f"{of} returns {type_}, which cannot be recorded: JSON has only strings as keys"
         )
     if origin is Literal or type_ in _RECORDABLE or type_ in _CONTAINERS:
         return None
@@ -311,7 +311,7 @@ def _refuse_unrecordable(type_: Any, of: str, seen: set[Any]) -> None:
 
 
 def _is_of_class(hint: Any) -> bool:
-    """Whether an annotation in a class says nothing of its instances."""
+    """Whether an annotation in a class does not apply to its instances."""
     return ClassVar in (hint, get_origin(hint)) or hint is dataclasses.KW_ONLY
 
 

@@ -224,7 +224,7 @@ class Sequence:
     end: Ended | Failed | None = None
 
     def leaves(self) -> list[tuple[Sequence, Wanted]]:
-        """Return the leaves from here on, in position order, with their effects."""
+        """Return the leaves of this part, in position order, with their effects."""
         if self.gathering is not None:
             return [one for child in self.gathering.children for one in child.leaves()]
         wanted = self.wanted

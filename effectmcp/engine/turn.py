@@ -7,7 +7,7 @@ cases of Python.
   and `decimal` settings of one flow neither leak into another nor get lost
   (docs/internals/replay.md#l1).
 - To suspend is to *throw*. `close()` would raise RuntimeError inside the outer frames of
-  a `yield from` when cleanup yields, where the author's own code could catch it
+  a `yield from` when cleanup yields, where the handler's code could catch it
   (docs/internals/replay.md#l2).
 - A generator that does not end is buried: a reference is kept, because CPython would
   close it when collecting it and print the error. Buried generators are counted, and
@@ -147,11 +147,11 @@ def start(
         if _has_begun(value):
             return Failed(
                 UsageError(
-                    f"{name_of(handler)} gave a flow that has already begun. A flow runs"
+                    f"{name_of(handler)} returned a flow that has already started. A flow runs"
                     " once: make a new one for each call, and do not cache it"
                 )
             )
-        return value  # type: ignore[no-any-return]  # is_running just said so
+        return value  # type: ignore[no-any-return]  # is_running has checked it
     return Ended(value)
 
 
@@ -266,7 +266,7 @@ class Graveyard:
         if name not in self._named:
             self._named.add(name)
             logger.warning(
-                "%s goes on yielding while it is being ended (at %s): an except clause"
+                "%s continues to yield while it is being ended (at %s): an except clause"
                 " that catches BaseException must re-raise it",
                 name,
                 where(running),
@@ -315,8 +315,8 @@ def check_branch(branch: object) -> None:
         raise UsageError(
             f"Gather() takes effects and flows, and {branch!r} is neither{hint}"
         )
-    if _has_begun(branch):  # type: ignore[arg-type]  # is_running just said so
+    if _has_begun(branch):  # type: ignore[arg-type]  # is_running has checked it
         raise UsageError(
-            "Gather() was given a flow that has already begun. A flow runs once: call"
+            "Gather() was given a flow that has already started. A flow runs once: call"
             " the function again for each Gather and each branch"
         )

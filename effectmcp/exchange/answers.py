@@ -64,9 +64,7 @@ def reply_to(context: Context, fields: Mapping[str, JSON]) -> Reply:
     try:
         return Reply(message, body=encode(message))
     except (TypeError, ValueError, RecursionError) as exc:
-        raise OutputError(
-            [f"the result: is nothing that JSON can say: {exc}"]
-        ) from None
+        raise OutputError([f"the result: has no form in JSON: {exc}"]) from None
 
 
 def _told(context: Context, error: Exception) -> Exception:
@@ -162,7 +160,7 @@ def _get_prompt(context: Context) -> Answering:
         raise ProtocolError(INVALID_PARAMS, f"Unknown prompt: {name}")
     arguments = _arguments(params)
     if not all(isinstance(one, str) for one in arguments.values()):
-        raise ProtocolError(INVALID_PARAMS, "Invalid params: arguments are texts")
+        raise ProtocolError(INVALID_PARAMS, "Invalid params: arguments are strings")
     try:
         kwargs = read_texts(prompt.handler, arguments)
     except ArgumentsError as exc:
@@ -253,7 +251,7 @@ def _text(params: Mapping[str, JSON], name: str) -> str:
     value = params.get(name)
     if not isinstance(value, str):
         raise ProtocolError(
-            INVALID_PARAMS, f"Invalid params: {name} is required, and is a text"
+            INVALID_PARAMS, f"Invalid params: {name} is required and must be a string"
         )
     return value
 

@@ -72,7 +72,7 @@ def checked(value: Any, name: str) -> Any:
         # Returned as is, it would send the unsealed state.
         raise OutputError(
             [
-                f"{name} asks, and is not annotated as one that does: -> ... | InputRequired"
+                f"{name} asks, and its annotation does not show that: -> ... | InputRequired"
             ]
         )
     return value

@@ -133,7 +133,7 @@ class Listen:
     subscription: Subscription
 
 
-#: A client's message: a string, the output of a JSON reader, or that of `read_message`.
+#: A client's message: a string, or the output of a JSON reader or of `read_message`.
 Incoming: TypeAlias = (
     bytes | str | Mapping[str, JSON] | Request | Notification | Response | Malformed
 )

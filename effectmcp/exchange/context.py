@@ -159,7 +159,7 @@ class Context:
 
 
 def _told(kind: str, reason: str) -> ToolError:
-    # `InputRequest` itself stands for the most common question.
+    # `InputRequest` itself means the most common question.
     asks = KINDS[QUESTIONS.get(kind, Elicit)].asks
     return ToolError(
         f"This needs to ask {asks}, and the connected client cannot be asked: {reason}."

@@ -61,7 +61,7 @@ def handle(
 
     Args:
         app: The server.
-        message: The message: a string, the output of your own JSON reader, or that of
+        message: The message: a string, or the output of your own JSON reader or of
             `read_message`.
         peer: The sender; `None` if nothing is known about it.
         clock: Returns the seconds since 1970.
@@ -181,7 +181,7 @@ def _explain(
     headers: Mapping[str, str] | None,
     methods: Mapping[str, Method],
 ) -> Meta:
-    """Find what is wrong with an envelope; return its `_meta` if nothing is.
+    """Check an envelope, and return its `_meta`.
 
     Args:
         request: The request.

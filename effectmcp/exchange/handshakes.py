@@ -131,7 +131,7 @@ def _initialize(app: Server, request: Request, peer: Peer) -> Reply:
     if peer.session is not None and peer.headers is not None:
         # Requests that still run in the session would ask one client, and their answers
         # would come from another.
-        words = "Invalid request: the session has begun; initialize without its id"
+        words = "Invalid request: the session has started; initialize without its id"
         raise ProtocolError(INVALID_REQUEST, words)
     hello = read_hello(request.params)
     revision = negotiate(hello.version, drafts=app.drafts)
@@ -178,7 +178,7 @@ def _subscribe(app: Server, request: Request, peer: Peer) -> Reply:
         raise ProtocolError(INVALID_PARAMS, f"Invalid params: {words}")
     session = peer.session
     if session is None:
-        words = "Invalid request: without a session there is nowhere to tell of changes"
+        words = "Invalid request: without a session there is nowhere to report changes"
         raise ProtocolError(INVALID_REQUEST, words)
     if request.method == "resources/subscribe":
         session.news.subscribe(uri)

@@ -146,7 +146,7 @@ def find_completion(
             raise _invalid('ref.type is "ref/prompt" or "ref/resource"')
     name, text = argument.get("name"), argument.get("value")
     if not isinstance(name, str) or not isinstance(text, str):
-        raise _invalid("argument has a name and a value, which are texts")
+        raise _invalid("argument has a name and a value, which are strings")
     feature = features.get(of) if isinstance(of, str) else None
     if feature is None or not isinstance(of, str):
         raise _invalid(f"there is no {of!r} to complete")
@@ -182,7 +182,7 @@ def suggestions(found: Any, text: str) -> dict[str, JSON]:
         Exception: If `found` is not an iterable of strings.
     """
     if isinstance(found, str):
-        raise TypeError(f"a completion gives a list of texts, not {found!r}")
+        raise TypeError(f"a completion returns a list of strings, not {found!r}")
     values = [one for one in found if one.lower().startswith(text.lower())]
     return {
         "completion": {

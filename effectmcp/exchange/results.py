@@ -177,7 +177,7 @@ def tool_failure(error: BaseException, of: str) -> dict[str, JSON]:
             text = f"{of} took too long, and was ended."
         case _:
             logger.error("%s failed", of, exc_info=error)
-            text = f"{OPAQUE}: {of} failed. The server's log says why."
+            text = f"{OPAQUE}: {of} failed. The server's log has the reason."
     return _failure(text)
 
 

@@ -87,7 +87,7 @@ _NO_KWARGS: Final[Mapping[str, Any]] = {}
 
 @attrs.define(eq=False)
 class Round:
-    """One round: a `Run`, and what is needed to seal its journal.
+    """One round: a `Run`, and the values that seal its journal.
 
     Attributes:
         run: The run. Close it if the round ends without a token, for example when the
@@ -130,7 +130,7 @@ class Round:
         return self.stop
 
     def cancel(self) -> Stop:
-        """End the flow with `Cancelled`; wait for what is being performed."""
+        """End the flow with `Cancelled`; wait for running steps."""
         self.stop = self.run.cancel()
         return self.stop
 
@@ -147,8 +147,8 @@ class Round:
         """
         if not isinstance(self.stop, Asked):
             raise UsageError(
-                f"this round stopped with {type(self.stop).__name__}, and only one that"
-                " stopped with Asked has a next one to seal for"
+                f"this round stopped with {type(self.stop).__name__}, and only a round"
+                " that stopped with Asked has a next round to seal for"
             )
         sealer = self._sealer
         if sealer is None:
@@ -288,7 +288,7 @@ class FlowCall:
     _deadline: float | None = None
     _heard: list[Effect[Any]] = field(factory=list)
     _progress: _Progress | None = None
-    #: The error to raise once a flow that was ended early is done with its cleanup.
+    #: The error to raise after the cleanup of a flow that was ended early.
     _end: Overdue | Dropped | None = None
 
     def run(
@@ -603,7 +603,7 @@ class _Progress:
             case Status(text):
                 return self._log("info", text, None)
             case _:
-                raise TypeError(f"{effect!r} is nothing to tell a client")
+                raise TypeError(f"{effect!r} cannot be sent to a client")
 
     def _progress(
         self, done: float, total: float | None, text: str | None

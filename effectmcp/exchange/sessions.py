@@ -132,7 +132,7 @@ class News:
         return notification(f"notifications/{change.what}/list_changed", {})
 
     def subscribe(self, uri: str) -> None:
-        """Notify the client of changes to a resource from now on.
+        """Start to notify the client of changes to a resource.
 
         Raises:
             ProtocolError: If the session has too many subscriptions already.

@@ -115,7 +115,7 @@ def decode_value(text: str) -> str:
     # `=?base64?=` the two marks share their `?`: one reader takes this for an empty
     # value, another for an unencoded string.
     if text != f"{_OPENING}{b64encode(data).decode('ascii')}{_CLOSING}":
-        raise ValueError("is no proper Base64 between its marks")
+        raise ValueError("is not valid Base64 between its marks")
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError:
@@ -193,8 +193,8 @@ def param_headers(input_schema: Mapping[str, JSON]) -> tuple[ParamHeader, ...]:
         of = _shown(path)
         if keyword:
             raise SchemaError(
-                f"{of}: {_KEYWORD} stands under {_quoted(keyword)}, and only a chain of"
-                " `properties` says for certain where its value is"
+                f"{of}: {_KEYWORD} is under {_quoted(keyword)}, but only a chain of"
+                " `properties` fixes the place of its value"
             )
         if not path:
             raise SchemaError(f"{of}: {_KEYWORD} belongs on one of its properties")
@@ -204,7 +204,7 @@ def param_headers(input_schema: Mapping[str, JSON]) -> tuple[ParamHeader, ...]:
         other = found.setdefault(header.name.lower(), header)
         if other is not header:
             raise SchemaError(
-                f"{of}: the {_KEYWORD} {_quoted(header.name)} is also that of"
+                f"{of}: the {_KEYWORD} {_quoted(header.name)} is also used by"
                 f" {_shown(other.path)}, and header names do not differ by case"
             )
     return tuple(found.values())
@@ -248,7 +248,7 @@ def _name_of(name: JSON, of: str) -> str:
         raise SchemaError(f"{of}: {_KEYWORD} must not be empty")
     if _TOKEN.fullmatch(name) is None:
         raise SchemaError(
-            f"{of}: the {_KEYWORD} {_quoted(name)} is no name of a header: letters,"
+            f"{of}: the {_KEYWORD} {_quoted(name)} is not the name of a header: letters,"
             " digits and !#$%&'*+-.^_`|~ only"
         )
     return name

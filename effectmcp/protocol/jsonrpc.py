@@ -152,7 +152,7 @@ def _read(value: JSON) -> Request | Notification | Response:
             if id_ is None:
                 raise _invalid("a response has the id of what it answers")
             return Response(id_, value)
-        raise _invalid("a message has a method, which is a text")
+        raise _invalid("a message needs a method, which must be a string")
     params = value.get("params", _NO_PARAMS)
     if not isinstance(params, dict) and params is not _NO_PARAMS:
         raise _invalid("params are an object")
@@ -160,7 +160,7 @@ def _read(value: JSON) -> Request | Notification | Response:
         return Notification(method, params)
     id_ = id_of(value)
     if id_ is None:
-        raise _invalid("an id is a text or an integer, and of a sane size")
+        raise _invalid("an id must be a string or an integer, of a reasonable size")
     return Request(id_, method, params, value)
 
 

@@ -1,6 +1,6 @@
 """Revisions 2025-03-26 to 2025-11-25: a handshake, a session, questions asked live.
 
-A client declares its name and capabilities once, by `initialize`. From then on, the
+A client declares its name and capabilities once, by `initialize`. Afterwards, the
 server may send requests to it. The revisions differ in the questions that can be asked
 and in the fields that a result may have; see their rows in `revisions`.
 """
@@ -64,7 +64,7 @@ def read_hello(params: Mapping[str, JSON]) -> Hello:
     """
     version = params.get("protocolVersion")
     if not isinstance(version, str):
-        raise _invalid("protocolVersion is required, and is a text")
+        raise _invalid("protocolVersion is required and must be a string")
     capabilities = params.get("capabilities", {})
     if not isinstance(capabilities, dict):
         raise _invalid("capabilities are an object")
@@ -190,7 +190,7 @@ def read_reply(effect: InputRequest[Any], message: Mapping[str, JSON]) -> Answer
     code, text = error.get("code"), error.get("message")
     return ClientFailed(
         code if type(code) is int else 0,
-        text if isinstance(text, str) else "it did not say why",
+        text if isinstance(text, str) else "no reason given",
         error.get("data"),
     )
 

@@ -74,7 +74,9 @@ def read_meta(params: Mapping[str, JSON]) -> Meta:
         raise _invalid("params._meta is required, and is an object")
     version = meta.get(PROTOCOL_VERSION)
     if not isinstance(version, str):
-        raise _invalid(f"params._meta[{PROTOCOL_VERSION!r}] is required, and is a text")
+        raise _invalid(
+            f"params._meta[{PROTOCOL_VERSION!r}] is required and must be a string"
+        )
     capabilities = meta.get(CLIENT_CAPABILITIES)
     if not isinstance(capabilities, dict) or not _OBJECTS.issuperset(
         map(type, capabilities.values())
@@ -105,7 +107,7 @@ def read_call_meta(meta: Mapping[str, JSON]) -> tuple[str | int | None, str | No
     """
     token = meta.get("progressToken")
     if token is not None and type(token) not in (str, int):
-        raise _invalid("params._meta.progressToken is a text or an integer")
+        raise _invalid("params._meta.progressToken must be a string or an integer")
     trace = meta.get("traceparent")
     fits = isinstance(trace, str) and len(trace) <= 64
     return token, trace if fits else None

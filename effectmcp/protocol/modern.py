@@ -3,7 +3,7 @@
 A question is sent in a result, and its answer arrives with the next request (MRTR).
 Both directions are here: `input_required` writes the questions, and `read_answers`
 reads the answers. An answer can be read only with its question: `{"role": "admin"}` may
-be a form's content or half a sampling result, and is consent only to what was asked.
+be a form's content or half a sampling result, and is consent only to its own question.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def _needed(what: Any) -> Mapping[str, dict[str, JSON]]:
         return _needed(what.request) if class_ is not what else {}
     if class_ is Sample and class_ is not what and (what.tools or what.tool_choice):
         return {"sampling": {"tools": {}}}
-    # `InputRequest` itself stands for the most common question.
+    # `InputRequest` itself means the most common question.
     return KINDS[class_ if class_ in KINDS else Elicit].needs
 
 
@@ -168,7 +168,7 @@ def request_of(question: Question) -> dict[str, JSON]:
         case ListRoots():
             return {"method": "roots/list"}
         case effect:
-            raise TypeError(f"{effect!r} is no question that this protocol knows")
+            raise TypeError(f"{effect!r} is not a question of this protocol")
     if question.problems:
         params["message"] = _with_problems(message, question.problems)
     return {"method": "elicitation/create", "params": params}

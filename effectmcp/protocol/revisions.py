@@ -11,7 +11,7 @@ Only `revision_of` decides which row applies to a request:
     `initialize`                        a handshake
     nothing                             over HTTP the oldest, which had no such header
                                         (2025-06-18, Protocol Version Header); in a pipe
-                                        the newest, whose check reports what is missing
+                                        the newest, whose check reports errors
 """
 
 from __future__ import annotations

@@ -152,7 +152,7 @@ class UriTemplate:
                 return None
             return path, query.split("&") if query else []
         # Values in the literal query have no `&`, so it has as many pieces as in the
-        # template. The pieces after it are those of `{&…}`.
+        # template. The pieces after it belong to `{&…}`.
         pieces = query.split("&")
         written = 1 + "".join(self._literals).partition("?")[2].count("&")
         return f"{path}{mark}{'&'.join(pieces[:written])}", pieces[written:]
@@ -321,7 +321,7 @@ def _parse_expression(body: str, of: str) -> tuple[str, list[str]]:
         plain = name.removesuffix("*").partition(":")[0]
         if _NAME.fullmatch(plain) is None:
             raise SchemaError(
-                f"{of}: {_quoted(name)} is no name of a variable: letters, digits and _,"
+                f"{of}: {_quoted(name)} is not the name of a variable: letters, digits and _,"
                 " and dots between them"
             )
         if name != plain:
@@ -341,7 +341,7 @@ def _check_query(operator: str, so_far: str, rest: str, of: str) -> None:
     if "#" in so_far:
         raise SchemaError(f"{of} may not follow #")
     if operator == "?" and "?" in so_far:
-        raise SchemaError(f"{of} goes on with a query: write & instead of ?")
+        raise SchemaError(f"{of} continues a query: write & instead of ?")
     if operator == "&" and "?" not in so_far:
         raise SchemaError(f"{of} begins a query: write ? instead of &")
 

@@ -64,9 +64,8 @@ class Arguments:
         Missing arguments stay missing, so that the function's own defaults apply.
 
         Raises:
-            ArgumentsError: With every problem, each as `guests[1].age: must be …`. It
-                includes those of author-defined validators, for arguments that fit the
-                schema.
+            ArgumentsError: With every problem, each as `guests[1].age: must be …`. It includes problems that author-defined validators find in
+                arguments that fit the schema.
         """
         if self._is_plain(value):
             return dict(value)

@@ -174,7 +174,7 @@ class Server:
         self.capabilities: frozenset[Capability] = frozenset()
         self.methods: Mapping[str, Method] = methods_of(NEWEST, ())
         self.changes = Changes()
-        #: What is registered, by attribute. Threads share it without a lock: each
+        #: The registered features, by attribute. Threads share it without a lock: each
         #: access is one operation of a dict. `_publish` copies it.
         self._registered: dict[str, dict[Any, Any]] = {
             what: {}
@@ -415,7 +415,7 @@ class Server:
     # ---- adding and removing ----
 
     def add(self, feature: Tool | Prompt | Resource) -> None:
-        """Offer a feature from now on, and notify clients.
+        """Add a feature, and notify clients.
 
         Raises:
             SchemaError: If there is a feature of that kind and name already.

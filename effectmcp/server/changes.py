@@ -1,7 +1,8 @@
 """Notify listeners when a list or a resource changes.
 
 A change may be published from any thread: by a step, a file watcher, a request.
-Listeners are called in that thread and must not wait; those of drivers wake their loop.
+Listeners are called in that thread and must not wait; the listeners of drivers wake
+their loop.
 """
 
 from __future__ import annotations

@@ -155,7 +155,7 @@ def _head(
         dumps(listing)
     except CanonicalError as exc:
         raise SchemaError(
-            f"{name}: what the list would show is no JSON: {exc.problem}"
+            f"{name}: its entry in the list is not JSON: {exc.problem}"
         ) from None
     return listing
 
@@ -404,6 +404,6 @@ _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:[^\s\x00-\x20\x7f]+")
 def _check_uri(uri: str) -> None:
     if _SCHEME.fullmatch(uri) is None:
         raise SchemaError(
-            f"{uri!r} is no URI; it begins with a scheme of your own, as in"
+            f"{uri!r} is not a URI; start it with a scheme of your own, as in"
             " shop://books/dune"
         )

@@ -109,7 +109,7 @@ def make_handler(
     name = getattr(inner, "__qualname__", type(inner).__qualname__)
     if inner is function and _is_unbound(inner):
         raise SchemaError(
-            f"{name} is a method, and nothing here would be its self: register that of"
+            f"{name} is a method without its self: register the method of"
             " an object, app.tool(shop.order)"
         )
     called = inner if inspect.isroutine(inner) else type(inner).__call__
@@ -132,8 +132,8 @@ def make_handler(
     provided = provided_names(function)
     if kind == "flow" and provided:
         raise SchemaError(
-            f"{name}({next(iter(provided))}): a handler that yields effects is run anew"
-            " each round, so it is provided with nothing. Take it in a step, or in a"
+            f"{name}({next(iter(provided))}): a handler that yields effects is run again"
+            " each round, so it gets no provided value. Take it in a step, or in a"
             " plain function"
         )
     if asks:
@@ -152,7 +152,7 @@ def _kind(called: Callable[..., Any], inner: object, returns: Any) -> Kind | Non
     if hasattr(inner, FLOW_MARK):
         return "flow"
     # A decorator's wrapper may be of another kind than the function that it wraps, and
-    # the wrapper is what is called. A plain wrapper usually returns what the wrapped
+    # the server calls the wrapper. A plain wrapper usually returns what the wrapped
     # function returns, so then that function decides.
     for function in (called, inspect.unwrap(called)):
         if inspect.isasyncgenfunction(function):

@@ -30,7 +30,7 @@ def load_app(target: str) -> Server:
         hint = f"; there is {', '.join(servers)}" if servers else ""
         if inspect.isroutine(found):
             hint += "; functions are not called: name what it makes, app = ...()"
-        raise UsageError(f"{target!r}: {name!r} in {place} is no Server{hint}")
+        raise UsageError(f"{target!r}: {name!r} in {place} is not a Server{hint}")
     return found
 
 
@@ -65,7 +65,7 @@ def _found(target: str, default: str) -> tuple[Any, str, str, ModuleType]:
 
 def _load(name: str) -> ModuleType:
     if not all(part.isidentifier() for part in name.split(".")):
-        raise UsageError(f"{name!r} is no module; write module:app or file.py:app")
+        raise UsageError(f"{name!r} is not a module; write module:app or file.py:app")
     # `python -m` adds the current directory to the path; a command in bin/ does not.
     if "" not in sys.path and str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))

@@ -76,7 +76,8 @@ BINDINGS: Final = 32
 MAX_TIME: Final = 2**40
 
 #: The list defines the format, as the numbers of kinds do: append, never insert
-#: (docs/internals/state.md#formats). The flag of a tag: whether what was performed may be performed again.
+#: (docs/internals/state.md#formats). The flag of a tag: whether its effect may be
+#: performed again.
 TAGS: Final[tuple[tuple[Tag | None, bool], ...]] = (
     ("accepted", False),
     ("declined", False),
@@ -267,7 +268,7 @@ class _Writer:
         is_long = tag in DEFLATED and len(payload) > LONG
         number = _TAG_NUMBERS.get((tag, entry.replayable))
         if number is None:
-            raise PackingError(f"{tag} is nothing that could be performed again")
+            raise PackingError(f"{tag} cannot be performed again")
         structure.append(number | (_LONG_BIT if is_long else 0))
         structure += _key_to_bytes(entry.key) + entry.shape + entry.render
         if is_long:

@@ -8,9 +8,9 @@ forms share one ring and one verification, which comes before anything is decryp
 inflated or parsed.
 
 Encryption is AES-SIV. It is deterministic, so this module needs no randomness and tests
-can pin tokens; and it is misuse-resistant, so nothing depends on a nonce. Signatures
-are those of itsdangerous, with SHA-256 (its default is SHA-1) and without its key
-derivation: HKDF derives a separate key for each purpose, once per ring.
+can pin tokens; and it is misuse-resistant, so nothing depends on a nonce. itsdangerous
+signs, with SHA-256 (its default is SHA-1) and without its key derivation: HKDF derives
+a separate key for each purpose, once per ring.
 
 A ring that writes readable states does not open encrypted ones. Otherwise, the result
 that a step returned under encryption would be readable in the next state
@@ -206,14 +206,12 @@ def _decode_key(key: str, nth: int) -> bytes:
     # No message quotes the key: messages end up in logs.
     given: object = key
     if not isinstance(given, str) or not re.fullmatch(r"[A-Za-z0-9_-]+={0,2}", given):
-        raise KeysError(f"key {nth} is no base64url text. Make one with: {HOW}")
+        raise KeysError(f"key {nth} is not base64url. Make one with: {HOW}")
     given = given.rstrip("=")
     try:
         secret = base64.urlsafe_b64decode(given + "=" * (-len(given) % 4))
     except binascii.Error:
-        raise KeysError(
-            f"key {nth} is no base64url text. Make one with: {HOW}"
-        ) from None
+        raise KeysError(f"key {nth} is not base64url. Make one with: {HOW}") from None
     if len(secret) < KEY_BYTES:
         raise KeysError(
             f"key {nth} has {len(secret)} bytes, where {KEY_BYTES} are needed. Make one"

@@ -3,7 +3,7 @@
     dialogue                `play(handler)`: step through it, and read the conversation
     strategies              answers and arguments that clients may send, for Hypothesis
     conversation_strategy   whole conversations, for Hypothesis
-    checking                `check(app)`: find what is wrong, in one line
+    checking                `check(app)`: find mistakes in handlers, in one line
     plugin                  `check` for pytest: `pytest --effectmcp module:app`
     sanitizer               notice calls that no replay can repeat
     transcripts             conversations as files

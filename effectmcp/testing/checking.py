@@ -1,4 +1,4 @@
-"""Find what is wrong with a handler, in one line.
+"""Find mistakes in a handler, in one line.
 
     check(app)
 
@@ -67,8 +67,8 @@ def check(
     return annotation, or it fails.
 
     Args:
-        what: One handler; or a server, to check those of its tools, prompts and
-            resources that ask, one after the other.
+        what: One handler; or a server, to check its tools, prompts and resources that
+            ask, one after the other.
         conversations: How many to have with each.
         only: The names or URIs to check, if `what` is a server.
         steps: Strategies for the results of steps, by function, where a step's
@@ -139,7 +139,7 @@ def options_at(target: str | None) -> dict[str, Any]:
     found = load(target)
     if not isinstance(found, Mapping) or not _OPTIONS.issuperset(found):
         raise UsageError(
-            f"{target!r} is no dict with some of {', '.join(sorted(_OPTIONS))}"
+            f"{target!r} is not a dict with some of {', '.join(sorted(_OPTIONS))}"
         )
     return dict(found)
 
@@ -244,15 +244,15 @@ class _HandlerCheck:
         name = self._subject.name
         for where in self.judge.not_reached:
             self.judge.notices[
-                f"{name}: nothing that was drawn fits what is asked at"
-                f" {where}, so what comes after it was not checked. Say what users fill"
-                " in with answers=, or what steps give with steps="
+                f"{name}: no drawn value fits the question at"
+                f" {where}, so the code after it was not checked. Pass the users' answers"
+                " in answers=, or the results of steps in steps="
             ] = None
         self.judge.notices.update(self._performer.notices)
 
     def _load(self) -> None:
         origin = self._subject.origin
-        problem = "it is no attribute of a module that can be imported"
+        problem = "it is not an attribute of a module that can be imported"
         if origin is not None:
             try:
                 self._workers.load(origin)
@@ -291,7 +291,7 @@ class _HandlerCheck:
         except Unsatisfiable:
             if self._best is None:
                 self._best = self._undrawn(
-                    "nothing that fits its arguments, or what its steps give, is drawn"
+                    "nothing that fits its arguments, or the results of its steps, is drawn"
                 )
         except UsageError as exc:
             self._best = self._undrawn(str(exc))

@@ -114,7 +114,7 @@ class HandlerNotEnded(Exception):
 
     def __init__(self, where: str | None) -> None:
         self.where = where
-        super().__init__(f"it goes on yielding while it is being ended, at {where}")
+        super().__init__(f"it continues to yield while it is being ended, at {where}")
 
 
 class ConversationBroken(Exception):

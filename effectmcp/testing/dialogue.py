@@ -381,7 +381,7 @@ class Expectation(Generic[T]):
             )
         return effect
 
-    # ---- what is performed ----
+    # ---- performed effects ----
 
     def returns(self, value: Any = None) -> Dialogue[T]:
         """Return `value` to the handler, without performing the effect.
@@ -436,7 +436,7 @@ class Expectation(Generic[T]):
         return self._dialogue
 
 
-# ---- what is expected ---------------------------------------------------------------
+# ---- expected effects ---------------------------------------------------------------
 
 
 def _check_expected(what: Any) -> None:
@@ -447,8 +447,8 @@ def _check_expected(what: Any) -> None:
         raise UsageError("Gather() waits for what is inside it: expect its effects")
     if issubclass(class_, _NEVER_WAITS):
         raise UsageError(
-            f"nothing waits at {class_.__name__}(): the engine answers it. What was told"
-            " to the user is in .told"
+            f"nothing waits at {class_.__name__}(): the engine answers it. Messages"
+            " to the user are in .told"
         )
     if not issubclass(class_, Effect) and not callable(what):
         raise UsageError(
@@ -499,7 +499,7 @@ def play(handler: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Dialogue[
 
 def _keeps_its_state(name: str) -> str:
     return (
-        f"{name} keeps its own state (InputRequired, Given), so there is nothing to step:"
+        f"{name} keeps its own state (InputRequired, Given), so it has no steps to play:"
         f" call it, {name}(..., given=Given(answers, state)), and look at what it returns"
     )
 

@@ -57,7 +57,7 @@ __all__ = [
 
 #: Advice if the message of a question has the address of an object.
 ADDRESS: Final = (
-    "A text has the address of an object in it, which differs each time: run a flow with"
+    "A string contains the address of an object, which differs each time: run a flow with"
     " `yield from` before its result is used, and give a class a __repr__."
 )
 
@@ -94,7 +94,7 @@ def found_in(
         case HandlerNotEnded():
             return BareFinding(
                 "swallows",
-                "it goes on yielding while it is being ended, so a round of it never"
+                "it continues to yield while it is being ended, so a round of it never"
                 " ends",
                 except_at(error.where) or error.where,
                 "Catch Exception, or raise again: what ends a generator is a"
@@ -123,7 +123,7 @@ def found_in(
                 "crash",
                 f"it raises {type(error).__name__}: {error}",
                 where or subject.where,
-                "Clients are told nothing but that it failed. Raise ToolError to"
+                "Clients learn only that it failed. Raise ToolError to"
                 f" tell them, or handle it.{_never(transcript)}",
             )
 
@@ -160,11 +160,11 @@ _LOOP: Final = 5
 
 def _rounds(transcript: Transcript, where: str | None) -> BareFinding:
     where = where or last_asked(transcript)
-    problem = "it asks in more rounds than clients put up with"
+    problem = "it asks in more rounds than clients tolerate"
     advice = "Ask several questions at once with Gather(...)."
     asked = _repeated(transcript)
     if asked:
-        problem = f"{problem}: it asks {asked[-1].what} again and again"
+        problem = f"{problem}: it asks {asked[-1].what} repeatedly"
         where = asked[-1].where or where
         found = loop_of(transcript)
         if found is not None:
@@ -238,7 +238,7 @@ def _largest(error: StateSizeError, transcript: Transcript) -> str | None:
 
 def _never(transcript: Transcript) -> str:
     if any(each.performed for each in transcript.rounds):
-        return " If a step never gives that, say what it gives with steps=."
+        return " If a step never gives that, pass its results in steps=."
     return ""
 
 

@@ -2,8 +2,8 @@
 
 A loop around a question may end only when the user accepts, and one around a step only
 when the step succeeds. Drawn conversations rarely show that, because drawn users give
-in. So a conversation is run again with a partner that, from one question on, refuses
-for ever, or that always fails one step.
+in. So a conversation is run again with a partner that refuses one question and all
+later ones, or that always fails one step.
 """
 
 from __future__ import annotations

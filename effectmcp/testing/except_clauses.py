@@ -119,7 +119,7 @@ def _is_met(class_: type[Exception], caught: list[Any], inside: _Inside) -> bool
     if is_evident and not _is_of_source(class_, inside):
         return False
     if _package(class_) in sys.stdlib_module_names:
-        return True  # operators may raise it, as those of Decimal do
+        return True  # operators may raise it, as in Decimal
     return any(map(_may_raise, inside.others))
 
 

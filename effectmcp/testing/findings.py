@@ -108,7 +108,7 @@ class Checked:
     Attributes:
         subjects: The handlers that were checked.
         conversations: The number of conversations.
-        findings: What is wrong.
+        findings: The mistakes.
         notices: Remarks on behaviour that may be intended.
     """
 

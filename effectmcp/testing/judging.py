@@ -61,7 +61,7 @@ class Judge:
         weak: Faults to report if there is no other, in their shortest conversations.
         wanted: The weak fault to raise; all other faults are then ignored.
         differences: The answers that made a difference.
-        covering: Lines to watch besides those of suspects.
+        covering: Lines to watch besides the lines of suspects.
         covered: The lines of `covering` that ran.
     """
 
@@ -140,7 +140,7 @@ class Judge:
             except Looping as looping:
                 self.notices[
                     f"{self.subject.name}: {looping.what} is performed in a loop that"
-                    " what is drawn hardly ever ends. Say what it gives with steps="
+                    " drawn values rarely end. Pass its results in steps="
                 ] = None
                 raise
         self.count += 1
@@ -293,14 +293,14 @@ class Judge:
         name, transcript = self.subject.name, case.transcript
         if transcript.rounds[-1].journal is None and not was_wasteful(transcript):
             self.notices[
-                f"{name} can ask in more rounds than clients put up with, and handles it"
+                f"{name} can ask in more rounds than clients tolerate, and handles it"
             ] = None
         for one in case.changed.values():
             if one.name not in self._noticed:
                 self._noticed.add(one.name)
                 self.notices[
-                    f"{name}: {one.what}. Nothing came of it; in another process it is as"
-                    " it was"
+                    f"{name}: {one.what}. The result did not change; in another process"
+                    " it is as it was"
                 ] = None
         self.notices.update(dict.fromkeys(notices_of(case)))
 
@@ -312,6 +312,6 @@ def _swallowed(same: NoDifference) -> BareFinding:
         f"a user who refuses is ignored: after {same.question} was refused, the handler"
         " does what it does when it is accepted",
         same.swallow.where,
-        "Let Declined and Dismissed pass: the client is told that the user refused. Or"
+        "Let Declined and Dismissed pass: the client then learns that the user refused. Or"
         " return in the `except`.",
     )

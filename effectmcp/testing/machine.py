@@ -191,7 +191,7 @@ class ServerMachine(RuleBasedStateMachine):
     @precondition(lambda self: len(self._ring) < 4)
     @rule()
     def rotate(self) -> None:
-        """Add a new key, which seals from now on."""
+        """Add a new key, which seals all later states."""
         self._ring.append(_new_key())
         self.app.keys = Keys(*self._ring)
 
@@ -398,7 +398,7 @@ def machine_for(
     """Return the machine for a server; test runners collect its `TestCase`.
 
     Args:
-        app: The server. Only the machine may use it from now on.
+        app: The server. Afterwards, only the machine may use it.
         steps: As for `conversation`.
         **arguments: As for `conversation`.
     """

@@ -197,7 +197,7 @@ def _content(answer: Any, params: Mapping[str, Any]) -> dict[str, JSON]:
         return {name: plain(one) for name, one in found.items() if one is not None}
     if len(fields) != 1:
         raise UsageError(
-            f"{answer!r} is no answer to {params.get('message')!r}, which wants"
+            f"{answer!r} is not an answer to {params.get('message')!r}, which needs"
             f" {', '.join(fields) or 'True or False'}"
         )
     return {name: plain(answer) for name in fields}

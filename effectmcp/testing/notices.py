@@ -23,7 +23,7 @@ def notices_of(case: Case) -> Iterator[str]:
     if case.could_be_live:
         for where in sorted(changed_answers(case.trace.effects)):
             yield (
-                f"{name}: what is answered at {where} is changed later. That is harmless,"
+                f"{name}: the answer at {where} is changed later. That is harmless,"
                 " and not kept: each round builds it afresh"
             )
     first = transcript.rounds[0]
@@ -40,8 +40,8 @@ def notices_of(case: Case) -> Iterator[str]:
             if one.tag in _PERFORMED and one.key.partition(":")[2] in before:
                 yield (
                     f"{name}: {one.what.partition('(')[0]}, at {one.where}, is"
-                    " performed for clients that cannot be asked what comes after"
-                    " it. Say requires=(...) to turn them away first"
+                    " performed for clients that cannot be asked the question after"
+                    " it. Pass requires=(...) to refuse them first"
                 )
 
 

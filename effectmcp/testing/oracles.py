@@ -209,7 +209,7 @@ def _way(case: Case, way: Way) -> BareFinding | None:
     return BareFinding(
         "context",
         "it calculates something else in another thread: the decimal context that is set"
-        " while its module is imported is that of the importing thread",
+        " while its module is imported applies to the importing thread only",
         _decimals_at(case.subject.function) or case.subject.where,
         "Set it inside the handler (`with decimal.localcontext() as context: ...`), or"
         " set decimal.DefaultContext, before any thread starts.",
@@ -278,8 +278,8 @@ def _late(case: Case) -> BareFinding | None:
             "its result depends on which branch of a Gather ends first: it"
             f" {late.first}, and where another branch is later it {late.second}",
             case.returned_at or last_asked(case.transcript),
-            "Let each branch return its part, and put them together from what Gather"
-            " gives, in the order of the branches.",
+            "Let each branch return its part, and put them together from the result"
+            " of Gather, in the order of the branches.",
         )
     return BareFinding(
         "timing",

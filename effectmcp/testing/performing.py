@@ -6,9 +6,9 @@
     check(app, perform=make_fakes)                     new fakes for each conversation
 
 Each step is performed twice, as it would be if the reply of its round were lost, and
-each time with copies of its arguments. The result is that of the first time. A step
-with another result the second time is noted. The arguments and the variables that a
-step changes are noted, too: a replay does not perform the step, so it changes nothing.
+each time with copies of its arguments. The first result is used. A step with another
+result the second time is noted. The arguments and the variables that a step changes are
+noted, too: a replay does not perform the step, so it changes nothing.
 """
 
 from __future__ import annotations

@@ -381,8 +381,8 @@ def _of_a_class(function: Any) -> tuple[str, str] | None:
     return None
 
 
-#: The generator of `random.random` and the others. An author's own generator with its
-#: own seed repeats in each replay.
+#: The generator of `random.random` and the others. A separate generator with its own
+#: seed repeats in each replay.
 _DICE: Final = getattr(random.random, "__self__", None)
 
 

@@ -236,7 +236,7 @@ def _tree(function: FunctionType) -> FunctionNode | None:
 
 
 def sources_of(function: Callable[..., Any]) -> Iterator[Source]:
-    """Yield the source of a handler, and those of its module's flows that it uses."""
+    """Yield the source of a handler, and of the flows that it uses from its module."""
     first = source_of(function)
     todo, seen = [] if first is None else [first], set()
     while todo:

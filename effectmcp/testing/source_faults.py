@@ -90,8 +90,8 @@ def _cached(source: Source) -> Iterator[Suspect]:
         if hasattr(called, "cache_info"):
             yield Suspect(
                 "misuse",
-                f"the function {called.__name__} is cached, and what it gives is a flow,"
-                " which runs once: the next caller gets one that has ended",
+                f"the function {called.__name__} is cached and returns a flow,"
+                " which runs once: the next caller gets a flow that has ended",
                 source.where(node),
                 "Do not cache it. What a user answered is recorded anyway; cache what a"
                 " plain function calculates.",

@@ -4,10 +4,10 @@
     def test_guests(answer): ...
 
 Drawn values are valid. They are made from the published schema, narrowed by those
-validators of attrs that a schema cannot express; values that the author's own code
+validators of attrs that a schema cannot express; values that author-defined code
 refuses are drawn again. Everything shrinks to the simplest valid value. A validator
-that random values rarely satisfy needs your own strategy:
-`contents_for(Guest, code=st.just("A-113"))`.
+that random values rarely satisfy needs your own strategy: `contents_for(Guest,
+code=st.just("A-113"))`.
 """
 
 from __future__ import annotations

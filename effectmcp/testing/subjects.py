@@ -126,7 +126,7 @@ _TEXTS: Final = (str, bytes, NoneType)
 
 
 def _misfit(value: Any, annotation: Any) -> str | None:
-    """Return the problem of a result that is not text as annotated, or `None`.
+    """Return the problem of a result that should be a string and is not; or `None`.
 
     A server publishes no schema for `str`, `bytes` and `None`, so it sends any value: a
     set as a list, in the order of its hashes.
@@ -180,7 +180,7 @@ def subject_of(handler: Callable[..., Any]) -> Subject:
     tool = make_tool(handler, name=name)
     if tool.handler.kind != "flow":
         raise UsageError(
-            f"{name_of(handler)} yields no effects: it is called once a request, and a"
+            f"{name_of(handler)} yields no effects: it is called once per request, and a"
             " plain test can call it"
         )
     where = name_of(handler)

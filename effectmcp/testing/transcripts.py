@@ -358,7 +358,7 @@ def _transcript(value: Any) -> Transcript:
 
 def _text(value: Any) -> str:
     if not isinstance(value, str):
-        raise ValueError(f"{value!r} where a text belongs")
+        raise ValueError(f"{value!r} where a string belongs")
     return value
 
 

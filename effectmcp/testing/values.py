@@ -68,14 +68,14 @@ def form_content(form: Form[Any], value: Any) -> dict[str, JSON]:
                 one = getattr(value, field.attribute.name)
             except AttributeError:
                 raise UsageError(
-                    f"{value!r} is no answer to the form: it has no"
+                    f"{value!r} is not an answer to the form: it has no"
                     f" {field.attribute.name!r}"
                 ) from None
         elif field.name == VALUE and len(form.fields) == 1:
             one = value
         else:
             raise UsageError(
-                f"{value!r} is no answer to the form: give an object with"
+                f"{value!r} is not an answer to the form: give an object with"
                 f" {', '.join(one.name for one in form.fields)}"
             )
         # An empty field is left out.
@@ -102,7 +102,7 @@ def _sampled(value: Any) -> JSON:
         value = Sampled([{"type": "text", "text": value}], "test-model", "endTurn")
     if not isinstance(value, Sampled):
         raise UsageError(
-            f"a Sample is answered with a text or a Sampled, not {value!r}"
+            f"a Sample is answered with a string or a Sampled, not {value!r}"
         )
     content: dict[str, JSON] = {
         "role": "assistant",

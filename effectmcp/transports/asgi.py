@@ -64,7 +64,7 @@ def application(
     """Return an ASGI application that serves `app`.
 
     Args:
-        app: The server. Without keys of its own, it gets those of the environment.
+        app: The server. Without keys of its own, it gets the keys in the environment.
         site: The hosts, origins and users that are allowed. Its path is relative to
             where the host mounts the application; `None`, the default, for every path.
         principal: Returns the user that the host's own middleware found, given the
@@ -106,7 +106,7 @@ class ASGIApplication:
             case "websocket":
                 await send({"type": "websocket.close"})
             case other:
-                raise UsageError(f"ASGI's {other!r} is nothing that is served here")
+                raise UsageError(f"ASGI's {other!r} is not served here")
 
     # ---- requests ----
 

@@ -499,6 +499,6 @@ def _addresses(stream: trio.abc.Stream) -> tuple[str | None, str | None]:
         ends = stream.socket.getsockname(), stream.socket.getpeername()
     except OSError:
         return None, None  # the client has disconnected already
-    # Internet addresses are tuples; those of Unix sockets are paths.
+    # Internet addresses are tuples; addresses of Unix sockets are paths.
     bound_to, peer = (end[0] if isinstance(end, tuple) else None for end in ends)
     return bound_to, peer

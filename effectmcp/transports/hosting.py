@@ -2,8 +2,8 @@
 
     await converse(loop, talk, host, calls)
 
-`loop` is `drivers.asyncio` or `drivers.trio`. `host` is the connection, of the native server or
-of an ASGI host. `conversation` decides what is sent, and when.
+`loop` is `drivers.asyncio` or `drivers.trio`. `host` is the connection, of the native
+server or of an ASGI host. `conversation` decides what to send, and when.
 """
 
 from __future__ import annotations

@@ -282,7 +282,7 @@ def open_wire(buffer: bytearray, *, max_head: int, max_headers: int) -> Wire:
     """Return the wire for the message that `buffer` starts with.
 
     Args:
-        buffer: The first bytes of the message, or more. The wire owns it from now on.
+        buffer: The first bytes of the message, or more. The wire owns it afterwards.
         max_head: The maximum size of a head in bytes.
         max_headers: The maximum number of headers.
     """

@@ -53,7 +53,7 @@ def ensure_keys(app: Server, *, is_alone: bool) -> None:
     if app.keys is not None:
         if not app.keys.protects:
             raise KeysError(
-                f"{app.keys!r} is for tests: anybody could write a state of their own."
+                f"{app.keys!r} is for tests: any client could write its own state."
                 " Make a key with `effectmcp keygen`"
             )
         return

@@ -218,7 +218,7 @@ class _LineChannel:
                 async with self._room:
                     line = await self._line_for(running.request)
         finally:
-            # A cancellation from here on comes too late.
+            # A later cancellation has no effect.
             del self._running[running.key]
             self._ended.set()
         # It may have ended just as it was cancelled.

@@ -50,7 +50,7 @@ def check_open(app: Server) -> None:
     """
     if app.lifespan is not None and not app.is_running:
         raise UsageError(
-            f"nobody opened the lifespan of {app!r}: applications that are mounted do"
-            " not hear when their host begins and ends. In the host's own lifespan"
+            f"the lifespan of {app!r} is not open: mounted applications are"
+            " not notified when their host starts and stops. In the host's own lifespan"
             " write `async with effectmcp.drivers.local.running(app): yield`"
         )

@@ -354,7 +354,7 @@ class Sessions:
         """Find the stream that a GET reads, and the event after which it continues.
 
         Returns:
-            The stream of `Last-Event-ID`, or that of news if there is no such header; or
+            The stream of `Last-Event-ID`, or the stream of news if there is no such header; or
             the response that the event is unknown or no longer kept.
         """
         kept = self._by_session.get(session)

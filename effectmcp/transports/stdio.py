@@ -173,7 +173,7 @@ def _write(sink: int, line: bytes) -> None:
 def set_aside() -> Streams:
     """Take standard input and output for messages, until the process ends.
 
-    From now on, other code that reads standard input finds it empty, and its standard
+    Afterwards, other code that reads standard input finds it empty, and its standard
     output goes to standard error: prints, child processes, C libraries.
 
     Raises:

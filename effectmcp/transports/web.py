@@ -65,7 +65,9 @@ SSE_HEADERS: Final = (
 def _lowered(texts: Collection[str]) -> Collection[str]:
     if isinstance(texts, str):
         # A string would pass as a collection of its letters.
-        raise UsageError(f"Site(): {texts!r} stands for a list; write [{texts!r}]")
+        raise UsageError(
+            f"Site(): {texts!r} is a string, not a list; write [{texts!r}]"
+        )
     return frozenset(text.lower() for text in texts)
 
 
@@ -82,8 +84,8 @@ class Site:
             the request already.
         hosts: The allowed names in `Host`. `None` allows any name, but only names of this
             machine if the server is bound to a loopback address.
-        origins: Origins, such as `https://app.example`, whose pages may call the server,
-            in addition to those of the server's own host.
+        origins: Origins, such as `https://app.example`, whose pages may call the
+            server, in addition to the origins of the server's own host.
         max_body: The maximum size of a request's body in bytes.
         authenticate: Returns the user, given the headers by lower-cased name; `None` for
             an anonymous client. If it raises `PermissionError`, the response has status
@@ -108,7 +110,7 @@ class Site:
         for origin in origins:
             if origin != "null" and not _ORIGIN.match(origin):
                 raise UsageError(
-                    f"Site(origins=...): {origin!r} is no origin; write"
+                    f"Site(origins=...): {origin!r} is not an origin; write"
                     " https://app.example, with a port where it is not the usual one"
                 )
 
@@ -202,7 +204,7 @@ def check_request(
         has_sessions: Whether there are sessions, for which GET and DELETE are allowed.
     """
     if site.path is not None and asked.path.rstrip("/") != site.path.rstrip("/"):
-        return refusal(404, f"there is nothing at this path; ask {site.path}")
+        return refusal(404, f"this path does not exist; use {site.path}")
     if asked.method == "OPTIONS" and "origin" in headers:
         return Send(204, _PREFLIGHT)
     if asked.method == "POST":
@@ -359,7 +361,7 @@ def parse_address(text: str, default_port: int = 8000) -> tuple[str, int]:
         parts = urlsplit(f"//:{text}" if text.isdigit() else f"//{text}")
         host, port = parts.hostname or "127.0.0.1", parts.port
     except ValueError:
-        raise UsageError(f"{text!r} is no address; write 127.0.0.1:8000") from None
+        raise UsageError(f"{text!r} is not an address; write 127.0.0.1:8000") from None
     if parts.netloc != text and parts.netloc != f":{text}" or "@" in text:
-        raise UsageError(f"{text!r} is no address; write 127.0.0.1:8000")
+        raise UsageError(f"{text!r} is not an address; write 127.0.0.1:8000")
     return host, default_port if port is None else port

@@ -76,7 +76,7 @@ def application(
     """Return a WSGI application that serves `app`.
 
     Args:
-        app: The server. Without keys of its own, it gets those of the environment.
+        app: The server. Without keys of its own, it gets the keys in the environment.
         site: The hosts, origins and users that are allowed. Its path is relative to
             `SCRIPT_NAME`; `None`, the default, for every path.
         principal: Returns the user that the host's own middleware found, given the
@@ -90,8 +90,8 @@ def application(
             Only clients that speak 2026-07-28 can then be asked questions.
         questions: How many calls of sessions may wait for answers. Calls that start
             while so many wait cannot ask. Each waiting call occupies one of the host's
-            threads, and the answers need a thread, too: so choose a number less than that
-            of the threads.
+            threads, and the answers need a thread, too: so choose a number below the
+            number of threads.
     """
     prepare(app)
     kept = None
@@ -273,7 +273,7 @@ class _EventStream:
         if self._write is None and "id" in message:
             raise UsageError(
                 "this WSGI host does not let applications write before they are done, so"
-                " clients that shake hands cannot be asked; give sessions=None"
+                " legacy clients cannot be asked; give sessions=None"
             )
 
     def wait(self, asking: Inquiry) -> None:

@@ -150,7 +150,7 @@ def test_tls(calls: Calls, certificate: tuple[str, str]) -> None:
                 ("--key", "x"),
             ]
         ),
-        (["--http", "a b:c"], "'a b:c' is no address; write 127.0.0.1:8000"),
+        (["--http", "a b:c"], "'a b:c' is not an address; write 127.0.0.1:8000"),
         (["--http", ":1", "--path", "mcp"], "--path mcp: it begins with a /"),
         (["--http", ":1", "--key", "x"], "--key belongs to a --certificate"),
         (

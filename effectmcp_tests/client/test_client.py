@@ -119,7 +119,7 @@ async def test_a_result_of_unknown_type(result: Any) -> None:
 
 async def test_a_question_where_none_may_be_asked() -> None:
     client, channel = scripted(asking({"a": form()}, requestState="s"))
-    with pytest.raises(ReplyError, match="in which a server may ask"):
+    with pytest.raises(ReplyError, match="is not a method that allows questions"):
         await client.list_tools()
 
 
@@ -538,7 +538,7 @@ def test_timeouts_are_for_a_round_and_for_a_call() -> None:
     assert until(TimeoutError, ask, DONE, elicit=answer_yes, timeout=10) == 10
 
 
-# ---- who is told --------------------------------------------------------------------
+# ---- callbacks ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("params", [None, [], "text", 1])

@@ -63,7 +63,7 @@ def test_received_an_interim_result_waits(call: OngoingCall, result: Any) -> Non
         ({"resultType": "task"}, "a result of the unknown type 'task'"),
         ({"resultType": None}, "a result of the unknown type None"),
         ({"resultType": ["complete"]}, r"a result of the unknown type \['complete'\]"),
-        (asking({}, requestState=1), "requestState is a text"),
+        (asking({}, requestState=1), "requestState is not a string"),
         (asking(None), "input_required, and neither inputRequests nor a state"),
         (asking(None, requestState=None), "input_required, and neither"),
         (asking([]), "inputRequests is a map of requests"),  # type: ignore[arg-type]
@@ -92,7 +92,7 @@ def test_received_no_type_is_complete() -> None:
 
 @pytest.mark.parametrize("method", ["tools/list", "server/discover", "", "completion"])
 def test_received_a_question_where_none_may_be_asked(method: str) -> None:
-    with pytest.raises(ReplyError, match="in which a server may ask"):
+    with pytest.raises(ReplyError, match="is not a method that allows questions"):
         OngoingCall(method, {}).received(asking({"a": form()}, requestState="s"))
 
 

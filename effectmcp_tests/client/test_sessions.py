@@ -449,8 +449,8 @@ async def test_an_abandoned_call_is_reported_to_the_server() -> None:
 @pytest.mark.parametrize(
     ("body", "words"),
     [
-        (b"data: []\n\n", "what is no message"),
-        (b"data: 5\n\n", "what is no message"),
+        (b"data: []\n\n", "other than a message"),
+        (b"data: 5\n\n", "other than a message"),
         (b'data: {"id": 99, "result": {}}\n\n', "another request"),
         (b'data: {"id": [1], "result": {}}\n\n', "another request"),
         (b"data: " + b"x" * 200_000 + b"\n\n", "more than 100,000 bytes"),

@@ -2,8 +2,8 @@
 
     play(suite, folder)      {scenario: Verdict}
 
-Stricter than the suite, as for servers: see `suite.judge`; and a client that does all
-that is wanted and then fails has failed.
+Stricter than the suite, as for servers: see `suite.judge`; and a client that passes all
+checks and then fails has failed.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ __all__ = ["LEGACY_SCENARIOS", "SCENARIOS", "UNSCORED", "judge_client", "play"]
 
 CLIENT: Final = HERE.parents[1] / "examples" / "everything_client.py"
 
-#: The suite runs this one without scoring it: it came after the release.
+#: The suite runs this scenario without scoring it: it is newer than the release.
 UNSCORED: Final = ("json-schema-2020-12-preservation",)
 
-#: Those of a client that needs no authorization.
+#: The scenarios of a client that needs no authorization.
 SCENARIOS: Final = (
     "tools_call",
     "request-metadata",
@@ -38,7 +38,7 @@ SCENARIOS: Final = (
     *UNSCORED,
 )
 
-#: The same, of the legacy revision.
+#: The same for the legacy revision.
 LEGACY_SCENARIOS: Final = (
     "initialize",
     "tools_call",
@@ -73,7 +73,7 @@ def _play(
     place = folder / name
     place.mkdir()
     runner = [sys.executable, str(HERE / "runner.py"), str(folder)]
-    # What the suite splits at spaces it gives to a shell joined by spaces.
+    # The suite splits the command at spaces, and passes it to a shell joined by spaces.
     command = shlex.join([*runner, str(SCENARIO_TIME), str(client)])
     arguments = ["client", "--command", command, "--scenario", name]
     arguments += ["--spec-version", revision, "--force", "-o", str(place)]
@@ -106,7 +106,7 @@ def _play(
 
 
 def judge_client(checked: Verdict, ended: str | None) -> Verdict:
-    """What the checks say, and how the client ended.
+    """Return the verdict on the checks and on how the client ended.
 
     Args:
         checked: The verdict on the checks.
@@ -121,7 +121,7 @@ def judge_client(checked: Verdict, ended: str | None) -> Verdict:
             notes.append(f"the client took more than {SCENARIO_TIME} seconds")
         elif found["status"] != 0:
             notes.append(f"the client ended with {found['status']}")
-        # What it logs is no matter. Warnings come to it with a traceback, too.
+        # Its log is ignored. Warnings with a traceback are in it, too.
         if found["status"] != 0 or "Traceback" in found["said"]:
             notes.append(f"it said: {found['said'][-2_000:]}")
     return Verdict(checked.passed and len(notes) == 1, "; ".join(notes))

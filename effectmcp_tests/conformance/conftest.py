@@ -1,4 +1,4 @@
-"""Installs the suite once, runs it once for each server, and prints what came of it."""
+"""Installs the suite once, runs it once for each server, and prints the verdicts."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from .suite import (
 
 @frozen
 class Played:
-    """What came of running the suite against a server.
+    """The verdicts of the suite on a server.
 
     Attributes:
         verdicts: By scenario.

@@ -2,8 +2,9 @@
 
 python runner.py FOLDER SECONDS PROGRAM URL
 
-The suite forgives a client that crashed or was killed, and waits for one that hangs: it
-only stops the shell around it. So this ends first, and what it writes is judged.
+The suite ignores that a client crashed or was killed, and waits for a client that
+hangs: it stops only the shell around it. So this program ends first, and writes a file
+that the tests judge.
 """
 
 from __future__ import annotations

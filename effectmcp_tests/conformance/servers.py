@@ -29,12 +29,12 @@ HOSTED: Final = "effectmcp_tests.conformance.hosted:asgi"
 
 @frozen
 class Server:
-    """How a server is started.
+    """The command line of a server.
 
     Attributes:
-        name: What it is called in reports.
-        command: What follows `python -m`; the first is what has to be installed. Each
-            takes any free port, and logs which.
+        name: Its name in reports.
+        command: The arguments of `python -m`; the first is the package to install. Each
+            server takes a free port, and logs its number.
     """
 
     name: str

@@ -109,8 +109,8 @@ SCENARIOS: Final = (
     *UNSCORED,
 )
 
-#: Of the legacy revision. The suite's own server cannot do two of them, and the third
-#: came late.
+#: For the legacy revision. The suite's own server fails two of them, and the third is
+#: new.
 LEGACY_UNSCORED: Final = (
     "server-session-lifecycle",
     "json-schema-2020-12",
@@ -153,16 +153,16 @@ LEGACY_SCENARIOS: Final = (
 
 
 class Unavailable(Exception):
-    """The suite cannot be had here; says why."""
+    """Raised when the suite cannot be installed, with the reason."""
 
 
 @frozen
 class Verdict:
-    """What came of one scenario.
+    """The verdict on one scenario.
 
     Attributes:
-        passed: Whether it did.
-        note: How many checks succeeded, and what is wrong.
+        passed: Whether the scenario passed.
+        note: How many checks succeeded, and the problems.
     """
 
     passed: bool
@@ -229,11 +229,11 @@ def _results(folder: Path) -> dict[str, list[Check]]:
 
 
 def judge(checks: Sequence[Check]) -> Verdict:
-    """Strictly: something was checked, and nothing was found.
+    """Judge strictly: at least one check succeeded, and none failed or warned.
 
-    Some scenarios cannot fail, only warn (of what a server SHOULD do), or check nothing
-    where nothing answers. And that all messages fit the schema, which the suite adds to
-    most of them, also holds where there are none.
+    Some scenarios cannot fail. They only warn (if a server ignores a SHOULD), or check
+    nothing if the server does not answer. The suite adds a check of the schema to most
+    scenarios, which also succeeds without messages.
     """
     counts = [one for one in checks if one["status"] == "SUCCESS"]
     bad = [one for one in checks if one["status"] not in ("SUCCESS", "INFO", "SKIPPED")]
@@ -252,9 +252,9 @@ def required_by(
     role: Literal["server", "client"] = "server",
     revision: str = REVISION,
 ) -> set[str]:
-    """The scenarios that the suite's list requires of a server, or of a client.
+    """Return the scenarios that the suite requires of a server, or of a client.
 
-    Its file is YAML, of which it uses little enough to be read without a parser.
+    Its file is YAML, but simple enough to be read without a parser.
     """
     file = suite.folder / "requirements" / f"{revision}.yaml"
     found = re.search(rf"^{role}:\n((?:  - \S+\n)+)", file.read_text("utf-8"), re.M)

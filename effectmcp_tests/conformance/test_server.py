@@ -31,7 +31,7 @@ def test_legacy_scenario(played: Played, scenario: str) -> None:
 
 
 def test_the_server_outlives_the_suite(played: Played) -> None:
-    """And nothing in it failed that the suite could not see."""
+    """The server's log has no failure that the suite could not see."""
     assert played.was_running, played.log
     assert "Traceback" not in played.log, played.log
 

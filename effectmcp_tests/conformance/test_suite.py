@@ -1,4 +1,4 @@
-"""What is pinned, and how checks are judged; the suite itself is not needed."""
+"""The pinned versions, and the judging of checks; the suite itself is not needed."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_judge_fails(checks: list[Check], note: str) -> None:
     ],
 )
 def test_judge_client_fails(passed: bool, ended: Any, note: str) -> None:
-    """A client that crashed has failed, whatever was checked until then."""
+    """A client that crashed has failed, even if all checks passed before."""
     text = None if ended is None else json.dumps(ended)
     verdict = judge_client(Verdict(passed, "2 checks"), text)
     assert not verdict.passed
@@ -68,7 +68,7 @@ def test_judge_client_passes() -> None:
 
 
 def test_the_lock_pins_everything_and_names_no_host() -> None:
-    """npm takes what it pins from whatever registry it is set up with."""
+    """npm takes the pinned packages from its configured registry."""
     lock: Any = json.loads((HERE / "package-lock.json").read_text("utf-8"))
     (root, *packages) = lock["packages"].values()
     assert root["dependencies"] == {

@@ -233,7 +233,7 @@ def failure_of(driver: Driver, function: Callable[..., Any], **options: Any) -> 
     return text_of(found)
 
 
-OPAQUE = "Internal error: tool failed. The server's log says why."
+OPAQUE = "Internal error: tool failed. The server's log has the reason."
 TOO_LONG = "tool took too long, and was ended."
 
 
@@ -394,7 +394,7 @@ def test_lifespan_that_is_not_a_context_manager(driver: Driver) -> None:
     async def lifespan(app: Server) -> AsyncIterator[None]:
         yield
 
-    with pytest.raises(UsageError, match="is @asynccontextmanager .*missing"):
+    with pytest.raises(UsageError, match="decorate it with @asynccontextmanager"):
         value_of(driver, lambda: "x", lifespan=lifespan)
 
     def plain(app: Server) -> Iterator[None]:
@@ -772,7 +772,7 @@ def test_what_is_not_for_a_driver(driver: Any) -> None:
     context = contextvars.copy_context()
 
     async def main() -> None:
-        with pytest.raises(StepError, match=r"Caller\(\) is nothing to perform here"):
+        with pytest.raises(StepError, match=r"Caller\(\) cannot be performed here"):
             await driver.driver._value(Server("shop"), Caller(), context)
 
     driver.run(main)
@@ -1513,7 +1513,7 @@ def test_interrupt_is_the_operators() -> None:
     assert log == ["unwound"]
 
 
-# ---- clients that shook hands -------------------------------------------------------
+# ---- legacy clients -----------------------------------------------------------------
 
 
 def initialized(app: Server) -> Peer:

@@ -1,4 +1,4 @@
-"""What all effects have."""
+"""The base classes of all effects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the campaigns of random worlds share: their command line, and shrinking."""
+"""The shared parts of campaigns of random worlds: their command line, and shrinking."""
 
 from __future__ import annotations
 

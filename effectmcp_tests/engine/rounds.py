@@ -44,7 +44,7 @@ def round_of(
 
 
 def say(stop: Any, *texts: str) -> dict[str, Any]:
-    """Answers to those of a round's questions, or to all of them."""
+    """Return answers to the questions with these messages, or to all of the round."""
     assert isinstance(stop, Asked), stop
     return {
         key: Accepted({"value": f"re: {text}"})

@@ -173,7 +173,7 @@ def test_failure_whose_str_raises(raises: tuple[type[Exception], ...]) -> None:
     As itself, though named in `raises=`, it would break the log line that it ends in.
     """
     assert around(BrokenError(), raises=raises) == StepFailed(
-        "BrokenError", "a BrokenError that has no text"
+        "BrokenError", "a BrokenError without a message"
     )
 
 

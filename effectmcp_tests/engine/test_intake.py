@@ -105,7 +105,7 @@ def error_of(stop: Returned | Raised) -> BaseException:
     return stop.error
 
 
-# ---- what is no effect ----
+# ---- values other than effects ----
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def error_of(stop: Returned | Raised) -> BaseException:
     [
         (None, "None is not an effect"),
         (5, "5 is not an effect"),
-        ("a", "`yield from` a text yields its characters"),
+        ("a", "`yield from` a string yields its characters"),
         ([Now()], "write Gather(...)"),
         (Elicit, "That is the class. Write Elicit(...)"),
         (charge, "Write Step(function, ...)"),

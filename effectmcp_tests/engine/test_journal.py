@@ -134,7 +134,7 @@ def test_journal_of_nothing() -> None:
     assert Journal.loads(Journal().dumps()) == Journal()
 
 
-# ---- any text at all ----
+# ---- any string at all ----
 
 
 def accept(text: bytes | str) -> None:
@@ -203,7 +203,7 @@ SPOILERS: list[Any] = [..., None, 5, -1, 0.5, True, "x", [], {}, [1, 2], {"a": 1
 
 
 def test_loads_of_a_journal_with_any_one_part_spoilt() -> None:
-    """At each place each other kind of value, or nothing."""
+    """Each value is replaced by each other kind of value, or removed."""
     whole = json.loads(FULL.dumps())
     for path in places(whole):
         for spoiler in SPOILERS:
@@ -237,7 +237,7 @@ def test_loads_refuses_an_unknown_tag() -> None:
         (("generation",), -1, "-1 where a count belongs"),
         (("rounds", 0), 1.5, "1.5 where a count belongs"),
         (("cancelled",), "x", "'x' where a count belongs"),
-        (("entries", 0, 0), 5, "5 where a text belongs"),
+        (("entries", 0, 0), 5, "5 where a string belongs"),
         (("entries", 0, 1), "zz", "non-hexadecimal"),
         (("versions", "fee"), None, "None where a version belongs"),
         (("rounds",), [1], "not enough values"),

@@ -93,7 +93,7 @@ def test_translated_leaves_others_alone(error: Exception, path: str) -> None:
     assert translated(error, node(path)) is error
 
 
-# ---- texts ----
+# ---- strings ----
 
 
 def test_text_of() -> None:
@@ -121,7 +121,7 @@ def test_forgotten_returns_none_for_other_values(value: object) -> None:
 @pytest.mark.parametrize(
     ("value", "hint"),
     [
-        ("a", "'a' is not an effect. `yield from` a text yields its characters"),
+        ("a", "'a' is not an effect. `yield from` a string yields its characters"),
         (Confirm, r"That is the class. Write Confirm(...)"),
         (ask(), "That is a flow. Write `yield from`, not `yield`"),
         (ask, "Write Step(function, ...) to call it and record the result"),

@@ -312,7 +312,7 @@ def test_verb_from_inside_the_handler_is_refused(verb: str) -> None:
 
     one = run(handler)
     one.start()
-    assert "while the run is going on" in seen[0]
+    assert "while the run is in progress" in seen[0]
     assert verb in seen[0]
 
 
@@ -328,7 +328,7 @@ def test_journal_can_be_taken_at_any_stop() -> None:
         assert isinstance(in_state(state).journal, Journal)
 
 
-def test_line_of_a_want_is_that_of_its_yield() -> None:
+def test_line_of_a_want_is_the_line_of_its_yield() -> None:
     def branch() -> Flow[str]:
         return (yield from Step(str, 1))
 
@@ -447,7 +447,7 @@ def test_performed_with_a_failure_of_an_effect_that_cannot_fail() -> None:
 def test_performed_with_a_failure_that_is_not_an_exception() -> None:
     one = in_state("performing")
     interrupt: Any = KeyboardInterrupt()
-    with pytest.raises(UsageError, match="let what is no Exception pass"):
+    with pytest.raises(UsageError, match="raise exceptions that are not an Exception"):
         one.performed({"step-1": Failure(interrupt)})
 
 
@@ -519,7 +519,9 @@ def test_begin_is_in_the_journal_and_counts() -> None:
 
 
 def test_begin_of_a_step_that_is_not_wanted() -> None:
-    with pytest.raises(UsageError, match=r"begin\(\) of what is not wanted: \['x'\]"):
+    with pytest.raises(
+        UsageError, match=r"begin\(\) with keys that are not wanted: \['x'\]"
+    ):
         in_state("performing").begin("x")
 
 
@@ -1525,7 +1527,7 @@ def test_divergence_shows_a_restart_that_left_entries() -> None:
         resumed(after, journal, rules=STRICT).start()
 
 
-# ---- texts that change ----
+# ---- questions that change ----
 
 
 def test_reworded_question_is_asked_again_and_its_answer_does_not_count() -> None:
@@ -1606,7 +1608,7 @@ def test_flow_that_never_stays_is_refused_too() -> None:
     *_, last = stale_rounds([handler] * 5)
     error = error_of(last)
     assert isinstance(error, NondeterminismError)
-    assert "and then 'came to another place'" in error.problem
+    assert "and then 'reached another place'" in error.problem
 
 
 def test_flow_that_diverges_from_itself_is_refused() -> None:

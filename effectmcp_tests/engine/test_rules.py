@@ -5,7 +5,7 @@ import pytest
 from effectmcp.engine import LIVE, RETRY, SCRIPT, TASK, Rules
 
 
-def test_policies_are_those_of_the_specification() -> None:
+def test_policies_match_the_specification() -> None:
     """Divergence: salvage by retry, park in tasks, strict in the kit."""
     assert RETRY.policy == "salvage"
     assert TASK.policy == "park"
@@ -40,7 +40,7 @@ def test_rules_are_given_by_name() -> None:
         Rules("strict")  # type: ignore[call-arg]
 
 
-def test_limits_are_those_of_the_specification() -> None:
+def test_limits_match_the_specification() -> None:
     """Q2, D1 and L5."""
     assert (Rules().unfit, Rules().stale, Rules().yields) == (3, 4, 10_000)
     assert Rules().branches == 1_000

@@ -240,7 +240,7 @@ def test_unreadable_errors_of_a_client_can_be_journaled(answer: Any) -> None:
     assert isinstance(stop, Raised)
 
 
-def test_early_answers_are_those_of_the_first_request_only() -> None:
+def test_early_answers_come_from_the_first_request_only() -> None:
     """Q3."""
 
     def handler() -> Flow[None]:

@@ -229,7 +229,7 @@ def test_one_flow_twice() -> None:
     stop = run(handler).start()
     assert isinstance(stop, Raised)
     assert isinstance(stop.error, UsageError)
-    assert "call the function once a branch" in stop.error.problem
+    assert "call the function once per branch" in stop.error.problem
     assert stop.error.where == line(handler, 2)
 
 
@@ -245,7 +245,7 @@ def test_one_gather_of_flows_twice(way: Any) -> None:
     stop = way(handler)
     assert isinstance(stop, Raised)
     assert isinstance(stop.error, UsageError)
-    assert "already begun" in stop.error.problem
+    assert "already started" in stop.error.problem
     assert "call the function again" in stop.error.problem
     assert stop.error.where == line(handler, 3)
 

@@ -825,7 +825,7 @@ def test_handler_re_entering_itself_as_a_branch() -> None:
     stop = live(handler)
     assert isinstance(stop, Raised)
     assert isinstance(stop.error, UsageError)
-    assert "already begun" in stop.error.problem
+    assert "already started" in stop.error.problem
     assert "call the function again" in stop.error.problem
     assert stop.error.where == line(body, 1)
 
@@ -1149,7 +1149,7 @@ def test_loop_of_local_effects_is_counted_per_round() -> None:
         assert returns(way(handler, rules=attrs.evolve(rules, yields=100))) == 5
 
 
-# ---- yields of what is no effect ----------------------------------------------------
+# ---- yields of values other than effects --------------------------------------------
 
 
 def yield_none() -> Flow[Any]:

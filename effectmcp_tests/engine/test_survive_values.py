@@ -269,7 +269,7 @@ def test_5000_digit_int() -> None:
         parse("1" * 5_000)
 
 
-# ---- texts --------------------------------------------------------------------------
+# ---- strings ------------------------------------------------------------------------
 
 
 def test_lone_surrogates_in_answers() -> None:
@@ -766,7 +766,7 @@ def test_reserved_keys(key: str) -> None:
     "key", ["elicit", "elicit-one", "name-1", "Ä", "a b", "step-x"]
 )
 def test_keys_that_only_look_odd(key: str) -> None:
-    """Other keys are the author's to choose."""
+    """The author may choose any other key."""
     assert keys(run(flow_of(Elicit("Who?", str, key=key))).start()) == [key]
 
 

@@ -290,7 +290,7 @@ def test_start_of_a_flow_that_has_started_is_refused() -> None:
         running = opened(handler())
         out = start(lambda one=running: one, (), {}, Context())
         assert isinstance(out, Failed)
-        assert "a flow that has already begun" in str(out.error)
+        assert "a flow that has already started" in str(out.error)
         running.close()
 
 
@@ -521,7 +521,7 @@ def test_suspend_buries_who_never_ends(caplog: pytest.LogCaptureFixture) -> None
     assert GRAVEYARD.buried == before + 2
     # One line a handler, however often it happens.
     (record,) = caplog.records
-    assert "stubborn goes on yielding" in record.message
+    assert "stubborn continues to yield" in record.message
     assert "must re-raise it" in record.message
     assert THIS_FILE in record.message
 
@@ -619,7 +619,7 @@ def test_check_branch_refuses_a_flow_that_has_started(
     handler: Callable[[], Any],
 ) -> None:
     running = opened(handler())
-    with pytest.raises(UsageError, match="already begun. A flow runs once"):
+    with pytest.raises(UsageError, match="already started. A flow runs once"):
         check_branch(running)
     running.close()
 
@@ -627,7 +627,7 @@ def test_check_branch_refuses_a_flow_that_has_started(
 def test_check_branch_refuses_a_flow_that_has_ended() -> None:
     running = ask()
     running.close()
-    with pytest.raises(UsageError, match="already begun"):
+    with pytest.raises(UsageError, match="already started"):
         check_branch(running)
 
 

@@ -468,7 +468,7 @@ def test_detach_is_for_tools() -> None:
     assert refused(send(app, "prompts/get", {"name": "prompt"})) == (200, -32603)
 
 
-# ---- what a handler hears -----------------------------------------------------------
+# ---- events for handlers ------------------------------------------------------------
 
 
 def test_caller_describes_the_client() -> None:
@@ -510,7 +510,7 @@ def test_caller_beside_a_step() -> None:
     assert complete(call(app, "tool"))["structuredContent"] == ["modern", 3]
 
 
-# ---- what a client hears ------------------------------------------------------------
+# ---- notifications ------------------------------------------------------------------
 
 
 def heard_of(app: Server, **more: Any) -> list[Wire]:
@@ -629,7 +629,7 @@ def test_effect_without_a_notification_is_a_type_error() -> None:
     from effectmcp.exchange.rounds import _Progress
     from effectmcp.protocol.meta import Meta
 
-    with pytest.raises(TypeError, match="nothing to tell"):
+    with pytest.raises(TypeError, match="cannot be sent to a client"):
         _Progress(Meta("2026-07-28", {})).message(Now())
 
 
@@ -1066,7 +1066,7 @@ def test_events_of_a_state_that_is_refused() -> None:
 
 
 def test_events_of_a_state_that_no_key_opens() -> None:
-    """This server has no key; the client sends a state all the same."""
+    """The client sends a state although this server has no key."""
     app, events = watched(ask_name, keys=None)
     assert refused(call(app, "tool", state="x")) == (200, -32602)
     (event,) = events
@@ -1227,7 +1227,7 @@ def test_questions_of_a_function_without_the_annotation_are_not_sent(
         found = complete(call(serving(tool), "tool"))
     assert found["isError"] is True
     assert "secret" not in str(found)
-    assert "is not annotated as one that does" in caplog.text
+    assert "its annotation does not show that" in caplog.text
 
 
 def test_sleep_after_detach_waits() -> None:

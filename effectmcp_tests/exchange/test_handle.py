@@ -263,7 +263,7 @@ def test_method_of_a_capability_that_is_not_there() -> None:
     result(send(app, "server/discover"))
 
 
-# ---- messages that are no requests --------------------------------------------------
+# ---- messages other than requests ---------------------------------------------------
 
 
 def test_notification_gets_no_reply() -> None:

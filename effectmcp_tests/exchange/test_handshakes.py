@@ -515,7 +515,7 @@ def test_an_error_of_the_client_is_an_outcome() -> None:
     failed = ClientFailed(-32603, "broken", [1])
     assert said(error={"code": -32603, "message": "broken", "data": [1]}) == str(failed)
     for nonsense in (5, {}, {"code": "x", "message": 3}):
-        assert "did not say why" in said(error=nonsense)
+        assert "gave no reason" in said(error=nonsense)
     assert said(result={"action": "decline"}) == str(Declined())
     accepted = {"action": "accept", "content": {"value": "Ann"}}
     assert said(result=accepted) == str(Accepted("Ann"))
@@ -726,7 +726,7 @@ def test_requires() -> None:
     assert refused(client.send("prompts/get", {"name": "prompt"})) == (200, -32603)
 
 
-def test_capabilities_in_a_request_override_those_of_the_session() -> None:
+def test_capabilities_in_a_request_override_the_session() -> None:
     client = LegacyClient(serving(who), NEWEST, {})
     params = {"name": "who", "_meta": {f"{PREFIX}clientCapabilities": FORM}}
     result = client.result("tools/call", params, accepts({"value": "Ann"}))
@@ -1141,7 +1141,7 @@ def test_initialize_within_a_session_over_http() -> None:
     peer = Peer(session=client.session, headers=headers)
     reply = sync.handle(client.app, hello(), peer)
     assert reply.opened is None
-    assert "the session has begun" in error(reply)["message"]
+    assert "the session has started" in error(reply)["message"]
 
 
 def test_what_is_missing_of_an_outcome_is_missing_of_its_effect() -> None:

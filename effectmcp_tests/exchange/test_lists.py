@@ -293,7 +293,7 @@ def test_suggestions_begin_with_the_typed_prefix() -> None:
 
 def test_suggestions_that_are_a_string_are_refused() -> None:
     """A string would be taken letter by letter."""
-    with pytest.raises(TypeError, match="a list of texts, not 'red'"):
+    with pytest.raises(TypeError, match="a list of strings, not 'red'"):
         suggestions("red", "")
 
 

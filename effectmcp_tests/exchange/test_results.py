@@ -145,8 +145,8 @@ def test_result_that_was_promised() -> None:
         (BY_HAND, {"a": {1}}, "of type set"),
         (PLAIN, object(), "the result: is of type object"),
         (PLAIN, {"a": [object()]}, r"a\[0\]: is of type object"),
-        (PLAIN, [1, Text("hi")], "neither a text nor a block"),
-        (PLAIN, b"x", "bytes are no block"),
+        (PLAIN, [1, Text("hi")], "neither a string nor a block"),
+        (PLAIN, b"x", "bytes are not a block"),
         (PLAIN, float("nan"), "the result: must be a finite number"),
         (PLAIN, {"a": "\ud800"}, "lone surrogates"),
         (PLAIN, "\ud800", "has no form in JSON"),
@@ -154,8 +154,8 @@ def test_result_that_was_promised() -> None:
         (PLAIN, Text(b"x"), "JSON"),  # type: ignore[arg-type]
         (PLAIN, EmbeddedResource(ResourceContents("x")), "needs ResourceContents"),
         (PLAIN, ToolResult("x", meta={"x": {1}}), "JSON"),
-        (PLAIN, ToolResult(5), "neither a text"),
-        (PLAIN, ToolResult("x", structured={1}.__iter__()), "JSON cannot say"),
+        (PLAIN, ToolResult(5), "neither a string"),
+        (PLAIN, ToolResult("x", structured={1}.__iter__()), "JSON cannot express"),
         (PLAIN, ToolResult("x", structured=float("nan")), "finite"),
         (RECEIPT, ToolResult("x", structured={}), "title"),
         (RECEIPT, ToolResult("x"), "promised structured content, and gave none"),
@@ -293,7 +293,7 @@ FAILURES: list[tuple[Exception, str | int, int, str]] = [
     (ToolError("\ud800"), "\\ud800", -32603, "\\ud800"),
     (
         ArgumentsError(["a: no"]),  # a handler's own: not about the model's arguments
-        "Internal error: order failed. The server's log says why.",
+        "Internal error: order failed. The server's log has the reason.",
         -32603,
         "Internal error",
     ),
@@ -314,7 +314,7 @@ FAILURES: list[tuple[Exception, str | int, int, str]] = [
     (TooManyRounds(9), str(TooManyRounds(9)), -32603, str(TooManyRounds(9))),
     (
         TimeoutError("database"),  # also a handler's own: not the deadline
-        "Internal error: order failed. The server's log says why.",
+        "Internal error: order failed. The server's log has the reason.",
         -32603,
         "Internal error",
     ),
@@ -326,7 +326,7 @@ FAILURES: list[tuple[Exception, str | int, int, str]] = [
     ),
     (
         OSError("the password is x"),
-        "Internal error: order failed. The server's log says why.",
+        "Internal error: order failed. The server's log has the reason.",
         -32603,
         "Internal error",
     ),

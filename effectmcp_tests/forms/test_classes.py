@@ -84,7 +84,7 @@ def test_class_schema() -> None:
 
 
 def test_class_built_from_the_least() -> None:
-    """What was left out is the class's to fill in; an optional field is `None`."""
+    """The class fills in missing fields; an optional field is `None`."""
     person = built(Person, {"name": "Ann", "age": 18})
     assert person == Person("Ann", 18, size=None)
     assert person.greeting == "Hello Ann"
@@ -280,7 +280,7 @@ def test_every_problem_of_the_schema_and_the_class() -> None:
 
 
 def test_validator_that_looks_at_another_field() -> None:
-    """It sees the other fields as they were answered, and is reported by its own."""
+    """The validator sees the answers of other fields, and its own field is named."""
     assert problems(Trip, trip(end="2026-07-27", code="X")) == [
         "end: must not be before 2026-07-28",
         "code: must not be shouted",
@@ -289,7 +289,7 @@ def test_validator_that_looks_at_another_field() -> None:
 
 
 def test_validator_that_looks_at_a_field_that_does_not_fit() -> None:
-    """It has nothing to look at, so it waits until that field is mended."""
+    """The validator needs that field, so it runs once the field is valid."""
     content = trip(start="soon", end="2020-01-01")
     assert problems(Trip, content) == ["start: must be a date such as 2026-07-28"]
 
@@ -317,7 +317,7 @@ class Range:
 
 
 def test_validator_that_looks_at_defaults() -> None:
-    """Its own default is judged as well, and named, although nobody sent it."""
+    """The default of the validated field is checked as well, and named."""
     assert problems(Range, {"high": 4}) == ["high: must be above low"]
     assert problems(Range, {"low": 9}) == ["high: must be above low"]
     assert built(Range, {"low": 8}) == Range(8)
@@ -328,8 +328,8 @@ def test_validator_that_looks_at_a_converted_constant() -> None:
     assert problems(Range, {"low": 100, "high": 200}) == ["must be below 100"]
 
 
-def test_default_is_no_stand_in_for_an_answer_that_does_not_fit() -> None:
-    """`high` is not compared with the default of `low`, which nobody chose."""
+def test_default_does_not_replace_an_answer_that_does_not_fit() -> None:
+    """`high` is not compared with the default of `low`."""
     assert problems(Range, {"low": "x", "high": 4}) == ["low: must be a whole number"]
     assert problems(Range, {"low": 4, "high": "x"}) == ["high: must be a whole number"]
 
@@ -357,7 +357,7 @@ def test_validator_that_needs_what_only_construction_makes() -> None:
     assert built(Whole, {"one": 0}) == Whole(0)
 
 
-def test_build_says_so_when_the_class_has_changed() -> None:
+def test_build_reports_that_the_class_has_changed() -> None:
     """A recorded answer that no longer fits is unfitting, not an error of its own."""
     with pytest.raises(Unfit) as caught:
         form_of(Whole).build({"one": 3, "two": 3})
@@ -383,7 +383,7 @@ def test_class_whose_instances_cannot_be_made_empty() -> None:
 
 @attrs.define(slots=False)
 class Careful:
-    """`on_setattr` runs validators on assignment; a stand-in is none of its business."""
+    """`on_setattr` validates on assignment, but not in an incomplete instance."""
 
     a: int = attrs.field(validator=in_([1]))
     b: int = attrs.field(validator=in_([1]))

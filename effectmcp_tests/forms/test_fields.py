@@ -139,7 +139,7 @@ def test_bounds_must_be_numbers(bound: Any) -> None:
     assert refusal({**NUMBER, "maximum": bound}) == "'maximum' must be a number"
 
 
-# ---- texts --------------------------------------------------------------------------
+# ---- strings ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("value", ["", "a", "\x00", "\n", "\u2028", "e\u0301"])
@@ -179,7 +179,7 @@ def test_string_with_a_format() -> None:
 
 
 @pytest.mark.parametrize("format_", ["date", "date-time", "email", "uri"])
-def test_string_blank_is_no_value_of_a_format(format_: str) -> None:
+def test_string_blank_does_not_fit_a_format(format_: str) -> None:
     """Clients send "" for a blank field."""
     assert words({**STRING, "format": format_}, "").startswith("must be a")
 
@@ -240,7 +240,7 @@ def test_choices(schema: dict[str, Any]) -> None:
 
 
 def test_choices_may_repeat() -> None:
-    """`uniqueItems` is outside the subset, so no client was told otherwise."""
+    """`uniqueItems` is outside the subset, so clients may repeat choices."""
     assert check(CHOICES, ["a", "a"]) == ["a", "a"]
 
 
@@ -266,7 +266,7 @@ def test_choice_either_way() -> None:
 
 
 @pytest.mark.parametrize("choices", ["ab", None, ["a", 1], [True], {"a": 1}])
-def test_choices_must_be_texts(choices: Any) -> None:
+def test_choices_must_be_strings(choices: Any) -> None:
     problem = "choices must be a list of strings"
     assert refusal({"type": "string", "enum": choices}) == problem
     items = {"type": "string", "enum": choices}
@@ -294,7 +294,7 @@ def titled(*titles: Any) -> dict[str, Any]:
     return {"type": "string", "oneOf": pairs}
 
 
-def test_choices_that_nobody_could_choose_from() -> None:
+def test_choices_that_no_user_could_choose_from() -> None:
     assert refusal({"type": "string", "enum": []}) == "the list of choices is empty"
     assert refusal(titled()) == "the list of choices is empty"
     problem = refusal({"type": "string", "enum": ["a", "a"]})

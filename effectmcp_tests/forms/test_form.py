@@ -70,7 +70,7 @@ def raw(**changes: Any) -> dict[str, Any]:
 
 
 def output_of(program: str) -> str:
-    """What `program` prints in a process of its own."""
+    """Return the output of `program` in a process of its own."""
     run = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
@@ -91,7 +91,7 @@ def test_value_is_asked_for_by_that_name() -> None:
 
 
 def test_value_optional() -> None:
-    """`None` stands for a field that was left out, and only for that."""
+    """`None` means only that the field was left out."""
     for annotation in (Size | None, Level | None, list[Size] | None):
         made = form_of(annotation)
         assert "required" not in made.schema
@@ -158,7 +158,7 @@ def test_form_of_is_cached() -> None:
 
 
 def test_form_of_keeps_the_order_of_choices() -> None:
-    """The two are equal to Python, and must not stand in for one another."""
+    """The two are equal to Python, but each must keep its own order."""
     ab, ba = form_of(Literal["a", "b"]), form_of(Literal["b", "a"])
     assert ab.schema["properties"]["value"]["enum"] == ["a", "b"]
     assert ba.schema["properties"]["value"]["enum"] == ["b", "a"]
@@ -288,13 +288,13 @@ def test_raw() -> None:
 
 
 def test_raw_default_is_for_the_client() -> None:
-    """A raw schema is the author's to interpret: what was left out is not there."""
+    """Missing fields stay missing: the author interprets a raw schema."""
     properties = {"name": {"type": "string", "default": "Ann"}}
     made = form_of({"type": "object", "properties": properties})
     assert made.build(made.read({})) == {}
 
 
-def test_raw_builds_anew_each_time() -> None:
+def test_raw_builds_a_new_value_each_time() -> None:
     made = form_of(RAW)
     recorded = made.read({"name": "Ann", "tags": ["a"]})
     first, second = made.build(recorded), made.build(recorded)
@@ -314,7 +314,7 @@ def test_raw_is_not_changed_by_its_author() -> None:
 
 
 class Read(Mapping[str, Any]):
-    """A mapping that is no dict, as configuration libraries have them."""
+    """A mapping other than a dict, as in configuration libraries."""
 
     def __getitem__(self, key: str) -> Any:
         return RAW[key]
@@ -364,7 +364,7 @@ def test_raw_refused_by_field() -> None:
     assert problem.startswith("the form's field 'a b': the type 'object' cannot be")
 
 
-def test_raw_keys_are_texts() -> None:
+def test_raw_keys_are_strings() -> None:
     problem = refusal({"type": "object", "properties": {1: {"type": "string"}}})
     assert problem.startswith("the form's schema: at /properties: the key 1, where")
 

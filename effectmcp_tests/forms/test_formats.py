@@ -296,6 +296,6 @@ def test_uri_refused(text: str) -> None:
         ("date-time", "2026-07-28T09:30:00." + "1" * 100_000),
     ],
 )
-def test_formats_read_long_texts_in_linear_time(name: str, text: str) -> None:
+def test_formats_read_long_strings_in_linear_time(name: str, text: str) -> None:
     """A quadratic expression would hold this test for minutes."""
     assert not admits(name, text)

@@ -363,8 +363,8 @@ def test_law_of_formats(pair: tuple[str, str]) -> None:
 
 
 @given(junk)
-def test_law_of_what_is_no_object(content: Any) -> None:
-    """But for null: who has nothing to fill in may leave `content` out altogether."""
+def test_law_of_values_other_than_objects(content: Any) -> None:
+    """Null is excluded: a client without fields may leave `content` out."""
     assume(content is not None)
     made = form_of({"type": "object", "properties": {}})
     assert accepts(made, content) == isinstance(content, dict)
@@ -372,7 +372,7 @@ def test_law_of_what_is_no_object(content: Any) -> None:
 
 @given(forms())
 def test_schema_is_one(schema: JSONSchema) -> None:
-    """What a client is shown is valid JSON Schema, as its author gave it."""
+    """The client is shown the author's schema, which is valid JSON Schema."""
     made = made_of(schema)
     assert made.schema == schema
     jsonschema_rs.meta.validate(schema)
@@ -490,7 +490,7 @@ def classes(draw: st.DrawFn) -> tuple[Any, dict[str, Any]]:
 
 
 def as_python(type_: Any, wire: Any) -> Any:
-    """What a wire value means to the class, worked out without the form's help."""
+    """Convert a wire value for the class, independently of the form."""
     if type_ is dt.date:
         return dt.date.fromisoformat(wire)
     if type_ is dt.datetime:
@@ -506,7 +506,7 @@ def as_python(type_: Any, wire: Any) -> Any:
 
 @given(st.data(), classes())
 def test_law_of_classes(data: st.DataObject, drawn: tuple[Any, dict[str, Any]]) -> None:
-    """What the schema refuses is refused; what it admits, the class decides."""
+    """Values that the schema refuses are refused; the class checks the others."""
     class_, types = drawn
     made = form_of(class_)
     content: dict[str, Any] = {}
@@ -534,7 +534,7 @@ def test_law_of_classes(data: st.DataObject, drawn: tuple[Any, dict[str, Any]]) 
 
 @given(st.data(), classes())
 def test_round_trip(data: st.DataObject, drawn: tuple[Any, dict[str, Any]]) -> None:
-    """A value, sent as a client would send it and recorded, comes back as it went."""
+    """A value that a client sends is the same after recording."""
     class_, types = drawn
     made = form_of(class_)
     values = {

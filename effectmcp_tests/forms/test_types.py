@@ -141,7 +141,7 @@ def test_build_makes_a_new_list_each_time() -> None:
     assert made.build(recorded) is not recorded
 
 
-def test_enum_of_texts_travels_by_value() -> None:
+def test_enum_of_strings_is_sent_by_value() -> None:
     """Aliases collapse, as they do everywhere in Python."""
     assert schema(Colour)["enum"] == ["red", "green"]
 
@@ -216,7 +216,7 @@ def test_metadata() -> None:
 
 
 def test_metadata_outside_has_the_last_word() -> None:
-    """A shared alias may be described anew where it is used."""
+    """A shared alias may get another description where it is used."""
     inner = Annotated[int, "A number", Title("N")]
     assert schema(Annotated[inner | None, "Your age"]) == {
         "type": "integer",
@@ -345,7 +345,7 @@ def test_choices_with_one_title() -> None:
     assert problem == "two choices have one title; users could not tell them"
 
 
-def test_labels_that_are_no_text() -> None:
+def test_labels_must_be_strings() -> None:
     assert refusal(Annotated[int, Title(3)]) == "'title' must be text"  # type: ignore[arg-type]
 
 
@@ -358,7 +358,7 @@ def test_labels_inside_a_list(annotation: Any) -> None:
 
 
 def test_metadata_is_a_value() -> None:
-    """So that an annotation can be the key of a cache."""
+    """An annotation can be the key of a cache."""
     assert Choices(a="A") == Choices({"a": "A"}) != Choices(a="B")
     assert hash(Choices(a="A")) == hash(Choices({"a": "A"}))
     assert hash(Title("a")) == hash(Title("a"))
@@ -377,5 +377,5 @@ class _Endless:
 
 
 def test_alias_of_nothing_but_itself_is_refused() -> None:
-    """It was unwrapped for ever."""
+    """Unwrapping must end."""
     assert refusal(_Endless()) == "the type X is made of nothing but itself"

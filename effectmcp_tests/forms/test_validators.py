@@ -61,7 +61,7 @@ def schema(annotation: Any, validator: Any, **options: Any) -> dict[str, Any]:
 
 
 def rest(annotation: Any, validator: Any, **options: Any) -> Callable[[Any], str]:
-    """What the extras say of a value; an empty text if they let it pass."""
+    """Return a function that returns the extras' complaint about a value, or ""."""
     extras = field(annotation, validator, **options).extras
     assert extras, "everything is said in the schema"
 
@@ -85,7 +85,7 @@ def refusal(annotation: Any, validator: Any, **options: Any) -> str:
 
 
 def test_attrs_names() -> None:
-    """attrs keeps these classes private, so nothing else would tell of a change."""
+    """attrs keeps these classes private, so only this test would show a change."""
     validators: dict[str, Any] = {
         "_AndValidator": and_(ge(1), le(2)),
         "_OptionalValidator": optional(ge(1)),
@@ -134,7 +134,7 @@ def test_attrs_names() -> None:
     ],
 )
 def test_bound_on_an_integer(validator: Any, shown: dict[str, int]) -> None:
-    """Rounded inwards, so that the schema says what the validator means."""
+    """Bounds are rounded inwards, so schema and validator admit the same integers."""
     made = field(int, validator)
     assert made.schema == {"type": "integer", **shown}
     assert made.extras == ()
@@ -184,7 +184,7 @@ def test_bounds_that_nothing_fits() -> None:
 # ---- lengths ------------------------------------------------------------------------
 
 
-def test_length_of_a_text() -> None:
+def test_length_of_a_string() -> None:
     made = field(str, [min_len(1), min_len(2), max_len(9), max_len(8)])
     assert made.schema == {"type": "string", "minLength": 2, "maxLength": 8}
     assert made.extras == ()
@@ -197,7 +197,7 @@ def test_length_of_a_list() -> None:
 
 
 def test_length_of_a_choice() -> None:
-    """`minLength` is no keyword of choices."""
+    """`minLength` is not a keyword of choices."""
     shown = schema(Literal["a", "bb"], [min_len(2), max_len(3)])
     words = "Must have at least 2 characters (must have at most 3 characters)"
     assert shown["description"] == words
@@ -206,7 +206,7 @@ def test_length_of_a_choice() -> None:
     assert said("a") == "must have at least 2 characters"
 
 
-def test_length_that_is_none() -> None:
+def test_length_that_is_negative() -> None:
     assert refusal(str, min_len(-1)) == "'minLength' must be a whole number from 0 up"
 
 
@@ -259,14 +259,14 @@ def test_in_that_the_schema_cannot_say(
 
 
 def test_in_beside_other_keywords() -> None:
-    """A choice has no length, so the choices are told in words where there is one."""
+    """A choice has no length, so beside a length the choices are shown in words."""
     shown = schema(str, [min_len(2), in_(["aa", "bb"])])
     assert shown["minLength"] == 2
     assert shown["description"] == "Must be one of 'aa', 'bb'"
 
 
 def test_in_a_container_of_unknown_kind() -> None:
-    """Its text may hold its address, and a question is the same in every process."""
+    """The repr may hold an address, but a question is the same in every process."""
     assert schema(int, in_(Container())) == {"type": "integer"}
     said = rest(int, in_(Container()))
     assert said(3) == ""
@@ -379,7 +379,7 @@ def test_default_that_the_class_would_refuse(
 def test_default_of_none_needs_optional(
     annotation: Any, validator: Any, words: str, options: dict[str, Any]
 ) -> None:
-    """Otherwise who leaves the field out would be told of a problem of the author's."""
+    """Otherwise a user who leaves the field out would see the author's mistake."""
     problem = refusal(annotation | None, validator, **options)
     assert problem.startswith(f"the default None {words}")
     assert problem.endswith("; wrap the validator in optional(...)")
@@ -387,7 +387,7 @@ def test_default_of_none_needs_optional(
 
 
 def test_default_is_not_shown_to_validators_of_ones_own() -> None:
-    """They may need the instance, a clock or a database."""
+    """Such validators may need the instance, a clock or a database."""
 
     def never(instance: Any, attribute: Any, value: Any) -> None:
         raise AssertionError("run out of turn")
@@ -399,7 +399,7 @@ def test_default_is_not_shown_to_validators_of_ones_own() -> None:
 
 
 def test_converter_keeps_validators_out_of_the_schema() -> None:
-    """They judge what it made of the answer: here, per cent became a fraction."""
+    """Validators check the converter's result: here, a fraction for a percentage."""
     made = field(float, le(1), converter=lambda value: value / 100)
     assert made.schema == {"type": "number"}
     assert rest(float, le(1), converter=float)(1.5) == "must be at most 1"
@@ -411,6 +411,6 @@ def test_converter_that_makes_none() -> None:
     assert said("a") == "must have at least 2 characters"
 
 
-def test_converter_may_mend_the_default() -> None:
+def test_converter_may_fix_the_default() -> None:
     made = field(str, min_len(1), default="", converter=lambda value: value or "none")
     assert made.schema == {"type": "string", "default": ""}

@@ -22,7 +22,7 @@ def test_complaint(exc: Exception, words: str) -> None:
     assert complaint(exc, "age") == words
 
 
-def test_one_of_shows_texts_in_quotes() -> None:
+def test_one_of_shows_strings_in_quotes() -> None:
     assert one_of(["a", 1]) == "must be one of 'a', 1"
 
 

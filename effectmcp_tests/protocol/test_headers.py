@@ -33,7 +33,7 @@ raw_texts = st.text() | st.text(alphabet="=?base64SGVs! \t\x00é-.0129eE")
 
 
 def mismatch(check: Any, *args: Any) -> str:
-    """The problem that `check` finds; every one can be written into an answer."""
+    """Return the problem that `check` finds, which can be written into an answer."""
     with pytest.raises(HeaderMismatch) as caught:
         check(*args)
     problem = caught.value.problem
@@ -119,15 +119,15 @@ def test_encoded_value_comes_back(value: str) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("=?base64?SGVsbG8?=", "no proper Base64"),
-        ("=?base64?SGVs!!!bG8=?=", "no proper Base64"),
-        ("=?base64?SGVs bG8=?=", "no proper Base64"),
-        ("=?base64?SGVsbG8==?=", "no proper Base64"),
-        ("=?base64?SGVsbG9=?=", "no proper Base64"),
-        ("=?base64?SGVsbG8=SGVsbG8=?=", "no proper Base64"),
-        ("=?base64?_-8=?=", "no proper Base64"),
-        ("=?base64?=?=", "no proper Base64"),
-        ("=?base64?=", "no proper Base64"),
+        ("=?base64?SGVsbG8?=", "not valid Base64"),
+        ("=?base64?SGVs!!!bG8=?=", "not valid Base64"),
+        ("=?base64?SGVs bG8=?=", "not valid Base64"),
+        ("=?base64?SGVsbG8==?=", "not valid Base64"),
+        ("=?base64?SGVsbG9=?=", "not valid Base64"),
+        ("=?base64?SGVsbG8=SGVsbG8=?=", "not valid Base64"),
+        ("=?base64?_-8=?=", "not valid Base64"),
+        ("=?base64?=?=", "not valid Base64"),
+        ("=?base64?=", "not valid Base64"),
         ("=?base64?/w==?=", "something else than UTF-8"),
         ("=?base64?7aCA?=", "something else than UTF-8"),
         ("é", "characters that no header"),
@@ -208,13 +208,13 @@ def test_param_headers_of_none(empty: dict[str, Any]) -> None:
         (None, "must be text"),
         (1, "must be text"),
         (["Region"], "must be text"),
-        ("two words", "'two words' is no name of a header"),
-        ("a:b", "'a:b' is no name"),
-        ("a\r\nX: y", r"'a\r\nX: y' is no name"),
-        ("a\n", r"'a\n' is no name"),
-        ("é", "'é' is no name"),
-        ("\ud800", r"'\ud800' is no name"),
-        ("(" * 999, "(…' is no name"),
+        ("two words", "'two words' is not the name of a header"),
+        ("a:b", "'a:b' is not the name"),
+        ("a\r\nX: y", r"'a\r\nX: y' is not the name"),
+        ("a\n", r"'a\n' is not the name"),
+        ("é", "'é' is not the name"),
+        ("\ud800", r"'\ud800' is not the name"),
+        ("(" * 999, "(…' is not the name"),
     ],
 )
 def test_param_headers_refuses_names(name: Any, words: str) -> None:
@@ -231,8 +231,8 @@ def test_param_headers_refuses_names(name: Any, words: str) -> None:
         ({"type": "object"}, "here is the type 'object'"),
         ({"type": "array"}, "here is the type 'array'"),
         ({"type": "null"}, "here is the type 'null'"),
-        ({}, "here is not a type"),
-        ({"$ref": "#/$defs/region"}, "here is not a type"),
+        ({}, "here is no type"),
+        ({"$ref": "#/$defs/region"}, "here is no type"),
         ({"type": ["string", "null"]}, "here is several types"),
     ],
 )
@@ -249,7 +249,7 @@ def test_param_headers_refuses_a_name_twice() -> None:
             b=schema(c={"type": "integer", "x-mcp-header": "REGION"}),
         )
     )
-    assert problem.startswith("b.c: the x-mcp-header 'REGION' is also that of a,")
+    assert problem.startswith("b.c: the x-mcp-header 'REGION' is also used by a,")
 
 
 ANNOTATED = {"type": "string", "x-mcp-header": "Region"}
@@ -282,7 +282,7 @@ ANNOTATED = {"type": "string", "x-mcp-header": "Region"}
 )
 def test_param_headers_refuses_places(part: dict[str, Any], keyword: str) -> None:
     """Anywhere but at the end of a chain of `properties`, at any depth."""
-    words = f"x-mcp-header stands under {keyword!r}"
+    words = f"x-mcp-header is under {keyword!r}"
     assert words in refusal(part)
     problem = refusal(schema(where=part))
     assert problem.startswith("where")
@@ -339,7 +339,7 @@ def test_check_standard_decodes_the_name_alone() -> None:
     assert "does not match" in mismatch(check_method, {"mcp-method": text}, "Zürich")
     check_method({"mcp-method": text}, text)
     assert mismatch(check_name, {"mcp-name": "=?base64?eA?="}, "x") == (
-        "Mcp-Name header value '=?base64?eA?=' is no proper Base64 between its marks"
+        "Mcp-Name header value '=?base64?eA?=' is not valid Base64 between its marks"
     )
 
 
@@ -418,8 +418,8 @@ def test_check_params_takes(value: Any, text: str, type_: Any) -> None:
     [
         ("Hello", None, "header is missing, and the body value is 'Hello'"),
         ("Hello", "hello", "value 'hello' does not match body value 'Hello'"),
-        ("Hello", "=?base64?SGVsbG8?=", "is no proper Base64"),
-        ("Hello", "=?base64?SGVs!!!bG8=?=", "is no proper Base64"),
+        ("Hello", "=?base64?SGVsbG8?=", "is not valid Base64"),
+        ("Hello", "=?base64?SGVs!!!bG8=?=", "is not valid Base64"),
         ("é", "é", "has characters that no header may have"),
         ("42", "42.0", "does not match body value '42'"),
         (" a", " a", "value 'a' does not match body value ' a'"),

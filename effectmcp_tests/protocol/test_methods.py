@@ -17,7 +17,7 @@ def definitions() -> dict[str, Any]:
     return found
 
 
-def test_methods_are_those_of_the_protocol() -> None:
+def test_methods_match_the_protocol() -> None:
     found = definitions()
     requests = [one["$ref"].split("/")[-1] for one in found["ClientRequest"]["anyOf"]]
     names = {found[one]["properties"]["method"]["const"] for one in requests}

@@ -221,7 +221,7 @@ def test_list_roots_on_the_wire() -> None:
 
 
 def test_input_required_refuses_other_effects() -> None:
-    with pytest.raises(TypeError, match="is no question"):
+    with pytest.raises(TypeError, match="is not a question"):
         input_required([Question("k", Checkpoint(), ())], "token")  # type: ignore[arg-type]
 
 

@@ -123,7 +123,7 @@ def test_read_names_every_problem_at_once() -> None:
     )
 
 
-def test_read_hears_validators_of_arguments_that_fit() -> None:
+def test_read_runs_validators_of_arguments_that_fit() -> None:
     def tool(a: Guest, ab: int, b: Guest) -> None: ...
 
     guest = {"name": "R2", "age": 1}
@@ -137,7 +137,7 @@ def test_read_hears_validators_of_arguments_that_fit() -> None:
 
 
 @pytest.mark.parametrize("value", [None, [], "x", 1])
-def test_read_of_what_is_no_object(value: Any) -> None:
+def test_read_of_values_other_than_objects(value: Any) -> None:
     assert problems(input_of(invite), value) == ("the arguments: must be an object",)
 
 
@@ -222,7 +222,7 @@ names = st.sampled_from(
     | anything,
 )
 def test_read_judges_as_it_explains(function: Any, value: Any) -> None:
-    """What is right at a glance is what the closer look finds, type by type."""
+    """The quick check of plain types agrees with the full check."""
     quick = input_of(function)
     close = attrs.evolve(quick, plain={})
 
@@ -247,7 +247,7 @@ def test_read_of_plain_arguments_takes_no_closer_look(
 
 
 def test_what_was_not_checked_is_not_built() -> None:
-    """It went to the classes as it was: "p: 'int' object has no attribute 'items'"."""
+    """Classes received unchecked values: "p: 'int' object has no attribute 'items'"."""
 
     def meet(name: str, guest: Guest, when: int | str) -> None: ...
 
@@ -262,7 +262,7 @@ def test_what_was_not_checked_is_not_built() -> None:
     [float("nan"), [float("inf")], "\ud800", {"\ud800": 1}, 10**5000],
     ids=["nan", "inf", "text", "key", "digits"],
 )
-def test_defaults_that_json_cannot_say_are_not_told(default: Any) -> None:
+def test_defaults_that_json_cannot_express_are_left_out(default: Any) -> None:
     """A page of tools with one of them could not be sent."""
 
     def meet(name: Any = default) -> None: ...

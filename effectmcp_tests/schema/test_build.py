@@ -165,7 +165,7 @@ def test_validators_inside_are_heard_with_their_path() -> None:
     ]
 
 
-def test_problems_inside_are_said_before_those_of_the_whole() -> None:
+def test_problems_inside_are_reported_before_problems_of_the_whole() -> None:
     value = {"low": 3, "high": 1, "inner": Picked(0, {"x": 2})}
     assert problems(Range, value) == [(".inner", "x must be at most 1")]
 
@@ -176,7 +176,7 @@ def test_what_a_constructor_says() -> None:
 
 
 def test_validator_that_asks_for_what_is_not_there() -> None:
-    """It is left to the constructor, and the others are heard."""
+    """The constructor runs this validator; the others run before."""
     value = {"a": 1, "b": 0}
     assert problems(Asking, value) == [(".b", "must be >= 1: 0")]
 

@@ -48,7 +48,7 @@ def test_numbers() -> None:
     assert "must be a number of at most 308 digits" in words(check, 10**400)
 
 
-def test_texts() -> None:
+def test_strings() -> None:
     check = check_string({"minLength": 2, "maxLength": 3})
     assert words(check, "ab") == []
     assert words(check, 3) == ["must be text"]
@@ -56,7 +56,7 @@ def test_texts() -> None:
     assert words(check, "abcd") == ["must have at most 3 characters"]
 
 
-def test_texts_with_a_format() -> None:
+def test_strings_with_a_format() -> None:
     assert words(check_string({"format": "date"}), "2026-02-30") == [
         "must be a date that is in the calendar"
     ]
@@ -82,7 +82,7 @@ def test_texts_with_a_format() -> None:
         (BYTES, ["", "00fF"], ["0", "0g", "00 ff", "00\n"]),
     ],
 )
-def test_texts_with_a_pattern(pattern: str, good: list[str], bad: list[str]) -> None:
+def test_strings_with_a_pattern(pattern: str, good: list[str], bad: list[str]) -> None:
     check = check_string({"pattern": pattern})
     assert [words(check, text) for text in good] == [[]] * len(good)
     assert [words(check, text) for text in bad] == [
@@ -129,7 +129,7 @@ def test_numbers_made_for_one_hash_take_no_quadratic_time() -> None:
     assert time.perf_counter() - started < 1
 
 
-def test_a_few_of_one_hash_are_still_told_apart() -> None:
+def test_a_few_of_one_hash_are_accepted() -> None:
     few = [(2**61 - 1) * one for one in range(10)]
     assert not has_equals(few)
     assert has_equals([*few, few[3]])

@@ -78,7 +78,7 @@ def test_format() -> None:
 
 
 def test_header() -> None:
-    """Clients over HTTP mirror it; for everybody else it is no keyword at all."""
+    """HTTP clients mirror the argument; all other readers ignore the keyword."""
     assert annotated({**TEXT}, Header("Region")) == {**TEXT, "x-mcp-header": "Region"}
 
 

@@ -19,7 +19,7 @@ U = TypeVar("U")
 
 @attrs.frozen
 class Guest:
-    """Somebody who comes.
+    """A guest who comes.
 
     Attributes:
         name: What to call them.
@@ -116,7 +116,7 @@ def test_dataclass() -> None:
 
 
 def test_typeddict() -> None:
-    """Python did not look into these annotations: they are texts here."""
+    """Python does not read these annotations: they are strings here."""
     assert shown(Entry) == [
         ("a", int, True),
         ("b", dt.date, False),
@@ -162,7 +162,7 @@ def test_hint_that_cannot_be_resolved_is_refused() -> None:
         hints_of(tool, "tool")
 
 
-def test_hint_that_is_no_type_is_refused() -> None:
+def test_hint_other_than_a_type_is_refused() -> None:
     def tool(a: None) -> None: ...
 
     tool.__annotations__["a"] = "1 +"

@@ -64,7 +64,7 @@ def test_problems_do_not_pile_up() -> None:
     assert len(problems({"type": "array", "items": INT}, [*many])) == MAX_PROBLEMS + 1
 
 
-def test_sizes_are_told_in_words() -> None:
+def test_sizes_are_reported_in_words() -> None:
     schema = {"type": "object", "minProperties": 2}
     assert problems(schema, {}) == [": must have at least 2 entries"]
     assert problems({"type": "object", "minProperties": 1}, {}) == [
@@ -88,7 +88,7 @@ NODE = {
 }
 
 
-def test_union_says_which_member_it_was() -> None:
+def test_union_returns_the_member_that_fits() -> None:
     check = make_check({"anyOf": [INT, TEXT]})
     assert check.find(1.0)[0] == Picked(0, 1)
     assert check.find("a")[0] == Picked(1, "a")
@@ -110,7 +110,7 @@ def test_union_speaks_of_the_member_with_that_tag() -> None:
     assert problems(schema, {"x": 1}) == [": must be Leaf or Node"]
 
 
-def test_union_that_holds_itself_is_tried_once_a_place() -> None:
+def test_union_that_holds_itself_is_tried_once_per_place() -> None:
     """2⁶⁰ tries, otherwise: any client could ask for them."""
     either = {"anyOf": [{"$ref": "#/$defs/A"}, {"$ref": "#/$defs/B"}]}
     more = {
@@ -140,7 +140,7 @@ def test_union_of_nothing_but_itself_is_refused() -> None:
 # ---- defaults ----
 
 
-def test_defaults_that_do_not_fit_are_not_told() -> None:
+def test_defaults_that_do_not_fit_are_left_out() -> None:
     schema: Any = {
         "type": "object",
         "properties": {"a": {**INT, "default": None}, "b": {**INT, "default": 1}},
@@ -150,7 +150,7 @@ def test_defaults_that_do_not_fit_are_not_told() -> None:
 
 
 def test_union_of_two_with_one_name_speaks_of_the_nearer() -> None:
-    """ "must be a list" was said of a list."""
+    """ "must be a list" was reported for a list."""
     items = [{"type": "array", "items": one} for one in (INT, {"type": "string"})]
     assert problems({"anyOf": items}, ["a", 1, "b"]) == ["[1]: must be text"]
 

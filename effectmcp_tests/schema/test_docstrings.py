@@ -47,6 +47,6 @@ def test_docstring_that_begins_with_a_section() -> None:
     assert parsed("\n    Args:\n        a: One.") == ("", {"a": "One."})
 
 
-def test_docstring_with_what_is_no_entry() -> None:
-    """It is written for people, so nothing in it is an error."""
+def test_docstring_with_lines_other_than_entries() -> None:
+    """A docstring is written for people, so nothing in it is an error."""
     assert parsed("Do.\n\nArgs:\n    just words\n    a: One.") == ("Do.", {"a": "One."})

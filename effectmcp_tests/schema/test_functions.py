@@ -92,13 +92,13 @@ class Decorated:
     ],
 )
 def test_annotations_behind_decorators(function: Any) -> None:
-    """A partial in a decorator was said to have annotations that are no types."""
+    """The annotations of a partial in a decorator were reported as invalid."""
     found = read_signature(function)
     assert all(found.hints[one.name] in (int, str) for one in found.parameters)
 
 
 def test_signature_that_a_decorator_wrote_has_the_last_word() -> None:
-    """Its annotations were lost, and anything went."""
+    """The function's annotations were lost, and any value was accepted."""
 
     @functools.wraps(plain)
     def inner(**kwargs: Any) -> Any:

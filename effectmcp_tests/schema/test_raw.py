@@ -106,7 +106,7 @@ class TestWithTheEngine:
             ({"$ref": "http://a.b/c"}, "leads out of the schema"),
         ],
     )
-    def test_schemas_that_are_none_are_refused(self, schema: Any, words: str) -> None:
+    def test_invalid_schemas_are_refused(self, schema: Any, words: str) -> None:
         with pytest.raises(SchemaError) as caught:
             RawSchema(schema, of="book's inputSchema")
         assert words in str(caught.value)
@@ -166,7 +166,7 @@ class TestWithTheEngine:
             value = value[0]
 
     @pytest.mark.parametrize("value", ["\ud800", {"\ud800": 1}, float("nan"), 1j])
-    def test_values_that_are_no_json_are_refused(self, value: Any) -> None:
+    def test_values_other_than_json_are_refused(self, value: Any) -> None:
         assert RawSchema({}).check(value)
 
     def test_large_integers_are_checked(self) -> None:

@@ -48,8 +48,7 @@ def test_references_inside_the_schema(schema: Any) -> None:
     ],
 )
 def test_names_are_what_the_dialect_says(draft: int | None, schema: Any) -> None:
-    """What was named by another dialect's keyword was refused: its reference led nowhere,
-    as it was looked for below a name that nobody gave."""
+    """A reference to a name in another dialect's keyword must not be refused."""
     Document(schema, "it", draft=draft)
 
 
@@ -89,7 +88,7 @@ def test_references_that_lead_nowhere_are_refused(reference: str) -> None:
 
 
 @pytest.mark.parametrize("keyword", ["$ref", "$id"])
-def test_references_that_are_no_address_are_refused(keyword: str) -> None:
+def test_references_with_invalid_addresses_are_refused(keyword: str) -> None:
     with pytest.raises(SchemaError, match=r"it: \$\w+ 'http://\[' is no address"):
         Document({keyword: "http://["}, "it")
 

@@ -71,7 +71,7 @@ def test_content_promises_nothing(annotation: Any) -> None:
     ],
 )
 def test_structured_content_is_any_json(annotation: Any, type_: str) -> None:
-    """It need not be an object since 2026-07-28, and is not wrapped in one."""
+    """Since 2026-07-28, a result need not be an object, and is not wrapped in one."""
     made = output_of(annotation, content=[Block])
     assert made is not None
     assert made.schema["type"] == type_

@@ -358,7 +358,7 @@ def test_anything_at_all_is_kwargs_or_an_error_that_can_be_printed(value: Any) -
 def test_results_come_back_and_fit_their_schema(
     data: st.DataObject, annotation: Any
 ) -> None:
-    """What was read can be written, fits the outputSchema, and is read again the same."""
+    """A value can be read, written to fit the outputSchema, and read again the same."""
     made, out = input_of(function_of(annotation)), output_of(annotation)
     assert out is not None
     value = data.draw(from_schema(made.schema, made.schema.get("$defs", {})))
@@ -376,7 +376,7 @@ def test_results_come_back_and_fit_their_schema(
 
 
 @given(st.data(), any_type)
-def test_raw_schema_says_what_the_typed_one_says(
+def test_raw_schema_agrees_with_the_typed_one(
     data: st.DataObject, annotation: Any
 ) -> None:
     made = input_of(function_of(annotation))

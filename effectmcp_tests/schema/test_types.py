@@ -40,7 +40,7 @@ class Colour(enum.Enum):
 
 @attrs.frozen
 class Guest:
-    """Somebody.
+    """A guest.
 
     Attributes:
         name: Not used: the annotation has the last word.
@@ -181,7 +181,7 @@ def test_class_used_twice_is_defined_once() -> None:
 
 
 def test_class_that_holds_itself_is_defined() -> None:
-    """Whatever its fields are called: `default` and `enum` are keywords elsewhere."""
+    """Fields may be named `default` or `enum`, which are keywords elsewhere."""
     schema = schema_of(Node)
     assert schema["$ref"] == "#/$defs/Node"
     assert schema["$defs"].keys() == {"Node", "Guest"}
@@ -216,19 +216,19 @@ def test_class_in_a_class_is_put_where_it_is_needed() -> None:
     assert schema_of(Box[Guest])["properties"] == {"what": GUEST}
 
 
-def test_classes_with_one_name_are_told_apart() -> None:
+def test_classes_with_one_name_are_distinguished() -> None:
     other = attrs.make_class("Guest", {"x": attrs.field(type=int)})
     schema = schema_of(dict[str, Guest | other | tuple[Guest, other]])  # type: ignore[valid-type]
     assert schema["$defs"].keys() == {"Guest", "Guest_2"}
 
 
-def test_generic_classes_are_told_apart() -> None:
+def test_generic_classes_are_distinguished() -> None:
     schema = schema_of(tuple[Box[int], Box[int], Box[str], Box[str]])
     assert schema["$defs"].keys() == {"Box_int", "Box_str"}
 
 
 class Recursive:
-    """What `type Tree = int | list[Tree]` is, before Python 3.12."""
+    """Imitates `type Tree = int | list[Tree]` before Python 3.12."""
 
     __name__ = "Tree"
 
@@ -346,7 +346,7 @@ def test_generic_class_that_grows_is_refused() -> None:
 
 
 def test_names_that_no_reference_can_say() -> None:
-    """`#/$defs/Größe` is no URI."""
+    """`#/$defs/Größe` is not a URI."""
     sizes = [attrs.make_class(name, ["x"]) for name in ("Größe", "Gr__e")]
     one, other = sizes
     found = schema_of(tuple.__class_getitem__((one, one, other, other)))

@@ -84,7 +84,7 @@ def test_validators_become_keywords(schema: Any, validator: Any, more: Any) -> N
     assert applied({**schema}, validator) == {**schema, **more}
 
 
-def test_validators_behind_a_converter_say_nothing_of_the_argument() -> None:
+def test_validators_behind_a_converter_do_not_change_the_schema() -> None:
     assert applied({**TEXT}, ge(3), int) == TEXT
 
 
@@ -94,7 +94,7 @@ def test_validators_of_what_may_be_null() -> None:
 
 
 def test_validators_that_refuse_null_speak_of_the_rest() -> None:
-    """All of the rest has to fit, so a model is told; null is left to the class."""
+    """The schema shows the bound for the other values; the class checks null."""
     schema = {"anyOf": [INT, NULL]}
     assert applied(schema, ge(3)) == {"anyOf": [{**INT, "minimum": 3}, NULL]}
 

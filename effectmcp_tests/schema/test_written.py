@@ -142,7 +142,7 @@ def test_written_stops_when_enough_is_wrong(value: Any) -> None:
 
 
 def test_written_set_of_what_has_no_order() -> None:
-    """Whatever is wrong inside is said by the check that follows."""
+    """The check that follows reports the problems inside."""
     made, problems = written({float("nan"), 1.0})
     assert len(made) == 2
     assert problems == []

@@ -217,7 +217,7 @@ def test_schema_by_hand_whose_type_does_not_count() -> None:
         takes.read([])
 
 
-# ---- texts ----
+# ---- strings ----
 
 
 def texts(

@@ -103,24 +103,26 @@ def test_target_file_is_loaded_once() -> None:
 
 def test_target_without_a_server_of_that_name() -> None:
     assert refusal("shop_of_test:nothing") == (
-        "'shop_of_test:nothing': 'nothing' in shop_of_test is no Server; there is app"
+        "'shop_of_test:nothing': 'nothing' in shop_of_test is not a Server; there is app"
     )
-    assert "'other' in shop_of_test.py is no Server" in refusal("shop_of_test.py:other")
+    assert "'other' in shop_of_test.py is not a Server" in refusal(
+        "shop_of_test.py:other"
+    )
     assert "'app.name.x'" in refusal("shop_of_test:app.name.x")
 
 
 def test_target_that_makes_a_server(folder: Path) -> None:
     write(folder / "maker_of_test.py", "def make(): ...\nclass app: ...\napp = app()")
-    assert refusal("maker_of_test:app").endswith("is no Server")
+    assert refusal("maker_of_test:app").endswith("is not a Server")
     said = refusal("maker_of_test:make")
     assert said.endswith(
-        "no Server; functions are not called: name what it makes, app = ...()"
+        "not a Server; functions are not called: name what it makes, app = ...()"
     )
 
 
 def test_target_without_any_server(folder: Path) -> None:
     write(folder / "empty_of_test.py", "")
-    assert refusal("empty_of_test").endswith("'app' in empty_of_test is no Server")
+    assert refusal("empty_of_test").endswith("'app' in empty_of_test is not a Server")
 
 
 @pytest.mark.parametrize(
@@ -133,7 +135,7 @@ def test_target_module_that_is_not_there(target: str) -> None:
 
 @pytest.mark.parametrize("target", ["", ":app", ".shop:app", "a/b:app", "a-b", "a..b"])
 def test_target_that_is_not_a_module(target: str) -> None:
-    assert "is no module; write module:app or file.py:app" in refusal(target)
+    assert "is not a module; write module:app or file.py:app" in refusal(target)
 
 
 @pytest.mark.parametrize("path", ["gone.py", "C:\\shops\\gone.py", "C:/shops/gone.py"])

@@ -430,7 +430,7 @@ def test_unpack_refuses_invalid_padding() -> None:
             bytes(len(padded)),
         ):
             data = bad if padded is whole else sections(structure, bad, *rest)
-            # Without its mark, the whole ends at that of its private part.
+            # Without its mark, the whole ends at the mark of its private part.
             with pytest.raises(PackingError, match=r"not padded|more or less"):
                 unpack(data)
 

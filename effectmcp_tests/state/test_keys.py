@@ -235,7 +235,7 @@ def test_keys_refuse_invalid_keys_with_advice(key: Any) -> None:
 
 def test_keys_name_the_bad_key() -> None:
     """Keys are counted from 1, in the order of the arguments."""
-    with pytest.raises(KeysError, match="^key 1 is no base64url text"):
+    with pytest.raises(KeysError, match="^key 1 is not base64url"):
         Keys("?", OLD)
     with pytest.raises(KeysError, match="^key 2 has 31 bytes"):
         Keys(OLD, base64.urlsafe_b64encode(bytes(31)).decode())

@@ -87,7 +87,7 @@ def test_token_changes_with_the_second_and_nothing_else() -> None:
     assert SEALER.seal(CLAIMS, CALL, now=NOW + 1) != TOKEN
 
 
-# ---- whatever a client sends --------------------------------------------------------
+# ---- any input of a client ---------------------------------------------------------------
 
 
 class Opened(Exception):
@@ -564,7 +564,7 @@ def test_seal_of_too_much_names_the_largest() -> None:
     assert "gather-1/0/step-1 (40,002 bytes)" in str(caught.value)
 
 
-def test_seal_warns_from_a_size_on(caplog: pytest.LogCaptureFixture) -> None:
+def test_seal_warns_above_a_size(caplog: pytest.LogCaptureFixture) -> None:
     claims = prose(2_000)
     size = len(SEALER.seal(claims, CALL, now=NOW))
     caplog.set_level(logging.INFO, "effectmcp.state")
@@ -623,7 +623,7 @@ def test_open_of_any_bytes_under_a_valid_key(data: bytes) -> None:
         assert reason_of(sealer.keys.wrap(data or b"\0"), sealer) == "malformed"
 
 
-# ---- what is said to whom -----------------------------------------------------------
+# ---- messages for clients and for the log -------------------------------------------
 
 
 def test_log_has_the_reason_and_no_line_of_the_clients(

@@ -417,16 +417,24 @@ KINDS: Final = {
     is_misused: ("misuse", 2, "'an effect'"),
     asks_for_a_set: ("misuse", 2, "dict"),
     breaks_its_promise: ("result", 3, "its result is not what it promised"),
-    asks_too_often: ("rounds", 2, "it asks in more rounds than clients put up with"),
-    pauses_too_often: ("rounds", 2, "it asks in more rounds than clients put up with"),
+    asks_too_often: ("rounds", 2, "it asks in more rounds than clients tolerate"),
+    pauses_too_often: ("rounds", 2, "it asks in more rounds than clients tolerate"),
     forgets_an_effect: ("forgotten", 2, "it builds pay("),
     fills_a_default: (
         "default",
         1,
         "the default found of fills_a_default() was [] and",
     ),
-    swallows_everything: ("swallows", 5, "it goes on yielding while it is being ended"),
-    swallows_in_the_end: ("swallows", 3, "it goes on yielding while it is being ended"),
+    swallows_everything: (
+        "swallows",
+        5,
+        "it continues to yield while it is being ended",
+    ),
+    swallows_in_the_end: (
+        "swallows",
+        3,
+        "it continues to yield while it is being ended",
+    ),
     depends_on_a_branch: ("timing", 9, "it wants Elicit(message='And a name?'"),
     depends_on_hashes: ("elsewhere", 3, "it does something else in another process"),
     reads_the_environment: ("unrecorded", 4, "os.environ is not recorded"),
@@ -602,7 +610,7 @@ def test_what_a_check_raises_reads_well(one: ReplayWorkers) -> None:
         ),
         f"  at {line(crashes_on_a_refusal, 2)}",
         (
-            "  Clients are told nothing but that it failed. Raise ToolError to tell them,"
+            "  Clients learn only that it failed. Raise ToolError to tell them,"
             " or handle it."
         ),
         "  It shows in this conversation:",
@@ -706,7 +714,7 @@ def test_rounds_wasted_by_clients_are_not_findings(one: ReplayWorkers) -> None:
 def local_only(name: str) -> tuple[str, ...]:
     return (
         (
-            f"{name} was replayed in this process only: it is no attribute of a module"
+            f"{name} was replayed in this process only: it is not an attribute of a module"
             " that can be imported"
         ),
     )
@@ -744,8 +752,8 @@ def test_a_step_before_a_question_that_not_every_client_takes(
     (notice,) = nothing(one, pays_before_a_gate, again=[made], conversations=1).notices
     assert notice == (
         f"pays_before_a_gate: receipt_of, at {line(pays_before_a_gate, 2)}, is"
-        " performed for clients that cannot be asked what comes after it. Say"
-        " requires=(...) to turn them away first"
+        " performed for clients that cannot be asked the question after it."
+        " Pass requires=(...) to refuse them first"
     )
 
 
@@ -768,7 +776,7 @@ class Refusing(Obliging):
 def test_rounds_that_are_counted(one: ReplayWorkers) -> None:
     (notice,) = nothing(one, handles_too_many_rounds).notices
     assert notice == (
-        "handles_too_many_rounds can ask in more rounds than clients put up with, and"
+        "handles_too_many_rounds can ask in more rounds than clients tolerate, and"
         " handles it"
     )
 
@@ -778,7 +786,7 @@ def test_a_global_that_changed_without_consequence(one: ReplayWorkers) -> None:
     assert any("the global _counted was" in each for each in notices)
     assert any("the global _table was" in each for each in notices)
     assert all(
-        each.endswith("Nothing came of it; in another process it is as it was")
+        each.endswith("The result did not change; in another process it is as it was")
         for each in notices
     )
 
@@ -907,8 +915,8 @@ def test_a_loop_that_random_values_hardly_end(one: ReplayWorkers) -> None:
         waits_for_a_number, conversations=10, workers=one, raises=False
     ).notices
     assert notice == (
-        "waits_for_a_number: is_done() is performed in a loop that what is drawn hardly"
-        " ever ends. Say what it gives with steps="
+        "waits_for_a_number: is_done() is performed in a loop that drawn values rarely"
+        " end. Pass its results in steps="
     )
 
 

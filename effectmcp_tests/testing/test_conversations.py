@@ -756,7 +756,7 @@ def test_a_handler_that_cannot_be_ended() -> None:
     assert isinstance(error, HandlerNotEnded)
     assert error.where == f"{__file__}:{stays.__code__.co_firstlineno + 3}"
     assert (
-        str(error) == f"it goes on yielding while it is being ended, at {error.where}"
+        str(error) == f"it continues to yield while it is being ended, at {error.where}"
     )
 
 

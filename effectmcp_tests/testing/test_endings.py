@@ -261,7 +261,7 @@ def test_a_question_that_is_asked_without_end() -> None:
         found = ended(handler)
         assert found is not None
         assert (found.kind, found.where) == ("rounds", line(handler, offset))
-        assert "it asks Elicit(message='Who?', form=str) again and" in found.problem
+        assert "it asks Elicit(message='Who?', form=str) repeatedly" in found.problem
         assert found.advice.startswith("Say in the form what fits")
 
 
@@ -270,7 +270,7 @@ def test_many_questions(handler: Any) -> None:
     found = ended(handler)
     assert found is not None
     assert found.kind == "rounds"
-    assert found.problem == "it asks in more rounds than clients put up with"
+    assert found.problem == "it asks in more rounds than clients tolerate"
     assert found.advice == "Ask several questions at once with Gather(...)."
 
 
@@ -340,7 +340,7 @@ def test_a_crash() -> None:
 def test_a_crash_that_may_be_the_fault_of_what_is_drawn() -> None:
     found = ended(crashes_after_a_step)
     assert found is not None
-    assert found.advice.endswith("say what it gives with steps=.")
+    assert found.advice.endswith("pass its results in steps=.")
     found = judged(KeyError("a"))
     assert found is not None
     assert found.where == line(asks, 0), "it was raised nowhere"

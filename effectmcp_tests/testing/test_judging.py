@@ -275,7 +275,7 @@ def test_what_changed_and_did_no_harm_is_noticed_once() -> None:
     have(judge)
     (notice,) = judge.notices
     assert notice.startswith("leaves_a_trace: the global _calls was [] and is ['a'")
-    assert "Nothing came of it" in notice
+    assert "The result did not change" in notice
 
 
 def test_a_handler_that_stops_at_the_last_round_is_noticed() -> None:
@@ -283,7 +283,7 @@ def test_a_handler_that_stops_at_the_last_round_is_noticed() -> None:
     have(judge)
     (notice,) = judge.notices
     assert notice == (
-        "knows_when_to_stop can ask in more rounds than clients put up with, and"
+        "knows_when_to_stop can ask in more rounds than clients tolerate, and"
         " handles it"
     )
     judge = judge_of(knows_when_to_stop)

@@ -376,7 +376,7 @@ def test_each_comparison_reports_new_changes(module: Maker) -> None:
     assert taken(changes) == ["the global _number was 0 and is 2 now"]
 
 
-def test_a_later_global_is_compared_from_then_on(module: Maker) -> None:
+def test_a_later_global_is_compared_once_it_exists(module: Maker) -> None:
     made = module(GLOBALS)
     del made._number
     changes = StateChanges(made.handler)
@@ -386,7 +386,7 @@ def test_a_later_global_is_compared_from_then_on(module: Maker) -> None:
     assert taken(changes) == ["the global _number was 5 and is 6 now"]
 
 
-# ---- handlers that are no functions -------------------------------------------------
+# ---- handlers other than functions --------------------------------------------------
 
 
 def test_methods_partials_and_objects(module: Maker) -> None:

@@ -172,7 +172,7 @@ def test_objects_and_values_of_forms() -> None:
     assert client.call_tool("tool").text == "Bob 18 2026-12-01"
     client.answers = {"Who?": "Ann"}
     with pytest.raises(
-        UsageError, match="'Ann' is no answer to 'Who\\?', which wants name"
+        UsageError, match="'Ann' is not an answer to 'Who\\?', which needs name"
     ):
         client.call_tool("tool")
 

@@ -79,7 +79,7 @@ def test_what_is_performed_for_clients_that_cannot_be_asked() -> None:
     (notice,) = noticed(pays_what_it_cannot_ask, Poor())
     assert notice.startswith(
         f"pays_what_it_cannot_ask: pay, at {line(pays_what_it_cannot_ask, 1)}, is"
-        " performed for clients that cannot be asked what comes after it."
+        " performed for clients that cannot be asked the question after it."
     )
 
 

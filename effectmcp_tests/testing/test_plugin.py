@@ -64,7 +64,7 @@ def test_a_failure_is_reported_without_a_traceback_and_saved(
     (file,) = (pytester.path / ".effectmcp").iterdir()
     transcript = Transcript.loads(file.read_text(encoding="utf-8"))
     assert transcript.target == "order"
-    # ... and is had first from now on: one conversation is enough to find it.
+    # ... and is repeated first in the next run: one conversation is enough to find it.
     again = pytester.runpytest_subprocess(
         "--effectmcp", "shop.py:app", "--effectmcp-conversations=1"
     )

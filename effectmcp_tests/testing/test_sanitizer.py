@@ -318,7 +318,7 @@ def test_the_last_return_is_noted() -> None:
     assert sanitizer.returned_at == line(asks, 3)
 
 
-# ---- what is no author's doing ------------------------------------------------------
+# ---- code of libraries --------------------------------------------------------------
 
 
 @attrs.frozen

@@ -95,7 +95,7 @@ def unannotated(name):  # type: ignore[no-untyped-def]  # as some are
     return (yield Elicit(f"{name}?", str))
 
 
-def words(name: str):  # type: ignore[no-untyped-def]  # a generator of texts
+def words(name: str):  # type: ignore[no-untyped-def]  # a generator of strings
     yield name
 
 

@@ -215,7 +215,7 @@ def test_a_plain_function_is_refused() -> None:
     assert "a plain test can call it" in str(caught.value)
 
 
-def test_what_could_be_no_tool_is_refused() -> None:
+def test_functions_that_cannot_be_tools_are_refused() -> None:
     def asks(what: types.ModuleType) -> Flow[str]:
         return (yield from asks_twice(what.__name__))
 
@@ -239,7 +239,7 @@ def test_handlers_without_a_path_have_no_origin() -> None:
 
 
 def test_a_script_has_no_origin() -> None:
-    """To load `__main__` again would be to run it again."""
+    """Loading `__main__` again would run it again."""
 
     def local() -> Flow[str]:
         return (yield from asks_twice("Dune"))

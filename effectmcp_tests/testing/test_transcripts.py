@@ -170,7 +170,7 @@ def test_what_was_never_read_cannot_be_written() -> None:
         transcript.dumps()
 
 
-# ---- what is none -------------------------------------------------------------------
+# ---- invalid transcripts ------------------------------------------------------------
 
 
 def changed(**changes: Any) -> str:
@@ -189,7 +189,7 @@ def changed(**changes: Any) -> str:
         (changed(flow="none"), "non-hexadecimal"),
         (changed(flow=None), "fromhex"),
         (changed(lacks=None), "not iterable"),
-        (changed(lacks=[[]]), "(unhashable|a text belongs)"),
+        (changed(lacks=[[]]), "(unhashable|a string belongs)"),
         (changed(early=[["a", "A", None]]), "not enough values"),
         (changed(early=[["a", "A", None, ["agreed"]]]), r"the answer \['agreed'\]"),
         (changed(early=[["a", "A", None, ["refused", "-1", "No"]]]), "the answer"),

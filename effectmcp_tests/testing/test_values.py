@@ -63,7 +63,7 @@ def test_value_of_one_field() -> None:
 
 @pytest.mark.parametrize("form", [Visit, RAW])
 def test_value_of_something_else(form: Any) -> None:
-    with pytest.raises(UsageError, match="3 is no answer to the form"):
+    with pytest.raises(UsageError, match="3 is not an answer to the form"):
         form_content(form_of(form), 3)
 
 

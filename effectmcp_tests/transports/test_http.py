@@ -1145,7 +1145,7 @@ async def test_shutdown_after_a_pipelined_request() -> None:
 async def test_shutdown_leaves_time_to_authenticate_a_known_head(
     autojump_clock: MockClock,
 ) -> None:
-    """The time to close an idle connection is not that of a request which arrived."""
+    """The time-out of an idle connection does not apply to a request that arrived."""
 
     async def authenticate(headers: Mapping[str, str]) -> str | None:
         await trio.sleep(1)

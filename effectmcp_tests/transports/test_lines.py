@@ -668,7 +668,7 @@ def test_any_bytes_are_answered_or_ignored(lines: list[bytes]) -> None:
     trio.run(main)
 
 
-# ---- clients that shake hands -------------------------------------------------------
+# ---- legacy clients -----------------------------------------------------------------
 
 
 class LegacyClient(Client):

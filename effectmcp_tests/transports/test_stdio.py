@@ -436,7 +436,7 @@ def test_set_aside_refuses_what_is_closed(
         stdio.set_aside()
 
 
-# ---- clients that shake hands -------------------------------------------------------
+# ---- legacy clients -----------------------------------------------------------------
 
 
 def test_a_legacy_client_leaves(file: Path) -> None:

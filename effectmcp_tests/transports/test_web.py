@@ -294,7 +294,7 @@ def test_path_that_answers(path: str) -> None:
 def test_path_that_does_not_answer() -> None:
     found = ask(path="/")
     assert status(found) == 404
-    assert problem(found).endswith("ask /mcp")
+    assert problem(found).endswith("use /mcp")
 
 
 def test_path_of_a_host_that_routes() -> None:
@@ -398,9 +398,9 @@ def test_cors_without_a_page_is_empty() -> None:
     [
         ({"hosts": "localhost"}, r"write \['localhost'\]"),
         ({"origins": "https://app.example"}, r"write \['https"),
-        ({"origins": ["app.example"]}, "is no origin"),
-        ({"origins": ["https://app.example/"]}, "is no origin"),
-        ({"origins": ["*"]}, "is no origin"),
+        ({"origins": ["app.example"]}, "is not an origin"),
+        ({"origins": ["https://app.example/"]}, "is not an origin"),
+        ({"origins": ["*"]}, "is not an origin"),
         ({"path": "mcp"}, "write '/mcp'"),
     ],
 )

@@ -1,4 +1,4 @@
-"""What authors write, as type checkers must see it. Checked by both; never run."""
+"""Correct code of authors, which both type checkers must accept. Never run."""
 
 from __future__ import annotations
 

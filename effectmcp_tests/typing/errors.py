@@ -1,4 +1,4 @@
-"""What type checkers must refuse: every line marked `# error`, and no other. Never run."""
+"""Type checkers must refuse each line marked `# error`, and no other. Never run."""
 
 from __future__ import annotations
 

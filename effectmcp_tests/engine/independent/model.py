@@ -101,7 +101,7 @@ class Node:
         return (self.path, self.key)
 
     def walk(self) -> Iterator[Node]:
-        """This node and all below it that are still in progress, by position."""
+        """Yield this node and all unfinished nodes below it, by position."""
         yield self
         for child in self.children or ():
             if not child.has_ended:

@@ -137,7 +137,7 @@ def laws(
                 if kind != "replayable" and rest[-1] != "Cancelled":
                     received[name] += 1
             case (_, "consents", text) if text not in consents:
-                raise Difference(f"True for {text!r}, which nobody accepted")
+                raise Difference(f"True for {text!r}, which no user accepted")
             case (_, "begins"):
                 past, received = past + received, Counter()
                 did_restart, has_begun = has_begun, True

@@ -267,7 +267,7 @@ class Leaf:
     """A branch that waits.
 
     Attributes:
-        path: The branch, as positions from the root on.
+        path: The branch, as positions below the root.
         place: The place of the effect in the flow.
         statement: The effect.
         is_wait: Whether people or clocks are waited for.
