@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ..effects.control import Checkpoint, Detach, Restart
 from .answers import STALE
+from .effect_table import FED, LOCAL, NAMES
+from .generators import Ended, Failed, Yielded
 from .journal import check_key
-from .kinds import FED, LOCAL, NAMES
 from .misuse import translated
 from .tree import Wanted
-from .turn import Ended, Failed, Yielded
 
 if TYPE_CHECKING:
     from .generation import Generation
@@ -33,7 +33,7 @@ _TURNING: Final = (Restart, Detach, Checkpoint)
 def feed(generation: Generation) -> None:
     """Run the handler while it has no branches and its entries match."""
     flow = generation.flow
-    root, intake, places = generation.root, generation.intake, generation.places
+    root, receiver, places = generation.root, generation.receiver, generation.places
     in_task = flow.rules.task
     running, entries, ordinals = root.running, root.entries, root.ordinals
     assert running is not None
@@ -65,7 +65,7 @@ def feed(generation: Generation) -> None:
         wanted = None
         kind = fed.get(type(effect))
         if kind is not None:
-            # The same as `Intake.identify`, without a call for each effect.
+            # The same as `Receiver.identify`, without a call for each effect.
             try:
                 explicit = None
                 if kind.is_question:
@@ -73,7 +73,7 @@ def feed(generation: Generation) -> None:
                     if explicit is not None:
                         check_key(explicit, NAMES)
                 elif not kind.is_free:
-                    intake.check_steps(effect)
+                    receiver.check_steps(effect)
                 name, schema = kind.name, kind.schema(effect)
                 print_ = hasher.copy()
                 print_.update(kind.render(effect))

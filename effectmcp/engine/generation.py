@@ -49,16 +49,17 @@ from ..forms.form import Unfit
 from ..records import record
 from .answers import UNASKED, Answers, Places
 from .divergence import Report, flatten, is_stopping, pooled_of
-from .feeding import feed
-from .intake import Intake
-from .journal import Entry, Journal
-from .kinds import (
+from .effect_table import (
     deliver,
     steps_in,
 )
+from .feeding import feed
+from .flow_state import Call, ExhaustedError, FlowState
+from .generators import Ended, Failed, where
+from .journal import Entry, Journal
 from .misuse import forgotten, located, text_of
 from .outcomes import Performing, Taking, clocks
-from .shared import Call, ExhaustedError, Shared
+from .receiving import Receiver
 from .steps import read_arguments, step_name
 from .stops import (
     Asked,
@@ -70,7 +71,6 @@ from .stops import (
     Want,
 )
 from .tree import Cause, Closing, Leaf, Sequence, Tree, Wanted
-from .turn import Ended, Failed, where
 
 __all__ = ["SOON", "Again", "Generation"]
 
@@ -129,7 +129,12 @@ class Generation(Tree):
     )
 
     def __init__(
-        self, flow: Shared, journal: Journal, salvaged: list[Report], *, is_first: bool
+        self,
+        flow: FlowState,
+        journal: Journal,
+        salvaged: list[Report],
+        *,
+        is_first: bool,
     ) -> None:
         self.number = journal.generation
         # A journal from before waves were counted has no number: all of it is past.
@@ -138,8 +143,8 @@ class Generation(Tree):
             past = journal.waves
         elif not is_first:
             past = float("inf")
-        intake = Intake(flow, self.number, dict(journal.versions), past)
-        super().__init__(flow, intake, journal.entries, self.number)
+        receiver = Receiver(flow, self.number, dict(journal.versions), past)
+        super().__init__(flow, receiver, journal.entries, self.number)
         self.restart = journal.restart
         self.places = Places(dict(journal.places), self.number)
         self.answers = Answers(self.places, flow)
@@ -202,7 +207,7 @@ class Generation(Tree):
             entries=tuple(root.entries) if root.gathering is None else root.snapshot(),
             places=dict(self.places.table),
             pool=answers.pooled() if answers.pool or answers.own else (),
-            versions=dict(self.intake.versions),
+            versions=dict(self.receiver.versions),
             generation=self.number,
             restart=self.restart,
             rounds=self.flow.rounds,
@@ -672,7 +677,7 @@ class Generation(Tree):
         if flow.rules.task and wave and wave[0][1].row.is_wait:
             self.waits += 1
         self.waves += 1
-        if is_news or self.waves > self.intake.past:
+        if is_news or self.waves > self.receiver.past:
             flow.unmute()
         for (sequence, wanted), is_fed in zip(wave, fed, strict=True):
             if not is_fed:

@@ -31,13 +31,13 @@ from ..errors import (
 from .answers import Answer, Read, refuse_unread
 from .development import Watch
 from .divergence import Report
+from .flow_state import ExhaustedError, FlowState
 from .generation import SOON, Again, Generation
+from .generators import is_running
 from .journal import Fingerprints, Journal, Row
 from .names import find, name_of
 from .rules import RETRY, TASK, Rules
-from .shared import ExhaustedError, Shared
 from .stops import Asked, Done, Failure, Perform, Raised, Returned, Stop
-from .turn import is_running
 
 __all__ = ["LEGAL", "Run"]
 
@@ -156,7 +156,7 @@ class Run:
             )
         is_first = journal is None or (not journal.rounds and journal.is_empty)
         self._given = journal = _NOTHING if journal is None else journal
-        self._flow = Shared(
+        self._flow = FlowState(
             (handler, args, kwargs),
             Fingerprints(flow_id),
             detached if journal.detached else rules,

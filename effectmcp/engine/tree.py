@@ -35,9 +35,7 @@ from ..effects.base import Effect
 from ..effects.control import Gather
 from ..errors import Cancelled, NotAnEffectError, Signal, UsageError
 from .divergence import flatten
-from .journal import Entry, Pooled, Row, Tag
-from .misuse import forgotten, located, translated
-from .turn import (
+from .generators import (
     Ended,
     Failed,
     Running,
@@ -50,11 +48,13 @@ from .turn import (
     throw,
     where,
 )
+from .journal import Entry, Pooled, Row, Tag
+from .misuse import forgotten, located, translated
 
 if TYPE_CHECKING:
-    from .intake import Intake
-    from .kinds import Kind
-    from .shared import Call, Shared
+    from .effect_table import Kind
+    from .flow_state import Call, FlowState
+    from .receiving import Receiver
 
 __all__ = [
     "WAIT",
@@ -69,7 +69,7 @@ __all__ = [
     "Wanted",
 ]
 
-#: The value of `Intake.receive` for an effect that the sequence must wait for.
+#: The value of `Receiver.receive` for an effect that the sequence must wait for.
 WAIT: Final = object()
 
 
@@ -332,24 +332,24 @@ class Tree:
 
     Attributes:
         flow: The flow.
-        intake: Receives yielded effects.
+        receiver: Receives yielded effects.
         root: The handler's own sequence.
         rows: The changes in the sequences.
         waves: The number of delivered waves.
         left_over: Entries of branches that were cancelled before they reached them.
     """
 
-    __slots__ = ("_live", "flow", "intake", "left_over", "root", "rows", "waves")
+    __slots__ = ("_live", "flow", "receiver", "left_over", "root", "rows", "waves")
 
     def __init__(
         self,
-        flow: Shared,
-        intake: Intake,
+        flow: FlowState,
+        receiver: Receiver,
         entries: tuple[Entry, ...],
         generation: int,
     ) -> None:
         self.flow = flow
-        self.intake = intake
+        self.receiver = receiver
         self.waves = 0
         self.left_over: list[Pooled] = []
         self._live = 0
@@ -405,7 +405,7 @@ class Tree:
             try:
                 if watch is not None and isinstance(out.effect, Effect):
                     watch.performed(out.effect)
-                value = self.intake.receive(
+                value = self.receiver.receive(
                     sequence, out.effect, self.waves, self._live
                 )
                 if value is WAIT:

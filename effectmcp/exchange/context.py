@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from ..canonical import JSON
 from ..effects.questions import Elicit
-from ..engine.kinds import KINDS, QUESTIONS
+from ..engine.effect_table import KINDS, QUESTIONS
 from ..errors import ProtocolError, ToolError, Unsupported
 from ..protocol import legacy
 from ..protocol.drafts import incomplete

@@ -22,7 +22,7 @@ from ..effects.questions import (
     Outcome,
     Sample,
 )
-from ..engine.kinds import KINDS, QUESTIONS
+from ..engine.effect_table import KINDS, QUESTIONS
 from ..engine.stops import Question, Unread
 from ..errors import Declined, Dismissed, ProtocolError
 from ..forms.form import Unfit

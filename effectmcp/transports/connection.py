@@ -36,8 +36,8 @@ from .sockets import Direct
 from .web import Head, Send, refusal
 
 if TYPE_CHECKING:
+    from .disconnects import Disconnects
     from .hosting import HostLoop
-    from .lookout import Lookout
     from .reading import Calls
 
 __all__ = ["Connection", "Limits", "Shared"]
@@ -95,7 +95,7 @@ class Shared:
         endpoint: The server and its site.
         loop: `drivers.trio`.
         limits: Limits on connections and requests.
-        lookout: Notices clients that disconnect.
+        disconnects: Notices clients that disconnect.
         calls: Runs calls that outlive a connection.
     """
 
@@ -104,13 +104,13 @@ class Shared:
         endpoint: Endpoint,
         loop: HostLoop,
         limits: Limits,
-        lookout: Lookout,
+        disconnects: Disconnects,
         calls: Calls,
     ) -> None:
         self.endpoint = endpoint
         self.loop = loop
         self.limits = limits
-        self.lookout = lookout
+        self.disconnects = disconnects
         self.calls = calls
         self.is_closing = False
         #: `trio.current_time`, without its lookups.
@@ -446,7 +446,7 @@ class Connection:
 
     async def wait(self, work: Work[T], beside: Beside) -> T | None:
         """Run `work()`; cancel it and return `None` if the client disconnects first."""
-        found = await self._shared.lookout.unless(work, self._gone, beside)
+        found = await self._shared.disconnects.unless(work, self._gone, beside)
         if found is None:
             self._has_left = True
         return found

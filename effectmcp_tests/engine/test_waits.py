@@ -48,7 +48,7 @@ from effectmcp.engine import (
     Run,
     Stop,
 )
-from effectmcp.engine.kinds import KINDS
+from effectmcp.engine.effect_table import KINDS
 
 from ..helpers import FLOW_ID, flow_of, keys, messages
 

@@ -12,7 +12,7 @@ from typing import Final, TypeVar
 
 import trio
 
-__all__ = ["Lookout"]
+__all__ = ["Disconnects"]
 
 logger = logging.getLogger("effectmcp.server")
 
@@ -25,7 +25,7 @@ _MOMENT: Final = 0.05
 _PATIENCE: Final = 20
 
 
-class Lookout:
+class Disconnects:
     """The clients that wait for a response of one server.
 
     Args:

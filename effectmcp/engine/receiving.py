@@ -34,8 +34,7 @@ from ..errors import (
     StepError,
     UsageError,
 )
-from .journal import MAX_NESTING, check_key
-from .kinds import (
+from .effect_table import (
     FED,
     INLINE,
     KINDS,
@@ -47,20 +46,21 @@ from .kinds import (
     kind_of,
     steps_in,
 )
+from .generators import PATIENCE, check_branch, is_running
+from .journal import MAX_NESTING, check_key
 from .misuse import not_an_effect
 from .names import name_of
 from .steps import read_arguments, spec_of, step_name, write_arguments
 from .tree import WAIT, BuriedError, Sequence, Wanted
-from .turn import PATIENCE, check_branch, is_running
 
 if TYPE_CHECKING:
-    from .shared import Shared
+    from .flow_state import FlowState
 
-__all__ = ["Intake"]
+__all__ = ["Receiver"]
 
 
 @define(eq=False)
-class Intake:
+class Receiver:
     """The part of a generation that receives yielded effects.
 
     Args:
@@ -74,7 +74,7 @@ class Intake:
         versions: The versions that `Version` returned, by id.
     """
 
-    _flow: Shared
+    _flow: FlowState
     _generation: int
     versions: dict[str, int | str]
     past: float

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from .answers import Read
     from .development import Watch
 
-__all__ = ["Call", "ExhaustedError", "Shared"]
+__all__ = ["Call", "ExhaustedError", "FlowState"]
 
 #: A handler, its positional and its keyword arguments.
 Call: TypeAlias = tuple[Callable[..., Any], tuple[Any, ...], Mapping[str, Any]]
@@ -32,7 +32,7 @@ class ExhaustedError(Exception):
 
 
 @define(eq=False)
-class Shared:
+class FlowState:
     """One flow, in one process: its arguments, and its counts.
 
     Attributes:
