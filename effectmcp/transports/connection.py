@@ -156,7 +156,7 @@ class Connection:
         self._is_timed = False
         self._sends: Literal["nothing", "head", "body", "all"] = "nothing"
         self._is_new = True
-        self._closes = self._has_left = False
+        self._closes = self._has_left = self._is_read = False
         #: Judged heads, by their bytes without the digits of the Content-Length: a client
         #: sends few different heads.
         self._judged: dict[bytes, Judged] = {}
@@ -272,6 +272,7 @@ class Connection:
     async def _head(self) -> Judged | Head | None:
         limits, idle = self.limits, self._shared.idle
         self._sends = "nothing"
+        self._is_read = False
         self._conversation = None
         if self._is_timed:
             self._take_time()
@@ -341,6 +342,7 @@ class Connection:
         """Return the body of this request; `None` if it is longer than `limit`."""
         body = self._wire.ready()
         if body is not None:
+            self._is_read = True
             return body
         try:
             return await self._body(limit)
@@ -433,7 +435,7 @@ class Connection:
     async def send(self, part: Send) -> None:
         """Send a response, or a part of one."""
         # A response before the end of the request's body announces the close.
-        closes = part.status is not None and not self._wire.skip()
+        closes = not (part.status is None or self._is_read or self._wire.skip())
         try:
             await self._write(self._bytes_of(part, closes=closes))
         except (trio.BrokenResourceError, trio.ClosedResourceError) as exc:
