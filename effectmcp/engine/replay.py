@@ -31,10 +31,10 @@ from ..errors import (
 from .answers import Answer, Read, refuse_unread
 from .development import Watch
 from .divergence import Report
-from .flow_state import ExhaustedError, FlowState
+from .flow_state import ExhaustedError, Fingerprints, FlowState
 from .generation import SOON, Again, Generation
 from .generators import is_running
-from .journal import Fingerprints, Journal, Row
+from .journal import Journal, Row
 from .names import find, name_of
 from .rules import RETRY, TASK, Rules
 from .stops import Asked, Done, Failure, Perform, Raised, Returned, Stop

@@ -20,8 +20,13 @@ from ..errors import ProtocolError, ToolError, Unsupported
 from ..protocol import legacy
 from ..protocol.drafts import incomplete
 from ..protocol.jsonrpc import INTERNAL_ERROR
-from ..protocol.meta import SERVER_INFO, Meta
-from ..protocol.modern import can_answer, input_required, missing_capability
+from ..protocol.meta import Meta
+from ..protocol.modern import (
+    can_answer,
+    complete_result,
+    input_required,
+    missing_capability,
+)
 from ..records import record
 
 if TYPE_CHECKING:
@@ -60,10 +65,8 @@ class Modern:
     #: Returns the fields of a result that asks.
     interim = staticmethod(input_required)
 
-    def result(self, app: Server, fields: Mapping[str, JSON]) -> dict[str, JSON]:
-        """Return the complete result that has these `fields`."""
-        meta = {SERVER_INFO: app.info, **fields.get("_meta", {})}
-        return {"resultType": "complete", **fields, "_meta": meta}
+    #: Returns the complete result that has some fields.
+    result = staticmethod(complete_result)
 
 
 MODERN = Modern()
@@ -104,7 +107,9 @@ class _Shaken:
         )
         return _told(error.kind, reason or "it cannot show this")
 
-    def result(self, app: Server, fields: Mapping[str, JSON]) -> dict[str, JSON]:
+    def result(
+        self, info: Mapping[str, JSON], fields: Mapping[str, JSON]
+    ) -> dict[str, JSON]:
         return legacy.fitted(fields, self.revision)
 
     def _missing(self, what: Any, capabilities: Mapping[str, JSON]) -> str | None:

@@ -42,8 +42,8 @@ from effectmcp.engine.answers import (
     read_answer,
 )
 from effectmcp.engine.effect_table import KINDS
-from effectmcp.engine.flow_state import FlowState
-from effectmcp.engine.journal import Fingerprints, Tag
+from effectmcp.engine.flow_state import Fingerprints, FlowState
+from effectmcp.engine.journal import Tag
 from effectmcp.engine.names import find
 from effectmcp.engine.rules import RETRY, TASK
 from effectmcp.engine.tree import Wanted

@@ -32,10 +32,10 @@ from effectmcp.engine import (
     Returned,
 )
 from effectmcp.engine.effect_table import NAMES
+from effectmcp.engine.flow_state import Fingerprints
 from effectmcp.engine.journal import (
     TAGS,
     Fate,
-    Fingerprints,
     Tag,
     check_key,
     fate_of,
