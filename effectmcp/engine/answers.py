@@ -43,7 +43,7 @@ from .stops import Unread
 if TYPE_CHECKING:
     from .effect_table import Kind
     from .flow_state import FlowState
-    from .tree import Sequence, Wanted
+    from .sequences import Sequence, Wanted
 
 __all__ = [
     "STALE",

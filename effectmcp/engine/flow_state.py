@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from attrs import define
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from .answers import Read
     from .development import Watch
 
-__all__ = ["Call", "ExhaustedError", "Fingerprints", "FlowState"]
+__all__ = ["SOON", "Call", "ExhaustedError", "Fingerprints", "FlowState"]
 
 #: A handler, its positional and its keyword arguments.
 Call: TypeAlias = tuple[Callable[..., Any], tuple[Any, ...], Mapping[str, Any]]
@@ -27,6 +27,10 @@ Call: TypeAlias = tuple[Callable[..., Any], tuple[Any, ...], Mapping[str, Any]]
 #: Factor on the budget of yields in a replay: `Log` and the like are not in the
 #: journal, so a replay yields them again for each earlier round.
 REPLAYED = 10
+
+
+#: The value of `cancelled` in a flow to cancel as soon as possible.
+SOON: Final = -1
 
 
 class ExhaustedError(Exception):

@@ -13,7 +13,7 @@ from ..errors import UsageError
 from .generators import is_running
 
 if TYPE_CHECKING:
-    from .tree import Sequence
+    from .sequences import Sequence
 
 __all__ = [
     "awaited",

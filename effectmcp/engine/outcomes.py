@@ -26,9 +26,9 @@ from ..effects.steps import Step
 from ..errors import StepInterrupted, UsageError
 from .effect_table import Recorded, is_replayable, record_error, record_value, won
 from .journal import wire_key
+from .sequences import Sequence, Wanted
 from .steps import step_name
 from .stops import Done, Failure, Perform, Want
-from .tree import Sequence, Wanted
 
 if TYPE_CHECKING:
     from .answers import Found, Places

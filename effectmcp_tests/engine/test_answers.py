@@ -46,7 +46,7 @@ from effectmcp.engine.flow_state import Fingerprints, FlowState
 from effectmcp.engine.journal import Tag
 from effectmcp.engine.names import find
 from effectmcp.engine.rules import RETRY, TASK
-from effectmcp.engine.tree import Wanted
+from effectmcp.engine.sequences import Wanted
 from effectmcp.forms import Unfit
 
 # ---- own, and the pool ----

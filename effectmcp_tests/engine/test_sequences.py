@@ -10,7 +10,7 @@ from effectmcp.engine import Entry, Row
 from effectmcp.engine.effect_table import KINDS
 from effectmcp.engine.generators import Ended
 from effectmcp.engine.journal import MAX_NESTING
-from effectmcp.engine.tree import (
+from effectmcp.engine.sequences import (
     Gathering,
     Rows,
     Sequence,
