@@ -24,10 +24,11 @@ them:
     journal        entries, places, fingerprints, keys
     effect_table   one row for each effect: all that the engine knows about it
     generation     waves of match, drop, take, perform, deliver
-    feeding        the first phase of a run: a loop over one sequence
+    single         the first phase of a run: a loop, while there is one sequence
+    sequences      the nodes of the tree: a generator, with its part of the journal
     answers        matches answers to questions; the outstanding questions, by place
     outcomes       the effects that this process performs, clocks, races
-    tree           the sequences: generators take turns; branches start, fail and join
+    tree           generators take turns; branches start, fail and join
     receiving      yielded effects: answered, refused, or waited for
     flow_state     data that all generations of a flow share
     divergence     reports of differences, and the entries that may be kept

@@ -349,7 +349,8 @@ def _is_question(effect: Effect[Any]) -> bool:
 
 def _written(kind: Kind, subject: Effect[Any]) -> tuple[bytes, bytes]:
     try:
-        return kind.schema(subject), kind.render(subject)
+        schema = b"" if kind.schema is None else kind.schema(subject)
+        return schema, kind.render(subject)
     except UnicodeEncodeError:
         raise UsageError(
             f"{type(subject).__name__}: a lone surrogate in the text, which no client can"

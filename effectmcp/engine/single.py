@@ -8,7 +8,7 @@ sequence as it is, with its generator (docs/internals/replay.md#b1).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, Final
 
@@ -187,7 +187,8 @@ class SingleSequence:
                             check_key(explicit, NAMES)
                     elif not kind.is_free:
                         check_steps(flow, effect)
-                    name, schema = kind.name, kind.schema(effect)
+                    name, of = kind.name, kind.schema
+                    schema = b"" if of is None else of(effect)
                     print_ = hasher.copy()
                     print_.update(kind.render(effect))
                     if explicit is None:
@@ -309,11 +310,6 @@ class SingleSequence:
         return Asked((Question(wire, subject, wanted.problems, line),))
 
     @property
-    def versions(self) -> Mapping[str, int | str]:
-        """The versions that `Version` returned, by id."""
-        return self.journal.versions
-
-    @property
     def where(self) -> str | None:
         """`file:line` of the first sequence that has not ended."""
         if self.generation is not None:
@@ -323,18 +319,19 @@ class SingleSequence:
     def snapshot(self) -> Journal:
         """Return the journal of this generation, as it is now."""
         root, answers, flow = self.root, self.answers, self.flow
-        now = self.generation or self
+        cancelled = (self.generation or self).cancelled
+        now = self.generation
         return Journal(
             entries=tuple(root.entries) if root.gathering is None else root.snapshot(),
             places=dict(self.places.table),
             pool=answers.pooled() if answers.pool or answers.own else (),
-            versions=dict(now.versions),
+            versions=dict((now or self.journal).versions),
             generation=self.journal.generation,
             restart=self.journal.restart,
             rounds=flow.rounds,
             state_rounds=flow.state_rounds,
-            waves=now.waves,
-            cancelled=None if now.cancelled == SOON else now.cancelled,
+            waves=self.waves if now is None else now.waves,
+            cancelled=None if cancelled == SOON else cancelled,
             detached=self.journal.detached,
         )
 

@@ -162,7 +162,7 @@ async def _aside(
     read = talk.waits()
     calls.start(loop, begun, step.message, read.session, read.stream)
     only = await settle(loop, read.stream)
-    return read if only is None else talk.respond(only)
+    return read if only is None else talk.reply(Reply(None, body=only))
 
 
 @define(eq=False)

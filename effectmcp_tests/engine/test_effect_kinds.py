@@ -102,7 +102,8 @@ def render(effect: Effect[Any]) -> bytes:
 
 
 def schema(effect: Effect[Any]) -> bytes:
-    return KINDS[type(effect)].schema(effect)
+    schema = KINDS[type(effect)].schema
+    return b"" if schema is None else schema(effect)
 
 
 # ---- the table ----
