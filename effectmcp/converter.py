@@ -1,10 +1,10 @@
-"""One cattrs converter: values of annotated types ↔ plain JSON, exactly or not at all.
+"""The cattrs converter: values of annotated types ↔ plain JSON, without coercion.
 
-Step results, `Restart` arguments and tool arguments all go through it. cattrs coerces by
-default, so that `"3"` would pass for an `int`; here a value of another type than its
-annotation is refused, since it is a bug to report and not to paper over.
+Step results, `Restart` arguments and tool arguments all go through it. cattrs coerces
+by default: it would accept `"3"` as an `int`. Here, a value whose type differs from its
+annotation is refused, because it shows a bug.
 
-It is made at first use: whoever only imports effectmcp should not pay for cattrs.
+It is made at first use, so that `import effectmcp` does not import cattrs.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ __all__ = ["converter", "explained", "new_converter", "plain"]
 
 @cache
 def converter() -> Any:
-    """The converter."""
+    """Return the shared converter."""
     return new_converter()
 
 
 def new_converter() -> Any:
-    """A converter like `converter()`, for whoever has hooks of their own to add."""
+    """Return a new converter like `converter()`, to which the caller can add hooks."""
     import cattrs
     from cattrs.strategies import configure_union_passthrough
 
@@ -49,7 +49,7 @@ def new_converter() -> Any:
     for timed in (dt.datetime, dt.date, dt.time):
         made.register_unstructure_hook(timed, isoformat)
         made.register_structure_hook(timed, _from_iso(timed))
-    # Whole microseconds: seconds as a float would not come back exactly.
+    # Whole microseconds: float seconds would be rounded.
     made.register_unstructure_hook(
         dt.timedelta, lambda value: value // dt.timedelta(microseconds=1)
     )
@@ -68,7 +68,7 @@ def new_converter() -> Any:
 
 
 def plain(value: Any) -> JSON:
-    """`value` with lists for tuples and values for enum members, all the way down."""
+    """Return `value` with lists for tuples and values for enum members, recursively."""
     if isinstance(value, (tuple, list)):
         return [plain(item) for item in value]
     if isinstance(value, dict):
@@ -77,7 +77,7 @@ def plain(value: Any) -> JSON:
 
 
 def explained(exc: Exception) -> str:
-    """cattrs's group of errors as paths and reasons."""
+    """Return the message of an exception; for a cattrs group, its paths and reasons."""
     import cattrs
 
     if isinstance(exc, cattrs.BaseValidationError):
@@ -96,7 +96,7 @@ def _from_iso(class_: Any) -> Callable[[Any, Any], Any]:
 def _exactly(class_: Any) -> Callable[[Any, Any], Any]:
     def check(value: Any, type_: Any) -> Any:
         if type_ is not class_:
-            # cattrs takes a hook for `int` for one of every IntEnum as well.
+            # cattrs also calls the hook of `int` for every IntEnum.
             return type_(value)
         if class_ is float and type(value) is int:
             return float(value)
@@ -115,8 +115,8 @@ def _is_named_tuple(type_: Any) -> bool:
     )
 
 
-# cattrs reads a NamedTuple's annotations as they stand, and under `from __future__
-# import annotations` they stand as texts.
+# cattrs does not resolve a NamedTuple's annotations, which are strings under `from
+# __future__ import annotations`.
 def _unstructure_row(made: Any) -> Callable[[Any], list[Any]]:
     return lambda row: [made.unstructure(item) for item in row]
 

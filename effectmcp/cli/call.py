@@ -1,4 +1,4 @@
-"""`effectmcp call TARGET TOOL key=value …`: call a tool, and answer what it asks."""
+"""`effectmcp call TARGET TOOL key=value …`: call a tool, and answer its questions."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ def add(parsers: Any) -> None:
     """Add the subcommand."""
     parser = parsers.add_parser(
         "call",
-        help="call a tool, and answer what it asks",
-        description="Call a tool of a server, ask the user what the server asks, and"
-        " print the result. Exits with 0 for a result, 1 for one that says it is an"
-        " error, 2 for a wrong command line, 3 for an error of the protocol or of the"
-        " connection, 4 where the user declined and nothing came of it, and 5 where the"
-        " result could not be written.",
+        help="call a tool, and answer its questions",
+        description="Call a tool of a server, ask the user the server's questions, and"
+        " print the result. Exits with 0 for a result, 1 if the tool reports an error,"
+        " 2 for a wrong command line, 3 for an error of the protocol or of the"
+        " connection, 4 if the user declined and there is no result, and 5 if the result"
+        " could not be written.",
     )
     parser.add_argument(
         "target",
@@ -50,14 +50,12 @@ def add(parsers: Any) -> None:
         "arguments",
         nargs="*",
         metavar="KEY=VALUE",
-        help="its arguments: texts as they are, everything else as JSON",
+        help="its arguments: strings without quotes, all others as JSON",
     )
     kinds = parser.add_mutually_exclusive_group()
+    kinds.add_argument("--prompt", action="store_true", help="NAME is a prompt, to get")
     kinds.add_argument(
-        "--prompt", action="store_true", help="NAME is a prompt, to be got"
-    )
-    kinds.add_argument(
-        "--resource", action="store_true", help="NAME is a URI, to be read"
+        "--resource", action="store_true", help="NAME is the URI of a resource, to read"
     )
     parser.add_argument(
         "--answer",
@@ -84,21 +82,21 @@ def add(parsers: Any) -> None:
         type=Path,
         default=Path(),
         metavar="FOLDER",
-        help="where images and other files go (here)",
+        help="the folder for images and other files (the current one)",
     )
     parser.add_argument("--timeout", type=float, metavar="SECONDS")
     parser.add_argument(
-        "--trace", action="store_true", help="tell of each round as it happens"
+        "--trace", action="store_true", help="print each round as it happens"
     )
     parser.add_argument(
         "--show-answers",
         action="store_true",
-        help="have --trace show answers, and not only of what type they are",
+        help="with --trace, show answers instead of only their types",
     )
     parser.add_argument(
         "--raw",
         action="store_true",
-        help="print the messages as they are, answers and all",
+        help="print all messages unchanged, including answers",
     )
     parser.set_defaults(run=_run, list="arguments")
 

@@ -43,7 +43,9 @@ def channel_to(target: str, headers: Mapping[str, str] | None = None) -> Channel
             try:
                 target.encode()
             except UnicodeEncodeError:
-                raise UsageError(f"{target!r} is no URL: write it in UTF-8") from None
+                raise UsageError(
+                    f"{target!r} is not a URL: write it in UTF-8"
+                ) from None
             return OverHttp(target, headers=headers)
         if headers:
             raise UsageError("--header is for a URL")
@@ -97,7 +99,7 @@ def headers_of(given: list[str]) -> dict[str, str]:
 
 def check_timeout(seconds: float | None) -> None:
     """Refuse timeouts that are not positive numbers."""
-    if seconds is not None and not seconds > 0:  # NaN is neither
+    if seconds is not None and not seconds > 0:  # NaN is neither positive nor negative
         raise UsageError(f"--timeout {seconds:g}: give seconds, more than 0")
 
 
@@ -141,7 +143,7 @@ class Raw:
     async def attend(
         self, hear: Hear, headers: Mapping[str, str], ready: Callable[[], None]
     ) -> None:
-        """Receive the messages that belong to no request."""
+        """Receive the messages that do not belong to a request."""
 
         async def heard(told: Frame) -> None:
             _print("<", told)

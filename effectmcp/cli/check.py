@@ -1,4 +1,4 @@
-"""`effectmcp check module:app`: find what is wrong with its handlers."""
+"""`effectmcp check module:app`: find mistakes in its handlers."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ def add(parsers: Any) -> None:
     """Add the subcommand."""
     parser = parsers.add_parser(
         "check",
-        help="find what is wrong with handlers",
-        description="Have conversations with the handlers of a server, and find what is"
-        " wrong with them. No step is performed, unless --with says by what. Exits with 1"
-        " if something is found.",
+        help="find mistakes in handlers",
+        description="Have conversations with the handlers of a server, and find mistakes"
+        " in them. Steps are performed only by the functions in --with. Exits with 1 if"
+        " it finds a mistake.",
     )
     parser.add_argument("target", help="module:app, or path/file.py:app")
     parser.add_argument("names", nargs="*", metavar="NAME", help="only these handlers")
@@ -28,7 +28,7 @@ def add(parsers: Any) -> None:
         type=int,
         default=100,
         metavar="N",
-        help="how many to have with each handler (100)",
+        help="the number of conversations with each handler (100)",
     )
     parser.add_argument(
         "--with",
@@ -41,7 +41,7 @@ def add(parsers: Any) -> None:
         "--save",
         type=Path,
         metavar="FOLDER",
-        help="write the conversations that show something there, as transcripts",
+        help="a folder for transcripts of the conversations that show a mistake",
     )
     parser.set_defaults(run=_run, list="names")
 

@@ -1,6 +1,6 @@
-"""One field of a form: keys in, a line and a value out. Pure.
+"""One field of a form: keys in, a line and a value out. No I/O.
 
-What is typed is checked by the same rules as on the server (`forms`).
+Input is checked by the same rules as on the server (`forms`).
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ class InputField:
         name: Its property.
         schema: Its schema.
         required: Whether it must be filled in.
-        text: What was typed.
-        picked: Of choices, which: by place.
-        at: Of several choices, the one that the next key is about.
-        was_filled: Whether it came filled in.
+        text: The typed text.
+        picked: The indexes of the chosen options.
+        at: The index of the option under the cursor.
+        was_filled: Whether the field had a default.
     """
 
     name: str
@@ -59,7 +59,7 @@ class InputField:
 
     @property
     def choices(self) -> list[tuple[JSON, str]]:
-        """Values and what to call them."""
+        """The values and titles of the options."""
         schema = self.schema
         if schema.get("type") == "boolean":
             return [(True, "yes"), (False, "no")]
@@ -78,10 +78,11 @@ class InputField:
 
     @property
     def value(self) -> JSON:
-        """What is filled in; `None` if nothing is.
+        """The value of the field; `None` if it is empty.
 
         Raises:
-            ValueError: in words that finish the sentence "age …".
+            ValueError: If the value does not fit, in words that complete the sentence
+                "age …".
         """
         if not self.text and not self.picked:
             return self._empty
@@ -99,12 +100,12 @@ class InputField:
 
     @property
     def _empty(self) -> JSON:
-        # What is sent where nothing is filled in; `None` leaves it out.
+        # The value to send for an empty field; `None` leaves the field out.
         is_text = self.schema.get("type") == "string" and "format" not in self.schema
         empty: JSON = {"text": "" if is_text else None, "several": []}.get(self.kind)
         if self.required or empty is None:
             return empty
-        # Left out, what came filled in would be filled in again.
+        # If the field were left out, the server would apply the default again.
         return empty if self.was_filled and self._fits(empty) else None
 
     def _fits(self, value: JSON) -> bool:
@@ -116,7 +117,7 @@ class InputField:
 
     @property
     def problem(self) -> str | None:
-        """What is wrong with it."""
+        """The problem with the value; `None` if it fits."""
         try:
             value = self.value
             if value is None:
@@ -161,7 +162,7 @@ class InputField:
                 pass
 
     def _go_to(self, letter: str) -> None:
-        """To the next choice that begins with it, around the end."""
+        """Move to the next option that begins with `letter`; wrap around at the end."""
         is_one = self.kind == "choice"
         here = min(self.picked, default=-1) if is_one else self.at
         titles = [title.lower() for _, title in self.choices]
@@ -175,7 +176,7 @@ class InputField:
                 return
 
     def line(self, *, is_here: bool) -> str:
-        """The field, with what is filled in and what is wrong with it."""
+        """Return the field as a line, with its value and its problem."""
         words = None
         if self.text or self.picked:
             words = self.problem
@@ -206,7 +207,7 @@ def _number(text: str, read: Callable[[str], JSON], words: str) -> JSON:
     except ValueError:
         raise ValueError(words) from None
     if "_" in text or number != number or abs(number) == math.inf:
-        raise ValueError(words)  # Python's numbers, and not JSON's
+        raise ValueError(words)  # legal in Python, not in JSON
     return number
 
 
@@ -214,5 +215,5 @@ def _check_of(schema: Mapping[str, Any]) -> Callable[[JSON], JSON]:
     try:
         return make_check(dict(schema), of="a field")
     except FormError:
-        # A server that allows itself more than the protocol does will judge for itself.
+        # A schema beyond the protocol's subset: the server checks the value.
         return lambda value: value

@@ -38,14 +38,14 @@ def answers_in(given: Sequence[str], file: Path | None) -> dict[str, JSON]:
         except (OSError, CanonicalError) as exc:
             raise UsageError(f"--answers {file}: {exc}") from None
         if not isinstance(found, dict):
-            raise UsageError(f"--answers {file}: it is no JSON object")
+            raise UsageError(f"--answers {file}: it is not a JSON object")
     for one in given:
         key, text = split(one)
         try:
             found[key] = parse(text)
         except CanonicalError:
             raise UsageError(
-                f"--answer {one}: {text!r} is no JSON; a text needs quotes:"
+                f"--answer {one}: {text!r} is not JSON; a string needs quotes:"
                 f" {key}={json.dumps(text)!r}"
             ) from None
     return found
@@ -63,7 +63,9 @@ def response_to(key: str, question: Mapping[str, Any], given: JSON) -> JSON:
         if isinstance(given, dict) and "role" in given:
             return given
         if not isinstance(given, str):
-            raise UsageError(f"--answer {key}: a text for the model, or its response")
+            raise UsageError(
+                f"--answer {key}: give the text that the model writes, or its response"
+            )
         content = {"type": "text", "text": given}
         return {"role": "assistant", "content": content, "model": "the user"}
     fields = _fields(question)

@@ -1,12 +1,12 @@
-"""What a terminal sends → keys, as `Screen` knows them. Pure.
+"""Bytes from a terminal → keys for `Screen`. No I/O.
 
     decoder = KeyDecoder()
     decoder.feed(data)      the keys that are certain
     decoder.is_torn         whether the next bytes may belong to the last ones
-    decoder.end()           the keys, now that nothing more came
+    decoder.end()           the keys in the remaining bytes
 
-An escape begins a sequence, and is also a key: over a slow connection only time tells,
-so whoever reads the terminal waits a little before they call `end`.
+An escape begins a sequence, and is also a key. Only a pause tells which, so the reader
+of the terminal waits briefly before it calls `end`.
 """
 
 from __future__ import annotations
@@ -39,31 +39,31 @@ NAMED: Final = {
     "\x1bOD": "left",
 }
 
-#: Sequences of control, whole or broken off: those that are no key of ours do nothing.
-#: A lone escape is a key, and so is each character.
+#: Control sequences, complete or broken off; unknown sequences do nothing. A lone
+#: escape is a key, and so is each character.
 _KEY: Final = re.compile(
     r"\x1b\[[0-?]*[ -/]*[@-~]?|\x1bO[^\x1b]?|\x1b[^\x1b\[O]|.", re.DOTALL
 )
 
-#: What may be the beginning of one.
+#: The possible beginnings of a sequence.
 _TORN: Final = re.compile(r"\x1b(\[[0-?]*[ -/]*|O)?\Z")
 
 
 class KeyDecoder:
-    """Bytes → keys, however they are cut."""
+    """Decodes bytes to keys, however the bytes are split."""
 
     def __init__(self) -> None:
-        # What is no text is no key either.
+        # Bytes that are not UTF-8 are not keys.
         self._decode = codecs.getincrementaldecoder("utf-8")("ignore").decode
         self._rest = ""
 
     @property
     def is_torn(self) -> bool:
-        """Whether a sequence may be under way."""
+        """Whether the last bytes may be the beginning of a sequence."""
         return bool(self._rest)
 
     def feed(self, data: bytes) -> list[str]:
-        """The keys that are certain now."""
+        """Return the keys that are certain now."""
         text = self._rest + self._decode(data)
         torn = _TORN.search(text)
         end = len(text) if torn is None else torn.start()
@@ -71,7 +71,7 @@ class KeyDecoder:
         return list(_keys(text[:end]))
 
     def end(self) -> list[str]:
-        """The keys in what was under way, where nothing followed."""
+        """Return the keys in the remaining bytes, after a pause."""
         text, self._rest = self._rest, ""
         return list(_keys(text))
 

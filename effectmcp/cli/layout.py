@@ -1,4 +1,4 @@
-"""Lines on a terminal: how wide they are, how they wrap, which of them fit. Pure."""
+"""Lines on a terminal: how wide they are, how they wrap, which of them fit. No I/O."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ __all__ = ["Spot", "columns", "one_line", "rows", "window", "wrapped"]
 
 
 def one_line(text: str) -> str:
-    """A server's text without what would move the cursor or change the screen."""
+    """Return a server's text without the characters that control a terminal."""
     return "".join(one if one.isprintable() else " " for one in text)
 
 
 def columns(text: str) -> int:
-    """How many columns of a terminal a text takes."""
+    """Return the number of columns that `text` takes on a terminal."""
     return sum(
         0 if combining(one) else 2 if east_asian_width(one) in "WF" else 1
         for one in text
@@ -25,13 +25,13 @@ def columns(text: str) -> int:
 
 
 def rows(lines: Iterable[str], width: int) -> int:
-    """How many rows lines take that were drawn before the terminal got this width."""
-    # One that became narrower has wrapped them.
+    """Return how many rows the drawn lines take after the terminal got this width."""
+    # A terminal that became narrower has wrapped them.
     return sum(max(1, -(-columns(line) // width)) for line in lines)
 
 
 def wrapped(line: str, width: int) -> list[str]:
-    """A line, in as many as it takes: nobody agrees to what they cannot read."""
+    """Wrap a line, because users must not agree to text that they cannot read."""
     if columns(line) <= width:
         return [line]
     indent = " " * min(6, len(line) - len(line.lstrip()))
@@ -46,12 +46,12 @@ def wrapped(line: str, width: int) -> list[str]:
 
 @frozen
 class Spot:
-    """Where somebody is, among lines.
+    """The position of the cursor, among lines.
 
     Attributes:
         question: The first line of the question.
-        cursor: The line in which they type.
-        end: The last line that tells about it.
+        cursor: The line with the cursor.
+        end: The last line of the same field.
     """
 
     question: int = 0
@@ -62,19 +62,19 @@ class Spot:
 def window(
     lines: Sequence[str], spot: Spot, *, room: int, pages: int = 0
 ) -> tuple[list[str], int]:
-    """As many lines as there is room for, with hints at those that are left out.
+    """Return the lines that fit, with hints at the hidden ones.
 
-    Around the cursor: what is about it is shown too where that fits, and then what
-    stands above it, from its question on.
+    The line with the cursor is always shown; next come the other lines of its field,
+    and then the lines above it, back to its question.
 
     Args:
         lines: All lines.
         spot: Where the cursor is.
-        room: How many may be shown.
-        pages: How far to look beyond, down or up.
+        room: The maximum number of lines.
+        pages: Pages to scroll, down or up.
 
     Returns:
-        The lines; and how many pages that was, where there are not as many.
+        The lines; and the number of pages scrolled, which is smaller at an end.
     """
     if len(lines) <= room:
         return list(lines), 0
@@ -82,7 +82,7 @@ def window(
     size = max(1, room - hints)
     last = len(lines) - size
     home = min(max(spot.question, spot.end - size + 1), spot.cursor, last)
-    # No further than there is something, or it would take as many keys to come back.
+    # Stop at the end, or the user would need as many keys to scroll back.
     pages = max(-home // size, min(pages, -((home - last) // size)))
     top = max(0, min(home + pages * size, last))
     shown = list(lines[top : top + size])

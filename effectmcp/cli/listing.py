@@ -68,7 +68,10 @@ async def _list(options: argparse.Namespace) -> int:
         print(json.dumps(found, ensure_ascii=False, indent=2))
         return 0
     if not any(found.values()):
-        print("effectmcp: the server offers nothing", file=sys.stderr)
+        print(
+            "effectmcp: the server has no tools, prompts, resources or templates",
+            file=sys.stderr,
+        )
     for kind, entries in found.items():
         if entries:
             print(kind)
@@ -84,7 +87,7 @@ async def _offered(
         return await ask()
     except ProtocolError as exc:
         if exc.code == -32601:
-            return []  # it does not have this kind
+            return []  # the server does not have this kind
         raise
 
 

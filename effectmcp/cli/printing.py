@@ -74,8 +74,8 @@ def _words(exc: Exception) -> str:
             return f"the server asked {exc.rounds} times and is not done"
         case StateRejected():
             return (
-                f"{ProtocolError.__str__(exc)}: the state that this server gave has"
-                " probably expired; call again to begin anew"
+                f"{ProtocolError.__str__(exc)}: the state from this server has"
+                " probably expired; call again to restart"
             )
         case _:
             return str(exc)

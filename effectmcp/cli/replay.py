@@ -18,9 +18,9 @@ def add(parsers: Any) -> None:
         "replay",
         help="replay transcripts on an edited server",
         description="Replay recorded conversations on a server, as if it were deployed"
-        " in the middle of them: which replay as they were, which would come to"
-        " something else, which would be salvaged, and which would stop. Exits with 1"
-        " if one would stop.",
+        " in the middle of them: which replay unchanged, which would end"
+        " differently, which would be salvaged, and which would stop. Exits with 1 if"
+        " one would stop.",
     )
     parser.add_argument(
         "transcripts", type=Path, help="a transcript, or a folder of them"
@@ -29,7 +29,7 @@ def add(parsers: Any) -> None:
     parser.add_argument(
         "--strict",
         action="store_true",
-        help="exit with 1 if one does not replay as it was",
+        help="exit with 1 if one does not replay unchanged",
     )
     parser.set_defaults(run=_run)
 

@@ -1,4 +1,4 @@
-"""The questions of one round as a screen: fields, keys, what is wrong. Pure.
+"""The questions of one round as a screen: fields, keys, problems. No I/O.
 
     screen = Screen(questions)
     for key in keys:
@@ -6,8 +6,8 @@
     screen.lines(80, 24)       what to show
     screen.responses           once `is_done`
 
-Keys are texts: a character, or one of the names in `KEYS`. What is typed is checked as
-it is typed, by the same rules as on the server (`forms`); the problem stands beside it.
+A key is a string: a character, or one of the names in `KEYS`. Input is checked after
+each key, by the same rules as on the server (`forms`). The problem appears beside it.
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ _SAID: Final[Mapping[State, str]] = {
 
 @define
 class _ScreenQuestion:
-    """One question.
+    """One question on the screen.
 
     Attributes:
         key: The server's name for it.
-        message: What it says.
-        kind: What kind it is.
-        fields: What is to be filled in.
-        state: What became of it.
-        note: What stands below the message.
+        message: The text of the question.
+        kind: How it is answered.
+        fields: The fields to fill in.
+        state: Whether it is open or answered, and how.
+        note: The text below the message.
         url: The page of a link, byte for byte as it is shown.
     """
 
@@ -65,7 +65,7 @@ class _ScreenQuestion:
 
     @property
     def response(self) -> JSON:
-        """What to send."""
+        """Return the response to send."""
         if self.state == "declined":
             return {"action": "decline"}
         if self.state == "cancelled":
@@ -113,7 +113,7 @@ def _question(key: str, request: Mapping[str, Any]) -> _ScreenQuestion:
         and fields[0].name == "value"
         and "title" not in fields[0].schema
     ):
-        # What servers call the only field of a question that has no need of a name.
+        # The name that servers give to the only field of an unnamed form.
         fields[0].schema = {**fields[0].schema, "title": "Answer"}
     return _ScreenQuestion(key, message, "form", fields)
 
@@ -122,11 +122,11 @@ _URL: Final = re.compile(r"https?://[!-~]+")
 
 
 def host_of(url: object) -> str | None:
-    """The host that a browser would go to; `None` where that is in doubt.
+    """Return the host that a browser would open; `None` if that is in doubt.
 
-    What is shown must be what is opened: no other scheme, nothing invisible, nobody who
-    poses as a host (`https://shop.example@evil.example`), no backslash, which browsers
-    take for a slash.
+    The user must see the host that is opened. So other schemes, invisible characters,
+    user names that look like hosts (`https://shop.example@evil.example`) and
+    backslashes, which browsers read as slashes, are refused.
     """
     if not isinstance(url, str) or not _URL.fullmatch(url) or "\\" in url:
         return None
@@ -147,13 +147,13 @@ def _text_of(message: Any) -> str:
 
 
 class Screen:
-    """All questions of a round, on one screen.
+    """A screen with all questions of a round.
 
     Args:
-        questions: By key: each a request as the protocol has it.
+        questions: The requests, as defined by the protocol, by key.
 
     Attributes:
-        problem: Why the last key led nowhere.
+        problem: Why the last key had no effect.
     """
 
     def __init__(self, questions: Mapping[str, Mapping[str, Any]]) -> None:
@@ -165,7 +165,7 @@ class Screen:
 
     @property
     def open_count(self) -> int:
-        """How many questions have no answer."""
+        """The number of questions without an answer."""
         return sum(one.state == "open" for one in self._questions)
 
     @property
@@ -175,7 +175,7 @@ class Screen:
 
     @property
     def responses(self) -> dict[str, JSON]:
-        """What to send, by key."""
+        """The responses to send, by key."""
         return {one.key: one.response for one in self._questions}
 
     @property
@@ -190,7 +190,7 @@ class Screen:
     # ---- keys ----
 
     def press(self, key: str) -> None:
-        """A key was pressed: a character, or one of `KEYS`."""
+        """Handle a key: a character, or one of `KEYS`."""
         self.problem = ""
         if key in ("page up", "page down"):
             self._pages += 1 if key == "page down" else -1
@@ -202,7 +202,7 @@ class Screen:
         elif key in ("tab", "down", "up"):
             self._move(-1 if key == "up" else 1)
         elif question.state != "open" and key != "enter":
-            # Whoever types into what was answered wants to answer it again.
+            # A key in an answered question opens it again.
             question.state = "open"
             self._press(question, key)
         else:
@@ -255,19 +255,18 @@ class Screen:
     # ---- what to show ----
 
     def lines(self, width: int, height: int | None = None) -> list[str]:
-        """The screen, as lines of less than `width` columns.
+        """Return the screen, as lines of less than `width` columns.
 
         Args:
-            width: The terminal's.
-            height: How many lines there may be: those around the cursor. Any number by
-                default.
+            width: The width of the terminal.
+            height: The maximum number of lines, around the cursor. No limit by default.
         """
         width = max(10, width - 1)
         body, spot = self._body(width)
         foot = [part for line in self._foot() for part in wrapped(line, width)]
         if height is None:
             return body + foot
-        # Somebody with three lines knows the keys.
+        # On three lines, the help is left out.
         foot = foot[: max(0, height - 3)]
         room = height - len(foot)
         shown, self._pages = window(body, spot, room=room, pages=self._pages)

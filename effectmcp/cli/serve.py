@@ -40,9 +40,9 @@ def add(parsers: Any) -> None:
     parser.add_argument(
         "--http",
         metavar="HOST:PORT",
-        help="serve Streamable HTTP there, instead of stdio",
+        help="serve Streamable HTTP on this address, instead of stdio",
     )
-    parser.add_argument("--path", help="the path that answers (/mcp)")
+    parser.add_argument("--path", help="the path of the endpoint (/mcp)")
     parser.add_argument(
         "--workers", type=int, metavar="N", help="processes that serve HTTP (1)"
     )
@@ -50,23 +50,23 @@ def add(parsers: Any) -> None:
         "--allow-host",
         action="append",
         metavar="NAME",
-        help="a name that clients may call it by (repeatable)",
+        help="a host name that clients may use (repeatable)",
     )
     parser.add_argument(
         "--allow-origin",
         action="append",
         metavar="ORIGIN",
-        help="an origin whose pages may call it (repeatable)",
+        help="an origin whose pages may call the server (repeatable)",
     )
     parser.add_argument(
         "--leave",
         type=float,
         metavar="SECONDS",
-        help="close streams of clients of 2025-11-25 after so long, for them to come back"
-        " and read on",
+        help="close streams of clients of 2025-11-25 after so long, so that they"
+        " reconnect",
     )
     parser.add_argument(
-        "--certificate", metavar="FILE", help="serve TLS with this chain"
+        "--certificate", metavar="FILE", help="serve TLS with this certificate chain"
     )
     parser.add_argument("--key", metavar="FILE", help="the certificate's private key")
     parser.add_argument(
@@ -78,8 +78,8 @@ def add(parsers: Any) -> None:
     parser.add_argument(
         "--record",
         metavar="FOLDER",
-        help="for development: write a transcript of each conversation there, with what"
-        " steps gave masked",
+        help="for development: write a transcript of each conversation there, with the"
+        " results of steps masked",
     )
     parser.set_defaults(run=_run)
 
@@ -96,7 +96,7 @@ def _run(options: argparse.Namespace) -> int:
 
     from ..transports import stdio
 
-    # First of all: a module may print when it is imported.
+    # First, because a module may print when it is imported.
     streams = stdio.set_aside()
     trio.run(partial(stdio.run, _load(options), streams=streams))
     return 0

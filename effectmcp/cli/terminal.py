@@ -19,16 +19,16 @@ from .signals import stopping
 
 __all__ = ["Terminal"]
 
-#: Seconds in which the rest of a sequence follows its escape, over a slow connection
-#: too. Whoever pressed the key does not notice them.
+#: Seconds to wait for the rest of a sequence after its escape, for slow connections.
+#: Users do not notice them.
 _PATIENCE: Final = 0.05
 
-#: Beyond what progress is, and what a float can carry.
+#: Larger numbers are not progress, and a float cannot hold them exactly.
 _FAR: Final = 10**15
 
 
 class Terminal:
-    """Asks whoever sits at the terminal."""
+    """Asks the user at the terminal."""
 
     def __init__(self) -> None:
         self._out: TextIO = sys.stderr
@@ -37,14 +37,14 @@ class Terminal:
 
     @staticmethod
     def is_there() -> bool:
-        """Whether somebody sits at one."""
+        """Whether the process has a terminal."""
         return sys.stdin.isatty() and sys.stderr.isatty()
 
     def ask(self, questions: Mapping[str, Mapping[str, Any]]) -> dict[str, JSON]:
         """Show the questions of a round, and wait until all are answered.
 
         Raises:
-            KeyboardInterrupt: The user wants none of it.
+            KeyboardInterrupt: If the user cancels with Ctrl-C.
         """
         self.clear()
         screen = Screen(questions)
@@ -58,7 +58,7 @@ class Terminal:
                 for key in next(keys):
                     screen.press(key)
                     if screen.open_count != opened:
-                        # The rest of what was pasted is no answer to the next question.
+                        # The rest of a pasted text does not answer the next question.
                         break
         for url in screen.links:
             if not _open(url):
@@ -67,11 +67,10 @@ class Terminal:
 
     def _draw(self, screen: Screen) -> None:
         size = self._size()
-        # The cursor stands below the last line. Once it is answered all of it stays,
-        # and may scroll.
+        # The cursor is below the last line. An answered screen stays, and may scroll.
         height = None if screen.is_done else max(1, size.lines - 1)
         lines = screen.lines(size.columns, height)
-        # Up to where it began, and away with what was there.
+        # Move up to the first line, and erase the old screen.
         up = rows(self._shown, size.columns)
         move = f"\x1b[{up}A" if up else ""
         self._out.write(f"{move}\r\x1b[J" + "".join(f"{line}\r\n" for line in lines))
@@ -79,18 +78,18 @@ class Terminal:
         self._shown[:] = lines
 
     def _size(self) -> os.terminal_size:
-        # Of what is drawn on: standard output may lead elsewhere.
+        # The size of the terminal: standard output may be redirected.
         try:
             size = os.get_terminal_size(self._out.fileno())
         except (OSError, ValueError):
             size = os.terminal_size((0, 0))
-        # A serial line does not know.
+        # A serial line does not report its size.
         return size if all(size) else shutil.get_terminal_size()
 
-    # ---- what is told meanwhile ----
+    # ---- messages during a call ----
 
     def progress(self, params: Mapping[str, Any]) -> None:
-        """Show progress, in one line that is drawn over."""
+        """Show progress, in one line that the next report replaces."""
         done, total = _number(params.get("progress")), _number(params.get("total"))
         message = one_line(str(params.get("message") or ""))
         if done is None:
@@ -116,20 +115,20 @@ class Terminal:
         self.say(one_line(f"{params.get('level', 'info')}: {text}"))
 
     def say(self, text: str) -> None:
-        """Write lines, besides the result."""
+        """Write lines on standard error, beside the result."""
         self.clear()
         self._out.write("\n".join(map(one_line, text.split("\n"))) + "\n")
         self._out.flush()
 
     def clear(self) -> None:
-        """Take the progress away."""
+        """Erase the progress line."""
         if self._has_bar:
             self._out.write("\r\x1b[K")
             self._has_bar = False
 
 
 def _open(url: str) -> bool:
-    """Have a browser open a page; what it says is no part of the result."""
+    """Open a page in a browser, whose output must not mix with the result."""
     sys.stdout.flush()
     ours = os.dup(1)
     os.dup2(2, 1)
@@ -147,13 +146,14 @@ def _number(value: Any) -> float | None:
 
 @contextmanager
 def _keys(*, on_taken: Callable[[], None]) -> Iterator[Iterator[list[str]]]:
-    """The keys that are pressed, none of them shown by the terminal.
+    """Yield the pressed keys, which the terminal does not echo.
 
-    Those that come at once come together, and none where the screen must be drawn
-    again.
+    Keys that arrive together are in one list. An empty list means that the screen must
+    be drawn again.
 
     Args:
-        on_taken: Called where the terminal was somebody else's, who wrote on it.
+        on_taken: Called after another process had the terminal, and may have written on
+            it.
     """
     if os.name == "nt":  # pragma: no cover
         yield _windows_keys()
@@ -165,12 +165,12 @@ def _keys(*, on_taken: Callable[[], None]) -> Iterator[Iterator[list[str]]]:
     before = termios.tcgetattr(file)
 
     def take() -> None:
-        # What was typed ahead is kept.
+        # Keys that were typed earlier are kept.
         tty.setcbreak(file, termios.TCSADRAIN)
         on_taken()
 
     def give_back() -> None:
-        with suppress(termios.error):  # it is gone
+        with suppress(termios.error):  # the terminal is closed
             termios.tcsetattr(file, termios.TCSADRAIN, before)
 
     with stopping(give_back=give_back, take=take) as woken:
@@ -193,7 +193,7 @@ def _posix_keys(file: int, woken: int) -> Iterator[list[str]]:
         if ready:
             data = os.read(file, 1024)
             if not data:
-                raise KeyboardInterrupt  # the terminal is gone
+                raise KeyboardInterrupt  # the terminal is closed, too
             keys = decoder.feed(data)
         else:
             keys = decoder.end()
@@ -206,7 +206,7 @@ def _windows_keys() -> Iterator[list[str]]:  # pragma: no cover
 
     arrows = {"H": "up", "P": "down", "K": "left", "M": "right"}
     while True:
-        key = msvcrt.getwch()  # type: ignore[attr-defined]  # of Windows only
+        key = msvcrt.getwch()  # type: ignore[attr-defined]  # only on Windows
         if key == "\x03":
             raise KeyboardInterrupt
         if key in ("\x00", "\xe0"):

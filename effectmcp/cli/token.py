@@ -26,12 +26,12 @@ def add(parsers: Any) -> None:
     parser = parsers.add_parser(
         "token",
         help="read a requestState",
-        description=f"Show what a requestState says, with the keys in {VARIABLE}, and"
+        description=f"Show the content of a requestState, with the keys in {VARIABLE}, and"
         " why it would be refused now. Exits with 1 if it would be.",
     )
-    parser.add_argument("token", help="the text; - reads it from standard input")
+    parser.add_argument("token", help="the token; - reads it from standard input")
     parser.add_argument(
-        "--server", metavar="NAME", help="look whether it is of this server"
+        "--server", metavar="NAME", help="check whether it belongs to this server"
     )
     parser.add_argument("--tool", metavar="NAME", help="... and of a call of this tool")
     parser.add_argument(
@@ -62,7 +62,9 @@ def _run(options: argparse.Namespace) -> int:
     token = _token(options.token)
     keys = keys_of_environment()
     if keys is None:
-        raise KeysError(f"{VARIABLE} is not set: nobody else can read a state")
+        raise KeysError(
+            f"{VARIABLE} is not set: states cannot be read without the keys"
+        )
     try:
         packed = _unpacked(token, keys)
     except StateError as exc:
@@ -81,14 +83,14 @@ def _token(given: str) -> str:
     try:
         token = sys.stdin.read() if given == "-" else given
     except UnicodeDecodeError:
-        raise UsageError("what stands on standard input is no text") from None
+        raise UsageError("standard input is not UTF-8") from None
     if not token.strip():
         raise UsageError("give a token, or - and the token on standard input")
     return token.strip()
 
 
 _WHY = {
-    "malformed": "it is no state, or was cut or changed",
+    "malformed": "it is not a state, or was cut or changed",
     "format": "it is of another format, or readable where these keys encrypt",
     "forged": "none of these keys has sealed it",
     "expired": "its time is over; each round has a new one",
@@ -114,13 +116,13 @@ def _refused(
             return exc.reason
         return None
     if options.tool is None:
-        raise UsageError("--server wants --tool, too")
+        raise UsageError("--server needs --tool, too")
     try:
         arguments = parse(options.arguments)
     except CanonicalError as exc:
         raise UsageError(f"--arguments: {exc}") from None
     if not isinstance(arguments, dict):
-        raise UsageError("--arguments: it is no JSON object")
+        raise UsageError("--arguments: it is not a JSON object")
     call = Call(
         method="tools/call",
         target=options.tool,

@@ -22,8 +22,8 @@ class Trace:
 
     Args:
         say: Prints a line.
-        keys: Returns the keys of the server, if they are known; otherwise those of the
-            environment are tried.
+        keys: Returns the keys of the server, if they are known; otherwise the keys of
+            the environment are tried.
         shows_answers: Whether answers are shown. Others may see the screen or read the
             logs.
     """

@@ -21,7 +21,7 @@ class UserClient(Client):
     """A client that shows all questions of a round on one screen.
 
     Args:
-        channel: The channel of the client. Other options are those of `Client`.
+        channel: The channel of the client. `Client` documents the other options.
         given: Answers, by the keys of their questions.
         terminal: The terminal to ask on.
         trace: Prints each round, if given.

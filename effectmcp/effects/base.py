@@ -1,4 +1,4 @@
-"""What all effects have: the base classes, and the checks of their constructors.
+"""The base classes of all effects, and the checks of their constructors.
 
 Effects that take any callable or form have constructors written by hand: mypy and
 pyright need the overloads to type `yield from`.
@@ -43,7 +43,7 @@ bind: Final = assign.__get__
 
 
 def _shown(value: object) -> str:
-    # Functions by name: their address differs from run to run, and means nothing.
+    # Functions are shown by name: their address differs from run to run.
     return getattr(value, "__qualname__", None) or repr(value)
 
 
@@ -87,7 +87,7 @@ class Effect(Generic[T_co]):
     def __bool__(self) -> bool:
         # `if Confirm("Sure?"):` would always be true, and the user would not be asked.
         raise UsageError(
-            f"{type(self).__name__}(...) is no answer yet: a forgotten `yield from`?"
+            f"{type(self).__name__}(...) is not an answer yet: a forgotten `yield from`?"
         )
 
     def __iter__(self) -> Generator[Effect[Any], Any, T_co]:
@@ -131,7 +131,7 @@ class InputRequest(Effect[T_co]):
 def check_message(effect: InputRequest[Any], message: object) -> None:
     if not isinstance(message, str):
         raise UsageError(
-            f"{type(effect).__name__}(): the message comes first and is a text, not"
+            f"{type(effect).__name__}(): the first argument is the message, a string, not"
             f" {message!r}"
         )
 

@@ -223,8 +223,8 @@ class FirstOf(Effect[T_co]):
 def _check_inner(outer: str, effect: object) -> None:
     if not (isinstance(effect, Effect) and effect.may_lose):
         raise UsageError(
-            f"{outer}() takes questions, Step and Sleep, not {effect!r}: its loser is"
-            " forgotten, and nothing else may be"
+            f"{outer}() takes questions, Step and Sleep, not {effect!r}: the"
+            " losers are forgotten, and other effects must not be"
         )
 
 
@@ -316,12 +316,12 @@ class Version(Effect[T_co]):
     def __init__(self: Version[A], id: str, *, default: A, latest: A) -> None:
         given: object = id
         if not isinstance(given, str):
-            raise UsageError(f"Version({given!r}): the name of a change is a text")
+            raise UsageError(f"Version({given!r}): the name of a change is a string")
         if not id.isprintable():
             raise UsageError(f"Version({id!r}): the name of a change is printable")
         for value in (default, latest):
             if type(value) not in (int, str):
-                raise UsageError(f"Version({id!r}): versions are ints or texts")
+                raise UsageError(f"Version({id!r}): versions are ints or strings")
         assign(self, "id", id)
         assign(self, "default", default)
         assign(self, "latest", latest)

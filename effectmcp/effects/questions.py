@@ -1,7 +1,7 @@
 """Questions: effects that only the client can answer.
 
 A question costs a round if the client retries its request. All of them take `key=` and
-`otherwise=`. `Outcome` is around a question.
+`otherwise=`. `Outcome` wraps a question.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
-"""A form ↔ `requestedSchema`; an answer → a value, or everything that is wrong with it.
+"""A form ↔ `requestedSchema`; an answer → a value, or a list of all its problems.
 
     attrs class ── classes.py ──┐
     annotation ─────────────────┴─ types.py, validators.py ──┐
     raw schema ──────────────────────────────────────────────┴─→ fields.py: one Field a
                                                                  property ─→ Form
 
-All ways in end in the same `Field`s, and a `Field` checks by its *schema*, so what the
-client was shown and what the server accepts cannot drift apart. Only three things are
-told in words and checked afterwards: what the schema subset cannot say (`matches_re`,
-exclusive float bounds, validators of your own), a format's calendar (year 0000, leap
-seconds), and integers that JavaScript would round.
+All three inputs become the same `Field`s, and a `Field` checks by its *schema*. So the
+server accepts exactly what the client was shown. Only three constraints are written as
+text and checked afterwards: what the schema subset cannot say (`matches_re`, exclusive
+float bounds, validators of your own), a format's calendar (year 0000, leap seconds),
+and integers that JavaScript would round.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""An attrs class → its parameters, and what the class says of an answer in part.
+"""The parameters of an attrs class, and its own checks of a partial answer.
 
-attrs stops at the first validator that complains, and complains about the attribute. A
-user is to hear of every problem, by the name on the wire, so validators and converters
-are run here field by field, over a stand-in that has what the answer gave so far. What
-they miss on it makes an `AttributeError`: such a validator is left to the construction
-of the real instance, which has the last word anyway.
+attrs stops at the first validator that fails, and names the attribute. A user must see
+every problem, under the name on the wire. So validators and converters are run here
+field by field, over an incomplete instance that has the valid fields so far. A
+validator that reads a missing field raises `AttributeError` and is skipped: it runs
+when the real instance is constructed.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def parameters_of(
 
     Args:
         class_: The attrs class.
-        annotation: The same, or what stands for it: `Box[int]`.
+        annotation: The class, or an alias such as `Box[int]`.
 
     Raises:
         FormError: naming the attribute, if it has no type.
@@ -63,7 +63,7 @@ def parameters_of(
 
 
 def _filled_in(hint: Any, variables: Mapping[Any, Any]) -> Any:
-    """`hint` with the class's type variables replaced, such as the T of `list[T]`."""
+    """Replace the class's type variables in `hint`, such as the T of `list[T]`."""
     if isinstance(hint, TypeVar):
         return variables.get(hint, hint)
     inside = getattr(hint, "__parameters__", ())
@@ -73,7 +73,7 @@ def _filled_in(hint: Any, variables: Mapping[Any, Any]) -> Any:
 
 
 def make_judge(class_: type, fields: tuple[Field, ...]) -> Judge | None:
-    """The class's own checks, as a function; `None` where it has none."""
+    """Return the class's own checks as a function; `None` if it has none."""
     attributes = attrs.fields(class_)
     if not any(attribute.validator or attribute.converter for attribute in attributes):
         return None
@@ -90,15 +90,15 @@ def make_judge(class_: type, fields: tuple[Field, ...]) -> Judge | None:
         try:
             instance = class_.__new__(class_)  # type: ignore[call-overload]
         except Exception:
-            return  # a `__new__` of the author's own, with parameters
-        # Frozen classes and `on_setattr` have nothing to say about a stand-in.
+            return  # an author-defined `__new__` with parameters
+        # Frozen classes and `on_setattr` do not apply to the incomplete instance.
         put = partial(object.__setattr__, instance)
         for name, default in constants.items():
             put(name, default)
         given = {**defaults, **values}
         judged: list[tuple[Field, Any]] = []
         for field in fields:
-            # Where an answer did not fit, a default would be no fair stand-in for it.
+            # A default must not replace an answer that did not fit.
             if field.name in problems or field.name not in given:
                 continue
             attribute = field.attribute
@@ -112,7 +112,7 @@ def make_judge(class_: type, fields: tuple[Field, ...]) -> Judge | None:
                 continue
             put(attribute.name, value)
             judged.append((field, value))
-        # As attrs does: when everything is in its place.
+        # After all fields are set, as in attrs.
         for field, value in judged:
             try:
                 for extra in field.extras:
@@ -126,7 +126,7 @@ def make_judge(class_: type, fields: tuple[Field, ...]) -> Judge | None:
 
 
 def _has_value(attribute: Attribute[Any]) -> bool:
-    """Whether there is a default, and it is not made by a factory."""
+    """Whether there is a default that no factory makes."""
     is_factory = isinstance(attribute.default, Factory)  # type: ignore[arg-type]
     return attribute.default is not NOTHING and not is_factory
 

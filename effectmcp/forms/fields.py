@@ -1,12 +1,12 @@
-"""One property of a form: its schema, checked once, becomes a check of answers.
+"""One property of a form: its schema is compiled to a check of answers.
 
 The protocol's form subset has five kinds of property (2026-07-28, client/elicitation,
 "Requested Schema"). Each kind lists the keywords it knows: the protocol's own schema
-does not close them, but a keyword that clients ignore is a check that the author only
-believes in, so it is refused by name.
+allows others, but clients ignore them, so an author would rely on a check that never
+happens. Other keywords are refused by name.
 
-A check returns the value to record, or raises `ValueError` in words that finish the
-sentence "age …". It never sees a default: those are applied at delivery.
+A check returns the value to record, or raises `ValueError` with words that complete the
+sentence "age …". Defaults are applied at delivery and are not checked here.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ KEYWORDS: Final = {
 
 @frozen(eq=False, repr=False)
 class Field:
-    """One property, on its way between a client and an author.
+    """One property of a form, between the client and the author's class.
 
     Attributes:
         name: The property on the wire, and the parameter of the author's class.
-        schema: What the client is shown.
+        schema: The schema that the client is shown.
         required: Whether the client must send it.
         check: Wire value to recorded value, or `ValueError`.
         build: Recorded value to Python value; `None` where the two are the same.
-        fallback: What the author's class is given when the client left the property
-            out; `None` where the class knows by itself.
+        fallback: Makes the value for the author's class if the client left the property
+            out; `None` if the class has its own default.
         attribute: The attribute of the author's class, in a form that has one.
-        extras: What the schema cannot say, in the author's validators.
+        extras: Validators of the author that the schema cannot express.
     """
 
     name: str
@@ -71,7 +71,7 @@ class Field:
 
 
 def make_check(schema: JSON, *, of: str) -> Check:
-    """The check that `schema`, one property's, asks for.
+    """Return the check for `schema`, the schema of one property.
 
     Raises:
         FormError: naming the field `of` and the keyword that the form subset refuses.
@@ -118,8 +118,8 @@ def _string(schema: dict[str, JSON], of: str) -> Check:
             raise ValueError("must be text")
         if not value.isascii():
             _refuse_surrogates(value)
-        # Both sides count code points; clients that count UTF-16 units are stricter
-        # on a few characters, and that is theirs to mend.
+        # Both sides count code points; clients that count UTF-16 units are stricter on
+        # a few characters, which is a bug of those clients.
         if low is not None and len(value) < low:
             raise ValueError(f"must have at least {count(low, 'character')}")
         if high is not None and len(value) > high:
@@ -165,11 +165,11 @@ def _number(schema: dict[str, JSON], of: str) -> Check:
         if not is_finite(value):
             raise ValueError("must be a number of at most 308 digits")
         _check_range(value, low, high)
-        # A large integer is a legal number and no safe integer: record what a reader
-        # in JavaScript would make of it, which is also what a float field gives.
+        # A large integer is a legal number, but JavaScript would round it. Record the
+        # rounded value, as for a float.
         if not -MAX_SAFE_INTEGER <= value <= MAX_SAFE_INTEGER:
             return float(value)
-        return value  # type: ignore[no-any-return]  # int or float, looked at above
+        return value  # type: ignore[no-any-return]  # int or float, checked above
 
     return check
 
@@ -232,7 +232,8 @@ def _array(schema: dict[str, JSON], of: str) -> Check:
         for item in value:
             if type(item) is not str or item not in allowed:
                 raise ValueError("may hold only " + ", ".join(map(repr, choices)))
-        # `uniqueItems` is outside the subset, so a repeated choice is admitted, kept.
+        # `uniqueItems` is outside the subset, so a repeated choice is admitted and
+        # kept.
         if low is not None and len(value) < low:
             raise ValueError(f"must have at least {count(low, 'choice')}")
         if high is not None and len(value) > high:
@@ -288,7 +289,7 @@ def _check_range(value: float, low: float | None, high: float | None) -> None:
 
 def _untitled(choices: JSON, of: str) -> list[str]:
     if not isinstance(choices, list) or not all(type(c) is str for c in choices):
-        raise FormError(f"{of}: choices must be a list of texts")
+        raise FormError(f"{of}: choices must be a list of strings")
     _check_choices(choices, of)
     return choices
 
@@ -309,20 +310,20 @@ def _titled(choices: JSON, of: str) -> list[str]:
 
 def _check_choices(choices: list[str], of: str) -> None:
     if not choices:
-        raise FormError(f"{of}: there is nothing to choose from")
+        raise FormError(f"{of}: the list of choices is empty")
     if len(set(choices)) != len(choices):
-        raise FormError(f"{of}: the same choice stands there twice")
+        raise FormError(f"{of}: a choice is listed twice")
 
 
 def _check_titles(titles: Iterable[JSON], of: str) -> None:
     if not isinstance(titles, list) or not all(type(t) is str for t in titles):
-        raise FormError(f"{of}: titles must be texts")
+        raise FormError(f"{of}: titles must be strings")
     if len(set(titles)) != len(titles):
-        raise FormError(f"{of}: two choices have one title; nobody could tell them")
+        raise FormError(f"{of}: two choices have one title; users could not tell them")
 
 
 def _refuse_surrogates(text: str) -> None:
-    # Looked for first: the encoder of everything downstream would fail on it.
+    # Checked first: every later encoder would fail on a surrogate.
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:

@@ -1,8 +1,9 @@
-"""A whole form: what a client is shown, and what becomes of its answer.
+"""A whole form: the schema for the client, and the value that its answer becomes.
 
-`read` turns an answer into what the journal records, or raises `Unfit` with *every*
-problem; `build` turns what was recorded into the author's value, afresh each time, so
-that no two deliveries share a list and defaults are those of today's class.
+`read` checks an answer and returns the values that the journal records, or raises
+`Unfit` with *every* problem. `build` makes the author's value from the recorded values.
+It makes a new one each time, so no two deliveries share a list, and defaults come from
+the present class.
 """
 
 from __future__ import annotations
@@ -27,12 +28,12 @@ __all__ = ["VALUE", "Form", "Unfit", "form", "form_of"]
 T = TypeVar("T")
 C = TypeVar("C", bound=type)
 
-#: What `read` gave and the journal kept: checked values by property.
+#: The values that `read` returned and the journal recorded, by property.
 Recorded: TypeAlias = Mapping[str, JSON]
 
-#: The property of a form that asks for one thing only.
+#: The property of a form with a single field.
 VALUE: Final = "value"
-#: What messages call a form that has no name.
+#: The name of an unnamed form, in messages.
 THIS: Final = "this form"
 
 
@@ -40,7 +41,7 @@ class Unfit(Exception):
     """An answer that does not fit its question.
 
     Attributes:
-        problems: One entry a problem, in words for the user: `age: must be at least 18`.
+        problems: One string per problem, for the user: `age: must be at least 18`.
     """
 
     def __init__(self, problems: list[str]) -> None:
@@ -53,12 +54,12 @@ class Form(Generic[T]):
     """A checked form.
 
     Attributes:
-        schema: The `requestedSchema` a client is shown.
+        schema: The `requestedSchema` that a client is shown.
         text: Canonical JSON, for fingerprints.
-        fields: One a property.
-        build: Recorded answer to value. Raises `Unfit` when today's class refuses it.
-        judge: Adds what the author's class has against a recorded answer to the
-            problems found so far: words, by property.
+        fields: One `Field` per property.
+        build: Recorded answer to value. Raises `Unfit` if the present class refuses it.
+        judge: Checks a recorded answer with the author's class, and adds its complaints
+            to the problems found so far, by property.
     """
 
     schema: Mapping[str, JSON]
@@ -68,10 +69,10 @@ class Form(Generic[T]):
     judge: Callable[[Recorded, dict[str, str]], None] | None = None
 
     def read(self, content: JSON) -> dict[str, JSON]:
-        """What to record of an answer: its known properties, normalised.
+        """Check an answer; return its known properties, normalised, for the journal.
 
         Raises:
-            Unfit: with every problem, when the answer does not fit.
+            Unfit: If the answer does not fit; with every problem.
         """
         # A client that has nothing to fill in may leave `content` out altogether.
         if content is None:
@@ -104,38 +105,38 @@ class Form(Generic[T]):
 
 
 def form_of(annotation: Any, title: str | None = None) -> Form[Any]:
-    """The form that `annotation` stands for, checked once.
+    """Return the form of `annotation`, checked once.
 
     Args:
         annotation: An attrs class, the type of a single field, or a raw schema.
         title: The label of a single field.
 
     Raises:
-        FormError: naming the field, and what no client could show.
+        FormError: If no client could show a field; names the field and the reason.
     """
     if isinstance(annotation, type):
         return _cached(annotation, title, "")
     if isinstance(annotation, Mapping):
         return _raw(annotation, title)
     # `Literal["a", "b"] == Literal["b", "a"]`, but they are shown differently: without
-    # the text in the key, what a client sees would depend on which came first.
+    # the string in the key, the order would depend on which was used first.
     order = repr(annotation)
     try:
         return _cached(annotation, title, order)
     except TypeError as exc:
         if "unhashable" not in str(exc):
             raise
-        # Annotated metadata of other libraries need not be hashable.
+        # Metadata of other libraries in Annotated need not be hashable.
         return _cached.__wrapped__(annotation, title, order)
 
 
 def form(class_: C) -> C:
-    """A class decorator that checks the form at import instead of at its first use."""
+    """Decorate a class to check its form at import instead of at its first use."""
     form_of(class_)
     return class_
 
 
-# Bounded, because classes made at run time must not pile up here for ever.
+# Bounded, because classes made at run time must not accumulate here.
 @lru_cache(maxsize=1024)
 def _cached(annotation: Any, title: str | None, order: str) -> Form[Any]:
     class_ = get_origin(annotation) or annotation
@@ -161,9 +162,9 @@ def _assemble(
     required = [field.name for field in fields if field.required]
     if required:
         schema["required"] = required
-    # `typing` gives out Optional[Literal["a", "b"]] where Optional[Literal["b", "a"]]
-    # was written, if that came first in its process. So choices are shown in the order
-    # they come in, and that order is no part of what the question is.
+    # `typing` returns Optional[Literal["a", "b"]] for Optional[Literal["b", "a"]], if
+    # the process used the first form earlier. So choices are shown in the order of
+    # `typing`, and the fingerprint of the question ignores that order.
     unordered = {name: _unordered(property_) for name, property_ in properties.items()}
     text = _text({**schema, "properties": unordered}, of)
     return Form(schema=schema, text=text, fields=fields, build=build, judge=judge)
@@ -274,8 +275,8 @@ def _raw(schema: Mapping[str, JSON], title: str | None) -> Form[dict[str, Any]]:
         for name, property_ in properties.items()
     )
     text = _text(dict(schema), "the form's schema")
-    # Copied, or else an author who goes on to edit the dict would change a question
-    # that is already asked. Only now is it known to be shallow.
+    # Copied, so that an author who edits the dict later does not change a question that
+    # is already asked. Copied only here, where it is known to be shallow.
     return Form(schema=_copy(dict(schema)), text=text, fields=fields, build=_copy)
 
 

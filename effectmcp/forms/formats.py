@@ -1,14 +1,15 @@
 """The four string formats of the protocol's form subset, read strictly.
 
-Each reader takes the text and raises `ValueError` in words for the person who typed it.
-`fromisoformat` alone is too generous (it takes `20260728` and Arabic digits), so an
-ASCII expression looks first. What the expression admits and the calendar does not (year
-0000, second 60) is refused with the calendar's reason.
+Each reader takes the string and raises `ValueError` in words for the user who typed it.
+`fromisoformat` alone is too lenient (it takes `20260728` and Arabic digits), so a
+regular expression for ASCII runs first. Dates that match it and are not in the calendar
+(year 0000, second 60) are refused with a reason of their own.
 
-The readers agree with jsonschema-rs, our referee, with three exceptions. It admits the
-year 0000 and leap seconds, which Python has no value for. It does not look at every
-digit of a date or a time, and takes `2026-0+-28`. It looks inside international domain
-names (`xn--…`), which takes the tables of IDNA 2008: here any such label will do.
+The readers agree with jsonschema-rs, which the tests compare them with, except in three
+cases. It admits the year 0000 and leap seconds, which Python has no value for. It does
+not check every digit of a date or a time, and takes `2026-0+-28`. It checks
+international domain names (`xn--…`) against the tables of IDNA 2008; here any such
+label is accepted.
 """
 
 from __future__ import annotations
@@ -37,15 +38,15 @@ _OFFSET: Final = r"(?:[Zz]|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])"
 _DATETIME: Final = rf"{_DATE}[Tt]{_TIME}(?:\.[0-9]+)?{_OFFSET}"
 
 _ATOM: Final = r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+"
-# " <" begins the address proper after a display name, for the referee even in here.
+# jsonschema-rs reads " <" as the end of a display name, even inside quotes.
 _QUOTED: Final = r'"(?!.* <)(?:[\t !#-\[\]-~]|\\[!-~])*"'
 # RFC 5890, section 2.3.1: two hyphens in the third and fourth place are reserved.
 _LABEL: Final = (
     r"(?!(?!xn)[A-Za-z0-9-]{2}--)[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
 )
-# RFC 5321, section 4.1.2: `Mailbox`, and the lengths of section 4.5.3.1. Nobody types a
-# quoted local part or an address literal into a form, but the schema admits them, and
-# what the schema admits is accepted.
+# RFC 5321, section 4.1.2: `Mailbox`, and the lengths of section 4.5.3.1. Quoted local
+# parts and address literals are rare in forms, but the schema admits them, so they are
+# accepted.
 _EMAIL: Final = (
     rf"(?=.{{1,64}}@[^@]*\Z)(?:{_ATOM}(?:\.{_ATOM})*|{_QUOTED})"
     rf"@(?:(?=.{{1,253}}\Z){_LABEL}(?:\.{_LABEL})*|\[((?i:IPv6:))?([0-9A-Fa-f:.]+)\])"
@@ -68,7 +69,7 @@ _URI: Final = (
 
 
 def parse_date(text: str) -> dt.date:
-    """The date that `text`, an RFC 3339 full-date, names."""
+    """Return the date of `text`, an RFC 3339 full-date."""
     if _expression(_DATE).fullmatch(text) is None:
         raise ValueError("must be a date such as 2026-07-28")
     try:
@@ -78,12 +79,12 @@ def parse_date(text: str) -> dt.date:
 
 
 def parse_datetime(text: str) -> dt.datetime:
-    """The aware moment that `text`, an RFC 3339 date-time, names."""
+    """Return the aware datetime of `text`, an RFC 3339 date-time."""
     if _expression(_DATETIME).fullmatch(text) is None:
         raise ValueError("must be a date and time such as 2026-07-28T09:30:00Z")
     try:
         # RFC 3339 puts no limit on the digits of a second; Python cuts after six, which
-        # is well: rounding could carry into the next year.
+        # is right: rounding could carry into the next year.
         return dt.datetime.fromisoformat(text.upper())
     except ValueError:
         raise ValueError("must be a date and time that is in the calendar") from None

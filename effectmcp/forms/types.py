@@ -1,8 +1,8 @@
 """A Python annotation → one `Field`.
 
-`Literal`, `Enum` and lists of them are choices; `date` and `datetime` are strings with a
-format; the rest is itself. A converter changes nothing of that: the annotation is what
-is asked for, and what the converter is given.
+`Literal`, `Enum` and lists of them are choices; `date` and `datetime` are strings with
+a format; all other types map to the property of the same type. An attrs converter
+changes nothing: the form asks for the annotated type, and passes that to the converter.
 """
 
 from __future__ import annotations
@@ -27,23 +27,26 @@ __all__ = ["Choices", "Format", "Title", "make_field"]
 
 @frozen
 class Format:
-    """`Annotated[str, Format("email")]`: one of email, uri, date, date-time."""
+    """The format of a string, as in `Annotated[str, Format("email")]`.
+
+    One of email, uri, date and date-time.
+    """
 
     name: str
 
 
 @frozen
 class Title:
-    """`Annotated[int, Title("Your age")]`: the label a client shows for a field."""
+    """The label of a field in the client: `Annotated[int, Title("Your age")]`."""
 
     text: str
 
 
 @frozen(init=False)
 class Choices:
-    """`Annotated[Literal["s", "l"], Choices(s="Small", l="Large")]`: titled choices.
+    """The titles of choices: `Annotated[Literal["s", "l"], Choices(s="S", l="L")]`.
 
-    Keys that are no Python names go in as a mapping: `Choices({"#f00": "Red"})`.
+    Pass keys that are not Python names in a mapping: `Choices({"#f00": "Red"})`.
     """
 
     titles: Mapping[str, str] = field(hash=False)
@@ -60,17 +63,17 @@ def make_field(
     attribute: Attribute[Any] | None = None,
     title: str | None = None,
 ) -> Field:
-    """The property that `annotation` describes.
+    """Return the property of a form that `annotation` describes.
 
     Args:
         name: The property on the wire.
         annotation: The field's type, resolved.
-        of: Who is to be blamed in a message: `Person.age`.
+        of: The name of the field in messages: `Person.age`.
         attribute: The attribute of the author's class, if there is one.
         title: A label given outside the annotation.
 
     Raises:
-        FormError: naming what a form cannot show.
+        FormError: If a form cannot show the type; names the field.
     """
     annotation, metadata, optional = _unwrap(annotation, of)
     schema, build, unbuild = _schema(annotation, of)
@@ -82,7 +85,7 @@ def make_field(
     fallback: Callable[[], Any] | None = None
     extras: tuple[Callable[[Any, Any], None], ...] = ()
     if attribute is not None:
-        # What a factory makes is not shown: it may read a clock.
+        # The value of a factory is not shown: it may read a clock.
         has_factory = isinstance(attribute.default, Factory)  # type: ignore[arg-type]
         if not has_factory and attribute.default is not NOTHING:
             default = attribute.default
@@ -106,7 +109,7 @@ def make_field(
     )
 
 
-#: `type X = X | None` has no end, and nothing sane has more than a few.
+#: `type X = X | None` has no end; real types nest a few levels.
 _MAX_WRAPPERS: Final = 100
 
 
@@ -114,7 +117,7 @@ _MAX_WRAPPERS: Final = 100
 
 
 def _unwrap(annotation: Any, of: str) -> tuple[Any, list[Any], bool]:
-    """The bare type, the metadata around it, and whether `None` was offered."""
+    """Return the bare type, the metadata around it, and whether `None` is a choice."""
     metadata: list[Any] = []
     optional = False
     for _ in range(_MAX_WRAPPERS):
@@ -157,11 +160,11 @@ def _schema(annotation: Any, of: str) -> tuple[dict[str, JSON], Any, Any]:
 
 def _advice(annotation: Any) -> str:
     if annotation is list:
-        return "say of what: list[Literal['a', 'b']] or a list of an Enum"
+        return "name its items: list[Literal['a', 'b']] or a list of an Enum"
     if isinstance(annotation, str):
         return f"the annotation {annotation!r} could not be resolved; define it first"
     if isinstance(annotation, TypeVar):
-        return f"{annotation} is open; say which type, as in Box[int]"
+        return f"{annotation} is open; name its type, as in Box[int]"
     if hasattr(annotation, "__attrs_attrs__"):
         return (
             f"forms are flat, so the class {annotation.__qualname__} cannot stand inside"
@@ -172,17 +175,17 @@ def _advice(annotation: Any) -> str:
     module = getattr(annotation, "__module__", "").partition(".")[0]
     if isinstance(annotation, type) and module not in sys.stdlib_module_names:
         return (
-            f"{annotation!r} is no attrs class: decorate it with @attrs.frozen, below"
+            f"{annotation!r} is not an attrs class: decorate it with @attrs.frozen, below"
             " @form if that is there"
         )
     return (
         f"{annotation!r} cannot be shown as a form field. Fields are str, int, float,"
-        " bool, date, datetime, an Enum, a Literal of texts, or a list of those two; a"
+        " bool, date, datetime, an Enum, a Literal of strings, or a list of those two; a"
         " form of several fields is an attrs class of these"
     )
 
 
-# `bool` and `str` need nothing built; `float` does, as JSON has one kind of number.
+# `bool` and `str` are recorded as they are; `float` is built from a JSON number.
 _PLAIN: Final[dict[Any, tuple[dict[str, JSON], Any, Any]]] = {
     str: ({"type": "string"}, None, None),
     int: ({"type": "integer"}, None, None),
@@ -204,7 +207,7 @@ _PLAIN: Final[dict[Any, tuple[dict[str, JSON], Any, Any]]] = {
 def _literal(values: tuple[Any, ...], of: str) -> tuple[dict[str, JSON], Any, Any]:
     if not all(type(value) is str for value in values):
         raise FormError(
-            f"{of}: the choices of a form are texts, and {values!r} are not; use an"
+            f"{of}: the choices of a form are strings, and {values!r} are not; use an"
             " Enum, whose members travel by name"
         )
     return {"type": "string", "enum": list(values)}, None, None
@@ -214,8 +217,8 @@ def _enum(
     class_: type[enum.Enum], of: str
 ) -> tuple[dict[str, JSON], Callable[[str], Any], Callable[[Any], str]]:
     members = list(class_)  # aliases collapse here, as they do everywhere in Python
-    # Texts travel by value, since that is what the author chose to call them. Anything
-    # else travels by name: numbers mean nothing to a person choosing.
+    # Strings are sent by value, which is the author's name for them. All others are
+    # sent by name: a user who chooses cannot read numbers.
     if all(type(member.value) is str for member in members):
         by_text = {member.value: member for member in members}
     else:
@@ -243,7 +246,7 @@ def _list(annotation: Any, of: str) -> tuple[dict[str, JSON], Any, Any]:
         items["anyOf"] = items.pop("oneOf")
         del items["type"]
     schema = {"type": "array", "items": items}
-    # A list is built anew even of plain texts, so that two deliveries never share one.
+    # A new list is built even from strings, so that two deliveries never share one.
     if build is None:
         return schema, list, list
     return (
@@ -253,7 +256,7 @@ def _list(annotation: Any, of: str) -> tuple[dict[str, JSON], Any, Any]:
     )
 
 
-# ---- what else the author said ------------------------------------------------------
+# ---- metadata -----------------------------------------------------------------------
 
 
 def _apply_metadata(schema: dict[str, JSON], metadata: list[Any], of: str) -> None:
@@ -266,7 +269,7 @@ def _apply_metadata(schema: dict[str, JSON], metadata: list[Any], of: str) -> No
             _apply_format(schema, item, of)
         elif isinstance(item, Choices):
             _apply_choices(schema, item, of)
-        # Other people's metadata is none of our business (PEP 593).
+        # Metadata of other libraries is ignored (PEP 593).
 
 
 def _apply_format(schema: dict[str, JSON], format_: Format, of: str) -> None:

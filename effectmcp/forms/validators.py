@@ -1,8 +1,9 @@
 """attrs validators → schema where the form subset can say it, a check where it cannot.
 
-A client can show a bound, a length and a choice. What else attrs's own validators
-demand is told in the description; all that the schema does not say is an `Extra`, run
-on each answer field by field, so that a user hears of every problem at once.
+A client can show a bound, a length and a choice. The description states the other
+constraints of attrs's own validators. Each validator that the schema does not express
+becomes an `Extra`. Extras run on each answer field by field, so that a user sees every
+problem in one message.
 
 attrs keeps its validator classes private, so they are recognised by name and a test
 pins the names.
@@ -31,10 +32,10 @@ __all__ = [
 ]
 
 #: Takes the instance and the value, as validators do, and raises `ValueError` in words
-#: for the user. An `AttributeError` says that the instance is not complete enough.
+#: for the user. An `AttributeError` means that it needs a field which is still missing.
 Extra: TypeAlias = Callable[[Any, Any], None]
 
-#: A default that is not there. `None` cannot say so: it is a legal default.
+#: Marks a missing default, as `None` is a legal default.
 NO_DEFAULT: Final = object()
 
 _PHRASES: Final = {
@@ -53,18 +54,18 @@ def apply_validators(
     default: Any,
     of: str,
 ) -> tuple[Extra, ...]:
-    """Tighten `schema` by what the attribute's validators demand; return the rest.
+    """Add the attribute's validators to `schema`; return those it cannot express.
 
     Raises:
-        FormError: when the class would refuse its own default.
+        FormError: If the class would refuse its own default.
     """
     extras: list[Extra] = []
     if attribute.validator is None:
         return ()
     for validator, takes_none in leaves(attribute.validator):
         words = _words(validator, schema)
-        # A converter comes first, and validators judge what it made of the answer. A
-        # schema speaks of the answer itself, so it can promise nothing here.
+        # Validators check the converter's result. A schema describes the answer before
+        # the conversion, so it cannot express them.
         if attribute.converter is None:
             if default is not None or not takes_none:
                 _check_default(validator, attribute, default, words, of)
@@ -77,7 +78,7 @@ def apply_validators(
 
 
 def leaves(validator: Any, takes_none: bool = False) -> Iterator[tuple[Any, bool]]:
-    """The validators that `validator` is made of, and whether each lets `None` pass."""
+    """Yield the parts of `validator`, and whether each lets `None` pass."""
     match known_name(validator):
         case "_AndValidator":
             for part in validator._validators:
@@ -89,7 +90,7 @@ def leaves(validator: Any, takes_none: bool = False) -> Iterator[tuple[Any, bool
 
 
 def known_name(validator: Any) -> str:
-    """The name of attrs's class of validators; of any other, nothing."""
+    """Return the name of attrs's class of validators; "" for any other class."""
     # An author's class may have the same name.
     class_ = type(validator)
     return class_.__name__ if class_.__module__.startswith("attr.") else ""
@@ -99,7 +100,7 @@ def _extra(
     validator: Any, attribute: Attribute[Any], words: str | None, takes_none: bool
 ) -> Extra:
     def check(instance: Any, value: Any) -> None:
-        # A default, or a converter's doing: a null from a client is refused earlier.
+        # From a default or a converter: a null from a client is refused earlier.
         if value is None and takes_none:
             return
         try:
@@ -115,8 +116,8 @@ def _extra(
 def _check_default(
     validator: Any, attribute: Attribute[Any], default: Any, words: str | None, of: str
 ) -> None:
-    # Otherwise everybody who leaves the field out would be told about a problem that
-    # they cannot mend. Validators of the author's own are not run out of turn.
+    # Otherwise every user who leaves the field out would see a problem that they cannot
+    # fix. Author-defined validators are not run at import.
     if default is NO_DEFAULT:
         return
     if words is None and known_name(validator) != "_InstanceOfValidator":
@@ -145,8 +146,8 @@ def _words(validator: Any, schema: dict[str, JSON]) -> str | None:
             options = options_of(validator)
             if options is not None:
                 return one_of(options)
-            # Any other container may have its address in its repr, and what is told
-            # must be the same in every process.
+            # The repr of any other container may hold its address, and the message must
+            # be the same in every process.
             known = isinstance(validator.options, (range, str))
             return f"must be in {validator.options!r}" if known else None
         case "_MatchesReValidator":
@@ -177,8 +178,8 @@ def _show(
         case "_InValidator":
             return _show_choices(schema, build, options_of(validator))
         case _:
-            # `matches_re`, too: Python and JavaScript differ on \d, \w, $ and \Z, and no
-            # client is shown a pattern that means something else to it.
+            # `matches_re`, too: Python and JavaScript differ on \d, \w, $ and \Z, so a
+            # client could read the pattern differently.
             return False
 
 
@@ -191,7 +192,7 @@ def _show_bound(schema: dict[str, JSON], operator: str, bound: Any) -> bool:
     keyword, pick = ("minimum", max) if operator[0] == ">" else ("maximum", min)
     is_strict = operator in ("<", ">")
     if is_integer:
-        # Rounded inwards, so that the schema says exactly what the validator means.
+        # Rounded inwards, so that the schema and the validator admit the same integers.
         if keyword == "minimum":
             bound = math.floor(bound) + 1 if is_strict else math.ceil(bound)
         else:
@@ -243,9 +244,9 @@ def _show_choices(
 
 
 def options_of(validator: Any) -> list[Any] | None:
-    """What an `in_` validator lets one choose from, where that has an order."""
-    # attrs before 24.1 keeps them in one place only. There and later, a set has lost
-    # its order, which differs from process to process, so it gets one.
+    """Return the options of an `in_` validator in a stable order, if there is one."""
+    # attrs before 24.1 has no `_original_options`. The order of a set differs from
+    # process to process, so sets are sorted.
     options = getattr(validator, "_original_options", validator.options)
     if isinstance(options, (set, frozenset)):
         return _sorted(options)

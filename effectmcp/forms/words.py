@@ -1,4 +1,4 @@
-"""What checks of forms and of arguments share: the words of a complaint, and numbers."""
+"""Helpers for the checks of forms and of arguments: words for messages, and numbers."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ __all__ = ["complaint", "count", "is_finite", "one_of"]
 
 
 def complaint(exc: Exception, name: str | None = None) -> str:
-    """The words of an exception that a class raised, for the user.
+    """Return the message of an exception that an author's class raised, for the user.
 
     Args:
-        exc: What a validator, a converter or the class's constructor raised.
-        name: The attribute that will be named in front of the words.
+        exc: An exception of a validator, a converter or the class's constructor.
+        name: The attribute, which the caller puts in front of the message.
     """
     # attrs's own validators raise (message, attribute, …), where the message begins
     # with the attribute in quotes.
@@ -24,19 +24,19 @@ def complaint(exc: Exception, name: str | None = None) -> str:
 
 
 def one_of(choices: Iterable[Any]) -> str:
-    """`must be one of 'a', 'b'`."""
+    """Return `must be one of 'a', 'b'`."""
     return "must be one of " + ", ".join(
         repr(choice) if isinstance(choice, str) else str(choice) for choice in choices
     )
 
 
 def count(number: int, noun: str) -> str:
-    """`1 choice`, `2 choices`."""
+    """Return `1 choice`, `2 choices`."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def is_finite(value: float) -> bool:
-    """Whether `value` is a number that a double can hold, roughly at least."""
+    """Whether a double can hold `value`, perhaps rounded."""
     try:
         return math.isfinite(value)
     except OverflowError:  # an integer of more than 308 digits

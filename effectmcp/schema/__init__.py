@@ -6,13 +6,13 @@
               ─ build.py: one cattrs converter ─→ what the function takes
     result    ─ results.py: plain JSON ─ checked ─→ structuredContent
 
-What is checked is the *published schema*, compiled once, so what a client was shown and
-what the server accepts cannot drift apart. What Python says beyond it (`matches_re`,
-validators and converters of your own, what is equal in a set) is heard afterwards,
-from arguments that fit so far, again all of it at once.
+The check is compiled from the *published schema*, so the server accepts exactly what
+the client was shown. Constraints that only Python can express (`matches_re`, validators
+and converters of your own, equality in a set) are checked afterwards, for arguments
+that fit the schema. These problems are reported together, too.
 
-`RawSchema` is for schemas that an author writes by hand. It needs jsonschema-rs, and
-nothing else here does: `pip install effectmcp[schema]`.
+`RawSchema` is for schemas that an author writes by hand. Only it needs jsonschema-rs:
+`pip install effectmcp[schema]`.
 """
 
 from __future__ import annotations

@@ -31,18 +31,18 @@ _KINDS: Final = {
 }
 
 
-#: JSON has these, and a check lets through nothing else.
+#: JSON has these types, so a checked value needs no conversion.
 _AS_CHECKED: Final = (str, int, bool)
-#: Types of which each value fits, unless a schema says more than these words.
+#: Types whose values all fit, if the schema has no keywords beyond `_WORDS`.
 _PLAIN: Final = (*_AS_CHECKED, float)
 _WORDS: Final = frozenset({"type", "title", "description", "default", "x-mcp-header"})
-#: Numbers that need no closer look are smaller.
+#: Smaller numbers need no further check.
 _LARGE: Final = 2**64
 
 
 @frozen(eq=False, repr=False)
 class Arguments:
-    """What a function takes: the schema to publish, and the way from JSON.
+    """The arguments of a function: their schema, and their conversion from JSON.
 
     Attributes:
         schema: The `inputSchema`.
@@ -52,26 +52,26 @@ class Arguments:
     schema: Mapping[str, JSON]
     description: str
     _check: Check
-    #: What is as it was checked has nothing to be built.
+    #: By parameter; `None` for values that need no conversion.
     _builds: Mapping[str, Build | None]
-    #: What can be judged at a glance: the parameters of plain types.
+    #: The parameters of plain types, whose values `_is_plain()` checks.
     _plain: Mapping[str, type]
     _required: frozenset[str]
 
     def read(self, value: JSON) -> dict[str, Any]:
-        """The keyword arguments that `value`, a call's `arguments`, stands for.
+        """Convert `value`, the `arguments` of a call, to keyword arguments.
 
-        What was left out is left out here too, so that the function's own defaults hold.
+        Missing arguments stay missing, so that the function's own defaults apply.
 
         Raises:
-            ArgumentsError: with every problem, each as `guests[1].age: must be …`. What
-                validators of the author's own say is among them where an argument fits
-                its schema.
+            ArgumentsError: With every problem, each as `guests[1].age: must be …`. It
+                includes those of author-defined validators, for arguments that fit the
+                schema.
         """
         if self._is_plain(value):
             return dict(value)
         problems = unreadable(value)
-        checked: Any = None  # what was not checked is not built, either
+        checked: Any = None  # an unchecked value is not built either
         if not problems:
             checked, problems = self._check.find(value)
         kwargs: dict[str, Any] = {}
@@ -93,9 +93,9 @@ class Arguments:
         return kwargs
 
     def _is_plain(self, value: JSON) -> bool:
-        """Return whether `value` is right, and is to be taken as it is.
+        """Return whether `value` fits and needs no conversion.
 
-        `parse` refuses lone surrogates and infinities, but the caller of `read` may have
+        `parse` refuses lone surrogates and infinities, but the caller of `read` may use
         another parser.
         """
         if type(value) is not dict or not self._required <= value.keys():
@@ -121,16 +121,16 @@ def _is_bad(name: str, paths: Collection[str]) -> bool:
 
 
 def input_of(function: Callable[..., Any], *, skip: Collection[str] = ()) -> Arguments:
-    """What `function` takes, looked at once.
+    """Return the `Arguments` of `function`.
 
-    Parameters whose default is `Provided()` are the driver's and are left out.
+    Parameters whose default is `Provided()` are filled in by the driver and left out.
 
     Args:
         function: A function, a method, a partial or a callable object.
-        skip: Parameters that somebody else fills in.
+        skip: Parameters that the caller fills in.
 
     Raises:
-        SchemaError: naming the parameter that cannot be published as JSON Schema, and
+        SchemaError: If a parameter cannot be published as JSON Schema; names it, and
             what to write instead.
     """
     signature = read_signature(function)

@@ -1,8 +1,8 @@
-"""Checked arguments → what the function takes, by one cattrs converter.
+"""Checked arguments → the Python values that a function takes, by one cattrs converter.
 
-The check has looked at the types, so what is left to go wrong here is Python's own:
-validators, converters, `__post_init__`, `_missing_`. attrs stops at the first validator
-that complains; a model is to hear of all, so the others are asked as well then.
+The types are already checked, so only Python code can still refuse a value: validators,
+converters, `__post_init__`, `_missing_`. attrs stops at the first validator that fails.
+A model must see every problem, so the other validators run as well then.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from .written import is_by_value
 
 __all__ = ["Build", "make_build"]
 
-#: Takes a checked value; gives the author's, and what is wrong with it all the same.
+#: Takes a checked value; returns the built value, and the problems found here.
 Build: TypeAlias = Callable[[Any], tuple[Any, list[Problem]]]
 
 
 class _Complaints(Exception):
-    """What a class says of its fields, by name."""
+    """The problems that a class reports, by field."""
 
     def __init__(self, problems: Mapping[str, str]) -> None:
         super().__init__(problems)
@@ -43,7 +43,7 @@ class _Complaints(Exception):
 
 
 def make_build(annotation: Any) -> Build:
-    """The function that builds values of `annotation`."""
+    """Return a function that builds values of `annotation`."""
     hook = _converter().get_structure_hook(annotation)
 
     def build(value: Any) -> tuple[Any, list[Problem]]:
@@ -75,7 +75,7 @@ def _converter() -> Any:
     return made
 
 
-# What differs in JSON may be equal in Python: a UUID has two spellings, a time has many.
+# Values that differ in JSON may be equal in Python: a UUID can be written in two ways.
 def _set_of(made: Any) -> Callable[[list[Any], Any], Any]:
     def structure(value: list[Any], type_: Any) -> Any:
         (item,) = get_args(type_)
@@ -125,7 +125,7 @@ def _member(name: str, class_: Any) -> Any:
 
 
 def _picked(made: Any) -> Callable[[Picked, Any], Any]:
-    # The check has decided which member it is, and why should it be decided twice.
+    # The check has already chosen the member.
     def structure(picked: Picked, type_: Any) -> Any:
         member = members_of(type_)[picked.index]
         return made.structure(picked.value, member)
@@ -134,7 +134,7 @@ def _picked(made: Any) -> Callable[[Picked, Any], Any]:
 
 
 def _has_parts(type_: Any) -> bool:
-    # A NamedTuple is a list in JSON, and the converter knows how.
+    # A NamedTuple is a list in JSON, and `converter.py` converts it.
     class_ = _origin(type_)
     return isinstance(class_, type) and (
         attrs.has(class_)
@@ -143,9 +143,9 @@ def _has_parts(type_: Any) -> bool:
     )
 
 
-# Not by cattrs's own code for classes: it takes the annotations of a TypedDict as Python
-# left them, and a type variable that a class and its base both use for the same one. The
-# schema is made from `parts_of`, and what it admits must be what is built.
+# cattrs's own code for classes does not resolve the annotations of a TypedDict, and
+# confuses a type variable that a class and its base both use. The schema is made from
+# `parts_of`, so values are built from it as well.
 def _built(made: Any, type_: Any) -> Callable[[Mapping[str, Any], Any], Any]:
     class_ = _origin(type_)
     parts = parts_of(type_) or []
@@ -186,7 +186,7 @@ def _structured(
     return result
 
 
-# ---- what an attrs class says of its fields -----------------------------------------
+# ---- validators of an attrs class ---------------------------------------------------
 
 
 def _field(part: Part) -> Field:
@@ -201,7 +201,7 @@ def _field(part: Part) -> Field:
         except AttributeError:
             raise
         except Exception as exc:
-            # attrs's own are not made for it: "'>=' not supported between …".
+            # attrs's own validators would report "'>=' not supported between …".
             is_null = value is None and isinstance(exc, TypeError)
             words = "must not be null" if is_null else complaint(exc, attribute.name)
             raise ValueError(words) from exc

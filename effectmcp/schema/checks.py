@@ -1,9 +1,9 @@
-"""What a check is, and the checks of single values: numbers, texts, choices.
+"""The class of checks, and the checks of single values: numbers, strings, choices.
 
-Only the keywords that `types.py` writes are known here; hand-written schemas are the
-business of `raw.py`. A check gives back the value as Python should take it: `1` for the
-`1.0` of a client that has one kind of number, and a `Picked` where a union had to decide,
-so that nobody decides again.
+Only the keywords that `types.py` writes are known here; `raw.py` checks schemas written
+by hand. A check returns the value that Python should use: `1` for the `1.0` of a client
+that has one kind of number, and a `Picked` for a union, so that `build.py` knows the
+member.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ __all__ = [
 
 @frozen
 class Picked:
-    """A value of a union, and which member it was found to be.
+    """A value of a union, and the member that it fits.
 
     Attributes:
-        index: The member's place in `anyOf`.
+        index: The index of the member in `anyOf`.
         value: The value.
     """
 
@@ -53,20 +53,20 @@ class Picked:
 
 @define
 class Found:
-    """What one look at one value has found.
+    """The findings of one check of one value.
 
     Attributes:
-        problems: So far.
-        tried: Members of unions that were tried on a part of the value. Without it, a
-            union inside a union would be tried twice for each of its members, and so on:
-            2⁶⁴ times at the depth that we let pass.
+        problems: The problems so far.
+        tried: Members of unions that were tried on a part of the value. Without it,
+            each level of nested unions would double the work: 2⁶⁴ tries at the maximum
+            depth.
     """
 
     problems: list[Problem] = field(factory=list)
     tried: dict[tuple[int, int], tuple[Any, list[Problem]]] = field(factory=dict)
 
     def add(self, words: str) -> None:
-        """Note what is wrong with the part of the value that is looked at."""
+        """Add a problem of the part of the value that is being checked."""
         self.problems.append(("", words))
 
 
@@ -91,11 +91,11 @@ class Check:
     """A compiled schema.
 
     Attributes:
-        run: Adds what is wrong with a value to what was found; returns the value.
-        noun: What it asks for, in words that follow `must be`.
-        types: The JSON types that have a chance.
-        tags: Properties that can have only these values: they tell a union's members
-            apart.
+        run: Adds the problems of a value to a `Found`; returns the value.
+        noun: The expected kind of value, in words that follow `must be`.
+        types: The JSON types that can fit.
+        tags: Properties that can have only these values, to choose the member of a
+            union.
     """
 
     run: Run
@@ -104,7 +104,7 @@ class Check:
     tags: Mapping[str, Collection[Any]] = field(factory=dict)
 
     def find(self, value: JSON) -> tuple[Any, list[Problem]]:
-        """The value as Python should take it, and everything that is wrong with it."""
+        """Return the value that Python should use, and all its problems."""
         found = Found()
         value = self.run(value, found)
         return value, found.problems
@@ -114,7 +114,7 @@ class Check:
 
 
 def check_simple(type_: str, fits: Callable[[Any], bool]) -> Check:
-    """The check of a type with nothing more to say of it."""
+    """Return the check of a type without further keywords."""
     words = f"must be {_NOUNS[type_]}"
 
     def run(value: Any, found: Found) -> Any:
@@ -126,7 +126,7 @@ def check_simple(type_: str, fits: Callable[[Any], bool]) -> Check:
 
 
 def check_number(schema: Mapping[str, JSON], *, is_integer: bool) -> Check:
-    """The check of numbers, within bounds."""
+    """Return the check of a number, with its bounds."""
     type_ = "integer" if is_integer else "number"
     words = f"must be {_NOUNS[type_]}"
     low, high = schema.get("minimum"), schema.get("maximum")
@@ -155,9 +155,9 @@ def check_number(schema: Mapping[str, JSON], *, is_integer: bool) -> Check:
     return Check(run, _NOUNS[type_], types)
 
 
-#: The patterns that `types.py` writes, by what they ask for. All are read alike by every
-#: engine of regular expressions, but for the anchors: Python's `$` also stands before a
-#: final newline, so they are matched in full here.
+#: The patterns that `types.py` writes, and the words for them. They mean the same to
+#: every engine of regular expressions, except the anchors: Python's `$` also matches
+#: before a final newline, so `fullmatch()` is used here.
 PATTERNS: Final = {
     r"^([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]{1,6})?"
     r"(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])?$": "a time such as 09:30:00",
@@ -185,7 +185,7 @@ _FORMATS: Final[dict[str, Callable[[str], None]]] = {**FORMATS, "uuid": _check_u
 
 
 def check_string(schema: Mapping[str, JSON]) -> Check:
-    """The check of texts: their length, format or pattern."""
+    """Return the check of a string: its length, format or pattern."""
     check_size = size_check(
         schema.get("minLength", 0), schema.get("maxLength"), "character"
     )
@@ -211,7 +211,7 @@ def check_string(schema: Mapping[str, JSON]) -> Check:
 
 
 def size_check(low: int, high: int | None, noun: str) -> Callable[[Any, Found], None]:
-    """The part of a check that counts."""
+    """Return the part of a check that counts."""
 
     def check(value: Any, found: Found) -> None:
         if len(value) < low:
@@ -229,7 +229,7 @@ def _counted(number: int, noun: str) -> str:
 
 
 def check_choice(choices: list[JSON]) -> Check:
-    """The check of a choice."""
+    """Return the check of a choice."""
     by_key = {equality_key(choice): choice for choice in choices}
     words = one_of([_shown(choice) for choice in choices])
 
@@ -251,7 +251,7 @@ def _shown(choice: JSON) -> Any:
 
 
 def equality_key(value: JSON) -> Any:
-    """What two values have in common that are equal: 1 is 1.0, and neither is true."""
+    """Return a key that equal JSON values share: 1 equals 1.0, but not true."""
     type_ = type(value)
     if type_ is dict:
         return (
@@ -278,13 +278,13 @@ _WORDS: Final = {
 }
 
 
-#: Values that are not equal and have one hash: more than chance would have it. A set of
-#: numbers that a client made for one hash takes quadratic time.
+#: The maximum number of unequal values with the same hash. Random values stay below it.
+#: A client could choose numbers with one hash, and a set of those takes quadratic time.
 _MAX_ALIKE: Final = 64
 
 
 def has_equals(values: Collection[Hashable]) -> bool:
-    """Whether two of the values are equal, or too many were made to look alike."""
+    """Whether two of the values are equal, or too many have the same hash."""
     hashes = Counter(map(hash, values))
     if len(hashes) == len(values):
         return False
@@ -292,12 +292,12 @@ def has_equals(values: Collection[Hashable]) -> bool:
 
 
 def has_twins(items: list[JSON]) -> bool:
-    """Whether two of the items are equal, as JSON has it."""
+    """Whether two of the items are equal in JSON."""
     return has_equals([equality_key(item) for item in items])
 
 
 def type_of(value: JSON) -> str:
-    """The JSON type of a value; of a whole number, `integer`."""
+    """Return the JSON type of a value; `integer` for a whole number."""
     match value:
         case None:
             return "null"

@@ -1,6 +1,6 @@
-"""Choices, and what else an author says of a type in `Annotated`.
+"""Choices, and the other metadata of `Annotated`.
 
-A choice travels by its value, or by its name where the value is nothing that JSON knows.
+A choice is sent by its value, or by its name if JSON has no such value.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ _TYPES: Final = {
 
 
 def literal_of(values: tuple[Any, ...], of: str) -> JSONSchema:
-    """The schema of a `Literal`.
+    """Return the schema of a `Literal`.
 
     Raises:
-        SchemaError: when it holds what JSON cannot say.
+        SchemaError: If JSON cannot express one of the values.
     """
     return _choices([_literal_value(value, of) for value in values])
 
@@ -52,17 +52,17 @@ def _literal_value(value: Any, of: str) -> JSON:
         value = value.value
     if type(value) not in _TYPES:
         raise SchemaError(
-            f"{of}: {value!r} in a Literal is nothing that JSON can say; write texts,"
+            f"{of}: {value!r} in a Literal has no form in JSON; write strings,"
             " numbers, true, false or None, or use an Enum"
         )
     return value
 
 
 def enum_of(class_: type[enum.Enum], of: str) -> JSONSchema:
-    """The schema of an Enum.
+    """Return the schema of an Enum.
 
     Raises:
-        SchemaError: when there is nothing to choose from.
+        SchemaError: If the Enum has no members.
     """
     # Aliases collapse here, as they do everywhere in Python.
     members = [written(member)[0] for member in class_]
@@ -71,25 +71,25 @@ def enum_of(class_: type[enum.Enum], of: str) -> JSONSchema:
     return _choices(members)
 
 
-# ---- what else the author said ------------------------------------------------------
+# ---- metadata -----------------------------------------------------------------------
 
 
 @frozen
 class Header:
-    """`Annotated[str, Header("Region")]`: HTTP clients send it as `Mcp-Param-Region`, too.
+    """The HTTP header that repeats an argument: `Annotated[str, Header("Region")]`.
 
-    For a tool's arguments, so that proxies can route a call without reading it. What it
-    holds is there for all of them to see.
+    HTTP clients send it as `Mcp-Param-Region`, so that proxies can route a tool's call
+    without reading its body. Every proxy can read the value.
     """
 
     name: str
 
 
 def annotate(schema: JSONSchema, item: Any, of: str) -> None:
-    """Add to `schema` what an `item` of `Annotated` says.
+    """Add the keywords of `item`, from an `Annotated`, to `schema`.
 
     Raises:
-        SchemaError: when it belongs to another type.
+        SchemaError: If `item` belongs to another type.
     """
     if isinstance(item, str):
         schema["description"] = item
@@ -106,7 +106,7 @@ def annotate(schema: JSONSchema, item: Any, of: str) -> None:
         schema["x-mcp-header"] = item.name
     elif isinstance(item, Choices):
         _apply_choices(schema, item, of)
-    # Other people's metadata is none of our business (PEP 593).
+    # Metadata of other libraries is ignored (PEP 593).
 
 
 _LABELS: Final = frozenset({"type", "title", "description"})

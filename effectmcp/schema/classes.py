@@ -1,4 +1,4 @@
-"""A class with fields → its fields: attrs, dataclasses, TypedDict and NamedTuple alike.
+"""The fields of a class: attrs, dataclass, TypedDict or NamedTuple.
 
 Annotations are resolved here, once, with the class's type variables filled in: `Box[int]`
 has a field of `list[int]` where `Box` has one of `list[T]`.
@@ -38,12 +38,12 @@ class Part:
     """A field of a class.
 
     Attributes:
-        name: On the wire, and as the class's constructor takes it.
+        name: The name on the wire and in the class's constructor.
         hint: Its annotation, resolved.
         required: Whether the constructor needs it.
-        default: What it is otherwise, where that is known and always the same.
-        text: What the class's docstring says of it.
-        attribute: Of attrs.
+        default: The default, if it is constant.
+        text: Its description, from the class's docstring.
+        attribute: The attrs attribute, for an attrs class.
     """
 
     name: str
@@ -55,7 +55,7 @@ class Part:
 
     @property
     def of(self) -> str:
-        """The name in the class, where a private `_x` is not called `x`."""
+        """The name in the class: `_x` for a private attribute."""
         return self.name if self.attribute is None else self.attribute.name
 
 
@@ -69,10 +69,10 @@ def is_row(type_: Any) -> bool:
 
 
 def parts_of(annotation: Any) -> list[Part] | None:
-    """The fields of a class, or `None` for a type that is no class with fields.
+    """Return the fields of a class; `None` for all other types.
 
     Raises:
-        SchemaError: naming the class or the field that cannot be understood.
+        SchemaError: If a field has no usable type; names the class and the field.
     """
     class_ = get_origin(annotation) or annotation
     if not isinstance(class_, type):
@@ -102,21 +102,21 @@ def parts_of(annotation: Any) -> list[Part] | None:
 
 
 def description_of(class_: type) -> str:
-    """The first paragraph of a class's own docstring."""
+    """Return the first paragraph of a class's own docstring."""
     return parse_docstring(_own_docstring(class_)).summary
 
 
 def _own_docstring(class_: type) -> str:
     text = vars(class_).get("__doc__") or ""
-    # What dataclass and NamedTuple write is the signature.
+    # dataclass and NamedTuple generate a docstring from the signature.
     return "" if text.startswith(f"{class_.__name__}(") else inspect.cleandoc(text)
 
 
 def hints_of(thing: Any, name: str) -> dict[str, Any]:
-    """The resolved annotations of a class or a function called `name`.
+    """Return the resolved annotations of a class or a function called `name`.
 
     Raises:
-        SchemaError: when one names something that is not there.
+        SchemaError: If an annotation names something that is not defined.
     """
     try:
         return typing.get_type_hints(thing, include_extras=True)
@@ -126,7 +126,7 @@ def hints_of(thing: Any, name: str) -> dict[str, Any]:
             " module level, before the tool is registered"
         ) from None
     except (TypeError, SyntaxError) as exc:
-        raise SchemaError(f"{name}: an annotation is no type: {exc}") from None
+        raise SchemaError(f"{name}: an annotation is not a type: {exc}") from None
 
 
 def _of_attrs(class_: type) -> list[Part]:
@@ -138,7 +138,7 @@ def _of_attrs(class_: type) -> list[Part]:
         default = attribute.default
         if default is attrs.NOTHING or isinstance(default, attrs.Factory):  # type: ignore[arg-type]
             default = (
-                NO_DEFAULT  # what a factory makes is not told: it may read a clock
+                NO_DEFAULT  # a factory's value is not published: it may read a clock
             )
         parts.append(
             Part(
@@ -157,7 +157,7 @@ def _of_dataclass(class_: Any) -> list[Part]:
     for name, hint in hints.items():
         if isinstance(hint, dataclasses.InitVar):
             raise SchemaError(
-                f"{class_.__qualname__}.{name}: an InitVar is no field that could be"
+                f"{class_.__qualname__}.{name}: the value of an InitVar cannot be"
                 " read back; make it a field"
             )
     missing = dataclasses.MISSING
@@ -174,11 +174,11 @@ def _of_dataclass(class_: Any) -> list[Part]:
 
 
 def _is_typeddict(class_: type) -> bool:
-    # One of typing_extensions, which on older Pythons is not typing's.
+    # From typing_extensions, which has its own class on older Pythons.
     return hasattr(class_, "__required_keys__") and issubclass(class_, dict)
 
 
-#: What may stand around the annotation of a TypedDict's key, and what it says.
+#: The qualifiers of a TypedDict's key, and whether the key is required.
 _QUALIFIERS: Final[dict[Any, bool | None]] = {
     Required: True,
     NotRequired: False,
@@ -190,8 +190,8 @@ def _of_typeddict(class_: Any) -> list[Part]:
     parts = []
     for name, hint in hints_of(class_, class_.__qualname__).items():
         required = name in class_.__required_keys__
-        # `__required_keys__` is wrong where annotations are texts, as under `from
-        # __future__ import annotations`: Python did not look into them.
+        # `__required_keys__` is wrong if annotations are strings, as under `from
+        # __future__ import annotations`: Python does not read them.
         while (origin := get_origin(hint)) in _QUALIFIERS:
             says = _QUALIFIERS[origin]
             required = required if says is None else says
@@ -212,9 +212,10 @@ def _of_row(class_: Any) -> list[Part]:
 
 
 def _variables(class_: type, args: tuple[Any, ...]) -> dict[type, Mapping[Any, Any]]:
-    """What the type variables of `class_`, and of each of its bases, stand for.
+    """Return the values of the type variables of `class_` and of each base.
 
-    By class, since a class and its base may use the same variable for two things.
+    They are grouped by class, since a class and its base may use the same variable for
+    two types.
     """
     parameters = getattr(class_, "__parameters__", ())
     own = dict(zip(parameters, args, strict=False))
@@ -228,14 +229,14 @@ def _variables(class_: type, args: tuple[Any, ...]) -> dict[type, Mapping[Any, A
 
 
 def _owner(class_: type, name: str, bases: Iterable[type]) -> type:
-    """The class that `name` was annotated in.
+    """Return the class that annotates `name`.
 
     Args:
         class_: The class that has it.
         name: The field.
         bases: `class_` and its bases, the outermost first.
     """
-    # A TypedDict has forgotten its bases, and has their annotations as its own.
+    # A TypedDict does not list its bases, and repeats their annotations as its own.
     is_dict = issubclass(class_, dict)
     for base in bases if is_dict else class_.__mro__:
         if name in getattr(base, "__annotations__", ()):

@@ -1,7 +1,7 @@
-"""A JSON Schema → a check that finds everything wrong with a value.
+"""A JSON Schema → a check that finds every problem of a value.
 
-Lists, objects, references and unions; `checks.py` has the rest. Paths are put together on
-the way out of a failure and cost nothing otherwise.
+This module handles lists, objects, references and unions; `checks.py` has the rest.
+Paths are built only for values that fail.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ __all__ = ["make_check"]
 
 
 def make_check(schema: Mapping[str, JSON]) -> Check:
-    """The check that `schema`, one that `types.py` wrote, asks for.
+    """Compile `schema`, which `types.py` wrote, to a check.
 
-    A default that does not fit is taken out of `schema`: `x: int = None` is legal Python,
-    and a model that is told of a default may send it.
+    A default that does not fit is removed from `schema`: `x: int = None` is legal
+    Python, and a model that sees a default may send it.
 
     Raises:
-        SchemaError: when a type is made of nothing but itself.
+        SchemaError: If a type consists only of itself.
     """
     maker = _Maker(schema)
     for name in schema.get("$defs", {}):
@@ -112,7 +112,7 @@ class _Maker:
 
     def _reference(self, name: str) -> Check:
         if name not in self._made:
-            # Known by its name before it is looked into: a class may hold itself.
+            # Stored under its name before its fields are read: a class may hold itself.
             made = Check(lambda value, found: real.run(value, found), name)
             self._made[name] = made
             real = self.make(self._defs[name])
@@ -138,7 +138,7 @@ class _Maker:
             for index, item in enumerate(value):
                 run_item = firsts[index] if index < len(firsts) else run_rest
                 if run_item is None:
-                    break  # said by its size already
+                    break  # its size check reports that
                 before = len(problems)
                 made.append(run_item(item, found))
                 if len(problems) > before:
@@ -201,7 +201,7 @@ class _Maker:
 
 
 def _unknown(name: str, known: Collection[str]) -> str:
-    # A late import: most calls have nothing wrong with them.
+    # A late import: most calls have no problems.
     from difflib import get_close_matches
 
     close = get_close_matches(name[:64], known, 1)
@@ -227,8 +227,8 @@ def _union(members: list[Check]) -> Check:
             close.append((member, problems))
         if len(close) > 1:
             close = [one for one in close if _has_tags(one[0], value)] or close
-        # Somebody who meant the one cares nothing for the problems with the others. Of
-        # several lists, the one that was probably meant: there is no name to tell apart.
+        # Only the problems with the member that the caller probably meant are useful.
+        # For lists, choose the closest member: they have no tag.
         if close and len({member.noun for member, _ in close}) == 1:
             _, nearest = min(close, key=lambda one: len(one[1]))
             found.problems += nearest
@@ -243,7 +243,8 @@ def _union(members: list[Check]) -> Check:
 def _try(member: Check, value: Any, found: Found) -> tuple[Any, list[Problem]]:
     if type(value) is not dict and type(value) is not list:
         return member.find(value)
-    # Identities are safe for as long as the value is looked at: it keeps its parts.
+    # Identities are unique while the value is checked, because it keeps its parts
+    # alive.
     key = (id(member), id(value))
     if key not in found.tried:
         inside = Found(tried=found.tried)

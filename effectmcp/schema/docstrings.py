@@ -1,7 +1,7 @@
-"""What a docstring in Google's style says: of the whole, and of each argument.
+"""Parse docstrings in Google's style: the summary, and the text for each argument.
 
-A docstring is written for people, so nothing in it is an error: what is not understood
-is left alone.
+A docstring is written for people, so nothing in it is an error: unknown syntax is
+ignored.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ _SECTIONS: Final = ("Args:", "Arguments:", "Attributes:", "Parameters:")
 
 @frozen
 class Docstring:
-    """What a docstring says.
+    """The contents of a docstring.
 
     Attributes:
         summary: Its first paragraph, on one line.
-        entries: What its `Args:` or `Attributes:` say of each name.
+        entries: The text for each name in `Args:` or `Attributes:`.
     """
 
     summary: str
@@ -38,7 +38,7 @@ def _expression() -> re.Pattern[str]:
 
 
 def parse_docstring(text: str) -> Docstring:
-    """What `text`, without its common indentation, says."""
+    """Parse `text`, whose common indentation is removed."""
     lines = text.expandtabs().splitlines()
     summary: list[str] = []
     for line in lines:
@@ -55,7 +55,7 @@ def parse_docstring(text: str) -> Docstring:
             continue
         depth = len(line) - len(line.lstrip())
         if depth == 0:
-            # Every section ends where the next thing begins at the margin.
+            # A section ends at the next line that is not indented.
             inside, indent, current = stripped in _SECTIONS, None, None
             continue
         if not inside:

@@ -18,13 +18,13 @@ __all__ = ["Signature", "read_signature"]
 
 @frozen(eq=False)
 class Signature:
-    """What a function asks for, and says.
+    """The signature of a function, with its docstring.
 
     Attributes:
-        name: For messages.
+        name: The name in messages.
         parameters: Its parameters.
         hints: Its annotations, resolved; `return` among them.
-        docstring: What it says of itself.
+        docstring: Its docstring, parsed.
     """
 
     name: str
@@ -34,10 +34,11 @@ class Signature:
 
 
 def read_signature(function: Callable[..., Any]) -> Signature:
-    """The signature of `function`.
+    """Return the signature of `function`.
 
     Raises:
-        SchemaError: when it has none, or an annotation cannot be resolved.
+        SchemaError: If `function` has no signature, or an annotation cannot be
+            resolved.
     """
     inner: Any = function
     while isinstance(inner, functools.partial):
@@ -59,7 +60,7 @@ def read_signature(function: Callable[..., Any]) -> Signature:
 
 
 def _annotated(function: Any) -> Any:
-    """What has the annotations of `function`."""
+    """Return the object that holds the annotations of `function`."""
     while True:
         if isinstance(function, functools.partial):
             function = function.func
@@ -80,7 +81,7 @@ def _hints(of: Any, signature: inspect.Signature, name: str) -> dict[str, Any]:
         annotation = parameter.annotation
         if annotation is parameter.empty:
             continue
-        # A decorator may have written another signature, in `__signature__`.
+        # A decorator may have set another signature, in `__signature__`.
         if as_written.get(parameter.name, parameter.empty) != annotation:
             hints[parameter.name] = annotation
     return hints

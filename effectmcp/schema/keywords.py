@@ -1,7 +1,7 @@
-"""Where in a JSON Schema there are schemas, and where there is data that looks like one.
+"""The keywords of JSON Schema that contain schemas, and not data.
 
 `{"enum": [{"$ref": "x"}]}` refers to nothing, and `{"properties": {"$ref": …}}` has a
-property of that name, so no walk may take every object for a schema.
+property of that name, so a walk must not treat every object as a schema.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from ..canonical import JSON
 
 __all__ = ["parts_below", "parts_in", "parts_of_same", "with_parts"]
 
-# All dialects' keywords in one table: in those that lack one it means nothing, and what
-# stands under it could still be reached by a `$ref`.
+# The keywords of all dialects in one table. A dialect ignores the keywords that it
+# lacks, but a `$ref` can still reach the schemas under them.
 _ONE: Final = frozenset(
     {"additionalItems", "additionalProperties", "contains", "contentSchema", "else"}
     | {"if", "items", "not", "propertyNames", "then", "unevaluatedItems"}
@@ -30,9 +30,9 @@ _NAMED: Final = frozenset(
 def with_parts(
     schema: Mapping[str, JSON], change: Callable[[dict[str, JSON]], JSON]
 ) -> dict[str, JSON]:
-    """`schema` with each of its direct subschemas changed.
+    """Return `schema` with each of its direct subschemas changed.
 
-    `true` and `false`, which are schemas too, are left as they are.
+    The schemas `true` and `false` are left unchanged.
     """
 
     def changed(one: JSON) -> JSON:
@@ -52,13 +52,13 @@ def with_parts(
 
 
 def parts_in(schema: Mapping[str, JSON]) -> Iterator[dict[str, JSON]]:
-    """The direct subschemas of `schema` that are objects."""
+    """Yield the direct subschemas of `schema` that are objects."""
     found: list[dict[str, JSON]] = []
     with_parts(schema, found.append)
     yield from found
 
 
-#: Keywords whose schemas speak of the very value that their own schema speaks of.
+#: Keywords whose subschemas apply to the same value as the schema around them.
 _SAME: Final = frozenset(
     {"allOf", "anyOf", "dependencies", "dependentSchemas", "else", "if", "not", "oneOf"}
     | {"then"}
@@ -67,11 +67,11 @@ _DEFINITIONS: Final = frozenset({"$defs", "definitions"})
 
 
 def parts_of_same(schema: Mapping[str, JSON]) -> list[dict[str, JSON]]:
-    """The direct subschemas that speak of the value that `schema` speaks of."""
+    """Return the direct subschemas that apply to the same value as `schema`."""
     return [*parts_in({key: one for key, one in schema.items() if key in _SAME})]
 
 
 def parts_below(schema: Mapping[str, JSON]) -> list[dict[str, JSON]]:
-    """The direct subschemas that speak of parts of the value."""
+    """Return the direct subschemas that apply to parts of the value."""
     others = _SAME | _DEFINITIONS
     return [*parts_in({key: one for key, one in schema.items() if key not in others})]

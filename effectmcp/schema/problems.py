@@ -1,8 +1,8 @@
-"""Where in a JSON value something is wrong, and what: `guests[1].age: must be …`.
+"""Problems of a JSON value, with their paths: `guests[1].age: must be …`.
 
-Also what is wrong with a value whatever its schema says. It is looked at before anything
-recursive sees the value: nesting is bounded here, and a lone surrogate would make every
-encoder downstream fail, jsonschema-rs included.
+`unreadable()` finds the problems that do not depend on a schema. It runs before any
+recursive code reads the value: it bounds the nesting, and it refuses lone surrogates,
+which would make every later encoder fail, jsonschema-rs included.
 """
 
 from __future__ import annotations
@@ -24,44 +24,44 @@ __all__ = [
     "unreadable",
 ]
 
-#: A path and words that finish the sentence.
+#: A path, and words that complete the sentence.
 Problem: TypeAlias = tuple[str, str]
 
-#: A list of a million bad items must not become a message of a million lines.
+#: Bounds the message for a list of a million bad items.
 MAX_PROBLEMS: Final = 100
 
 _MAX_KEY: Final = 80
 
-#: Python itself writes and reads no number of more than 4,300 digits.
+#: Python does not write or read numbers of more than 4,300 digits.
 _MAX_BITS: Final = 4_000 * 10 // 3
 _PLAIN: Final = 2**64
 
 
 def path_step(key: str | int) -> str:
-    """One step of a path: `.age`, `[1]`, `["two words"]`."""
+    """Return one step of a path: `.age`, `[1]`, `["two words"]`."""
     if isinstance(key, int):
         return f"[{key}]"
     if len(key) > _MAX_KEY:
         key = key[:_MAX_KEY] + "…"
     if key.isidentifier():
         return f".{key}"
-    # Escaped, where the message could not be encoded otherwise.
+    # Escaped if the message could not be encoded otherwise.
     return f"[{json.dumps(key, ensure_ascii=not is_text(key))}]"
 
 
 def put_below(problems: list[Problem], start: int, key: str | int) -> None:
-    """Say of all problems from `start` on that they were found below `key`."""
+    """Put `key` in front of the paths of the problems since index `start`."""
     if len(problems) > start:
         here = path_step(key)
         problems[start:] = [(here + path, words) for path, words in problems[start:]]
 
 
 def rendered(problems: Iterable[Problem], *, root: str) -> list[str]:
-    """The problems as texts, `MAX_PROBLEMS` of them at most.
+    """Return the problems as strings, at most `MAX_PROBLEMS` of them.
 
     Args:
-        problems: What was found.
-        root: What a problem of the whole value is said of: `the arguments`.
+        problems: The problems.
+        root: The name of the whole value in messages: `the arguments`.
     """
     texts = [f"{path.removeprefix('.') or root}: {words}" for path, words in problems]
     texts = list(dict.fromkeys(texts))
@@ -71,7 +71,7 @@ def rendered(problems: Iterable[Problem], *, root: str) -> list[str]:
 
 
 def unreadable(value: JSON) -> list[Problem]:
-    """What no JSON text could say, or no reader of one should be given."""
+    """Return the problems of a value that do not depend on a schema."""
     found: list[Problem] = []
     _look_at(value, MAX_DEPTH, found)
     return found
@@ -98,7 +98,7 @@ def _look_at(value: JSON, room: int, found: list[Problem]) -> None:
             if type_ is list:
                 pass
             elif type(key) is not str:
-                words = f"has the key {key!r}, where JSON has only texts as keys"
+                words = f"has the key {key!r}, where JSON has only strings as keys"
                 found.append(("", words))
                 continue
             elif not (key.isascii() or is_text(key)):
@@ -106,7 +106,7 @@ def _look_at(value: JSON, room: int, found: list[Problem]) -> None:
                 found.append((path_step(key), words))
             kind = type(item)
             if item.isascii() if kind is str else kind is int and -1 < item < _PLAIN:
-                continue  # as most are: looked at without a call
+                continue  # most values: checked without a call
             before = len(found)
             _look_at(item, room - 1, found)
             if len(found) > before:
@@ -116,7 +116,7 @@ def _look_at(value: JSON, room: int, found: list[Problem]) -> None:
 
 
 def is_text(text: str) -> bool:
-    """Whether a text has no lone surrogates."""
+    """Whether a string has no lone surrogates."""
     if text.isascii():
         return True
     try:

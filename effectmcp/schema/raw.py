@@ -1,11 +1,11 @@
 """A schema that an author writes by hand, checked by jsonschema-rs.
 
-jsonschema-rs fetches `http` and reads `file` references unless it is told otherwise, and
-a value nested 50,000 deep under a recursive schema kills the process. So every reference
-is looked up in the document itself, at registration, and anything else is refused by
-name; the retriever that raises is the second line. Depth is bounded before jsonschema-rs
-sees a schema or a value. Its engine bounds what a regular expression may cost; a text
-that takes more does not match.
+By default, jsonschema-rs fetches `http` and reads `file` references, and a value nested
+50,000 deep under a recursive schema kills the process. So each reference is resolved
+within the document at registration, and all others are refused by name; a retriever
+that raises is the second defence. Depth is bounded before jsonschema-rs sees a schema
+or a value. jsonschema-rs bounds the cost of a regular expression; a string that exceeds
+it does not match.
 
 Dialects: 2020-12, which is the default, 2019-09, draft 7, draft 6 and draft 4.
 """
@@ -25,14 +25,15 @@ from .references import Document, all_parts
 
 __all__ = ["DIALECTS", "MAX_BYTES", "MAX_PARTS", "RawSchema"]
 
-#: What a schema may take as JSON: every client of `tools/list` reads all of them.
+#: The maximum size of a schema in JSON: every client of `tools/list` reads all schemas.
 MAX_BYTES: Final = 64 * 1024
 
-#: How many schemas a schema may come to, when each reference is what it leads to. Forty
-#: unions of twice the next would be 2⁴⁰, and jsonschema-rs would try them all.
+#: The maximum number of schemas after each reference is replaced by its target. A chain
+#: of forty unions, each with two references to the next, has 2⁴⁰, and jsonschema-rs
+#: would try them all.
 MAX_PARTS: Final = 10_000
 
-#: By `$schema`, the fragment left out, as both spellings are in use.
+#: By `$schema`, without its fragment, as clients use both spellings.
 DIALECTS: Final = {
     "https://json-schema.org/draft/2020-12/schema": "Draft202012Validator",
     "https://json-schema.org/draft/2019-09/schema": "Draft201909Validator",
@@ -45,10 +46,10 @@ _DRAFTS: Final = {"Draft4Validator": 4, "Draft6Validator": 6, "Draft7Validator":
 
 _DEFAULT: Final = "https://json-schema.org/draft/2020-12/schema"
 
-#: How often a value may have to be looked at to say what is wrong with it.
+#: The maximum number of visits of a value to find its problems.
 _MAX_WAYS: Final = 10_000
 
-#: What jsonschema-rs says quotes the schema, and an `enum` may be long.
+#: Messages of jsonschema-rs quote the schema, and an `enum` may be long.
 _MAX_WORDS: Final = 300
 
 
@@ -69,20 +70,20 @@ def _retrieve(uri: str) -> Any:
 
 
 class RawSchema:
-    """A JSON Schema written by hand, checked once, that checks values.
+    """A JSON Schema written by hand, which checks values.
 
     Args:
         schema: The schema. It is copied.
-        of: What messages call it.
+        of: The name of the schema in messages.
 
     Raises:
-        SchemaError: when it is no JSON, nested deeper than 64 levels, larger than
-            `MAX_BYTES` or `MAX_PARTS`; in a dialect that is not in `DIALECTS`; invalid in
-            its own; when it refers to anything outside itself; and when jsonschema-rs is
-            missing.
+        SchemaError: If the schema is not JSON, is nested deeper than 64 levels, exceeds
+            `MAX_BYTES` or `MAX_PARTS`, has a dialect that is not in `DIALECTS`, is
+            invalid in its dialect, or refers to anything outside itself; or if
+            jsonschema-rs is missing.
 
     Attributes:
-        schema: What was given.
+        schema: A copy of the schema.
     """
 
     def __init__(self, schema: Mapping[str, JSON], *, of: str = "the schema") -> None:
@@ -96,24 +97,25 @@ class RawSchema:
             )
         engine = _engine()
         try:
-            # Not at first use: a tool that cannot be called should not be offered.
+            # Compiled here and not at first use: a tool that cannot be called must not
+            # be listed.
             self._validator = getattr(engine, class_)(
                 self.schema, validate_formats=True, retriever=_retrieve, mask="it"
             )
         except ValueError as exc:
             where = "".join(map(path_step, getattr(exc, "instance_path", ())))
             at = f" at {where.removeprefix('.')}" if where else ""
-            raise SchemaError(f"{of} is no valid schema{at}: {_said(exc)}") from None
+            raise SchemaError(f"{of} is not a valid schema{at}: {_said(exc)}") from None
 
     def check(self, value: JSON) -> list[str]:
-        """Everything that is wrong with `value`; nothing when it fits."""
+        """Return all problems of `value`."""
         problems = unreadable(value)
         if not problems:
             if self._validator.is_valid(value):
                 return []
             if self._document.ways(_depth(value)) > _MAX_WAYS:
-                # is_valid() remembers what it has tried. The search for reasons does
-                # not: 20 levels under a union that holds itself twice took minutes.
+                # is_valid() caches its results. The search for reasons does not: 20
+                # levels under a union that holds itself twice took minutes.
                 words = "does not fit the schema, and is nested too deeply to say where"
                 problems = [("", words)]
             else:
@@ -129,8 +131,8 @@ class RawSchema:
 def _said(exc: Any) -> str:
     words = str(getattr(exc, "message", None) or exc)
     if words.startswith("False schema"):
-        # {"type": "object", "additionalProperties": false} is what a tool without
-        # arguments publishes.
+        # A tool without arguments publishes {"type": "object", "additionalProperties":
+        # false}.
         path = getattr(exc, "schema_path", ())
         is_extra = path[-1:] == ["additionalProperties"]
         return "additional properties are not allowed" if is_extra else "is not allowed"
@@ -149,7 +151,7 @@ def _copied(schema: Mapping[str, JSON], of: str) -> dict[str, JSON]:
             f"{of} has {len(text):,} bytes, and clients need not read more than"
             f" {MAX_BYTES:,}"
         )
-    # In the author's order, which is how a form or a page would show it.
+    # In the author's order, in which a form or a page would show it.
     copied: dict[str, JSON] = json.loads(json.dumps(dict(schema)))
     return copied
 

@@ -1,7 +1,7 @@
-"""Where the references of a schema lead, and how many ways there are to follow them.
+"""The references of a schema, and the number of ways to follow them.
 
-Every reference must lead to a place in the document itself: by a pointer, by an anchor,
-or by the `$id` of a part. Nothing is fetched, so anything else is refused by name.
+Every reference must resolve within the document: by a pointer, by an anchor, or by the
+`$id` of a part. Nothing is fetched, so other references are refused by name.
 """
 
 from __future__ import annotations
@@ -19,38 +19,38 @@ __all__ = ["Document", "all_parts"]
 _REFERENCES: Final = ("$ref", "$dynamicRef", "$recursiveRef")
 _ANCHORS: Final = ("$anchor", "$dynamicAnchor")
 
-#: The base of a document that has no name. The host is reserved (RFC 2606) and the text
-#: is ours: no author's reference means this.
+#: The base of a document that has no name. The host is reserved (RFC 2606), so no
+#: reference of an author can mean it.
 _NAMELESS: Final = "http://effectmcp.invalid/"
 
-#: Enough is enough: counted no further.
+#: Counting stops here.
 _MANY: Final = 10**9
 
 
 def all_parts(schema: Mapping[str, JSON]) -> Iterator[Mapping[str, JSON]]:
-    """`schema` and every schema in it."""
+    """Yield `schema` and every schema in it."""
     yield schema
     for part in parts_in(schema):
         yield from all_parts(part)
 
 
 class Document:
-    """A schema whose references all lead somewhere inside it.
+    """A schema whose references all resolve within it.
 
     Args:
         schema: The schema.
-        of: What messages call it.
-        draft: 4, 6 or 7; of a later dialect, nothing.
+        of: The name of the schema in messages.
+        draft: 4, 6 or 7; `None` for a later dialect.
 
     Raises:
-        SchemaError: naming a reference that leads out of it, or nowhere.
+        SchemaError: If a reference leads out of the schema, or nowhere; names it.
     """
 
     def __init__(
         self, schema: Mapping[str, JSON], of: str, *, draft: int | None = None
     ) -> None:
         self._id = "id" if draft == 4 else "$id"
-        # Up to draft 7, nothing counts beside a `$ref`.
+        # Up to draft 7, other keywords beside a `$ref` are ignored.
         self._is_ref_alone = draft is not None
         self._schema = schema
         self._of = of
@@ -60,26 +60,26 @@ class Document:
         self._seen: set[int] = set()
         self._visit(schema, _NAMELESS)
         self._targets: dict[int, list[JSON]] = {}
-        for base, part in self._bases:  # longer for what stands under unknown keywords
+        for base, part in self._bases:  # grows by the schemas under unknown keywords
             for keyword in _REFERENCES:
-                # Of another type, the metaschema has something to say about it.
+                # The metaschema reports a `$ref` of another type.
                 if isinstance(part.get(keyword), str):
                     target = self._find(base, part[keyword], f"{of}: {keyword}")
                     self._targets.setdefault(id(part), []).append(target)
 
     def unfolded(self) -> int:
-        """How many schemas there are when each reference is what it leads to.
+        """Count the schemas after each reference is replaced by its target.
 
-        A reference into a class that is being looked into counts for nothing: what holds
-        itself is remembered by jsonschema-rs when it is tried, and only that.
+        A reference to a schema around it is not counted: jsonschema-rs caches its
+        results for schemas that hold themselves, and for no others.
         """
         return self._guarded(self._unfold, self._schema, {})
 
     def ways(self, depth: int) -> int:
-        """How many ways lead through the schema to parts of a value `depth` deep.
+        """Count the ways through the schema to parts of a value `depth` deep.
 
-        A union inside a union, reached by references, can be followed in 2⁶⁴ ways at the
-        depth that we let pass: as many as there may be reasons why a value does not fit.
+        Nested unions, reached by references, can be followed in 2⁶⁴ ways at the maximum
+        depth, and jsonschema-rs may report a reason for each.
         """
         return self._guarded(self._follow, self._schema, {}, depth)
 
@@ -103,7 +103,7 @@ class Document:
     ) -> int:
         key = (id(part), depth)
         if key not in counted:
-            counted[key] = 0  # round and round in the same place: no new way
+            counted[key] = 0  # a cycle without a step: no new way
             total = 1
             for one in self._same(part):
                 total += self._follow(one, counted, depth)
@@ -119,7 +119,7 @@ class Document:
         name = part.get(self._id)
         if isinstance(name, str) and not (self._is_ref_alone and "$ref" in part):
             base, fragment = _resolved(base, name, f"{self._of}: {self._id}")
-            if fragment:  # an anchor, as draft 7 and before have it
+            if fragment:  # an anchor, in draft 7 and before
                 self._anchors[f"{base}#{fragment}"] = part
             else:
                 self._roots[base] = part
@@ -147,14 +147,14 @@ class Document:
         if isinstance(found, bool):
             return {}
         if id(found) not in self._seen:
-            # Under a keyword that nobody knows, and all the same a schema by now.
+            # A schema under an unknown keyword, which this reference makes a part.
             self._visit(found, target)
         return found
 
 
 def _resolved(base: str, reference: str, of: str) -> tuple[str, str]:
     if reference.startswith("#"):
-        # urljoin() knows no fragments of a `urn:`.
+        # urljoin() does not handle fragments of a `urn:`.
         return base, reference[1:]
     try:
         target, fragment = urldefrag(urljoin(base, reference))

@@ -20,13 +20,13 @@ from .written import written
 
 __all__ = ["Output", "output_of"]
 
-#: Answers for people and models to read, of which a schema would promise nothing.
+#: Results for people and models to read, for which a schema would be useless.
 _TEXT: Final = frozenset({str, bytes, NoneType, None, Any, object})
 
 
 @frozen(eq=False, repr=False)
 class Output:
-    """What a function returns: the schema to publish, and the way to JSON.
+    """The result of a function: its schema, and its conversion to JSON.
 
     Attributes:
         schema: The `outputSchema`.
@@ -39,16 +39,16 @@ class Output:
     def is_object(self) -> bool:
         """Whether every result is an object.
 
-        Since 2026-07-28 it may be any JSON value. Before, it had to be an object, so a
-        client of that time must be shown no `outputSchema` where this is false.
+        Since 2026-07-28 a result may be any JSON value. Earlier revisions require an
+        object, so their clients must not be shown an `outputSchema` if this is false.
         """
         return self.schema.get("type") == "object"
 
     def write(self, value: Any) -> JSON:
-        """`value` as plain JSON that fits the schema.
+        """Convert `value` to plain JSON that fits the schema.
 
         Raises:
-            OutputError: naming each place where it does not.
+            OutputError: If the result does not fit; names each place.
         """
         made, problems = written(value)
         problems = problems or unreadable(made) or self._check.find(made)[1]
@@ -58,22 +58,24 @@ class Output:
 
 
 def output_of(annotation: Any, *, content: Collection[type] = ()) -> Output | None:
-    """What a function annotated with `annotation` returns, looked at once.
+    """Return the `Output` of a function that returns `annotation`.
 
-    `None` where there is nothing to promise: no annotation, `Any`, `str`, `bytes`,
-    `None`, blocks of content and lists of them, and unions of these.
+    Return `None` if a schema would be useless: for no annotation, `Any`, `str`,
+    `bytes`, `None`, blocks of content, lists of blocks, and unions of these.
 
     Args:
-        annotation: The return annotation, resolved, or `Signature.empty`; of a generator
-            or a coroutine, what it returns in the end: `Flow[Receipt]` is read as
+        annotation: The return annotation, resolved, or `Signature.empty`; for a
+            generator or a coroutine, its final type: `Flow[Receipt]` is read as
             `Receipt`.
         content: Classes of content blocks and of whole results.
 
     Raises:
-        SchemaError: naming the part that JSON Schema cannot say.
+        SchemaError: If JSON Schema cannot express a part of the type; names it.
     """
     while (get_origin(annotation) or annotation) in (Generator, Coroutine):
-        annotation = (*get_args(annotation), Any, Any, Any)[2]  # a bare one has none
+        annotation = (*get_args(annotation), Any, Any, Any)[
+            2
+        ]  # a bare class has no arguments
     if annotation is Signature.empty or _is_content(annotation, tuple(content)):
         return None
     schemas = Schemas(output=True)
@@ -88,7 +90,7 @@ def _is_content(annotation: Any, content: tuple[type, ...]) -> bool:
     if is_union(annotation):
         return all(_is_content(arg, content) for arg in args)
     if origin in (list, tuple) and args:
-        # With texts in between, as long as it is no list of texts alone, which is data.
+        # Blocks mixed with strings are content; a list of only strings is data.
         parts = [part for arg in args if arg is not ... for part in _parts_of(arg)]
         return any(_is_block(part, content) for part in parts) and all(
             part is str or _is_block(part, content) for part in parts

@@ -3,9 +3,9 @@
     schemas = Schemas()
     schemas.document(schemas.of(list[Guest], "invite.guests"))
 
-A class is written once, under `$defs`, and referred to; in the end, one that was needed
-only once and does not hold itself is put where it is needed. What JSON has no way to say
-is refused by name, with what to write instead.
+A class is written once, under `$defs`, and referenced. In the end, a class that has one
+reference and does not hold itself replaces its reference. Types that JSON cannot
+express are refused by name, with what to write instead.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _PLAIN: Final[dict[Any, JSONSchema]] = {
     dt.time: {"type": "string", "pattern": _TIME},
     uuid.UUID: {"type": "string", "format": "uuid"},
     decimal.Decimal: {"type": "string", "pattern": _DECIMAL},
-    # As the converter of step results has it (RFC 4648, section 8).
+    # As in the converter of step results (RFC 4648, section 8).
     bytes: {"type": "string", "contentEncoding": "base16", "pattern": _BYTES},
 }
 
@@ -70,7 +70,7 @@ _BARE_TUPLES: Final = (tuple, typing.Tuple)  # noqa: UP006  # not `tuple[()]`
 MAPPINGS: Final = (dict, cabc.Mapping, cabc.MutableMapping)
 
 _ADVICE: Final[dict[Any, str]] = {
-    dt.timedelta: "take a number and say of what: Annotated[float, 'in seconds']",
+    dt.timedelta: "take a number and name its unit: Annotated[float, 'in seconds']",
     complex: "take two floats",
     cabc.Callable: "a function cannot be sent; take its name, as a Literal",
     cabc.Iterator: "write list[...]",
@@ -80,36 +80,37 @@ _ADVICE: Final[dict[Any, str]] = {
 }
 
 
-#: Classes inside classes. No value may be nested deeper.
+#: The maximum nesting of classes, and of values.
 _MAX_OPEN: Final = MAX_DEPTH
 
 
 class Schemas:
-    """The schemas of one document, and the classes that it has to define.
+    """The schemas of one document, and the classes that it defines.
 
     Args:
-        output: Whether they tell what is sent: then a field with a default is always
-            there, and an object may have more than its class says, as a subclass would.
+        output: Whether they describe results: then a field with a default is always
+            present, and an object may have more properties than its class, as a
+            subclass would.
     """
 
     def __init__(self, *, output: bool = False) -> None:
         self._output = output
         self._defs: dict[str, JSONSchema] = {}
         self._names: dict[str, str] = {}
-        self._open = 0  # classes that are being looked into
+        self._open = 0  # classes whose fields are being read
 
     def of(self, annotation: Any, of: str) -> JSONSchema:
-        """The schema of `annotation`, which `of` is to be blamed for.
+        """Return the schema of `annotation`; messages name `of`.
 
         Raises:
-            SchemaError: naming what JSON Schema cannot say.
+            SchemaError: If JSON Schema cannot express the type; names it.
         """
         try:
             hash(annotation)
         except TypeError:
             raise SchemaError(
-                f"{of}: {annotation!r} is no type, or has something unhashable in its"
-                " Annotated; write a tuple or a frozen class there"
+                f"{of}: {annotation!r} is not a type, or holds something unhashable in"
+                " its Annotated; write a tuple or a frozen class there"
             ) from None
         annotation, metadata = unwrapped(annotation)
         schema = self._bare(annotation, of)
@@ -118,10 +119,10 @@ class Schemas:
         return schema
 
     def document(self, schema: JSONSchema, of: str = "the schema") -> JSONSchema:
-        """`schema` with the classes it refers to.
+        """Return `schema` with the classes it refers to.
 
         Raises:
-            SchemaError: when a text or a number in it is nothing that JSON can say.
+            SchemaError: If JSON cannot express a string or a number in it.
         """
         uses: dict[str, int] = {}
         for one in (schema, *self._defs.values()):
@@ -140,7 +141,7 @@ class Schemas:
                 if name in kept
             }
         try:
-            # Of a value the depth is bounded; of a schema, only that it has an end.
+            # The depth of a value is bounded; a schema only has to be finite.
             dumps(result, max_depth=_MAX_OPEN * MAX_DEPTH)
         except CanonicalError as exc:
             raise SchemaError(f"{of}: in its schema, {exc.problem}") from None
@@ -159,7 +160,7 @@ class Schemas:
     def _inlined(self, schema: JSONSchema, kept: set[str]) -> JSONSchema:
         name = _referred(schema)
         if name is not None and name not in kept:
-            # What is said at the place of use has the last word.
+            # The keywords at the place of use take precedence.
             rest = {key: one for key, one in schema.items() if key != "$ref"}
             schema = {**self._defs[name], **rest}
         return with_parts(schema, lambda part: self._inlined(part, kept))
@@ -217,7 +218,7 @@ class Schemas:
         if keys != {"type": "string"}:
             if keys.get("type") != "string":
                 raise SchemaError(
-                    f"{of}: JSON has only texts as keys, so not {args[0]!r}; write"
+                    f"{of}: JSON keys are strings, so not {args[0]!r}; write"
                     " dict[str, ...] or a list of pairs"
                 )
             schema["propertyNames"] = keys
@@ -227,7 +228,7 @@ class Schemas:
     # ---- classes ----
 
     def _defined(self, annotation: Any, name: str, make: Any, of: str) -> JSONSchema:
-        # `Box[int]` is a new object every time it is written.
+        # `Box[int]` is a new object at each use.
         key = identity_of(annotation)
         if key not in self._names:
             if self._open >= _MAX_OPEN:
@@ -246,7 +247,7 @@ class Schemas:
                 number += 1
                 unique = f"{name}_{number}"
             self._names[key] = unique
-            self._defs[unique] = {}  # taken, while the class is looked into
+            self._defs[unique] = {}  # reserved, while the fields of the class are read
             self._open += 1
             self._defs[unique].update(make())
             self._open -= 1
@@ -286,7 +287,7 @@ class Schemas:
 def object_of(
     properties: JSONSchema, required: list[str], *, is_open: bool = False, **more: JSON
 ) -> JSONSchema:
-    """The schema of an object."""
+    """Return the schema of an object."""
     schema: JSONSchema = {"type": "object", **more}
     if properties:
         schema["properties"] = properties
@@ -298,7 +299,7 @@ def object_of(
 
 
 def add_default(schema: JSONSchema, default: Any) -> None:
-    """Tell the default, where JSON can say it."""
+    """Add the default to the schema, if JSON can express it."""
     value, problems = written(default)
     if not problems and not unreadable(value):
         schema["default"] = value
@@ -350,7 +351,7 @@ def _advice(annotation: Any) -> str:
     if isinstance(annotation, (str, ForwardRef)):
         return f"the annotation {annotation!r} could not be resolved; define it first"
     if isinstance(annotation, TypeVar):
-        return f"{annotation} is open; say which type, as in Box[int]"
+        return f"{annotation} is open; name its type, as in Box[int]"
     advice = _ADVICE.get(get_origin(annotation) or annotation)
     if advice is None:
         advice = (

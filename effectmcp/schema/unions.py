@@ -1,9 +1,9 @@
-"""The members of a union, in an order that does not depend on how it was written.
+"""The members of a union, in an order that does not depend on the source code.
 
-`int | str == str | int` in Python, and both `typing` and cattrs remember by equality: one
-may be handed out where the other was written, if it came first in its process. So the
-order of writing can mean nothing. Instead, the most specific of the members that fit is
-taken: a date before a text, a whole number before a number.
+`int | str == str | int` in Python, and both `typing` and cattrs cache by equality: they
+may return one of them for the other, if the process used it first. So the order in the
+source means nothing. Instead, the most specific member that fits is chosen: a date
+before a string, a whole number before a number.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from ..forms.types import Format
 
 __all__ = ["identity_of", "is_union", "members_of", "unwrapped"]
 
-#: One text for all the types that Python holds to be equal.
+#: A string that equal types share.
 Identity: TypeAlias = str
 
 
@@ -38,13 +38,13 @@ def is_union(annotation: Any) -> bool:
 
 
 def unwrapped(annotation: Any) -> tuple[Any, list[Any]]:
-    """The bare type, without NewType and Final, and the metadata around it."""
+    """Return the bare type, without NewType and Final, and the metadata around it."""
     metadata: list[Any] = []
     while True:
         origin = get_origin(annotation)
         if origin is Annotated:
             annotation, *inner = get_args(annotation)
-            metadata[:0] = inner  # applied in order: the outermost has the last word
+            metadata[:0] = inner  # applied in order: the outermost takes precedence
         elif origin is Final:
             (annotation,) = get_args(annotation)
         elif hasattr(annotation, "__supertype__"):
@@ -54,7 +54,7 @@ def unwrapped(annotation: Any) -> tuple[Any, list[Any]]:
 
 
 def members_of(annotation: Any) -> list[Any]:
-    """The members of a union, the most specific first, `None` last."""
+    """Return the members of a union: the most specific first, `None` last."""
     return sorted(get_args(annotation), key=lambda one: (_rank(one), identity_of(one)))
 
 
@@ -83,7 +83,7 @@ def _rank(annotation: Any) -> int:
 
 
 def identity_of(annotation: Any) -> Identity:
-    """A text that two types have in common when they are equal."""
+    """Return a string that is the same for equal types."""
     bare, metadata = unwrapped(annotation)
     if metadata:
         return f"Annotated[{identity_of(bare)}, {metadata!r}]"

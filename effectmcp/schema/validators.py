@@ -1,8 +1,8 @@
-"""attrs validators → keywords, where JSON Schema can say what they demand.
+"""attrs validators → keywords, if JSON Schema can express them.
 
-All of it is checked by the class itself as well, when it is built: this is only so that
-a model is told beforehand, and of every problem at once. `matches_re` is told in the
-description: `\\d`, `\\w` and `$` do not mean in Python what they mean elsewhere.
+The class checks all of it again when it is built. The keywords show the constraints to
+a model in advance, and let it see every problem in one message. The description states
+`matches_re`: `\\d`, `\\w` and `$` do not mean in Python what they mean elsewhere.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ _KEYWORDS: Final = {
 
 
 def apply_validators(schema: dict[str, JSON], attribute: Attribute[Any]) -> None:
-    """Tighten `schema` by what the attribute's validators demand."""
-    # A converter comes before the validators, and a schema speaks of what came before.
+    """Add the keywords of the attribute's validators to `schema`."""
+    # Validators check the converter's result, and a schema describes its input.
     if attribute.validator is None or attribute.converter is not None:
         return
     target = _target(schema)
     for validator, _ in leaves(attribute.validator):
-        # Where null is legal and the validator refuses it, the class says so.
+        # If null is legal and the validator refuses it, the class reports that.
         _apply(target, validator)
         if known_name(validator) == "_MatchesReValidator":
             words = f"must match {validator.pattern.pattern}"
@@ -43,7 +43,7 @@ def apply_validators(schema: dict[str, JSON], attribute: Attribute[Any]) -> None
 
 
 def _target(schema: dict[str, JSON]) -> dict[str, JSON]:
-    """The one schema in `schema` that validators speak of."""
+    """Return the one schema in `schema` that validators apply to."""
     members = [one for one in schema.get("anyOf", ()) if one != {"type": "null"}]
     return members[0] if len(members) == 1 else schema
 
@@ -59,7 +59,7 @@ def _apply(schema: dict[str, JSON], validator: Any) -> None:
         case "_InValidator":
             _choices(schema, options_of(validator))
         case _:
-            pass  # the class has the last word
+            pass  # checked by the class only
 
 
 def _bound(schema: dict[str, JSON], operator: str, bound: Any) -> None:
@@ -69,7 +69,7 @@ def _bound(schema: dict[str, JSON], operator: str, bound: Any) -> None:
         return
     keyword = _KEYWORDS[operator]
     if schema["type"] == "integer" and type(bound) is float:
-        # Whole, since not everybody who reads a schema expects half an integer's bound.
+        # Whole, since some readers of schemas do not expect a fraction for an integer.
         bound = math.ceil(bound) if operator in (">=", "<") else math.floor(bound)
     pick = max if operator[0] == ">" else min
     schema[keyword] = pick(schema.get(keyword, bound), bound)
@@ -96,7 +96,7 @@ def _choices(schema: dict[str, JSON], options: list[Any] | None) -> None:
     values = [written(option)[0] for option in options]
     if "enum" in schema:
         left = [one for one in schema["enum"] if one in values]
-        # An empty choice would be no schema; the class refuses everything by itself.
+        # A schema with an empty choice is invalid; the class refuses all values anyway.
         schema["enum"] = left or schema["enum"]
     elif schema.get("type") == "string" and schema.keys() <= {"type", "description"}:
         if values and all(type(option) is str for option in options):

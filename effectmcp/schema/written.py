@@ -1,7 +1,7 @@
-"""A Python value → plain JSON, by what it is.
+"""A Python value → plain JSON, according to the type of the value.
 
-Not by its annotation: the check that follows holds it against that, and names the place
-where the two differ. `build.py` is the way back.
+The annotation is not used: the check that follows compares the two, and names the place
+where they differ. `build.py` does the reverse.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .problems import MAX_PROBLEMS, Problem, put_below
 
 __all__ = ["is_by_value", "written"]
 
-#: Around a key, which has room for nothing.
+#: Passed for a key, which must not be nested.
 _NO_ROOM: Final = (0,) * MAX_DEPTH
 
 _SCALARS: Final = frozenset({str, int, float, bool, type(None)})
@@ -32,9 +32,9 @@ _SCALARS: Final = frozenset({str, int, float, bool, type(None)})
 
 @cache
 def is_by_value(class_: type[enum.Enum]) -> bool:
-    """Whether the members of an Enum travel by value: each is a scalar of JSON.
+    """Whether the members of an Enum are sent by value: each is a scalar of JSON.
 
-    Otherwise they travel by name.
+    Otherwise they are sent by name.
     """
     return all(
         type(member.value) in _SCALARS
@@ -44,7 +44,7 @@ def is_by_value(class_: type[enum.Enum]) -> bool:
 
 
 def written(value: Any) -> tuple[JSON, list[Problem]]:
-    """`value` as plain JSON, and what in it has no such form."""
+    """Return `value` as plain JSON, and the problems of parts without such a form."""
     problems: list[Problem] = []
     return _written(value, problems, ()), problems
 
@@ -72,8 +72,8 @@ def _written(value: Any, problems: list[Problem], around: tuple[int, ...]) -> JS
 
 
 def _container(value: Any, problems: list[Problem], around: tuple[int, ...]) -> JSON:
-    if id(value) in around:  # twice in itself, it would be met 2⁶⁴ times
-        problems.append(("", "is the very object that it stands in"))
+    if id(value) in around:  # if it holds itself twice, it would be visited 2⁶⁴ times
+        problems.append(("", "is the object that contains it"))
         return None
     if len(around) >= MAX_DEPTH:
         problems.append(("", f"is nested deeper than {MAX_DEPTH} levels"))
@@ -100,7 +100,7 @@ def _container(value: Any, problems: list[Problem], around: tuple[int, ...]) -> 
         # A set's order differs from process to process.
         return sorted(_items(value, problems, around), key=_order)
     else:
-        words = f"is of type {type(value).__qualname__}, which JSON cannot say"
+        words = f"is of type {type(value).__qualname__}, which JSON cannot express"
         problems.append(("", words))
         return None
     made = {}
@@ -120,7 +120,7 @@ def _entries(
     for key, item in value.items():
         name = _written(key, problems, _NO_ROOM)
         if type(name) is not str:
-            words = f"has the key {key!r}, where JSON has only texts as keys"
+            words = f"has the key {key!r}, where JSON has only strings as keys"
             problems.append(("", words))
         else:
             pairs.append((name, item))
@@ -143,5 +143,5 @@ def _items(
 def _order(item: JSON) -> bytes:
     try:
         return dumps(item)
-    except CanonicalError:  # said by the check that follows
+    except CanonicalError:  # reported by the check that follows
         return b""

@@ -114,7 +114,7 @@ def test_an_answer_that_does_not_fit_is_not_given_twice(capsys: Output) -> None:
         (["call", BOOKSHOP, "order", "title"], "'title': write NAME=VALUE"),
         (
             ["call", BOOKSHOP, "order", "--answer", "a=Ann"],
-            "a text needs quotes: a='\"Ann\"'",
+            "a string needs quotes: a='\"Ann\"'",
         ),
         (
             ["call", BOOKSHOP, "order", "--answers", "/gone.json"],
@@ -143,15 +143,15 @@ def test_an_answer_that_does_not_fit_is_not_given_twice(capsys: Output) -> None:
         (["call", BOOKSHOP, "ordr"], "there is no tool 'ordr'; there is order"),
         (
             ["call", BOOKSHOP, "order", "--answer", "a=NaN"],
-            "--answer a=NaN: 'NaN' is no JSON",
+            "--answer a=NaN: 'NaN' is not JSON",
         ),
         (
             ["call", BOOKSHOP, "order", "--answer", f"a={'[' * 100_000}"],
-            "is no JSON",
+            "is not JSON",
         ),
         (["call", "gone.py", "order"], "there is no file 'gone.py'"),
         (["call", "'", "order"], "is no command"),
-        (["call", "http://a/\udcff", "order"], "is no URL: write it in UTF-8"),
+        (["call", "http://a/\udcff", "order"], "is not a URL: write it in UTF-8"),
         (["call", " ", "order"], "give a URL"),
         (
             ["call", BOOKSHOP, "--resource", "a://b", "c=d"],
@@ -425,7 +425,7 @@ def test_a_state_that_is_rejected(
 
     status, _ = called(monkeypatch, asking({}, requestState="a"), rejected)
     assert status == ERROR
-    assert capsys.readouterr().err.endswith("expired; call again to begin anew\n")
+    assert capsys.readouterr().err.endswith("expired; call again to restart\n")
 
 
 EMPTY: dict[str, Any] = {"prompts": [], "resources": [], "resourceTemplates": []}
@@ -486,7 +486,10 @@ def test_a_server_that_offers_nothing(
     channel = Scripted([{**EMPTY, "tools": []}] * 4)
     monkeypatch.setattr("effectmcp.cli.listing.channel_to", lambda *of: channel)
     assert main(["list", "server"]) == 0
-    assert capsys.readouterr() == ("", "effectmcp: the server offers nothing\n")
+    assert capsys.readouterr() == (
+        "",
+        "effectmcp: the server has no tools, prompts, resources or templates\n",
+    )
 
 
 def test_a_list_that_takes_too_long(

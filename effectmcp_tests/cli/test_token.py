@@ -84,7 +84,7 @@ def test_an_unreadable_state(
     token: str, monkeypatch: pytest.MonkeyPatch, capsys: Output
 ) -> None:
     assert main(["token", token[:-2]]) == 1
-    assert "refused: it is no state" in capsys.readouterr().out
+    assert "refused: it is not a state" in capsys.readouterr().out
     assert journal_in(token[:-2]) is None
     monkeypatch.setenv("EFFECTMCP_STATE_KEYS", OTHER)
     assert main(["token", token]) == 1
@@ -92,7 +92,7 @@ def test_an_unreadable_state(
     monkeypatch.delenv("EFFECTMCP_STATE_KEYS")
     assert main(["token", token]) == 2
     assert journal_in(token) is None
-    assert "nobody else can read a state" in capsys.readouterr().err
+    assert "states cannot be read without the keys" in capsys.readouterr().err
 
 
 def test_an_expired_state(
@@ -109,11 +109,11 @@ def test_an_expired_state(
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (("--server", "x"), "--server wants --tool"),
+        (("--server", "x"), "--server needs --tool"),
         ((*OF, "--arguments", "{"), "--arguments: "),
         ((*OF, "--arguments", '{"a": NaN}'), "--arguments: "),
         ((*OF, "--arguments", "[" * 100_000), "--arguments: nested deeper"),
-        ((*OF, "--arguments", "[]"), "--arguments: it is no JSON object"),
+        ((*OF, "--arguments", "[]"), "--arguments: it is not a JSON object"),
     ],
 )
 def test_mistakes(
@@ -133,7 +133,7 @@ def test_no_token(given: str, monkeypatch: pytest.MonkeyPatch, capsys: Output) -
         sys, "stdin", io.TextIOWrapper(io.BytesIO(b"\xff"), encoding="utf-8")
     )
     assert main(["token", "-"]) == 2
-    assert "effectmcp: what stands on standard input is" in capsys.readouterr().err
+    assert "effectmcp: standard input is not UTF-8" in capsys.readouterr().err
 
 
 def test_invalid_keys(

@@ -225,7 +225,11 @@ def test_building_calls_the_hook_in_development(
 @pytest.mark.parametrize(
     ("class_", "args", "words"),
     [
-        (ElicitUrl, {"message": 5, "url": "https://a.example"}, "message comes first"),
+        (
+            ElicitUrl,
+            {"message": 5, "url": "https://a.example"},
+            "the first argument is the message",
+        ),
         (ElicitUrl, {"message": "a", "url": 5}, "ElicitUrl(url=5): give a text"),
         (
             Sample,

@@ -54,15 +54,15 @@ def test_gather_each_refuses_a_set(class_: Callable[[Any], Any]) -> None:
 
 @pytest.mark.parametrize("value", [1.5, True, None, b"v2"])
 def test_version_refuses_what_no_journal_keeps(value: Any) -> None:
-    with pytest.raises(UsageError, match="ints or texts"):
+    with pytest.raises(UsageError, match="ints or strings"):
         Version("fee", default=value, latest=1)
-    with pytest.raises(UsageError, match="ints or texts"):
+    with pytest.raises(UsageError, match="ints or strings"):
         Version("fee", default=1, latest=value)
 
 
 def test_version_name_is_a_string() -> None:
     given: Any = ["fee"]
-    with pytest.raises(UsageError, match="the name of a change is a text"):
+    with pytest.raises(UsageError, match="the name of a change is a string"):
         Version(given, default=0, latest=1)
 
 

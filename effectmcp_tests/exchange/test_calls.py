@@ -674,7 +674,7 @@ def test_plain_function_that_gives_no_value(caplog: pytest.LogCaptureFixture) ->
     assert complete(sync.handle(app, request("tools/call", call_params("tool"))))[
         "isError"
     ]
-    assert "is of type generator, which JSON cannot say" in caplog.text
+    assert "is of type generator, which JSON cannot express" in caplog.text
 
 
 def test_plain_function_is_invoked() -> None:

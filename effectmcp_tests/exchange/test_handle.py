@@ -327,7 +327,7 @@ def test_result_that_json_cannot_represent(caplog: pytest.LogCaptureFixture) -> 
     ):
         assert error(send(app, method, params))["code"] == -32603
     errors = [one.exc_info[1] for one in caplog.records if one.exc_info]
-    assert ["nothing that JSON can say" in str(one) for one in errors] == [True] * 3
+    assert ["has no form in JSON" in str(one) for one in errors] == [True] * 3
     caplog.clear()
 
 

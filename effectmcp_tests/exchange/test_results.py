@@ -149,7 +149,7 @@ def test_result_that_was_promised() -> None:
         (PLAIN, b"x", "bytes are no block"),
         (PLAIN, float("nan"), "the result: must be a finite number"),
         (PLAIN, {"a": "\ud800"}, "lone surrogates"),
-        (PLAIN, "\ud800", "nothing that JSON can say"),
+        (PLAIN, "\ud800", "has no form in JSON"),
         (PLAIN, Text("x", annotations=Annotations(priority=float("inf"))), "JSON"),
         (PLAIN, Text(b"x"), "JSON"),  # type: ignore[arg-type]
         (PLAIN, EmbeddedResource(ResourceContents("x")), "needs ResourceContents"),

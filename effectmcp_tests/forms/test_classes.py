@@ -179,7 +179,7 @@ class Closed(Open[int]):
 
 
 def test_class_generic_left_open() -> None:
-    assert refusal(Open) == "Open.value: ~T is open; say which type, as in Box[int]"
+    assert refusal(Open) == "Open.value: ~T is open; name its type, as in Box[int]"
     assert refusal(Box).startswith("Box.one: ~T is open")
     assert refusal(Closed).startswith("Closed.value: ~T is open")
 

@@ -255,8 +255,8 @@ def test_choice_with_names() -> None:
     assert check({**CHOICE, "enumNames": ["A", "B"]}, "a") == "a"
     problem = refusal({**CHOICE, "enumNames": ["A"]})
     assert problem == "'enumNames' must name each choice once"
-    assert refusal({**CHOICE, "enumNames": "AB"}) == "titles must be texts"
-    assert refusal({**CHOICE, "enumNames": [1, 2]}) == "titles must be texts"
+    assert refusal({**CHOICE, "enumNames": "AB"}) == "titles must be strings"
+    assert refusal({**CHOICE, "enumNames": [1, 2]}) == "titles must be strings"
     assert refusal({**TITLED, "enumNames": []}) == "'enumNames' belongs to 'enum'"
 
 
@@ -267,7 +267,7 @@ def test_choice_either_way() -> None:
 
 @pytest.mark.parametrize("choices", ["ab", None, ["a", 1], [True], {"a": 1}])
 def test_choices_must_be_texts(choices: Any) -> None:
-    problem = "choices must be a list of texts"
+    problem = "choices must be a list of strings"
     assert refusal({"type": "string", "enum": choices}) == problem
     items = {"type": "string", "enum": choices}
     assert refusal({"type": "array", "items": items}) == problem
@@ -295,12 +295,12 @@ def titled(*titles: Any) -> dict[str, Any]:
 
 
 def test_choices_that_nobody_could_choose_from() -> None:
-    assert refusal({"type": "string", "enum": []}) == "there is nothing to choose from"
-    assert refusal(titled()) == "there is nothing to choose from"
+    assert refusal({"type": "string", "enum": []}) == "the list of choices is empty"
+    assert refusal(titled()) == "the list of choices is empty"
     problem = refusal({"type": "string", "enum": ["a", "a"]})
-    assert problem == "the same choice stands there twice"
+    assert problem == "a choice is listed twice"
     assert refusal(titled("A", "A")).startswith("two choices have one title")
-    assert refusal(titled("A", 1)) == "titles must be texts"
+    assert refusal(titled("A", 1)) == "titles must be strings"
 
 
 @pytest.mark.parametrize(

@@ -247,10 +247,10 @@ def test_form_checks_at_import() -> None:
 
 
 def test_form_below_attrs() -> None:
-    """The decorators the wrong way round: at that time it is no attrs class yet."""
+    """The decorators the wrong way round: at that time it is not an attrs class yet."""
     with pytest.raises(
         FormError,
-        match="is no attrs class: decorate it with @attrs.frozen, below @form",
+        match="is not an attrs class: decorate it with @attrs.frozen, below @form",
     ):
 
         @attrs.frozen

@@ -163,8 +163,8 @@ def test_enum_of_anything_else_travels_by_name(
 
 
 def test_enum_without_members() -> None:
-    assert refusal(Empty) == "there is nothing to choose from"
-    assert refusal(list[Empty]) == "there is nothing to choose from"
+    assert refusal(Empty) == "the list of choices is empty"
+    assert refusal(list[Empty]) == "the list of choices is empty"
 
 
 # ---- what is around a type ----------------------------------------------------------
@@ -267,20 +267,26 @@ def test_choices_title_a_list(annotation: Any) -> None:
 @pytest.mark.parametrize(
     ("annotation", "words"),
     [
-        (list, "say of what: list[Literal['a', 'b']] or a list of an Enum"),
+        (list, "name its items: list[Literal['a', 'b']] or a list of an Enum"),
         (list[str], "a list in a form is a choice of several, list[Literal['a'"),
         (list[Size | None], "a list in a form is a choice of several, list[Lit"),
         (list[list[Size]], "a list in a form is a choice of several, list[Lite"),
         (int | str, "a form cannot offer a choice of types, int | str. Ask for te"),
         (int | str | None, "a form cannot offer a choice of types, int | str | None"),
-        (Literal[1, 2], "the choices of a form are texts, and (1, 2) are not; use an"),
-        (Literal["a", None], "the choices of a form are texts, and ('a', None) are"),
-        (Literal[Level.LOW], "the choices of a form are texts, and (<Level.LOW: 1>,)"),
+        (
+            Literal[1, 2],
+            "the choices of a form are strings, and (1, 2) are not; use an",
+        ),
+        (Literal["a", None], "the choices of a form are strings, and ('a', None) are"),
+        (
+            Literal[Level.LOW],
+            "the choices of a form are strings, and (<Level.LOW: 1>,)",
+        ),
         (Person, "forms are flat, so the class Person cannot stand inside one"),
         (list[Person], "a list in a form is a choice of several"),
         (Data, f"{Data!r} is a dataclass; decorate it with @attrs.frozen instead"),
         ("Persom", "the annotation 'Persom' could not be resolved; define it first"),
-        (T, "~T is open; say which type, as in Box[int]"),
+        (T, "~T is open; name its type, as in Box[int]"),
         (bytes, "<class 'bytes'> cannot be shown as a form field. Fields are str"),
         (dict[str, int], "dict[str, int] cannot be shown as a form field."),
         (Sequence[Size], "collections.abc.Sequence[typing.Literal['s', 'l']] cannot"),
@@ -336,7 +342,7 @@ def test_choices_title_each_choice_once(titles: dict[str, str]) -> None:
 
 def test_choices_with_one_title() -> None:
     problem = refusal(Annotated[Size, Choices(s="S", l="S")])
-    assert problem == "two choices have one title; nobody could tell them"
+    assert problem == "two choices have one title; users could not tell them"
 
 
 def test_labels_that_are_no_text() -> None:

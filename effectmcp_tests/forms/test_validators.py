@@ -274,7 +274,7 @@ def test_in_a_container_of_unknown_kind() -> None:
 
 
 def test_in_nothing() -> None:
-    assert refusal(Size, in_(["xl"])) == "there is nothing to choose from"
+    assert refusal(Size, in_(["xl"])) == "the list of choices is empty"
 
 
 # ---- the rest -----------------------------------------------------------------------

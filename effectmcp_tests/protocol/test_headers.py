@@ -231,8 +231,8 @@ def test_param_headers_refuses_names(name: Any, words: str) -> None:
         ({"type": "object"}, "here is the type 'object'"),
         ({"type": "array"}, "here is the type 'array'"),
         ({"type": "null"}, "here is the type 'null'"),
-        ({}, "here is no type"),
-        ({"$ref": "#/$defs/region"}, "here is no type"),
+        ({}, "here is not a type"),
+        ({"$ref": "#/$defs/region"}, "here is not a type"),
         ({"type": ["string", "null"]}, "here is several types"),
     ],
 )

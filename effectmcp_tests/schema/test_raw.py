@@ -90,10 +90,10 @@ class TestWithTheEngine:
     @pytest.mark.parametrize(
         ("schema", "words"),
         [
-            ({"type": "text"}, "no valid schema at type: "),
+            ({"type": "text"}, "not a valid schema at type: "),
             ({"properties": {"a": {"minimum": "x"}}}, "at properties.a.minimum: "),
             ({"pattern": "["}, 'it is not a "regex"'),
-            ({"$ref": 3}, "no valid schema"),
+            ({"$ref": 3}, "not a valid schema"),
             ({"a": float("nan")}, "at /a: a number that JSON cannot carry"),
             ({"a": "\ud800"}, "a lone surrogate"),
             ({"a": (1,)}, "a tuple"),

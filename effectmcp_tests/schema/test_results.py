@@ -104,7 +104,7 @@ def test_write_lets_a_subclass_say_more() -> None:
         ([Receipt("1")], ("[0].number: must be a whole number",)),  # type: ignore[arg-type]
         ([3, {"number": 1}], ("[0]: must be an object", "[1].day: is required")),
         (3, ("the result: must be a list",)),
-        ([object()], ("[0]: is of type object, which JSON cannot say",)),
+        ([object()], ("[0]: is of type object, which JSON cannot express",)),
         ([{"number": float("nan")}], ("[0].number: must be a finite number",)),
         ([{"\ud800": 1}], ('["\\ud800"]',)),
     ],

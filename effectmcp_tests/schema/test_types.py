@@ -275,7 +275,7 @@ def test_defaults_that_json_cannot_say_are_left_out() -> None:
 @pytest.mark.parametrize(
     ("annotation", "words"),
     [
-        (dt.timedelta, "timedelta has no schema; take a number and say of what"),
+        (dt.timedelta, "timedelta has no schema; take a number and name its unit"),
         (complex, "take two floats"),
         (cabc.Callable[[int], int], "take its name, as a Literal"),
         (cabc.Iterable[int], r"write list\[...\]"),
@@ -284,14 +284,14 @@ def test_defaults_that_json_cannot_say_are_left_out() -> None:
         (set[Any], "a set cannot hold typing.Any"),
         (set[Mutable], "a set cannot hold .*Mutable"),
         (set[int | list[int]], r"a set cannot hold list\[int\]"),
-        (dict[int, str], "JSON has only texts as keys"),
-        (dict[Any, str], "JSON has only texts as keys"),
-        (T, "~T is open; say which type"),
+        (dict[int, str], "JSON keys are strings"),
+        (dict[Any, str], "JSON keys are strings"),
+        (T, "~T is open; name its type"),
         ("Guest", "'Guest' could not be resolved"),
         (ForwardRef("Guest"), "could not be resolved"),
         (Box, "is open"),
-        ([], r"\[\] is no type"),
-        (Literal[b"x"], "nothing that JSON can say"),
+        ([], r"\[\] is not a type"),
+        (Literal[b"x"], "has no form in JSON"),
     ],
 )
 def test_what_json_cannot_say_is_refused_by_name(annotation: Any, words: str) -> None:

@@ -121,7 +121,7 @@ def test_written_of_what_holds_itself() -> None:
     value += [value, [value]]
     _, problems = written(value)
     assert [path for path, _ in problems] == ["[0]", "[1][0]"]
-    assert "the very object" in problems[0][1]
+    assert "is the object that contains it" in problems[0][1]
 
 
 def test_written_of_what_is_nested_too_deeply() -> None:

@@ -137,7 +137,9 @@ def test_tool_without_a_name_of_its_own() -> None:
 
 
 def test_listing_that_is_not_json() -> None:
-    with pytest.raises(SchemaError, match="hello: what the list would show is no JSON"):
+    with pytest.raises(
+        SchemaError, match="hello: what the list would show is not JSON"
+    ):
         make_tool(hello, meta={"x": {1}})
     with pytest.raises(SchemaError, match="a lone surrogate"):
         make_tool(hello, title="\ud800")
