@@ -46,8 +46,8 @@ from effectmcp import (
 )
 from effectmcp.drivers import asyncio, trio
 from effectmcp.drivers.local import FUNCTIONS
-from effectmcp.engine import intake, outcomes
-from effectmcp.engine.kinds import KINDS, By, Wave
+from effectmcp.engine import outcomes, receiving
+from effectmcp.engine.effect_table import KINDS, By, Wave
 from effectmcp.engine.stops import Question
 from effectmcp.exchange import handshakes, rounds
 from effectmcp.exchange.answers import ANSWERS
@@ -133,7 +133,7 @@ def classes() -> list[type[Effect[Any]]]:
 @pytest.mark.parametrize("class_", classes(), ids=lambda one: one.__name__)
 def test_effect_has_a_sample_and_a_row(class_: type[Effect[Any]]) -> None:
     assert class_ in SAMPLES, "add it to SAMPLES"
-    assert class_ in KINDS, "add its row to engine/kinds.py"
+    assert class_ in KINDS, "add its row to engine/effect_table.py"
 
 
 @pytest.mark.parametrize("class_", KNOWN)
@@ -162,7 +162,7 @@ def test_numbers_leave_no_gap() -> None:
 #: The modules that perform what no table does.
 PERFORMERS = {
     "driver": (asyncio, trio),
-    "engine": (intake, outcomes),
+    "engine": (outcomes, receiving),
     "exchange": (rounds,),
 }
 

@@ -24,7 +24,7 @@ import effectmcp.engine
 import effectmcp.testing
 from effectmcp import Effect, InputRequest, Outcome, effects
 from effectmcp.effects import control, local, questions, steps
-from effectmcp.engine.kinds import KINDS
+from effectmcp.engine.effect_table import KINDS
 
 ROOT = Path(effectmcp.__file__).parent
 TESTS = Path(__file__).parent

@@ -16,7 +16,7 @@ from bookshop_client import call, next_round, text_of
 
 from effectmcp.drivers.asyncio import handle, running
 from effectmcp.exchange.commands import Peer
-from effectmcp.transports.keys import ensure_keys
+from effectmcp.transports.default_keys import ensure_keys
 
 Queue = asyncio.Queue[Any]
 

@@ -26,7 +26,7 @@ from effectmcp.transports.conversation import (
     Next,
     Receive,
 )
-from effectmcp.transports.keys import ensure_keys
+from effectmcp.transports.default_keys import ensure_keys
 from effectmcp.transports.web import Head, Send, Site
 
 # Accept only the gateway's name as `Host`, which prevents DNS rebinding.

@@ -21,7 +21,7 @@ from bookshop import app
 from effectmcp import Flow, Progress, Step
 from effectmcp.drivers.trio import running
 from effectmcp.exchange.commands import Peer
-from effectmcp.transports.keys import ensure_keys
+from effectmcp.transports.default_keys import ensure_keys
 from effectmcp.transports.lines import Splitter, TooLong, serve_lines
 
 

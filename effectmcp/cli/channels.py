@@ -16,7 +16,7 @@ from ..client.channels import Channel, Frame, Hear
 from ..engine.development import UnperformedEffectWarning
 from ..errors import UsageError
 from ..server.target import load_app
-from ..transports.keys import VARIABLE, ensure_keys
+from ..transports.default_keys import VARIABLE, ensure_keys
 
 __all__ = ["Raw", "channel_to", "check_timeout", "headers_of"]
 

@@ -16,7 +16,7 @@ from ..errors import CanonicalError, KeysError, StateError, UsageError
 from ..state.codec import Packed, PackingError, sizes, unpack
 from ..state.keys import Keys
 from ..state.seal import Call, Sealer
-from ..transports.keys import VARIABLE, keys_of_environment
+from ..transports.default_keys import VARIABLE, keys_of_environment
 
 __all__ = ["add", "journal_in"]
 

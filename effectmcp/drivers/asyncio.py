@@ -10,14 +10,13 @@ it.
 from __future__ import annotations
 
 import asyncio
+import functools
 import math
-import os
-import time
 from asyncio import Lock, sleep
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
 from contextvars import Context
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 from ..effects.base import Effect
 from ..effects.control import FirstOf, TimedOut, Within
@@ -39,7 +38,7 @@ from ..exchange.commands import (
 )
 from ..exchange.handle import handle as answer
 from . import begun
-from .begun import Begun, Send, drop
+from .begun import Begin, Send, drop
 from .local import (
     Job,
     ask_client,
@@ -98,25 +97,6 @@ async def handle(
     return found if isinstance(found, Reply) else await found.finish(send)
 
 
-def begin(
-    app: Server,
-    message: Incoming,
-    peer: Peer | None = None,
-) -> Reply | Begun:
-    """Start to answer one JSON-RPC message; finish if that needs no waiting.
-
-    Args:
-        app: The server, inside of `running(app)`.
-        message: Its JSON text, the value parsed from it, or the result of `read_message`.
-        peer: The sender.
-
-    Returns:
-        The reply, or the started exchange, if it has to wait for something.
-    """
-    exchange = answer(app, message, peer, clock=time.time, entropy=os.urandom)
-    return begun.begin(app, exchange, obey)
-
-
 async def obey(app: Server, command: Command, send: Send) -> Any:
     """Execute a command of an exchange, and return its outcome."""
     match command:
@@ -132,6 +112,11 @@ async def obey(app: Server, command: Command, send: Send) -> Any:
             return await ask_client(asking, send, Bell())
         case Listen(subscription):
             return await listen(app, subscription, send)
+
+
+#: Starts to answer one JSON-RPC message; finishes if that needs no waiting. See
+#: `drivers.begun.begin`.
+begin: Final[Begin] = functools.partial(begun.begin, answer=answer, obey=obey)
 
 
 @asynccontextmanager

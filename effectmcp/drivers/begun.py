@@ -1,15 +1,18 @@
 """Start an exchange in the task that received its message, and finish it on a loop.
 
-    found = begin(app, exchange, obey)  # most rounds only ask, and end here
+    found = begin(app, message, peer)  # most rounds only ask, and end here
     reply = found if isinstance(found, Reply) else await found.finish(send)
 
-`obey` executes a command; only this part differs between trio and asyncio.
+`drivers.trio` and `drivers.asyncio` each have this `begin`, with an `obey` of their own:
+only the execution of commands differs between loops.
 """
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from attrs import define
 
@@ -18,15 +21,17 @@ from ..exchange.commands import (
     Ask,
     Command,
     Exchange,
+    Incoming,
     Listen,
     Notify,
+    Peer,
     PerformAll,
     Reply,
 )
 from ..server.app import Server
 from .local import at_once
 
-__all__ = ["Begun", "Obey", "Send", "begin", "drop"]
+__all__ = ["Begin", "Begun", "Obey", "Send", "begin", "drop"]
 
 Send: TypeAlias = Callable[[Mapping[str, JSON]], Awaitable[None]]
 Obey: TypeAlias = Callable[[Server, Command, Send], Awaitable[Any]]
@@ -36,8 +41,27 @@ async def drop(message: Mapping[str, JSON]) -> None:
     """Discard a message."""
 
 
-def begin(app: Server, exchange: Exchange, obey: Obey) -> Reply | Begun:
-    """Start an exchange; return the reply if nothing has to wait."""
+def begin(
+    app: Server,
+    message: Incoming,
+    peer: Peer | None = None,
+    *,
+    answer: Callable[..., Exchange],
+    obey: Obey,
+) -> Reply | Begun:
+    """Start to answer one JSON-RPC message; finish if that needs no waiting.
+
+    Args:
+        app: The server, inside of `running(app)`.
+        message: Its JSON text, the value parsed from it, or the result of `read_message`.
+        peer: The sender.
+        answer: `exchange.handle.handle`.
+        obey: Executes a command, on the loop.
+
+    Returns:
+        The reply, or the started exchange, if it has to wait for something.
+    """
+    exchange = answer(app, message, peer, clock=time.time, entropy=os.urandom)
     try:
         command = next(exchange)
         while isinstance(command, PerformAll):
@@ -82,3 +106,11 @@ class Begun:
             return reply
         finally:
             exchange.close()
+
+
+class Begin(Protocol):
+    """A driver's `begin`."""
+
+    def __call__(
+        self, app: Server, message: Incoming, peer: Peer | None = None
+    ) -> Reply | Begun: ...

@@ -14,12 +14,10 @@ from __future__ import annotations
 
 import functools
 import math
-import os
-import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from contextlib import nullcontext
 from contextvars import Context, copy_context
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 import trio
 from trio import Lock, sleep
@@ -44,7 +42,7 @@ from ..exchange.commands import (
 )
 from ..exchange.handle import handle as answer
 from . import begun
-from .begun import Begun, Send, drop
+from .begun import Begin, Send, drop
 from .local import (
     Job,
     ask_client,
@@ -103,25 +101,6 @@ async def handle(
     return found if isinstance(found, Reply) else await found.finish(send)
 
 
-def begin(
-    app: Server,
-    message: Incoming,
-    peer: Peer | None = None,
-) -> Reply | Begun:
-    """Start to answer one JSON-RPC message; finish if that needs no waiting.
-
-    Args:
-        app: The server, inside of `running(app)`.
-        message: Its JSON text, the value parsed from it, or the result of `read_message`.
-        peer: The sender.
-
-    Returns:
-        The reply, or the started exchange, if it has to wait for something.
-    """
-    exchange = answer(app, message, peer, clock=time.time, entropy=os.urandom)
-    return begun.begin(app, exchange, obey)
-
-
 async def obey(app: Server, command: Command, send: Send) -> Any:
     """Execute a command of an exchange, and return its outcome."""
     match command:
@@ -139,6 +118,11 @@ async def obey(app: Server, command: Command, send: Send) -> Any:
             return await ask_client(asking, send, Bell())
         case Listen(subscription):
             return await listen(app, subscription, send)
+
+
+#: Starts to answer one JSON-RPC message; finishes if that needs no waiting. See
+#: `drivers.begun.begin`.
+begin: Final[Begin] = functools.partial(begun.begin, answer=answer, obey=obey)
 
 
 def _seconds(limit: float | None) -> float:

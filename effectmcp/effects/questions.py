@@ -167,7 +167,8 @@ class Confirm(InputRequest[bool]):
     def __init__(
         self, message: str, *, key: str | None = None, otherwise: Any = NOTHING
     ) -> None:
-        check_message(self, message)
+        if type(message) is not str:
+            check_message(self, message)
         assign(self, "message", message)
         assign(self, "key", key)
         assign(self, "otherwise", otherwise)
@@ -221,7 +222,8 @@ class ElicitUrl(InputRequest[T_co]):
         key: str | None = None,
         otherwise: Any = NOTHING,
     ) -> None:
-        check_message(self, message)
+        if type(message) is not str:
+            check_message(self, message)
         check_type(self, "url", url, "a text", str)
         assign(self, "message", message)
         assign(self, "url", url)

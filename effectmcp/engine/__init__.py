@@ -18,27 +18,25 @@
 reasons for them, are in docs/internals/replay.md. The modules, in the order to read
 them:
 
-    replay       the run: its verbs, and the generations that follow one another
-    stops        the stops of a run, and the outcomes and answers that resume it
-    rules        the differences between the ways that answers can arrive
-    journal      entries, places, fingerprints, keys
-    kinds        one table of effects
-    generation   waves of match, drop, take, perform, deliver
-    feeding      the first phase of a run: a loop over one sequence
-    taking       the outcomes that are available: answers, clocks, races
-    performing   the effects that this process performs
-    tree         generators take turns; branches start, fail and join
-    sequences    the nodes of the tree: a generator, with its part of the journal
-    intake       yielded effects: answered, refused, or waited for
-    answers      matches answers to questions
-    places       outstanding questions, clocks and steps, by place
-    shared       data that all generations of a flow share
-    divergence   reports of differences, and the entries that may be kept
-    steps        arguments and results as JSON
-    failures     exceptions as JSON
-    development  effects that were built and never performed
-    misuse       error messages for authors
-    turn         one turn of one generator
+    replay         the run: its verbs, and the generations that follow one another
+    stops          the stops of a run, and the outcomes that resume it
+    rules          the differences between the ways that answers can arrive
+    journal        entries, places, fingerprints, keys
+    effect_table   one row for each effect: all that the engine knows about it
+    generation     waves of match, drop, take, perform, deliver
+    single         the first phase of a run: a loop, while there is one sequence
+    sequences      the nodes of the tree: a generator, with its part of the journal
+    answers        matches answers to questions; the outstanding questions, by place
+    outcomes       the effects that this process performs, clocks, races
+    tree           generators take turns; branches start, fail and join
+    receiving      yielded effects: answered, refused, or waited for
+    flow_state     data that all generations of a flow share
+    divergence     reports of differences, and the entries that may be kept
+    steps          arguments and results as JSON
+    failures       exceptions as JSON
+    development    effects that were built and never performed
+    misuse         error messages for authors
+    generators     one turn of one generator
 """
 
 from __future__ import annotations

@@ -41,9 +41,9 @@ from .journal import Asking, Entry, Place, Pooled, Tag, wire_key
 from .stops import Unread
 
 if TYPE_CHECKING:
-    from .kinds import Kind
-    from .shared import Shared
-    from .tree import Sequence, Wanted
+    from .effect_table import Kind
+    from .flow_state import FlowState
+    from .sequences import Sequence, Wanted
 
 __all__ = [
     "STALE",
@@ -206,7 +206,7 @@ class Answers:
     """
 
     _places: Places
-    _flow: Shared
+    _flow: FlowState
     heard: set[str] = field(factory=set, init=False)
     own: dict[str, tuple[Asking, Answer]] = field(factory=dict, init=False)
     pool: dict[tuple[bytes, bytes], list[Pooled]] = field(factory=dict, init=False)

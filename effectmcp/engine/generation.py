@@ -27,7 +27,8 @@ a charge that was made must not be forgotten with the flow
 from __future__ import annotations
 
 import logging
-from typing import Any, Final, TypeAlias
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import attrs
 
@@ -45,20 +46,19 @@ from ..errors import (
     TooManyRounds,
     UsageError,
 )
-from ..forms.form import Unfit
 from ..records import record
-from .answers import UNASKED, Answers, Places
+from .answers import UNASKED
 from .divergence import Report, flatten, is_stopping, pooled_of
-from .feeding import feed
-from .intake import Intake
-from .journal import Entry, Journal
-from .kinds import (
-    deliver,
+from .effect_table import (
     steps_in,
 )
-from .misuse import forgotten, located, text_of
+from .flow_state import SOON, Call, ExhaustedError
+from .generators import Ended, Failed, where
+from .journal import Entry
+from .misuse import forgotten, text_of
 from .outcomes import Performing, Taking, clocks
-from .shared import Call, ExhaustedError, Shared
+from .receiving import Receiver
+from .sequences import Closing, Sequence, Wanted
 from .steps import read_arguments, step_name
 from .stops import (
     Asked,
@@ -69,18 +69,17 @@ from .stops import (
     Stop,
     Want,
 )
-from .tree import Cause, Closing, Leaf, Sequence, Tree, Wanted
-from .turn import Ended, Failed, where
+from .tree import Cause, Leaf, Tree
 
-__all__ = ["SOON", "Again", "Generation"]
+if TYPE_CHECKING:
+    from .single import SingleSequence
+
+__all__ = ["Again", "Generation"]
 
 logger = logging.getLogger("effectmcp.engine")
 
 #: Tags of entries whose question was outstanding once.
 _ASKED: Final = frozenset({"accepted", "declined", "dismissed", "invalid", "refused"})
-
-#: The value of `cancelled` in a flow to cancel as soon as possible.
-SOON: Final = -1
 
 
 @record(eq=False)
@@ -101,6 +100,7 @@ class Generation(Tree):
     """One generation of a flow: everything that `Restart` starts again.
 
     Attributes:
+        one: The first phase, which it has taken over from.
         number: The number of restarts before this generation.
         restart: The name and arguments of its handler; `None` in the first generation.
         places: The records of places: outstanding questions, clocks, steps.
@@ -120,6 +120,7 @@ class Generation(Tree):
         "answers",
         "cancelled",
         "number",
+        "one",
         "performing",
         "places",
         "restart",
@@ -128,41 +129,39 @@ class Generation(Tree):
         "waits",
     )
 
-    def __init__(
-        self, flow: Shared, journal: Journal, salvaged: list[Report], *, is_first: bool
-    ) -> None:
-        self.number = journal.generation
+    def __init__(self, one: SingleSequence) -> None:
+        journal, flow = one.journal, one.flow
         # A journal from before waves were counted has no number: all of it is past.
         past = -1.0
         if journal.waves is not None:
             past = journal.waves
-        elif not is_first:
+        elif not one.is_first:
             past = float("inf")
-        intake = Intake(flow, self.number, dict(journal.versions), past)
-        super().__init__(flow, intake, journal.entries, self.number)
+        number = journal.generation
+        super().__init__(
+            flow, Receiver(flow, number, dict(journal.versions), past), one.root
+        )
+        self.one = one
+        self.number = number
         self.restart = journal.restart
-        self.places = Places(dict(journal.places), self.number)
-        self.answers = Answers(self.places, flow)
-        if journal.pool:
-            self.answers.add(journal.pool)
-        self.cancelled = journal.cancelled
+        self.places = one.places
+        self.answers = one.answers
+        self.cancelled = one.cancelled
         self._detached = journal.detached
         self._rules = flow.rules
-        self.salvaged = salvaged
-        self.performing = Performing(self.places, self.number)
+        self.salvaged = one.salvaged
+        self.performing = Performing(self.places, number)
         self.taking = Taking(flow, self.places, self.performing)
         #: The restart that ends this generation.
         self._again: Again | None = None
-        self.waits = 0
+        self.waves, self.waits = one.waves, one.waits
 
     # ---- the whole of it ------------------------------------------------------------
 
-    def start(self) -> Stop | Again:
-        """Start the handler, and run to the first stop."""
-        if self.open(self.flow.call if self.restart is None else self._restart()):
-            feed(self)
-            if self.root.gathering is not None:
-                self.join()
+    def take_over(self) -> Stop | Again:
+        """Continue after the first phase, to the first stop."""
+        if self.root.gathering is not None:
+            self.join()
         return self.go()
 
     def go(self) -> Stop | Again:
@@ -195,22 +194,10 @@ class Generation(Tree):
                 return one.where
         return None
 
-    def snapshot(self) -> Journal:
-        """Return the journal of this generation, as it is now."""
-        root, answers = self.root, self.answers
-        return Journal(
-            entries=tuple(root.entries) if root.gathering is None else root.snapshot(),
-            places=dict(self.places.table),
-            pool=answers.pooled() if answers.pool or answers.own else (),
-            versions=dict(self.intake.versions),
-            generation=self.number,
-            restart=self.restart,
-            rounds=self.flow.rounds,
-            state_rounds=self.flow.state_rounds,
-            waves=self.waves,
-            cancelled=None if self.cancelled == SOON else self.cancelled,
-            detached=self._detached,
-        )
+    @property
+    def versions(self) -> Mapping[str, int | str]:
+        """The versions that `Version` returned, by id."""
+        return self.receiver.versions
 
     # ---- waves ----------------------------------------------------------------------
 
@@ -226,8 +213,7 @@ class Generation(Tree):
             root.position == len(root.entries)
             and self.cancelled is None
             and not self.left_over
-            and self._is_nothing_known(wave)
-            and (stop := self._ask(wave)) is not None
+            and (stop := self.one.ask(wanted)) is not None
         ):
             return stop  # most rounds end here: no entry to match, no outcome to take
         return self._take_wave(wave)
@@ -326,30 +312,12 @@ class Generation(Tree):
 
     def _prepare(self, leaf: Leaf, entry: Entry) -> bool:
         """Compute the outcome for `leaf`, or forget an answer that no longer fits."""
-        if self.compute(leaf, entry):
+        if self.one.compute(*leaf, entry):
             return True
         sequence, wanted = leaf
         sequence.forget_next()
         self.places.count(wanted.place)
         return False
-
-    def compute(self, leaf: Leaf, entry: Entry) -> bool:
-        """Compute the outcome of `entry` for `leaf`; return whether it fits."""
-        sequence, wanted = leaf
-        wanted.value = wanted.error = None
-        try:
-            wanted.value = deliver(wanted.effect, wanted.row, entry)
-        except Unfit as exc:
-            # A validator changed since, so the answer does not fit the *current* form.
-            # The handler did not diverge (docs/internals/replay.md#q2).
-            wanted.problems = tuple(exc.problems)
-            return False
-        except UsageError as exc:
-            wanted.error = located(exc, sequence)
-        except Exception as exc:
-            wanted.error = exc
-        wanted.ready = True
-        return True
 
     # ---- drop -----------------------------------------------------------------------
 
@@ -451,12 +419,12 @@ class Generation(Tree):
             spent=0,
             muted=True,
         )
-        journal = attrs.evolve(self.snapshot(), pool=())
-        again = Generation(flow, journal, [], is_first=False)
+        journal = attrs.evolve(self.one.snapshot(), pool=())
+        one = self.one.resumed(flow, journal)
+        again = one.whole()
         try:
-            if again.open(flow.call if self.restart is None else self._restart()):
-                feed(again)
-                again.join()
+            one.start()
+            again.join()
             while again.root.end is None:
                 leaves = again.root.leaves()
                 wave = [leaf for leaf in leaves if leaf[1].is_local] or leaves
@@ -469,7 +437,7 @@ class Generation(Tree):
             again.unwind()
         return None
 
-    def _restart(self) -> Call:
+    def restarted(self) -> Call:
         """Return the handler with which the flow started again, and its arguments.
 
         Raises:
@@ -537,7 +505,7 @@ class Generation(Tree):
             sequence, wanted = leaf
             outcome = taking.at_hand(wanted, found)
             entry = None if outcome is None else wanted.entry(*outcome)
-            if entry is not None and not self.compute(leaf, entry):
+            if entry is not None and not self.one.compute(*leaf, entry):
                 entry = self._refit(leaf)
             if entry is None:
                 missing.append(leaf)
@@ -571,7 +539,7 @@ class Generation(Tree):
             self.places.count(one.place)
         if wanted.row.is_question and not self.flow.supports(wanted.subject):
             entry = wanted.entry(*UNASKED)
-            self.compute(leaf, entry)
+            self.one.compute(*leaf, entry)
             return entry
         return None
 
@@ -672,7 +640,7 @@ class Generation(Tree):
         if flow.rules.task and wave and wave[0][1].row.is_wait:
             self.waits += 1
         self.waves += 1
-        if is_news or self.waves > self.intake.past:
+        if is_news or self.waves > self.receiver.past:
             flow.unmute()
         for (sequence, wanted), is_fed in zip(wave, fed, strict=True):
             if not is_fed:

@@ -24,8 +24,6 @@ never be mistaken for the answer to a later question (docs/internals/replay.md#e
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from functools import lru_cache
-from hashlib import blake2b
 from typing import Any, Final, Literal, TypeAlias
 
 import attrs
@@ -41,7 +39,6 @@ __all__ = [
     "Asking",
     "Entry",
     "Fate",
-    "Fingerprints",
     "Journal",
     "JournalError",
     "Place",
@@ -537,7 +534,7 @@ _READERS: Final = {1: _journal_from_format_1, 2: _journal_from_json}
 
 def _text(value: JSON) -> str:
     if type(value) is not str:
-        raise ValueError(f"{value!r} where a string belongs")
+        raise ValueError(f"{value!r} where a text belongs")
     return value
 
 
@@ -581,61 +578,3 @@ def wire_key(generation: int, place: str, asking: int) -> str:
     prefix = f"r{generation}/" if generation else ""
     suffix = f"~{asking}" if asking > 1 else ""
     return f"{prefix}{place}{suffix}"
-
-
-# ---- fingerprints -------------------------------------------------------------------
-
-
-# The same in every round of every flow.
-@lru_cache(maxsize=1024)
-def _shape_head(kind: str, key: str | None) -> bytes:
-    return dumps([kind, key])
-
-
-class Fingerprints:
-    """The digests of one flow.
-
-    There are few shapes, so each is computed once. Renders differ with every question,
-    so each is one pass of a copied hasher that already has the key.
-
-    Attributes:
-        shapes: The computed shapes, by kind, explicit key and answer schema.
-        hasher: The keyed hasher; a copy of it digests a message with its parameters.
-    """
-
-    __slots__ = ("_flow_id", "hasher", "shapes")
-
-    def __init__(self, flow_id: bytes) -> None:
-        given: object = flow_id
-        if not isinstance(given, bytes) or not 16 <= len(given) <= 64:
-            raise UsageError(
-                "flow_id must be 16 to 64 random bytes, drawn once per flow:"
-                " secrets.token_bytes(16)"
-            )
-        self._flow_id = flow_id
-        self.hasher = blake2b(key=flow_id, digest_size=8, person=b"render")
-        self.shapes: dict[tuple[str, str | None, bytes], bytes] = {}
-
-    def shape(self, kind: str, key: str | None, schema: bytes) -> bytes:
-        """Return the shape of a kind, explicit key and answer schema."""
-        found = self.shapes[kind, key, schema] = blake2b(
-            _shape_head(kind, key) + schema,
-            key=self._flow_id,
-            digest_size=4,
-            person=b"shape",
-        ).digest()
-        return found
-
-    def idempotency_key(
-        self, generation: int, path: str, name: str, about: list[JSON], nth: int
-    ) -> str:
-        """Return the stable string that `IdempotencyKey(name, *about)` returns."""
-        # Without `about`, the digest is unchanged: a flow keeps its keys through an
-        # upgrade (docs/internals/replay.md#s4).
-        more = [about] if about else []
-        return blake2b(
-            dumps([generation, path, name, *more, nth]),
-            key=self._flow_id,
-            digest_size=16,
-            person=b"idempotency",
-        ).hexdigest()

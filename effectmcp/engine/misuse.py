@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ..effects.base import Effect
 from ..errors import UsageError
-from .turn import is_running
+from .generators import is_running
 
 if TYPE_CHECKING:
-    from .tree import Sequence
+    from .sequences import Sequence
 
 __all__ = [
     "awaited",

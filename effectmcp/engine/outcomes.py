@@ -24,15 +24,15 @@ from ..effects.control import (
 from ..effects.local import ClientSupports, Sleep
 from ..effects.steps import Step
 from ..errors import StepInterrupted, UsageError
+from .effect_table import Recorded, is_replayable, record_error, record_value, won
 from .journal import wire_key
-from .kinds import Recorded, is_replayable, record_error, record_value, won
+from .sequences import Sequence, Wanted
 from .steps import step_name
 from .stops import Done, Failure, Perform, Want
-from .tree import Sequence, Wanted
 
 if TYPE_CHECKING:
     from .answers import Found, Places
-    from .shared import Shared
+    from .flow_state import FlowState
 
 __all__ = [
     "Performing",
@@ -184,7 +184,7 @@ def _written(wanted: Wanted, outcome: Done | Failure) -> Recorded:
 class Taking:
     """Finds the available outcomes in one generation of a flow."""
 
-    _flow: Shared
+    _flow: FlowState
     _places: Places
     _performing: Performing
 

@@ -18,7 +18,7 @@ entries (docs/internals/replay.md#what-must-be-equal).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from ..effects.base import Effect
 from ..errors import (
@@ -31,13 +31,17 @@ from ..errors import (
 from .answers import Answer, Read, refuse_unread
 from .development import Watch
 from .divergence import Report
-from .generation import SOON, Again, Generation
-from .journal import Fingerprints, Journal, Row
+from .flow_state import SOON, ExhaustedError, Fingerprints, FlowState
+from .generation import Again, Generation
+from .generators import is_running
+from .journal import Journal, Row
 from .names import find, name_of
 from .rules import RETRY, TASK, Rules
-from .shared import ExhaustedError, Shared
+from .single import single_sequence
 from .stops import Asked, Done, Failure, Perform, Raised, Returned, Stop
-from .turn import is_running
+
+if TYPE_CHECKING:
+    from .sequences import Sequence, Wanted
 
 __all__ = ["LEGAL", "Run"]
 
@@ -66,6 +70,7 @@ _STATE_AFTER: Final[Mapping[type[Stop], State]] = {
 
 _NO_KWARGS: Final[Mapping[str, Any]] = {}
 _NOTHING: Final = Journal()
+_NO_WANTS: Final[dict[str, tuple[Sequence, Wanted]]] = {}
 
 
 def _always(what: object) -> bool:
@@ -111,7 +116,7 @@ class Run:
         "__weakref__",
         "_answers",
         "_flow",
-        "_generation",
+        "_one",
         "_given",
         "_is_busy",
         "_is_first",
@@ -156,7 +161,7 @@ class Run:
             )
         is_first = journal is None or (not journal.rounds and journal.is_empty)
         self._given = journal = _NOTHING if journal is None else journal
-        self._flow = Shared(
+        self._flow = FlowState(
             (handler, args, kwargs),
             Fingerprints(flow_id),
             detached if journal.detached else rules,
@@ -175,8 +180,8 @@ class Run:
             muted=not is_first,
         )
         self.salvaged: list[Report] = []
-        self._generation = Generation(
-            self._flow, journal, self.salvaged, is_first=is_first
+        self._one = single_sequence(
+            self._flow, journal, self.salvaged, Generation, is_first=is_first
         )
         #: Keys of withdrawn wants: their outcomes are ignored.
         self._late: set[str] = set()
@@ -203,10 +208,10 @@ class Run:
         """
         self._check("start")
         if answers:
-            self._generation.answers.arrive(answers)
+            self._one.answers.arrive(answers)
         if answers and self._is_first and self._flow.rules.early_answers:
-            self._generation.answers.early = answers
-        return self._guard(self._generation.start)
+            self._one.answers.early = answers
+        return self._guard(self._start)
 
     def begin(self, *keys: str) -> None:
         """Note that wants are about to be started.
@@ -253,7 +258,7 @@ class Run:
             DivergenceError: If the handler changed so that the flow cannot resume.
         """
         self._check("answered")
-        self._generation.answers.arrive(answers or {})
+        self._one.answers.arrive(answers or {})
         same = self._stop
         assert same is not None
         if self._pending() is not None:
@@ -284,7 +289,7 @@ class Run:
         if generation.cancelled is None:
             generation.cancelled = SOON
         if self._state == "new":
-            return self._guard(generation.start)
+            return self._guard(self._start)
         self._late |= generation.performing.keep_begun()
         if generation.performing.wants:
             self._state = "performing"
@@ -304,7 +309,7 @@ class Run:
 
     def line_of(self, key: str) -> str | None:
         """Return `file:line` of the yield that waits for the want with this key."""
-        found = self._generation.performing.wants.get(key)
+        found = self._wants.get(key)
         return None if found is None else found[0].where
 
     def suspend(self) -> Journal:
@@ -315,7 +320,7 @@ class Run:
         """
         self._check("suspend")
         if self._state != "ended":
-            self._generation.unwind()
+            self._one.unwind()
             self._state = "suspended"
         return self.journal
 
@@ -323,7 +328,7 @@ class Run:
         """End the round as `suspend` does, without returning the journal."""
         self._check("suspend")
         if self._state != "ended":
-            self._generation.unwind()
+            self._one.unwind()
             self._state = "suspended"
 
     @property
@@ -341,7 +346,7 @@ class Run:
                 "this round passed the limit on rounds: it must end here, and no state"
                 " may leave it"
             )
-        return self._given if self._is_untouched else self._generation.snapshot()
+        return self._given if self._is_untouched else self._one.snapshot()
 
     def take_rows(self) -> list[Row]:
         """Return the changes since the last call, for a store that appends.
@@ -350,7 +355,7 @@ class Run:
         """
         if self._is_untouched:
             return []
-        rows = self._rows + self._generation.rows.take()
+        rows = self._rows + self._one.root.rows.take()
         self._rows = []
         return rows
 
@@ -365,7 +370,7 @@ class Run:
 
         See docs/internals/replay.md#l5.
         """
-        return self._generation.where
+        return self._one.where
 
     def _check(self, verb: Verb) -> None:
         if self._is_busy:
@@ -378,7 +383,7 @@ class Run:
 
     def _guard(self, advance: Callable[[], Stop | Again]) -> Stop:
         flow = self._flow
-        wanted = self._generation.performing.wants.copy()
+        wanted = self._wants.copy() if self._one.generation else _NO_WANTS
         self._is_busy = True
         self._is_untouched = False
         if flow.watch is not None:
@@ -395,12 +400,12 @@ class Run:
                     where=self.where,
                 )
             )
-            self._generation.unwind()
+            self._one.unwind()
         except NondeterminismError as exc:
             stop = Raised(exc)
-            self._generation.unwind()
+            self._one.unwind()
         except BaseException as exc:
-            self._generation.unwind()
+            self._one.unwind()
             self._state = "suspended"
             self._is_untouched = (
                 isinstance(exc, DivergenceError) and exc.verdict == "park"
@@ -412,7 +417,7 @@ class Run:
                 flow.watch.end()
         self._stop = stop
         if wanted:
-            self._late |= wanted.keys() - self._generation.performing.wants.keys()
+            self._late |= wanted.keys() - self._wants.keys()
         self._state = _STATE_AFTER[type(stop)]
         if flow.watch is not None and isinstance(stop, Returned):
             flow.watch.report(flow.name)
@@ -421,12 +426,26 @@ class Run:
     def _next_generation(self, again: Again) -> Stop | Again:
         # See docs/internals/replay.md#v2.
         before = self._generation
-        self._rows += before.rows.take()
+        self._rows += before.root.rows.take()
         journal = Journal(
             generation=before.number + 1,
             restart=again.payload,
             cancelled=SOON if before.cancelled == SOON else None,
             detached=self._flow.detached,
         )
-        self._generation = Generation(self._flow, journal, self.salvaged, is_first=True)
-        return self._generation.start()
+        self._one = single_sequence(
+            self._flow, journal, self.salvaged, Generation, is_first=True
+        )
+        return self._start()
+
+    def _start(self) -> Stop | Again:
+        return self._one.start() or self._generation.take_over()
+
+    @property
+    def _generation(self) -> Generation:
+        return self._one.whole()
+
+    @property
+    def _wants(self) -> dict[str, tuple[Sequence, Wanted]]:
+        generation = self._one.generation
+        return _NO_WANTS if generation is None else generation.performing.wants

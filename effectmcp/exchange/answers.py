@@ -59,7 +59,7 @@ def reply_to(context: Context, fields: Mapping[str, JSON]) -> Reply:
     Raises:
         OutputError: If JSON cannot express the result.
     """
-    result = context.dialect.result(context.app, fields)
+    result = context.dialect.result(context.app.info, fields)
     message = result_message(context.request.id, result)
     try:
         return Reply(message, body=encode(message))

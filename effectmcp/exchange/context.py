@@ -11,18 +11,22 @@ For clients that cannot be asked, see docs/internals/replay.md#q4.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from ..canonical import JSON
 from ..effects.questions import Elicit
-from ..engine.kinds import KINDS, QUESTIONS
+from ..engine.effect_table import KINDS, QUESTIONS
 from ..errors import ProtocolError, ToolError, Unsupported
 from ..protocol import legacy
 from ..protocol.drafts import incomplete
 from ..protocol.jsonrpc import INTERNAL_ERROR
-from ..protocol.meta import SERVER_INFO, Meta
-from ..protocol.modern import can_answer, input_required, missing_capability
+from ..protocol.meta import Meta
+from ..protocol.modern import (
+    can_answer,
+    complete_result,
+    input_required,
+    missing_capability,
+)
 from ..records import record
 
 if TYPE_CHECKING:
@@ -46,9 +50,8 @@ class Modern:
     era: Literal["modern", "legacy"] = "modern"
     is_live = False
 
-    def supporter(self, meta: Meta) -> Callable[[Any], bool]:
-        """Return a predicate: can the client be asked an effect, or a class of them?"""
-        return partial(can_answer, meta.capabilities)
+    #: Whether a client can be asked an effect, or an effect of a class.
+    can_answer = staticmethod(can_answer)
 
     def lacking(self, what: Iterable[Any], meta: Meta) -> Exception | None:
         """Return the error for a client that cannot be asked all of `what`."""
@@ -62,10 +65,8 @@ class Modern:
     #: Returns the fields of a result that asks.
     interim = staticmethod(input_required)
 
-    def result(self, app: Server, fields: Mapping[str, JSON]) -> dict[str, JSON]:
-        """Return the complete result that has these `fields`."""
-        meta = {SERVER_INFO: app.info, **fields.get("_meta", {})}
-        return {"resultType": "complete", **fields, "_meta": meta}
+    #: Returns the complete result that has some fields.
+    result = staticmethod(complete_result)
 
 
 MODERN = Modern()
@@ -87,33 +88,34 @@ class _Shaken:
         #: Why an effect could not be asked last, by the name of its class.
         self._reasons: dict[str, str] = {}
 
-    def supporter(self, meta: Meta) -> Callable[[Any], bool]:
-        def supports(what: Any) -> bool:
-            reason = self._missing(what, meta)
-            if reason is not None:
-                self._reasons[type(what).__name__] = reason
-            return reason is None
-
-        return supports
+    def can_answer(self, capabilities: Mapping[str, JSON], what: Any) -> bool:
+        reason = self._missing(what, capabilities)
+        if reason is not None:
+            self._reasons[type(what).__name__] = reason
+        return reason is None
 
     def lacking(self, what: Iterable[Any], meta: Meta) -> Exception | None:
         for one in what:
-            reason = self._missing(one, meta)
+            reason = self._missing(one, meta.capabilities)
             if reason is not None:
                 return _told(one.__name__, reason)
         return None
 
     def unsupported(self, error: Unsupported, meta: Meta) -> Exception:
-        reason = self._reasons.get(error.kind) or self._missing(error.kind, meta)
+        reason = self._reasons.get(error.kind) or self._missing(
+            error.kind, meta.capabilities
+        )
         return _told(error.kind, reason or "it cannot show this")
 
-    def result(self, app: Server, fields: Mapping[str, JSON]) -> dict[str, JSON]:
+    def result(
+        self, info: Mapping[str, JSON], fields: Mapping[str, JSON]
+    ) -> dict[str, JSON]:
         return legacy.fitted(fields, self.revision)
 
-    def _missing(self, what: Any, meta: Meta) -> str | None:
+    def _missing(self, what: Any, capabilities: Mapping[str, JSON]) -> str | None:
         if self._obstacle is not None:
             return self._obstacle
-        return legacy.missing(what, meta.capabilities, self.revision)
+        return legacy.missing(what, capabilities, self.revision)
 
 
 class Legacy(_Shaken):

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Generator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
@@ -364,7 +365,7 @@ class FlowCall:
             "now": context.clock(),
             "answers": read_answers(params),
             "rules": app.rules[isinstance(feature, Tool), is_live],
-            "supports": context.dialect.supporter(context.meta),
+            "supports": partial(context.dialect.can_answer, context.meta.capabilities),
             "emit": self._heard.append,
             "read": read_result,
             "clock": context.clock,

@@ -15,7 +15,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, TypeAlias
 
-from attrs import Attribute, frozen
+from attrs import Attribute, field, frozen
 
 from ..canonical import JSON, MAX_SAFE_INTEGER
 from ..errors import FormError
@@ -61,6 +61,13 @@ class Field:
     fallback: Callable[[], Any] | None = None
     attribute: Attribute[Any] | None = None
     extras: tuple[Callable[[Any, Any], None], ...] = ()
+    #: Whether every text passes the check, so that `check` need not be called for most.
+    takes_text: bool = field(init=False)
+
+    @takes_text.default
+    def _find_text(self) -> bool:
+        keywords = self.schema.keys() - {"title", "description", "default"}
+        return keywords == {"type"} and self.schema["type"] == "string"
 
 
 def make_check(schema: JSON, *, of: str) -> Check:

@@ -84,7 +84,9 @@ class Form(Generic[T]):
         problems: dict[str, str] = {}
         for field in self.fields:
             value = content.get(field.name)
-            if value is not None:
+            if field.takes_text and type(value) is str and value.isascii():
+                recorded[field.name] = value
+            elif value is not None:
                 try:
                     recorded[field.name] = field.check(value)
                 except ValueError as exc:

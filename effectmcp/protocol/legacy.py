@@ -15,7 +15,7 @@ from attrs import frozen
 from ..canonical import JSON, dumps
 from ..effects.base import InputRequest
 from ..effects.questions import Elicit, Outcome, Sample
-from ..engine.kinds import KINDS, QUESTIONS
+from ..engine.effect_table import KINDS, QUESTIONS
 from ..errors import ClientFailed, ProtocolError
 from .jsonrpc import INVALID_PARAMS, Id
 from .modern import lacking_of, read_result, request_of

@@ -22,11 +22,12 @@ from ..effects.questions import (
     Outcome,
     Sample,
 )
-from ..engine.kinds import KINDS, QUESTIONS
+from ..engine.effect_table import KINDS, QUESTIONS
 from ..engine.stops import Question, Unread
 from ..errors import Declined, Dismissed, ProtocolError
 from ..forms.form import Unfit
 from .jsonrpc import INVALID_PARAMS
+from .meta import SERVER_INFO
 
 if TYPE_CHECKING:
     from ..engine.answers import Answer, Said
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 __all__ = [
     "MISSING_CAPABILITY",
     "can_answer",
+    "complete_result",
     "input_required",
     "lacking_of",
     "missing_capability",
@@ -150,6 +152,19 @@ def input_required(questions: Iterable[Question], state: str) -> dict[str, JSON]
         "inputRequests": requests,
         "requestState": state,
     }
+
+
+def complete_result(
+    info: Mapping[str, JSON], fields: Mapping[str, JSON]
+) -> dict[str, JSON]:
+    """Return a complete result.
+
+    Args:
+        info: The server's name, version and so on.
+        fields: The fields of the result.
+    """
+    meta = {SERVER_INFO: info, **fields.get("_meta", {})}
+    return {"resultType": "complete", **fields, "_meta": meta}
 
 
 def request_of(question: Question) -> dict[str, JSON]:

@@ -37,6 +37,7 @@ from typing import Final, TypeVar
 from attrs import define, field
 
 from ..canonical import JSON, dumps, loads
+from ..engine.effect_table import KINDS as ROWS
 from ..engine.journal import (
     MAX_NESTING,
     Asking,
@@ -48,7 +49,6 @@ from ..engine.journal import (
     entry_of_format_1,
     with_begun,
 )
-from ..engine.kinds import KINDS as ROWS
 from ..errors import UsageError
 from ..records import record
 

@@ -102,7 +102,6 @@ class _Signer(Signer):
         inner, outer = self._inner.copy(), self._outer.copy()
         inner.update(value.encode() if isinstance(value, str) else value)
         outer.update(inner.digest())
-        # As `_encode` does, without a call.
         text = binascii.b2a_base64(outer.digest(), newline=False)
         return text.translate(_TO_URL).rstrip(b"=")
 
@@ -154,7 +153,8 @@ class Keys:
         head = _READABLE if self.readable else _ENCRYPTED
         if not self.readable:
             data = key.cipher.encrypt(data, [head])
-        value = head + _encode(data)
+        text = binascii.b2a_base64(data, newline=False)
+        value = head + text.translate(_TO_URL).rstrip(b"=")
         return (value + b"." + key.signer.get_signature(value)).decode("ascii")
 
     def unwrap(self, token: str) -> tuple[bytes, Key]:
@@ -186,10 +186,6 @@ class Keys:
             if hmac.compare_digest(key.signer.get_signature(value), signature):
                 return _open(key, head, value[2:]), key
         raise StateError("forged")
-
-
-def _encode(data: bytes) -> bytes:
-    return binascii.b2a_base64(data, newline=False).translate(_TO_URL).rstrip(b"=")
 
 
 def _open(key: Key, head: bytes, body: bytes) -> bytes:

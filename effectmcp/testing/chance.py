@@ -6,12 +6,12 @@ from itertools import count
 from typing import Final
 
 from ..effects.base import Effect
-from ..engine.kinds import KINDS
+from ..engine.effect_table import KINDS
 from ..engine.stops import Done
 
 __all__ = ["FLOW_ID", "Chance"]
 
-#: As `Caller()` says it, too: see its row in engine/kinds.py.
+#: As `Caller()` says it, too: see its row in engine/effect_table.py.
 FLOW_ID: Final = bytes(16)
 
 

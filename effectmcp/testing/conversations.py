@@ -25,9 +25,10 @@ from attrs import frozen
 
 from ..canonical import JSON, dumps, loads
 from ..engine.answers import Answer, read_answer
+from ..engine.effect_table import KINDS, deliver, options_of, record_error, record_value
 from ..engine.failures import failure_from
+from ..engine.generators import GRAVEYARD
 from ..engine.journal import Entry, Journal
-from ..engine.kinds import KINDS, deliver, options_of, record_error, record_value
 from ..engine.replay import Run
 from ..engine.rules import LIVE, RETRY, SCRIPT, TASK, Rules
 from ..engine.stops import (
@@ -41,7 +42,6 @@ from ..engine.stops import (
     Stop,
     Want,
 )
-from ..engine.turn import GRAVEYARD
 from ..forms.form import Unfit
 from ..lowlevel import is_call
 from ..state.codec import Claims

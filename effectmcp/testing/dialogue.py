@@ -33,7 +33,7 @@ from ..effects.control import (
 from ..effects.questions import Accepted, Confirm, Outcome
 from ..effects.steps import Step, StepFunction
 from ..engine.answers import Answer, read_answer
-from ..engine.kinds import INLINE, KINDS
+from ..engine.effect_table import INLINE, KINDS
 from ..engine.replay import Run
 from ..engine.rules import SCRIPT
 from ..engine.stops import Asked, Done, Failure, Perform, Raised, Returned, Stop

@@ -28,8 +28,8 @@ from ..effects.local import Now, Random
 from ..effects.questions import Accepted, Elicit
 from ..effects.steps import Step
 from ..engine.answers import Answer
+from ..engine.effect_table import EPOCH, KINDS, QUESTIONS, record_value
 from ..engine.journal import Journal
-from ..engine.kinds import EPOCH, KINDS, QUESTIONS, record_value
 from ..engine.rules import RETRY
 from ..engine.steps import spec_of
 from ..engine.stops import Asked, Done, Failure, Question, Want

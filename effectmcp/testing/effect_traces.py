@@ -17,7 +17,7 @@ from attrs import define, frozen
 from ..effects.base import Effect, InputRequest
 from ..effects.control import Checkpoint, Gather
 from ..effects.questions import Outcome
-from ..engine.turn import where
+from ..engine.generators import where
 from ..errors import Signal
 from .conversations import WAYS, ConversationBroken, RecordedPartner, run_conversation
 

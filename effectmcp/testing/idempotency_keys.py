@@ -26,7 +26,7 @@ from ..effects.local import (
     IdempotencyKey,
 )
 from ..effects.steps import Step
-from ..engine.kinds import KINDS
+from ..engine.effect_table import KINDS
 from ..engine.stops import Done, Failure, Want
 from .conversations import RecordedPartner
 from .descriptions import describe

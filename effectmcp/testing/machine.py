@@ -36,7 +36,7 @@ from hypothesis.stateful import (
 )
 
 from ..canonical import JSON
-from ..engine.turn import GRAVEYARD
+from ..engine.generators import GRAVEYARD
 from ..errors import StateError, UsageError
 from ..exchange.commands import Notify, Peer, PerformAll, Reply
 from ..exchange.handle import handle

@@ -30,8 +30,8 @@ from ..effects.questions import (
     Sample,
 )
 from ..engine.answers import Answer
+from ..engine.effect_table import KINDS, QUESTIONS, deliver, options_of, steps_in
 from ..engine.failures import failure_from
-from ..engine.kinds import KINDS, QUESTIONS, deliver, options_of, steps_in
 from ..engine.rules import RETRY
 from ..engine.steps import step_name
 from ..engine.stops import Done, Failure, Question, Want

@@ -370,14 +370,11 @@ class Conversation:
         sessions = self.endpoint.sessions
         if reply.opened is not None and sessions is not None:
             self.fields = (*self.fields, (SESSION_ID, sessions.keep(reply.opened)))
-        return self.respond(reply.body, reply.status)
-
-    def respond(self, body: bytes | None, status: int = 200) -> Send:
-        """Send a response that is one JSON object, or nothing."""
-        if body is None:
-            return self._send(Send(status))
+        if reply.body is None:
+            return self._send(Send(reply.status))
         self._state = "over"
-        return Send(status, (("Content-Type", JSON_TYPE), *self.fields), body)
+        fields = (("Content-Type", JSON_TYPE), *self.fields)
+        return Send(reply.status, fields, reply.body)
 
     def end(self) -> Send:
         """Send the end of a stream."""
@@ -390,10 +387,11 @@ class Conversation:
     def fail(self) -> Send | None:
         """Answer a failed request with an error; `None` if a response has started."""
         assert self._state in _LEGAL["fail"], self._state
-        if self._state in ("stream", "over"):
-            self._state = "over"
+        before, self._state = self._state, "over"
+        if before in ("stream", "over"):
             return None
-        return self.respond(encode(internal_error(None)), 500)
+        fields = (("Content-Type", JSON_TYPE), *self.fields)
+        return Send(500, fields, encode(internal_error(None)))
 
     def _refuse(self, status: int, problem: str, *fields: tuple[str, str]) -> Send:
         return self._send(refusal(status, problem, *fields))

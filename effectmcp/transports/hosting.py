@@ -15,6 +15,8 @@ from contextlib import AbstractAsyncContextManager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
+from attrs import define
+
 from ..canonical import JSON
 from ..drivers.local import contain
 from ..exchange.commands import Incoming, Peer, Reply
@@ -111,14 +113,16 @@ async def converse(
                     calls.sweep(loop, talk.endpoint.sessions)
                 step = talk.reply(begun)
             elif step.peer.session is None:
-                waiting = WaitingResponse(loop, talk, host)
+                waiting = WaitingResponse(loop, talk, host, loop.Lock())
+                talk.heard()
                 finish = partial(begun.finish, waiting.notify)
                 reply = await host.wait(finish, waiting.comment)
                 step = None if reply is None else talk.reply(reply)
             else:
                 step = await _aside(loop, talk, step, begun, calls)
         if isinstance(step, Read):
-            waiting = WaitingResponse(loop, talk, host)
+            waiting = WaitingResponse(loop, talk, host, loop.Lock())
+            talk.heard()
             is_over = await host.wait(partial(waiting.read, step), waiting.comment)
             step = talk.end() if is_over else None
         if isinstance(step, Send):
@@ -158,20 +162,19 @@ async def _aside(
     read = talk.waits()
     calls.start(loop, begun, step.message, read.session, read.stream)
     only = await settle(loop, read.stream)
-    return read if only is None else talk.respond(only)
+    return read if only is None else talk.reply(Reply(None, body=only))
 
 
+@define(eq=False)
 class WaitingResponse:
     """A response that has to wait, and the messages and comments sent before it."""
 
-    def __init__(self, loop: HostLoop, talk: Conversation, host: Host) -> None:
-        self._loop = loop
-        self._talk = talk
-        self._host = host
-        # A separate task sends comments. A comment must not split an event, and not
-        # every host allows two tasks to send at once.
-        self._lock = loop.Lock()
-        talk.heard()
+    _loop: HostLoop
+    _talk: Conversation
+    _host: Host
+    # A separate task sends comments. A comment must not split an event, and not every
+    # host allows two tasks to send at once.
+    _lock: AbstractAsyncContextManager[Any]
 
     async def read(self, step: Read) -> bool:
         """Send a session's stream, old events and new ones; return true at its end."""

@@ -23,8 +23,8 @@ from ..drivers import trio as loop
 from ..server.changes import Change
 from .connection import Connection, Limits, Shared
 from .conversation import Endpoint
-from .keys import ensure_keys
-from .lookout import Lookout
+from .default_keys import ensure_keys
+from .disconnects import Disconnects
 from .reading import Calls
 from .sessions import SessionLimits, Sessions
 from .signals import until_signalled
@@ -98,7 +98,7 @@ async def serve(
     site = Site() if site is None else site
     async with (
         loop.running(app),
-        _looking_out() as lookout,
+        _watching_disconnects() as disconnects,
         trio.open_nursery() as connections,
     ):
         kept = None
@@ -106,7 +106,9 @@ async def serve(
             kept = Sessions(app, sessions, clock=trio.current_time)
             connections.start_soon(_sweep, kept, shutdown)
         endpoint = Endpoint(app=app, site=site, sessions=kept, quiet=limits.quiet)
-        shared = Shared(endpoint, loop, limits, lookout, Calls(connections.start_soon))
+        shared = Shared(
+            endpoint, loop, limits, disconnects, Calls(connections.start_soon)
+        )
         connections.start_soon(_close_idle, shared, shutdown)
         serving = _Serving(shared)
         async with trio.open_nursery() as accepting:
@@ -133,11 +135,11 @@ async def serve(
 
 
 @asynccontextmanager
-async def _looking_out() -> AsyncIterator[Lookout]:
+async def _watching_disconnects() -> AsyncIterator[Disconnects]:
     async with trio.open_nursery() as nursery:
-        lookout = Lookout(nursery)
-        nursery.start_soon(lookout.run)
-        yield lookout
+        disconnects = Disconnects(nursery)
+        nursery.start_soon(disconnects.run)
+        yield disconnects
         nursery.cancel_scope.cancel()
 
 

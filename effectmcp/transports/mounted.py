@@ -10,7 +10,7 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from ..errors import UsageError
-from .keys import VARIABLE, ensure_keys
+from .default_keys import VARIABLE, ensure_keys
 from .web import Site
 
 if TYPE_CHECKING:

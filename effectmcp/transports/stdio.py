@@ -23,7 +23,7 @@ from attrs import frozen
 
 from ..drivers.trio import running
 from ..errors import UsageError
-from .keys import ensure_keys
+from .default_keys import ensure_keys
 from .lines import LineLimits, Splitter, TooLong, serve_lines
 from .signals import until_signalled
 

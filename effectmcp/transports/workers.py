@@ -34,8 +34,8 @@ import trio
 
 from ..errors import KeysError, UsageError
 from ..server.target import load_app
+from .default_keys import VARIABLE, ensure_keys
 from .http import Limits, run
-from .keys import VARIABLE, ensure_keys
 from .signals import until_signalled
 from .web import Site
 

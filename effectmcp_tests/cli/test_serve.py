@@ -20,7 +20,7 @@ import pytest
 from effectmcp.cli import main
 from effectmcp.state import make_key
 from effectmcp.transports import http, stdio, workers
-from effectmcp.transports.keys import VARIABLE
+from effectmcp.transports.default_keys import VARIABLE
 from effectmcp.transports.sessions import SessionLimits
 from effectmcp.transports.web import Site
 from effectmcp.transports.workers import BindError

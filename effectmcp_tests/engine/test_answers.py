@@ -41,12 +41,12 @@ from effectmcp.engine.answers import (
     Said,
     read_answer,
 )
-from effectmcp.engine.journal import Fingerprints, Tag
-from effectmcp.engine.kinds import KINDS
+from effectmcp.engine.effect_table import KINDS
+from effectmcp.engine.flow_state import Fingerprints, FlowState
+from effectmcp.engine.journal import Tag
 from effectmcp.engine.names import find
 from effectmcp.engine.rules import RETRY, TASK
-from effectmcp.engine.shared import Shared
-from effectmcp.engine.tree import Wanted
+from effectmcp.engine.sequences import Wanted
 from effectmcp.forms import Unfit
 
 # ---- own, and the pool ----
@@ -70,8 +70,8 @@ def pooled(
     return Pooled(path, Entry("elicit-1", b"shap", b"rendered", tag, payload))
 
 
-def flow(read: Read) -> Shared:
-    return Shared(
+def flow(read: Read) -> FlowState:
+    return FlowState(
         call=(lambda: None, (), {}),
         prints=Fingerprints(b"f" * 16),
         rules=RETRY,

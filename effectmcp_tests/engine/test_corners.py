@@ -56,8 +56,8 @@ from effectmcp.engine import (
     Raised,
     Returned,
 )
+from effectmcp.engine.effect_table import KINDS, record_value
 from effectmcp.engine.journal import entry_of_format_1
-from effectmcp.engine.kinds import KINDS, record_value
 
 from ..helpers import (
     UNCAPPED,

@@ -31,7 +31,7 @@ from effectmcp import (
     Step,
 )
 from effectmcp.engine import Asked, Journal, Perform, Raised, Run, Stop
-from effectmcp.engine.turn import GRAVEYARD
+from effectmcp.engine.generators import GRAVEYARD
 
 from ..helpers import FLOW_ID, UNCAPPED, perform
 

@@ -31,16 +31,16 @@ from effectmcp.engine import (
     Pooled,
     Returned,
 )
+from effectmcp.engine.effect_table import NAMES
+from effectmcp.engine.flow_state import Fingerprints
 from effectmcp.engine.journal import (
     TAGS,
     Fate,
-    Fingerprints,
     Tag,
     check_key,
     fate_of,
     wire_key,
 )
-from effectmcp.engine.kinds import NAMES
 from effectmcp_tests.helpers import FLOW_ID, advance, answers_to, run, yes
 
 # ---- generated journals ----
@@ -479,7 +479,7 @@ keys = st.none() | texts
 
 
 def render(prints: Fingerprints, text: bytes) -> bytes:
-    """As `Intake.identify` makes it, which does so once for each effect."""
+    """As `Receiver.identify` makes it, which does so once for each effect."""
     hasher = prints.hasher.copy()
     hasher.update(text)
     return hasher.digest()

@@ -28,7 +28,7 @@ from effectmcp.engine.misuse import (
     text_of,
     translated,
 )
-from effectmcp.engine.tree import Rows, Sequence
+from effectmcp.engine.sequences import Rows, Sequence
 
 from ..helpers import FLOW_ID, run, shown
 

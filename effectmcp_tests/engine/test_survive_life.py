@@ -51,7 +51,7 @@ from effectmcp.engine import (
     Run,
     Want,
 )
-from effectmcp.engine.turn import GRAVEYARD, PATIENCE, Graveyard
+from effectmcp.engine.generators import GRAVEYARD, PATIENCE, Graveyard
 
 from ..helpers import (
     UNCAPPED,

@@ -48,7 +48,7 @@ from effectmcp.engine import (
     Run,
     Stop,
 )
-from effectmcp.engine.kinds import KINDS
+from effectmcp.engine.effect_table import KINDS
 
 from ..helpers import FLOW_ID, flow_of, keys, messages
 
@@ -313,6 +313,7 @@ def test_first_of_messages_that_join_to_equal_text() -> None:
     one = FirstOf(Elicit("a\nconfirm b", str), Confirm("c"))
     other = FirstOf(Elicit("a", str), Confirm("b\nconfirm c"))
     first = KINDS[FirstOf]
+    assert first.schema is not None
     assert first.schema(one) == first.schema(other)
     assert first.render(one) != first.render(other)
 

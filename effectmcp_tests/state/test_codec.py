@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from effectmcp import UsageError
 from effectmcp.canonical import dumps
 from effectmcp.engine import Asking, Entry, Journal, Place, Pooled
+from effectmcp.engine.effect_table import KINDS as ENGINE_KINDS
+from effectmcp.engine.effect_table import Wave
 from effectmcp.engine.journal import MAX_NESTING, Tag
 from effectmcp.engine.journal import TAGS as ENGINE_TAGS
-from effectmcp.engine.kinds import KINDS as ENGINE_KINDS
-from effectmcp.engine.kinds import Wave
 from effectmcp.state import codec
 from effectmcp.state.codec import (
     BLOCK,

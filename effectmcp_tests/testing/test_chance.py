@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from effectmcp import Caller, Checkpoint, Detach, Effect, Now, Random, Sleep, Step, Uuid
-from effectmcp.engine.kinds import KINDS
+from effectmcp.engine.effect_table import KINDS
 from effectmcp.engine.stops import Done
 from effectmcp.testing.chance import FLOW_ID, Chance
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from effectmcp import KeysError, Server, StateError
 from effectmcp.testing import PlainKeys
-from effectmcp.transports.keys import ensure_keys
+from effectmcp.transports.default_keys import ensure_keys
 
 
 @given(st.binary())

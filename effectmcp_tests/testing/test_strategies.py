@@ -44,7 +44,7 @@ from effectmcp import (
     UsageError,
 )
 from effectmcp.engine.answers import read_answer
-from effectmcp.engine.kinds import KINDS
+from effectmcp.engine.effect_table import KINDS
 from effectmcp.errors import FormError
 from effectmcp.forms import form_of
 from effectmcp.schema import input_of

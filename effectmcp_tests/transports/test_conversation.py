@@ -243,7 +243,7 @@ def test_a_request_of_a_session_gets_a_stream_when_it_waits() -> None:
     assert begin.peer.session is session
     step = talk.waits()
     assert (step.session, step.after) == (session, 0)
-    answer = talk.respond(b"{}")
+    answer = talk.reply(Reply(None, body=b"{}"))
     assert (answer.status, answer.data) == (200, b"{}")
 
 

@@ -13,7 +13,7 @@ import pytest
 import trio
 import trio.testing
 
-from effectmcp.transports.sockets import Direct
+from effectmcp.transports.connection import Direct
 
 #: Closing sends a reset, as of a client that crashed.
 _AT_ONCE = struct.pack("ii", 1, 0)

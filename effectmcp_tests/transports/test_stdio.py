@@ -18,7 +18,7 @@ import trio
 
 from effectmcp import Server, UsageError
 from effectmcp.transports import stdio
-from effectmcp.transports.keys import VARIABLE
+from effectmcp.transports.default_keys import VARIABLE
 
 from . import era
 from .shop import KEYS, call, request

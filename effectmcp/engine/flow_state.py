@@ -1,15 +1,17 @@
-"""The data that all generations of a flow share, in one process."""
+"""The data that all generations of a flow share, in one process, and its fingerprints."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, TypeAlias
+from functools import lru_cache
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from attrs import define
 
+from ..canonical import JSON, dumps
 from ..effects.base import Effect
 from ..errors import UsageError
-from .journal import Fingerprints
 from .names import name_of
 from .rules import Rules
 
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
     from .answers import Read
     from .development import Watch
 
-__all__ = ["Call", "ExhaustedError", "Shared"]
+__all__ = ["SOON", "Call", "ExhaustedError", "Fingerprints", "FlowState"]
 
 #: A handler, its positional and its keyword arguments.
 Call: TypeAlias = tuple[Callable[..., Any], tuple[Any, ...], Mapping[str, Any]]
@@ -27,12 +29,16 @@ Call: TypeAlias = tuple[Callable[..., Any], tuple[Any, ...], Mapping[str, Any]]
 REPLAYED = 10
 
 
+#: The value of `cancelled` in a flow to cancel as soon as possible.
+SOON: Final = -1
+
+
 class ExhaustedError(Exception):
     """Raised when the budget of yields is spent. Ends the run; never in a handler."""
 
 
 @define(eq=False)
-class Shared:
+class FlowState:
     """One flow, in one process: its arguments, and its counts.
 
     Attributes:
@@ -114,3 +120,61 @@ class Shared:
         if self.clock is None:
             raise UsageError("this flow waits for a time: give Run(clock=time.time)")
         return self.clock()
+
+
+# ---- fingerprints -------------------------------------------------------------------
+
+
+# The same in every round of every flow.
+@lru_cache(maxsize=1024)
+def _shape_head(kind: str, key: str | None) -> bytes:
+    return dumps([kind, key])
+
+
+class Fingerprints:
+    """The digests of one flow.
+
+    There are few shapes, so each is computed once. Renders differ with every question,
+    so each is one pass of a copied hasher that already has the key.
+
+    Attributes:
+        shapes: The computed shapes, by kind, explicit key and answer schema.
+        hasher: The keyed hasher; a copy of it digests a message with its parameters.
+    """
+
+    __slots__ = ("_flow_id", "hasher", "shapes")
+
+    def __init__(self, flow_id: bytes) -> None:
+        given: object = flow_id
+        if not isinstance(given, bytes) or not 16 <= len(given) <= 64:
+            raise UsageError(
+                "flow_id must be 16 to 64 random bytes, drawn once per flow:"
+                " secrets.token_bytes(16)"
+            )
+        self._flow_id = flow_id
+        self.hasher = blake2b(key=flow_id, digest_size=8, person=b"render")
+        self.shapes: dict[tuple[str, str | None, bytes], bytes] = {}
+
+    def shape(self, kind: str, key: str | None, schema: bytes) -> bytes:
+        """Return the shape of a kind, explicit key and answer schema."""
+        found = self.shapes[kind, key, schema] = blake2b(
+            _shape_head(kind, key) + schema,
+            key=self._flow_id,
+            digest_size=4,
+            person=b"shape",
+        ).digest()
+        return found
+
+    def idempotency_key(
+        self, generation: int, path: str, name: str, about: list[JSON], nth: int
+    ) -> str:
+        """Return the stable string that `IdempotencyKey(name, *about)` returns."""
+        # Without `about`, the digest is unchanged: a flow keeps its keys through an
+        # upgrade (docs/internals/replay.md#s4).
+        more = [about] if about else []
+        return blake2b(
+            dumps([generation, path, name, *more, nth]),
+            key=self._flow_id,
+            digest_size=16,
+            person=b"idempotency",
+        ).hexdigest()

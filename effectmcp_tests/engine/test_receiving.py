@@ -61,7 +61,7 @@ from effectmcp.engine import (
     Returned,
     Rules,
 )
-from effectmcp.engine.intake import Intake
+from effectmcp.engine.receiving import Receiver
 from effectmcp_tests.helpers import (
     UNCAPPED,
     advance,
@@ -835,7 +835,7 @@ def test_keys_are_unique_in_a_sequence(names: list[str]) -> None:
     assert [entry.key for entry in one.journal.entries] == asked
 
 
-def test_intake_is_live_as_by_retry() -> None:
+def test_answering_is_live_as_by_retry() -> None:
     assert returns(live(top, "x")) == returns(by_retry(top, "x")) == "x"
     assert isinstance(Journal(), Journal)
-    assert Intake.__doc__
+    assert Receiver.__doc__

@@ -11,8 +11,9 @@ from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
 import trio
+from attrs import define, field
 
-__all__ = ["Lookout"]
+__all__ = ["Disconnects"]
 
 logger = logging.getLogger("effectmcp.server")
 
@@ -25,7 +26,7 @@ _MOMENT: Final = 0.05
 _PATIENCE: Final = 20
 
 
-class Lookout:
+class Disconnects:
     """The clients that wait for a response of one server.
 
     Args:
@@ -55,7 +56,7 @@ class Lookout:
             if since > before:
                 return
             del self._new[waiting]
-            waiting.watch(self._nursery)
+            waiting.start(self._nursery)
 
     async def unless(
         self, work: Callable[[], Awaitable[T]], *watching: Callable[[], Awaitable[None]]
@@ -77,50 +78,65 @@ class Lookout:
                 return await work()
         finally:
             self._new.pop(waiting, None)
-            if waiting.is_watched:
-                await waiting.end()
+            if waiting.watch is not None:
+                await waiting.watch.end()
         return None
 
 
+@define(eq=False)
 class _WaitingClient:
     """A client that waits.
 
     Attributes:
         scope: The cancel scope of the work that it waits for.
-        is_watched: Whether it is watched.
+        watch: Watches the client; `None` until it has waited for long enough.
     """
 
-    def __init__(self, watching: tuple[Callable[[], Awaitable[None]], ...]) -> None:
-        self.scope = trio.CancelScope()
-        self.is_watched = False
-        self._watching = watching
-        self._watch = trio.CancelScope()
-        self._ended = trio.Event()
+    _watching: tuple[Callable[[], Awaitable[None]], ...]
+    scope: trio.CancelScope = field(factory=trio.CancelScope, init=False)
+    watch: _Watch | None = field(default=None, init=False)
 
-    def watch(self, nursery: trio.Nursery) -> None:
+    def start(self, nursery: trio.Nursery) -> None:
         """Start to watch the client."""
-        self.is_watched = True
-        nursery.start_soon(self._run)
+        self.watch = _Watch(self._watching, self.scope)
+        nursery.start_soon(self.watch.run)
 
-    async def _run(self) -> None:
+
+@define(eq=False)
+class _Watch:
+    """The functions that watch a client while it waits.
+
+    Args:
+        watching: The functions.
+        work: The cancel scope of the work that the client waits for.
+    """
+
+    _watching: tuple[Callable[[], Awaitable[None]], ...]
+    _work: trio.CancelScope
+    _scope: trio.CancelScope = field(factory=trio.CancelScope, init=False)
+    _ended: trio.Event = field(factory=trio.Event, init=False)
+
+    async def run(self) -> None:
+        """Cancel the work when one of the functions returns."""
+
         async def one(watching: Callable[[], Awaitable[None]]) -> None:
             await watching()
-            self.scope.cancel()
+            self._work.cancel()
 
         try:
-            with self._watch:
+            with self._scope:
                 async with trio.open_nursery() as nursery:
                     for watching in self._watching:
                         nursery.start_soon(one, watching)
         except Exception:
             # A bug, which must not affect other clients.
             logger.exception("watching a client failed")
-            self.scope.cancel()
+            self._work.cancel()
         finally:
             self._ended.set()
 
     async def end(self) -> None:
         """Stop watching; return once the watches no longer use the connection."""
-        self._watch.cancel()
+        self._scope.cancel()
         with trio.CancelScope(shield=True):
             await self._ended.wait()

@@ -8,7 +8,7 @@ import pytest
 
 from effectmcp import KeysError, Server
 from effectmcp.state import Keys, make_key
-from effectmcp.transports.keys import VARIABLE, ensure_keys
+from effectmcp.transports.default_keys import VARIABLE, ensure_keys
 
 OLD, NEW = (make_key(bytes([n]) * 32) for n in (1, 2))
 

@@ -154,7 +154,7 @@ class Kind:
         wave: Its scheduling class.
         by: Who performs it.
         number: Its number in states, which is never given again; `None` without entries.
-        schema: The form of valid answers.
+        schema: The form of valid answers; `None` if there is no such form.
         render: The content.
         write: The value → payload.
         read: Payload → the value.
@@ -178,7 +178,7 @@ class Kind:
     wave: Wave
     by: By
     number: int | None = None
-    schema: Callable[[Any], bytes] = _nothing
+    schema: Callable[[Any], bytes] | None = None
     render: Callable[[Any], bytes] = _nothing
     write: Callable[[Any, Any], bytes] = _write_null
     read: Callable[[Any, bytes], Any] = _value
@@ -344,7 +344,8 @@ def _inner_schema(effect: Effect[Any]) -> bytes:
     kind, subject = found
     if not kind.is_question:
         return b""
-    return dumps([kind.name, subject.key]) + kind.schema(subject)  # type: ignore[attr-defined]
+    schema = b"" if kind.schema is None else kind.schema(subject)
+    return dumps([kind.name, subject.key]) + schema  # type: ignore[attr-defined]
 
 
 def _render_inner(effect: Any) -> bytes:

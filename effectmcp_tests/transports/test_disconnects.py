@@ -10,15 +10,15 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from effectmcp.transports.lookout import Lookout
+from effectmcp.transports.disconnects import Disconnects
 
 
 @asynccontextmanager
-async def looking() -> AsyncIterator[Lookout]:
+async def looking() -> AsyncIterator[Disconnects]:
     async with trio.open_nursery() as nursery:
-        lookout = Lookout(nursery)
-        nursery.start_soon(lookout.run)
-        yield lookout
+        disconnects = Disconnects(nursery)
+        nursery.start_soon(disconnects.run)
+        yield disconnects
         nursery.cancel_scope.cancel()
 
 
@@ -39,9 +39,9 @@ async def test_answer_that_comes_at_once_is_not_watched(
         await trio.sleep(0.01)
         return 7
 
-    async with looking() as lookout:
+    async with looking() as disconnects:
         tasks = trio.lowlevel.current_statistics().tasks_living
-        assert await lookout.unless(work, lambda: after(0, log, "watch")) == 7
+        assert await disconnects.unless(work, lambda: after(0, log, "watch")) == 7
         await trio.sleep(1)
         assert trio.lowlevel.current_statistics().tasks_living == tasks
     assert log == []
@@ -57,15 +57,15 @@ async def test_answer_that_takes_long_ends_its_watch(
         log.append("work")
         return 7
 
-    async with looking() as lookout:
-        assert await lookout.unless(work, lambda: after(9, log, "watch")) == 7
+    async with looking() as disconnects:
+        assert await disconnects.unless(work, lambda: after(9, log, "watch")) == 7
     assert log == ["work", "watch ended"]
 
 
 async def test_client_that_leaves_ends_the_work(autojump_clock: MockClock) -> None:
     log: list[str] = []
-    async with looking() as lookout:
-        found = await lookout.unless(
+    async with looking() as disconnects:
+        found = await disconnects.unless(
             lambda: after(9, log, "work"),
             lambda: after(3, log, "gone"),
             lambda: after(7, log, "comment"),
@@ -82,9 +82,9 @@ async def test_error_of_the_work_is_raised_unchanged(autojump_clock: MockClock) 
         await trio.sleep(1)
         raise LookupError("as it happens")
 
-    async with looking() as lookout:
+    async with looking() as disconnects:
         with pytest.raises(LookupError, match="as it happens"):
-            await lookout.unless(work, lambda: after(9, log, "watch"))
+            await disconnects.unless(work, lambda: after(9, log, "watch"))
     assert log == ["watch ended"]
 
 
@@ -96,10 +96,10 @@ async def test_bug_of_a_watch_ends_one_connection(
     async def bug() -> None:
         raise LookupError("a bug")
 
-    async with looking() as lookout:
-        assert await lookout.unless(lambda: after(9, log, "work"), bug) is None
+    async with looking() as disconnects:
+        assert await disconnects.unless(lambda: after(9, log, "work"), bug) is None
         assert log == ["work ended"]
-        await lookout.unless(lambda: after(9, log, "other"))
+        await disconnects.unless(lambda: after(9, log, "other"))
     assert log[1:] == ["other", "other ended"]
     assert "a bug" in caplog.text
     caplog.clear()
@@ -107,10 +107,10 @@ async def test_bug_of_a_watch_ends_one_connection(
 
 async def test_a_lookout_rests_and_starts_again(autojump_clock: MockClock) -> None:
     """A server without requests is not woken up twenty times per second."""
-    async with looking() as lookout:
+    async with looking() as disconnects:
         for _ in range(2):
             log: list[str] = []
-            await lookout.unless(
+            await disconnects.unless(
                 lambda: after(9, log, "work"),  # noqa: B023  # awaited here
                 lambda: after(1, log, "gone"),  # noqa: B023
             )

@@ -34,8 +34,7 @@ from ..errors import (
     StepError,
     UsageError,
 )
-from .journal import MAX_NESTING, check_key
-from .kinds import (
+from .effect_table import (
     FED,
     INLINE,
     KINDS,
@@ -47,20 +46,21 @@ from .kinds import (
     kind_of,
     steps_in,
 )
+from .generators import PATIENCE, check_branch, is_running
+from .journal import MAX_NESTING, check_key
 from .misuse import not_an_effect
 from .names import name_of
+from .sequences import WAIT, BuriedError, Sequence, Wanted
 from .steps import read_arguments, spec_of, step_name, write_arguments
-from .tree import WAIT, BuriedError, Sequence, Wanted
-from .turn import PATIENCE, check_branch, is_running
 
 if TYPE_CHECKING:
-    from .shared import Shared
+    from .flow_state import FlowState
 
-__all__ = ["Intake"]
+__all__ = ["Receiver", "check_steps"]
 
 
 @define(eq=False)
-class Intake:
+class Receiver:
     """The part of a generation that receives yielded effects.
 
     Args:
@@ -74,7 +74,7 @@ class Intake:
         versions: The versions that `Version` returned, by id.
     """
 
-    _flow: Shared
+    _flow: FlowState
     _generation: int
     versions: dict[str, int | str]
     past: float
@@ -108,7 +108,7 @@ class Intake:
         if closing is not None:
             self._check_cleanup(sequence, kind, subject)
         if not kind.is_free:
-            self.check_steps(subject)
+            check_steps(self._flow, subject)
             self._check_position(sequence, subject)
         if kind.wave is INLINE:
             self._flow.spend()
@@ -143,36 +143,6 @@ class Intake:
         if closing.throws > PATIENCE:
             raise BuriedError
         raise closing.signal()
-
-    def check_steps(self, subject: Effect[Any]) -> None:
-        """Refuse steps that may not be performed here.
-
-        See docs/internals/replay.md#s2a and docs/internals/replay.md#s5.
-
-        Raises:
-            StepError: If a step may not be performed, or its result could not be
-                recorded.
-        """
-        rules = self._flow.rules
-        for step in steps_in(subject):
-            options = step.options
-            if options.secret and not rules.secret_steps:
-                raise StepError(
-                    f"the step {step_name(step)} is secret, and here results travel"
-                    " with the client. Perform it in a task, or return what names the"
-                    " secret"
-                )
-            if not options.public and not rules.private_steps:
-                raise StepError(
-                    f"the step {step_name(step)} is not public, and here the client can"
-                    " read results. Mark it @step(public=True) or encrypt the state"
-                )
-            if options.at_most_once and not rules.at_most_once:
-                raise StepError(
-                    f"the step {step_name(step)} is at_most_once, which only a task can"
-                    " promise. Detach() first, or use an IdempotencyKey"
-                )
-            spec_of(step)  # refuses a result that could not be recorded
 
     def _check_position(self, sequence: Sequence, subject: Effect[Any]) -> None:
         # See docs/internals/replay.md#v3.
@@ -342,13 +312,45 @@ class Intake:
             check_branch(branch)
 
 
+def check_steps(flow: FlowState, subject: Effect[Any]) -> None:
+    """Refuse steps that may not be performed here.
+
+    See docs/internals/replay.md#s2a and docs/internals/replay.md#s5.
+
+    Raises:
+        StepError: If a step may not be performed, or its result could not be
+            recorded.
+    """
+    rules = flow.rules
+    for step in steps_in(subject):
+        options = step.options
+        if options.secret and not rules.secret_steps:
+            raise StepError(
+                f"the step {step_name(step)} is secret, and here results travel"
+                " with the client. Perform it in a task, or return what names the"
+                " secret"
+            )
+        if not options.public and not rules.private_steps:
+            raise StepError(
+                f"the step {step_name(step)} is not public, and here the client can"
+                " read results. Mark it @step(public=True) or encrypt the state"
+            )
+        if options.at_most_once and not rules.at_most_once:
+            raise StepError(
+                f"the step {step_name(step)} is at_most_once, which only a task can"
+                " promise. Detach() first, or use an IdempotencyKey"
+            )
+        spec_of(step)  # refuses a result that could not be recorded
+
+
 def _is_question(effect: Effect[Any]) -> bool:
     return isinstance(effect, (InputRequest, Outcome))
 
 
 def _written(kind: Kind, subject: Effect[Any]) -> tuple[bytes, bytes]:
     try:
-        return kind.schema(subject), kind.render(subject)
+        schema = b"" if kind.schema is None else kind.schema(subject)
+        return schema, kind.render(subject)
     except UnicodeEncodeError:
         raise UsageError(
             f"{type(subject).__name__}: a lone surrogate in the text, which no client can"

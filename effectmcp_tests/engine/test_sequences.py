@@ -7,15 +7,15 @@ import pytest
 
 from effectmcp import Confirm, Flow, Gather
 from effectmcp.engine import Entry, Row
+from effectmcp.engine.effect_table import KINDS
+from effectmcp.engine.generators import Ended
 from effectmcp.engine.journal import MAX_NESTING
-from effectmcp.engine.kinds import KINDS
-from effectmcp.engine.tree import (
+from effectmcp.engine.sequences import (
     Gathering,
     Rows,
     Sequence,
     Wanted,
 )
-from effectmcp.engine.turn import Ended
 
 
 def sequence(path: str = "", *entries: Entry, **fields: Any) -> Sequence:

@@ -24,8 +24,7 @@ from effectmcp import (
     Suspended,
     UsageError,
 )
-from effectmcp.engine.names import find, name_of
-from effectmcp.engine.turn import (
+from effectmcp.engine.generators import (
     GRAVEYARD,
     PATIENCE,
     Ended,
@@ -41,6 +40,7 @@ from effectmcp.engine.turn import (
     throw,
     where,
 )
+from effectmcp.engine.names import find, name_of
 
 LOGGER = "effectmcp.engine"
 THIS_FILE = __file__
