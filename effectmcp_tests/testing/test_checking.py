@@ -1155,4 +1155,4 @@ def sorts_what_was_answered() -> Flow[str]:
 def test_an_answer_that_is_changed_is_noticed(one: ReplayWorkers) -> None:
     notices = nothing(one, sorts_what_was_answered).notices
     where = line(sorts_what_was_answered, 1)
-    assert [text for text in notices if f"what is answered at {where}" in text]
+    assert [text for text in notices if f"the answer at {where}" in text]
