@@ -818,7 +818,7 @@ def test_a_handler_whose_module_is_another_one_elsewhere(
     assert notice == ("asks was replayed in this process only: OSError: not today")
 
 
-def test_what_was_checked_is_reported(one: ReplayWorkers) -> None:
+def test_checked_handlers_are_reported(one: ReplayWorkers) -> None:
     checked = nothing(one, pays_first, conversations=7)
     first, second = str(checked).splitlines()
     assert first == "checked pays_first: 7 conversations"
