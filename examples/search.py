@@ -31,8 +31,8 @@ def search(text: str) -> Flow[str]:
     roots = yield from ListRoots(key="client_roots", otherwise=None)
     if roots is None:
         return (
-            "This tool searches your open projects, but your client does not report"
-            " them. To use it:\n"
+            "This tool searches where you are working, but your client does not say"
+            " where that is. To use it:\n"
             "1. Update to a client that offers roots\n"
             "2. Open a project in it"
         )
@@ -57,8 +57,8 @@ def answer(question: str) -> Flow[str]:
     """Have the user answer a question."""
     if not (yield from ClientSupports(Elicit)):
         return (
-            "This tool requires a client that can ask its user. Please use a client"
-            " that supports elicitation."
+            "This tool requires a client that can ask its user. Please use one that"
+            " supports elicitation."
         )
     said = yield from Elicit(f"Please answer: {question}", str, key="user_answer")
     return f"You answered: {said}"

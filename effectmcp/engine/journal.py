@@ -534,7 +534,7 @@ _READERS: Final = {1: _journal_from_format_1, 2: _journal_from_json}
 
 def _text(value: JSON) -> str:
     if type(value) is not str:
-        raise ValueError(f"{value!r} where a text belongs")
+        raise ValueError(f"{value!r} where a string belongs")
     return value
 
 

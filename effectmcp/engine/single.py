@@ -253,8 +253,7 @@ class SingleSequence:
                     break
                 root.rows.noted.append((root.path, position, entry))
                 entries.append(entry)
-                if flow.muted:
-                    flow.unmute()
+                flow.unmute()
                 flow.spend()
             else:
                 return self.ask(wanted) if cancelled is None else None

@@ -133,7 +133,7 @@ def test_tls(calls: Calls, certificate: tuple[str, str]) -> None:
     assert (together["certificate"], together["key"]) == certificate
 
 
-# ---- what is refused ----
+# ---- refusals ----
 
 
 @pytest.mark.parametrize(

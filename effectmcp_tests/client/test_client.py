@@ -646,7 +646,9 @@ async def test_arguments_that_are_nested_too_deep() -> None:
 @pytest.mark.parametrize("params", [{}, {"name": None}, {"name": 3}])
 async def test_a_call_over_http_requires_a_name(params: Any) -> None:
     client, _ = scripted(listing(), has_headers=True)
-    with pytest.raises(UsageError, match="^tools/call: its params want a text, 'name'"):
+    with pytest.raises(
+        UsageError, match="^tools/call: its params need a string, 'name'"
+    ):
         await client.request("tools/call", params)
 
 

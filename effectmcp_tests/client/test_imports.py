@@ -28,7 +28,7 @@ def test_another_name_is_not() -> None:
         ("sniffio", ["InMemory"]),
     ],
 )
-def test_what_is_not_installed_is_named(missing: str, names: list[str]) -> None:
+def test_missing_packages_are_named(missing: str, names: list[str]) -> None:
     """The values of rounds need none of these packages."""
     script = f"""
 import sys

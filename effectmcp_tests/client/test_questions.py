@@ -165,7 +165,7 @@ def test_roots_are_listed_as_often_as_they_are_asked_for() -> None:
         (everything(), {"method": "elicitation/create", "params": {"mode": None}}),
     ],
 )
-def test_what_was_not_declared_is_not_answered(
+def test_undeclared_questions_are_not_answered(
     answering: Answering, question: Any
 ) -> None:
     with pytest.raises(ReplyError, match="did not say it can answer"):

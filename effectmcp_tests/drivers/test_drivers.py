@@ -328,7 +328,7 @@ def test_rounds_resume_under_another_driver(driver: Driver, other: Driver) -> No
     assert text_of(result(reply)) == "3 Ann"
 
 
-# ---- what is provided ---------------------------------------------------------------
+# ---- provided values ----------------------------------------------------------------
 
 
 class Pool:
@@ -400,7 +400,7 @@ def test_lifespan_that_is_not_a_context_manager(driver: Driver) -> None:
     def plain(app: Server) -> Iterator[None]:
         yield
 
-    with pytest.raises(UsageError, match="is @contextmanager .*missing"):
+    with pytest.raises(UsageError, match="decorate it with @contextmanager"):
         value_of(driver, lambda: "x", lifespan=plain)
 
 
@@ -413,7 +413,9 @@ def test_lifespan_that_provides_nothing(driver: Driver) -> None:
 
 
 @each
-def test_what_is_not_provided(driver: Driver, caplog: pytest.LogCaptureFixture) -> None:
+def test_missing_provided_values(
+    driver: Driver, caplog: pytest.LogCaptureFixture
+) -> None:
     """Thrown into the exchange, and no outcome of the step's."""
 
     def flow() -> Flow[str]:
@@ -436,7 +438,7 @@ def test_what_is_not_provided(driver: Driver, caplog: pytest.LogCaptureFixture) 
 
 
 @each_loop
-def test_what_is_not_provided_beside_a_running_step(driver: Any) -> None:
+def test_missing_provided_value_beside_a_running_step(driver: Any) -> None:
     """The error does not wait for the other step."""
 
     async def wait() -> None:

@@ -194,7 +194,7 @@ def test_perform_does_not_retry_what_a_step_declares() -> None:
     assert len(calls) == 1
 
 
-# ---- what is provided ----
+# ---- provided values ----
 
 
 @pytest.mark.parametrize("key", ["pool", Pool], ids=str)

@@ -224,6 +224,15 @@ def test_building_calls_the_hook_in_development(
     assert built == made
 
 
+def test_message_may_be_of_a_class_of_strings() -> None:
+    class Translated(str):
+        pass
+
+    message = Translated("Sure?")
+    for effect in (Confirm(message), Elicit(message, str)):
+        assert effect.message == "Sure?"
+
+
 @pytest.mark.parametrize(
     ("class_", "args", "words"),
     [

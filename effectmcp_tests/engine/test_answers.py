@@ -356,6 +356,14 @@ def test_unread_answer_is_read_with_its_question() -> None:
     assert seen == [(question, 5)]
 
 
+def test_unread_answer_that_is_read_as_no_answer_is_refused() -> None:
+    def read(effect: Any, value: Any) -> Any:
+        return value
+
+    with pytest.raises(UsageError, match="an answer is"):
+        read_answer(Confirm("Sure?"), KINDS[Confirm], Unread(5), read)
+
+
 def test_unread_answer_that_stays_unread_is_refused() -> None:
     def read(effect: Any, value: Any) -> Any:
         return Unread(value)

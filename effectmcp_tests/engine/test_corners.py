@@ -765,7 +765,7 @@ def test_early_answer_is_early_for_the_first_questions_only() -> None:
     assert messages(one.answered({"confirm-1": YES})) == ["Who?"]
 
 
-# ---- what is recorded ----
+# ---- recorded values ----
 
 
 def test_clock_that_wins_a_race_is_recorded_as_its_part() -> None:

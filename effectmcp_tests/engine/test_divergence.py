@@ -72,7 +72,7 @@ def test_report_of_a_difference_names_what_helps() -> None:
         assert help_ in str(REPORT)
 
 
-# ---- what is dropped ----
+# ---- dropped entries ----
 
 
 def test_flatten_gives_each_entry_its_path() -> None:

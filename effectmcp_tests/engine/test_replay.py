@@ -375,7 +375,9 @@ def test_perform_names_each_want() -> None:
 @pytest.mark.parametrize("keys", [["step-2"], ["step-1", "step-2"]])
 def test_performed_with_a_key_that_is_not_wanted(keys: list[str]) -> None:
     one = in_state("performing")
-    with pytest.raises(UsageError, match=r"what is not wanted: \['step-2'\]"):
+    with pytest.raises(
+        UsageError, match=r"with keys that are not wanted: \['step-2'\]"
+    ):
         one.performed({key: Done("charged 1") for key in keys})
     # Nothing happened: the right ones may still come.
     assert isinstance(one.performed({"step-1": Done("charged 1")}), Asked)

@@ -388,7 +388,7 @@ def test_read_arguments_takes_a_whole_number_for_a_float() -> None:
     assert type(args[0]) is float
 
 
-# ---- what is provided ----
+# ---- provided values ----
 
 
 def test_provided_names() -> None:

@@ -921,7 +921,7 @@ def test_restart_arguments_that_do_not_come_back() -> None:
     assert stop.error.where == f"{__file__}:{handler.__code__.co_firstlineno + 1}"
 
 
-# ---- what is emitted ----------------------------------------------------------------
+# ---- emitted effects ----------------------------------------------------------------
 
 
 def test_logged_values_are_not_recorded() -> None:

@@ -515,7 +515,7 @@ def test_an_error_of_the_client_is_an_outcome() -> None:
     failed = ClientFailed(-32603, "broken", [1])
     assert said(error={"code": -32603, "message": "broken", "data": [1]}) == str(failed)
     for nonsense in (5, {}, {"code": "x", "message": 3}):
-        assert "gave no reason" in said(error=nonsense)
+        assert "no reason given" in said(error=nonsense)
     assert said(result={"action": "decline"}) == str(Declined())
     accepted = {"action": "accept", "content": {"value": "Ann"}}
     assert said(result=accepted) == str(Accepted("Ann"))

@@ -246,7 +246,7 @@ def test_read_of_plain_arguments_takes_no_closer_look(
     assert kwargs is not value
 
 
-def test_what_was_not_checked_is_not_built() -> None:
+def test_unchecked_values_are_not_built() -> None:
     """Classes received unchecked values: "p: 'int' object has no attribute 'items'"."""
 
     def meet(name: str, guest: Guest, when: int | str) -> None: ...

@@ -151,7 +151,7 @@ def test_other_types_have_no_parts() -> None:
 
 
 def test_descriptions_are_the_authors() -> None:
-    assert description_of(Guest) == "Somebody who comes."
+    assert description_of(Guest) == "A guest who comes."
     assert description_of(Point) == description_of(Row) == description_of(Box) == ""
 
 

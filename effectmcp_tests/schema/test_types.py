@@ -97,7 +97,7 @@ TEXT = {"type": "string"}
 GUEST = {
     "type": "object",
     "title": "Guest",
-    "description": "Somebody.",
+    "description": "A guest.",
     "properties": {
         "name": {"type": "string", "description": "What to call them"},
         "age": {

@@ -236,6 +236,23 @@ def test_completion_goes_with_its_prompt() -> None:
         app.remove(app.prompts["review"])
 
 
+def test_completions_of_other_prompts_stay() -> None:
+    app, _ = shop()
+
+    @app.prompt
+    def review(language: str) -> str:
+        return language
+
+    @app.prompt
+    def praise(language: str) -> str:
+        return language
+
+    for name in ("review", "praise"):
+        app.completion(name, "language")(languages)
+    app.remove(app.prompts["review"])
+    assert set(app.completions) == {("praise", "language")}
+
+
 def test_server_keeps_its_options() -> None:
     app = Server("shop", timeout=1, ttl=2, instructions="Ask.", observers=[print])
     assert (app.timeout, app.ttl, app.instructions) == (1, 2, "Ask.")

@@ -301,7 +301,7 @@ def test_completion_that_takes_something_else(function: Any) -> None:
         make_completion(function)
 
 
-# ---- what is required, and for how long ----
+# ---- requirements and time limits ----
 
 
 @pytest.mark.parametrize(

@@ -118,7 +118,7 @@ def test_handler_with_provided_parameters() -> None:
     assert list(handler.takes.schema["properties"]) == ["title"]
 
 
-# ---- what is refused ----
+# ---- refusals ----
 
 
 def test_handler_that_is_not_a_function() -> None:

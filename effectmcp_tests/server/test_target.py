@@ -98,7 +98,7 @@ def test_target_file_is_loaded_once() -> None:
     assert load_app("shop_of_test") is first
 
 
-# ---- what is wrong with it ----
+# ---- invalid targets ----
 
 
 def test_target_without_a_server_of_that_name() -> None:
@@ -151,7 +151,7 @@ def test_target_file_of_the_name_of_another_module(folder: Path) -> None:
     assert refusal("json.py:app").startswith("there is another module 'json'")
 
 
-# ---- what is wrong inside of it ----
+# ---- errors inside the target ----
 
 
 @pytest.mark.parametrize("target", ["broken_of_test", "broken_of_test.py"])

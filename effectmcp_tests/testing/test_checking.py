@@ -818,7 +818,7 @@ def test_a_handler_whose_module_is_another_one_elsewhere(
     assert notice == ("asks was replayed in this process only: OSError: not today")
 
 
-def test_what_was_checked_is_reported(one: ReplayWorkers) -> None:
+def test_checked_handlers_are_reported(one: ReplayWorkers) -> None:
     checked = nothing(one, pays_first, conversations=7)
     first, second = str(checked).splitlines()
     assert first == "checked pays_first: 7 conversations"
@@ -1155,4 +1155,4 @@ def sorts_what_was_answered() -> Flow[str]:
 def test_an_answer_that_is_changed_is_noticed(one: ReplayWorkers) -> None:
     notices = nothing(one, sorts_what_was_answered).notices
     where = line(sorts_what_was_answered, 1)
-    assert [text for text in notices if f"what is answered at {where}" in text]
+    assert [text for text in notices if f"the answer at {where}" in text]

@@ -451,7 +451,7 @@ def test_a_race_that_was_never_run_is_unscripted() -> None:
     assert isinstance(caught.value.error, Unscripted)
 
 
-# ---- what is noted ------------------------------------------------------------------
+# ---- notes --------------------------------------------------------------------------
 
 
 KEY: Final = "95b34079741d864e88cfe382995dc80c"

@@ -33,7 +33,7 @@ def fail() -> None:
     raise OSError("failed")
 
 
-# ---- what is shown ------------------------------------------------------------------
+# ---- descriptions -------------------------------------------------------------------
 
 
 def test_an_effect_is_shown_as_it_is_written() -> None:

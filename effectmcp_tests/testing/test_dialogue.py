@@ -337,7 +337,7 @@ def test_question_is_answered_once() -> None:
         question.answer("Bob")
 
 
-# ---- what is performed --------------------------------------------------------------
+# ---- performed effects --------------------------------------------------------------
 
 
 def give_back(amount: int) -> Flow[str]:

@@ -170,7 +170,7 @@ def tags(transcript: Transcript) -> list[str]:
     return [one.tag for each in transcript.rounds for one in each.performed]
 
 
-# ---- what is drawn ------------------------------------------------------------------
+# ---- drawn values -------------------------------------------------------------------
 
 
 @given(conversation(order))
@@ -320,7 +320,7 @@ def test_clients_lack_things() -> None:
     assert by_lack[most].ending.error == Unsupported("Elicit")
 
 
-def test_what_is_required_is_never_lacking() -> None:
+def test_required_capabilities_are_never_missing() -> None:
     had = poor(order, requires=[Elicit, Confirm])
     assert {one.ending.how for one in had} == {"returned"}
     assert {one.lacks for one in had} == {

@@ -299,9 +299,7 @@ def test_a_loop_that_random_values_do_not_end_is_noticed() -> None:
     with pytest.raises(Looping):
         judge.have(gives_up)
     (notice,) = judge.notices
-    assert notice.startswith(
-        "asks: look('a') is performed in a loop that what is drawn"
-    )
+    assert notice.startswith("asks: look('a') is performed in a loop that drawn values")
     assert judge.count == 0
 
 

@@ -58,9 +58,7 @@ def noticed(handler: Callable[..., Any], partner: Any = None) -> list[str]:
 def test_answers_that_are_changed() -> None:
     case = case_of(sorts, Obliging())
     (notice,) = notices_of(case)
-    assert notice.startswith(
-        f"sorts: what is answered at {line(sorts, 1)} is changed later."
-    )
+    assert notice.startswith(f"sorts: the answer at {line(sorts, 1)} is changed later.")
     *before, last = case.transcript.rounds
     over = (*before, attrs.evolve(last, journal=None))
     case = attrs.evolve(case, transcript=attrs.evolve(case.transcript, rounds=over))

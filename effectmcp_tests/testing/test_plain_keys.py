@@ -10,7 +10,7 @@ from effectmcp.transports.default_keys import ensure_keys
 
 
 @given(st.binary())
-def test_what_is_wrapped_comes_back(data: bytes) -> None:
+def test_wrapped_bytes_are_read_back(data: bytes) -> None:
     keys = PlainKeys()
     assert keys.unwrap(keys.wrap(data)) == (data, keys.sealing)
 

@@ -222,7 +222,7 @@ def test_a_journal_may_lead_nowhere_elsewhere(workers: ReplayWorkers) -> None:
     )
 
 
-# ---- what is loaded -----------------------------------------------------------------
+# ---- loading ------------------------------------------------------------------------
 
 
 def test_tools_prompts_and_templates_of_a_server(one: ReplayWorkers) -> None:

@@ -66,7 +66,7 @@ def line(function: Callable[..., Any], offset: int = 0) -> str:
     return f"{code.co_filename}:{code.co_firstlineno + offset}"
 
 
-# ---- what is seen -------------------------------------------------------------------
+# ---- observations -------------------------------------------------------------------
 
 CLOCKS = (
     lambda: time.time(),
@@ -410,7 +410,7 @@ def test_a_module_is_imported_once_per_process(
     del sys.modules["imported_by_a_handler"]
 
 
-def test_what_is_read_once_per_process_is_not_seen() -> None:
+def test_values_read_once_per_process_are_not_seen() -> None:
     """Files of Python's own, and of packages: a time zone is the same in each replay."""
     assert seen(lambda: zoneinfo.ZoneInfo.no_cache("Europe/Paris")) == []
 
@@ -521,7 +521,7 @@ def test_logs_of_packages_are_not_seen(tmp_path: Path) -> None:
     assert seen(lambda: call(logs, tmp_path / "log.txt")) == []
 
 
-def test_what_is_printed_is_noted_and_discarded(
+def test_printed_text_is_noted_and_discarded(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     call = library("def call(*texts):\n    print(*texts)\n")

@@ -132,7 +132,7 @@ def test_journals_are_the_sent_ones() -> None:
 
 
 @given(st.sampled_from(HEALTHY).flatmap(lambda one: conversation(one)))
-def test_what_is_written_comes_back(transcript: Transcript) -> None:
+def test_written_transcripts_are_read_back(transcript: Transcript) -> None:
     read = Transcript.loads(transcript.dumps())
     assert read == transcript
     assert read.lines == transcript.lines

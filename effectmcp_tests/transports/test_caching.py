@@ -40,7 +40,7 @@ def test_long_strings_are_not_kept() -> None:
     assert len(judge.asked) == 3
 
 
-def test_what_is_raised_is_not_kept() -> None:
+def test_raised_errors_are_not_kept() -> None:
     judge = Judge()
     asked = cached(judge)
     for _ in range(2):

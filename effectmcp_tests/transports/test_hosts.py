@@ -40,7 +40,7 @@ MAX_BODY = 2_000
 ANY = 0
 
 
-# ---- what is asked, and what is answered --------------------------------------------
+# ---- requests and responses ---------------------------------------------------------
 
 
 @attrs.frozen

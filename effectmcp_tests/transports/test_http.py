@@ -114,7 +114,7 @@ def nothing_is_logged_as_an_error(
     assert not found
 
 
-# ---- what is answered ---------------------------------------------------------------
+# ---- responses ----------------------------------------------------------------------
 
 
 async def test_http_answer_is_one_line_of_json() -> None:

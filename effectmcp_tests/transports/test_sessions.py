@@ -611,7 +611,7 @@ def test_nothing_is_lost_and_nothing_comes_twice(
         assert seen == list(range(1, len(sizes) + 1))
 
 
-def test_what_is_being_read_is_not_dropped() -> None:
+def test_messages_being_read_are_not_dropped() -> None:
     stream = Stream("s", 10)
     reader = stream.read(0, lambda: None)
     for number in range(5):

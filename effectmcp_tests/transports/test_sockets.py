@@ -42,7 +42,7 @@ async def pair() -> AsyncIterator[Pair]:
     await made.ours.aclose()
 
 
-async def test_what_is_sent_is_received(pair: Pair) -> None:
+async def test_sent_bytes_are_received(pair: Pair) -> None:
     pair.client.sendall(b"hello")
     assert await pair.ours.receive_some() == b"hello"
     assert pair.ours.send_now(b"well met") == b""

@@ -282,7 +282,7 @@ def test_an_origin_that_is_let_in_can_be_repeated(origin: str) -> None:
         write(200, cors(origin))
 
 
-# ---- what is asked, and how ----
+# ---- requests ----
 
 
 @pytest.mark.parametrize("path", ["/mcp", "/mcp/"])

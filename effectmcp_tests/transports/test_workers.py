@@ -243,7 +243,7 @@ async def test_workers_serve_tls_for_a_given_site(target: str, tmp_path: Path) -
         shutdown.set()
 
 
-# ---- what is refused ----------------------------------------------------------------
+# ---- refusals -----------------------------------------------------------------------
 
 
 async def test_workers_need_a_key(target: str, monkeypatch: pytest.MonkeyPatch) -> None:
