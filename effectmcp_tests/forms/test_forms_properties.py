@@ -646,8 +646,9 @@ def test_validator_is_shown_only_if_the_class_judges_alike(
     """At its own bound, where a schema and Python differ first."""
     bare, made = form_of(type_), form_of(class_ := one_field(type_, validator=rule))
     admits = referee(dict(made.schema))
+    (field,) = made.fields
     corners = [one for one in corners_of(rule) if accepts(bare, {"value": one})]
-    assert corners, "corners_of gives nothing that this type reads"
+    assert corners, "corners_of has nothing for this type; does to_wire know it?"
     for wire in corners:
         try:
             class_(value=as_python(type_, wire))
@@ -656,7 +657,8 @@ def test_validator_is_shown_only_if_the_class_judges_alike(
         else:
             is_valid = True
         assert accepts(made, {"value": wire}) == is_valid, (wire, SHOW)
-        assert admits({"value": wire}) or not is_valid, (wire, SHOW)
+        if is_valid or not field.extras:
+            assert admits({"value": wire}) == is_valid, (wire, SHOW)
 
 
 def corners_of(rule: Any) -> list[Any]:
