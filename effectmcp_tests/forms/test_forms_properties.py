@@ -662,7 +662,7 @@ def test_validator_is_shown_only_if_the_class_judges_alike(
 
 
 def corners_of(rule: Any) -> list[Any]:
-    """What clients may send where a rule begins to refuse, for any type."""
+    """Values where a rule begins to refuse, as clients may send them, for any type."""
     match known_name(rule):
         case "_NumberValidator" if isinstance(rule.bound, (int, float)):
             near = (math.floor(rule.bound), math.ceil(rule.bound), rule.bound)

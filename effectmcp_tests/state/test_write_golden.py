@@ -4,6 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from effectmcp.state.codec import KINDS, TAGS
+
 from . import test_golden, write_golden
 
 
@@ -22,6 +24,11 @@ def test_written_token_opens_and_is_complete(
     assert "add them to the commit" in write_golden.write("new")
     token, sealer, call, claims = test_golden.read("1e-new")
     assert sealer.open(token["token"], call, now=token["now"]) == claims
+    found = test_golden.walk(claims.journal)
+    assert {(one.tag, one.replayable) for one in found} == {
+        one for one in TAGS if one[0] is not None
+    }
+    assert {one.key.rpartition("-")[0] for one in found} == set(KINDS)
     monkeypatch.setattr(write_golden, "NAMES", ["1e-new"])
     assert write_golden.missing_entries() == []
 
