@@ -141,7 +141,9 @@ def classes() -> list[type[Effect[Any]]]:
     ]
 
 
-@pytest.mark.parametrize("class_", classes(), ids=lambda one: one.__name__)
+@pytest.mark.parametrize(
+    "class_", dict.fromkeys([*classes(), *SAMPLES]), ids=lambda one: one.__name__
+)
 def test_effect_has_a_sample_and_a_row(class_: type[Effect[Any]]) -> None:
     assert class_ in SAMPLES, "add it to SAMPLES"
     assert class_ in KINDS, "add its row to engine/effect_table.py"
