@@ -118,6 +118,7 @@ class LegacyClient:
 
         reply = sync.handle(self.app, message, self.peer, send=hear)
         if self.version == NEWEST and reply.message and "result" in reply.message:
+            assert method in _RESULTS, f"add {method!r} to _RESULTS of legacy_client.py"
             fits(_RESULTS[method], reply.message["result"], NEWEST)
         return reply
 

@@ -63,6 +63,28 @@ def names_in(path: Path) -> frozenset[str]:
     return frozenset(found)
 
 
+@cache
+def names_in_tables(path: Path) -> frozenset[str]:
+    """Return the names and strings in the tables of a module: constants in capitals."""
+    found = set()
+    for node in ast.parse(path.read_text("utf-8")).body:
+        match node:
+            case ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value):
+                pass
+            case ast.Assign(targets=[ast.Name(id=name)], value=value):
+                pass
+            case _:
+                continue
+        if name.isupper():
+            for one in ast.walk(value):
+                match one:
+                    case ast.Name(id=text) | ast.Constant(value=str(text)):
+                        found.add(text)
+                    case _:
+                        pass
+    return frozenset(found)
+
+
 def modules_that_know(*names: str) -> Iterator[str]:
     for path in sorted((ROOT / "effectmcp").rglob("*.py")):
         if names_in(path).intersection(names):
@@ -112,7 +134,24 @@ def test_no_file_is_listed_twice(heading: str) -> None:
 def test_no_module_is_forgotten(heading: str, examples: list[str]) -> None:
     """A module that mentions what the table takes as its example is in the table."""
     listed = {path for path, _ in TABLES[heading]}
-    assert not set(modules_that_know(*examples)) - listed
+    forgotten = set(modules_that_know(*examples)) - listed
+    assert not forgotten, "add them to the table of CONTRIBUTING.md"
+
+
+@pytest.mark.parametrize(
+    ("heading", "examples"),
+    [
+        ("An effect", ["Uuid"]),
+        ("A method", ["completion/complete", "resources/templates/list"]),
+    ],
+)
+def test_no_table_of_the_tests_is_forgotten(heading: str, examples: list[str]) -> None:
+    """A test module with a table that has the example needs a row for the addition."""
+    listed = {path for path, _ in TABLES[heading]}
+    for path in sorted((ROOT / "effectmcp_tests").rglob("*.py")):
+        if names_in_tables(path).intersection(examples):
+            name = path.relative_to(ROOT).as_posix()
+            assert name in listed, f"add {name} to the table of CONTRIBUTING.md"
 
 
 def test_paths_elsewhere_in_the_text_exist() -> None:

@@ -229,4 +229,5 @@ def fits_reply(method: Any, reply: Reply) -> None:
         return
     fits("JSONRPCResultResponse", message)
     interim = message["result"]["resultType"] == "input_required"
+    assert interim or method in RESULTS, f"add {method!r} to RESULTS of wire.py"
     fits("InputRequiredResult" if interim else RESULTS[method], message["result"])

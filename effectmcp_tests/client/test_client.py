@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
+import re
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
 import pytest
 import trio
@@ -21,11 +24,22 @@ from effectmcp.client import (
     RoundsError,
     StateRejected,
 )
+from effectmcp.client import client as client_module
+from effectmcp.protocol.methods import METHODS
 
 from .strategies import anything, json_values
 from .ways import Scripted, asking, form
 
+HERE: Final = Path(__file__).parent
 DONE = {"resultType": "complete", "content": []}
+#: Methods that no method of `Client` calls, and the reason.
+NOT_CALLED: Final = {
+    "initialize": "the handshake, in handshakes.py",
+    "ping": "a server tells by the other requests that the client is there",
+    "logging/setLevel": "part of the handshake, if there is an on_log=",
+    "resources/subscribe": "listen() in sessions, in handshakes.py",
+    "resources/unsubscribe": "the end of it",
+}
 
 
 def answer_yes(form: Form) -> dict[str, Any]:
@@ -115,6 +129,15 @@ async def test_a_result_of_unknown_type(result: Any) -> None:
         with pytest.raises(ReplyError):
             await ask(client)
         assert len(channel.sent) == 1
+
+
+async def test_answers_of_a_round_without_sending_them() -> None:
+    client, channel = scripted(asking({"a": form(value={"type": "string"})}))
+    pending = await client.start("tools/call", {"name": "tool"}).round()
+    assert isinstance(pending, Pending)
+    answered = {"a": {"action": "accept", "content": {"value": "yes"}}}
+    assert await client.answers(pending) == answered
+    assert len(channel.sent) == 1
 
 
 async def test_a_question_where_none_may_be_asked() -> None:
@@ -627,3 +650,22 @@ async def test_a_call_over_http_requires_a_name(params: Any) -> None:
         UsageError, match="^tools/call: its params need a string, 'name'"
     ):
         await client.request("tools/call", params)
+
+
+# ---- all methods --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_method_can_be_called(name: str) -> None:
+    is_called = f'"{name}"' in inspect.getsource(client_module)
+    assert is_called is (name not in NOT_CALLED), (
+        "call it in client/client.py, or add it to NOT_CALLED with the reason"
+    )
+
+
+@pytest.mark.parametrize("name", [one for one in vars(Client) if one[0] != "_"])
+def test_client_method_is_tested_and_documented(name: str) -> None:
+    tests = "".join(path.read_text("utf-8") for path in HERE.glob("*.py"))
+    assert f".{name}(" in tests, "test it in effectmcp_tests/client"
+    text = (HERE.parents[1] / "docs" / "client.md").read_text("utf-8")
+    assert re.search(rf"[`.]{name}[(`]", text), "describe it in docs/client.md"

@@ -387,7 +387,10 @@ def test_import_stays_light() -> None:
         "heavy = {'dataclasses', 'decimal', 'ipaddress', 'jsonschema_rs', 'cattrs'}\n"
         "print(sorted((set(sys.modules) - before) & heavy))"
     )
-    assert loaded.strip() == "[]"
+    found = loaded.strip()
+    assert found == "[]", (
+        f"do not import {found} at the top: see 'A form type' in CONTRIBUTING.md"
+    )
 
 
 def test_optional_in_either_spelling() -> None:

@@ -13,7 +13,8 @@ import enum
 import math
 import re
 from collections.abc import Callable
-from typing import Any, Literal
+from pathlib import Path
+from typing import Any, Literal, get_origin
 
 import attrs
 import pytest
@@ -22,8 +23,11 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from effectmcp.canonical import MAX_SAFE_INTEGER, dumps, loads
+from effectmcp.effects.questions import Elicit
 from effectmcp.errors import FormError
 from effectmcp.forms import Form, Unfit, form_of
+from effectmcp.forms.types import _advice
+from effectmcp.forms.validators import known_name
 
 jsonschema_rs = pytest.importorskip(
     "jsonschema_rs", reason="the referee: pip install -e '.[testing]'"
@@ -392,6 +396,14 @@ class Level(enum.IntEnum):
     HIGH = 2
 
 
+#: What to do about a type that fails.
+UNBUILD = "forms/types.py: how is its default written (unbuild)?"
+SHOW = (
+    "forms/validators.py: _show and _show_bound may show a validator only if a schema"
+    " judges what is sent exactly as the class judges what is built"
+)
+
+
 def odd(instance: Any, attribute: Any, value: Any) -> None:
     if value % 2 == 0:
         raise ValueError("must be odd")
@@ -467,6 +479,13 @@ def attributes(draw: st.DrawFn) -> tuple[Any, Any, dict[str, Any]]:
     elif draw(st.integers(0, 2)) == 0:
         options["default"] = draw(values_of[type_])
     return type_, annotation, options
+
+
+def one_field(type_: Any, **options: Any) -> Any:
+    """Return a class with one field, `value`."""
+    class_ = attrs.make_class("OneField", {"value": attrs.field(**options)})
+    class_.__annotations__ = {"value": type_}
+    return class_
 
 
 @st.composite
@@ -606,8 +625,87 @@ def test_round_trip_of_one_field(pair: tuple[Any, Any]) -> None:
     assert form_of(annotation | None).build(recorded) == value
 
 
+@pytest.mark.parametrize("type_", values_of, ids=repr)
+@given(st.data())
+def test_default_of_each_type_is_shown(type_: Any, data: st.DataObject) -> None:
+    value = data.draw(values_of[type_])
+    class_ = one_field(type_, default=value)
+    try:
+        shown = form_of(class_).schema["properties"]["value"]["default"]
+    except FormError as exc:
+        raise AssertionError(UNBUILD) from exc
+    assert shown == to_wire(value), UNBUILD
+
+
+@pytest.mark.parametrize(
+    ("type_", "rule"), [(type_, rule) for type_ in rules_of for rule in rules_of[type_]]
+)
+def test_validator_is_shown_only_if_the_class_judges_alike(
+    type_: Any, rule: Any
+) -> None:
+    """At its own bound, where a schema and Python differ first."""
+    bare, made = form_of(type_), form_of(class_ := one_field(type_, validator=rule))
+    admits = referee(dict(made.schema))
+    (field,) = made.fields
+    corners = [one for one in corners_of(rule) if accepts(bare, {"value": one})]
+    assert corners, "corners_of has nothing for this type; does to_wire know it?"
+    for wire in corners:
+        try:
+            class_(value=as_python(type_, wire))
+        except ValueError:
+            is_valid = False
+        else:
+            is_valid = True
+        assert accepts(made, {"value": wire}) == is_valid, (wire, SHOW)
+        if is_valid or not field.extras:
+            assert admits({"value": wire}) == is_valid, (wire, SHOW)
+
+
+def corners_of(rule: Any) -> list[Any]:
+    """Values where a rule begins to refuse, as clients may send them, for any type."""
+    match known_name(rule):
+        case "_NumberValidator" if isinstance(rule.bound, (int, float)):
+            near = (math.floor(rule.bound), math.ceil(rule.bound), rule.bound)
+            found = [one + more for one in near for more in (-1, 0, 1)]
+            found += [math.nextafter(rule.bound, end) for end in (-math.inf, math.inf)]
+            return found + [str(one) for one in found]
+        case "_NumberValidator":
+            return [to_wire(rule.bound)]
+        case "_MinLengthValidator":
+            return lengths_near(rule.min_length)
+        case "_MaxLengthValidator":
+            return lengths_near(rule.max_length)
+        case "_InValidator":
+            return [*map(to_wire, rule.options), "b", 0]
+        case _:
+            return ["", "a", "A", 0, 1]
+
+
+def lengths_near(length: int) -> list[Any]:
+    items: list[Any] = ["a", "c", ["a"], [Level.LOW.name]]
+    return [item * (length + more) for item in items for more in (-1, 0, 1)]
+
+
 @given(st.permutations(["a", "b", "c"]))
 def test_text_of_choices_in_any_order(order: list[str]) -> None:
     made = form_of(Literal[tuple(order)])
     assert made.schema["properties"]["value"]["enum"] == order
     assert made.text == form_of(Literal["a", "b", "c"]).text
+
+
+HANDLERS = Path(__file__).parents[2] / "docs" / "handlers.md"
+
+
+@pytest.mark.parametrize("type_", values_of, ids=repr)
+def test_each_type_is_in_the_lists_for_authors(type_: Any) -> None:
+    name = (get_origin(type_) or type_).__name__
+    if isinstance(type_, enum.EnumMeta):
+        name = "Enum"
+    elif get_origin(type_) is Literal:
+        name = "Literal"
+    text = HANDLERS.read_text("utf-8").partition("\n## Forms\n")[2]
+    listed = text.partition("```")[0]
+    assert f"`{name}`" in listed, "add it to the list in docs/handlers.md, Forms"
+    assert f"`{name}`" in str(Elicit.__doc__), "add it to the docstring of Elicit"
+    advice = _advice(bytes)
+    assert re.search(rf"\b{name}\b", advice), "add it to _advice of forms/types.py"

@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 
+from effectmcp.exchange import handshakes
+from effectmcp.exchange.answers import ANSWERS
 from effectmcp.protocol.methods import METHODS, methods_of
 from effectmcp.protocol.revisions import NEWEST
 from effectmcp_tests.wire import SCHEMA
@@ -21,7 +23,9 @@ def test_methods_match_the_protocol() -> None:
     found = definitions()
     requests = [one["$ref"].split("/")[-1] for one in found["ClientRequest"]["anyOf"]]
     names = {found[one]["properties"]["method"]["const"] for one in requests}
-    assert set(methods_of(NEWEST)) == names
+    assert set(methods_of(NEWEST)) == names, (
+        "if a method is not in the protocol but our own, except it here"
+    )
 
 
 def test_methods_that_name_something() -> None:
@@ -30,3 +34,9 @@ def test_methods_that_name_something() -> None:
         "prompts/get": "name",
         "resources/read": "uri",
     }
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_method_has_a_function(name: str) -> None:
+    is_answered = name in ANSWERS or name in handshakes._OWN
+    assert is_answered, "add its function to ANSWERS of exchange/answers.py"

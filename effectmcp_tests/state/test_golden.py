@@ -80,10 +80,11 @@ def test_golden_tokens_are_of_both_forms_and_say_everything() -> None:
     all_read = [read(name) for name in NAMES]
     assert {token["token"][:2] for token, *_ in all_read} == {"1e", "1r"}
     recorded = [entry for *_, claims in all_read for entry in walk(claims.journal)]
+    advice = "run python -m effectmcp_tests.state.write_golden NAME"
     assert {(entry.tag, entry.replayable) for entry in recorded} == {
         one for one in TAGS if one[0] is not None
-    }
-    assert {entry.key.rpartition("-")[0] for entry in recorded} >= set(KINDS)
+    }, advice
+    assert {entry.key.rpartition("-")[0] for entry in recorded} >= set(KINDS), advice
 
 
 def walk(journal: Journal) -> list[Entry]:
