@@ -69,6 +69,7 @@ class Line(Protocol):
     @property
     def has_headers(self) -> bool:
         """Whether headers must repeat some arguments of tools."""
+        ...
 
     async def exchange(
         self, message: Frame, headers: Mapping[str, str], hear: Hear
@@ -78,6 +79,7 @@ class Line(Protocol):
         Raises:
             ChannelError: If the server cannot be reached, or sends an invalid message.
         """
+        ...
 
 
 class Channel(Line, Protocol):
@@ -86,10 +88,12 @@ class Channel(Line, Protocol):
     @property
     def probes(self) -> bool:
         """Whether to probe for the server's era first, as no refusal would reveal it."""
+        ...
 
     @property
     def origin(self) -> str | None:
         """Key to remember the server's era by; `None` if it is a new server each time."""
+        ...
 
     async def __aenter__(self) -> Any: ...
 
@@ -101,6 +105,7 @@ class Channel(Line, Protocol):
         Raises:
             ChannelError: If the server cannot be reached, or refuses the message.
         """
+        ...
 
     async def attend(
         self, hear: Hear, headers: Mapping[str, str], ready: Callable[[], None]
@@ -112,3 +117,4 @@ class Channel(Line, Protocol):
             headers: As for `exchange`.
             ready: Called as soon as no more messages can be missed.
         """
+        ...

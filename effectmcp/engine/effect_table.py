@@ -244,10 +244,10 @@ def _render_sample(effect: Sample[Any]) -> bytes:
 def _write_sample(effect: Sample[Any], content: JSON) -> bytes:
     if not isinstance(content, dict):
         raise Unfit(["the result of sampling must be an object"])
-    blocks = content.get("content")
+    given = content.get("content")
     # One block or a list of them (2026-07-28, CreateMessageResult): it is always a list
     # here.
-    blocks = blocks if isinstance(blocks, list) else [blocks]
+    blocks: list[Any] = given if isinstance(given, list) else [given]
     if not all(
         isinstance(block, dict)
         and isinstance(block.get("type"), str)

@@ -223,7 +223,8 @@ def suspend(running: Running, context: Context) -> None:
     # and those keep the whole round until the garbage collector runs.
     for _ in range(PATIENCE + 1):
         try:
-            context.run(running.throw, Suspended())
+            # pyright solves no overloads for a method of a narrowed union.
+            context.run(running.throw, Suspended())  # pyright: ignore[reportArgumentType]
         except (Signal, StopIteration):
             return
         except KeyboardInterrupt:

@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from attrs import field
+from attrs import Factory, field
 
 from ..canonical import JSON
 from ..protocol.jsonrpc import Malformed, Notification, Request, Response, encode
@@ -141,6 +141,10 @@ Incoming: TypeAlias = (
 Command: TypeAlias = PerformAll | Invoke | Notify | Ask | Listen
 
 
+def _encoded(reply: Reply) -> bytes | None:
+    return None if reply.message is None else encode(reply.message)
+
+
 @record(eq=False)
 class Reply:
     """The end of an exchange.
@@ -160,11 +164,7 @@ class Reply:
     message: Mapping[str, JSON] | None
     status: int = 200
     opened: Session | None = None
-    body: bytes | None = field(repr=False)
-
-    @body.default
-    def _encode(self) -> bytes | None:
-        return None if self.message is None else encode(self.message)
+    body: bytes | None = field(default=Factory(_encoded, takes_self=True), repr=False)
 
 
 Exchange: TypeAlias = Generator[Command, Any, Reply]

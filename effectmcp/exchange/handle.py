@@ -118,6 +118,7 @@ def handle(
     finally:
         if began is not None:
             _end(app, read, began, reply, clock)
+    assert reply is not None  # pyright forgets it, as `finally` reads the variable
     return reply
 
 

@@ -15,7 +15,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, TypeAlias
 
-from attrs import Attribute, field, frozen
+from attrs import Attribute, Factory, field, frozen
 
 from ..canonical import JSON, MAX_SAFE_INTEGER
 from ..errors import FormError
@@ -35,6 +35,11 @@ KEYWORDS: Final = {
     "boolean": _COMMON,
     "array": _COMMON | {"items", "minItems", "maxItems"},
 }
+
+
+def _takes_text(part: Field) -> bool:
+    keywords = part.schema.keys() - {"title", "description", "default"}
+    return keywords == {"type"} and part.schema["type"] == "string"
 
 
 @frozen(eq=False, repr=False)
@@ -62,12 +67,7 @@ class Field:
     attribute: Attribute[Any] | None = None
     extras: tuple[Callable[[Any, Any], None], ...] = ()
     #: Whether every text passes the check, so that `check` need not be called for most.
-    takes_text: bool = field(init=False)
-
-    @takes_text.default
-    def _find_text(self) -> bool:
-        keywords = self.schema.keys() - {"title", "description", "default"}
-        return keywords == {"type"} and self.schema["type"] == "string"
+    takes_text: bool = field(default=Factory(_takes_text, takes_self=True), init=False)
 
 
 def make_check(schema: JSON, *, of: str) -> Check:

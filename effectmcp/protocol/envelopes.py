@@ -48,12 +48,12 @@ def judge(
     method = methods.get(request.method)
     if type(meta) is not dict or method is None:
         return None
-    version = meta.get(PROTOCOL_VERSION)
+    version = NEWEST.version
     capabilities = meta.get(CLIENT_CAPABILITIES)
     info, level = meta.get(CLIENT_INFO, _NOBODY), meta.get(LOG_LEVEL)
     token, trace = meta.get("progressToken"), meta.get("traceparent")
     if (
-        version != NEWEST.version
+        meta.get(PROTOCOL_VERSION) != version
         or type(capabilities) is not dict
         or not _DICTS.issuperset(map(type, capabilities.values()))
         or type(token) not in _TOKENS

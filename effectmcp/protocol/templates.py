@@ -75,12 +75,12 @@ class UriTemplate:
     optional: frozenset[str]
     # The literals before, between and after the variables of the path: one more than
     # there are variables.
-    _literals: tuple[str, ...] = field(repr=False)
+    _literals: tuple[str, ...] = field(alias="literals", repr=False)
     # The index of the `{+path}` among the path's variables; without one, of the last.
-    _pivot: int = field(repr=False)
-    _is_path: bool = field(repr=False)
+    _pivot: int = field(alias="pivot", repr=False)
+    _is_path: bool = field(alias="is_path", repr=False)
     # `?` or `&`; empty if there are no variables in the query.
-    _mark: str = field(repr=False)
+    _mark: str = field(alias="mark", repr=False)
 
     @property
     def _path_variables(self) -> tuple[str, ...]:

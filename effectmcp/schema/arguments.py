@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final
 
-from attrs import frozen
+from attrs import field, frozen
 
 from ..canonical import JSON
 from ..effects.steps import PROVIDED
@@ -51,12 +51,12 @@ class Arguments:
 
     schema: Mapping[str, JSON]
     description: str
-    _check: Check
+    _check: Check = field(alias="check")
     #: By parameter; `None` for values that need no conversion.
-    _builds: Mapping[str, Build | None]
+    _builds: Mapping[str, Build | None] = field(alias="builds")
     #: The parameters of plain types, whose values `_is_plain()` checks.
-    _plain: Mapping[str, type]
-    _required: frozenset[str]
+    _plain: Mapping[str, type] = field(alias="plain")
+    _required: frozenset[str] = field(alias="required")
 
     def read(self, value: JSON) -> dict[str, Any]:
         """Convert `value`, the `arguments` of a call, to keyword arguments.

@@ -182,7 +182,8 @@ def _structured(
             exc.add_note(cattrs.AttributeValidationNote("", name, hints[name]))
             errors.append(exc)
     if errors:
-        raise cattrs.ClassValidationError("", errors, type_)
+        # pyright reads `ExceptionGroup.__init__`, but cattrs replaces `__new__`.
+        raise cattrs.ClassValidationError("", errors, type_)  # pyright: ignore[reportCallIssue]
     return result
 
 
@@ -222,9 +223,10 @@ def _field(part: Part) -> Field:
 def _problems(exc: Exception) -> list[Problem]:
     if isinstance(exc, _Complaints):
         return [(path_step(name), words) for name, words in exc.problems.items()]
-    if not hasattr(exc, "group_exceptions"):
+    grouped = getattr(exc, "group_exceptions", None)
+    if grouped is None:
         return [("", complaint(exc))]
-    inside, _ = exc.group_exceptions()
+    inside, _ = grouped()
     found: list[Problem] = []
     for one, note in inside:
         key: str | int = note.name if hasattr(note, "name") else note.index

@@ -7,7 +7,7 @@ from inspect import Signature
 from types import NoneType
 from typing import Any, Final, get_args, get_origin
 
-from attrs import frozen
+from attrs import field, frozen
 
 from ..canonical import JSON
 from ..errors import OutputError
@@ -33,7 +33,7 @@ class Output:
     """
 
     schema: Mapping[str, JSON]
-    _check: Check
+    _check: Check = field(alias="check")
 
     @property
     def is_object(self) -> bool:

@@ -29,7 +29,7 @@ from __future__ import annotations
 import re
 import struct
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from math import isfinite
 from typing import Final, TypeVar
@@ -132,7 +132,9 @@ _STORED: Final = struct.Struct("<BHH")
 SMALL: Final = 1024
 BLOCK: Final = 64
 
-_TAG_NUMBERS: Final = {tag: number for number, tag in enumerate(TAGS)}
+_TAG_NUMBERS: Final[Mapping[tuple[Tag | None, bool], int]] = {
+    tag: number for number, tag in enumerate(TAGS)
+}
 _ACCEPTED: Final = _TAG_NUMBERS["accepted", False]
 #: Flags of the parts after the questions. States that were sealed before waves were
 #: counted have only the first flag.

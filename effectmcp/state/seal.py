@@ -28,7 +28,7 @@ from hashlib import blake2b
 from typing import Any, Final
 
 import attrs
-from attrs import field, frozen
+from attrs import Factory, field, frozen
 
 from ..canonical import JSON, dumps
 from ..errors import StateError, StateReason, StateSizeError, UsageError
@@ -71,6 +71,14 @@ MAX_COUNT: Final = 2**30
 # ---- bindings -----------------------------------------------------------------------
 
 
+def _written(call: Call) -> tuple[bytes, bytes, bytes]:
+    if type(call.target) is not str:
+        raise UsageError(f"Call(target={call.target!r}): give a text")
+    name = _named if len(call.target) < _SHORT else _named.__wrapped__
+    principal = b"null" if call.principal is None else dumps(call.principal)
+    return name(call.method, call.target), dumps(call.arguments), principal
+
+
 @record(kw_only=True)
 class Call:
     """The request that a state is bound to.
@@ -92,19 +100,13 @@ class Call:
     principal: str | None = None
     # Encoded at once: a handler may modify its arguments, and the client will send the
     # original ones again.
-    _texts: tuple[bytes, bytes, bytes] = field(init=False, repr=False, eq=False)
+    _texts: tuple[bytes, bytes, bytes] = field(
+        default=Factory(_written, takes_self=True), init=False, repr=False, eq=False
+    )
     # Cached, as a round binds twice: the state that it opens, and its next state.
     _bound: dict[tuple[bytes, str], bytes] = field(
         init=False, repr=False, eq=False, factory=dict
     )
-
-    @_texts.default
-    def _write(self) -> tuple[bytes, bytes, bytes]:
-        if type(self.target) is not str:
-            raise UsageError(f"Call(target={self.target!r}): give a text")
-        name = _named if len(self.target) < _SHORT else _named.__wrapped__
-        principal = b"null" if self.principal is None else dumps(self.principal)
-        return name(self.method, self.target), dumps(self.arguments), principal
 
     def bind(self, key: bytes, audience: str) -> bytes:
         """Return the digests of this call on the server `audience`, as in `BOUND`."""

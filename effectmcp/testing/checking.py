@@ -275,7 +275,8 @@ class _HandlerCheck:
             phases=[Phase.generate, Phase.shrink],
             verbosity=Verbosity.quiet,
             print_blob=False,
-            suppress_health_check=list(HealthCheck),
+            # Hypothesis does not type the iteration over its metaclass.
+            suppress_health_check=list(HealthCheck),  # pyright: ignore[reportArgumentType]
         )
         @given(st.data())
         def explore(data: st.DataObject) -> None:

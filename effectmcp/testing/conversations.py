@@ -83,12 +83,15 @@ class Partner(Protocol):
     @property
     def lacks(self) -> frozenset[str]:
         """The names of the effects that the client cannot be asked."""
+        ...
 
     def answer(self, question: Question) -> Answer | None:
         """Return the answer to a question; `None` if there is no answer."""
+        ...
 
     def perform(self, key: str, want: Want) -> Done | Failure:
         """Return the outcome of an effect. The key begins with the generation."""
+        ...
 
 
 class Unscripted(Exception):

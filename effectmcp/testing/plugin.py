@@ -67,9 +67,9 @@ def pytest_collection_modifyitems(
     session: pytest.Session, config: pytest.Config, items: list[pytest.Item]
 ) -> None:
     """Add a test for each handler."""
-    if config.getoption("effectmcp_conversations") < 1:
+    if config.option.effectmcp_conversations < 1:
         raise pytest.UsageError("--effectmcp-conversations: give 1 or more")
-    for target in config.getoption("effectmcp"):
+    for target in config.option.effectmcp:
         from ..errors import EffectMCPError
         from ..server.target import load_app
         from .subjects import subjects_of
@@ -114,11 +114,11 @@ class HandlerItem(pytest.Item):
         try:
             checked = check(
                 self._app,
-                conversations=self.config.getoption("effectmcp_conversations"),
+                conversations=self.config.option.effectmcp_conversations,
                 only=[self.name],
                 again=again,
                 workers=_workers(self.config),
-                **options_at(self.config.getoption("effectmcp_with")),
+                **options_at(self.config.option.effectmcp_with),
             )
         except CheckError as exc:
             for finding in exc.checked.findings:

@@ -33,7 +33,7 @@ from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 from types import CodeType, FrameType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from attrs import frozen
 
@@ -245,18 +245,18 @@ class Sanitizer:
     def watching(self) -> Iterator[None]:
         """Watch the code that this thread runs in the `with` block."""
         _add_hook()
-        before: Any = sys.getprofile()
+        before = cast("Any", sys.getprofile())
         # A profiler in C is not a function that could be set again.
-        is_function = before is None or callable(before)
-        if not is_function:
-            before.disable()
+        in_c: Any = None if before is None or callable(before) else before
+        if in_c is not None:
+            in_c.disable()
         sys.setprofile(self._profile)
         try:
             yield
         finally:
-            sys.setprofile(before if is_function else None)
-            if not is_function:
-                before.enable()
+            sys.setprofile(before if in_c is None else None)
+            if in_c is not None:
+                in_c.enable()
 
     def _profile(self, frame: FrameType, event: str, argument: Any) -> None:
         if event == "c_call":

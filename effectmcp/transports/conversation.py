@@ -131,10 +131,14 @@ def judge(endpoint: Endpoint, head: Head) -> Judged | Send:
 
 
 def _judge(endpoint: Endpoint, head: Head) -> Judged | Send:
-    site, headers = endpoint.site, head.headers
-    if not isinstance(headers, dict):
+    site, given = endpoint.site, head.headers
+    headers: dict[str, str]
+    if isinstance(given, dict):
+        # To pyright, a dict whose names are pairs is an iterable of pairs, too.
+        headers = given  # pyright: ignore[reportAssignmentType]
+    else:
         try:
-            headers = joined(headers)
+            headers = joined(given)
         except TwiceError as exc:
             return refusal(400, f"the header {exc} came twice")
     problem = check_origin(site, head, headers)
@@ -222,8 +226,12 @@ class Conversation:
 
     endpoint: Endpoint
     _head: Head | Judged | Send
-    _clock: Callable[[], float] = attrs.field(default=time.monotonic, kw_only=True)
-    _find: Callable[[], Any] | None = attrs.field(default=None, kw_only=True)
+    _clock: Callable[[], float] = attrs.field(
+        default=time.monotonic, kw_only=True, alias="clock"
+    )
+    _find: Callable[[], Any] | None = attrs.field(
+        default=None, kw_only=True, alias="find"
+    )
     fields: Fields = attrs.field(default=(), init=False)
     quiet_until: float = attrs.field(default=math.inf, init=False)
     _judged: Judged | None = attrs.field(default=None, init=False)

@@ -33,7 +33,7 @@ from http import HTTPStatus
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
 import h11
-from attrs import define
+from attrs import define, field
 
 from .caching import cached
 from .web import Send, length_of
@@ -234,6 +234,7 @@ class Wire(Protocol):
 
     def receive(self, data: bytes | bytearray) -> None:
         """Add bytes that the client sent; no bytes if it has closed its side."""
+        ...
 
     def head(self) -> RequestHead | None:
         """Return the head of the request; `None` until all of it has arrived.
@@ -241,12 +242,15 @@ class Wire(Protocol):
         Raises:
             MalformedHttp: If the head is invalid.
         """
+        ...
 
     def ready(self) -> bytes | None:
         """Return the whole body; `None` if it must be read with `part`."""
+        ...
 
     def invitation(self) -> bytes:
         """Return the 100 Continue that a client may wait for (RFC 9110, 10.1.1)."""
+        ...
 
     def part(self) -> bytes | None:
         """Return the next bytes of the body; `None` if none have arrived; `b""` at its end.
@@ -254,28 +258,36 @@ class Wire(Protocol):
         Raises:
             MalformedHttp: If the body is invalid or incomplete.
         """
+        ...
 
     def skip(self) -> bool:
         """Drop the bytes of the body that have arrived; return whether it is complete."""
+        ...
 
     @property
     def may_answer(self) -> bool:
         """Whether no response has started yet."""
+        ...
 
     def answer(self, status: int, fields: Fields, body: bytes, date: bytes) -> bytes:
         """Return a whole response, with its date and length."""
+        ...
 
     def open(self, status: int, fields: Fields, date: bytes) -> bytes:
         """Return the head of a response whose length is not known yet."""
+        ...
 
     def chunk(self, data: bytes) -> bytes:
         """Return a part of that response."""
+        ...
 
     def end(self) -> bytes:
         """Return the end of that response."""
+        ...
 
     def rest(self) -> bytearray | None:
         """Return the bytes of the next message; `None` if the connection must close."""
+        ...
 
 
 def open_wire(buffer: bytearray, *, max_head: int, max_headers: int) -> Wire:
@@ -302,7 +314,7 @@ class Plain:
 
     _buffer: bytearray
     _request: RequestHead | None = None
-    _missing: int = 0
+    _missing: int = field(default=0, alias="missing")
     _is_cut: bool = False
     _has_begun: bool = False
     _has_ended: bool = False

@@ -75,6 +75,20 @@ def _lowered(texts: Collection[str]) -> Collection[str]:
 _ORIGIN: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[!\"$-.0->A-~]+\Z")
 
 
+def _check_path(site: object, attribute: object, path: str | None) -> None:
+    if path is not None and not path.startswith("/"):
+        raise UsageError(f"Site(path={path!r}): write {'/' + path!r}")
+
+
+def _check_origins(site: object, attribute: object, origins: Collection[str]) -> None:
+    for origin in origins:
+        if origin != "null" and not _ORIGIN.match(origin):
+            raise UsageError(
+                f"Site(origins=...): {origin!r} is not an origin; write"
+                " https://app.example, with a port where it is not the usual one"
+            )
+
+
 @frozen(kw_only=True)
 class Site:
     """The path of a server, and the hosts, origins and users that are allowed.
@@ -92,27 +106,15 @@ class Site:
             401. May be an async function, for the server's loop.
     """
 
-    path: str | None = field(default="/mcp")
+    path: str | None = field(default="/mcp", validator=_check_path)
     hosts: Collection[str] | None = field(default=None, converter=optional(_lowered))
-    origins: Collection[str] = field(default=(), converter=_lowered)
+    origins: Collection[str] = field(
+        default=(), converter=_lowered, validator=_check_origins
+    )
     max_body: int = field(default=4 * 1024 * 1024, validator=validators.ge(0))
     authenticate: (
         Callable[[Mapping[str, str]], str | None | Awaitable[str | None]] | None
     ) = None
-
-    @path.validator
-    def _check_path(self, attribute: object, path: str | None) -> None:
-        if path is not None and not path.startswith("/"):
-            raise UsageError(f"Site(path={path!r}): write {'/' + path!r}")
-
-    @origins.validator
-    def _check_origins(self, attribute: object, origins: Collection[str]) -> None:
-        for origin in origins:
-            if origin != "null" and not _ORIGIN.match(origin):
-                raise UsageError(
-                    f"Site(origins=...): {origin!r} is not an origin; write"
-                    " https://app.example, with a port where it is not the usual one"
-                )
 
 
 @record
