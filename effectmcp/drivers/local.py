@@ -126,11 +126,12 @@ class Job:
         return self._context.copy()
 
 
-#: The functions that perform the effects of the kind "function".
+#: The functions that perform the effects of the kind "function". They look up what they
+#: call, as tests replace the clock and the like.
 FUNCTIONS: Final[Mapping[type[Effect[Any]], Callable[[], Any]]] = {
-    Now: partial(dt.datetime.now, dt.UTC),
-    Uuid: uuid.uuid4,
-    Random: random.random,
+    Now: lambda: dt.datetime.now(dt.UTC),
+    Uuid: lambda: uuid.uuid4(),
+    Random: lambda: random.random(),
     Detach: bool,  # False: only a server with tasks can continue as one
 }
 

@@ -27,6 +27,7 @@ a charge that was made must not be forgotten with the flow
 from __future__ import annotations
 
 import logging
+import weakref
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -141,7 +142,8 @@ class Generation(Tree):
         super().__init__(
             flow, Receiver(flow, number, dict(journal.versions), past), one.root
         )
-        self.one = one
+        # Weak, or each round that needs waves would wait for the garbage collector.
+        self.one: SingleSequence = weakref.proxy(one)
         self.number = number
         self.restart = journal.restart
         self.places = one.places

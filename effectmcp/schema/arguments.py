@@ -38,6 +38,7 @@ _PLAIN: Final = (*_AS_CHECKED, float)
 _WORDS: Final = frozenset({"type", "title", "description", "default", "x-mcp-header"})
 #: Smaller numbers need no further check.
 _LARGE: Final = 2**64
+_TEXT: Final = frozenset({str})
 
 
 @frozen(eq=False, repr=False)
@@ -64,11 +65,16 @@ class Arguments:
         Missing arguments stay missing, so that the function's own defaults apply.
 
         Raises:
-            ArgumentsError: With every problem, each as `guests[1].age: must be …`. It includes problems that author-defined validators find in
-                arguments that fit the schema.
+            ArgumentsError: With every problem, each as `guests[1].age: must be …`. It
+                includes problems that author-defined validators find in arguments that
+                fit the schema.
         """
         if self._is_plain(value):
-            return dict(value)
+            if len(value) < 2:
+                return dict(value)
+            # In the order of the signature: `**kwargs` of a wrapper shows the order, and
+            # a client may send another one with the next round.
+            return {name: value[name] for name in self._builds if name in value}
         problems = unreadable(value)
         checked: Any = None  # an unchecked value is not built either
         if not problems:
@@ -98,6 +104,8 @@ class Arguments:
         another parser.
         """
         if type(value) is not dict or not self._required <= value.keys():
+            return False
+        if not _TEXT.issuperset(map(type, value)):
             return False
         for name, item in value.items():
             kind = type(item)

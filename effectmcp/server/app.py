@@ -406,7 +406,7 @@ class Server:
             if argument not in feature.handler.takes.schema.get("properties", {}):
                 raise SchemaError(f"{of!r} takes no {argument!r}")
             made = make_completion(function)
-            self._registered["completions"][of, argument] = made
+            self._registered["completions"][of, argument] = [made]
             self._publish("completions")
             return function
 
@@ -421,8 +421,8 @@ class Server:
             SchemaError: If there is a feature of that kind and name already.
         """
         what, key = _place(feature)
-        is_known = key in getattr(self, what)
-        if is_known or self._registered[what].setdefault(key, feature) is not feature:
+        mine = [feature]
+        if self._registered[what].setdefault(key, mine) is not mine:
             raise SchemaError(f"there is another {what.removesuffix('s')} {key!r}")
         self._publish(what)
         self.changes.publish(_CHANGES[what])
@@ -436,9 +436,14 @@ class Server:
             UsageError: If the server does not offer the feature.
         """
         what, key = _place(feature)
-        if self._registered[what].get(key) is not feature:
-            raise UsageError(f"{key!r} is not among the {what} of {self!r}")
-        self._registered[what].pop(key, None)
+        held = self._registered[what].get(key, [])
+        try:
+            if held[0] is not feature:
+                raise IndexError
+            held.pop()  # of two threads that remove it, one finds it
+        except IndexError:
+            raise UsageError(f"{key!r} is not among the {what} of {self!r}") from None
+        del self._registered[what][key]
         self._publish(what)
         if what in ("prompts", "templates"):
             completions = self._registered["completions"]
@@ -451,10 +456,14 @@ class Server:
     def _publish(self, what: str) -> None:
         # If several threads register at once, the last one to publish sees the features
         # of all of them.
-        while (now := self._registered[what].copy()) != getattr(self, what):
+        while (now := self._held(what)) != getattr(self, what):
             setattr(self, what, now)
         while (able := self._capabilities()) != self.capabilities:
             self.capabilities, self.methods = able, methods_of(NEWEST, able)
+
+    def _held(self, what: str) -> dict[Any, Any]:
+        held = self._registered[what].copy().items()
+        return {key: one for key, ones in held for one in ones[:1]}
 
     def _capabilities(self) -> frozenset[Capability]:
         features: dict[Capability, object] = {

@@ -11,6 +11,7 @@ import contextvars
 import gc
 import logging
 import threading
+import uuid
 import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
@@ -45,7 +46,8 @@ from effectmcp import (
 from effectmcp.drivers import asyncio as on_asyncio
 from effectmcp.drivers import sync as on_sync
 from effectmcp.drivers import trio as on_trio
-from effectmcp.drivers.local import LONGEST_SLEEP, Mailbox
+from effectmcp.drivers.local import LONGEST_SLEEP, Mailbox, at_once
+from effectmcp.engine import Done
 from effectmcp.exchange.commands import Peer, Reply
 from effectmcp.exchange.subscriptions import open_subscription
 from effectmcp.server import Change, Server
@@ -1689,3 +1691,13 @@ def test_news_is_sent_without_a_message_before_it(driver: Any) -> None:
 
     driver.run(main)
     assert heard == ["notifications/tools/list_changed"]
+
+
+def test_effects_look_up_the_functions_that_they_call(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Tests replace the clock and the like, long after import."""
+    monkeypatch.setattr("uuid.uuid4", lambda: uuid.UUID(int=5))
+    monkeypatch.setattr("random.random", lambda: 0.5)
+    assert at_once(Uuid()) == Done(uuid.UUID(int=5))
+    assert at_once(Random()) == Done(0.5)

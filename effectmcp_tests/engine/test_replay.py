@@ -6,6 +6,7 @@ The ids in docstrings are headings of docs/internals/replay.md.
 from __future__ import annotations
 
 import contextvars
+import datetime
 import decimal
 import gc
 import logging
@@ -2444,3 +2445,32 @@ def test_entry_of_another_fingerprint_is_never_fed() -> None:
     entry = Entry("confirm-1", b"none", b"whatever", "accepted", b"{}")
     with pytest.raises(DivergenceError):
         resumed(asking, Journal(entries=(entry,)), rules=STRICT).start()
+
+
+@pytest.mark.parametrize("before", [Log("info", "x"), Now()], ids=repr)
+def test_round_that_has_ended_is_freed_at_once(before: Any) -> None:
+    """No cycle keeps a round, whose handler has the arguments of a request."""
+
+    class Argument:
+        pass
+
+    def handler(argument: Argument) -> Flow[None]:
+        yield from before
+        yield from Confirm("Sure?")
+
+    argument = Argument()
+    freed = weakref.ref(argument)
+    one = Run(handler, (argument,), flow_id=bytes(16))
+    stop = one.start()
+    if isinstance(stop, Perform):
+        stop = one.performed(
+            {stop.wants[0].key: Done(datetime.datetime.now(datetime.UTC))}
+        )
+    assert isinstance(stop, Asked)
+    one.suspend()
+    gc.disable()
+    try:
+        del one, argument
+        assert freed() is None
+    finally:
+        gc.enable()

@@ -275,3 +275,22 @@ def test_words_that_json_cannot_say_are_refused() -> None:
 
     with pytest.raises(SchemaError, match="meet: in its schema, at /properties/name"):
         input_of(meet)
+
+
+def test_arguments_are_in_the_order_of_the_signature() -> None:
+    """A question made of `**kwargs` must be the same in each round."""
+
+    def book(guests: int, room: int) -> None: ...
+
+    takes = input_of(book)
+    assert list(takes.read({"room": 2, "guests": 1})) == ["guests", "room"]
+
+
+def test_key_of_a_class_of_strings_is_refused() -> None:
+    class Key(str):
+        pass
+
+    def book(room: str) -> None: ...
+
+    with pytest.raises(ArgumentsError, match="only strings as keys"):
+        input_of(book).read({Key("room"): "a"})

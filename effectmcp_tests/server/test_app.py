@@ -282,3 +282,21 @@ def test_features_from_many_threads_are_all_offered() -> None:
     assert app.tools.keys() == {f"tool-{number}" for number in range(50)}
     assert len(refused) == 150
     assert len(heard) == 450
+
+
+def test_feature_is_removed_once() -> None:
+    app = Server("shop")
+
+    def order() -> str:
+        """Order a book."""
+        return "new"
+
+    app.tool(order)
+    old = app.tools["order"]
+    app.remove(old)
+    app.tool(order)
+    with pytest.raises(UsageError, match="not among the tools"):
+        app.remove(old)
+    assert app.tools["order"] is not old
+    with pytest.raises(SchemaError, match="another tool"):
+        app.add(app.tools["order"])
