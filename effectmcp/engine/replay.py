@@ -366,7 +366,10 @@ class Run:
 
     @property
     def where(self) -> str | None:
-        """`file:line` where the flow waits. Safe to read from another thread.
+        """`file:line` where the flow waits.
+
+        Another thread may read it to find out where a run hangs. It must not poll it
+        while the run goes on: CPython's frames of a running generator may change then.
 
         See docs/internals/replay.md#l5.
         """
