@@ -89,7 +89,7 @@ _quoted: Final[Callable[[str], str]] = json.encoder.encode_basestring
 
 # The C scanner itself: `json.loads` on bytes spends four fifths of its time on guessing
 # the encoding and on trailing blanks, which canonical JSON makes needless.
-_scan: Final = json.JSONDecoder().scan_once  # type: ignore[attr-defined]
+_scan: Final = json.JSONDecoder().scan_once  # type: ignore[attr-defined]  # not in typeshed
 
 
 def dumps(
@@ -328,7 +328,7 @@ def _no_constant(name: str) -> JSON:
 
 # The scanner alone is fast, as for `_scan`.
 _decoder: Final = json.JSONDecoder(parse_constant=_no_constant, parse_float=_finite)
-_scan_untrusted: Final = _decoder.scan_once  # type: ignore[attr-defined]
+_scan_untrusted: Final = _decoder.scan_once  # type: ignore[attr-defined]  # nor here
 _decode: Final = json.JSONDecoder(
     object_pairs_hook=_no_duplicates, parse_constant=_no_constant
 ).decode

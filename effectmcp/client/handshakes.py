@@ -164,7 +164,7 @@ class HandshakeAdapter:
         self._version = version
         self._welcome: Mapping[str, Any] = {}
         self._headers: Mapping[str, str] = {}
-        self._is_shaken = False
+        self._is_initialized = False
         self._shaking = anyio.Lock()
         self._attending: anyio.CancelScope | None = None
         #: Running calls, by the state that the client has for each, in order of start.
@@ -183,7 +183,7 @@ class HandshakeAdapter:
             ReplyError: If its response is invalid.
             ChannelError: If the server cannot be reached, or sends an invalid message.
         """
-        self._is_shaken = False
+        self._is_initialized = False
         if self._attending is not None:
             self._attending.cancel()
         params = {
@@ -207,7 +207,7 @@ class HandshakeAdapter:
             notification("notifications/initialized", {}), self._headers
         )
         await self._attend()
-        self._is_shaken = True
+        self._is_initialized = True
         await self._wish()
 
     async def _attend(self) -> None:
@@ -253,7 +253,7 @@ class HandshakeAdapter:
     async def _session(self) -> Mapping[str, str]:
         """Return the headers of the session; initialize one if there is no session."""
         async with self._shaking:  # only the first of concurrent requests
-            if not self._is_shaken:
+            if not self._is_initialized:
                 await self.shake()
             return self._headers
 
@@ -267,7 +267,7 @@ class HandshakeAdapter:
             # request (2025-11-25, Session Management).
             logger.info("the server ended the session; initializing a new one")
             if self._headers is headers:
-                self._is_shaken = False
+                self._is_initialized = False
             message = {**message, "id": self._new_id()}
             headers = await self._session()
             response = await self._channel.exchange(message, headers, hear)

@@ -105,8 +105,8 @@ class OverHttp:
         server is also sent a notification: for it, a broken stream cancels nothing, as
         the client may resume it (2025-11-25, Resumability).
         """
-        shakes = message["method"] == "initialize"
-        if shakes:
+        is_handshake = message["method"] == "initialize"
+        if is_handshake:
             self._session = None
         can_return = not _is_of_today(headers)
         place = _StreamPosition()
@@ -122,7 +122,7 @@ class OverHttp:
                 async with self._stream("GET", None, again) as response:
                     found = await _until_torn(response, place, hear, can_return)
         except anyio.get_cancelled_exc_class():
-            if can_return and not shakes:
+            if can_return and not is_handshake:
                 with anyio.move_on_after(1, shield=True), suppress(ChannelError):
                     params = {"requestId": message["id"]}
                     told = notification("notifications/cancelled", params)
@@ -130,7 +130,7 @@ class OverHttp:
             raise
         if found is None:
             raise ChannelError("the server's stream ended before its response")
-        if shakes and "result" in found:
+        if is_handshake and "result" in found:
             if session is not None and not (
                 session.isascii() and session.isprintable()
             ):

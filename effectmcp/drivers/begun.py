@@ -31,7 +31,7 @@ from ..exchange.commands import (
 from ..server.app import Server
 from .local import at_once
 
-__all__ = ["Begin", "Begun", "Obey", "Send", "begin", "drop"]
+__all__ = ["BeginExchange", "Begun", "Obey", "Send", "begin", "drop"]
 
 Send: TypeAlias = Callable[[Mapping[str, JSON]], Awaitable[None]]
 Obey: TypeAlias = Callable[[Server, Command, Send], Awaitable[Any]]
@@ -108,7 +108,7 @@ class Begun:
             exchange.close()
 
 
-class Begin(Protocol):
+class BeginExchange(Protocol):
     """A driver's `begin`."""
 
     def __call__(

@@ -42,7 +42,7 @@ from ..exchange.commands import (
 )
 from ..exchange.handle import handle as answer
 from . import begun
-from .begun import Begin, Send, drop
+from .begun import BeginExchange, Send, drop
 from .local import (
     Job,
     ask_client,
@@ -122,7 +122,7 @@ async def obey(app: Server, command: Command, send: Send) -> Any:
 
 #: Starts to answer one JSON-RPC message; finishes if that needs no waiting. See
 #: `drivers.begun.begin`.
-begin: Final[Begin] = functools.partial(begun.begin, answer=answer, obey=obey)
+begin: Final[BeginExchange] = functools.partial(begun.begin, answer=answer, obey=obey)
 
 
 def _seconds(limit: float | None) -> float:

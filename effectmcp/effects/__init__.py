@@ -9,7 +9,7 @@ is untyped. `await` does the same, for coroutines that await only effects.
     steps        this process calls a function
     local        this process knows, computes, waits or sends
     control      arranges other effects, or the flow itself
-    base the base classes
+    base         the base classes
 """
 
 # Wildcards, because each module lists its effects already.

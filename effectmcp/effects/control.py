@@ -114,6 +114,7 @@ class Gather(Effect[T_co]):
                 "Gather.each() over a set: its order differs from process to process."
                 " Write Gather.each(... for x in sorted(...))"
             )
+        # The overloads of `__init__` say tuple: `as_list` below makes it a list.
         gather: Gather[list[A]] = cls(*branches)  # type: ignore[assignment]
         assign(gather, "as_list", True)
         return gather

@@ -345,6 +345,7 @@ def _inner_schema(effect: Effect[Any]) -> bytes:
     if not kind.is_question:
         return b""
     schema = b"" if kind.schema is None else kind.schema(subject)
+    # Each question has a key.
     return dumps([kind.name, subject.key]) + schema  # type: ignore[attr-defined]
 
 

@@ -54,7 +54,7 @@ from .effect_table import (
     steps_in,
 )
 from .flow_state import SOON, Call, ExhaustedError
-from .generators import Ended, Failed, where
+from .generators import Ended, Failed
 from .journal import Entry
 from .misuse import forgotten, text_of
 from .outcomes import Performing, Taking, clocks
@@ -562,10 +562,7 @@ class Generation(Tree):
     def _ask(self, missing: list[Leaf]) -> Stop | None:
         """Stop until something arrives; `None` if nothing may or need be asked."""
         flow, rules = self.flow, self.flow.rules
-        asking = []
-        for leaf in missing:
-            if leaf[1].row.is_question or leaf[1].parts:
-                asking.append(leaf)
+        asking = [leaf for leaf in missing if leaf[1].row.is_question or leaf[1].parts]
         if not rules.task:
             # The limits on rounds are docs/internals/replay.md#q6.
             for leaf in missing:
@@ -573,8 +570,7 @@ class Generation(Tree):
                     leaf[0].record("checkpoint", b"null")
             if not asking and not rules.shed:
                 return None
-            if not asking or (rules.rounds is not None and flow.rounds >= rules.rounds):
-                flow.limit = self._limit_reached(is_state_only=not asking)
+            flow.limit = self._limit_reached(is_state_only=not asking)
             if flow.limit is not None:
                 for _, wanted in asking or missing:
                     wanted.error = TooManyRounds(flow.limit, state_only=not asking)
@@ -588,7 +584,7 @@ class Generation(Tree):
         is_news = not rules.task
         places, table = self.places, self.places.table
         for sequence, wanted in missing:
-            for one in (wanted,) if wanted.row.is_question else wanted.questions():
+            for one in wanted.questions():
                 place, known = one.place, table.get(one.place)
                 if known is None or known.out is None:
                     is_news = True
@@ -596,8 +592,7 @@ class Generation(Tree):
                 else:
                     wire = places.wire(place)
                 effect: Any = one.subject
-                line = where(sequence.running) or sequence.where
-                questions.append(Question(wire, effect, one.problems, line))
+                questions.append(Question(wire, effect, one.problems, sequence.where))
                 kept.add(place)
             if not wanted.row.is_question:
                 for place, seconds in clocks(wanted):

@@ -369,7 +369,7 @@ class Run:
         """`file:line` where the flow waits.
 
         Another thread may read it to find out where a run hangs. It must not poll it
-        while the run goes on: CPython's frames of a running generator may change then.
+        while the handler runs: CPython changes the frames of a running generator.
 
         See docs/internals/replay.md#l5.
         """

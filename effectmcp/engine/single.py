@@ -19,7 +19,7 @@ from ..errors import UsageError
 from ..forms.form import Unfit
 from .answers import STALE, Answers, Places
 from .effect_table import FED, LOCAL, NAMES, deliver
-from .flow_state import SOON, Call, FlowState
+from .flow_state import SOON, FlowState
 from .generators import Ended, Failed, Yielded, own_context, start, suspend, where
 from .journal import Entry, Journal, check_key
 from .misuse import located, translated
@@ -127,24 +127,15 @@ class SingleSequence:
         """
         restart = self.journal.restart
         call = self.flow.call if restart is None else self.whole().restarted()
-        return self.play() if self.open(call) else None
-
-    def open(self, call: Call) -> bool:
-        """Call a handler; return whether it returned a generator, still unstarted."""
-        root = self.root
-        out = start(*call, root.context)
+        out = start(*call, self.root.context)
         if isinstance(out, (Ended, Failed)):
-            root.ends(out)
-            return False
-        root.running = out
-        return True
+            self.root.ends(out)
+            return None
+        self.root.running = out
+        return self._play()
 
-    def play(self) -> Asked | None:
-        """Run the handler while it has no branches and its entries match.
-
-        Returns:
-            The question that it then waits for; `None` if the generation must continue.
-        """
+    def _play(self) -> Asked | None:
+        # Runs the handler while it has no branches and its entries match.
         flow, root, places = self.flow, self.root, self.places
         in_task = flow.rules.task
         running, entries, ordinals = root.running, root.entries, root.ordinals
@@ -224,7 +215,7 @@ class SingleSequence:
                     wanted = root.wanted = Wanted(
                         effect, effect, kind, key, key, shape, render, is_local
                     )
-            self._stand(position, waits if in_task else 0)
+            self._stand(position, waits)
             if wanted is None:
                 # The slow path: refusals, effects without entries, all unusual cases.
                 self.whole().took(root, Yielded(effect))
@@ -265,9 +256,9 @@ class SingleSequence:
 
     def _stand(self, position: int, waits: int) -> None:
         self.root.position = self.waves = position
-        self.waits = waits
+        self.waits = waits if self.flow.rules.task else 0
         if self.generation is not None:
-            self.generation.waves, self.generation.waits = position, waits
+            self.generation.waves, self.generation.waits = self.waves, self.waits
 
     def compute(self, sequence: Sequence, wanted: Wanted, entry: Entry) -> bool:
         """Compute the outcome of `entry` for a leaf; return whether it fits."""

@@ -70,7 +70,7 @@ def reply_to(context: Context, fields: Mapping[str, JSON]) -> Reply:
 def _told(context: Context, error: Exception) -> Exception:
     """Return `error` as the era of this request reports it."""
     if isinstance(error, Unsupported):
-        return context.dialect.unsupported(error, context.meta)
+        return context.dialect.unsupported(error, context.meta.capabilities)
     return error
 
 
@@ -111,7 +111,7 @@ def _call(
             the feature requires.
     """
     if feature.requires:
-        lacking = context.dialect.lacking(feature.requires, context.meta)
+        lacking = context.dialect.lacking(feature.requires, context.meta.capabilities)
         if lacking is not None:
             raise lacking
     seconds = context.app.timeout if feature.timeout is None else feature.timeout

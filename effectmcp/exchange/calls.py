@@ -11,9 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..effects.base import Effect
 from ..engine.misuse import forgotten
-from ..engine.stops import (
-    Failure,
-)
+from ..engine.stops import Failure
 from ..errors import OutputError, UsageError
 from ..lowlevel import InputRequired
 from .commands import Command, Invoke
@@ -21,7 +19,6 @@ from .commands import Command, Invoke
 if TYPE_CHECKING:
     from ..server.handlers import Handler
     from .context import Context
-
 
 __all__ = ["call_once", "checked"]
 
@@ -32,6 +29,18 @@ def call_once(
     kwargs: Mapping[str, Any],
     seconds: float | None,
 ) -> Generator[Command, Any, Any]:
+    """Call the function of a handler, and return its result.
+
+    Args:
+        context: The request.
+        handler: The handler.
+        kwargs: Its arguments.
+        seconds: The time limit; `None` for no limit.
+
+    Raises:
+        OutputError: If it returned a flow, an effect or an unsealed state.
+        Exception: If it raised it.
+    """
     outcome = yield Invoke(
         handler.function,
         kwargs,
@@ -68,6 +77,11 @@ def _explain(error: Exception, name: str) -> None:
 
 
 def checked(value: Any, name: str) -> Any:
+    """Return the result of the handler `name`.
+
+    Raises:
+        OutputError: If the result is an `InputRequired`, which only flows may return.
+    """
     if isinstance(value, InputRequired):
         # Returned as is, it would send the unsealed state.
         raise OutputError(

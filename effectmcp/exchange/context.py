@@ -20,7 +20,6 @@ from ..errors import ProtocolError, ToolError, Unsupported
 from ..protocol import legacy
 from ..protocol.drafts import incomplete
 from ..protocol.jsonrpc import INTERNAL_ERROR
-from ..protocol.meta import Meta
 from ..protocol.modern import (
     can_answer,
     complete_result,
@@ -31,6 +30,7 @@ from ..records import record
 
 if TYPE_CHECKING:
     from ..protocol.jsonrpc import Request
+    from ..protocol.meta import Meta
     from ..protocol.revisions import Revision
     from ..server.app import Server
     from .commands import Peer
@@ -53,13 +53,14 @@ class Modern:
     #: Whether a client can be asked an effect, or an effect of a class.
     can_answer = staticmethod(can_answer)
 
-    def lacking(self, what: Iterable[Any], meta: Meta) -> Exception | None:
-        """Return the error for a client that cannot be asked all of `what`."""
-        return missing_capability(what, meta.capabilities)
+    #: Returns the error for a client that cannot be asked all of some effects.
+    lacking = staticmethod(missing_capability)
 
-    def unsupported(self, error: Unsupported, meta: Meta) -> Exception:
+    def unsupported(
+        self, error: Unsupported, capabilities: Mapping[str, JSON]
+    ) -> Exception:
         """Return the error for a question that the client cannot be asked."""
-        missing = missing_capability([error.kind], meta.capabilities)
+        missing = missing_capability([error.kind], capabilities)
         return missing or ProtocolError(INTERNAL_ERROR, str(error))
 
     #: Returns the fields of a result that asks.
@@ -72,7 +73,7 @@ class Modern:
 MODERN = Modern()
 
 
-class _Shaken:
+class _HandshakeDialect:
     """Base class of the dialects that start with `initialize`, for one request.
 
     Args:
@@ -94,16 +95,20 @@ class _Shaken:
             self._reasons[type(what).__name__] = reason
         return reason is None
 
-    def lacking(self, what: Iterable[Any], meta: Meta) -> Exception | None:
+    def lacking(
+        self, what: Iterable[Any], capabilities: Mapping[str, JSON]
+    ) -> Exception | None:
         for one in what:
-            reason = self._missing(one, meta.capabilities)
+            reason = self._missing(one, capabilities)
             if reason is not None:
                 return _told(one.__name__, reason)
         return None
 
-    def unsupported(self, error: Unsupported, meta: Meta) -> Exception:
+    def unsupported(
+        self, error: Unsupported, capabilities: Mapping[str, JSON]
+    ) -> Exception:
         reason = self._reasons.get(error.kind) or self._missing(
-            error.kind, meta.capabilities
+            error.kind, capabilities
         )
         return _told(error.kind, reason or "it cannot show this")
 
@@ -118,13 +123,13 @@ class _Shaken:
         return legacy.missing(what, capabilities, self.revision)
 
 
-class Legacy(_Shaken):
+class Legacy(_HandshakeDialect):
     """The dialect of the released legacy revisions: questions are asked live."""
 
     is_live = True
 
 
-class Draft(_Shaken):
+class Draft(_HandshakeDialect):
     """The dialect of the drafts: a handshake, and questions by retry."""
 
     is_live = False

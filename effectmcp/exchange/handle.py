@@ -98,7 +98,7 @@ def handle(
     began = _begin(app, read, peer, revision, clock) if app.observers else None
     reply: Reply | None = None
     try:
-        if revision.shakes:
+        if revision.has_handshake:
             answering = answer_legacy(
                 app, read, peer, clock, entropy, revision, ANSWERS
             )
@@ -110,7 +110,7 @@ def handle(
     except ProtocolError as exc:
         # In legacy revisions, the HTTP status is only about the transport of a message:
         # a JSON-RPC error travels with 200.
-        status = 200 if revision.shakes else exc.status
+        status = 200 if revision.has_handshake else exc.status
         reply = Reply(error_message(read.id, exc), status)
     except Exception:
         logger.exception("%s failed", read.method)

@@ -48,7 +48,7 @@ class Revision:
 
     Attributes:
         version: The name of the revision.
-        shakes: Whether a client uses the `initialize` handshake and has a session;
+        has_handshake: Whether a client uses the `initialize` handshake and has a session;
             otherwise each request describes its client in `_meta`.
         retries: Whether questions are the result of a call, which the client repeats
             with the answers; otherwise they are sent while the call runs.
@@ -67,7 +67,7 @@ class Revision:
     """
 
     version: str
-    shakes: bool = True
+    has_handshake: bool = True
     retries: bool = False
     is_draft: bool = False
     elicits: bool = True
@@ -83,7 +83,7 @@ class Revision:
 REVISIONS: Final[Mapping[str, Revision]] = {
     one.version: one
     for one in (
-        Revision(version="2026-07-28", shakes=False, retries=True),
+        Revision(version="2026-07-28", has_handshake=False, retries=True),
         Revision(version="2026-06-XX", retries=True, is_draft=True),
         Revision(version="2025-11-25"),
         Revision(
@@ -117,11 +117,13 @@ DRAFT: Final = REVISIONS["2026-06-XX"]
 HANDSHAKES: Final[Mapping[str, Revision]] = {
     version: one
     for version, one in REVISIONS.items()
-    if one.shakes and not one.is_draft
+    if one.has_handshake and not one.is_draft
 }
 
 #: The versions of the revisions without a handshake, the newest first.
-VERSIONS: Final = tuple(version for version, one in REVISIONS.items() if not one.shakes)
+VERSIONS: Final = tuple(
+    version for version, one in REVISIONS.items() if not one.has_handshake
+)
 
 _OLDEST: Final = list(REVISIONS.values())[-1]
 
@@ -161,7 +163,7 @@ def revision_of(
     named = None if headers is None else headers.get(_HEADER)
     if named is not None:
         row = REVISIONS.get(named, NEWEST)
-        if not row.shakes or (row.is_draft and not drafts):
+        if not row.has_handshake or (row.is_draft and not drafts):
             return NEWEST
         return session or row
     if session is not None:
@@ -180,4 +182,4 @@ def names_session(headers: Mapping[str, str]) -> bool:
     with a handshake, so there it has one.
     """
     row = REVISIONS.get(headers.get(_HEADER, _OLDEST.version))
-    return row is not None and row.shakes
+    return row is not None and row.has_handshake

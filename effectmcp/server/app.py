@@ -174,8 +174,9 @@ class Server:
         self.capabilities: frozenset[Capability] = frozenset()
         self.methods: Mapping[str, Method] = methods_of(NEWEST, ())
         self.changes = Changes()
-        #: The registered features, by attribute. Threads share it without a lock: each
-        #: access is one operation of a dict. `_publish` copies it.
+        #: The registered features, by attribute, each in a list of its own. Threads share
+        #: it without a lock: each access is one operation of a dict or a list, and the
+        #: list shows which of two threads removed the feature. `_publish` copies it.
         self._registered: dict[str, dict[Any, Any]] = {
             what: {}
             for what in ("tools", "prompts", "resources", "templates", "completions")

@@ -19,15 +19,14 @@ from attrs import define
 
 from ..canonical import JSON
 from ..drivers.local import contain
-from ..exchange.commands import Incoming, Peer, Reply
+from ..exchange.commands import Reply
 from ..protocol.jsonrpc import Request
 from .conversation import Begin, Conversation, Identify, Next, Read, Receive
 from .reading import Calls, Loop, pump, settle
 from .web import Send
 
 if TYPE_CHECKING:
-    from ..drivers.begun import Begun
-    from ..server.app import Server
+    from ..drivers.begun import BeginExchange, Begun
 
 __all__ = ["Beside", "Gone", "Host", "HostLoop", "WaitingResponse", "Work", "converse"]
 
@@ -78,7 +77,7 @@ class HostLoop(Loop, Protocol):
     def Lock(self) -> Callable[[], AbstractAsyncContextManager[Any]]: ...
 
     @property
-    def begin(self) -> Callable[[Server, Incoming, Peer], Reply | Begun]: ...
+    def begin(self) -> BeginExchange: ...
 
     @property
     def is_cancel(self) -> Callable[[BaseException], bool]: ...

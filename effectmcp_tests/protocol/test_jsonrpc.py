@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from effectmcp import ProtocolError
@@ -16,6 +16,7 @@ from effectmcp.protocol.jsonrpc import (
     Notification,
     Request,
     Response,
+    _read,
     encode,
     error_message,
     id_of,
@@ -232,3 +233,36 @@ def test_encode_writes_one_line(text: str) -> None:
 def test_encode_refuses_what_no_client_could_read() -> None:
     with pytest.raises(ValueError, match="JSON compliant"):
         encode({"a": float("nan")})
+
+
+IDS: Any = st.none() | st.booleans() | st.floats() | st.integers() | st.text()
+PARTS: Any = st.fixed_dictionaries(
+    {},
+    optional={
+        "jsonrpc": st.sampled_from(["2.0", "1.0", 2, None]),
+        "id": IDS | st.sampled_from([2**53 - 1, 2**53, -(2**53), "x" * 256, "x" * 257]),
+        "method": st.sampled_from(["tools/call", "", None, 5]),
+        "params": st.sampled_from([{}, {"a": 1}, [], None, "x"]),
+        "result": st.just({}),
+    },
+)
+
+
+@given(PARTS)
+@example({**CALL, "id": "x" * 257})
+@example({**CALL, "id": "x" * 256})
+@example({**CALL, "id": 2**53})
+@example({**CALL, "id": -1})
+@example({**CALL, "id": True})
+@example({**CALL, "params": None})
+def test_request_that_is_judged_at_once_is_read_as_any_other(message: Any) -> None:
+    """`read_message` judges first; `_read` has the rules and their words."""
+    try:
+        expected: Any = _read(message)
+    except ProtocolError as exc:
+        expected = exc.code, str(exc)
+    read = read_message(message)
+    if isinstance(read, Malformed) and read.error.code == INVALID_REQUEST:
+        assert (read.error.code, str(read.error)) == expected
+    elif not isinstance(read, Malformed):  # else it is no JSON at all, such as NaN
+        assert read == expected

@@ -85,7 +85,7 @@ def test_initialize_is_a_handshake(pipe: bool) -> None:
     """`mcp-remote` sends `Mcp-Method` with every request, this one included."""
     for mirrored in (False, True):
         found = belongs("initialize", mirrored=mirrored, pipe=pipe)
-        assert REVISIONS[found].shakes
+        assert REVISIONS[found].has_handshake
     assert belongs("initialize", meta=MODERN, pipe=pipe) == MODERN
     assert belongs("initialize", header=MODERN) == MODERN
 
@@ -127,7 +127,7 @@ def test_revision_and_handshake_of_any_request(
         )
     ]
     # An initialized session has one revision, with any header in its messages.
-    if session is not None and found.shakes:
+    if session is not None and found.has_handshake:
         assert found.version == session
     # Drafts are only for clients that initialized with them, and for servers that
     # support them.
@@ -136,18 +136,18 @@ def test_revision_and_handshake_of_any_request(
     # A request that names a revision in `_meta` or a header gets that, or an error of
     # the newest; never the revision of another handshake.
     named = [one for one in (meta, None if pipe else header) if one is not None]
-    if session is None and named and found.shakes:
+    if session is None and named and found.has_handshake:
         assert found.version in named
     # An `initialize` request that names nothing, and has no session, is never refused
     # for a missing `_meta`.
     if not named and method == "initialize":
-        assert found.shakes
+        assert found.has_handshake
 
 
 def test_sessions_are_named_in_the_revisions_that_have_them() -> None:
     assert names_session({})
     for version, one in REVISIONS.items():
-        assert names_session({"mcp-protocol-version": version}) is one.shakes
+        assert names_session({"mcp-protocol-version": version}) is one.has_handshake
     assert not names_session({"mcp-protocol-version": "1999-01-01"})
 
 
