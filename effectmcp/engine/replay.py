@@ -319,10 +319,12 @@ class Run:
             The journal to resume from.
         """
         self._check("suspend")
-        if self._state != "ended":
-            self._one.unwind()
-            self._state = "suspended"
-        return self.journal
+        try:
+            return self.journal
+        finally:
+            if self._state != "ended":
+                self._one.unwind()
+                self._state = "suspended"
 
     def close(self) -> None:
         """End the round as `suspend` does, without returning the journal."""

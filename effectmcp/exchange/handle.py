@@ -17,7 +17,6 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final, Literal
 
 from ..errors import ProtocolError
-from ..protocol.envelopes import judge
 from ..protocol.headers import HeaderMismatch, check_method, check_name, check_version
 from ..protocol.jsonrpc import (
     METHOD_NOT_FOUND,
@@ -31,6 +30,7 @@ from ..protocol.jsonrpc import (
 )
 from ..protocol.meta import Meta, check_supported, read_meta
 from ..protocol.methods import Method
+from ..protocol.modern import read_envelope
 from ..protocol.revisions import NEWEST, Revision, revision_of
 from ..server.events import RequestBegan, RequestEnded
 from .answers import ANSWERS, mismatch
@@ -85,7 +85,7 @@ def handle(
             return hear_notification(read, peer)
         case _:
             return hear_response(read, peer)
-    revision, meta = NEWEST, judge(read, peer.headers, app.methods)
+    revision, meta = NEWEST, read_envelope(read, peer.headers, app.methods)
     if meta is None and app.legacy:
         session = peer.session
         revision = revision_of(

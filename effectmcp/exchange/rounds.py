@@ -67,8 +67,8 @@ from ..server.events import (
     StepPerformed,
 )
 from ..server.features import Feature, Tool
-from ..state.codec import Claims, whole_seconds
-from ..state.seal import Call
+from ..state.codec import Claims
+from ..state.seal import Call, whole_seconds
 from .calls import checked
 from .commands import Ask, Command, Notify, Overdue, PerformAll
 from .context import Context, Legacy

@@ -65,7 +65,6 @@ __all__ = [
     "pack",
     "sizes",
     "unpack",
-    "whole_seconds",
 ]
 
 T = TypeVar("T")
@@ -165,17 +164,6 @@ class OversizedError(PackingError):
 
 class NewerError(PackingError):
     """Raised for a state with parts that only a newer version of this package knows."""
-
-
-def whole_seconds(now: float) -> int:
-    """Return a time as states store it, in whole seconds.
-
-    Raises:
-        UsageError: If `now` is not a time.
-    """
-    if not 0 <= now <= MAX_TIME:  # true of NaN, too
-        raise UsageError(f"now={now!r}: give seconds since 1970, as from time.time()")
-    return int(now)
 
 
 @record(kw_only=True)

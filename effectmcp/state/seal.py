@@ -36,6 +36,7 @@ from ..records import record
 from .codec import (
     BINDINGS,
     INFLATED,
+    MAX_TIME,
     Claims,
     NewerError,
     OversizedError,
@@ -45,11 +46,10 @@ from .codec import (
     pack,
     sizes,
     unpack,
-    whole_seconds,
 )
 from .keys import Keys
 
-__all__ = ["BOUND", "DIGEST_SIZE", "Call", "Sealer"]
+__all__ = ["BOUND", "DIGEST_SIZE", "Call", "Sealer", "whole_seconds"]
 
 logger = logging.getLogger("effectmcp.state")
 
@@ -151,6 +151,17 @@ def _named(method: str, target: str) -> bytes:
 
 
 # ---- tokens -------------------------------------------------------------------------
+
+
+def whole_seconds(now: float) -> int:
+    """Return a time as states store it, in whole seconds.
+
+    Raises:
+        UsageError: If `now` is not a time.
+    """
+    if not 0 <= now <= MAX_TIME:  # true of NaN, too
+        raise UsageError(f"now={now!r}: give seconds since 1970, as from time.time()")
+    return int(now)
 
 
 def _check_count(

@@ -230,6 +230,8 @@ class Connection:
         self._sends: Literal["nothing", "head", "body", "all"] = "nothing"
         self._is_new = True
         self._closes = self._has_left = self._is_read = False
+        #: The body of the request, if it has arrived with a known head.
+        self._data: bytes | None = None
         #: Judged heads, by their bytes without the digits of the Content-Length: a client
         #: sends few different heads.
         self._judged: dict[bytes, Judged] = {}
@@ -393,8 +395,15 @@ class Connection:
         if found is None or judged is None:
             self._head_rest = None if found is None else found.rest
             return None
-        del self._rest[: found.end]
-        self._wire = Plain(self._rest, missing=int(found.length))
+        rest, length = self._rest, int(found.length)
+        end = found.end + length
+        if len(rest) >= end:
+            self._data, self._is_read = bytes(rest[found.end : end]), True
+            length = 0
+            del rest[:end]
+        else:
+            del rest[: found.end]
+        self._wire = Plain(rest, missing=length)
         headers = {**judged.headers, "content-length": found.length.decode()}
         return Judged(judged.head, headers, judged.fields)
 
@@ -413,10 +422,6 @@ class Connection:
 
     async def receive(self, limit: int) -> bytes | None:
         """Return the body of this request; `None` if it is longer than `limit`."""
-        body = self._wire.ready()
-        if body is not None:
-            self._is_read = True
-            return body
         try:
             return await self._body(limit)
         except (
@@ -492,7 +497,8 @@ class Connection:
         shared = self._shared
         self._has_left = False
         judged = head if isinstance(head, Judged) else self._judge(head)
-        talk = Conversation(shared.endpoint, judged, clock=shared.now)
+        data, self._data = self._data, None  # an idle connection keeps no body
+        talk = Conversation(shared.endpoint, judged, data=data, clock=shared.now)
         self._conversation = talk
         try:
             await converse(shared.loop, talk, self, shared.calls)

@@ -10,8 +10,8 @@ each event, which returns the next step:
 
     event                           next step
     ------------------------------  --------------------------------------------------
-    judge()                         Identify, Receive, Read, or Send: the response
-    identified(principal)           Receive, Read, or Send
+    judge()                         Identify, Receive, Begin, Read, or Send: the response
+    identified(principal)           Receive, Begin, Read, or Send
     unidentified(error)             Send
     body(data)                      Begin
     too_large()                     Send
@@ -213,6 +213,7 @@ class Conversation:
     Args:
         endpoint: The endpoint that received it.
         head: Its head, or the result of `judge`.
+        data: The body, if the host has received all of it with the head.
         clock: Returns seconds from an arbitrary start.
         find: Returns the user, instead of `Site.authenticate`, where the host has
             authenticated the client already.
@@ -226,6 +227,7 @@ class Conversation:
 
     endpoint: Endpoint
     _head: Head | Judged | Send
+    _data: bytes | None = attrs.field(default=None, kw_only=True, alias="data")
     _clock: Callable[[], float] = attrs.field(
         default=time.monotonic, kw_only=True, alias="clock"
     )
@@ -240,7 +242,7 @@ class Conversation:
 
     # ---- the request ----------------------------------------------------------------
 
-    def judge(self) -> Identify | Receive | Read | Send:
+    def judge(self) -> Next:
         """Judge the head; return its refusal or the next step. Do not read the body yet."""
         assert self._state in _LEGAL["judge"], self._state
         head, endpoint = self._head, self.endpoint
@@ -253,7 +255,7 @@ class Conversation:
             find = partial(endpoint.site.authenticate, judged.headers)
         return self.identified(None) if find is None else Identify(find)
 
-    def identified(self, principal: str | None) -> Receive | Read | Send:
+    def identified(self, principal: str | None) -> Next:
         """Continue with the user of the request; `None` for an anonymous client."""
         assert self._state in _LEGAL["identified"], self._state
         assert self._judged is not None
@@ -272,7 +274,10 @@ class Conversation:
             length, limit = headers.get("content-length"), endpoint.site.max_body
             # Refuse a body that is too large before the client sends it.
             if length and length.isdecimal() and len(length) <= 18:
-                return Receive(limit) if int(length) <= limit else self.too_large()
+                if int(length) > limit:
+                    return self.too_large()
+                data, self._data = self._data, None
+                return Receive(limit) if data is None else self.body(data)
             return self._expect(length)
         # Other methods need a session; `check_request` has refused them without one.
         assert sessions is not None

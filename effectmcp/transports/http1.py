@@ -244,10 +244,6 @@ class Wire(Protocol):
         """
         ...
 
-    def ready(self) -> bytes | None:
-        """Return the whole body; `None` if it must be read with `part`."""
-        ...
-
     def invitation(self) -> bytes:
         """Return the 100 Continue that a client may wait for (RFC 9110, 10.1.1)."""
         ...
@@ -327,14 +323,6 @@ class Plain:
 
     def head(self) -> RequestHead | None:
         return self._request
-
-    def ready(self) -> bytes | None:
-        if len(self._buffer) < self._missing:
-            return None
-        body = bytes(self._buffer[: self._missing])
-        del self._buffer[: self._missing]
-        self._missing = 0
-        return body
 
     def invitation(self) -> bytes:
         return b""
@@ -446,9 +434,6 @@ class ByH11:
         method = event.method.decode("latin-1")
         self._is_head = method == "HEAD"
         return RequestHead(method, event.target.decode("latin-1"), headers)
-
-    def ready(self) -> bytes | None:
-        return None
 
     def invitation(self) -> bytes:
         if not self._http.they_are_waiting_for_100_continue:

@@ -1,4 +1,4 @@
-"""`judge` in one pass has the same outcome as the checks one after the other."""
+"""`read_envelope` in one pass has the same outcome as the checks one after the other."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from effectmcp.errors import ProtocolError
-from effectmcp.protocol.envelopes import judge
 from effectmcp.protocol.headers import (
     HeaderMismatch,
     check_method,
@@ -27,6 +26,7 @@ from effectmcp.protocol.meta import (
     read_meta,
 )
 from effectmcp.protocol.methods import METHODS
+from effectmcp.protocol.modern import read_envelope
 from effectmcp.protocol.revisions import PROTOCOL_VERSION
 
 CALL = "tools/call"
@@ -77,7 +77,7 @@ def test_valid_envelope_is_judged_in_one_pass(with_headers: bool) -> None:
     more = {LOG_LEVEL: "debug", "progressToken": 7, "traceparent": "00-ab-cd-01"}
     for meta in ({}, more, {CLIENT_INFO: ...}, {"traceparent": "x" * 65}):
         request, headers = envelope(meta=meta)
-        found = judge(request, headers if with_headers else None, METHODS)
+        found = read_envelope(request, headers if with_headers else None, METHODS)
         assert found is not None
         assert found == read_meta(request.params)
 
@@ -115,7 +115,7 @@ def test_invalid_envelope_is_not_judged(changes: dict[str, Any]) -> None:
         for key, one in changes.items()
     }
     request, headers = envelope(CALL, **copied)
-    assert judge(request, headers, METHODS) is None
+    assert read_envelope(request, headers, METHODS) is None
     assert explained(request, headers) is None
 
 
@@ -152,9 +152,9 @@ KEYS = [PROTOCOL_VERSION, CLIENT_CAPABILITIES, CLIENT_INFO, LOG_LEVEL]
 def test_judge_agrees_with_the_checks(
     meta: Any, headers: Any, params: Any, method: str, over_http: bool
 ) -> None:
-    """`judge` never lets in what a check refuses, nor reads it otherwise."""
+    """`read_envelope` never lets in what a check refuses, nor reads it otherwise."""
     request, sent = envelope(method, meta=meta, headers=headers, **params)
     known = sent if over_http else None
-    found = judge(request, known, METHODS)
+    found = read_envelope(request, known, METHODS)
     if found is not None:
         assert found == explained(request, known)

@@ -12,7 +12,6 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from effectmcp import UsageError
 from effectmcp.canonical import dumps
 from effectmcp.engine import Asking, Entry, Journal, Place, Pooled
 from effectmcp.engine.effect_table import KINDS as ENGINE_KINDS
@@ -37,7 +36,6 @@ from effectmcp.state.codec import (
     pack,
     sizes,
     unpack,
-    whole_seconds,
 )
 
 from .journals import (
@@ -781,11 +779,3 @@ def test_unpack_refuses_a_time_out_of_range() -> None:
     data[at : at + 8] = b"\xff" * 8
     with pytest.raises(PackingError, match="a time beyond all clocks"):
         unpack(bytes(data))
-
-
-def test_whole_seconds_refuses_times_out_of_range() -> None:
-    assert whole_seconds(0.5) == 0
-    assert whole_seconds(MAX_TIME) == MAX_TIME
-    for now in (-0.5, MAX_TIME + 0.5, float("nan")):
-        with pytest.raises(UsageError, match="seconds since 1970"):
-            whole_seconds(now)

@@ -22,7 +22,7 @@ from effectmcp.engine import Journal
 from effectmcp.errors import StateError, StateSizeError
 from effectmcp.state import Call, Claims, Keys, Sealer, codec, make_key, seal
 from effectmcp.state.codec import INFLATED, MAX_TIME
-from effectmcp.state.seal import BOUND, DIGEST_SIZE
+from effectmcp.state.seal import BOUND, DIGEST_SIZE, whole_seconds
 
 from .journals import CALL, STARTED, bomb, calls, claims, claims_of, entry, values
 
@@ -856,3 +856,11 @@ def test_call_with_a_target_that_is_not_a_string(target: Any) -> None:
     attrs.evolve(CALL, target="t")  # and one like it has been made before
     with pytest.raises(UsageError, match="target=.*give a text"):
         attrs.evolve(CALL, target=target)
+
+
+def test_whole_seconds_refuses_times_out_of_range() -> None:
+    assert whole_seconds(0.5) == 0
+    assert whole_seconds(MAX_TIME) == MAX_TIME
+    for now in (-0.5, MAX_TIME + 0.5, float("nan")):
+        with pytest.raises(UsageError, match="seconds since 1970"):
+            whole_seconds(now)
