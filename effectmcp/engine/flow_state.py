@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import lru_cache
+from functools import lru_cache, partial
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -19,7 +19,16 @@ if TYPE_CHECKING:
     from .answers import Read
     from .development import Watch
 
-__all__ = ["SOON", "Call", "ExhaustedError", "Fingerprints", "FlowState"]
+__all__ = [
+    "RENDERS",
+    "SHAPES",
+    "SOON",
+    "Call",
+    "ExhaustedError",
+    "Fingerprints",
+    "FlowState",
+    "shape_head",
+]
 
 #: A handler, its positional and its keyword arguments.
 Call: TypeAlias = tuple[Callable[..., Any], tuple[Any, ...], Mapping[str, Any]]
@@ -127,43 +136,45 @@ class FlowState:
 
 # The same in every round of every flow.
 @lru_cache(maxsize=1024)
-def _shape_head(kind: str, key: str | None) -> bytes:
+def shape_head(kind: str, key: str | None) -> bytes:
+    """Return the bytes of a kind and an explicit key, which start what a shape digests."""
     return dumps([kind, key])
 
 
-class Fingerprints:
-    """The digests of one flow.
+#: Make the keyed hashers of a flow.
+RENDERS: Final = partial(blake2b, digest_size=8, person=b"render")
+SHAPES: Final = partial(blake2b, digest_size=4, person=b"shape")
 
-    There are few shapes, so each is computed once. Renders differ with every question,
-    so each is one pass of a copied hasher that already has the key.
+
+@define(eq=False)
+class Fingerprints:
+    """The digests of one flow: each is one pass of a copied hasher, which has the key.
 
     Attributes:
-        shapes: The computed shapes, by kind, explicit key and answer schema.
-        hasher: The keyed hasher; a copy of it digests a message with its parameters.
+        renderer: Its copies digest a message with its parameters.
+        shaper: Its copies digest a kind, an explicit key and an answer schema.
+        shapes: The computed shapes, by these three: there are few.
     """
 
-    __slots__ = ("_flow_id", "hasher", "shapes")
-
-    def __init__(self, flow_id: bytes) -> None:
-        given: object = flow_id
-        if not isinstance(given, bytes) or not 16 <= len(given) <= 64:
-            raise UsageError(
-                "flow_id must be 16 to 64 random bytes, drawn once per flow:"
-                " secrets.token_bytes(16)"
-            )
-        self._flow_id = flow_id
-        self.hasher = blake2b(key=flow_id, digest_size=8, person=b"render")
-        self.shapes: dict[tuple[str, str | None, bytes], bytes] = {}
+    _flow_id: bytes
+    renderer: blake2b
+    shaper: blake2b
+    shapes: dict[tuple[str, str | None, bytes], bytes]
 
     def shape(self, kind: str, key: str | None, schema: bytes) -> bytes:
         """Return the shape of a kind, explicit key and answer schema."""
-        found = self.shapes[kind, key, schema] = blake2b(
-            _shape_head(kind, key) + schema,
-            key=self._flow_id,
-            digest_size=4,
-            person=b"shape",
-        ).digest()
+        found = self.shapes.get((kind, key, schema))
+        if found is None:
+            hasher = self.shaper.copy()
+            hasher.update(shape_head(kind, key) + schema)
+            found = self.shapes[kind, key, schema] = hasher.digest()
         return found
+
+    def render(self, content: bytes) -> bytes:
+        """Return the render of a message with its parameters."""
+        hasher = self.renderer.copy()
+        hasher.update(content)
+        return hasher.digest()
 
     def idempotency_key(
         self, generation: int, path: str, name: str, about: list[JSON], nth: int

@@ -224,17 +224,14 @@ class Receiver:
             nth = sequence.next_ordinal(f"={explicit}")
             key = explicit if nth == 1 else f"{explicit}#{nth}"
         prints = self._flow.prints
-        shape = prints.shapes.get((name, explicit, schema))
-        hasher = prints.hasher.copy()
-        hasher.update(render)
         return Wanted(
             effect,
             subject,
             kind,
             key,
             sequence.path + key,
-            shape or prints.shape(name, explicit, schema),
-            hasher.digest(),
+            prints.shape(name, explicit, schema),
+            prints.render(render),
             kind.wave is LOCAL and not (kind.is_wait and self._flow.rules.task),
         )
 
@@ -266,8 +263,6 @@ class Receiver:
             check_key(explicit, NAMES)
         schema, render = _written(kind, subject)
         prints = self._flow.prints
-        hasher = prints.hasher.copy()
-        hasher.update(render)
         key = explicit or f"{kind.name}-1"
         return Wanted(
             effect,
@@ -276,7 +271,7 @@ class Receiver:
             key,
             f"{wanted.place}/{index}/{key}",
             prints.shape(kind.name, explicit, schema),
-            hasher.digest(),
+            prints.render(render),
             is_local=False,
         )
 

@@ -18,6 +18,7 @@ entries (docs/internals/replay.md#what-must-be-equal).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from ..effects.base import Effect
@@ -31,7 +32,14 @@ from ..errors import (
 from .answers import Answer, Read, refuse_unread
 from .development import Watch
 from .divergence import Report
-from .flow_state import SOON, ExhaustedError, Fingerprints, FlowState
+from .flow_state import (
+    RENDERS,
+    SHAPES,
+    SOON,
+    ExhaustedError,
+    Fingerprints,
+    FlowState,
+)
 from .generation import Again, Generation
 from .generators import is_running
 from .journal import Journal, Row
@@ -119,7 +127,6 @@ class Run:
         "_one",
         "_given",
         "_is_busy",
-        "_is_first",
         "_is_untouched",
         "_late",
         "_rows",
@@ -159,11 +166,17 @@ class Run:
             raise UsageError(
                 f"args are a tuple, not {args!r}: Run(order, ('Dune',), flow_id=...)"
             )
+        given_id: object = flow_id
+        if not isinstance(given_id, bytes) or not 16 <= len(given_id) <= 64:
+            raise UsageError(
+                "flow_id must be 16 to 64 random bytes, drawn once per flow:"
+                " secrets.token_bytes(16)"
+            )
         is_first = journal is None or (not journal.rounds and journal.is_empty)
         self._given = journal = _NOTHING if journal is None else journal
         self._flow = FlowState(
             (handler, args, kwargs),
-            Fingerprints(flow_id),
+            Fingerprints(flow_id, RENDERS(key=flow_id), SHAPES(key=flow_id), {}),
             detached if journal.detached else rules,
             detached,
             supports,
@@ -187,7 +200,6 @@ class Run:
         self._late: set[str] = set()
         #: Rows of generations that have ended.
         self._rows: list[Row] = []
-        self._is_first = is_first
         self._state: State = "new"
         self._stop: Stop | None = None
         self._is_busy = False
@@ -207,11 +219,7 @@ class Run:
             DivergenceError: If the handler changed so that the flow cannot resume.
         """
         self._check("start")
-        if answers:
-            self._one.answers.arrive(answers)
-        if answers and self._is_first and self._flow.rules.early_answers:
-            self._one.answers.early = answers
-        return self._guard(self._start)
+        return self._guard(partial(self._start, answers))
 
     def begin(self, *keys: str) -> None:
         """Note that wants are about to be started.
@@ -443,8 +451,8 @@ class Run:
         )
         return self._start()
 
-    def _start(self) -> Stop | Again:
-        return self._one.start() or self._generation.take_over()
+    def _start(self, answers: Mapping[str, Answer] | None = None) -> Stop | Again:
+        return self._one.start(answers) or self._generation.take_over()
 
     @property
     def _generation(self) -> Generation:

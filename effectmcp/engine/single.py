@@ -8,7 +8,7 @@ sequence as it is, with its generator (docs/internals/replay.md#b1).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,8 +19,8 @@ from ..errors import UsageError
 from ..forms.form import Unfit
 from .answers import STALE, Answers, Places
 from .effect_table import FED, LOCAL, NAMES, deliver
-from .flow_state import SOON, FlowState
-from .generators import Ended, Failed, Yielded, own_context, start, suspend, where
+from .flow_state import SOON, FlowState, shape_head
+from .generators import Ended, Failed, Yielded, start, suspend, where
 from .journal import Entry, Journal, check_key
 from .misuse import located, translated
 from .receiving import check_steps
@@ -28,6 +28,7 @@ from .sequences import Rows, Sequence, Wanted
 from .stops import Asked, Question
 
 if TYPE_CHECKING:
+    from .answers import Answer
     from .divergence import Report
     from .generation import Generation
 
@@ -58,9 +59,7 @@ def single_sequence(
         is_first: Whether no earlier run has started it.
     """
     number = journal.generation
-    root = Sequence(
-        "", own_context(copy_context()), list(journal.entries), Rows(number)
-    )
+    root = Sequence("", copy_context(), list(journal.entries), Rows(number))
     places = Places(dict(journal.places), number)
     answers = Answers(places, flow)
     if journal.pool:
@@ -119,12 +118,19 @@ class SingleSequence:
         """Return another run of this generation, from another journal."""
         return single_sequence(flow, journal, [], self._make, is_first=False)
 
-    def start(self) -> Asked | None:
+    def start(self, answers: Mapping[str, Answer] | None = None) -> Asked | None:
         """Start the handler; return the question that it waits for.
+
+        Args:
+            answers: The answers of this request, by wire key.
 
         Returns:
             The question; `None` if the generation must continue.
         """
+        if answers:
+            self.answers.arrive(answers)
+            if self.is_first and self.flow.rules.early_answers:
+                self.answers.early = answers
         restart = self.journal.restart
         call = self.flow.call if restart is None else self.whole().restarted()
         out = start(*call, self.root.context)
@@ -141,7 +147,7 @@ class SingleSequence:
         running, entries, ordinals = root.running, root.entries, root.ordinals
         assert running is not None
         run, send_in, prints = root.context.run, running.send, flow.prints
-        shapes, hasher = prints.shapes, prints.hasher
+        shapes, shaper, renderer = prints.shapes, prints.shaper, prints.renderer
         last = len(entries)
         cancelled = (self.generation or self).cancelled
         if cancelled is not None:
@@ -180,8 +186,8 @@ class SingleSequence:
                         check_steps(flow, effect)
                     name, of = kind.name, kind.schema
                     schema = b"" if of is None else of(effect)
-                    print_ = hasher.copy()
-                    print_.update(kind.render(effect))
+                    hasher = renderer.copy()
+                    hasher.update(kind.render(effect))
                     if explicit is None:
                         ordinals[name] = nth = ordinals.get(name, 0) + 1
                         key = f"{name}-{nth}"
@@ -191,10 +197,12 @@ class SingleSequence:
                 except Exception:
                     pass  # the slow path raises the error again
                 else:
-                    render = print_.digest()
-                    shape = shapes.get((name, explicit, schema)) or prints.shape(
-                        name, explicit, schema
-                    )
+                    render = hasher.digest()
+                    shape = shapes.get((name, explicit, schema))
+                    if shape is None:
+                        hasher = shaper.copy()
+                        hasher.update(shape_head(name, explicit) + schema)
+                        shape = shapes[name, explicit, schema] = hasher.digest()
                     if position < last:
                         entry = entries[position]
                         if (

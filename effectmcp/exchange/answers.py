@@ -6,6 +6,7 @@ A function takes a `Context`, whose dialect adapts its result and its errors to 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from ..canonical import JSON
@@ -23,7 +24,7 @@ from ..server.features import Completion, Feature, Resource
 from ..server.handlers import read_texts
 from .calls import call_once
 from .commands import Command, Invoke, Listen, Notify, Reply
-from .context import Context
+from .context import Context, Legacy
 from .lists import discover, find_completion, list_page, suggestions
 from .results import (
     bad_arguments,
@@ -50,16 +51,24 @@ def mismatch(exc: HeaderMismatch) -> ProtocolError:
     return ProtocolError(exc.CODE, str(exc), status=400)
 
 
-def reply_to(context: Context, fields: Mapping[str, JSON]) -> Reply:
+def reply_to(context: Context, outcome: Mapping[str, JSON] | Interim) -> Reply:
     """Return the response to a request that succeeded.
 
     The result is encoded here, while an error can still be sent in its place: a block,
     a string or the `_meta` of a handler may contain a lone surrogate or a NaN.
 
+    Args:
+        context: The request.
+        outcome: The fields of its result, or the questions that its flow asks.
+
     Raises:
         OutputError: If JSON cannot express the result.
     """
-    result = context.dialect.result(context.app.info, fields)
+    dialect = context.dialect
+    if isinstance(outcome, Interim):
+        assert not isinstance(dialect, Legacy)  # such a flow asks live, and goes on
+        outcome = dialect.interim(outcome.questions, outcome.token)
+    result = dialect.result(context.app.info, outcome)
     message = result_message(context.request.id, result)
     try:
         return Reply(message, body=encode(message))
@@ -85,30 +94,24 @@ def _list(context: Context) -> Answering:
     return reply_to(context, list_page(app, request.method, request.params))
 
 
-def _call(
-    context: Context,
-    feature: Feature,
-    target: str,
-    arguments: JSON,
-    kwargs: Mapping[str, Any],
-) -> Generator[Command, Any, Any]:
-    """Run a feature's handler.
+def _prepare(
+    context: Context, feature: Feature, target: str, arguments: JSON
+) -> Callable[[Mapping[str, Any]], Generator[Command, Any, Any]]:
+    """Return the call of a feature's handler, which takes the keyword arguments.
+
+    The call returns a generator of commands, which ends with the handler's value, or
+    with an `Interim` if the handler asks. It raises what the handler raises, and
+    `Dropped` if the client cancelled the request of a live flow.
 
     Args:
         context: The request.
         feature: The feature.
         target: The name or URI by which the request calls it.
         arguments: The arguments as the client sent them: a state is bound to these.
-        kwargs: The arguments as the function takes them.
-
-    Returns:
-        A generator of commands, which ends with the handler's value, or with an
-        `Interim` if the handler asks.
 
     Raises:
-        Dropped: If the client cancelled the request of a live flow.
-        Exception: If the handler raised it, or if the client lacks a capability that
-            the feature requires.
+        StateError: If the request has a state, and the handler asks nothing.
+        Exception: If the client lacks a capability that the feature requires.
     """
     if feature.requires:
         lacking = context.dialect.lacking(feature.requires, context.meta.capabilities)
@@ -116,10 +119,10 @@ def _call(
             raise lacking
     seconds = context.app.timeout if feature.timeout is None else feature.timeout
     if feature.handler.kind == "flow":
-        return FlowCall(context, feature, target, seconds).run(arguments, kwargs)
+        return FlowCall(context, feature, target, arguments, seconds).run
     if context.request.params.get("requestState") is not None:
         raise StateError("target")  # this function asks nothing, so it has no states
-    return call_once(context, feature.handler, kwargs, seconds)
+    return partial(call_once, context, feature.handler, seconds)
 
 
 def _call_tool(context: Context) -> Answering:
@@ -140,13 +143,14 @@ def _call_tool(context: Context) -> Answering:
         except HeaderMismatch as exc:
             raise mismatch(exc) from None
     try:
-        kwargs = tool.handler.takes.read(arguments)
-    except ArgumentsError as exc:
-        return reply_to(context, told_failure(exc))
-    try:
-        value = yield from _call(context, tool, name, arguments, kwargs)
+        call = _prepare(context, tool, name, arguments)
+        try:
+            kwargs = tool.handler.takes.read(arguments)
+        except ArgumentsError as exc:
+            return reply_to(context, told_failure(exc))
+        value = yield from call(kwargs)
         if isinstance(value, Interim):
-            return reply_to(context, value.fields)
+            return reply_to(context, value)
         return reply_to(context, tool_result(tool, value))
     except Exception as exc:
         return reply_to(context, tool_failure(_told(context, exc), name))
@@ -162,13 +166,14 @@ def _get_prompt(context: Context) -> Answering:
     if not all(isinstance(one, str) for one in arguments.values()):
         raise ProtocolError(INVALID_PARAMS, "Invalid params: arguments are strings")
     try:
-        kwargs = read_texts(prompt.handler, arguments)
-    except ArgumentsError as exc:
-        raise bad_arguments(exc) from None
-    try:
-        value = yield from _call(context, prompt, name, arguments, kwargs)
+        call = _prepare(context, prompt, name, arguments)
+        try:
+            kwargs = read_texts(prompt.handler, arguments)
+        except ArgumentsError as exc:
+            raise bad_arguments(exc) from None
+        value = yield from call(kwargs)
         if isinstance(value, Interim):
-            return reply_to(context, value.fields)
+            return reply_to(context, value)
         return reply_to(context, prompt_result(prompt, value))
     except Exception as exc:
         raise error_of(_told(context, exc), name) from exc
@@ -178,9 +183,9 @@ def _read_resource(context: Context) -> Answering:
     uri = _text(context.request.params, "uri")
     resource, kwargs = _find_resource(context.app, uri)
     try:
-        value = yield from _call(context, resource, uri, None, kwargs)
+        value = yield from _prepare(context, resource, uri, None)(kwargs)
         if isinstance(value, Interim):
-            return reply_to(context, value.fields)
+            return reply_to(context, value)
         return reply_to(context, resource_result(resource, uri, value))
     except Exception as exc:
         raise error_of(_told(context, exc), uri) from exc

@@ -26,16 +26,16 @@ __all__ = ["call_once", "checked"]
 def call_once(
     context: Context,
     handler: Handler,
-    kwargs: Mapping[str, Any],
     seconds: float | None,
+    kwargs: Mapping[str, Any],
 ) -> Generator[Command, Any, Any]:
     """Call the function of a handler, and return its result.
 
     Args:
         context: The request.
         handler: The handler.
-        kwargs: Its arguments.
         seconds: The time limit; `None` for no limit.
+        kwargs: Its arguments.
 
     Raises:
         OutputError: If it returned a flow, an effect or an unsealed state.

@@ -200,7 +200,9 @@ def begin(
         version=version,
         trace=trace,
     )
-    return _round(handler, args, kwargs, claims, call, sealer, answers, rules, options)
+    return _round(
+        handler, args, kwargs, claims, now, call, sealer, answers, rules, options
+    )
 
 
 def resume(
@@ -222,21 +224,28 @@ def resume(
         StateError: If this request may not use that state.
         DivergenceError: If the handler changed so that the flow cannot resume.
     """
-    claims = sealer.open(token, call, now=now)
-    return _round(handler, args, kwargs, claims, call, sealer, answers, rules, options)
+    return _round(
+        handler, args, kwargs, token, now, call, sealer, answers, rules, options
+    )
 
 
 def _round(
     handler: Callable[..., Any],
     args: tuple[Any, ...],
     kwargs: Mapping[str, Any],
-    claims: Claims,
+    origin: Claims | str,
+    now: float,
     call: Call,
     sealer: Sealer | None,
     answers: Mapping[str, Answer],
     rules: Rules,
     options: Mapping[str, Any],
 ) -> Round:
+    if isinstance(origin, Claims):
+        claims = origin
+    else:
+        assert sealer is not None  # `resume` requires one
+        claims = sealer.open(origin, call, now=now)
     if sealer is not None and sealer.keys.readable:
         # A private step is refused before it is performed. Afterwards its result would
         # have to travel in a readable state (docs/internals/state.md#readable-rings).
@@ -263,9 +272,10 @@ class Dropped(BaseException):
 
 @record(eq=False)
 class Interim:
-    """The result fields of a round that ends with questions."""
+    """The questions that a round ends with, and the state for the next round."""
 
-    fields: Mapping[str, JSON]
+    questions: tuple[Question, ...]
+    token: str
 
 
 #: Seconds for the cleanup of a call that was cancelled or timed out
@@ -285,6 +295,7 @@ class FlowCall:
     _context: Context
     _feature: Feature
     _target: str
+    _arguments: JSON
     _seconds: float | None
     _deadline: float | None = None
     _heard: list[Effect[Any]] = field(factory=list)
@@ -292,14 +303,12 @@ class FlowCall:
     #: The error to raise after the cleanup of a flow that was ended early.
     _end: Overdue | Dropped | None = None
 
-    def run(
-        self, arguments: JSON, kwargs: Mapping[str, Any]
-    ) -> Generator[Command, Any, Any]:
-        """Run the flow; see `call_feature`."""
+    def run(self, kwargs: Mapping[str, Any]) -> Generator[Command, Any, Any]:
+        """Run the flow; return its value, or an `Interim` if it asks."""
         dialect = self._context.dialect
         if self._context.running is not None:
             self._context.running.is_flow = dialect.is_live
-        round_ = self._open(arguments, kwargs)
+        round_ = self._open(kwargs)
         outcome: Any = "dropped"
         asked, size, error = 0, 0, None
         try:
@@ -316,10 +325,9 @@ class FlowCall:
                 raise self._end
             match stop:
                 case Asked(questions):
-                    assert not isinstance(dialect, Legacy)  # asked in the loop above
                     token = round_.token(now=self._context.clock())
                     outcome, asked, size = "asked", len(questions), len(token)
-                    return Interim(dialect.interim(questions, token))
+                    return Interim(questions, token)
                 case Returned(value):
                     outcome = "returned"
                     return checked(value, self._feature.handler.name)
@@ -348,13 +356,13 @@ class FlowCall:
                     ),
                 )
 
-    def _open(self, arguments: JSON, kwargs: Mapping[str, Any]) -> Round:
+    def _open(self, kwargs: Mapping[str, Any]) -> Round:
         context, feature = self._context, self._feature
         app = context.app
         call = Call(
             method=context.request.method,
             target=self._target,
-            arguments=arguments,
+            arguments=self._arguments,
             principal=context.peer.principal,
         )
         is_live = context.dialect.is_live
@@ -402,7 +410,7 @@ class FlowCall:
                 RoundBegan(
                     method=context.request.method,
                     target=self._target,
-                    arguments=arguments,
+                    arguments=self._arguments,
                     capabilities=context.meta.capabilities,
                     flow_id=round_.flow_id.hex(),
                     trace=context.meta.trace,

@@ -32,7 +32,7 @@ from attrs import field, frozen, validators
 
 from .conversation import Conversation, Endpoint, Judged, judge
 from .hosting import Beside, Gone, Work, converse
-from .http1 import MalformedHttp, Plain, RequestHead, Wire, open_wire, split
+from .http1 import MalformedHttp, Plain, RequestHead, SeenHeads, Wire, open_wire
 from .web import Head, Send, refusal
 
 if TYPE_CHECKING:
@@ -50,10 +50,6 @@ _RECEIVE: Final = 64 * 1024
 
 #: Seconds that a request may still take to arrive when the server shuts down.
 _LAST: Final = 0.05
-
-#: How many heads of a connection are remembered, and how many bytes each may have.
-_HEADS: Final = 8
-_REMEMBERED: Final = 2_048
 
 
 @frozen(kw_only=True)
@@ -232,10 +228,7 @@ class Connection:
         self._closes = self._has_left = self._is_read = False
         #: The body of the request, if it has arrived with a known head.
         self._data: bytes | None = None
-        #: Judged heads, by their bytes without the digits of the Content-Length: a client
-        #: sends few different heads.
-        self._judged: dict[bytes, Judged] = {}
-        self._head_rest: bytes | None = None
+        self._judged = SeenHeads[Judged](shared.limits.head)
 
     def leave(self) -> bool:
         """Close the connection, which is idle; return False if a request is arriving."""
@@ -367,7 +360,16 @@ class Connection:
         else:
             # Let other tasks run, however many requests a client sends ahead.
             await trio.lowlevel.checkpoint()
-        head: Judged | Head = self._known() or await self._read()
+        seen = self._judged.take(self._rest)
+        head: Judged | Head
+        if seen is None:
+            head = await self._read()
+        else:
+            self._wire, self._data = seen.wire, seen.body
+            self._is_read = seen.body is not None
+            judged = seen.value
+            headers = {**judged.headers, "content-length": seen.length}
+            head = Judged(judged.head, headers, judged.fields)
         # Authentication takes time that the client is not responsible for.
         self._sends = "all"
         if self._is_timed:
@@ -388,36 +390,11 @@ class Connection:
                 request = wire.head()
         return _asked(request, self._bound_to, self._peer)
 
-    def _known(self) -> Judged | None:
-        """Return the remembered judgement of this head and open its wire, or `None`."""
-        found = split(self._rest, size=min(_REMEMBERED, self.limits.head))
-        judged = None if found is None else self._judged.get(found.rest)
-        if found is None or judged is None:
-            self._head_rest = None if found is None else found.rest
-            return None
-        rest, length = self._rest, int(found.length)
-        end = found.end + length
-        if len(rest) >= end:
-            self._data, self._is_read = bytes(rest[found.end : end]), True
-            length = 0
-            del rest[:end]
-        else:
-            del rest[: found.end]
-        self._wire = Plain(rest, missing=length)
-        headers = {**judged.headers, "content-length": found.length.decode()}
-        return Judged(judged.head, headers, judged.fields)
-
     def _judge(self, head: Head) -> Judged | Send:
         """Judge a head, and remember the result if the same head may come again."""
         judged = judge(self._shared.endpoint, head)
-        if (
-            isinstance(judged, Judged)
-            and isinstance(self._wire, Plain)
-            and self._head_rest is not None
-        ):
-            if len(self._judged) >= _HEADS:
-                self._judged.clear()
-            self._judged[self._head_rest] = judged
+        if isinstance(judged, Judged) and isinstance(self._wire, Plain):
+            self._judged.keep(judged)
         return judged
 
     async def receive(self, limit: int) -> bytes | None:

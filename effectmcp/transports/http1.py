@@ -30,7 +30,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from http import HTTPStatus
-from typing import Final, NamedTuple, Protocol, TypeAlias
+from typing import Final, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import h11
 from attrs import define, field
@@ -46,6 +46,8 @@ __all__ = [
     "MalformedHttp",
     "Plain",
     "RequestHead",
+    "Seen",
+    "SeenHeads",
     "Split",
     "Wire",
     "open_wire",
@@ -56,6 +58,8 @@ __all__ = [
 
 # ---- heads --------------------------------------------------------------------------
 
+
+T = TypeVar("T")
 
 Fields: TypeAlias = tuple[tuple[str, str], ...]
 
@@ -173,6 +177,65 @@ def split(data: bytes | bytearray, *, size: int) -> Split | None:
         return None
     start, stop = found.span(1)
     return Split(bytes(data[:start] + data[stop:end]), end + 4, found[1])
+
+
+#: How many heads of a connection are kept, and how many bytes each may have.
+_HEADS: Final = 8
+_LONGEST_HEAD: Final = 2_048
+
+
+class Seen(NamedTuple, Generic[T]):
+    """A request whose head came before.
+
+    Attributes:
+        value: What was kept for this head.
+        length: The Content-Length, as it was sent.
+        wire: The wire that reads the rest of the request.
+        body: The body, if all of it has arrived.
+    """
+
+    value: T
+    length: str
+    wire: Plain
+    body: bytes | None
+
+
+class SeenHeads(Generic[T]):
+    """The heads that came before on a connection, as clients send few different ones.
+
+    A head is known by its bytes without the digits of its Content-Length.
+
+    Args:
+        size: The maximum size of a head in bytes.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._size = min(size, _LONGEST_HEAD)
+        self._known: dict[bytes, T] = {}
+        self._latest: bytes | None = None
+
+    def take(self, data: bytearray) -> Seen[T] | None:
+        """Take a request with a known head from the start of `data`, if there is one."""
+        found = split(data, size=self._size)
+        self._latest = None if found is None else found.rest
+        value = None if found is None else self._known.get(found.rest)
+        if found is None or value is None:
+            return None
+        length = int(found.length)
+        body, end = None, found.end + length
+        if len(data) >= end:
+            body, length = bytes(data[found.end : end]), 0
+            del data[:end]
+        else:
+            del data[: found.end]
+        return Seen(value, found.length.decode(), Plain(data, missing=length), body)
+
+    def keep(self, value: T) -> None:
+        """Keep a value for the head that `take` has looked at last."""
+        if self._latest is not None:
+            if len(self._known) >= _HEADS:
+                self._known.clear()
+            self._known[self._latest] = value
 
 
 # A line end in a value would start another header, and readers drop spaces around it.

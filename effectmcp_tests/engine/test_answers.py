@@ -42,12 +42,14 @@ from effectmcp.engine.answers import (
     read_answer,
 )
 from effectmcp.engine.effect_table import KINDS
-from effectmcp.engine.flow_state import Fingerprints, FlowState
+from effectmcp.engine.flow_state import FlowState
 from effectmcp.engine.journal import Tag
 from effectmcp.engine.names import find
 from effectmcp.engine.rules import RETRY, TASK
 from effectmcp.engine.sequences import Wanted
 from effectmcp.forms import Unfit
+
+from .prints import prints_of
 
 # ---- own, and the pool ----
 
@@ -73,7 +75,7 @@ def pooled(
 def flow(read: Read) -> FlowState:
     return FlowState(
         call=(lambda: None, (), {}),
-        prints=Fingerprints(b"f" * 16),
+        prints=prints_of(b"f" * 16),
         rules=RETRY,
         detached_rules=TASK,
         supports=lambda what: True,

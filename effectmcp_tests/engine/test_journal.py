@@ -30,9 +30,9 @@ from effectmcp.engine import (
     Place,
     Pooled,
     Returned,
+    Run,
 )
 from effectmcp.engine.effect_table import NAMES
-from effectmcp.engine.flow_state import Fingerprints
 from effectmcp.engine.journal import (
     TAGS,
     Fate,
@@ -42,6 +42,8 @@ from effectmcp.engine.journal import (
     wire_key,
 )
 from effectmcp_tests.helpers import FLOW_ID, advance, answers_to, run, yes
+
+from .prints import prints_of
 
 # ---- generated journals ----
 
@@ -478,13 +480,6 @@ def test_wire_key_of_a_first_asking_is_its_place() -> None:
 keys = st.none() | texts
 
 
-def render(prints: Fingerprints, text: bytes) -> bytes:
-    """As `Receiver.identify` makes it, which does so once for each effect."""
-    hasher = prints.hasher.copy()
-    hasher.update(text)
-    return hasher.digest()
-
-
 shapes = st.tuples(texts, keys, st.binary(max_size=20))
 
 
@@ -492,16 +487,16 @@ shapes = st.tuples(texts, keys, st.binary(max_size=20))
 def test_shape_differs_by_kind_key_and_schema(
     a: tuple[str, str | None, bytes], b: tuple[str, str | None, bytes]
 ) -> None:
-    prints = Fingerprints(FLOW_ID)
+    prints = prints_of(FLOW_ID)
     assert (prints.shape(*a) == prints.shape(*b)) == (a == b)
     assert len(prints.shape(*a)) == 4
 
 
 @given(st.binary(max_size=40), st.binary(max_size=40))
 def test_render_differs_by_text(a: bytes, b: bytes) -> None:
-    prints = Fingerprints(FLOW_ID)
-    assert (render(prints, a) == render(prints, b)) == (a == b)
-    assert len(render(prints, a)) == 8
+    prints = prints_of(FLOW_ID)
+    assert (prints.render(a) == prints.render(b)) == (a == b)
+    assert len(prints.render(a)) == 8
 
 
 @given(st.binary(min_size=16, max_size=64), st.binary(min_size=16, max_size=64), shapes)
@@ -509,10 +504,10 @@ def test_fingerprints_differ_by_flow(
     a: bytes, b: bytes, shape: tuple[str, str | None, bytes]
 ) -> None:
     """A reader of two journals cannot see that both have the same question."""
-    one, other = Fingerprints(a), Fingerprints(b)
+    one, other = prints_of(a), prints_of(b)
     same = a == b
     assert (one.shape(*shape) == other.shape(*shape)) == same
-    assert (render(one, shape[2]) == render(other, shape[2])) == same
+    assert (one.render(shape[2]) == other.render(shape[2])) == same
     assert (
         one.idempotency_key(0, "", "k", [], 1)
         == other.idempotency_key(0, "", "k", [], 1)
@@ -521,9 +516,9 @@ def test_fingerprints_differ_by_flow(
 
 def test_fingerprints_are_the_same_in_every_process() -> None:
     """Pinned: a change here would strand every flow that is under way."""
-    prints = Fingerprints(FLOW_ID)
+    prints = prints_of(FLOW_ID)
     assert prints.shape("elicit", None, b"{}").hex() == "f0eaf6a8"
-    assert render(prints, b"Who?").hex() == "743c4ffd7ff92789"
+    assert prints.render(b"Who?").hex() == "743c4ffd7ff92789"
     assert (
         prints.idempotency_key(0, "", "charge", [], 1)
         == "b08d407304e3743250fb4ccbed1b46b0"
@@ -537,7 +532,7 @@ Point = tuple[int, str, str, list[Any], int]
 
 @given(points, points)
 def test_idempotency_key_differs_by_point(a: Point, b: Point) -> None:
-    prints = Fingerprints(FLOW_ID)
+    prints = prints_of(FLOW_ID)
     assert (prints.idempotency_key(*a) == prints.idempotency_key(*b)) == (a == b)
 
 
@@ -558,6 +553,6 @@ def test_fingerprint_does_not_depend_on_the_ordinal() -> None:
 
 
 @pytest.mark.parametrize("flow_id", [b"", b"x" * 15, b"x" * 65, "x" * 16, None, 16])
-def test_fingerprints_refuse_an_invalid_flow_id(flow_id: Any) -> None:
+def test_run_refuses_an_invalid_flow_id(flow_id: Any) -> None:
     with pytest.raises(UsageError, match=r"flow_id must be 16 to 64 random bytes"):
-        Fingerprints(flow_id)
+        Run(lambda: None, flow_id=flow_id)

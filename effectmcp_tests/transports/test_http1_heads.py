@@ -9,7 +9,16 @@ import pytest
 from hypothesis import event, example, given, settings
 from hypothesis import strategies as st
 
-from effectmcp.transports.http1 import FoundHead, RequestHead, read, split, write
+from effectmcp.transports.http1 import (
+    FoundHead,
+    RequestHead,
+    SeenHeads,
+    Wire,
+    open_wire,
+    read,
+    split,
+    write,
+)
 
 from .heads import GOOD, head_of, messages
 
@@ -255,6 +264,51 @@ def test_heads_with_one_rest_are_one_head(first: bytes, second: bytes) -> None:
     if one is None or other is None or one.rest != other.rest:
         return
     assert (found_in(first) is None) == (found_in(second) is None)
+
+
+def bodies_of(data: bytes, heads: SeenHeads[str], late: int) -> list[bytes]:
+    """Read requests as a connection does; the last `late` bytes arrive once needed."""
+    now, later = bytearray(data[: len(data) - late]), data[len(data) - late :]
+    found = []
+    while now or later:
+        if not now:
+            now, later = bytearray(later), b""
+        seen = heads.take(now)
+        wire: Wire
+        if seen is None:
+            wire = open_wire(now, max_head=65536, max_headers=100)
+            if wire.head() is None:
+                wire.receive(later)
+                later = b""
+            assert wire.head() is not None
+            heads.keep("known")
+        else:
+            wire = seen.wire
+        body = b"" if seen is None else seen.body or b""
+        while (part := wire.part()) != b"":
+            if part is None:
+                wire.receive(later)
+                later = b""
+            else:
+                body += part
+        found.append(body)
+        wire.answer(200, (), b"{}", b"Thu, 01 Jan 1970 00:00:00 GMT")
+        rest = wire.rest()
+        assert rest is not None
+        now = rest
+    return found
+
+
+@given(
+    bodies=st.lists(st.binary(max_size=30), min_size=1, max_size=6), late=st.integers(0)
+)
+def test_known_heads_are_read_as_any_other(bodies: list[bytes], late: int) -> None:
+    data = b"".join(
+        head_of(*GOOD[:-1], b"Content-Length: %d" % len(body)) + body for body in bodies
+    )
+    late %= len(data)
+    assert bodies_of(data, SeenHeads(65536), late) == bodies
+    assert bodies_of(data, SeenHeads(0), late) == bodies  # none is ever known
 
 
 # ---- writing ------------------------------------------------------------------------
