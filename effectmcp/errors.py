@@ -13,6 +13,8 @@
     │   ├── KeysError               a state key that protects nothing
     │   └── StateSizeError          a state larger than clients carry
     ├── DivergenceError         operators: the handler changed during a flow
+    ├── TaskStoreError          operators: tasks that cannot be read or stored
+    │   └── TaskLimitError          the client: there are too many tasks
     ├── ArgumentsError          the model: arguments that the tool does not take
     ├── ProtocolError           the client: a message that breaks the protocol
     ├── StateError              the client: a requestState that this request may not use
@@ -71,6 +73,8 @@ __all__ = [
     "StepFailed",
     "StepInterrupted",
     "Suspended",
+    "TaskLimitError",
+    "TaskStoreError",
     "TooManyRounds",
     "ToolError",
     "Unsupported",
@@ -205,6 +209,14 @@ class DivergenceError(EffectMCPError):
         if self.verdict == "park":
             return "The server changed while this was in progress; it waits."
         return self.PUBLIC
+
+
+class TaskStoreError(EffectMCPError):
+    """Raised when tasks cannot be read or stored; nothing that was stored is lost."""
+
+
+class TaskLimitError(TaskStoreError):
+    """Raised when a server, or one of its users, has too many tasks."""
 
 
 # ---- the model ----------------------------------------------------------------------

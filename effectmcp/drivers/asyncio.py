@@ -59,7 +59,9 @@ if TYPE_CHECKING:
 __all__ = [
     "Bell",
     "Lock",
+    "attempt",
     "begin",
+    "crew",
     "handle",
     "is_cancel",
     "listen",
@@ -196,6 +198,15 @@ async def _first(
     return outcome
 
 
+async def attempt(app: Server, want: Want) -> Done | Failure:
+    """Perform an effect of a task once: its turn decides whether to try it again."""
+    done = at_once(want.effect)
+    if done is not None:
+        return done
+    assert isinstance(want.effect, Step)  # a task waits for all others
+    return await _call(job_of_step(want.effect, want.context, app.provided).once())
+
+
 async def _call(job: Job) -> Done | Failure:
     tried = 0
     while True:
@@ -301,6 +312,24 @@ def spawn(work: Doing) -> None:
     task = asyncio.get_running_loop().create_task(work())
     _spawned.add(task)
     task.add_done_callback(_spawned.discard)
+
+
+@asynccontextmanager
+async def crew() -> AsyncIterator[Callable[[Doing], None]]:
+    """Yield a function that starts a background task; cancel those left at the end."""
+    started: set[asyncio.Task[None]] = set()
+
+    def start(work: Doing) -> None:
+        task = asyncio.get_running_loop().create_task(work())
+        started.add(task)
+        task.add_done_callback(started.discard)
+
+    try:
+        yield start
+    finally:
+        for task in started:
+            task.cancel()
+        await asyncio.gather(*started, return_exceptions=True)
 
 
 async def stoppable(

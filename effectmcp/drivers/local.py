@@ -17,6 +17,7 @@ from functools import partial
 from types import GeneratorType, MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
+import attrs
 from attrs import frozen
 
 from ..canonical import JSON
@@ -82,6 +83,11 @@ class Job:
     timeout: float | None = None
     raises: tuple[type[Exception], ...] = ()
 
+    def once(self) -> Job:
+        """Return this job, to be tried only once."""
+        job: Job = attrs.evolve(self, tries=1)
+        return job
+
     def is_last(self, tried: int, error: Exception) -> bool:
         """Return whether `error` is the outcome, after so many tries.
 
@@ -132,7 +138,7 @@ FUNCTIONS: Final[Mapping[type[Effect[Any]], Callable[[], Any]]] = {
     Now: lambda: dt.datetime.now(dt.UTC),
     Uuid: lambda: uuid.uuid4(),
     Random: lambda: random.random(),
-    Detach: bool,  # False: only a server with tasks can continue as one
+    Detach: bool,  # False; the exchange of a server with tasks never asks for it
 }
 
 
@@ -283,7 +289,8 @@ class Mailbox:
         for change in waiting:
             # If it happened again meanwhile, the message below covers that, too.
             self._waiting.pop(change, None)
-        return [self.subscription.message(change) for change in waiting]
+        messages = [self.subscription.message(change) for change in waiting]
+        return [one for one in messages if one is not None]
 
 
 class Ringing(Protocol):
@@ -327,6 +334,8 @@ async def tell_changes(
     """Send the messages of a subscription for each change, until the server shuts down."""
     mailbox = Mailbox(subscription, bell.ring)
     end = app.changes.listen(mailbox.hear)
+    for change in subscription.first:
+        mailbox.hear(change)
     try:
         if subscription.acknowledgement is not None:
             await send(subscription.acknowledgement)

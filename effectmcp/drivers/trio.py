@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
-from contextlib import nullcontext
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
+from contextlib import asynccontextmanager, nullcontext
 from contextvars import Context, copy_context
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
@@ -63,7 +63,9 @@ if TYPE_CHECKING:
 __all__ = [
     "Bell",
     "Lock",
+    "attempt",
     "begin",
+    "crew",
     "handle",
     "is_cancel",
     "listen",
@@ -188,6 +190,15 @@ async def _value(app: Server, effect: Effect[Any], context: Context) -> Done | F
             raise StepError(f"{type(effect).__name__}() cannot be performed here")
 
 
+async def attempt(app: Server, want: Want) -> Done | Failure:
+    """Perform an effect of a task once: its turn decides whether to try it again."""
+    done = at_once(want.effect)
+    if done is not None:
+        return done
+    assert isinstance(want.effect, Step)  # a task waits for all others
+    return await _call(job_of_step(want.effect, want.context, app.provided).once())
+
+
 async def _first(
     app: Server, effects: tuple[Effect[Any], ...], context: Context
 ) -> Done | Failure:
@@ -300,6 +311,14 @@ def spawn(work: Doing) -> None:
     """Run `work()` as a background task, which ends with the loop. It must not raise."""
     # In the caller's context: a host's middleware may have set context variables.
     trio.lowlevel.spawn_system_task(work, context=copy_context())
+
+
+@asynccontextmanager
+async def crew() -> AsyncIterator[Callable[[Doing], None]]:
+    """Yield a function that starts a background task; cancel those left at the end."""
+    async with trio.open_nursery() as nursery:
+        yield nursery.start_soon
+        nursery.cancel_scope.cancel()
 
 
 async def stoppable(

@@ -10,21 +10,24 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from ..canonical import JSON
+from ..effects.control import Detach
+from ..engine.journal import Journal
 from ..engine.stops import Failure
 from ..errors import (
     ArgumentsError,
     OutputError,
     ProtocolError,
     StateError,
+    TaskStoreError,
     Unsupported,
 )
 from ..protocol.headers import HeaderMismatch, check_params
 from ..protocol.jsonrpc import INVALID_PARAMS, encode, notification, result_message
-from ..server.features import Completion, Feature, Resource
+from ..server.features import Completion, Feature, Resource, Tool
 from ..server.handlers import read_texts
 from .calls import call_once
 from .commands import Command, Invoke, Listen, Notify, Reply
-from .context import Context, Legacy
+from .context import Context, Legacy, caller_of
 from .lists import discover, find_completion, list_page, suggestions
 from .results import (
     bad_arguments,
@@ -35,8 +38,19 @@ from .results import (
     tool_failure,
     tool_result,
 )
-from .rounds import FlowCall, Interim
+from .rounds import FlowCall, Handle, Interim
 from .subscriptions import open_subscription
+from .task_rows import task_fields
+from .tasks import (
+    MISSING_EXTENSION,
+    can_follow,
+    cancel_task,
+    create_task,
+    get_task,
+    new_row,
+    readable_tasks,
+    update_task,
+)
 
 if TYPE_CHECKING:
     from ..server.app import Server
@@ -51,7 +65,7 @@ def mismatch(exc: HeaderMismatch) -> ProtocolError:
     return ProtocolError(exc.CODE, str(exc), status=400)
 
 
-def reply_to(context: Context, outcome: Mapping[str, JSON] | Interim) -> Reply:
+def reply_to(context: Context, outcome: Mapping[str, JSON] | Interim | Handle) -> Reply:
     """Return the response to a request that succeeded.
 
     The result is encoded here, while an error can still be sent in its place: a block,
@@ -59,7 +73,8 @@ def reply_to(context: Context, outcome: Mapping[str, JSON] | Interim) -> Reply:
 
     Args:
         context: The request.
-        outcome: The fields of its result, or the questions that its flow asks.
+        outcome: The fields of its result, the questions that its flow asks, or the task
+            that it has become.
 
     Raises:
         OutputError: If JSON cannot express the result.
@@ -68,6 +83,8 @@ def reply_to(context: Context, outcome: Mapping[str, JSON] | Interim) -> Reply:
     if isinstance(outcome, Interim):
         assert not isinstance(dialect, Legacy)  # such a flow asks live, and goes on
         outcome = dialect.interim(outcome.questions, outcome.token)
+    elif isinstance(outcome, Handle):
+        outcome = {"resultType": "task", **task_fields(outcome.row, is_new=True)}
     result = dialect.result(context.app.info, outcome)
     message = result_message(context.request.id, result)
     try:
@@ -118,11 +135,36 @@ def _prepare(
         if lacking is not None:
             raise lacking
     seconds = context.app.timeout if feature.timeout is None else feature.timeout
+    if isinstance(feature, Tool) and feature.task is not None:
+        if can_follow(context):
+            return partial(_start_task, context, feature, arguments)
+        if feature.task == "required":
+            raise MISSING_EXTENSION
     if feature.handler.kind == "flow":
         return FlowCall(context, feature, target, arguments, seconds).run
     if context.request.params.get("requestState") is not None:
         raise StateError("target")  # this function asks nothing, so it has no states
     return partial(call_once, context, feature.handler, seconds)
+
+
+def _start_task(
+    context: Context, tool: Tool, arguments: JSON, kwargs: Mapping[str, Any]
+) -> Generator[Command, Any, Handle]:
+    """Make a whole call a task; its arguments have been read, and so they fit."""
+    flow_id, meta = context.entropy(16), context.meta
+    row = new_row(
+        context,
+        tool,
+        arguments,
+        flow_id,
+        caller_of(context, flow_id),
+        journal=Journal(),
+        is_whole=True,
+        detach=Detach(),
+        version=tool.version,
+        trace=meta.trace,
+    )
+    return Handle((yield from create_task(context, row)))
 
 
 def _call_tool(context: Context) -> Answering:
@@ -149,7 +191,7 @@ def _call_tool(context: Context) -> Answering:
         except ArgumentsError as exc:
             return reply_to(context, told_failure(exc))
         value = yield from call(kwargs)
-        if isinstance(value, Interim):
+        if isinstance(value, (Interim, Handle)):
             return reply_to(context, value)
         return reply_to(context, tool_result(tool, value))
     except Exception as exc:
@@ -172,7 +214,7 @@ def _get_prompt(context: Context) -> Answering:
         except ArgumentsError as exc:
             raise bad_arguments(exc) from None
         value = yield from call(kwargs)
-        if isinstance(value, Interim):
+        if isinstance(value, (Interim, Handle)):
             return reply_to(context, value)
         return reply_to(context, prompt_result(prompt, value))
     except Exception as exc:
@@ -184,7 +226,7 @@ def _read_resource(context: Context) -> Answering:
     resource, kwargs = _find_resource(context.app, uri)
     try:
         value = yield from _prepare(context, resource, uri, None)(kwargs)
-        if isinstance(value, Interim):
+        if isinstance(value, (Interim, Handle)):
             return reply_to(context, value)
         return reply_to(context, resource_result(resource, uri, value))
     except Exception as exc:
@@ -228,6 +270,10 @@ def _complete(context: Context) -> Answering:
 
 def _listen(context: Context) -> Answering:
     subscription = open_subscription(context.request.id, context.request.params)
+    if subscription.asked_tasks:
+        ids = yield from readable_tasks(context, subscription.asked_tasks)
+        if context.app.tasks is not None:
+            subscription.follow(ids, context.app.tasks.read)
     yield Listen(subscription)
     # The server shuts down. Two messages announce it: this one, that the stream is
     # closed (Cancellation), and the result, that it is a graceful end (Subscriptions,
@@ -235,6 +281,18 @@ def _listen(context: Context) -> Answering:
     params = {"_meta": subscription.meta, "requestId": context.request.id}
     yield Notify(notification("notifications/cancelled", params))
     return reply_to(context, {"_meta": subscription.meta})
+
+
+def _of_task(
+    answer: Callable[[Context], Generator[Command, Any, dict[str, JSON]]],
+) -> Callable[[Context], Answering]:
+    def answer_of_task(context: Context) -> Answering:
+        try:
+            return reply_to(context, (yield from answer(context)))
+        except TaskStoreError as exc:
+            raise error_of(exc, context.request.method) from exc
+
+    return answer_of_task
 
 
 #: The function that answers each method.
@@ -249,6 +307,9 @@ ANSWERS: Final[Mapping[str, Callable[[Context], Answering]]] = {
     "resources/read": _read_resource,
     "completion/complete": _complete,
     "subscriptions/listen": _listen,
+    "tasks/get": _of_task(get_task),
+    "tasks/update": _of_task(update_task),
+    "tasks/cancel": _of_task(cancel_task),
 }
 
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from ..canonical import JSON
+from ..effects.local import CallerInfo
 from ..effects.questions import Elicit
 from ..engine.effect_table import KINDS, QUESTIONS
 from ..errors import ProtocolError, ToolError, Unsupported
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from .commands import Peer
     from .sessions import Running
 
-__all__ = ["MODERN", "Context", "Dialect", "Draft", "Legacy", "Modern"]
+__all__ = ["MODERN", "Context", "Dialect", "Draft", "Legacy", "Modern", "caller_of"]
 
 
 class Modern:
@@ -163,6 +164,19 @@ class Context:
     clock: Callable[[], float]
     entropy: Callable[[int], bytes]
     running: Running | None = None
+
+
+def caller_of(context: Context, flow_id: bytes) -> CallerInfo:
+    """Return what a handler may know of its caller (docs/internals/replay.md#l7)."""
+    meta = context.meta
+    return CallerInfo(
+        principal=context.peer.principal,
+        client=meta.client,
+        era=context.dialect.era,
+        protocol_version=meta.version,
+        progress_token=meta.progress_token,
+        flow_id=flow_id.hex(),
+    )
 
 
 def _told(kind: str, reason: str) -> ToolError:

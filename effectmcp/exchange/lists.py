@@ -12,6 +12,7 @@ from ..canonical import JSON
 from ..errors import ProtocolError
 from ..protocol.jsonrpc import INVALID_PARAMS
 from ..protocol.revisions import VERSIONS
+from .tasks import EXTENSION
 
 if TYPE_CHECKING:
     from ..protocol.methods import Capability
@@ -58,6 +59,8 @@ def discover(app: Server) -> dict[str, JSON]:
         "capabilities": capabilities_of(app),
         **_hints(app),
     }
+    if "tasks" in app.capabilities:
+        found["capabilities"]["extensions"] = {EXTENSION: {}}
     if app.instructions is not None:
         found["instructions"] = app.instructions
     return found

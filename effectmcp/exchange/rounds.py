@@ -21,11 +21,10 @@ from attrs import define, field
 
 from ..canonical import JSON
 from ..effects.base import Effect
-from ..effects.control import FirstOf, Within
+from ..effects.control import Detach, FirstOf, Within
 from ..effects.local import (
     LOG_LEVELS,
     Caller,
-    CallerInfo,
     Log,
     Progress,
     Status,
@@ -71,14 +70,16 @@ from ..state.codec import Claims
 from ..state.seal import Call, whole_seconds
 from .calls import checked
 from .commands import Ask, Command, Notify, Overdue, PerformAll
-from .context import Context, Legacy
+from .context import Context, Legacy, caller_of
+from .tasks import can_follow, create_task, new_row
 from .telling import tell
 
 if TYPE_CHECKING:
     from ..protocol.meta import Meta
     from ..state.seal import Sealer
+    from .task_rows import TaskRow
 
-__all__ = ["Dropped", "FlowCall", "Interim", "Round", "begin", "resume"]
+__all__ = ["Dropped", "FlowCall", "Handle", "Interim", "Round", "begin", "resume"]
 
 logger = logging.getLogger("effectmcp.server")
 
@@ -278,6 +279,13 @@ class Interim:
     token: str
 
 
+@record(eq=False)
+class Handle:
+    """The task that a flow has become."""
+
+    row: TaskRow
+
+
 #: Seconds for the cleanup of a call that was cancelled or timed out
 #: (docs/internals/replay.md#l4).
 _CLEANUP: Final = 30.0
@@ -328,11 +336,17 @@ class FlowCall:
                     token = round_.token(now=self._context.clock())
                     outcome, asked, size = "asked", len(questions), len(token)
                     return Interim(questions, token)
+                case Perform((want,)):
+                    row = yield from self._detach(round_, want.effect)
+                    outcome = "detached"
+                    return Handle(row)
                 case Returned(value):
                     outcome = "returned"
                     return checked(value, self._feature.handler.name)
+                case Raised(error_):
+                    raise _contained(error_, self._feature.handler.name)
                 case _:
-                    raise _contained(stop.error, self._feature.handler.name)
+                    raise AssertionError(stop)  # `_advance` performs all others
         except Exception as exc:
             outcome, error = "raised", exc
             raise
@@ -420,9 +434,27 @@ class FlowCall:
             )
         return round_
 
-    def _advance(
-        self, round_: Round
-    ) -> Generator[Command, Any, Asked | Returned | Raised]:
+    def _detach(
+        self, round_: Round, effect: Effect[Any]
+    ) -> Generator[Command, Any, TaskRow]:
+        """Make the flow a task, which begins with the outcome of its `Detach`."""
+        assert isinstance(effect, Detach)
+        assert isinstance(self._feature, Tool)
+        row = new_row(
+            self._context,
+            self._feature,
+            self._arguments,
+            round_.flow_id,
+            caller_of(self._context, round_.flow_id),
+            journal=round_.run.suspend(),
+            is_whole=False,
+            detach=effect,
+            version=self._feature.version,
+            trace=round_.first_trace,
+        )
+        return (yield from create_task(self._context, row))
+
+    def _advance(self, round_: Round) -> Generator[Command, Any, Stop]:
         stop = round_.stop
         if self._end is None and self._seconds is not None:
             self._deadline = self._context.clock() + self._seconds
@@ -435,7 +467,9 @@ class FlowCall:
             wants = []
             for want in stop.wants:
                 if isinstance(want.effect, Caller):
-                    outcomes[want.key] = Done(self._caller(round_))
+                    outcomes[want.key] = Done(caller_of(self._context, round_.flow_id))
+                elif isinstance(want.effect, Detach) and can_follow(self._context):
+                    return stop
                 else:
                     wants.append(want)
             if wants:
@@ -525,7 +559,7 @@ class FlowCall:
         round_.cancel()
         return True
 
-    def _check_cleanup(self, stop: Asked | Returned | Raised) -> None:
+    def _check_cleanup(self, stop: Stop) -> None:
         """Log an error that cleanup raised: the client gets no response that has it."""
         # When the time was up, what the flow waited for failed with a TimeoutError.
         is_late = isinstance(self._end, Overdue)
@@ -560,18 +594,6 @@ class FlowCall:
                         error=outcome.error if isinstance(outcome, Failure) else None,
                     ),
                 )
-
-    def _caller(self, round_: Round) -> CallerInfo:
-        # The handler gets this by a recorded effect (docs/internals/replay.md#l7).
-        meta = self._context.meta
-        return CallerInfo(
-            principal=self._context.peer.principal,
-            client=meta.client,
-            era=self._context.dialect.era,
-            protocol_version=meta.version,
-            progress_token=meta.progress_token,
-            flow_id=round_.flow_id.hex(),
-        )
 
     def _flush(self) -> Generator[Command, Any, None]:
         if self._progress is None:

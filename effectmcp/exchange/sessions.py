@@ -117,12 +117,16 @@ class News:
 
     #: The first message of a `Subscription`; a session has no such message.
     acknowledgement = None
+    #: What a `Subscription` tells at once. A session is told of nothing before.
+    first: tuple[Change, ...] = ()
 
     def __init__(self) -> None:
         self.uris: frozenset[str] = frozenset()
 
     def wants(self, change: Change) -> bool:
         """Return whether the client is notified of `change`."""
+        if change.what == "task":
+            return False  # tasks are of 2026-07-28
         return change.what != "resource" or change.uri in self.uris
 
     def message(self, change: Change) -> dict[str, JSON]:

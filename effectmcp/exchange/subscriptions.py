@@ -6,16 +6,18 @@ acknowledgement is sent before all others (2026-07-28, Subscriptions).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from ..canonical import JSON
 from ..errors import ProtocolError
 from ..protocol.jsonrpc import INVALID_PARAMS, Id, notification
 from ..protocol.meta import SUBSCRIPTION_ID
+from ..server.changes import Change
+from .task_rows import task_fields
 
 if TYPE_CHECKING:
-    from ..server.changes import Change
+    from .task_rows import TaskRow
 
 __all__ = ["Subscription", "open_subscription"]
 
@@ -35,6 +37,8 @@ class Subscription:
         id: The id of the request that opened it.
         acknowledgement: The message to send first.
         meta: The `_meta` of each of its messages.
+        asked_tasks: The ids of the tasks that the client asked to follow.
+        first: Changes to tell at once, as they may have happened before.
     """
 
     def __init__(self, id_: Id, wanted: Mapping[str, JSON]) -> None:
@@ -42,19 +46,42 @@ class Subscription:
         self.meta: Mapping[str, JSON] = {SUBSCRIPTION_ID: id_}
         self._lists = {what for flag, what in _FLAGS.items() if wanted.get(flag)}
         self._uris = frozenset(wanted.get("resourceSubscriptions", ()))
+        self.asked_tasks: list[str] = wanted.get("taskIds", [])
+        self.first: tuple[Change, ...] = ()
+        self._tasks: frozenset[str] = frozenset()
+        self._read: Callable[[str], TaskRow | None] = _unread
         self.acknowledgement = notification(
             "notifications/subscriptions/acknowledged",
             {"_meta": self.meta, "notifications": dict(wanted)},
         )
 
+    def follow(self, ids: list[str], read: Callable[[str], TaskRow | None]) -> None:
+        """Follow those tasks that the client may see, and acknowledge only these.
+
+        Args:
+            ids: Their ids.
+            read: Returns a task.
+        """
+        self._tasks, self._read = frozenset(ids), read
+        self.first = tuple(Change("task", id_) for id_ in ids)
+        self.acknowledgement["params"]["notifications"]["taskIds"] = ids
+
     def wants(self, change: Change) -> bool:
         """Return whether the client asked to be notified of `change`."""
         if change.what == "resource":
             return change.uri in self._uris
+        if change.what == "task":
+            return change.uri in self._tasks
         return change.what in self._lists
 
-    def message(self, change: Change) -> dict[str, Any]:
-        """Return the notification of `change`."""
+    def message(self, change: Change) -> dict[str, Any] | None:
+        """Return the notification of `change`; `None` if there is nothing to tell."""
+        if change.what == "task":
+            row = self._read(change.uri or "")
+            if row is None:
+                return None  # it was removed
+            params = {"_meta": self.meta, **task_fields(row)}
+            return notification("notifications/tasks", params)
         if change.what == "resource":
             return notification(
                 "notifications/resources/updated",
@@ -62,6 +89,10 @@ class Subscription:
             )
         method = f"notifications/{change.what}/list_changed"
         return notification(method, {"_meta": self.meta})
+
+
+def _unread(id_: str) -> None:
+    """Find no task."""
 
 
 def open_subscription(id_: Id, params: Mapping[str, JSON]) -> Subscription:
@@ -89,6 +120,15 @@ def open_subscription(id_: Id, params: Mapping[str, JSON]) -> Subscription:
         raise _invalid(
             f"notifications.resourceSubscriptions is a list of at most {_MAX_URIS:,} URIs"
         )
+    tasks = asked.get("taskIds", [])
+    if (
+        not isinstance(tasks, list)
+        or len(tasks) > _MAX_URIS
+        or not all(isinstance(id_, str) for id_ in tasks)
+    ):
+        raise _invalid(f"notifications.taskIds is a list of at most {_MAX_URIS:,} ids")
+    if tasks:
+        wanted["taskIds"] = tasks
     if uris:
         wanted["resourceSubscriptions"] = list(dict.fromkeys(uris))
     return Subscription(id_, wanted)

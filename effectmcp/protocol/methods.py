@@ -15,7 +15,7 @@ from .revisions import DRAFT, NEWEST, REVISIONS, Revision
 
 __all__ = ["CAPABILITIES", "METHODS", "Capability", "Method", "methods_of"]
 
-Capability = Literal["tools", "prompts", "resources", "completions"]
+Capability = Literal["tools", "prompts", "resources", "completions", "tasks"]
 
 #: All capabilities.
 CAPABILITIES: Final[frozenset[Capability]] = frozenset(get_args(Capability))
@@ -34,7 +34,7 @@ class Method:
     """
 
     capability: Capability | None = None
-    name_from: Literal["name", "uri"] | None = None
+    name_from: Literal["name", "uri", "taskId"] | None = None
     since: str | None = None
     until: str | None = None
 
@@ -55,6 +55,9 @@ METHODS: Final[Mapping[str, Method]] = {
     "resources/unsubscribe": Method("resources", until=DRAFT.version),
     "completion/complete": Method("completions"),
     "subscriptions/listen": Method(since=NEWEST.version),
+    "tasks/get": Method("tasks", name_from="taskId", since=NEWEST.version),
+    "tasks/update": Method("tasks", name_from="taskId", since=NEWEST.version),
+    "tasks/cancel": Method("tasks", name_from="taskId", since=NEWEST.version),
 }
 
 

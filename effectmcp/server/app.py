@@ -22,6 +22,7 @@ from .features import (
     Prompt,
     Resource,
     ResourceTemplate,
+    TaskSupport,
     Tool,
     checked_timeout,
     make_completion,
@@ -33,6 +34,7 @@ from .features import (
 if TYPE_CHECKING:
     from ..content import Annotations, Icon
     from ..effects.base import InputRequest
+    from ..exchange.task_rows import TaskHost
     from ..protocol.methods import Capability, Method
     from .events import Observer
 
@@ -68,6 +70,8 @@ class Server:
         instructions: How a model should use the server.
         keys: The ring of keys that seals states. Without it, transports read
             `EFFECTMCP_STATE_KEYS`, or use a random key if only one process serves.
+        tasks: What keeps tasks, such as `effectmcp.tasks.SqliteTasks("tasks.db")`.
+            Without it, transports keep them in memory if only one process serves.
         lifespan: A function that returns a context manager, which is entered once,
             before requests are served. It may be async if there is an event loop. Steps
             and plain functions get the values that it yields in their `= Provided()`
@@ -109,6 +113,7 @@ class Server:
         icons: Sequence[Icon] = (),
         instructions: str | None = None,
         keys: Keys | None = None,
+        tasks: TaskHost | None = None,
         lifespan: Lifespan | None = None,
         observers: Iterable[Observer] = (),
         timeout: float | None = None,
@@ -174,6 +179,7 @@ class Server:
         self.capabilities: frozenset[Capability] = frozenset()
         self.methods: Mapping[str, Method] = methods_of(NEWEST, ())
         self.changes = Changes()
+        self._tasks: TaskHost | None = None
         #: The registered features, by attribute, each in a list of its own. Threads share
         #: it without a lock: each access is one operation of a dict or a list, and the
         #: list shows which of two threads removed the feature. `_publish` copies it.
@@ -185,6 +191,7 @@ class Server:
         self._state_life = state_life
         self.sealer: Sealer | None = None
         self.keys = keys
+        self.tasks = tasks
 
     def __repr__(self) -> str:
         return f"<Server {self.name!r}>"
@@ -209,6 +216,16 @@ class Server:
                 life=self._state_life,
             )
         )
+
+    @property
+    def tasks(self) -> TaskHost | None:
+        """What keeps tasks; without one, `Detach()` gives `False`."""
+        return self._tasks
+
+    @tasks.setter
+    def tasks(self, tasks: TaskHost | None) -> None:
+        self._tasks = tasks
+        self._publish("tools")
 
     def change_rules(self, **changes: Any) -> None:
         """Change the rules of all flows, for example in tests."""
@@ -238,6 +255,7 @@ class Server:
         timeout: float | None = ...,
         version: str | None = ...,
         meta: Mapping[str, JSON] | None = ...,
+        task: TaskSupport | None = ...,
     ) -> Callable[[F], F]: ...
     def tool(self, *functions: Any, **options: Any) -> Any:
         """Offer a function as a tool, at import or at any later time.
@@ -263,6 +281,8 @@ class Server:
             timeout: Seconds per request; the default is the server's `timeout`.
             version: The handler's version, for reports after a deploy.
             meta: The `_meta` that the list shows.
+            task: Whether a call is a task from its start: `"optional"` if the client can
+                follow tasks, else inline; `"required"` refuses other clients.
 
         Raises:
             SchemaError: If something about the function cannot be published. The
@@ -473,6 +493,8 @@ class Server:
             "resources": self.resources or self.templates,
             # Arguments of prompts and variables of templates can be completed.
             "completions": self.prompts or self.templates,
+            "tasks": self._tasks is not None
+            and any(tool.handler.kind == "flow" for tool in self.tools.values()),
         }
         return frozenset([name for name, some in features.items() if some])
 

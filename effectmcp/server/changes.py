@@ -23,12 +23,12 @@ class Change:
     """A change that clients may have subscribed to.
 
     Attributes:
-        what: The list that changed, or `"resource"`; `"end"` when the server shuts down
+        what: The list that changed, `"resource"` or `"task"`; `"end"` when the server shuts down
             and no further changes follow.
-        uri: The URI of the resource that changed.
+        uri: The URI of the resource that changed, or the id of the task.
     """
 
-    what: Literal["tools", "prompts", "resources", "resource", "end"]
+    what: Literal["tools", "prompts", "resources", "resource", "task", "end"]
     uri: str | None = None
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, get_origin
+from typing import Any, Final, Literal, TypeAlias, get_origin
 
 from attrs import field, frozen
 
@@ -29,6 +29,7 @@ __all__ = [
     "Prompt",
     "Resource",
     "ResourceTemplate",
+    "TaskSupport",
     "Tool",
     "checked_timeout",
     "make_completion",
@@ -64,6 +65,9 @@ class Feature:
     version: str | None = None
 
 
+TaskSupport: TypeAlias = Literal["optional", "required"]
+
+
 @frozen(eq=False, kw_only=True)
 class Tool(Feature):
     """A tool.
@@ -73,11 +77,14 @@ class Tool(Feature):
             annotation promises none.
         raw_output: The output schema, if it was written by hand.
         headers: Arguments that clients mirror into HTTP headers.
+        task: Whether a call is a task from its start: `"optional"` if the client can
+            follow tasks, `"required"` always; `None` if only a `Detach` makes it one.
     """
 
     output: Output | None = None
     raw_output: RawSchema | None = None
     headers: tuple[ParamHeader, ...] = ()
+    task: TaskSupport | None = None
 
 
 @frozen(eq=False, kw_only=True)
@@ -230,10 +237,18 @@ def make_tool(
     timeout: float | None = None,
     version: str | None = None,
     meta: Mapping[str, JSON] | None = None,
+    task: TaskSupport | None = None,
 ) -> Tool:
     """Make a tool; see `Server.tool` for the parameters."""
     name = _checked_name(name or _function_name(function), "tool")
     handler = make_handler(function, schema=input_schema, of=f"input_schema of {name}")
+    if task not in (None, "optional", "required"):
+        raise SchemaError(f"{name}: task={task!r}: give 'optional' or 'required'")
+    if task is not None and handler.kind != "flow":
+        raise SchemaError(
+            f"{name}: task={task!r} is for a generator that yields effects: write a flow"
+            " whose steps are what takes long"
+        )
     schema = dict(handler.takes.schema)
     output, raw = None, None
     if output_schema is not None:
@@ -266,6 +281,7 @@ def make_tool(
         output=output,
         raw_output=raw,
         headers=param_headers(schema),
+        task=task,
     )
 
 

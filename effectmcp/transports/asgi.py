@@ -26,6 +26,7 @@ import attrs
 from ..drivers.local import running
 from ..errors import UsageError
 from ..server.changes import Change
+from ..tasks.worker import WorkLoop
 from . import web
 from .conversation import Conversation, Endpoint
 from .hosting import Beside, Gone, HostLoop, Work, converse
@@ -33,6 +34,7 @@ from .mounted import EVERY_PATH, check_open, prepare
 from .reading import Calls
 from .sessions import SessionLimits, Sessions
 from .web import Head, Site
+from .working import working
 
 if TYPE_CHECKING:
     from ..server.app import Server
@@ -123,7 +125,7 @@ class ASGIApplication:
         app, sessions = self.endpoint.app, self.endpoint.sessions
         phase = "startup"
         try:
-            async with running(app):
+            async with running(app), working(_running_loop(), app):
                 await send({"type": "lifespan.startup.complete"})
                 phase = "shutdown"
                 await receive()
@@ -210,7 +212,7 @@ def _asked(scope: Scope) -> Head:
 # ---- the loop -----------------------------------------------------------------------
 
 
-class _Loop(HostLoop, Protocol):
+class _Loop(HostLoop, WorkLoop, Protocol):
     """`drivers.asyncio` or `drivers.trio`."""
 
     @property

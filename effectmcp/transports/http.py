@@ -29,6 +29,7 @@ from .reading import Calls
 from .sessions import SessionLimits, Sessions
 from .signals import until_signalled
 from .web import Site
+from .working import ensure_tasks, working
 
 if TYPE_CHECKING:
     from ..server.app import Server
@@ -87,6 +88,7 @@ async def serve(
         KeysError: If the keys are invalid; see `ensure_keys`.
     """
     ensure_keys(app, is_alone=is_alone)
+    ensure_tasks(app, is_alone=is_alone)
     if listeners is None:
         listeners = await open_listeners(host, port)
     if ssl_context is not None:
@@ -98,6 +100,7 @@ async def serve(
     site = Site() if site is None else site
     async with (
         loop.running(app),
+        working(loop, app),
         _watching_disconnects() as disconnects,
         trio.open_nursery() as connections,
     ):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from ..errors import UsageError
 from .default_keys import VARIABLE, ensure_keys
 from .web import Site
+from .working import ensure_tasks
 
 if TYPE_CHECKING:
     from ..server.app import Server
@@ -33,6 +34,7 @@ def prepare(app: Server) -> None:
         KeysError: If the keys are invalid; see `ensure_keys`.
     """
     ensure_keys(app, is_alone=False)
+    ensure_tasks(app, is_alone=False)
     if app.keys is None:
         logger.error(
             "%r has no keys, so its handlers cannot ask. Make one with `effectmcp"

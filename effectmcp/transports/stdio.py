@@ -21,11 +21,12 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 import trio
 from attrs import frozen
 
-from ..drivers.trio import running
+from ..drivers import trio as loop
 from ..errors import UsageError
 from .default_keys import ensure_keys
 from .lines import LineLimits, Splitter, TooLong, serve_lines
 from .signals import until_signalled
+from .working import ensure_tasks, working
 
 if TYPE_CHECKING:
     from ..server.app import Server
@@ -72,6 +73,7 @@ async def serve(
             await serve(app, limits=limits, streams=streams, shutdown=shutdown)
         return
     ensure_keys(app, is_alone=True)
+    ensure_tasks(app, is_alone=True)
     # One thread each, even if blocking handlers use up trio's default limit.
     reading, writing = trio.CapacityLimiter(1), trio.CapacityLimiter(1)
 
@@ -82,7 +84,8 @@ async def serve(
 
     input_ = _Input(streams.source, reading)
     async with (
-        running(app),
+        loop.running(app),
+        working(loop, app),
         aclosing(_lines(input_, limits)) as lines,
         trio.open_nursery() as nursery,
     ):

@@ -34,6 +34,9 @@ HERE: Final = Path(__file__).parent
 DONE = {"resultType": "complete", "content": []}
 #: Methods that no method of `Client` calls, and the reason.
 NOT_CALLED: Final = {
+    "tasks/get": "of a task that a call has become; not followed yet",
+    "tasks/update": "the same",
+    "tasks/cancel": "the same",
     "initialize": "the handshake, in handshakes.py",
     "ping": "a server tells by the other requests that the client is there",
     "logging/setLevel": "part of the handshake, if there is an on_log=",

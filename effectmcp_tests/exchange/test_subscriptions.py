@@ -34,6 +34,7 @@ def test_subscription_sends_only_requested_changes(flag: str) -> None:
     for other, change in CHANGES.items():
         assert subscription.wants(change) == (other == flag)
         message = subscription.message(change)
+        assert message is not None
         fits("ServerNotification", message)
         assert message["params"]["_meta"] == {f"{PREFIX}subscriptionId": "s"}
 
@@ -41,7 +42,7 @@ def test_subscription_sends_only_requested_changes(flag: str) -> None:
 def test_subscription_on_the_wire() -> None:
     subscription = opened(ALL, 0)
     meta = {f"{PREFIX}subscriptionId": 0}
-    messages = [subscription.message(change) for change in CHANGES.values()]
+    messages: list[Any] = [subscription.message(one) for one in CHANGES.values()]
     assert [(one["method"], one["params"]) for one in messages] == [
         ("notifications/tools/list_changed", {"_meta": meta}),
         ("notifications/prompts/list_changed", {"_meta": meta}),

@@ -23,7 +23,9 @@ def test_methods_match_the_protocol() -> None:
     found = definitions()
     requests = [one["$ref"].split("/")[-1] for one in found["ClientRequest"]["anyOf"]]
     names = {found[one]["properties"]["method"]["const"] for one in requests}
-    assert set(methods_of(NEWEST)) == names, (
+    ours = set(methods_of(NEWEST))
+    extension = {name for name in ours if name.startswith("tasks/")}
+    assert ours - extension == names, (
         "if a method is not in the protocol but our own, except it here"
     )
 
@@ -33,6 +35,9 @@ def test_methods_that_name_something() -> None:
         "tools/call": "name",
         "prompts/get": "name",
         "resources/read": "uri",
+        "tasks/get": "taskId",
+        "tasks/update": "taskId",
+        "tasks/cancel": "taskId",
     }
 
 

@@ -166,7 +166,13 @@ OLD_ONLY = {
     "resources/subscribe",
     "resources/unsubscribe",
 }
-NEW_ONLY = {"server/discover", "subscriptions/listen"}
+NEW_ONLY = {
+    "server/discover",
+    "subscriptions/listen",
+    "tasks/get",
+    "tasks/update",
+    "tasks/cancel",
+}
 ALWAYS = {
     "tools/list",
     "tools/call",

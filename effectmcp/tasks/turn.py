@@ -1,0 +1,575 @@
+"""A turn: one short run of a task's handler, from one wait to the next. No I/O.
+
+    going = turn(app, row)
+    command = next(going)
+    while True:
+        match command:
+            case TellTime():  outcome = time.time()
+            case ReadMail():  outcome = ...  # the mail that came since the last time
+            case Save():      outcome = ...  # store the row durably, drop consumed mail
+            case Start():     ...            # begin to perform effects, and go on
+            case Wait():      outcome = ...  # of what was started; empty for mail, or time
+            case Forget():    ...            # nobody waits for these any more
+        command = going.send(outcome)
+
+until `StopIteration` carries the row, whose `wake` says when the next turn is due. Mail
+makes it due at once. A host drives turns; whether by a loop, threads or an engine for
+workflows is its own affair.
+
+What a turn guarantees, wherever it is cut off:
+
+    the row is saved before a step begins, together with the mark that it begins: so no
+        step is performed with other arguments than its journal has, and a step that is
+        `at_most_once` never begins twice
+    an answer stays in the mail until a saved journal has it
+    mail is read before each wave, also while a step runs
+
+So there is one save for each step, and a step is performed again only if the process was
+lost between its beginning and the save of its outcome, under the same idempotency key
+(docs/internals/replay.md#s1, docs/internals/replay.md#s5).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Generator, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import attrs
+from attrs import define, field
+
+from ..canonical import JSON, parse
+from ..effects.base import Effect
+from ..effects.control import Detach
+from ..effects.local import Caller, Progress, Status
+from ..effects.steps import Step
+from ..engine.journal import Journal, JournalError
+from ..engine.replay import Run
+from ..engine.rules import TASK, Rules
+from ..engine.stops import (
+    Asked,
+    Done,
+    Failure,
+    Perform,
+    Raised,
+    Returned,
+    Unread,
+    Want,
+)
+from ..errors import (
+    ArgumentsError,
+    Cancelled,
+    DivergenceError,
+    ProtocolError,
+    TaskStoreError,
+    Unsupported,
+)
+from ..exchange.calls import checked
+from ..exchange.results import tool_failure, tool_result
+from ..exchange.task_rows import Mail, TaskRow
+from ..protocol.jsonrpc import INTERNAL_ERROR, encode
+from ..protocol.modern import (
+    can_answer,
+    missing_capability,
+    read_result,
+    request_of,
+)
+from ..records import record
+
+if TYPE_CHECKING:
+    from ..server.app import Server
+    from ..server.features import Tool
+
+__all__ = [
+    "PARKED",
+    "Forget",
+    "ReadMail",
+    "Save",
+    "Start",
+    "TellTime",
+    "Turn",
+    "TurnCommand",
+    "Wait",
+    "turn",
+]
+
+logger = logging.getLogger("effectmcp.tasks")
+
+#: What a client is told of a parked task: the report may quote the source.
+PARKED: Final = (
+    "The task has stopped, because the server has changed. Its operator knows."
+)
+#: What it is told of a task that ended because its time was up.
+EXPIRED: Final = "The task expired before it ended"
+
+#: Reasons to park that have a report of their own.
+_EXPECTED: Final = (ArgumentsError, DivergenceError, JournalError, LookupError)
+
+#: Seconds for the cleanup of a cancelled task (docs/internals/replay.md#l4).
+CLEANUP: Final = 30.0
+
+#: Seconds before the second try of a step. Each further pause is twice as long.
+FIRST_PAUSE: Final = 1.0
+LONGEST_PAUSE: Final = 300.0
+
+
+@record
+class TellTime:
+    """Tell the time, in seconds since 1970. An engine that replays turns records it."""
+
+
+@record
+class ReadMail:
+    """Return the mail that has come since the last time; all of it, the first time."""
+
+
+@record(eq=False)
+class Save:
+    """Store the row durably, and drop mail, in one transaction.
+
+    Attributes:
+        row: The row.
+        dropped: The ids of mail that the row covers.
+    """
+
+    row: TaskRow
+    dropped: tuple[str, ...] = ()
+
+
+@record(eq=False)
+class Start:
+    """Begin to perform effects, each once; a later `Wait` returns their outcomes."""
+
+    wants: tuple[Want, ...]
+
+
+@record
+class Wait:
+    """Wait until something that was started ends, mail comes, or it is late.
+
+    Send back the outcomes of what has ended, by key.
+
+    Attributes:
+        until: When it is late, in seconds since 1970; `None` for never.
+    """
+
+    until: float | None
+
+
+@record
+class Forget:
+    """Tell started steps that they are cancelled; some must be waited for nevertheless.
+
+    Attributes:
+        keys: Their keys.
+        is_over: Whether nobody waits for them any more.
+    """
+
+    keys: tuple[str, ...]
+    is_over: bool
+
+
+TurnCommand: TypeAlias = TellTime | ReadMail | Save | Start | Wait | Forget
+Turn: TypeAlias = Generator[TurnCommand, Any, TaskRow]
+
+
+def turn(app: Server, row: TaskRow) -> Turn:
+    """Yield the commands of one turn of a task; return its row at the end.
+
+    Args:
+        app: The server that has the task's tool.
+        row: The task as it was saved last.
+    """
+    return _Turn(app, row).play()
+
+
+def _rules(app: Server, row: TaskRow) -> Rules:
+    by_retry = app.rules[True, False]
+    if row.is_whole:
+        return attrs.evolve(TASK, branches=by_retry.branches)
+    # Up to its Detach, the flow follows the rules of its rounds, so that the replay
+    # takes the same turns; but nothing is dropped, as nobody could be asked again.
+    sealer = app.sealer
+    is_readable = sealer is not None and sealer.keys.readable
+    return attrs.evolve(by_retry, policy="park", private_steps=not is_readable)
+
+
+@define(eq=False)
+class _Turn:
+    """One turn.
+
+    Attributes:
+        now: The time, as it was told last.
+        inbox: The answers that no saved journal has yet, by wire key.
+        given: The keys of answers that this run has received.
+        dropped: The ids of mail to drop with the next save.
+        running: The effects that were started, by key.
+        said: The latest status message.
+    """
+
+    _app: Server
+    _row: TaskRow
+    _now: float = 0.0
+    _inbox: dict[str, Mail] = field(factory=dict)
+    _given: set[str] = field(factory=set)
+    _dropped: list[str] = field(factory=list)
+    _running: dict[str, Want] = field(factory=dict)
+    _said: str | None = None
+
+    def play(self) -> Turn:
+        yield from self._look()
+        row = self._row
+        if row.is_ended:
+            # Mail that came too late.
+            self._dropped += [one.id for one in self._inbox.values()]
+            yield from self._save(attrs.evolve(row, wake=None))
+            return self._row
+        if row.report is not None:
+            return (yield from self._stay_parked())
+        self._expire()
+        try:
+            run, tool = self._run()
+        except _EXPECTED as exc:
+            return (yield from self._park(exc))
+        try:
+            return (yield from self._drive(run, tool))
+        except TaskStoreError:
+            raise  # a save failed: the next turn starts from the last one
+        except Exception as exc:
+            # A divergence, or a fault that the next turn would meet again.
+            return (yield from self._park(exc))
+        finally:
+            run.close()
+
+    def _run(self) -> tuple[Run, Tool]:
+        app, row = self._app, self._row
+        tool = app.tools.get(row.tool)
+        if tool is None:
+            raise LookupError(f"this server has no tool {row.tool!r} any more")
+        kwargs = tool.handler.takes.read(row.arguments)
+        run = Run(
+            tool.handler.function,
+            (),
+            kwargs,
+            flow_id=row.flow_id,
+            journal=Journal.loads(row.journal),
+            rules=_rules(app, row),
+            detached=attrs.evolve(TASK, branches=app.rules[True, False].branches),
+            supports=partial(can_answer, row.capabilities),
+            emit=self._hear,
+            read=read_result,
+            clock=lambda: self._now,
+            name=tool.handler.name,
+            version=row.version,
+        )
+        return run, tool
+
+    def _hear(self, effect: Effect[Any]) -> None:
+        # No progress and no log leaves a task: clients see its message only.
+        match effect:
+            case Status(text):
+                self._said = text
+            case Progress(_, _, str() as text):
+                self._said = text
+            case _:
+                logger.debug("task %s: %r", self._row.id, effect)
+
+    # ---- mail and time --------------------------------------------------------------
+
+    def _look(self) -> Generator[TurnCommand, Any, None]:
+        """Tell the time, and read the mail."""
+        self._now = yield TellTime()
+        mail: list[Mail] = yield ReadMail()
+        row = self._row
+        for one in mail:
+            match one.kind:
+                case "answer":
+                    self._inbox.setdefault(one.key, one)
+                case "cancel":
+                    self._dropped.append(one.id)
+                    if row.cancelled_at is None:
+                        row = attrs.evolve(row, cancelled_at=self._now)
+                case "retry":
+                    self._dropped.append(one.id)
+                    row = attrs.evolve(row, report=None, message=None, tries={})
+        self._row = row
+
+    def _expire(self) -> None:
+        row = self._row
+        if row.expires is not None and self._now >= row.expires and not row.is_expired:
+            at = self._now if row.cancelled_at is None else row.cancelled_at
+            self._row = attrs.evolve(row, is_expired=True, cancelled_at=at)
+
+    def _answers(self) -> dict[str, Unread]:
+        fresh = {
+            key: Unread(one.value)
+            for key, one in self._inbox.items()
+            if key not in self._given
+        }
+        self._given |= fresh.keys()
+        return fresh
+
+    # ---- the run --------------------------------------------------------------------
+
+    def _drive(self, run: Run, tool: Tool) -> Turn:
+        is_ending = self._row.cancelled_at is not None
+        is_cancelled = is_ending and run.journal.cancelled is None
+        stop = run.cancel() if is_cancelled else run.start(self._answers())
+        ended_twice = False
+        while True:
+            if isinstance(stop, (Returned, Raised)):
+                yield from self._save(self._ended(run, stop, tool))
+                return self._row
+            yield from self._drop_losers(stop)
+            fresh = self._runnable(stop)
+            outcomes: dict[str, Done | Failure] = {
+                want.key: one
+                for want in fresh
+                if (one := self._known(want)) is not None
+            }
+            started = [want for want in fresh if want.key not in outcomes]
+            steps = [want.key for want in started if isinstance(want.effect, Step)]
+            if steps:
+                run.begin(*steps)
+                yield from self._save(self._waiting(run, stop, wake=0.0))
+            if started:
+                self._running |= {want.key: want for want in started}
+                yield Start(tuple(started))
+            if not outcomes:
+                until = self._until(stop)
+                if not self._running and not self._is_due(until):
+                    row = self._waiting(run, stop, wake=until)
+                    yield from self._save(row)
+                    if not self._has_news():
+                        return self._row
+                if self._running:
+                    outcomes = yield Wait(until)
+            yield from self._look()
+            self._expire()
+            outcomes = self._tried(outcomes)
+            if self._row.cancelled_at is not None and not is_ending:
+                is_ending = True
+                yield from self._tell_cancelled()
+                stop = run.cancel()
+                if outcomes and isinstance(stop, Perform):
+                    stop = run.performed(outcomes)
+                continue
+            if is_ending and self._is_cleanup_over() and not ended_twice:
+                ended_twice = True
+                stop = run.cancel()
+                continue
+            answers = self._answers()
+            if answers or (isinstance(stop, Asked) and not outcomes):
+                stop = run.answered(answers)
+            if outcomes and not isinstance(stop, (Returned, Raised)):
+                stop = run.performed(outcomes)
+
+    def _known(self, want: Want) -> Done | None:
+        match want.effect:
+            case Detach():
+                return Done(True)
+            case Caller():
+                return Done(self._row.caller)
+            case _:
+                return None
+
+    def _runnable(self, stop: Perform | Asked) -> list[Want]:
+        """Return the wants that are not started, and not waiting for their next try."""
+        tries = self._row.tries
+        return [
+            want
+            for want in stop.wants
+            if want.key not in self._running
+            and (want.key not in tries or tries[want.key][1] <= self._now)
+        ]
+
+    def _tried(self, outcomes: dict[str, Done | Failure]) -> dict[str, Done | Failure]:
+        """Take out the failures after which a step is tried again; note when."""
+        final: dict[str, Done | Failure] = {}
+        tries = dict(self._row.tries)
+        for key, outcome in outcomes.items():
+            want = self._running.pop(key, None)
+            count, _ = tries.pop(key, (0, 0.0))
+            if want is not None and self._is_tried_again(want, outcome, count):
+                pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2.0**count)
+                tries[key] = count + 1, self._now + pause
+                logger.warning(
+                    "task %s: %s failed, and is tried again in %g seconds",
+                    self._row.id,
+                    key,
+                    pause,
+                    exc_info=outcome.error if isinstance(outcome, Failure) else None,
+                )
+            else:
+                final[key] = outcome
+        if tries != self._row.tries:
+            self._row = attrs.evolve(self._row, tries=tries)
+        return final
+
+    def _is_tried_again(self, want: Want, outcome: Done | Failure, count: int) -> bool:
+        effect = want.effect
+        if not isinstance(effect, Step) or not isinstance(outcome, Failure):
+            return False
+        options = effect.options
+        return (
+            count < options.retries
+            and not isinstance(outcome.error, options.raises)
+            and self._row.cancelled_at is None
+        )
+
+    # ---- waiting --------------------------------------------------------------------
+
+    def _until(self, stop: Perform | Asked) -> float | None:
+        """Return when something is due that needs no mail."""
+        row = self._row
+        wanted = {want.key for want in stop.wants}
+        times = [at for key, (_, at) in row.tries.items() if key in wanted]
+        if isinstance(stop, Asked) and stop.due is not None:
+            times.append(stop.due)
+        if row.cancelled_at is not None:
+            times.append(row.cancelled_at + CLEANUP)
+        elif row.expires is not None:
+            times.append(row.expires)
+        return min(times, default=None)
+
+    def _is_due(self, until: float | None) -> bool:
+        return until is not None and until <= self._now
+
+    def _has_news(self) -> bool:
+        return any(key not in self._given for key in self._inbox)
+
+    def _is_cleanup_over(self) -> bool:
+        at = self._row.cancelled_at
+        return at is not None and self._now >= at + CLEANUP
+
+    def _drop_losers(self, stop: Perform | Asked) -> Generator[TurnCommand, Any, None]:
+        if isinstance(stop, Perform):
+            return  # the steps of races run on, and are not among its wants
+        wanted = {one.key for one in stop.wants}
+        lost = tuple(key for key in self._running if key not in wanted)
+        for key in lost:
+            del self._running[key]
+        if lost:
+            yield Forget(lost, is_over=True)
+
+    def _tell_cancelled(self) -> Generator[TurnCommand, Any, None]:
+        if self._running:
+            yield Forget(tuple(self._running), is_over=False)
+
+    # ---- saving ---------------------------------------------------------------------
+
+    def _save(self, row: TaskRow) -> Generator[TurnCommand, Any, None]:
+        dropped, self._dropped = tuple(self._dropped), []
+        self._row = attrs.evolve(row, updated=self._now)
+        yield Save(self._row, dropped)
+
+    def _waiting(
+        self, run: Run, stop: Perform | Asked, *, wake: float | None
+    ) -> TaskRow:
+        journal = run.journal
+        asked = journal.asked
+        for key in [key for key in self._inbox if key in self._given]:
+            if key not in asked:
+                self._dropped.append(self._inbox.pop(key).id)
+        questions: dict[str, JSON] = {}
+        if isinstance(stop, Asked):
+            questions = {one.key: request_of(one) for one in stop.questions}
+        return attrs.evolve(
+            self._row,
+            journal=journal.dumps(),
+            status="input_required" if questions else "working",
+            questions=questions,
+            message=self._row.message if self._said is None else self._said,
+            wake=wake,
+        )
+
+    def _ended(self, run: Run, stop: Returned | Raised, tool: Tool) -> TaskRow:
+        self._dropped += [one.id for one in self._inbox.values()]
+        self._inbox.clear()
+        row = attrs.evolve(
+            self._row,
+            journal=self._row.journal if run.is_over_limit else run.journal.dumps(),
+            questions={},
+            tries={},
+            message=self._row.message if self._said is None else self._said,
+            wake=None,
+        )
+        if row.cancelled_at is not None and isinstance(stop, Raised):
+            if row.is_expired:
+                return _failed(row, {"code": INTERNAL_ERROR, "message": EXPIRED})
+            if not isinstance(stop.error, Cancelled):
+                logger.error(
+                    "%s failed as it was cancelled", row.id, exc_info=stop.error
+                )
+            return attrs.evolve(row, status="cancelled")
+        try:
+            if isinstance(stop, Raised):
+                raise _told(stop.error, row)
+            fields = tool_result(tool, checked(stop.value, tool.handler.name))
+            # As the wire has it: the store keeps plain JSON.
+            return attrs.evolve(row, status="completed", result=parse(encode(fields)))
+        except Exception as exc:
+            return self._failure(row, exc, tool)
+
+    def _failure(self, row: TaskRow, error: Exception, tool: Tool) -> TaskRow:
+        try:
+            fields = tool_failure(error, tool.name)
+        except ProtocolError as exc:
+            told: dict[str, JSON] = {"code": exc.code, "message": exc.message}
+            if exc.data is not None:
+                told["data"] = parse(encode(exc.data))
+            return _failed(row, told)
+        return attrs.evolve(row, status="completed", result=parse(encode(fields)))
+
+    # ---- parking --------------------------------------------------------------------
+
+    def _park(self, exc: Exception) -> Turn:
+        """Stop the task where it is, until an operator has it tried again."""
+        if self._row.cancelled_at is not None:
+            return (yield from self._give_up(exc))
+        unexpected = None if isinstance(exc, _EXPECTED) else exc
+        row = self._row
+        logger.error(
+            "task %s (%s) is parked: %s", row.id, row.tool, exc, exc_info=unexpected
+        )
+        report = str(exc) if unexpected is None else repr(exc)
+        row = attrs.evolve(row, report=report, message=PARKED, wake=row.expires)
+        yield from self._save(row)
+        return self._row
+
+    def _stay_parked(self) -> Turn:
+        self._expire()
+        row = self._row
+        if row.cancelled_at is not None:
+            return (yield from self._give_up(None))
+        yield from self._save(attrs.evolve(row, wake=row.expires))
+        return self._row
+
+    def _give_up(self, exc: Exception | None) -> Turn:
+        """End a task that is cancelled or expired, and whose handler cannot be resumed."""
+        row = self._row
+        report = row.report if exc is None else str(exc)
+        logger.error(
+            "task %s (%s) ends without its cleanup: %s", row.id, row.tool, report
+        )
+        self._dropped += [one.id for one in self._inbox.values()]
+        row = attrs.evolve(row, report=report, questions={}, tries={}, wake=None)
+        if row.is_expired:
+            row = _failed(row, {"code": INTERNAL_ERROR, "message": EXPIRED})
+        else:
+            row = attrs.evolve(row, status="cancelled")
+        yield from self._save(row)
+        return self._row
+
+
+def _failed(row: TaskRow, error: Mapping[str, JSON]) -> TaskRow:
+    return attrs.evolve(
+        row, status="failed", error=dict(error), message=str(error["message"])
+    )
+
+
+def _told(error: BaseException, row: TaskRow) -> BaseException:
+    if isinstance(error, Unsupported):
+        return missing_capability([error.kind], row.capabilities) or error
+    return error

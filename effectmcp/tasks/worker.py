@@ -1,0 +1,243 @@
+"""Run the turns of tasks on a loop, trio or asyncio: the part that waits.
+
+    await work(loop, app, tasks)
+
+`loop` is `drivers.trio` or `drivers.asyncio`. `turn` decides what happens; this module
+does it: saves, performs, waits, and reads the mail.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Future
+from contextvars import ContextVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
+
+from attrs import define, field
+
+from ..engine.stops import Done, Failure, Want
+from ..errors import TaskStoreError
+from ..exchange.task_rows import Mail
+from .sqlite import Lease, SqliteTasks, TakenOverError
+from .turn import (
+    Forget,
+    ReadMail,
+    Save,
+    Start,
+    TellTime,
+    TurnCommand,
+    Wait,
+    turn,
+)
+
+if TYPE_CHECKING:
+    from ..drivers.local import Ringing
+    from ..server.app import Server
+
+__all__ = ["WorkLoop", "is_cancelled", "work"]
+
+logger = logging.getLogger("effectmcp.tasks")
+
+#: Seconds after which a task is looked at again when its store failed.
+_PAUSE = 1.0
+
+
+class WorkLoop(Protocol):
+    """`drivers.trio` or `drivers.asyncio`."""
+
+    @property
+    def Bell(self) -> Callable[[], Ringing]: ...
+
+    @property
+    def attempt(self) -> Callable[[Server, Want], Awaitable[Done | Failure]]: ...
+
+    @property
+    def crew(self) -> Callable[[], Any]: ...
+
+
+_cancelled: ContextVar[Callable[[], bool]] = ContextVar("_cancelled")
+
+
+def is_cancelled() -> bool:
+    """Return whether the task of this running step was asked to end.
+
+    Nobody stops a step that has begun: a long one may ask this now and then, and return.
+    """
+    return _cancelled.get(bool)()
+
+
+async def work(
+    loop: WorkLoop,
+    app: Server,
+    tasks: SqliteTasks,
+    *,
+    concurrency: int = 32,
+) -> None:
+    """Run turns of tasks until cancelled.
+
+    Args:
+        loop: The loop that runs this.
+        app: The server, inside of `running(app)`.
+        tasks: The store.
+        concurrency: The most turns that run at once here.
+    """
+    bell = loop.Bell()
+    turns: dict[str, _RunningTurn] = {}
+
+    def changed(id_: str) -> None:
+        one = turns.get(id_)
+        if one is not None:
+            one.ring()
+        bell.ring()
+
+    end = tasks.watch(changed)
+    try:
+        async with loop.crew() as spawn:
+            while True:
+                free = concurrency - len(turns)
+                pause: float | None = None
+                try:
+                    for lease in tasks.claim(free) if free else ():
+                        one = _RunningTurn(loop, app, tasks, lease, spawn)
+                        turns[lease.row.id] = one
+                        spawn(partial(_run, one, turns, bell))
+                    wake = tasks.next_wake() if len(turns) < concurrency else None
+                    if wake is not None:
+                        pause = max(0.0, wake - time.time())
+                except TaskStoreError as exc:
+                    logger.error("no turn can be begun: %s", exc)
+                    pause = _PAUSE
+                await bell.wait(pause)
+    finally:
+        end()
+
+
+async def _run(
+    one: _RunningTurn, turns: dict[str, _RunningTurn], bell: Ringing
+) -> None:
+    try:
+        await one.play()
+    finally:
+        del turns[one.lease.row.id]
+        one.release(bell)
+
+
+@define(eq=False)
+class _RunningTurn:
+    """One turn of one task, which this process holds."""
+
+    _loop: WorkLoop
+    _app: Server
+    _tasks: SqliteTasks
+    lease: Lease
+    _spawn: Callable[[Callable[[], Awaitable[None]]], None]
+    _read: int = 0
+    _mail: list[Mail] = field(factory=list)
+    _has_rung: bool = False
+    _outcomes: dict[str, Done | Failure] = field(factory=dict)
+    _running: set[str] = field(factory=set)
+    _told: set[str] = field(factory=set)
+    _bell: Any = None
+
+    def ring(self) -> None:
+        """Wake the turn: mail may have come. Any thread may call this."""
+        self._has_rung = True
+        if self._bell is not None:
+            self._bell.ring()
+
+    async def play(self) -> None:
+        """Run the turn; give the task back. Errors are only logged."""
+        self._bell = self._loop.Bell()
+        row = self.lease.row
+        going = turn(self._app, row)
+        try:
+            command: TurnCommand = next(going)
+            while True:
+                try:
+                    outcome = await self._obey(command)
+                except TaskStoreError as exc:
+                    command = going.throw(exc)
+                else:
+                    command = going.send(outcome)
+        except StopIteration:
+            pass
+        except TakenOverError as exc:
+            logger.warning("a turn was not accepted: %s", exc)
+        except TaskStoreError as exc:
+            logger.error("the turn of task %s (%s) is lost: %s", row.id, row.tool, exc)
+            await self._bell.wait(_PAUSE)
+        finally:
+            going.close()
+
+    def release(self, bell: Ringing) -> None:
+        """Give the task back; ring `bell` when somebody may take it."""
+        self._tasks.release(self.lease, bell.ring)
+
+    async def _obey(self, command: TurnCommand) -> Any:
+        match command:
+            case TellTime():
+                return time.time()
+            case ReadMail():
+                mail, self._mail = [*self._mail, *self._new_mail()], []
+                return mail
+            case Save(row, dropped):
+                return await self._save(
+                    partial(self._tasks.save, self.lease, row, dropped)
+                )
+            case Start(wants):
+                self._running |= {want.key for want in wants}
+                for want in wants:
+                    self._spawn(partial(self._perform, want))
+                return None
+            case Wait(until):
+                return await self._wait(until)
+            case Forget(keys, is_over):
+                self._told |= set(keys)
+                if is_over:
+                    self._running -= set(keys)
+                return None
+
+    def _new_mail(self) -> list[Mail]:
+        mail, self._read = self._tasks.mail(self.lease, self._read)
+        return mail
+
+    async def _save(self, save: Callable[..., None]) -> None:
+        bell = self._loop.Bell()
+        ended: list[Future[None]] = []
+
+        def then(future: Future[None]) -> None:
+            ended.append(future)
+            bell.ring()
+
+        save(self._read, then)
+        while not ended:
+            await bell.wait()
+        ended[0].result()
+
+    async def _perform(self, want: Want) -> None:
+        want.context.run(_cancelled.set, lambda: want.key in self._told)
+        outcome: Done | Failure
+        try:
+            outcome = await self._loop.attempt(self._app, want)
+        except Exception as exc:
+            outcome = Failure(exc)
+        if want.key in self._running:
+            self._running.discard(want.key)
+            self._outcomes[want.key] = outcome
+            self._bell.ring()
+
+    async def _wait(self, until: float | None) -> dict[str, Done | Failure]:
+        while not self._outcomes:
+            if self._has_rung:
+                # It rings for its own saves, too.
+                self._has_rung = False
+                self._mail += self._new_mail()
+            left = None if until is None else max(0.0, until - time.time())
+            if self._mail or left == 0.0:
+                break
+            await self._bell.wait(left)
+        outcomes, self._outcomes = self._outcomes, {}
+        return outcomes
