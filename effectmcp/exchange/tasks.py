@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 __all__ = [
     "EXTENSION",
     "MISSING_EXTENSION",
-    "cancel_task",
     "can_follow",
+    "cancel_task",
     "create_task",
     "get_task",
     "new_row",
