@@ -529,9 +529,10 @@ class _Opened:
                 batch.append(self._queue.get_nowait())
         return batch
 
-    def _pause(self) -> float:
+    def _pause(self) -> float | None:
         if not self._is_shared:
-            return _SWEEP
+            # Nothing changes in memory without a write, and tasks end after the first.
+            return _SWEEP if self._told else None
         return _BESIDE if self.leases > 0 else _IDLE
 
     def _commit(self, writes: list[tuple[Write, Future[Any]]]) -> None:
@@ -620,6 +621,11 @@ class _Opened:
 def _connected(path: Path | None) -> sqlite3.Connection:
     name = ":memory:" if path is None else str(path)
     try:
+        if path is not None:
+            # Answers and results are in it: for this user only. Only if it is new, as
+            # closing a second descriptor would drop the locks of SQLite in this process.
+            with suppress(FileExistsError):
+                os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
         db = sqlite3.connect(
             name, timeout=_BUSY / 1000, isolation_level=None, check_same_thread=False
         )
@@ -628,7 +634,7 @@ def _connected(path: Path | None) -> sqlite3.Connection:
             db.execute("PRAGMA synchronous = FULL")
         db.execute("PRAGMA foreign_keys = ON")
         _migrate(db, name)
-    except sqlite3.Error as exc:
+    except (sqlite3.Error, OSError) as exc:
         raise UsageError(f"{name} cannot be opened as a store of tasks: {exc}") from exc
     return db
 

@@ -184,14 +184,19 @@ def turn(app: Server, row: TaskRow) -> Turn:
     return _Turn(app, row).play()
 
 
+def _task_rules(app: Server) -> Rules:
+    ours = app.rules[True, False]
+    return attrs.evolve(TASK, branches=ours.branches, development=ours.development)
+
+
 def _rules(app: Server, row: TaskRow) -> Rules:
-    by_retry = app.rules[True, False]
     if row.is_whole:
-        return attrs.evolve(TASK, branches=by_retry.branches)
+        return _task_rules(app)
     # Up to its Detach, the flow follows the rules of its rounds, so that the replay
     # takes the same turns; but nothing is dropped, as nobody could be asked again.
     sealer = app.sealer
     is_readable = sealer is not None and sealer.keys.readable
+    by_retry = app.rules[True, False]
     return attrs.evolve(by_retry, policy="park", private_steps=not is_readable)
 
 
@@ -255,7 +260,7 @@ class _Turn:
             flow_id=row.flow_id,
             journal=Journal.loads(row.journal),
             rules=_rules(app, row),
-            detached=attrs.evolve(TASK, branches=app.rules[True, False].branches),
+            detached=_task_rules(app),
             supports=partial(can_answer, row.capabilities),
             emit=self._hear,
             read=read_result,
