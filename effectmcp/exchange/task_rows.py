@@ -222,6 +222,7 @@ class TaskHost(Protocol):
 
     def find(self, ids: Iterable[str] = (), *, limit: int = 1_000) -> list[TaskRow]:
         """Return the tasks whose ids start so, or all: the newest first, for operators."""
+        ...
 
 
 def task_fields(row: TaskRow, *, is_new: bool = False) -> dict[str, JSON]:

@@ -55,6 +55,7 @@ class Holder:
     def is_dead(self, name: str) -> bool:
         """Return whether the holder with this name has ended."""
         assert self._folder is not None  # in memory, there are no others
+        assert fcntl is not None  # checked before
         path = self._folder / name
         try:
             file = os.open(path, os.O_RDWR)
