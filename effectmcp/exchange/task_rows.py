@@ -199,6 +199,7 @@ class TaskHost(Protocol):
             TaskLimitError: If there are too many tasks, or too many of this owner.
             TaskStoreError: If it could not be stored.
         """
+        ...
 
     def read(self, id_: str) -> TaskRow | None:
         """Return a task, without the questions that mail has answered; `None` if unknown.
@@ -206,6 +207,7 @@ class TaskHost(Protocol):
         Raises:
             TaskStoreError: If the store could not be read.
         """
+        ...
 
     def post(self, id_: str, mail: Sequence[Mail]) -> None:
         """Store mail durably, and wake the task.
@@ -219,6 +221,7 @@ class TaskHost(Protocol):
 
         It is called in any thread, and must not wait.
         """
+        ...
 
     def find(self, ids: Iterable[str] = (), *, limit: int = 1_000) -> list[TaskRow]:
         """Return the tasks whose ids start so, or all: the newest first, for operators."""
