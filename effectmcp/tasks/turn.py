@@ -54,6 +54,7 @@ from ..engine.stops import (
     Perform,
     Raised,
     Returned,
+    Stop,
     Unread,
     Want,
 )
@@ -65,7 +66,7 @@ from ..errors import (
     TaskStoreError,
     Unsupported,
 )
-from ..exchange.calls import checked
+from ..exchange.calls import checked, contained
 from ..exchange.results import tool_failure, tool_result
 from ..exchange.task_rows import Mail, TaskRow
 from ..protocol.jsonrpc import INTERNAL_ERROR, encode
@@ -293,11 +294,12 @@ class _Turn:
                     self._inbox.setdefault(one.key, one)
                 case "cancel":
                     self._dropped.append(one.id)
-                    if row.cancelled_at is None:
+                    if row.cancelled_at is None and not row.is_ended:
                         row = attrs.evolve(row, cancelled_at=self._now)
                 case "retry":
                     self._dropped.append(one.id)
-                    row = attrs.evolve(row, report=None, message=None, tries={})
+                    if row.report is not None and not row.is_ended:
+                        row = attrs.evolve(row, report=None, message=None, tries={})
         self._row = row
 
     def _expire(self) -> None:
@@ -323,10 +325,10 @@ class _Turn:
         stop = run.cancel() if is_cancelled else run.start(self._answers())
         ended_twice = False
         while True:
+            yield from self._drop_losers(stop)
             if isinstance(stop, (Returned, Raised)):
                 yield from self._save(self._ended(run, stop, tool))
                 return self._row
-            yield from self._drop_losers(stop)
             fresh = self._runnable(stop)
             outcomes: dict[str, Done | Failure] = {
                 want.key: one
@@ -349,10 +351,11 @@ class _Turn:
                     if not self._has_news():
                         return self._row
                 if self._running:
+                    yield from self._show(run, stop)
                     outcomes = yield Wait(until)
             yield from self._look()
             self._expire()
-            outcomes = self._tried(outcomes)
+            outcomes = self._tried(run, outcomes)
             if self._row.cancelled_at is not None and not is_ending:
                 is_ending = True
                 yield from self._tell_cancelled()
@@ -389,7 +392,9 @@ class _Turn:
             and (want.key not in tries or tries[want.key][1] <= self._now)
         ]
 
-    def _tried(self, outcomes: dict[str, Done | Failure]) -> dict[str, Done | Failure]:
+    def _tried(
+        self, run: Run, outcomes: dict[str, Done | Failure]
+    ) -> dict[str, Done | Failure]:
         """Take out the failures after which a step is tried again; note when."""
         final: dict[str, Done | Failure] = {}
         tries = dict(self._row.tries)
@@ -399,6 +404,7 @@ class _Turn:
             if want is not None and self._is_tried_again(want, outcome, count):
                 pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2.0**count)
                 tries[key] = count + 1, self._now + pause
+                run.put_off(key)
                 logger.warning(
                     "task %s: %s failed, and is tried again in %g seconds",
                     self._row.id,
@@ -428,8 +434,8 @@ class _Turn:
     def _until(self, stop: Perform | Asked) -> float | None:
         """Return when something is due that needs no mail."""
         row = self._row
-        wanted = {want.key for want in stop.wants}
-        times = [at for key, (_, at) in row.tries.items() if key in wanted]
+        waiting = {want.key for want in stop.wants} - self._running.keys()
+        times = [at for key, (_, at) in row.tries.items() if key in waiting]
         if isinstance(stop, Asked) and stop.due is not None:
             times.append(stop.due)
         if row.cancelled_at is not None:
@@ -448,10 +454,10 @@ class _Turn:
         at = self._row.cancelled_at
         return at is not None and self._now >= at + CLEANUP
 
-    def _drop_losers(self, stop: Perform | Asked) -> Generator[TurnCommand, Any, None]:
+    def _drop_losers(self, stop: Stop) -> Generator[TurnCommand, Any, None]:
         if isinstance(stop, Perform):
             return  # the steps of races run on, and are not among its wants
-        wanted = {one.key for one in stop.wants}
+        wanted = {one.key for one in stop.wants} if isinstance(stop, Asked) else ()
         lost = tuple(key for key in self._running if key not in wanted)
         for key in lost:
             del self._running[key]
@@ -463,6 +469,15 @@ class _Turn:
             yield Forget(tuple(self._running), is_over=False)
 
     # ---- saving ---------------------------------------------------------------------
+
+    def _show(
+        self, run: Run, stop: Perform | Asked
+    ) -> Generator[TurnCommand, Any, None]:
+        """Save the questions and the message that clients see, if they have changed."""
+        before = self._row
+        row = self._waiting(run, stop, wake=0.0)
+        if (row.questions, row.message) != (before.questions, before.message):
+            yield from self._save(row)
 
     def _save(self, row: TaskRow) -> Generator[TurnCommand, Any, None]:
         dropped, self._dropped = tuple(self._dropped), []
@@ -510,7 +525,7 @@ class _Turn:
             return attrs.evolve(row, status="cancelled")
         try:
             if isinstance(stop, Raised):
-                raise _told(stop.error, row)
+                raise _told(contained(stop.error, tool.handler.name), row)
             fields = tool_result(tool, checked(stop.value, tool.handler.name))
             # As the wire has it: the store keeps plain JSON.
             return attrs.evolve(row, status="completed", result=parse(encode(fields)))
