@@ -246,8 +246,16 @@ class Run:
         for key in performing.begun.intersection(keys):
             performing.put_off(key)
 
-    def performed(self, outcomes: Mapping[str, Done | Failure]) -> Stop:
+    def performed(
+        self,
+        outcomes: Mapping[str, Done | Failure],
+        answers: Mapping[str, Answer] | None = None,
+    ) -> Stop:
         """Resume the run with the outcomes of all wants, or of some of them.
+
+        Args:
+            outcomes: The outcomes, by key.
+            answers: Answers that have arrived at the same time, as for `answered`.
 
         Raises:
             UsageError: If an outcome has an unknown key, or is not valid for its
@@ -265,6 +273,9 @@ class Run:
         performing.record(
             {key: one for key, one in outcomes.items() if key not in unknown}
         )
+        if answers:
+            self._one.answers.arrive(answers)
+            self._flow.spent = 0  # the flow has waited
         return self._pending() or self._guard(generation.go)
 
     def answered(self, answers: Mapping[str, Answer] | None = None) -> Stop:

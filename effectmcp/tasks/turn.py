@@ -24,9 +24,11 @@ What a turn guarantees, wherever it is cut off:
     an answer stays in the mail until a saved journal has it
     mail is read before each wave, also while a step runs
 
-So there is one save for each step, and a step is performed again only if the process was
-lost between its beginning and the save of its outcome, under the same idempotency key
-(docs/internals/replay.md#s1, docs/internals/replay.md#s5).
+    nothing that has arrived is unsaved while it waits
+
+So there is one save for each step that follows another, and a step is performed again
+only if the process was lost between its beginning and the save of its outcome, under the
+same idempotency key (docs/internals/replay.md#s1, docs/internals/replay.md#s5).
 """
 
 from __future__ import annotations
@@ -212,6 +214,8 @@ class _Turn:
         dropped: The ids of mail to drop with the next save.
         running: The effects that were started, by key.
         said: The latest status message.
+        has_arrived: Whether the run has more than the last save: the outcome of a step,
+            or questions. A wait may be long, so this is saved before it.
     """
 
     _app: Server
@@ -222,6 +226,7 @@ class _Turn:
     _dropped: list[str] = field(factory=list)
     _running: dict[str, Want] = field(factory=dict)
     _said: str | None = None
+    _has_arrived: bool = False
 
     def play(self) -> Turn:
         yield from self._look()
@@ -351,7 +356,8 @@ class _Turn:
                     if not self._has_news():
                         return self._row
                 if self._running:
-                    yield from self._show(run, stop)
+                    if self._has_arrived:
+                        yield from self._save(self._waiting(run, stop, wake=0.0))
                     outcomes = yield Wait(until)
             yield from self._look()
             self._expire()
@@ -368,10 +374,11 @@ class _Turn:
                 stop = run.cancel()
                 continue
             answers = self._answers()
-            if answers or (isinstance(stop, Asked) and not outcomes):
+            if outcomes:
+                stop = run.performed(outcomes, answers)
+            elif answers or isinstance(stop, Asked):
                 stop = run.answered(answers)
-            if outcomes and not isinstance(stop, (Returned, Raised)):
-                stop = run.performed(outcomes)
+            self._has_arrived |= isinstance(stop, Asked)
 
     def _known(self, want: Want) -> Done | None:
         match want.effect:
@@ -400,6 +407,7 @@ class _Turn:
         tries = dict(self._row.tries)
         for key, outcome in outcomes.items():
             want = self._running.pop(key, None)
+            self._has_arrived |= want is not None and isinstance(want.effect, Step)
             count, _ = tries.pop(key, (0, 0.0))
             if want is not None and self._is_tried_again(want, outcome, count):
                 pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2.0**count)
@@ -470,17 +478,9 @@ class _Turn:
 
     # ---- saving ---------------------------------------------------------------------
 
-    def _show(
-        self, run: Run, stop: Perform | Asked
-    ) -> Generator[TurnCommand, Any, None]:
-        """Save the questions and the message that clients see, if they have changed."""
-        before = self._row
-        row = self._waiting(run, stop, wake=0.0)
-        if (row.questions, row.message) != (before.questions, before.message):
-            yield from self._save(row)
-
     def _save(self, row: TaskRow) -> Generator[TurnCommand, Any, None]:
         dropped, self._dropped = tuple(self._dropped), []
+        self._has_arrived = False
         self._row = attrs.evolve(row, updated=self._now)
         yield Save(self._row, dropped)
 

@@ -129,6 +129,8 @@ class Host:
         saves: All rows that were saved.
         performed: All steps that were performed: name or key, and the arguments.
         times: When each of them was performed, in seconds after `START`.
+        shown: The keys of all questions that clients were asked, in order.
+        interrupted: The keys of steps that were lost though they may not be repeated.
         forgotten: The keys of `Forget`, with `is_over`.
         turns: The number of turns.
     """
@@ -146,13 +148,14 @@ class Host:
     performed: list[tuple[str, Any]] = field(factory=list)
     times: list[float] = field(factory=list)
     forgotten: list[tuple[str, bool]] = field(factory=list)
+    interrupted: set[str] = field(factory=set)
     turns: int = 0
     _mail: list[tuple[int, Mail]] = field(factory=list)
     _posted: int = 0
     _read: int = 0
     _later: list[tuple[float, Callable[[], None]]] = field(factory=list)
     _running: dict[str, tuple[float, Done | Failure]] = field(factory=dict)
-    _shown: dict[str, None] = field(factory=dict)
+    shown: dict[str, None] = field(factory=dict)
     _effects: dict[str, Any] = field(factory=dict)
     _counts: Counter[str] = field(factory=Counter)
     #: Performances by key whose outcome no save has.
@@ -240,10 +243,25 @@ class Host:
             returned: TaskRow = exc.value
         except Cut:
             self._read = 0
+            self._lose()
             return
         finally:
             going.close()
         assert returned.dumps() == self.row.dumps(), "it returns what it saved"
+
+    def _lose(self) -> None:
+        """Note the steps that are in the journal as begun, and may not be repeated."""
+        for key, effect in self._effects.items():
+            if effect[0].__name__ in ("pay", "once") and self._open[key]:
+                self.interrupted.add(key)
+        # Begun in the journal, and never performed.
+        journal = self.journal
+        prefix = f"r{journal.generation}/" if journal.generation else ""
+        self.interrupted |= {
+            prefix + place
+            for place, one in journal.places.items()
+            if one.begun and prefix + place not in self._effects
+        }
 
     def _count(self, command: TurnCommand) -> None:
         number, self.commands = self.commands, self.commands + 1
@@ -304,8 +322,8 @@ class Host:
             del self._open[key]
         for key, request in row.questions.items():
             if key not in before.questions:
-                assert key not in self._shown, f"{key} is used again"
-                self._shown[key] = None
+                assert key not in self.shown, f"{key} is used again"
+                self.shown[key] = None
                 self.asked(key, request)
 
     # ---- performing -----------------------------------------------------------------
@@ -316,7 +334,7 @@ class Host:
         outcome, seconds = _drawn(want, self.now), 0.0
         if isinstance(effect, Step):
             self._check(key, effect)
-            name = effect.options.name or getattr(effect.fn, "__name__", key)
+            name = str(getattr(effect.fn, "__name__", key))
             self.performed.append((name, (*effect.args, *effect.kwargs.values())))
             self.times.append(self.now - START)
             outcome, seconds = self.result(want), self.lasts(want)

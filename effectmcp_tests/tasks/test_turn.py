@@ -155,14 +155,25 @@ def test_steps_of_a_gather_share_a_save() -> None:
     assert one.story.count("Start") == 1
 
 
-def test_steps_of_a_gather_that_end_apart_are_not_saved_again() -> None:
-    """Only what a step may depend on has to be saved before it."""
+def test_outcome_is_saved_before_the_turn_waits_for_another() -> None:
+    """The other step may take hours, and this one must not be performed again."""
     lasts = {"cup": 3.0, "pan": 1.0, "jar": 2.0}
     one = host(three_steps, lasts=lambda want: lasts[want.effect.args[0]])  # type: ignore[attr-defined]
     assert text(one.run()) == "a cup a pan a jar"
     assert one.story.count("Wait") == 3
-    assert one.story.count("Save") == 2
+    assert one.story.count("Save") == 4
     assert len(one.performed) == 3
+
+
+def test_value_that_is_drawn_beside_a_step_needs_no_save() -> None:
+    def both() -> Flow[str]:
+        _, cup = yield from Gather(Now(), make("cup"))
+        return cup
+
+    one = host(both, lasts=lambda want: 5.0)
+    assert text(one.run()) == "a cup"
+    assert one.story.count("Wait") == 2
+    assert one.story.count("Save") == 2
 
 
 def in_a_row() -> Flow[str]:
