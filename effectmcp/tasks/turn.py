@@ -326,8 +326,10 @@ class _Turn:
 
     def _drive(self, run: Run, tool: Tool) -> Turn:
         is_ending = self._row.cancelled_at is not None
-        is_cancelled = is_ending and run.journal.cancelled is None
-        stop = run.cancel() if is_cancelled else run.start(self._answers())
+        if is_ending and run.journal.cancelled is None:
+            stop = yield from self._cancelled(run)
+        else:
+            stop = run.start(self._answers())
         ended_twice = False
         while True:
             yield from self._drop_losers(stop)
@@ -346,8 +348,7 @@ class _Turn:
                 run.begin(*steps)
                 yield from self._save(self._waiting(run, stop, wake=0.0))
             if started:
-                self._running |= {want.key: want for want in started}
-                yield Start(tuple(started))
+                yield self._start(started)
             if not outcomes:
                 until = self._until(stop)
                 if not self._running and not self._is_due(until):
@@ -379,6 +380,28 @@ class _Turn:
             elif answers or isinstance(stop, Asked):
                 stop = run.answered(answers)
             self._has_arrived |= isinstance(stop, Asked)
+
+    def _cancelled(self, run: Run) -> Generator[TurnCommand, Any, Stop]:
+        """Cancel a task in its first stop.
+
+        Steps that were begun by a process that is lost are begun again: otherwise their
+        cleanup would not know what they did (docs/internals/replay.md#l4).
+        """
+        if any(one.begun for one in run.journal.places.values()):
+            stop = run.start()
+            lost: list[Want] = []
+            if isinstance(stop, (Perform, Asked)):
+                lost = [want for want in stop.wants if want.begun]
+            if lost:
+                run.begin(*[want.key for want in lost])
+                yield from self._save(self._waiting(run, stop, wake=0.0))
+                yield self._start(lost)
+                yield from self._tell_cancelled()
+        return run.cancel()
+
+    def _start(self, wants: list[Want]) -> Start:
+        self._running |= {want.key: want for want in wants}
+        return Start(tuple(wants))
 
     def _known(self, want: Want) -> Done | None:
         match want.effect:
@@ -484,9 +507,7 @@ class _Turn:
         self._row = attrs.evolve(row, updated=self._now)
         yield Save(self._row, dropped)
 
-    def _waiting(
-        self, run: Run, stop: Perform | Asked, *, wake: float | None
-    ) -> TaskRow:
+    def _waiting(self, run: Run, stop: Stop, *, wake: float | None) -> TaskRow:
         journal = run.journal
         asked = journal.asked
         for key in [key for key in self._inbox if key in self._given]:
@@ -495,6 +516,10 @@ class _Turn:
         questions: dict[str, JSON] = {}
         if isinstance(stop, Asked):
             questions = {one.key: request_of(one) for one in stop.questions}
+        elif self._row.cancelled_at is None:
+            # They stay outstanding while other branches perform something.
+            shown = self._row.questions
+            questions = {key: one for key, one in shown.items() if key in asked}
         return attrs.evolve(
             self._row,
             journal=journal.dumps(),

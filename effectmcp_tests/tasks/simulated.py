@@ -232,6 +232,7 @@ class Host:
         self._read = 0
         self._running = {}
         # Stored and loaded, as every turn may run in another process.
+        returned: TaskRow | None = None
         going = turn(self.app, TaskRow.loads(self.row.dumps(), self.row.journal))
         outcome: Any = None
         try:
@@ -240,13 +241,14 @@ class Host:
                 self._count(command)
                 outcome = self._obey(command)
         except StopIteration as exc:
-            returned: TaskRow = exc.value
+            returned = exc.value
         except Cut:
             self._read = 0
             self._lose()
             return
         finally:
             going.close()
+        assert returned is not None
         assert returned.dumps() == self.row.dumps(), "it returns what it saved"
 
     def _lose(self) -> None:
@@ -331,7 +333,8 @@ class Host:
     def _perform(self, want: Want) -> None:
         key, effect = want.key, want.effect
         assert key not in self._running, f"{key} runs already"
-        outcome, seconds = _drawn(want, self.now), 0.0
+        outcome: Done | Failure | None = _drawn(want, self.now)
+        seconds = 0.0
         if isinstance(effect, Step):
             self._check(key, effect)
             name = str(getattr(effect.fn, "__name__", key))

@@ -158,7 +158,7 @@ def test_steps_of_a_gather_share_a_save() -> None:
 def test_outcome_is_saved_before_the_turn_waits_for_another() -> None:
     """The other step may take hours, and this one must not be performed again."""
     lasts = {"cup": 3.0, "pan": 1.0, "jar": 2.0}
-    one = host(three_steps, lasts=lambda want: lasts[want.effect.args[0]])  # type: ignore[attr-defined]
+    one = host(three_steps, lasts=lambda want: lasts[want.effect.args[0]])
     assert text(one.run()) == "a cup a pan a jar"
     assert one.story.count("Wait") == 3
     assert one.story.count("Save") == 4
@@ -335,7 +335,7 @@ def test_raises_is_not_retried() -> None:
 
 
 def test_other_branches_go_on_during_the_back_off() -> None:
-    def both() -> Flow[list[Any]]:
+    def both() -> Flow[Any]:
         def other() -> Flow[str]:
             yield from Sleep(2)
             return (yield from make("cup"))
@@ -364,7 +364,7 @@ def test_cancel_ends_the_back_off() -> None:
     one = host(
         cleans,
         result=lambda want: (
-            Failure(OSError("down")) if want.effect.fn is fetch.fn else Done("x")  # type: ignore[attr-defined]
+            Failure(OSError("down")) if want.effect.fn is fetch.fn else Done("x")
         ),
     )
     one.at(1.5, one.cancel)
@@ -397,7 +397,7 @@ def test_timeout_is_a_failure_that_is_retried() -> None:
 
 
 def test_mail_during_a_back_off_does_not_shorten_it() -> None:
-    def both() -> Flow[list[Any]]:
+    def both() -> Flow[Any]:
         return (
             yield from Gather(
                 fetch("news"), Within(60, Elicit("Name?", str, otherwise="-"))
@@ -497,7 +497,7 @@ def test_question_and_step_race() -> None:
 def test_questions_that_come_up_beside_a_long_step_are_shown() -> None:
     """The row has them although nothing else had to be saved."""
 
-    def talks() -> Flow[list[Any]]:
+    def talks() -> Flow[Any]:
         def interview() -> Flow[str]:
             name = yield from Elicit("Name?", str)
             age = yield from Elicit("Age?", int)

@@ -8,10 +8,13 @@ comes too late.
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 from zlib import crc32
 
+import pytest
 from attrs import field, frozen
 from hypothesis import event, given, note
 from hypothesis import strategies as st
@@ -43,6 +46,15 @@ from ..engine.waiting.programs import (
     show,
 )
 from .simulated import START, Host, new
+
+
+@pytest.fixture(autouse=True, scope="module")
+def quiet() -> Iterator[None]:
+    """Mute the log: what is drawn fails all the time."""
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
+
 
 # ---- drawing ------------------------------------------------------------------------
 
@@ -85,7 +97,7 @@ def drawn_bodies(kinds: list[StepKind]) -> st.SearchStrategy[Body]:
             st.builds(Repeat, st.just(2), body),
         )
 
-    statement = st.recursive(simple, larger, max_leaves=8)
+    statement: st.SearchStrategy[Any] = st.recursive(simple, larger, max_leaves=8)
     return st.lists(statement, min_size=1, max_size=5).map(tuple)
 
 
