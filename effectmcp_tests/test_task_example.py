@@ -137,7 +137,7 @@ async def test_task_asks_for_the_network(app: Server) -> None:
         assert list(networks.values()) == [provisioning.Network.PUBLIC]
 
 
-async def test_task_goes_on_when_nobody_answers(
+async def test_question_without_an_answer_has_a_default(
     app: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(provisioning, "DEADLINE", 0.01)

@@ -38,7 +38,7 @@ Size = Literal["small", "large"]
 
 
 class Network(Enum):
-    """What a machine can be reached from."""
+    """The network of a machine."""
 
     PRIVATE = "private"
     PUBLIC = "public"
@@ -100,7 +100,7 @@ def connect(key: str, network: Network, *, cloud: Cloud = Provided()) -> None:
 
 @step(timeout=10)
 def delete_machine(key: str, *, cloud: Cloud = Provided()) -> None:
-    """Delete the machine of a key. If there is none, this does nothing."""
+    """Delete the machine of a key. A key without a machine is not an error."""
     cloud.machines.pop(key, None)
     cloud.networks.pop(key, None)
 
@@ -117,8 +117,8 @@ def provision(name: str, size: Size = "small") -> Flow[str]:
     try:
         return (yield from build(name, size, key))
     except (Cancelled, Exception):
-        # The task failed or was cancelled, perhaps while the machine was being created:
-        # so this deletes by the key, and needs no result of the step.
+        # By the key and not by the machine's name: a creation that failed, with a time-out
+        # for example, may have made a machine whose name never arrived.
         yield from delete_machine(key)
         raise
 
