@@ -21,7 +21,7 @@ except ImportError:  # Windows
 
 __all__ = ["Holder", "check_local"]
 
-#: File systems whose locks reach beyond this machine, or do not work at all.
+#: File systems that several machines share, or whose locks do not work.
 _REMOTE: Final = frozenset(
     "9p afs afpfs beegfs ceph cifs coda fuse.glusterfs fuse.juicefs fuse.s3fs fuse.sshfs"
     " gfs2 gpfs lustre ncpfs nfs nfs4 ocfs2 orangefs smb smb2 smb3 smbfs virtiofs"
@@ -30,7 +30,7 @@ _REMOTE: Final = frozenset(
 
 
 class Holder:
-    """This process, among those that work on the tasks of one file.
+    """The name and the locked file of this process, for others that share its tasks.
 
     Args:
         path: The file; `None` for the memory of this process.
@@ -72,7 +72,7 @@ class Holder:
         return True
 
     def close(self) -> None:
-        """Note that this process works no more."""
+        """Release the locked file, at the end of the work."""
         if self._folder is not None and self._file >= 0:
             with suppress(FileNotFoundError):
                 (self._folder / self.name).unlink()

@@ -107,8 +107,9 @@ class SqliteTasks:
     Args:
         path: The file, which is created if needed; `None` to keep tasks in the memory of
             this process.
-        ttl: Seconds that a task lives if its tool says nothing else.
-        poll_interval: Seconds between two polls of a client, unless its tool says.
+        ttl: Seconds from the creation of a task until it expires, unless its tool sets
+            it.
+        poll_interval: Seconds between two polls of a client, unless its tool sets it.
         retention: Seconds that a task is kept after it has ended, at least.
         limit: The most tasks that may be alive at once.
         share: The most of them that one user may have; all anonymous clients are one.
@@ -346,7 +347,7 @@ class SqliteTasks:
         store.submit(write).add_done_callback(then)
 
     def release(self, lease: Lease, then: Callable[[], None]) -> None:
-        """Give a task back; whoever comes first may run its next turn. Do not wait.
+        """Give a task back: any process may run its next turn. Do not wait.
 
         Args:
             lease: The lease.
@@ -567,7 +568,7 @@ class _Opened:
                 future.set_exception(failure)
 
     def _look(self) -> None:
-        """Tell what has changed, here or in other processes; sweep now and then."""
+        """Report the changes, here and in other processes; sweep regularly."""
         with self._reading:
             ids = self._changed()
         if ids:
