@@ -98,7 +98,7 @@ def connect(key: str, network: Network, *, cloud: Cloud = Provided()) -> None:
     cloud.networks[key] = network
 
 
-@step(timeout=10)
+@step(retries=4, timeout=10)
 def delete_machine(key: str, *, cloud: Cloud = Provided()) -> None:
     """Delete the machine of a key. A key without a machine is not an error."""
     cloud.machines.pop(key, None)
