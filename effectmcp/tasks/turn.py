@@ -5,30 +5,36 @@
     while True:
         match command:
             case TellTime():  outcome = time.time()
-            case ReadMail():  outcome = ...  # the mail that came since the last time
+            case ReadMail():  outcome = ...  # the new mail since the last time
             case Save():      outcome = ...  # store the row durably, drop consumed mail
-            case Start():     ...            # begin to perform effects, and go on
-            case Wait():      outcome = ...  # of what was started; empty for mail, or time
-            case Forget():    ...            # nobody waits for these any more
+            case Start():     ...            # start to perform effects; do not wait
+            case Wait():      outcome = ...  # outcomes, by key; empty for mail or time
+            case Forget():    ...            # inform these effects that they are cancelled
         command = going.send(outcome)
 
 until `StopIteration` carries the row, whose `wake` says when the next turn is due. Mail
-makes it due at once. A host drives turns; whether by a loop, threads or an engine for
-workflows is its own affair.
+makes it due at once. A host drives turns: by a loop, by threads, or by an engine for
+workflows.
 
-What a turn guarantees, wherever it is cut off:
+The guarantees of a turn, even if it is cut off between two commands:
 
-    the row is saved before a step begins, together with the mark that it begins: so no
-        step is performed with other arguments than its journal has, and a step that is
+    the row is saved before a step begins, with the mark that it begins: so every step is
+        performed with the arguments that its journal has, and a step that is
         `at_most_once` never begins twice
     an answer stays in the mail until a saved journal has it
     mail is read before each wave, also while a step runs
 
+<<<<<<< HEAD
     nothing that has arrived is unsaved while it waits
 
 So there is one save for each step that follows another, and a step is performed again
 only if the process was lost between its beginning and the save of its outcome, under the
 same idempotency key (docs/internals/replay.md#s1, docs/internals/replay.md#s5).
+=======
+So each step costs one save. A step is performed again only if the process was lost
+between its beginning and the save of its outcome, under the same idempotency key
+(docs/internals/replay.md#s1, docs/internals/replay.md#s5).
+>>>>>>> tk-docs
 """
 
 from __future__ import annotations
@@ -99,11 +105,11 @@ __all__ = [
 
 logger = logging.getLogger("effectmcp.tasks")
 
-#: What a client is told of a parked task: the report may quote the source.
+#: The message of a parked task for its client: the report may quote the source.
 PARKED: Final = (
     "The task has stopped, because the server has changed. Its operator knows."
 )
-#: What it is told of a task that ended because its time was up.
+#: The error of a task that ended because its `ttl` had passed.
 EXPIRED: Final = "The task expired before it ended"
 
 #: Reasons to park that have a report of their own.
@@ -149,12 +155,12 @@ class Start:
 
 @record
 class Wait:
-    """Wait until something that was started ends, mail comes, or it is late.
+    """Wait until a started effect ends, mail arrives, or a time is reached.
 
-    Send back the outcomes of what has ended, by key.
+    Send back the outcomes of the effects that have ended, by key.
 
     Attributes:
-        until: When it is late, in seconds since 1970; `None` for never.
+        until: The time, in seconds since 1970; `None` for no limit.
     """
 
     until: float | None
@@ -162,11 +168,11 @@ class Wait:
 
 @record
 class Forget:
-    """Tell started steps that they are cancelled; some must be waited for nevertheless.
+    """Inform started steps that they are cancelled. Some must be waited for nevertheless.
 
     Attributes:
         keys: Their keys.
-        is_over: Whether nobody waits for them any more.
+        is_over: Whether their outcomes are not needed any more.
     """
 
     keys: tuple[str, ...]
@@ -196,7 +202,7 @@ def _rules(app: Server, row: TaskRow) -> Rules:
     if row.is_whole:
         return _task_rules(app)
     # Up to its Detach, the flow follows the rules of its rounds, so that the replay
-    # takes the same turns; but nothing is dropped, as nobody could be asked again.
+    # delivers the same waves; but nothing is dropped, as no client could be asked again.
     sealer = app.sealer
     is_readable = sealer is not None and sealer.keys.readable
     by_retry = app.rules[True, False]
@@ -208,7 +214,7 @@ class _Turn:
     """One turn.
 
     Attributes:
-        now: The time, as it was told last.
+        now: The time, as the host sent it last.
         inbox: The answers that no saved journal has yet, by wire key.
         given: The keys of answers that this run has received.
         dropped: The ids of mail to drop with the next save.
@@ -232,7 +238,7 @@ class _Turn:
         yield from self._look()
         row = self._row
         if row.is_ended:
-            # Mail that came too late.
+            # This mail arrived too late.
             self._dropped += [one.id for one in self._inbox.values()]
             yield from self._save(attrs.evolve(row, wake=None))
             return self._row
@@ -552,7 +558,7 @@ class _Turn:
             if isinstance(stop, Raised):
                 raise _told(contained(stop.error, tool.handler.name), row)
             fields = tool_result(tool, checked(stop.value, tool.handler.name))
-            # As the wire has it: the store keeps plain JSON.
+            # Encoded as for the wire, because the store keeps plain JSON.
             return attrs.evolve(row, status="completed", result=parse(encode(fields)))
         except Exception as exc:
             return self._failure(row, exc, tool)
