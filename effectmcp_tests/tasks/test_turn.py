@@ -663,6 +663,29 @@ def test_answer_during_a_long_step_is_kept() -> None:
     assert len(one.performed) == 1
 
 
+def test_answer_stays_in_the_mail_until_a_saved_journal_has_it() -> None:
+    """It arrives during a step of another branch, and the next step is saved first."""
+
+    def works() -> Flow[Any]:
+        def other() -> Flow[str]:
+            yield from Sleep(1)
+            yield from make("cup")
+            return (yield from make("pan"))
+
+        return (yield from Gather(Elicit("Name?", str), other()))
+
+    for cut in range(40):
+        one = host(works, lasts=lambda want: 5.0, cuts={cut})
+        one.at(3, lambda: one.answer("gather-1/0/elicit-1", accepted("Ann")))  # noqa: B023
+        seen: list[tuple[str, list[str]]] = []
+        one.at(4, lambda: seen.append((one.row.status, list(one.row.questions))))  # noqa: B023
+        row = one.run()
+        assert text(row) == '["Ann", "a pan"]'
+        # It is outstanding all the time.
+        assert seen == [("input_required", ["gather-1/0/elicit-1"])]
+        assert one.mail == []
+
+
 def test_client_that_cannot_be_asked() -> None:
     def samples() -> Flow[str]:
         yield from Sample("Write")
