@@ -23,7 +23,7 @@ except ImportError:  # pragma: no cover  # Windows
 
 __all__ = ["Holder", "check_local", "file_system"]
 
-#: File systems whose locks reach beyond this machine, or do not work at all.
+#: File systems that several machines share, or whose locks do not work.
 _REMOTE: Final = frozenset(
     "9p afs afpfs beegfs ceph cifs coda davfs fuse.blobfuse2 fuse.ceph fuse.gcsfuse"
     " fuse.glusterfs fuse.juicefs fuse.rclone fuse.s3fs fuse.sshfs gfs2 gpfs lustre"
@@ -33,7 +33,7 @@ _ESCAPED: Final = re.compile(r"\\([0-7]{3})")
 
 
 class Holder:
-    """This process, among those that work on the tasks of one file.
+    """The name and the locked file of this process, for others that share its tasks.
 
     Args:
         path: The file; `None` for the memory of this process.
@@ -83,7 +83,7 @@ class Holder:
         return True
 
     def close(self) -> None:
-        """Note that this process works no more."""
+        """Release the locked file, at the end of the work."""
         if self._folder is not None and self._file >= 0:
             with suppress(FileNotFoundError):
                 (self._folder / self.name).unlink()
