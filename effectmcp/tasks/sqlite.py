@@ -106,7 +106,7 @@ class SqliteTasks:
         _alive.add(self)
 
     def __repr__(self) -> str:
-        return f"SqliteTasks({'' if self.path is None else str(self.path)!r})"
+        return f"SqliteTasks({'' if self.path is None else repr(str(self.path))})"
 
     # ---- a `TaskHost` ---------------------------------------------------------------
 

@@ -66,7 +66,7 @@ def test_systems_without_mountinfo_are_trusted(
     def missing(*args: object) -> str:
         raise FileNotFoundError
 
-    monkeypatch.setattr(holders.Path, "read_text", missing)
+    monkeypatch.setattr(Path, "read_text", missing)
     check_local(tmp_path / "tasks.db")
 
 
