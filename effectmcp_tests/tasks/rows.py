@@ -8,9 +8,15 @@ from hypothesis import strategies as st
 
 from effectmcp.canonical import JSON
 from effectmcp.effects.local import CallerInfo
-from effectmcp.tasks import TaskRow
+from effectmcp.tasks import SqliteTasks, TaskRow
+from effectmcp.tasks.sqlite import Lease
 
-__all__ = ["json_values", "new_row", "task_rows"]
+__all__ = ["claim", "json_values", "new_row", "task_rows"]
+
+
+def claim(tasks: SqliteTasks, n: int) -> list[Lease]:
+    """Take up to `n` tasks that are due."""
+    return tasks.claim(n)
 
 
 def new_row(id_: str = "task-1", **changes: Any) -> TaskRow:

@@ -16,7 +16,7 @@ from effectmcp.tasks import connections
 from effectmcp.tasks.connections import Connections, next_change
 
 
-def ignore(ids: Iterable[str]) -> None:
+def ignore(ids: Iterable[str], *more: object) -> None:
     """Nobody listens."""
 
 

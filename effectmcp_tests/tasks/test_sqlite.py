@@ -20,7 +20,7 @@ from effectmcp import TaskLimitError, TaskStoreError, UsageError
 from effectmcp.tasks import Mail, SqliteTasks, TaskRow, connections, sqlite
 from effectmcp.tasks.sqlite import Lease, TakenOverError
 
-from .rows import json_values, new_row, task_rows
+from .rows import claim, json_values, new_row, task_rows
 
 
 @pytest.fixture(params=[False, True], ids=["memory", "file"])
@@ -120,7 +120,7 @@ def test_file_outlives_its_process_and_memory_does_not(tmp_path: Path) -> None:
 def test_file_that_is_no_store_is_refused_at_the_first_call(tmp_path: Path) -> None:
     (tmp_path / "t.db").write_text("a novel " * 100)
     tasks = SqliteTasks(tmp_path / "t.db")
-    for call in (tasks.find, lambda: tasks.watch(print), lambda: tasks.claim(1)):
+    for call in (tasks.find, lambda: tasks.watch(print), lambda: claim(tasks, 1)):
         with pytest.raises(UsageError, match="cannot be opened"):
             call()
     tasks.close()
@@ -136,7 +136,7 @@ def test_limits_count_tasks_that_live(tmp_path: Path) -> None:
             assert tasks.create(new_row(f"{owner}-1", owner=owner)).owner == owner
         with pytest.raises(TaskLimitError, match="there are too many"):
             tasks.create(new_row("bob-1", owner="bob"))
-        (lease,) = tasks.claim(1)
+        (lease,) = claim(tasks, 1)
         save(tasks, lease, attrs.evolve(lease.row, status="completed", wake=None))
         tasks.create(new_row("bob-1", owner="bob"))
 
@@ -182,9 +182,9 @@ def test_rows_of_a_newer_version_are_left_alone(
     with pytest.raises(TaskStoreError, match="this version cannot read"):
         tasks.create(new_row("new"))
     assert [row.id for row in tasks.find()] == ["old"]
-    assert [lease.row.id for lease in tasks.claim(9)] == ["old"]
+    assert [lease.row.id for lease in claim(tasks, 9)] == ["old"]
     assert "left to a newer version" in caplog.text
-    assert tasks.claim(9) == []  # not again at once
+    assert claim(tasks, 9) == []  # not again at once
     wake = tasks.next_wake()
     assert wake is not None
     assert wake > time.time() + 30
@@ -203,7 +203,7 @@ def answer(id_: str, value: Any = None, key: str = "q") -> Mail:
 def test_mail_is_ordered_and_stored_once_for_each_id(tasks: SqliteTasks) -> None:
     for id_ in ("task-1", "task-2"):
         tasks.create(new_row(id_))
-    first, second = tasks.claim(2)
+    first, second = claim(tasks, 2)
     tasks.post("task-1", [answer("b", 1), answer("a", 2), answer("b", 3)])
     tasks.post("task-1", [answer("a", 4), Mail("c", "cancel"), Mail("r", "retry")])
     tasks.post("task-2", [answer("a", 5)])
@@ -218,7 +218,7 @@ def test_mail_is_ordered_and_stored_once_for_each_id(tasks: SqliteTasks) -> None
 
 def test_mail_has_any_value(tasks: SqliteTasks) -> None:
     tasks.create(new_row())
-    (lease,) = tasks.claim(1)
+    (lease,) = claim(tasks, 1)
     numbers = iter(range(10**6))
     read = 0
 
@@ -239,7 +239,7 @@ def test_mail_to_no_task_and_to_one_that_has_ended_is_dropped(
 ) -> None:
     tasks.post("none", [answer("a")])
     tasks.create(new_row())
-    (lease,) = tasks.claim(1)
+    (lease,) = claim(tasks, 1)
     tasks.post("task-1", [answer("a")])
     save(tasks, lease, attrs.evolve(lease.row, status="completed", wake=None))
     tasks.post("task-1", [answer("b")])
@@ -266,14 +266,14 @@ def test_read_leaves_out_the_questions_that_mail_has_answered(
 
 
 def test_claim_takes_what_is_due_and_only_once(tasks: SqliteTasks) -> None:
-    assert tasks.claim(5) == []
+    assert claim(tasks, 5) == []
     for id_, wake in {"never": None, "later": time.time() + 600, "b": 2.0}.items():
         tasks.create(new_row(id_, wake=wake))
     for id_ in ("a", "c"):
         tasks.create(new_row(id_, wake=1.0))
-    assert [lease.row.id for lease in tasks.claim(2)] == ["a", "c"]
-    assert [lease.row.id for lease in tasks.claim(2)] == ["b"]
-    assert tasks.claim(2) == []
+    assert [lease.row.id for lease in claim(tasks, 2)] == ["a", "c"]
+    assert [lease.row.id for lease in claim(tasks, 2)] == ["b"]
+    assert claim(tasks, 2) == []
 
 
 def test_next_wake_counts_timers_of_held_tasks_too(tasks: SqliteTasks) -> None:
@@ -282,7 +282,7 @@ def test_next_wake_counts_timers_of_held_tasks_too(tasks: SqliteTasks) -> None:
     soon, later = time.time() + 500, time.time() + 600
     tasks.create(new_row("due"))
     assert tasks.next_wake() == 0.0
-    (lease,) = tasks.claim(1)
+    (lease,) = claim(tasks, 1)
     assert tasks.next_wake() is None  # it runs
     save(tasks, lease, attrs.evolve(lease.row, wake=soon))
     assert tasks.next_wake() == soon
@@ -294,7 +294,7 @@ def test_next_wake_counts_timers_of_held_tasks_too(tasks: SqliteTasks) -> None:
 
 def test_save_replaces_the_row_and_drops_mail(tasks: SqliteTasks) -> None:
     tasks.create(new_row())
-    (lease,) = tasks.claim(1)
+    (lease,) = claim(tasks, 1)
     tasks.post("task-1", [answer("a"), answer("b")])
     _, last = tasks.mail(lease, 0)
     row = attrs.evolve(lease.row, message="half", journal=b"journal", wake=None)
@@ -302,7 +302,7 @@ def test_save_replaces_the_row_and_drops_mail(tasks: SqliteTasks) -> None:
     assert tasks.read("task-1") == row
     assert [one.id for one in tasks.mail(lease, 0)[0]] == ["b"]
     release(tasks, lease)
-    assert tasks.claim(1) == []
+    assert claim(tasks, 1) == []
 
 
 @pytest.mark.parametrize("is_late", [False, True])
@@ -310,46 +310,46 @@ def test_mail_later_than_the_turn_has_read_wakes_the_task(
     tasks: SqliteTasks, is_late: bool
 ) -> None:
     tasks.create(new_row())
-    (lease,) = tasks.claim(1)
+    (lease,) = claim(tasks, 1)
     tasks.post("task-1", [answer("a")])
     _, last = tasks.mail(lease, 0)
     if is_late:
         tasks.post("task-1", [answer("b")])
     save(tasks, lease, attrs.evolve(lease.row, wake=None), read=last)
     release(tasks, lease)
-    assert len(tasks.claim(1)) == is_late
+    assert len(claim(tasks, 1)) == is_late
 
 
 def test_mail_between_the_last_save_and_the_release_wakes_the_task(
     tasks: SqliteTasks,
 ) -> None:
     tasks.create(new_row())
-    (lease,) = tasks.claim(1)
+    (lease,) = claim(tasks, 1)
     save(tasks, lease, attrs.evolve(lease.row, wake=None))
     tasks.post("task-1", [answer("a")])
     release(tasks, lease)
-    (again,) = tasks.claim(1)
+    (again,) = claim(tasks, 1)
     assert again.fence == lease.fence + 1
 
 
 def test_turn_that_was_cut_off_is_run_again(tasks: SqliteTasks) -> None:
     """It may have read mail that no saved journal has, after a save that waits."""
     tasks.create(new_row())
-    (lease,) = tasks.claim(1)
+    (lease,) = claim(tasks, 1)
     save(tasks, lease, attrs.evolve(lease.row, wake=None))
     release(tasks, lease, is_cut_off=True)
-    (lease,) = tasks.claim(1)
+    (lease,) = claim(tasks, 1)
     ended = attrs.evolve(lease.row, status="completed", wake=None)
     save(tasks, lease, ended)
     release(tasks, lease, is_cut_off=True)
-    assert tasks.claim(1) == []
+    assert claim(tasks, 1) == []
 
 
 def test_save_and_release_with_an_older_fence_are_refused(tasks: SqliteTasks) -> None:
     tasks.create(new_row())
-    (old,) = tasks.claim(1)
+    (old,) = claim(tasks, 1)
     release(tasks, old)
-    (lease,) = tasks.claim(1)
+    (lease,) = claim(tasks, 1)
     tasks.post("task-1", [answer("a")])
     with pytest.raises(TakenOverError, match="task-1 has been taken over"):
         save(tasks, old, attrs.evolve(old.row, message="old"), dropped=["a"])
@@ -363,7 +363,7 @@ def test_saves_of_many_turns_share_transactions(tmp_path: Path) -> None:
     with opened(tmp_path / "t.db") as tasks:
         for n in range(32):
             tasks.create(new_row(f"{n:02}"))
-        leases = tasks.claim(32)
+        leases = claim(tasks, 32)
         store = tasks._store()
         statements: list[str] = []
         ended: list[Future[None]] = []
@@ -401,7 +401,7 @@ def test_ended_tasks_are_kept_for_their_ttl_and_the_retention(
     with opened(tmp_path / "t.db", retention=10) as tasks:
         for id_, (created, _) in rows.items():
             tasks.create(new_row(id_, **created))
-        for lease in tasks.claim(9):
+        for lease in claim(tasks, 9):
             _, changes = rows[lease.row.id]
             save(tasks, lease, attrs.evolve(lease.row, **{**ended, **changes}))
             release(tasks, lease)
@@ -440,12 +440,12 @@ def test_failed_writes_are_errors_and_lose_nothing(
     with opened(tmp_path / "t.db") as tasks:
         for id_ in ("a", "b", "c"):
             tasks.create(new_row(id_))
-        leases = tasks.claim(2)
+        leases = claim(tasks, 2)
         with failing(tasks):
             for call in (
                 lambda: tasks.create(new_row("d")),
                 lambda: tasks.post("a", [answer("1")]),
-                lambda: tasks.claim(1),
+                lambda: claim(tasks, 1),
                 lambda: save(tasks, leases[0], leases[0].row),
             ):
                 with pytest.raises(TaskStoreError, match="disk I/O error"):
@@ -454,7 +454,7 @@ def test_failed_writes_are_errors_and_lose_nothing(
                 release(tasks, lease)  # without an error: nobody could do anything
         # What could not be given back is given back when the disk works again.
         until(lambda: not tasks._store().loose)
-        assert [one.row.id for one in tasks.claim(9)] == ["a", "b", "c"]
+        assert [one.row.id for one in claim(tasks, 9)] == ["a", "b", "c"]
 
 
 def test_claim_that_may_have_been_written_is_given_back(
@@ -481,14 +481,14 @@ def test_claim_that_may_have_been_written_is_given_back(
             lying: Any = Lying()
             store._writer = lying
         with pytest.raises(TaskStoreError):
-            tasks.claim(1)
+            claim(tasks, 1)
         until(lambda: not store.loose)
-        assert len(tasks.claim(1)) == 1
+        assert len(claim(tasks, 1)) == 1
 
 
 def test_release_after_close_opens_nothing(tasks: SqliteTasks) -> None:
     tasks.create(new_row())
-    (lease,) = tasks.claim(1)
+    (lease,) = claim(tasks, 1)
     tasks.close()
     release(tasks, lease)
     assert tasks._opened is None
@@ -523,8 +523,8 @@ def test_host_sees_what_another_does(tmp_path: Path) -> None:
         other.create(new_row())
         assert one.read("task-1") == new_row()
         until(lambda: told == ["task-1"])
-        (lease,) = other.claim(1)
-        assert one.claim(1) == []
+        (lease,) = claim(other, 1)
+        assert claim(one, 1) == []
         one.post("task-1", [answer("a")])
         assert len(other.mail(lease, 0)[0]) == 1
 
@@ -533,7 +533,7 @@ def test_task_that_becomes_free_and_is_due_is_told_to_others(tmp_path: Path) -> 
     """They have seen the mail, but could not take the task then."""
     with opened(tmp_path / "t.db") as one, opened(tmp_path / "t.db") as other:
         one.create(new_row())
-        (lease,) = one.claim(1)
+        (lease,) = claim(one, 1)
         save(one, lease, attrs.evolve(lease.row, wake=None))
         one.post("task-1", [answer("a")])
         free = threading.Event()
@@ -546,7 +546,7 @@ def test_task_that_becomes_free_and_is_due_is_told_to_others(tmp_path: Path) -> 
         other.watch(told)
         release(one, lease)
         assert free.wait(60)
-        assert len(other.claim(1)) == 1
+        assert len(claim(other, 1)) == 1
 
 
 def test_close_gives_the_tasks_back(tmp_path: Path) -> None:
@@ -554,7 +554,7 @@ def test_close_gives_the_tasks_back(tmp_path: Path) -> None:
         free = threading.Event()
         with opened(tmp_path / "t.db") as one:
             one.create(new_row())
-            assert len(one.claim(1)) == 1
+            assert len(claim(one, 1)) == 1
 
             def told(id_: str) -> None:
                 if other._read(sqlite._has_due):
@@ -562,14 +562,15 @@ def test_close_gives_the_tasks_back(tmp_path: Path) -> None:
 
             other.watch(told)
         assert free.wait(60)
-        assert len(other.claim(1)) == 1
+        assert len(claim(other, 1)) == 1
 
 
 CLAIM = """
 import sys
 from effectmcp.tasks import SqliteTasks
+from effectmcp_tests.tasks.rows import claim
 tasks = SqliteTasks(sys.argv[1])
-print(len(tasks.claim(9)), flush=True)
+print(len(claim(tasks, 9)), flush=True)
 sys.stdin.read()
 """
 
@@ -588,30 +589,30 @@ def test_tasks_of_a_killed_process_are_taken_over(
         assert process.stdout is not None
         try:
             assert process.stdout.readline() == b"1\n"
-            assert tasks.claim(9) == []
+            assert claim(tasks, 9) == []
         finally:
             process.kill()
             process.communicate()
         until(lambda: tasks.next_wake() == 0.0)
-        (lease,) = tasks.claim(9)
+        (lease,) = claim(tasks, 9)
         assert lease.fence == 3  # taken, taken over, taken
 
 
 FORK = """
 import os, sys
 from effectmcp.tasks import SqliteTasks
-from effectmcp_tests.tasks.rows import new_row
+from effectmcp_tests.tasks.rows import claim, new_row
 tasks = SqliteTasks(sys.argv[1])
 told = []
 tasks.watch(told.append)
 tasks.create(new_row())
-assert len(tasks.claim(9)) == 1
+assert len(claim(tasks, 9)) == 1
 store = tasks._opened
 child = os.fork()
 if child == 0:
     assert tasks._opened is None and tasks._listeners == {}
     assert tasks.read("task-1") is not None
-    assert tasks.claim(9) == []  # the parent has it
+    assert claim(tasks, 9) == []  # the parent has it
     tasks.create(new_row("task-2"))
     assert tasks._opened.holder.name != store.holder.name
     tasks.close()
@@ -620,7 +621,7 @@ assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 assert tasks._opened is store
 assert tasks.read("task-2") is not None
 tasks.create(new_row("task-3"))
-print(len(tasks.claim(9)))
+print(len(claim(tasks, 9)))
 tasks.close()
 """
 
