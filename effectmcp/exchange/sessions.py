@@ -119,6 +119,8 @@ class News:
     acknowledgement = None
     #: What a `Subscription` tells at once. A session is told of nothing before.
     first: tuple[Change, ...] = ()
+    #: Whether `message` reads a store.
+    is_read = False
 
     def __init__(self) -> None:
         self.uris: frozenset[str] = frozenset()

@@ -132,7 +132,7 @@ def arrive(
         subject.read(arguments),
         flow_id=flow_id,
         journal=journal,
-        rules=attrs.evolve(_RULES, policy=policy),
+        rules=subject.rules_of(attrs.evolve(_RULES, policy=policy)),
         supports=supports,
         name=subject.feature.handler.name,
         version=subject.feature.version,

@@ -34,7 +34,8 @@ class Server:
     Attributes:
         name: Its name in reports.
         command: The arguments of `python -m`; the first is the package to install. Each
-            server takes a free port, and logs its number.
+            server takes a free port, and logs its number. The first server keeps its
+            tasks in memory, and those of ASGI hosts keep them in a file.
     """
 
     name: str
@@ -90,19 +91,27 @@ class Served:
 
 
 @contextmanager
-def serving(server: Server) -> Iterator[Served]:
+def serving(server: Server, folder: Path) -> Iterator[Served]:
     """Start a server, and stop it at the end of the block.
+
+    Args:
+        server: The server.
+        folder: An empty one, for the file of its tasks.
 
     Raises:
         Unavailable: It is not installed.
     """
     if importlib.util.find_spec(server.command[0]) is None:
         raise Unavailable(f"{server.command[0]} is not installed")
-    keys = make_key(secrets.token_bytes(32))
+    more = {
+        "EFFECTMCP_STATE_KEYS": make_key(secrets.token_bytes(32)),
+        "EFFECTMCP_TASKS_FILE": str(folder / "tasks.db"),
+        "PYTHONUNBUFFERED": "1",
+    }
     with subprocess.Popen(
         [sys.executable, "-m", *server.command],
         cwd=ROOT,
-        env={**os.environ, "EFFECTMCP_STATE_KEYS": keys, "PYTHONUNBUFFERED": "1"},
+        env={**os.environ, **more},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
