@@ -62,7 +62,7 @@ class Subscription:
         )
 
     def follow(self, ids: list[str], read: Callable[[str], TaskRow | None]) -> None:
-        """Follow those tasks that the client may see, and acknowledge only these.
+        """Follow the tasks that the client may see, and acknowledge only these.
 
         Args:
             ids: Their ids.
