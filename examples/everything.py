@@ -410,7 +410,7 @@ def test_checkpoint() -> Flow[str]:
 
 @frozen
 class Confirmation:
-    """Whether to go on."""
+    """A decision of the user."""
 
     confirm: bool
 

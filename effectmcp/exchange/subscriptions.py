@@ -54,7 +54,7 @@ class Subscription:
         self.is_read = False
         self._tasks: frozenset[str] = frozenset()
         self._read: Callable[[str], TaskRow | None] = _unread
-        #: What the client was told last of each task, in brief.
+        #: The latest notification about each task, in brief.
         self._told: dict[str, object] = {}
         self.acknowledgement = notification(
             "notifications/subscriptions/acknowledged",
@@ -81,7 +81,7 @@ class Subscription:
         return change.what in self._lists
 
     def message(self, change: Change) -> dict[str, Any] | None:
-        """Return the notification of `change`; `None` if there is nothing to tell.
+        """Return the notification of `change`; `None` if no client could see it.
 
         Raises:
             TaskStoreError: If the task that changed cannot be read.

@@ -100,8 +100,8 @@ class RoundEnded:
 
     Attributes:
         flow_id: The flow's id in hex.
-        outcome: How the round ended; `"detached"` if the flow became a task, of which
-            observers are told no more, and `"dropped"` if no response was sent.
+        outcome: How the round ended; `"detached"` if the flow became a task, and
+            `"dropped"` if no response was sent. Observers receive no events of a task.
         asked: Number of questions that were sent.
         state_size: Size of the state that was sent, in characters.
         error: The error of the handler, or any other that ended the round.

@@ -114,7 +114,7 @@ def _check_worked(app: Server) -> None:
         if tool.task == "required":
             raise UsageError(
                 f"the tool {tool.name!r} is always a task, and a WSGI host runs none:"
-                " start an `effectmcp worker`, and say so with"
+                " start an `effectmcp worker`, and declare it with"
                 " SqliteTasks(path, is_worked=True)"
             )
 

@@ -69,7 +69,7 @@ def played(
     """The whole suite at both revisions, played against one server."""
     server: Server = request.param
     try:
-        with serving(server, tmp_path_factory.mktemp("tasks")) as served:
+        with serving(server) as served:
             modern, legacy = (
                 suite.run(served.url, tmp_path_factory.mktemp(server.name), revision)
                 for revision in (REVISION, LEGACY)

@@ -13,6 +13,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Final
 
 from attrs import field, frozen
@@ -35,7 +36,7 @@ class Server:
         name: Its name in reports.
         command: The arguments of `python -m`; the first is the package to install. Each
             server takes a free port, and logs its number. The first server keeps its
-            tasks in memory, and those of ASGI hosts keep them in a file.
+            tasks in memory, and the ASGI hosts keep their tasks in a file.
     """
 
     name: str
@@ -91,16 +92,17 @@ class Served:
 
 
 @contextmanager
-def serving(server: Server, folder: Path) -> Iterator[Served]:
+def serving(server: Server) -> Iterator[Served]:
     """Start a server, and stop it at the end of the block.
-
-    Args:
-        server: The server.
-        folder: An empty one, for the file of its tasks.
 
     Raises:
         Unavailable: It is not installed.
     """
+    with TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        yield from _serving(server, Path(folder))
+
+
+def _serving(server: Server, folder: Path) -> Iterator[Served]:
     if importlib.util.find_spec(server.command[0]) is None:
         raise Unavailable(f"{server.command[0]} is not installed")
     more = {

@@ -68,8 +68,8 @@ UNSCORED: Final = (
 )
 
 #: The scenarios of the tasks extension, which the suite runs without scoring them, as
-#: extensions are optional. One is missing: the suite skips `tasks-status-notifications`
-#: itself, whatever a server does.
+#: extensions are optional. One is missing: the suite always skips
+#: `tasks-status-notifications`, so no server can pass it.
 TASKS: Final = (
     "tasks-lifecycle",
     "tasks-capability-negotiation",
