@@ -17,6 +17,7 @@ from ..engine.journal import Entry, Journal
 from ..engine.stops import Failure
 from ..errors import ProtocolError, TaskLimitError, ToolError
 from ..protocol.jsonrpc import INVALID_PARAMS
+from ..protocol.meta import TASKS
 from ..protocol.modern import MISSING_CAPABILITY
 from .commands import Command, Invoke
 from .context import Context
@@ -40,7 +41,7 @@ __all__ = [
     "update_task",
 ]
 
-EXTENSION: Final = "io.modelcontextprotocol/tasks"
+EXTENSION: Final = TASKS
 
 #: The error for a client that cannot follow tasks.
 MISSING_EXTENSION: Final = ProtocolError(
