@@ -54,7 +54,7 @@ class UserClient(Client):
         self._trace = trace
 
     def _show(self, pending: Pending) -> None:
-        if pending.task is not None and not pending.questions:
+        if pending.task is not None:
             self._terminal.status(pending.task)
 
     @property

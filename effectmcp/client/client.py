@@ -517,6 +517,7 @@ class Client:
         prompts: bool = False,
         resources: bool = False,
         uris: Iterable[str] = (),
+        tasks: Iterable[str] = (),
     ) -> AsyncIterator[AsyncIterator[Frame]]:
         """Receive notifications of changes for as long as the block runs.
 
@@ -524,7 +525,15 @@ class Client:
                 async for change in changes: ...
 
         The first notification is the server's acknowledgement, which lists the changes
-        that it will report. Each notification clears the client's cache.
+        that it will report. Each notification clears the client's cache, except for
+        those of tasks, which carry what `tasks/get` returns.
+
+        Args:
+            tools: Whether to receive changes of the list of tools.
+            prompts: Whether to receive changes of the list of prompts.
+            resources: Whether to receive changes of the list of resources.
+            uris: The resources whose changes to receive.
+            tasks: The ids of the tasks whose changes to receive.
         """
         wanted: dict[str, JSON] = {}
         for name, is_wanted in (
@@ -536,16 +545,19 @@ class Client:
                 wanted[name] = True
         if uris:
             wanted["resourceSubscriptions"] = list(uris)
+        if tasks:
+            wanted["taskIds"] = list(tasks)
         send, receive = anyio.create_memory_object_stream[Frame](math.inf)
 
         async def hear(told: Frame) -> None:
-            self.forget()
+            if told.get("method") != "notifications/tasks":
+                self.forget()
             await send.send(told)
 
         async def run() -> None:
-            id_ = next(self._ids)
+            id_, method = next(self._ids), "subscriptions/listen"
             params = {"notifications": wanted}
-            message = request(id_, "subscriptions/listen", params, self.profile.meta())
+            message = request(id_, method, params, self.profile.meta(None, method))
             headers = headers_for(message) if self._line.has_headers else {}
             async with send:
                 response = await self._exchange(message, headers, hear)

@@ -510,7 +510,8 @@ class HandshakeAdapter:
 
     async def _listen(self, message: Frame, hear: Hear) -> NoReturn:
         """Pass notifications of changes to `hear` until cancelled."""
-        wanted = message["params"]["notifications"]
+        wanted = dict(message["params"]["notifications"])
+        wanted.pop("taskIds", None)  # a session has no tasks
         id_ = message["id"]
         listener = self._listening[id_] = _Listener(hear, wanted)
         try:

@@ -59,6 +59,15 @@ class StateRejected(ProtocolError):
         )
 
 
+#: The methods of requests that declare the extension: servers judge each by itself.
+_OF_TASKS: Final = MAY_BECOME_TASKS | {
+    "tasks/get",
+    "tasks/update",
+    "tasks/cancel",
+    "subscriptions/listen",
+}
+
+
 @frozen(kw_only=True)
 class Profile:
     """A client, as its requests describe it.
@@ -82,11 +91,11 @@ class Profile:
 
         Args:
             progress_token: The progress token, if the client wants to know the progress.
-            method: The method of the request. If it is one of tasks, or a call that may
-                become a task, the client declares that it follows tasks.
+            method: The method of the request. If it is about tasks, or may become a
+                task, the client declares that it follows tasks.
         """
         capabilities = dict(self.capabilities)
-        if method in MAY_BECOME_TASKS or method.startswith("tasks/"):
+        if method in _OF_TASKS:
             capabilities["extensions"] = {TASKS: {}}
         meta: dict[str, JSON] = {
             PROTOCOL_VERSION: self.version,
