@@ -525,8 +525,8 @@ class Client:
                 async for change in changes: ...
 
         The first notification is the server's acknowledgement, which lists the changes
-        that it will report. Each notification clears the client's cache, except for
-        those of tasks, which carry what `tasks/get` returns.
+        that it will report. Notifications of changed lists and resources clear the
+        client's cache; a notification of a task carries the result of `tasks/get`.
 
         Args:
             tools: Whether to receive changes of the list of tools.

@@ -44,7 +44,7 @@ class TaskCancelled(EffectMCPError):
 
     Attributes:
         id: The id of the task.
-        message: The server's description of the reason; `None` if it gives none.
+        message: The server's description of the reason; `None` if there is no message.
     """
 
     def __init__(self, id: str, message: str | None = None) -> None:

@@ -484,7 +484,7 @@ class HandshakeAdapter:
         response = {**response, "id": message["id"]}
         result = response.get("result")
         if isinstance(result, dict) and result.get("resultType") == "task":
-            # It was not told that this client follows tasks.
+            # The handshake does not declare that this client follows tasks.
             raise ReplyError("a result of the unknown type 'task'")
         if (
             self._headers[_VERSION] == DRAFT.version

@@ -53,7 +53,7 @@ class OngoingCall:
         state: The state of the last interim result, unchanged.
         responses: The client's responses to the questions of that result.
         rounds: The number of interim results so far; of a task, those with questions.
-        task: The task that it has become; `None` if it is none.
+        task: The task that it has become; `None` before.
     """
 
     method: str
@@ -171,7 +171,7 @@ class Pending:
 
     @property
     def task(self) -> Task | None:
-        """The task that the call has become; `None` if it is none."""
+        """The task that the call has become; `None` before."""
         return self.call.task
 
     def answered(self, responses: Mapping[str, JSON]) -> OngoingCall:
@@ -180,7 +180,7 @@ class Pending:
         A task may get some of the answers now and the others later.
         """
         if self.task is not None:
-            # Keys that it did not ask may be those of its later questions.
+            # A later question may have any other key, and no key is answered twice.
             given = {key: responses[key] for key in self.questions if key in responses}
             return evolve(self.call, responses=given or None)
         return evolve(self.call, responses=dict(responses) if self.questions else None)

@@ -29,7 +29,7 @@ _FIRST_PAUSE: Final = 0.05
 _LONGEST_PAUSE: Final = 2.0
 
 #: How often a request about a task is repeated if its connection or its server fails:
-#: the task goes on. With a poll interval of a second, this takes 15 seconds.
+#: the task continues. With a poll interval of a second, this takes 15 seconds.
 _REPEATS: Final = 4
 
 #: Seconds for a server to acknowledge that a task is cancelled. The caller waits.

@@ -56,9 +56,11 @@ class Task:
     """A task that a call has become.
 
     Attributes:
-        id: Its id. Whoever has it may follow the task, as far as the server knows them.
+        id: Its id, which may be all that a server requires to show the task: keep it
+            secret.
         status: Its status when the server described it last.
-        message: What it is doing, in the server's words; `None` if it gives none.
+        message: The server's description of its status, for users and models; `None` if
+            there is no description.
         poll_interval: Seconds to wait between two polls, within limits of the client.
         answered: The keys of its questions that were answered. A key is used once.
     """

@@ -75,7 +75,7 @@ async def test_task_whose_tool_fails(at: At) -> None:
 
 
 @everywhere
-async def test_task_whose_question_is_closed_goes_on(at: At) -> None:
+async def test_task_whose_question_is_closed_is_not_cancelled(at: At) -> None:
     def answer(form: Form) -> Any:
         return Dismissed() if form.fields else {}
 
@@ -151,10 +151,10 @@ async def test_changes_of_a_task_are_received(at: At) -> None:
 
 
 @everywhere
-async def test_task_of_nobody(at: At) -> None:
-    """A task that was removed, or that another user has."""
+async def test_unknown_task_cannot_be_followed(at: At) -> None:
+    """The task was removed, or another user has it."""
     pending = {"method": "tools/call", "params": PARAMS, "state": None, "rounds": 1}
-    task = {
+    task: dict[str, Any] = {
         "id": "gone",
         "status": "working",
         "message": None,

@@ -81,10 +81,10 @@ class Server:
         return {"jsonrpc": "2.0", "id": message["id"], "result": result}
 
     async def tell(self, message: Any, headers: Any) -> None:
-        """Nothing is told."""
+        """Drop a notification."""
 
     async def attend(self, hear: Any, headers: Any, ready: Any) -> None:
-        """Nothing is heard."""
+        """Receive no message."""
 
     @property
     def methods(self) -> list[str]:
@@ -108,14 +108,14 @@ def failing(code: int) -> dict[str, Any]:
     return {"error": {"code": code, "message": "no"}}
 
 
-# ---- what is declared ---------------------------------------------------------------
+# ---- the extension ------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("options", [{}, {"elicit": None}])
 async def test_calls_and_their_tasks_declare_the_extension(
     options: Any, autojump_clock: MockClock
 ) -> None:
-    """Also without a function for questions: most tasks ask none."""
+    """A client without functions for questions declares it too: most tasks ask none."""
     server = Server(described(), DONE)
     client = server.client(**options)
     assert (await client.call_tool("build")).text == "built"
@@ -128,7 +128,7 @@ async def test_calls_and_their_tasks_declare_the_extension(
     assert server.methods == ["tools/call", "tasks/get", "tasks/get", "prompts/get"]
 
 
-async def test_legacy_server_is_not_told_of_tasks_and_has_none() -> None:
+async def test_legacy_server_has_no_tasks() -> None:
     async def serve(ask: Any) -> Any:
         return {"result": announced()}
 
@@ -204,7 +204,7 @@ async def test_status_that_goes_back(autojump_clock: MockClock) -> None:
 
 
 async def test_task_that_failed_or_was_cancelled(autojump_clock: MockClock) -> None:
-    """It has ended, so it is not cancelled."""
+    """A task that has ended is not cancelled."""
     for end, error in (
         (described("failed", **failing(-32603)), ProtocolError),
         (described("cancelled"), TaskCancelled),
@@ -333,7 +333,8 @@ async def test_answers_are_sent_again_without_asking_again(
 
     server = Server(asking(a=form()), DONE)
     client = server.client(elicit=elicit)
-    request, failed = client.request, []
+    request = client.request
+    failed: list[Any] = []
 
     async def broken(method: str, params: Any, **more: Any) -> Any:
         if method == "tasks/update" and not failed:
@@ -346,7 +347,7 @@ async def test_answers_are_sent_again_without_asking_again(
     assert (asked, len(failed)) == (["a"], 1)
 
 
-async def test_call_that_is_no_task_is_not_repeated() -> None:
+async def test_call_is_not_repeated_before_it_is_a_task() -> None:
     server = Server(DONE, first=LOST)
     with pytest.raises(ChannelError):
         await call(server)
@@ -384,7 +385,7 @@ async def test_steps_show_a_task(autojump_clock: MockClock) -> None:
         ("input_required", None, []),
         ("working", "paints", []),
     ]
-    # What has not changed is no news.
+    # A poll without a change is not reported.
     assert [came.index(_shown(one)) for one in seen] == [0, 1, 3, 5, 7]
     assert isinstance(await steps.round(), Result)
     with pytest.raises(UsageError, match="the call is over"):
@@ -397,7 +398,7 @@ def _shown(one: Pending) -> Any:
 
 
 async def test_stored_task_is_followed_elsewhere(autojump_clock: MockClock) -> None:
-    """It is polled at once, and what was answered here is not answered there."""
+    """The other client polls at once, and answers only the other question."""
     both = asking(a=form(), b=form())
     server = Server(both, both, DONE)
     steps = server.client().start("tools/call", {"name": "build"})
@@ -427,7 +428,7 @@ async def test_stored_question_of_a_task_is_answered_elsewhere(
 
 
 async def test_steps_can_be_cancelled(autojump_clock: MockClock) -> None:
-    """Nothing else cancels them: their task may be followed elsewhere."""
+    """Only `cancel` cancels the task: another client may follow it."""
     server = Server(described("odd"))
     steps = server.client().start("tools/call", {"name": "build"})
     await steps.cancel()
