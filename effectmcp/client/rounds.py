@@ -126,18 +126,14 @@ class OngoingCall:
             task = task.asked_once(self.responses)
             return Pending(evolve(self, responses=None, task=task), {})
         task = task.seen(result)
-        questions: dict[str, Any] = {}
-        match task.status:
-            case "completed":
-                return self._of_ended(result.get("result"))
-            case "failed":
-                raise error_in(result)
-            case "cancelled":
-                raise TaskCancelled(task.id, task.message)
-            case "input_required":
-                questions = questions_in(result, task)
-            case "working":
-                pass
+        if task.status == "completed":
+            return self._of_ended(result.get("result"))
+        if task.status == "failed":
+            raise error_in(result)
+        if task.status == "cancelled":
+            raise TaskCancelled(task.id, task.message)
+        is_asking = task.status == "input_required"
+        questions = questions_in(result, task) if is_asking else {}
         rounds = self.rounds + bool(questions)
         return Pending(evolve(self, task=task, rounds=rounds), questions)
 
