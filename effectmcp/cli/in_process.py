@@ -6,23 +6,27 @@ from typing import Self
 
 from ..client import InMemory
 from ..drivers import trio as loop
-from ..transports.working import ensure_tasks, working
+from ..tasks.sqlite import SqliteTasks
+from ..transports.working import working
 
 __all__ = ["InProcess"]
 
 
 class InProcess(InMemory):
-    """A channel to an app, which runs the turns of its tasks while it is open.
+    """A channel to an app, which runs the tasks of this channel while it is open.
 
-    Tasks of an app without a store are kept in memory, and end with this process.
+    They are kept in memory, unless a worker in another process runs the app's tasks.
     """
 
     async def __aenter__(self) -> Self:
         await super().__aenter__()
-        try:
-            ensure_tasks(self._app, is_alone=True)
+        tasks = self._app.tasks
+        if tasks is None or not tasks.is_worked:
+            # Not in the app's own store: all tasks in it would run here, and the end of
+            # this call would interrupt them.
+            kept = SqliteTasks()
+            if tasks is not None:
+                kept.ttl, kept.poll_interval = tasks.ttl, tasks.poll_interval
+            self._app.tasks = kept
             await self._stack.enter_async_context(working(loop, self._app))
-        except BaseException:
-            await self.__aexit__()
-            raise
         return self

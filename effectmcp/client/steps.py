@@ -31,6 +31,7 @@ _LONGEST_PAUSE: Final = 2.0
 #: How often a request about a task is repeated if its connection or its server fails:
 #: the task continues. With a poll interval of a second, this takes 15 seconds.
 _REPEATS: Final = 4
+_LONGEST_REPEAT: Final = 60.0
 
 #: Seconds for a server to acknowledge that a task is cancelled. The caller waits.
 _PARTING: Final = 5.0
@@ -182,7 +183,8 @@ class Steps:
                 if self.pending is None or self.pending.task is None or is_lasting:
                     raise
                 logger.info("the task is asked for again: %s", exc)
-                await anyio.sleep(self.pending.task.poll_interval * 2**number)
+                pause = self.pending.task.poll_interval * 2**number
+                await anyio.sleep(min(pause, _LONGEST_REPEAT))
         return await self.round(responses)
 
 

@@ -595,20 +595,6 @@ def test_status_message_of_any_kind_is_one_line(
     assert last.isprintable()
 
 
-def test_app_whose_tasks_cannot_be_stored(tmp_path: Path, capsys: Output) -> None:
-    file = tmp_path / "stored_badly.py"
-    file.write_text(
-        "from effectmcp import Server\n"
-        "from effectmcp.tasks import SqliteTasks\n"
-        f"app = Server('shop', tasks=SqliteTasks({str(tmp_path)!r}))\n"
-        "@app.tool\n"
-        "def order() -> str:\n"
-        "    return ''\n"
-    )
-    assert main(["call", str(file), "order"]) in (2, ERROR)
-    assert capsys.readouterr().err.count("effectmcp: ") == 1
-
-
 # ---- at a terminal ----
 
 pexpect: Any = pytest.importorskip("pexpect", reason="there is no pexpect")
