@@ -182,7 +182,7 @@ class Steps:
                 )
                 if self.pending is None or self.pending.task is None or is_lasting:
                     raise
-                logger.info("the task is asked for again: %s", exc)
+                logger.debug("repeating a request about a task: %s", exc)
                 pause = self.pending.task.poll_interval * 2**number
                 await anyio.sleep(min(pause, _LONGEST_REPEAT))
         return await self.round(responses)

@@ -813,10 +813,10 @@ def port() -> int:
     return number
 
 
-def served(port: int) -> subprocess.Popen[str]:
+def served(port: int, target: str = BOOKSHOP) -> subprocess.Popen[str]:
     process = subprocess.Popen(
         [
-            *(sys.executable, "-m", "effectmcp", "serve", BOOKSHOP),
+            *(sys.executable, "-m", "effectmcp", "serve", target),
             *("--http", f"127.0.0.1:{port}"),
         ],
         stderr=subprocess.PIPE,
@@ -856,6 +856,31 @@ def test_a_server_may_be_killed_between_rounds(
     child.send("y")
     status, text = ended(child)
     assert (status, "Ordered: receipt" in text) == (0, True)
+
+
+def test_server_may_be_killed_during_a_task(
+    port: int, killing: list[subprocess.Popen[str]], tmp_path: Path
+) -> None:
+    file = tmp_path / "bindery.py"
+    file.write_text(
+        "from effectmcp import Detach, Elicit, Flow, Server\n"
+        "from effectmcp.tasks import SqliteTasks\n"
+        f"app = Server('bindery', tasks=SqliteTasks({str(tmp_path / 't.db')!r}))\n"
+        "@app.tool\n"
+        "def bind() -> Flow[str]:\n"
+        "    yield from Detach(poll_interval=0.1)\n"
+        "    color = yield from Elicit('Which color?', str)\n"
+        "    return f'bound in {color}'\n"
+    )
+    killing.append(served(port, str(file)))
+    child = spawned("call", f"http://127.0.0.1:{port}/mcp", "bind")
+    child.expect("Which color")
+    killing[0].send_signal(signal.SIGKILL)
+    killing[0].wait()
+    killing.append(served(port, str(file)))
+    child.send("red\r")
+    status, text = ended(child)
+    assert (status, "bound in red" in text) == (0, True)
 
 
 @pytest.mark.parametrize(

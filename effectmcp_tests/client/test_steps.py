@@ -307,12 +307,12 @@ LOST = ChannelError("gone")
 async def test_poll_is_repeated_if_only_the_connection_or_the_server_fails(
     error: Any, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO, "effectmcp.client")
+    caplog.set_level(logging.DEBUG, "effectmcp.client")
     server = Server(described(), *[error] * 4, DONE)
     assert (await call(server)).text == "built"
     waited = [b - a for a, b in zip(server.at, server.at[1:], strict=False)]
     assert waited == pytest.approx([1, 1, 2, 4, 8])
-    assert caplog.text.count("the task is asked for again") == 4
+    assert caplog.text.count("repeating a request about a task: ") == 4
 
 
 async def test_poll_is_not_repeated_for_ever(autojump_clock: MockClock) -> None:
