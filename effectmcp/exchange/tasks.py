@@ -23,6 +23,7 @@ from ..errors import (
     UsageError,
 )
 from ..protocol.jsonrpc import INVALID_PARAMS
+from ..protocol.meta import TASKS
 from ..protocol.modern import MISSING_CAPABILITY
 from .commands import Command, Invoke
 from .context import Context
@@ -47,7 +48,7 @@ __all__ = [
     "update_task",
 ]
 
-EXTENSION: Final = "io.modelcontextprotocol/tasks"
+EXTENSION: Final = TASKS
 
 #: Tags of entries that hold what the client said.
 _SAID: Final = frozenset({"accepted", "declined", "dismissed", "refused", "invalid"})
