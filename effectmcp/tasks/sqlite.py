@@ -34,12 +34,14 @@ from ..errors import TaskLimitError, TaskStoreError, UsageError
 from ..exchange.task_rows import Mail, TaskRow
 from .holders import Holder, check_local
 
-__all__ = ["Lease", "SqliteTasks", "TakenOverError"]
+__all__ = ["Lease", "SqliteTasks", "Stored", "TakenOverError"]
 
 logger = logging.getLogger("effectmcp.tasks")
 
 #: The version of the tables. Files of older versions are migrated, newer ones refused.
 VERSION: Final = 1
+#: Marks the files, because databases of other programs have versions, too.
+_APPLICATION: Final = int.from_bytes(b"eMCP", "big")
 
 _TABLES: Final = """
 CREATE TABLE tasks (
@@ -95,6 +97,21 @@ class Lease:
 
     row: TaskRow
     fence: int
+
+
+@frozen
+class Stored:
+    """A task and what the store knows of it, for operators.
+
+    Attributes:
+        row: The task, without the questions that mail has answered.
+        holder: The process that runs its turn, as `PID-NAME`; `None` if none does.
+        mail: The kinds of mail that no saved row covers yet.
+    """
+
+    row: TaskRow
+    holder: str | None
+    mail: tuple[str, ...]
 
 
 T = TypeVar("T")
@@ -225,21 +242,46 @@ class SqliteTasks:
 
     def find(self, ids: Iterable[str] = (), *, limit: int = 1_000) -> list[TaskRow]:
         """Return the tasks whose ids start so, or all: the newest first."""
+        return [one.row for one in self.look_up(ids, limit=limit)]
+
+    def look_up(self, ids: Iterable[str] = (), *, limit: int = 1_000) -> list[Stored]:
+        """Return the same as `find`, with what the store knows of each.
+
+        Tasks that a newer version has written are logged, and left out.
+        """
         starts = tuple(ids)
 
-        def read(db: sqlite3.Connection) -> list[TaskRow]:
+        def read(db: sqlite3.Connection) -> list[Stored]:
             found = db.execute(
-                "SELECT id, data, journal FROM tasks ORDER BY changed DESC"
+                "SELECT id, data, journal, holder FROM tasks ORDER BY changed DESC"
             )
-            rows = []
-            for id_, data, journal in found:
-                if not starts or id_.startswith(starts):
-                    rows.append(TaskRow.loads(data, journal))
-                    if len(rows) == limit:
-                        break
-            return rows
+            stored: list[Stored] = []
+            for id_, data, journal, holder in found:
+                if len(stored) == limit:
+                    break
+                if starts and not id_.startswith(starts):
+                    continue
+                try:
+                    row = TaskRow.loads(data, journal)
+                except TaskStoreError as exc:
+                    logger.warning("task %s is left out: %s", id_, exc)
+                    continue
+                mail = db.execute(
+                    "SELECT kind, key FROM mail WHERE task = ? ORDER BY number", (id_,)
+                ).fetchall()
+                row = row.without([key for kind, key in mail if kind == "answer"])
+                stored.append(Stored(row, holder, tuple(kind for kind, _ in mail)))
+            return stored
 
         return self._read(read)
+
+    def open(self) -> None:
+        """Open the file now; otherwise the first use does.
+
+        Raises:
+            UsageError: If it cannot be used.
+        """
+        self._store()
 
     # ---- for workers ----------------------------------------------------------------
 
@@ -465,7 +507,14 @@ class _Opened:
         self._lock = threading.Lock()
         self._reader = self._writer if path is None else _connected(path)
         self._reading = self._lock if path is None else threading.Lock()
-        self.holder = Holder(path)
+        try:
+            self.holder = Holder(path)
+        except OSError as exc:
+            self._writer.close()
+            self._reader.close()
+            raise UsageError(
+                f"{path} cannot be opened as a store of tasks: {exc}"
+            ) from exc
         self._is_shared = path is not None
         (last,) = self._writer.execute("SELECT max(changed) FROM tasks").fetchone()
         self._told = last or 0
@@ -630,6 +679,7 @@ def _connected(path: Path | None) -> sqlite3.Connection:
             name, timeout=_BUSY / 1000, isolation_level=None, check_same_thread=False
         )
         if path is not None:
+            _is_current(db, name)  # before anything changes in another program's file
             db.execute("PRAGMA journal_mode = WAL")
             db.execute("PRAGMA synchronous = FULL")
         db.execute("PRAGMA foreign_keys = ON")
@@ -640,24 +690,39 @@ def _connected(path: Path | None) -> sqlite3.Connection:
 
 
 def _migrate(db: sqlite3.Connection, name: str) -> None:
-    (version,) = db.execute("PRAGMA user_version").fetchone()
-    if version == VERSION:
+    if _is_current(db, name):
         return
     db.execute("BEGIN IMMEDIATE")
     try:
-        (version,) = db.execute("PRAGMA user_version").fetchone()
-        if version > VERSION:
-            raise UsageError(
-                f"{name} was written by a newer version of effectmcp (tables of version"
-                f" {version}, this one knows {VERSION}): upgrade this one"
-            )
-        if version == 0:
-            if db.execute("SELECT count(*) FROM sqlite_master").fetchone() != (0,):
-                raise UsageError(f"{name} is a database of something else")
+        if not _is_current(db, name):
             for statement in _TABLES.split(";"):
                 db.execute(statement)
+            db.execute(f"PRAGMA application_id = {_APPLICATION}")
             db.execute(f"PRAGMA user_version = {VERSION}")
         db.execute("COMMIT")
     except BaseException:
         db.execute("ROLLBACK")
         raise
+
+
+def _is_current(db: sqlite3.Connection, name: str) -> bool:
+    """Return whether the tables are there; they are not in an empty file.
+
+    Raises:
+        UsageError: If the file is of a newer version, or of another program.
+    """
+    # One statement, as another process may be creating the tables.
+    application, version, tables = db.execute(
+        "SELECT application_id, user_version, (SELECT count(*) FROM sqlite_master)"
+        " FROM pragma_application_id, pragma_user_version"
+    ).fetchone()
+    if application == version == tables == 0:
+        return False
+    if application != _APPLICATION:
+        raise UsageError(f"{name} is a database of another program, not of tasks")
+    if version > VERSION:
+        raise UsageError(
+            f"{name} was written by a newer version of effectmcp (tables of version"
+            f" {version}, this one knows {VERSION}): upgrade this one"
+        )
+    return True
