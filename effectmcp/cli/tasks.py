@@ -124,7 +124,7 @@ def _send(
         post(tasks, task)
         task = find_one(tasks, task.row.id)
     if options.json:
-        _print_json(described(task))
+        _print_json(described(task, now=time.time()))
     else:
         print(said.format(task.row.id))
     return 0
@@ -243,7 +243,7 @@ def _waits(waiting: Waiting | None, now: float) -> str:
     names = ", ".join(waiting.names)
     match waiting.kind:
         case "retry":
-            what = "its operator: effectmcp tasks retry"
+            what = "its operator"
         case "answers":
             what = f"answers: {names}"
         case "step":
@@ -254,12 +254,12 @@ def _waits(waiting: Waiting | None, now: float) -> str:
             what = f"a time: {names}"
         case _:
             what = "a process to run it"
-    until = "" if waiting.until is None else f", {_when(waiting.until, now)}"
-    return f"{what} (since {_span(now - waiting.since)}{until})"
+    due = "" if waiting.until is None else f", due {_distance(waiting.until, now)}"
+    return f"{what}, for {_span(now - waiting.since)}{due}"
 
 
-def _when(at: float, now: float) -> str:
-    return f"in {_span(at - now)}" if at > now else f"due for {_span(now - at)}"
+def _distance(at: float, now: float) -> str:
+    return f"in {_span(at - now)}" if at > now else f"{_span(now - at)} ago"
 
 
 def _span(seconds: float) -> str:

@@ -264,7 +264,7 @@ class SqliteTasks:
                 try:
                     row = TaskRow.loads(data, journal)
                 except TaskStoreError as exc:
-                    logger.warning("task %s is left out: %s", id_, exc)
+                    logger.warning("task %r is left out: %r", id_, str(exc))
                     continue
                 mail = db.execute(
                     "SELECT kind, key FROM mail WHERE task = ? ORDER BY number", (id_,)

@@ -113,7 +113,7 @@ def test_workers(calls: Calls) -> None:
         (
             "workers",
             ("shop:app", 3, "127.0.0.1", 81),
-            {"site": Site(), "certificate": None, "key": None},
+            {"site": Site(), "tasks": None, "certificate": None, "key": None},
         )
     ]
 
