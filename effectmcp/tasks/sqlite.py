@@ -161,7 +161,7 @@ class SqliteTasks:
         self._is_warned = False
 
     def __repr__(self) -> str:
-        return f"SqliteTasks({'' if self.path is None else str(self.path)!r})"
+        return f"SqliteTasks({'' if self.path is None else repr(str(self.path))})"
 
     # ---- a `TaskHost` ---------------------------------------------------------------
 
