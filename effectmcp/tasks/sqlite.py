@@ -17,69 +17,39 @@ from __future__ import annotations
 
 import logging
 import os
-import queue
 import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
-from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, TypeVar
+from weakref import WeakSet
 
 from attrs import frozen
 
 from ..canonical import dumps, loads
-from ..errors import TaskLimitError, TaskStoreError, UsageError
+from ..errors import TaskLimitError, TaskStoreError
 from ..exchange.task_rows import Mail, TaskRow
-from .holders import Holder, check_local
+from .connections import Connections, Write, next_change
 
 __all__ = ["Lease", "SqliteTasks", "Stored", "TakenOverError"]
 
 logger = logging.getLogger("effectmcp.tasks")
 
+<<<<<<< HEAD
 #: The version of the tables. Files of older versions are migrated, newer ones refused.
 VERSION: Final = 1
 #: Marks the files, because databases of other programs have versions, too.
 _APPLICATION: Final = int.from_bytes(b"eMCP", "big")
+=======
+#: Seconds after which a damaged task is looked at again.
+_LATER: Final = 60.0
+#: Behind all ids that begin alike.
+_LAST: Final = "\U0010ffff"
+>>>>>>> main
 
-_TABLES: Final = """
-CREATE TABLE tasks (
-    id TEXT PRIMARY KEY,
-    owner TEXT,
-    is_ended INTEGER NOT NULL,
-    wake REAL,
-    purge REAL,
-    changed INTEGER NOT NULL,
-    fence INTEGER NOT NULL,
-    holder TEXT,
-    data BLOB NOT NULL,
-    journal BLOB NOT NULL
-) STRICT, WITHOUT ROWID;
-CREATE INDEX tasks_by_wake ON tasks (wake) WHERE wake IS NOT NULL AND holder IS NULL;
-CREATE INDEX tasks_by_holder ON tasks (holder) WHERE holder IS NOT NULL;
-CREATE INDEX tasks_by_change ON tasks (changed);
-CREATE INDEX tasks_by_purge ON tasks (purge) WHERE purge IS NOT NULL;
-CREATE INDEX tasks_by_owner ON tasks (owner) WHERE NOT is_ended;
-CREATE TABLE mail (
-    number INTEGER PRIMARY KEY AUTOINCREMENT,
-    task TEXT NOT NULL REFERENCES tasks (id) ON DELETE CASCADE,
-    id TEXT NOT NULL,
-    kind TEXT NOT NULL,
-    key TEXT NOT NULL,
-    value BLOB NOT NULL,
-    UNIQUE (task, id)
-) STRICT;
-"""
-
-#: Seconds between two looks at what other processes have changed, while turns run here.
-_BESIDE: Final = 0.01
-#: The same, while none runs.
-_IDLE: Final = 0.05
-#: Seconds between two looks for holders that died, and for tasks to remove.
-_SWEEP: Final = 0.5
-#: Milliseconds to wait for another process's write.
-_BUSY: Final = 10_000
+T = TypeVar("T")
 
 
 class TakenOverError(TaskStoreError):
@@ -99,6 +69,7 @@ class Lease:
     fence: int
 
 
+<<<<<<< HEAD
 @frozen
 class Stored:
     """A task and what the store knows of it, for operators.
@@ -118,6 +89,8 @@ T = TypeVar("T")
 Write: TypeAlias = Callable[[sqlite3.Connection], Any]
 
 
+=======
+>>>>>>> main
 class SqliteTasks:
     """A `TaskHost` whose turns run in processes of this machine.
 
@@ -157,8 +130,9 @@ class SqliteTasks:
         self.is_worked = is_worked
         self._listeners: dict[object, Callable[[str], None]] = {}
         self._opening = threading.Lock()
-        self._opened: _Opened | None = None
+        self._opened: Connections | None = None
         self._is_warned = False
+        _alive.add(self)
 
     def __repr__(self) -> str:
         return f"SqliteTasks({'' if self.path is None else repr(str(self.path))})"
@@ -179,7 +153,7 @@ class SqliteTasks:
                     row.id,
                     row.owner,
                     row.wake,
-                    _next_change(db),
+                    next_change(db),
                     row.dumps(),
                     row.journal,
                 ),
@@ -224,16 +198,16 @@ class SqliteTasks:
             if news:
                 db.execute(
                     "UPDATE tasks SET wake = 0, changed = ? WHERE id = ?",
-                    (_next_change(db), id_),
+                    (next_change(db), id_),
                 )
 
         self._write(write)
 
     def watch(self, listener: Callable[[str], None]) -> Callable[[], None]:
         """Call `listener` with the id of each task that changes; return what ends this."""
+        self._store()
         key = object()
         self._listeners[key] = listener
-        self._store()
 
         def end() -> None:
             self._listeners.pop(key, None)
@@ -241,6 +215,7 @@ class SqliteTasks:
         return end
 
     def find(self, ids: Iterable[str] = (), *, limit: int = 1_000) -> list[TaskRow]:
+<<<<<<< HEAD
         """Return the tasks whose ids start so, or all: the newest first."""
         return [one.row for one in self.look_up(ids, limit=limit)]
 
@@ -272,8 +247,29 @@ class SqliteTasks:
                 row = row.without([key for kind, key in mail if kind == "answer"])
                 stored.append(Stored(row, holder, tuple(kind for kind, _ in mail)))
             return stored
+=======
+        """Return the tasks whose ids start so, or all: the newest first.
 
-        return self._read(read)
+        Tasks that this version cannot read are left out.
+        """
+        starts = tuple(ids) or ("",)
+>>>>>>> main
+
+        def read(db: sqlite3.Connection) -> dict[str, tuple[int, bytes, bytes]]:
+            return {
+                id_: found
+                for start in starts
+                for id_, *found in db.execute(
+                    "SELECT id, changed, data, journal FROM tasks"
+                    " WHERE id >= ? AND id < ? ORDER BY changed DESC LIMIT ?",
+                    (start, start + _LAST, limit),
+                )
+            }
+
+        found = self._read(read)
+        newest = sorted(found.items(), key=lambda one: one[1][0], reverse=True)[:limit]
+        rows = (_readable(id_, data, journal) for id_, (_, data, journal) in newest)
+        return [row for row in rows if row is not None]
 
     def open(self) -> None:
         """Open the file now; otherwise the first use does.
@@ -288,36 +284,41 @@ class SqliteTasks:
     def claim(self, n: int) -> list[Lease]:
         """Take up to `n` tasks whose next turn is due."""
         store = self._store()
+        taken: set[tuple[str, int]] = set()
 
         def write(db: sqlite3.Connection) -> list[Lease]:
+            taken.clear()
+            now = time.time()
             due = db.execute(
                 "SELECT id, fence, data, journal FROM tasks WHERE wake <= ?"
                 " AND wake IS NOT NULL AND holder IS NULL ORDER BY wake LIMIT ?",
-                (time.time(), n),
+                (now, n),
             ).fetchall()
             leases = []
             for id_, fence, data, journal in due:
-                try:
-                    row = TaskRow.loads(data, journal)
-                except TaskStoreError:
-                    # Written by a newer version: leave it to that one, for now.
-                    logger.warning("task %s is left to a newer version", id_)
+                row = _readable(id_, data, journal)
+                if row is None:
                     db.execute(
-                        "UPDATE tasks SET wake = ? WHERE id = ?",
-                        (time.time() + 60, id_),
+                        "UPDATE tasks SET wake = ? WHERE id = ?", (now + _LATER, id_)
                     )
                     continue
                 db.execute(
                     "UPDATE tasks SET holder = ?, fence = ? WHERE id = ?",
                     (store.holder.name, fence + 1, id_),
                 )
+                taken.add((id_, fence + 1))
                 leases.append(Lease(row, fence + 1))
-            store.leases += len(leases)
             return leases
 
-        if not self._read(_has_due):
+        if not store.read(_has_due):
             return []
-        leases: list[Lease] = self._write(write)
+        try:
+            # After a loss of power, nobody lives who could hold a task.
+            leases: list[Lease] = store.submit(write, is_durable=False).result()
+        except TaskStoreError:
+            store.loose |= taken  # who knows whether it has been written
+            raise
+        store.held |= taken
         return leases
 
     def mail(self, lease: Lease, after: int) -> tuple[list[Mail], int]:
@@ -353,7 +354,8 @@ class SqliteTasks:
             dropped: The ids of mail that the row covers.
             read: The number of the last mail that the turn has read. Later mail wakes
                 the task at once.
-            then: Called in the thread that writes.
+            then: Called in the thread that writes. The future's error is a
+                `TaskStoreError`.
         """
 
         def write(db: sqlite3.Connection) -> None:
@@ -373,7 +375,7 @@ class SqliteTasks:
                     row.is_ended,
                     0.0 if later else row.wake,
                     self._purge_of(row),
-                    _next_change(db),
+                    next_change(db),
                     row.dumps(),
                     row.journal,
                     id_,
@@ -387,45 +389,87 @@ class SqliteTasks:
         store = self._store()
         store.submit(write).add_done_callback(then)
 
-    def release(self, lease: Lease, then: Callable[[], None]) -> None:
-        """Give a task back; whoever comes first may run its next turn. Do not wait.
+    def release(
+        self, lease: Lease, then: Callable[[], None], *, is_cut_off: bool = False
+    ) -> None:
+        """Give a task back, so that its next turn may run anywhere. Do not wait.
 
         Args:
             lease: The lease.
             then: Called in the thread that writes, when that is done, or has failed.
+            is_cut_off: Whether the turn did not come to its end. Then the next one is
+                due at once, as its mail and its outcomes may have been lost.
         """
-        store = self._store()
+        store = self._opened
+        if store is None:  # `close` has given all back
+            then()
+            return
+        key = lease.row.id, lease.fence
+        name = store.holder.name
 
         def write(db: sqlite3.Connection) -> None:
-            db.execute(
-                "UPDATE tasks SET holder = NULL WHERE id = ? AND fence = ? AND holder = ?",
-                (lease.row.id, lease.fence, store.holder.name),
-            )
-            store.leases -= 1
+            if is_cut_off:
+                db.execute(
+                    "UPDATE tasks SET wake = 0 WHERE id = ? AND fence = ? AND holder = ?"
+                    " AND NOT is_ended",
+                    (*key, name),
+                )
+            is_due = db.execute(
+                "UPDATE tasks SET holder = NULL WHERE id = ? AND fence = ?"
+                " AND holder = ?",
+                (*key, name),
+            ).rowcount and _has_due(db)
+            if is_due:
+                # Nobody else has been told, as the task was not free until now.
+                db.execute(
+                    "UPDATE tasks SET changed = ? WHERE id = ?",
+                    (next_change(db), lease.row.id),
+                )
 
-        store.submit(write).add_done_callback(lambda _: then())
+        def ended(future: Future[None]) -> None:
+            if future.exception() is not None:
+                store.loose.add(key)
+            then()
+
+        store.held.discard(key)
+        store.submit(write, is_durable=False).add_done_callback(ended)
 
     def next_wake(self) -> float | None:
-        """Return when the next turn of a free task is due; `None` for never."""
+        """Return when the next turn may be due; `None` for never.
+
+        That is when a free task is due, or the timer of a task whose turn still runs:
+        where it runs may have ended until then.
+        """
         return self._read(_next_wake)
 
     def close(self) -> None:
-        """Stop the writing thread, and give all tasks of this process back."""
+        """Stop the writing thread, and give all tasks of this process back.
+
+        The next call opens the store again; in memory, it is empty then.
+        """
         with self._opening:
             opened, self._opened = self._opened, None
-        if opened is not None and opened.pid == os.getpid():
+        if opened is not None:
             opened.close()
 
     # ---- inside ---------------------------------------------------------------------
 
-    def _store(self) -> _Opened:
+    def _store(self) -> Connections:
         opened = self._opened
-        if opened is None or opened.pid != os.getpid():
+        if opened is None:
             with self._opening:
                 opened = self._opened
-                if opened is None or opened.pid != os.getpid():
-                    opened = self._opened = _Opened(self.path, self._tell)
+                if opened is None:
+                    opened = self._opened = Connections(self.path, self._tell)
         return opened
+
+    def _forget(self) -> None:
+        """Leave to the parent what is the parent's; for a process that was forked."""
+        if self._opened is not None:
+            _inherited.append(self._opened)
+        self._opened = None
+        self._opening = threading.Lock()
+        self._listeners = {}
 
     def _write(self, write: Write) -> Any:
         return self._store().submit(write).result()
@@ -458,6 +502,21 @@ class SqliteTasks:
             raise TaskLimitError("there are too many tasks; come back later")
 
 
+#: The hosts of this process.
+_alive: Final[WeakSet[SqliteTasks]] = WeakSet()
+#: Connections of a parent process. SQLite forbids to use them here, and to close them.
+_inherited: Final[list[Connections]] = []
+
+
+def _forget_all() -> None:
+    for one in list(_alive):
+        one._forget()
+
+
+if hasattr(os, "register_at_fork"):  # pragma: no branch
+    os.register_at_fork(after_in_child=_forget_all)
+
+
 def _row_of(db: sqlite3.Connection, id_: str) -> TaskRow | None:
     found = db.execute(
         "SELECT data, journal FROM tasks WHERE id = ?", (id_,)
@@ -465,19 +524,27 @@ def _row_of(db: sqlite3.Connection, id_: str) -> TaskRow | None:
     return None if found is None else TaskRow.loads(*found)
 
 
-def _next_change(db: sqlite3.Connection) -> int:
-    (last,) = db.execute("SELECT max(changed) FROM tasks").fetchone()
-    return (last or 0) + 1
+def _readable(id_: str, data: bytes, journal: bytes) -> TaskRow | None:
+    try:
+        return TaskRow.loads(data, journal)
+    except TaskStoreError as exc:
+        logger.warning("task %s is left to a newer version: %s", id_, exc)
+        return None
 
 
 def _next_wake(db: sqlite3.Connection) -> float | None:
-    (wake,) = db.execute(
+    (free,) = db.execute(
         "SELECT min(wake) FROM tasks WHERE wake IS NOT NULL AND holder IS NULL"
     ).fetchone()
-    return wake  # type: ignore[no-any-return]  # a REAL, or NULL
+    (held,) = db.execute(
+        "SELECT min(wake) FROM tasks WHERE holder IS NOT NULL AND wake > ?",
+        (time.time(),),
+    ).fetchone()
+    return min((one for one in (free, held) if one is not None), default=None)
 
 
 def _has_due(db: sqlite3.Connection) -> bool:
+<<<<<<< HEAD
     wake = _next_wake(db)
     return wake is not None and wake <= time.time()
 
@@ -726,3 +793,11 @@ def _is_current(db: sqlite3.Connection, name: str) -> bool:
             f" {version}, this one knows {VERSION}): upgrade this one"
         )
     return True
+=======
+    found = db.execute(
+        "SELECT 1 FROM tasks WHERE wake <= ? AND wake IS NOT NULL AND holder IS NULL"
+        " LIMIT 1",
+        (time.time(),),
+    ).fetchone()
+    return found is not None
+>>>>>>> main

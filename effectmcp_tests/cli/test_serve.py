@@ -437,7 +437,7 @@ def test_tasks_that_processes_cannot_share(
 def as_task(method: str, **params: Any) -> Any:
     """A request of a client that can follow tasks."""
     message = request(method, **params)
-    capabilities = {"elicitation": {}, "extensions": {EXTENSION: {}}}
+    capabilities: Any = {"elicitation": {}, "extensions": {EXTENSION: {}}}
     message["params"]["_meta"][CAPABILITIES] = capabilities
     return message
 
@@ -479,7 +479,7 @@ def test_tasks_outlive_the_process_that_runs_them(tmp_path: Path) -> None:
         end_step(tmp_path)
         asked = until("input_required")
         assert asked["statusMessage"] == "half of it is built"
-        answering = set()
+        answering: set[str] = set()
         while len(answering) < 2:  # the killed process is started again
             whose = send("tools/call", name="who", arguments={})
             answering.add(whose["content"][0]["text"])
