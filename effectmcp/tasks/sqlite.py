@@ -37,17 +37,10 @@ __all__ = ["Lease", "SqliteTasks", "Stored", "TakenOverError"]
 
 logger = logging.getLogger("effectmcp.tasks")
 
-<<<<<<< HEAD
-#: The version of the tables. Files of older versions are migrated, newer ones refused.
-VERSION: Final = 1
-#: Marks the files, because databases of other programs have versions, too.
-_APPLICATION: Final = int.from_bytes(b"eMCP", "big")
-=======
 #: Seconds after which a damaged task is looked at again.
 _LATER: Final = 60.0
 #: Behind all ids that begin alike.
 _LAST: Final = "\U0010ffff"
->>>>>>> main
 
 T = TypeVar("T")
 
@@ -69,7 +62,6 @@ class Lease:
     fence: int
 
 
-<<<<<<< HEAD
 @frozen
 class Stored:
     """A task and what the store knows of it, for operators.
@@ -85,12 +77,6 @@ class Stored:
     mail: tuple[str, ...]
 
 
-T = TypeVar("T")
-Write: TypeAlias = Callable[[sqlite3.Connection], Any]
-
-
-=======
->>>>>>> main
 class SqliteTasks:
     """A `TaskHost` whose turns run in processes of this machine.
 
@@ -215,61 +201,36 @@ class SqliteTasks:
         return end
 
     def find(self, ids: Iterable[str] = (), *, limit: int = 1_000) -> list[TaskRow]:
-<<<<<<< HEAD
-        """Return the tasks whose ids start so, or all: the newest first."""
-        return [one.row for one in self.look_up(ids, limit=limit)]
-
-    def look_up(self, ids: Iterable[str] = (), *, limit: int = 1_000) -> list[Stored]:
-        """Return the same as `find`, with what the store knows of each.
-
-        Tasks that a newer version has written are logged, and left out.
-        """
-        starts = tuple(ids)
-
-        def read(db: sqlite3.Connection) -> list[Stored]:
-            found = db.execute(
-                "SELECT id, data, journal, holder FROM tasks ORDER BY changed DESC"
-            )
-            stored: list[Stored] = []
-            for id_, data, journal, holder in found:
-                if len(stored) == limit:
-                    break
-                if starts and not id_.startswith(starts):
-                    continue
-                try:
-                    row = TaskRow.loads(data, journal)
-                except TaskStoreError as exc:
-                    logger.warning("task %r is left out: %r", id_, str(exc))
-                    continue
-                mail = db.execute(
-                    "SELECT kind, key FROM mail WHERE task = ? ORDER BY number", (id_,)
-                ).fetchall()
-                row = row.without([key for kind, key in mail if kind == "answer"])
-                stored.append(Stored(row, holder, tuple(kind for kind, _ in mail)))
-            return stored
-=======
         """Return the tasks whose ids start so, or all: the newest first.
 
         Tasks that this version cannot read are left out.
         """
-        starts = tuple(ids) or ("",)
->>>>>>> main
+        return [one.row for one in self.look_up(ids, limit=limit)]
 
-        def read(db: sqlite3.Connection) -> dict[str, tuple[int, bytes, bytes]]:
-            return {
-                id_: found
+    def look_up(self, ids: Iterable[str] = (), *, limit: int = 1_000) -> list[Stored]:
+        """Return the same as `find`, with what the store knows of each task."""
+        starts = tuple(ids) or ("",)
+
+        def read(db: sqlite3.Connection) -> list[tuple[Any, ...]]:
+            found = {
+                task[0]: task
                 for start in starts
-                for id_, *found in db.execute(
-                    "SELECT id, changed, data, journal FROM tasks"
+                for task in db.execute(
+                    "SELECT id, changed, data, journal, holder FROM tasks"
                     " WHERE id >= ? AND id < ? ORDER BY changed DESC LIMIT ?",
                     (start, start + _LAST, limit),
                 )
             }
+            newest = sorted(found.values(), key=lambda task: task[1], reverse=True)
+            return [(*task, _mail_of(db, task[0])) for task in newest[:limit]]
 
-        found = self._read(read)
-        newest = sorted(found.items(), key=lambda one: one[1][0], reverse=True)[:limit]
-        rows = (_readable(id_, data, journal) for id_, (_, data, journal) in newest)
-        return [row for row in rows if row is not None]
+        stored: list[Stored] = []
+        for id_, _, data, journal, holder, mail in self._read(read):
+            row = _readable(id_, data, journal)
+            if row is not None:
+                row = row.without([key for kind, key in mail if kind == "answer"])
+                stored.append(Stored(row, holder, tuple(kind for kind, _ in mail)))
+        return stored
 
     def open(self) -> None:
         """Open the file now; otherwise the first use does.
@@ -524,11 +485,17 @@ def _row_of(db: sqlite3.Connection, id_: str) -> TaskRow | None:
     return None if found is None else TaskRow.loads(*found)
 
 
+def _mail_of(db: sqlite3.Connection, id_: str) -> list[tuple[str, str]]:
+    return db.execute(
+        "SELECT kind, key FROM mail WHERE task = ? ORDER BY number", (id_,)
+    ).fetchall()
+
+
 def _readable(id_: str, data: bytes, journal: bytes) -> TaskRow | None:
     try:
         return TaskRow.loads(data, journal)
     except TaskStoreError as exc:
-        logger.warning("task %s is left to a newer version: %s", id_, exc)
+        logger.warning("task %r is left to a newer version: %r", id_, str(exc))
         return None
 
 
@@ -544,260 +511,9 @@ def _next_wake(db: sqlite3.Connection) -> float | None:
 
 
 def _has_due(db: sqlite3.Connection) -> bool:
-<<<<<<< HEAD
-    wake = _next_wake(db)
-    return wake is not None and wake <= time.time()
-
-
-class _Opened:
-    """The connections of one process, and its writing thread.
-
-    Attributes:
-        pid: The process.
-        holder: The name of this process in rows.
-        leases: The number of tasks whose turn runs here.
-    """
-
-    def __init__(
-        self, path: Path | None, tell: Callable[[Iterable[str]], None]
-    ) -> None:
-        self.pid = os.getpid()
-        self._tell = tell
-        self._queue: queue.SimpleQueue[tuple[Write, Future[Any]] | None] = (
-            queue.SimpleQueue()
-        )
-        if path is not None:
-            check_local(path)
-        self._writer = _connected(path)
-        # In memory, there is one connection for everything, which the lock keeps to one
-        # thread at a time.
-        self._lock = threading.Lock()
-        self._reader = self._writer if path is None else _connected(path)
-        self._reading = self._lock if path is None else threading.Lock()
-        try:
-            self.holder = Holder(path)
-        except OSError as exc:
-            self._writer.close()
-            self._reader.close()
-            raise UsageError(
-                f"{path} cannot be opened as a store of tasks: {exc}"
-            ) from exc
-        self._is_shared = path is not None
-        (last,) = self._writer.execute("SELECT max(changed) FROM tasks").fetchone()
-        self._told = last or 0
-        self._swept = 0.0
-        self.leases = 0
-        self._is_closed = False
-        self._thread = threading.Thread(
-            target=self._run, name="effectmcp-tasks", daemon=True
-        )
-        self._thread.start()
-
-    # ---- for any thread ----
-
-    def submit(self, write: Write) -> Future[Any]:
-        """Have the thread write something; the future ends when that is on disk."""
-        future: Future[Any] = Future()
-        if self._is_closed:
-            future.set_exception(TaskStoreError("the store of tasks is closed"))
-        else:
-            self._queue.put((write, future))
-        return future
-
-    def read(self, read: Callable[[sqlite3.Connection], T]) -> T:
-        """Return what `read` finds."""
-        with self._reading:
-            try:
-                return read(self._reader)
-            except sqlite3.Error as exc:
-                raise TaskStoreError(f"the tasks cannot be read: {exc}") from exc
-
-    def close(self) -> None:
-        """End the thread after all that it has been given."""
-        self._is_closed = True
-        self._queue.put(None)
-        self._thread.join()
-
-    # ---- the thread ----
-
-    def _run(self) -> None:
-        is_over = False
-        while not is_over:
-            batch = self._next_batch()
-            if batch and batch[-1] is None:
-                batch.pop()
-                is_over = True
-            writes = [one for one in batch if one is not None]
-            if writes:
-                self._commit(writes)
-            try:
-                self._look()
-            except sqlite3.Error as exc:
-                logger.warning("the tasks cannot be read: %s", exc)
-        self._end()
-
-    def _next_batch(self) -> list[tuple[Write, Future[Any]] | None]:
-        """Wait for writes, or for the time to look at other processes' writes."""
-        batch: list[tuple[Write, Future[Any]] | None] = []
-        with suppress(queue.Empty):
-            batch.append(self._queue.get(timeout=self._pause()))
-            while batch[-1] is not None:
-                batch.append(self._queue.get_nowait())
-        return batch
-
-    def _pause(self) -> float | None:
-        if not self._is_shared:
-            # Nothing changes in memory without a write, and tasks end after the first.
-            return _SWEEP if self._told else None
-        return _BESIDE if self.leases > 0 else _IDLE
-
-    def _commit(self, writes: list[tuple[Write, Future[Any]]]) -> None:
-        """Write all in one transaction; a write that fails takes no other with it."""
-        done: list[tuple[Future[Any], Any, BaseException | None]] = []
-        with self._lock:
-            db = self._writer
-            try:
-                db.execute("BEGIN IMMEDIATE")
-                for write, future in writes:
-                    db.execute("SAVEPOINT one")
-                    try:
-                        done.append((future, write(db), None))
-                    except sqlite3.OperationalError:
-                        raise  # the disk, or the lock: nothing of this can be kept
-                    except Exception as exc:
-                        db.execute("ROLLBACK TO one")
-                        done.append((future, None, exc))
-                    db.execute("RELEASE one")
-                db.execute("COMMIT")
-            except sqlite3.Error as exc:
-                if db.in_transaction:
-                    with suppress(sqlite3.Error):
-                        db.execute("ROLLBACK")
-                error = TaskStoreError(f"the tasks cannot be stored: {exc}")
-                error.__cause__ = exc
-                done = [(future, None, error) for _, future in writes]
-        for future, value, failure in done:
-            if failure is None:
-                future.set_result(value)
-            else:
-                future.set_exception(failure)
-
-    def _look(self) -> None:
-        """Tell what has changed, here or in other processes; sweep now and then."""
-        with self._reading:
-            ids = self._changed()
-        if ids:
-            self._tell(ids)
-        now = time.monotonic()
-        if now >= self._swept + _SWEEP:
-            self._swept = now
-            self._commit([(self._sweep, Future())])
-
-    def _changed(self) -> list[str]:
-        found = self._reader.execute(
-            "SELECT id, changed FROM tasks WHERE changed > ? ORDER BY changed",
-            (self._told,),
-        ).fetchall()
-        if found:
-            self._told = found[-1][1]
-        return [id_ for id_, _ in found]
-
-    def _sweep(self, db: sqlite3.Connection) -> None:
-        """Take over from holders that died, and remove tasks that ended long ago."""
-        others = db.execute(
-            "SELECT DISTINCT holder FROM tasks WHERE holder IS NOT NULL AND holder != ?",
-            (self.holder.name,),
-        ).fetchall()
-        for (name,) in others:
-            if self.holder.is_dead(name):
-                logger.warning("the tasks of the dead process %s are taken over", name)
-                db.execute(
-                    "UPDATE tasks SET holder = NULL, fence = fence + 1, wake = 0,"
-                    " changed = ? WHERE holder = ?",
-                    (_next_change(db), name),
-                )
-        db.execute(
-            "DELETE FROM tasks WHERE purge IS NOT NULL AND purge <= ?", (time.time(),)
-        )
-
-    def _end(self) -> None:
-        with self._lock:
-            with suppress(sqlite3.Error):
-                self._writer.execute(
-                    "UPDATE tasks SET holder = NULL, fence = fence + 1, wake = 0"
-                    " WHERE holder = ?",
-                    (self.holder.name,),
-                )
-            self._writer.close()
-        with self._reading:
-            self._reader.close()
-        self.holder.close()
-
-
-def _connected(path: Path | None) -> sqlite3.Connection:
-    name = ":memory:" if path is None else str(path)
-    try:
-        if path is not None:
-            # Answers and results are in it: for this user only. Only if it is new, as
-            # closing a second descriptor would drop the locks of SQLite in this process.
-            with suppress(FileExistsError):
-                os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
-        db = sqlite3.connect(
-            name, timeout=_BUSY / 1000, isolation_level=None, check_same_thread=False
-        )
-        if path is not None:
-            _is_current(db, name)  # before anything changes in another program's file
-            db.execute("PRAGMA journal_mode = WAL")
-            db.execute("PRAGMA synchronous = FULL")
-        db.execute("PRAGMA foreign_keys = ON")
-        _migrate(db, name)
-    except (sqlite3.Error, OSError) as exc:
-        raise UsageError(f"{name} cannot be opened as a store of tasks: {exc}") from exc
-    return db
-
-
-def _migrate(db: sqlite3.Connection, name: str) -> None:
-    if _is_current(db, name):
-        return
-    db.execute("BEGIN IMMEDIATE")
-    try:
-        if not _is_current(db, name):
-            for statement in _TABLES.split(";"):
-                db.execute(statement)
-            db.execute(f"PRAGMA application_id = {_APPLICATION}")
-            db.execute(f"PRAGMA user_version = {VERSION}")
-        db.execute("COMMIT")
-    except BaseException:
-        db.execute("ROLLBACK")
-        raise
-
-
-def _is_current(db: sqlite3.Connection, name: str) -> bool:
-    """Return whether the tables are there; they are not in an empty file.
-
-    Raises:
-        UsageError: If the file is of a newer version, or of another program.
-    """
-    # One statement, as another process may be creating the tables.
-    application, version, tables = db.execute(
-        "SELECT application_id, user_version, (SELECT count(*) FROM sqlite_master)"
-        " FROM pragma_application_id, pragma_user_version"
-    ).fetchone()
-    if application == version == tables == 0:
-        return False
-    if application != _APPLICATION:
-        raise UsageError(f"{name} is a database of another program, not of tasks")
-    if version > VERSION:
-        raise UsageError(
-            f"{name} was written by a newer version of effectmcp (tables of version"
-            f" {version}, this one knows {VERSION}): upgrade this one"
-        )
-    return True
-=======
     found = db.execute(
         "SELECT 1 FROM tasks WHERE wake <= ? AND wake IS NOT NULL AND holder IS NULL"
         " LIMIT 1",
         (time.time(),),
     ).fetchone()
     return found is not None
->>>>>>> main

@@ -24,17 +24,11 @@ The guarantees of a turn, even if it is cut off between two commands:
     an answer stays in the mail until a saved journal has it
     mail is read before each wave, also while a step runs
 
-<<<<<<< HEAD
     nothing that has arrived is unsaved while it waits
 
-So there is one save for each step that follows another, and a step is performed again
-only if the process was lost between its beginning and the save of its outcome, under the
-same idempotency key (docs/internals/replay.md#s1, docs/internals/replay.md#s5).
-=======
-So each step costs one save. A step is performed again only if the process was lost
-between its beginning and the save of its outcome, under the same idempotency key
-(docs/internals/replay.md#s1, docs/internals/replay.md#s5).
->>>>>>> tk-docs
+So there is one save for each step that follows another. A step is performed again only if
+the process was lost between its beginning and the save of its outcome, under the same
+idempotency key (docs/internals/replay.md#s1, docs/internals/replay.md#s5).
 """
 
 from __future__ import annotations

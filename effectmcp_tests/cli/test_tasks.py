@@ -213,7 +213,7 @@ def test_list_leaves_out_tasks_of_a_newer_version(
         db.execute("UPDATE tasks SET data = x'7b7d' WHERE id = ?", (ID,))
     db.close()
     assert len(shown(capsys, "list", "--tasks", path).splitlines()) == 2
-    assert f"task '{ID}' is left out: " in caplog.text
+    assert f"task '{ID}' is left to a newer version: " in caplog.text
 
 
 # ---- show ----
@@ -508,7 +508,7 @@ def test_a_file_of_another_program(tmp_path: Path, capsys: Output) -> None:
     db.close()
     before = path.read_bytes()
     assert problem(capsys, "list", "--tasks", str(path)) == (
-        f"{path} is a database of another program, not of tasks"
+        f"{path} is a database of something else"
     )
     assert path.read_bytes() == before
     text = tmp_path / "text"
@@ -533,7 +533,7 @@ def test_a_file_on_the_network(
     file: Callable[..., str], capsys: Output, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = file(row())
-    monkeypatch.setattr(holders, "_file_system", lambda folder: "nfs4")
+    monkeypatch.setattr(holders, "file_system", lambda folder: "nfs4")
     assert "is on a network file system (nfs4)" in (
         problem(capsys, "list", "--tasks", path)
     )
@@ -549,17 +549,12 @@ def test_a_file_that_may_not_be_written(
     )
 
 
-def test_a_folder_that_may_not_be_written(
-    file: Callable[..., str], capsys: Output, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_that_cannot_be_made(file: Callable[..., str], capsys: Output) -> None:
     path = file(row())
-
-    def refuse(*_: Any) -> None:
-        raise PermissionError(13, "Permission denied", f"{path}-holders")
-
-    monkeypatch.setattr(holders.Holder, "__init__", refuse)
+    Path(f"{path}-holders").rmdir()
+    Path(f"{path}-holders").touch()
     assert problem(capsys, "list", "--tasks", path).startswith(
-        f"{path} cannot be opened as a store of tasks: [Errno 13] Permission denied"
+        f"{path}-holders: no file can be locked: "
     )
 
 

@@ -239,13 +239,12 @@ async def test_turns_without_a_transport(tmp_path: Path) -> None:
 def test_option_for_a_server_without_a_store(tmp_path: Path) -> None:
     app = server(three_steps)
     keep_tasks(app, None)
-    assert app.tasks is None
     with pytest.raises(UsageError, match="'ship' is always a task"):
         check_shared(app)
     keep_tasks(app, tmp_path / "tasks.db")
+    check_shared(app)
     store = app.tasks
     assert isinstance(store, SqliteTasks)
-    check_shared(app)
     # The same file by another name.
     (tmp_path / "link.db").symlink_to("tasks.db")
     keep_tasks(app, tmp_path / "link.db")
