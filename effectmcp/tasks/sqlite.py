@@ -33,7 +33,7 @@ from ..errors import TaskLimitError, TaskStoreError
 from ..exchange.task_rows import Mail, TaskRow
 from .connections import Connections, Write, next_change
 
-__all__ = ["Lease", "SqliteTasks", "TakenOverError"]
+__all__ = ["Lease", "SqliteTasks", "Stored", "TakenOverError"]
 
 logger = logging.getLogger("effectmcp.tasks")
 
@@ -60,6 +60,21 @@ class Lease:
 
     row: TaskRow
     fence: int
+
+
+@frozen
+class Stored:
+    """A task and what the store knows of it, for operators.
+
+    Attributes:
+        row: The task, without the questions that mail has answered.
+        holder: The process that runs its turn, as `PID-NAME`; `None` if none does.
+        mail: The kinds of mail that no saved row covers yet.
+    """
+
+    row: TaskRow
+    holder: str | None
+    mail: tuple[str, ...]
 
 
 class SqliteTasks:
@@ -190,23 +205,40 @@ class SqliteTasks:
 
         Tasks that this version cannot read are left out.
         """
+        return [one.row for one in self.look_up(ids, limit=limit)]
+
+    def look_up(self, ids: Iterable[str] = (), *, limit: int = 1_000) -> list[Stored]:
+        """Return the same as `find`, with what the store knows of each task."""
         starts = tuple(ids) or ("",)
 
-        def read(db: sqlite3.Connection) -> dict[str, tuple[int, bytes, bytes]]:
-            return {
-                id_: found
+        def read(db: sqlite3.Connection) -> list[tuple[Any, ...]]:
+            found = {
+                task[0]: task
                 for start in starts
-                for id_, *found in db.execute(
-                    "SELECT id, changed, data, journal FROM tasks"
+                for task in db.execute(
+                    "SELECT id, changed, data, journal, holder FROM tasks"
                     " WHERE id >= ? AND id < ? ORDER BY changed DESC LIMIT ?",
                     (start, start + _LAST, limit),
                 )
             }
+            newest = sorted(found.values(), key=lambda task: task[1], reverse=True)
+            return [(*task, _mail_of(db, task[0])) for task in newest[:limit]]
 
-        found = self._read(read)
-        newest = sorted(found.items(), key=lambda one: one[1][0], reverse=True)[:limit]
-        rows = (_readable(id_, data, journal) for id_, (_, data, journal) in newest)
-        return [row for row in rows if row is not None]
+        stored: list[Stored] = []
+        for id_, _, data, journal, holder, mail in self._read(read):
+            row = _readable(id_, data, journal)
+            if row is not None:
+                row = row.without([key for kind, key in mail if kind == "answer"])
+                stored.append(Stored(row, holder, tuple(kind for kind, _ in mail)))
+        return stored
+
+    def open(self) -> None:
+        """Open the file now; otherwise the first use does.
+
+        Raises:
+            UsageError: If it cannot be used.
+        """
+        self._store()
 
     # ---- for workers ----------------------------------------------------------------
 
@@ -450,11 +482,17 @@ def _row_of(db: sqlite3.Connection, id_: str) -> TaskRow | None:
     return None if found is None else TaskRow.loads(*found)
 
 
+def _mail_of(db: sqlite3.Connection, id_: str) -> list[tuple[str, str]]:
+    return db.execute(
+        "SELECT kind, key FROM mail WHERE task = ? ORDER BY number", (id_,)
+    ).fetchall()
+
+
 def _readable(id_: str, data: bytes, journal: bytes) -> TaskRow | None:
     try:
         return TaskRow.loads(data, journal)
     except TaskStoreError as exc:
-        logger.warning("task %s is left to a newer version: %s", id_, exc)
+        logger.warning("task %r is left to a newer version: %r", id_, str(exc))
         return None
 
 

@@ -75,17 +75,27 @@ async def work(
     tasks: SqliteTasks,
     *,
     concurrency: int = 32,
+    give: Callable[[Callable[[], None]], None] = lambda stop: None,
 ) -> None:
-    """Run turns of tasks until cancelled.
+    """Run turns of tasks until cancelled, or stopped.
 
     Args:
         loop: The loop that runs this.
         app: The server, inside of `running(app)`.
         tasks: The store.
         concurrency: The most turns that run at once here.
+        give: Called with a function that stops the work: no turn begins, no turn begins
+            another step, and `work` returns when the running steps have ended. Any
+            thread may call that function.
     """
     bell = loop.Bell()
     turns: dict[str, _RunningTurn] = {}
+    is_stopping = False
+
+    def stop() -> None:
+        nonlocal is_stopping
+        is_stopping = True
+        bell.ring()
 
     def changed(id_: str) -> None:
         one = turns.get(id_)
@@ -94,17 +104,21 @@ async def work(
         bell.ring()
 
     end = tasks.watch(changed)
+    give(stop)
     try:
         async with loop.crew() as spawn:
-            while True:
-                free = concurrency - len(turns)
+            while turns or not is_stopping:
+                free = 0 if is_stopping else concurrency - len(turns)
                 pause: float | None = None
                 try:
                     for lease in tasks.claim(free) if free else ():
-                        one = _RunningTurn(loop, app, tasks, lease, spawn)
+                        one = _RunningTurn(
+                            loop, app, tasks, lease, spawn, lambda: is_stopping
+                        )
                         turns[lease.row.id] = one
                         spawn(partial(_run, one, turns, bell))
-                    wake = tasks.next_wake() if len(turns) < concurrency else None
+                    free = 0 if is_stopping else concurrency - len(turns)
+                    wake = tasks.next_wake() if free else None
                     if wake is not None:
                         pause = max(0.0, wake - time.time())
                 except TaskStoreError as exc:
@@ -136,6 +150,7 @@ class _RunningTurn:
     _tasks: SqliteTasks
     lease: Lease
     _spawn: Callable[[Callable[[], Awaitable[None]]], None]
+    _is_stopping: Callable[[], bool]
     _read: int = 0
     _mail: list[Mail] = field(factory=list)
     _has_rung: bool = False
@@ -155,7 +170,7 @@ class _RunningTurn:
         """Run the turn; give the task back. Errors are only logged."""
         self._bell = self._loop.Bell()
         row = self.lease.row
-        going = turn(self._app, row)
+        going = turn(self._app, row, self._is_stopping)
         try:
             command: TurnCommand = next(going)
             while True:
