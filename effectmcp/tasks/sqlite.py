@@ -138,7 +138,7 @@ class SqliteTasks:
         self.limit = limit
         self.share = share
         self.is_worked = is_worked
-        self._listeners: dict[object, Callable[[str], None]] = {}
+        self._listeners: dict[object, tuple[Callable[[str], None], bool]] = {}
         self._opening = threading.Lock()
         self._opened: _Opened | None = None
         self._is_warned = False
@@ -212,10 +212,17 @@ class SqliteTasks:
 
         self._write(write)
 
-    def watch(self, listener: Callable[[str], None]) -> Callable[[], None]:
-        """Call `listener` with the id of each task that changes; return what ends this."""
+    def watch(
+        self, listener: Callable[[str], None], *, own_saves: bool = True
+    ) -> Callable[[], None]:
+        """Call `listener` with the id of each task that changes; return what ends this.
+
+        Args:
+            listener: It is called in any thread, and must not wait.
+            own_saves: Whether to call it for the saves of turns of this process.
+        """
         key = object()
-        self._listeners[key] = listener
+        self._listeners[key] = listener, own_saves
         self._store()
 
         def end() -> None:
@@ -245,6 +252,15 @@ class SqliteTasks:
 
     def claim(self, n: int) -> list[Lease]:
         """Take up to `n` tasks whose next turn is due."""
+        return self.claiming(n).result() if self.is_due() else []
+
+    def is_due(self) -> bool:
+        """Return whether there is a free task whose next turn is due."""
+        wake = self.next_wake()
+        return wake is not None and wake <= time.time()
+
+    def claiming(self, n: int) -> Future[list[Lease]]:
+        """Begin to do as `claim` does."""
         store = self._store()
 
         def write(db: sqlite3.Connection) -> list[Lease]:
@@ -273,10 +289,7 @@ class SqliteTasks:
             store.leases += len(leases)
             return leases
 
-        if not self._read(_has_due):
-            return []
-        leases: list[Lease] = self._write(write)
-        return leases
+        return store.submit(write, is_lasting=False)
 
     def mail(self, lease: Lease, after: int) -> tuple[list[Mail], int]:
         """Return the mail of a task after a number, and the number of the last of it."""
@@ -301,9 +314,11 @@ class SqliteTasks:
         row: TaskRow,
         dropped: Sequence[str],
         read: int,
-        then: Callable[[Future[None]], None],
+        then: Callable[[Future[bool]], None],
     ) -> None:
         """Store the next row of a task; call `then` when it is on disk, or failed.
+
+        The result is whether there is mail that the turn has not read.
 
         Args:
             lease: The lease.
@@ -314,7 +329,7 @@ class SqliteTasks:
             then: Called in the thread that writes.
         """
 
-        def write(db: sqlite3.Connection) -> None:
+        def write(db: sqlite3.Connection) -> bool:
             id_ = row.id
             for one in dropped:
                 db.execute("DELETE FROM mail WHERE task = ? AND id = ?", (id_, one))
@@ -324,6 +339,7 @@ class SqliteTasks:
             if row.is_ended:
                 db.execute("DELETE FROM mail WHERE task = ?", (id_,))
                 later = None
+            number = _next_change(db)
             changed = db.execute(
                 "UPDATE tasks SET is_ended = ?, wake = ?, purge = ?, changed = ?,"
                 " data = ?, journal = ? WHERE id = ? AND fence = ? AND holder = ?",
@@ -331,7 +347,7 @@ class SqliteTasks:
                     row.is_ended,
                     0.0 if later else row.wake,
                     self._purge_of(row),
-                    _next_change(db),
+                    number,
                     row.dumps(),
                     row.journal,
                     id_,
@@ -341,6 +357,8 @@ class SqliteTasks:
             ).rowcount
             if not changed:
                 raise TakenOverError(f"task {id_} has been taken over")
+            store.own_saves.add(number)
+            return later is not None
 
         store = self._store()
         store.submit(write).add_done_callback(then)
@@ -361,7 +379,7 @@ class SqliteTasks:
             )
             store.leases -= 1
 
-        store.submit(write).add_done_callback(lambda _: then())
+        store.submit(write, is_lasting=False).add_done_callback(lambda _: then())
 
     def next_wake(self) -> float | None:
         """Return when the next turn of a free task is due; `None` for never."""
@@ -391,9 +409,11 @@ class SqliteTasks:
     def _read(self, read: Callable[[sqlite3.Connection], T]) -> T:
         return self._store().read(read)
 
-    def _tell(self, ids: Iterable[str]) -> None:
-        for id_ in ids:
-            for listener in self._listeners.copy().values():
+    def _tell(self, changes: Iterable[tuple[str, bool]]) -> None:
+        for id_, is_own_save in changes:
+            for listener, own_saves in self._listeners.copy().values():
+                if is_own_save and not own_saves:
+                    continue
                 try:
                     listener(id_)
                 except Exception:
@@ -435,9 +455,13 @@ def _next_wake(db: sqlite3.Connection) -> float | None:
     return wake  # type: ignore[no-any-return]  # a REAL, or NULL
 
 
-def _has_due(db: sqlite3.Connection) -> bool:
-    wake = _next_wake(db)
-    return wake is not None and wake <= time.time()
+@frozen
+class _Submitted:
+    """A write that waits for the next transaction."""
+
+    write: Write
+    future: Future[Any]
+    is_lasting: bool
 
 
 class _Opened:
@@ -447,16 +471,15 @@ class _Opened:
         pid: The process.
         holder: The name of this process in rows.
         leases: The number of tasks whose turn runs here.
+        own_saves: The changes that are saves of these turns, until they are told.
     """
 
     def __init__(
-        self, path: Path | None, tell: Callable[[Iterable[str]], None]
+        self, path: Path | None, tell: Callable[[Iterable[tuple[str, bool]]], None]
     ) -> None:
         self.pid = os.getpid()
         self._tell = tell
-        self._queue: queue.SimpleQueue[tuple[Write, Future[Any]] | None] = (
-            queue.SimpleQueue()
-        )
+        self._queue: queue.SimpleQueue[_Submitted | None] = queue.SimpleQueue()
         if path is not None:
             check_local(path)
         self._writer = _connected(path)
@@ -471,6 +494,7 @@ class _Opened:
         self._told = last or 0
         self._swept = 0.0
         self.leases = 0
+        self.own_saves: set[int] = set()
         self._is_closed = False
         self._thread = threading.Thread(
             target=self._run, name="effectmcp-tasks", daemon=True
@@ -479,13 +503,19 @@ class _Opened:
 
     # ---- for any thread ----
 
-    def submit(self, write: Write) -> Future[Any]:
-        """Have the thread write something; the future ends when that is on disk."""
+    def submit(self, write: Write, *, is_lasting: bool = True) -> Future[Any]:
+        """Have the thread write something; the future ends when that is done.
+
+        Args:
+            write: It is called in a transaction.
+            is_lasting: Whether to wait until it is on disk. Who holds a task need not be
+                there: if the machine fails, all holders die.
+        """
         future: Future[Any] = Future()
         if self._is_closed:
             future.set_exception(TaskStoreError("the store of tasks is closed"))
         else:
-            self._queue.put((write, future))
+            self._queue.put(_Submitted(write, future, is_lasting))
         return future
 
     def read(self, read: Callable[[sqlite3.Connection], T]) -> T:
@@ -520,9 +550,9 @@ class _Opened:
                 logger.warning("the tasks cannot be read: %s", exc)
         self._end()
 
-    def _next_batch(self) -> list[tuple[Write, Future[Any]] | None]:
+    def _next_batch(self) -> list[_Submitted | None]:
         """Wait for writes, or for the time to look at other processes' writes."""
-        batch: list[tuple[Write, Future[Any]] | None] = []
+        batch: list[_Submitted | None] = []
         with suppress(queue.Empty):
             batch.append(self._queue.get(timeout=self._pause()))
             while batch[-1] is not None:
@@ -535,22 +565,24 @@ class _Opened:
             return _SWEEP if self._told else None
         return _BESIDE if self.leases > 0 else _IDLE
 
-    def _commit(self, writes: list[tuple[Write, Future[Any]]]) -> None:
+    def _commit(self, writes: list[_Submitted]) -> None:
         """Write all in one transaction; a write that fails takes no other with it."""
         done: list[tuple[Future[Any], Any, BaseException | None]] = []
         with self._lock:
             db = self._writer
             try:
+                is_lasting = any(one.is_lasting for one in writes)
+                db.execute(f"PRAGMA synchronous = {'FULL' if is_lasting else 'NORMAL'}")
                 db.execute("BEGIN IMMEDIATE")
-                for write, future in writes:
+                for one in writes:
                     db.execute("SAVEPOINT one")
                     try:
-                        done.append((future, write(db), None))
+                        done.append((one.future, one.write(db), None))
                     except sqlite3.OperationalError:
                         raise  # the disk, or the lock: nothing of this can be kept
                     except Exception as exc:
                         db.execute("ROLLBACK TO one")
-                        done.append((future, None, exc))
+                        done.append((one.future, None, exc))
                     db.execute("RELEASE one")
                 db.execute("COMMIT")
             except sqlite3.Error as exc:
@@ -559,7 +591,8 @@ class _Opened:
                         db.execute("ROLLBACK")
                 error = TaskStoreError(f"the tasks cannot be stored: {exc}")
                 error.__cause__ = exc
-                done = [(future, None, error) for _, future in writes]
+                done = [(one.future, None, error) for one in writes]
+                self.own_saves.clear()  # other processes will use these numbers
         for future, value, failure in done:
             if failure is None:
                 future.set_result(value)
@@ -569,22 +602,22 @@ class _Opened:
     def _look(self) -> None:
         """Tell what has changed, here or in other processes; sweep now and then."""
         with self._reading:
-            ids = self._changed()
-        if ids:
-            self._tell(ids)
+            changes = self._changed()
+        self.own_saves.clear()
+        self._tell(changes)
         now = time.monotonic()
         if now >= self._swept + _SWEEP:
             self._swept = now
-            self._commit([(self._sweep, Future())])
+            self._commit([_Submitted(self._sweep, Future(), is_lasting=False)])
 
-    def _changed(self) -> list[str]:
+    def _changed(self) -> list[tuple[str, bool]]:
         found = self._reader.execute(
             "SELECT id, changed FROM tasks WHERE changed > ? ORDER BY changed",
             (self._told,),
         ).fetchall()
         if found:
             self._told = found[-1][1]
-        return [id_ for id_, _ in found]
+        return [(id_, number in self.own_saves) for id_, number in found]
 
     def _sweep(self, db: sqlite3.Connection) -> None:
         """Take over from holders that died, and remove tasks that ended long ago."""
