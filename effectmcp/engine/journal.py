@@ -311,29 +311,23 @@ class Journal:
 
     def dumps(self) -> bytes:
         """Return this journal as canonical JSON, for a file or a store. Not sealed."""
-        pool = b",".join(
-            b"[%b,%b]" % (dumps(one.path), one.entry.encoded) for one in self.pool
-        )
         rest = {
+            "format": FORMAT,
             "places": {
                 place: _place_to_json(one) for place, one in self.places.items()
             },
+            "pool": [[one.path, loads(one.entry.encoded)] for one in self.pool],
             "versions": dict(self.versions),
             "generation": self.generation,
+            "restart": None if self.restart is None else loads(self.restart),
             "rounds": [self.rounds, self.state_rounds],
             "waves": self.waves,
-            "cancelled": self.cancelled,
-            "detached": self.detached,
         }
-        parts = {name: dumps(value) for name, value in rest.items()}
-        parts |= {
-            "format": b"%d" % FORMAT,
-            "entries": _encoded(self.entries),
-            "pool": b"[%b]" % pool,
-            "restart": b"null" if self.restart is None else self.restart,
-        }
-        return b"{%b}" % b",".join(
-            [b'"%b":%b' % (name.encode(), parts[name]) for name in sorted(parts)]
+        # Canonical JSON has sorted keys.
+        return b'%b,"entries":%b,%b' % (
+            dumps({"cancelled": self.cancelled, "detached": self.detached})[:-1],
+            _encoded(self.entries),
+            dumps(rest, max_depth=DEPTH)[1:],
         )
 
     @classmethod

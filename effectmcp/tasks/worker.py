@@ -237,7 +237,7 @@ class _RunningTurn:
         if want.key in self._running:
             self._running.discard(want.key)
             self._outcomes[want.key] = outcome
-            self._bell.ring()
+            self._bell.ring_here()
 
     async def _wait(self, until: float | None) -> dict[str, Done | Failure]:
         while not self._outcomes:
