@@ -42,7 +42,7 @@ from typing import IO, Any
 import trio
 from attrs import frozen
 
-from effectmcp import Elicit, Flow, Server, Sleep, step
+from effectmcp import Elicit, Flow, Server, Sleep, Step, step
 from effectmcp.drivers import trio as loop
 from effectmcp.state import Keys, make_key
 from effectmcp.tasks import Mail, SqliteTasks
@@ -95,7 +95,7 @@ def add_once(total: int, number: int) -> int:
     return total + number
 
 
-STEPS: Mapping[str, Callable[..., Flow[int]]] = {
+STEPS: Mapping[str, Callable[[int, int], Step[int]]] = {
     OURS: add,
     ASYNC: add_async,
     ONCE: add_once,
@@ -169,7 +169,7 @@ async def work(path: str) -> None:
     async def end(ids: list[str]) -> None:
         for id_ in ids:
             while (row := tasks.read(id_)) is None or not row.is_ended:
-                await trio.sleep(0.005)
+                await trio.sleep(0.005)  # noqa: ASYNC110 - an event costs CPU for each save
             assert row.status == "completed", row
 
     given = orders()
@@ -190,6 +190,8 @@ async def work(path: str) -> None:
                 case ["answer", times]:
                     id_ = await start(call("ask"))
                     say(await trio.to_thread.run_sync(answer, tasks, id_, times))
+                case _:
+                    raise ValueError(order)
 
 
 async def serve(path: str) -> None:

@@ -55,7 +55,7 @@ def typed_into(file: Path, typed: str, keys: str | None = None) -> str:
     return done.stdout
 
 
-SERVERS = ["bookshop", "everything", "search", "weather", "wizard"]
+SERVERS = ["bookshop", "everything", "provisioning", "search", "weather", "wizard"]
 
 
 @pytest.fixture(scope="module")

@@ -238,11 +238,17 @@ class Checkpoint(Effect[None]):
 class Detach(Effect[bool]):
     """Continue as a task, so that the client need not wait.
 
-    Only allowed at the top level of a tool.
+        yield from Detach(ttl=3600)
+
+    Only allowed at the top level of a tool, once. The flow continues inline where no
+    task is possible: if the client cannot follow tasks, if the server keeps none, or if
+    nothing runs their turns.
 
     Attributes:
-        ttl: Seconds to keep the task after it ends.
-        poll_interval: Seconds that a client should wait between two polls.
+        ttl: Seconds from the creation of the task until it expires: then it is ended,
+            even if a question is unanswered. `None` for the server's default.
+        poll_interval: Seconds that a client should wait between two polls; `None` for
+            the server's default.
 
     Returns:
         `True` if the flow continues as a task, `False` if it continues inline.

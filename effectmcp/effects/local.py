@@ -189,6 +189,9 @@ class Log(Effect[None]):
 
 @frozen(eq=False, repr=False)
 class Status(Effect[None]):
-    """Describe what a task is doing. Use it after `Detach()`, or in a task."""
+    """Describe what a task is doing, for users and models.
+
+    Use it after `Detach()`, or in a task. Inline it becomes a log message.
+    """
 
     message: str

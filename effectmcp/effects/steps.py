@@ -210,7 +210,8 @@ def step(fn: Any = None, /, **options: Any) -> Any:
         public: Allow the result in states that are not encrypted.
         secret: Never put the result into a client's state.
         raises: Exception classes that reach the handler unchanged.
-        retries: How often the driver tries again after a failure.
+        retries: How often a failed step is tried again: at once; in a task after 1, 2,
+            4 and at most 300 seconds.
         timeout: Seconds per try.
     """
     if fn is not None:

@@ -123,7 +123,7 @@ def start(
 ) -> Running | Ended | Failed:
     """Call `handler`; return its generator or coroutine, or a plain function's result.
 
-    From here on, `context` has its own decimal settings.
+    Afterwards, `context` has its own decimal settings.
 
     The returned value decides, not the kind of function: partials, decorated functions
     and callable objects are all handlers (docs/internals/replay.md#l6).

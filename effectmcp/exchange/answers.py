@@ -81,7 +81,7 @@ def reply_to(context: Context, outcome: Mapping[str, JSON] | Interim | Handle) -
     """
     dialect = context.dialect
     if isinstance(outcome, Interim):
-        assert not isinstance(dialect, Legacy)  # such a flow asks live, and goes on
+        assert not isinstance(dialect, Legacy)  # such a flow asks live, and is kept
         outcome = dialect.interim(outcome.questions, outcome.token)
     elif isinstance(outcome, Handle):
         outcome = {"resultType": "task", **task_fields(outcome.row, is_new=True)}

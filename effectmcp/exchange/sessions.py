@@ -117,7 +117,7 @@ class News:
 
     #: The first message of a `Subscription`; a session has no such message.
     acknowledgement = None
-    #: What a `Subscription` tells at once. A session is told of nothing before.
+    #: Changes that a `Subscription` reports at once. A session has none.
     first: tuple[Change, ...] = ()
 
     def __init__(self) -> None:

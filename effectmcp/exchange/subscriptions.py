@@ -56,7 +56,7 @@ class Subscription:
         )
 
     def follow(self, ids: list[str], read: Callable[[str], TaskRow | None]) -> None:
-        """Follow those tasks that the client may see, and acknowledge only these.
+        """Follow the tasks that the client may see, and acknowledge only these.
 
         Args:
             ids: Their ids.
@@ -75,7 +75,7 @@ class Subscription:
         return change.what in self._lists
 
     def message(self, change: Change) -> dict[str, Any] | None:
-        """Return the notification of `change`; `None` if there is nothing to tell."""
+        """Return the notification of `change`; `None` if the task was removed."""
         if change.what == "task":
             row = self._read(change.uri or "")
             if row is None:

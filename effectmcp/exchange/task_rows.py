@@ -2,8 +2,8 @@
 
 A task is a flow that outlives its request. `TaskRow` is all that is kept of it, and it
 is replaced as a whole by each save. What others send to the task is `Mail`, which has a
-place of its own, so that it never waits for a running turn. A `TaskHost` keeps both; the
-exchange sees nothing else of it.
+place of its own, so that it never waits for a running turn. A `TaskHost` keeps both, and
+is all that the exchange uses of a store.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from attrs import field
 from ..canonical import JSON, MAX_DEPTH, dumps, parse
 from ..effects.local import CallerInfo
 from ..engine.journal import Journal
-from ..errors import TaskStoreError
+from ..errors import CanonicalError, TaskStoreError
 from ..records import record
 
 __all__ = [
@@ -49,7 +49,7 @@ class TaskRow:
     """All that is kept of a task. Immutable.
 
     Attributes:
-        id: Its id, which nobody can guess.
+        id: Its id, which cannot be guessed.
         tool: The name of its tool.
         arguments: The arguments as the client sent them.
         owner: The authenticated user whose task it is; `None` for an anonymous client.
@@ -147,7 +147,13 @@ class TaskRow:
                 key: (count, at) for key, (count, at) in value["tries"].items()
             }
             return cls(**value, journal=journal)
-        except (LookupError, TypeError, ValueError, AttributeError) as exc:
+        except (
+            CanonicalError,
+            LookupError,
+            TypeError,
+            ValueError,
+            AttributeError,
+        ) as exc:
             raise TaskStoreError(
                 f"a task that this version cannot read: {exc}"
             ) from None
@@ -166,7 +172,7 @@ class Mail:
     """One message to a task: durable, ordered, and stored once for each id.
 
     Attributes:
-        id: Its id. Of two messages with the same id, the first counts.
+        id: Its id. The first of two messages with the same id counts.
         kind: `answer` to a question, `cancel`, or `retry` for a parked task.
         key: The wire key of the question that it answers.
         value: The answer, as the client sent it.
@@ -229,11 +235,11 @@ class TaskHost(Protocol):
 
 
 def task_fields(row: TaskRow, *, is_new: bool = False) -> dict[str, JSON]:
-    """Return a task as the wire has it (Tasks extension, Task).
+    """Return the fields of a task on the wire (Tasks extension, Task).
 
     Args:
         row: The task.
-        is_new: Whether this announces a new task: then nothing else is in it.
+        is_new: Whether this announces a new task: then it has no result or questions.
     """
     fields: dict[str, Any] = {
         "taskId": row.id,

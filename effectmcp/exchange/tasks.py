@@ -1,8 +1,8 @@
 """Tasks on the wire: how a call becomes one, and the methods that follow it.
 
-Every request is judged by itself: a client declares the extension in each (Tasks
-extension, Capability Negotiation), and only the task's own user may see it. A task of
-another user, and one that was removed, look like one that never was.
+Each request is checked separately: a client declares the extension in each (Tasks
+extension, Capability Negotiation), and only the user who started a task may see it. A
+task of another user and a removed task get the same error as an unknown id.
 """
 
 from __future__ import annotations
@@ -77,10 +77,10 @@ def task_id(flow_id: bytes, journal: Journal) -> str:
 
     The same state with the same answers becomes the same task, if a client sends it
     twice; with other answers, another one. Values that are drawn again when a reply is
-    lost play no part (docs/internals/replay.md#v3).
+    lost are not part of it (docs/internals/replay.md#v3).
 
     Args:
-        flow_id: The flow's id: 128 random bits, and so nobody can guess the result.
+        flow_id: The flow's id: 128 random bits, so the result cannot be guessed.
         journal: Its journal at that point.
     """
     said = [
@@ -126,7 +126,7 @@ def new_row(
         caller: The outcome of `Caller()`.
         journal: The journal so far.
         is_whole: Whether the whole flow is a task.
-        detach: How long it lives, and how often clients should ask.
+        detach: Its `ttl` and its `poll_interval`.
         version: The handler's declared version when the flow started.
         trace: The trace context of the first request.
     """
@@ -176,7 +176,7 @@ def get_task(context: Context) -> Generator[Command, Any, dict[str, JSON]]:
 
 
 def update_task(context: Context) -> Generator[Command, Any, dict[str, JSON]]:
-    """Store the answers of `tasks/update`; return the fields of its result, none.
+    """Store the answers of `tasks/update`; return the fields of its result, which has none.
 
     Answers to questions that are not outstanding are ignored: they were answered before,
     or withdrawn.
@@ -196,7 +196,7 @@ def update_task(context: Context) -> Generator[Command, Any, dict[str, JSON]]:
 
 
 def cancel_task(context: Context) -> Generator[Command, Any, dict[str, JSON]]:
-    """Ask a task to end; return the fields of `tasks/cancel`'s result, none."""
+    """Ask a task to end; return the fields of `tasks/cancel`'s result, which has none."""
     row = yield from _find(context)
     if not row.is_ended:
         mail = [Mail("cancel", "cancel")]
@@ -207,7 +207,7 @@ def cancel_task(context: Context) -> Generator[Command, Any, dict[str, JSON]]:
 def readable_tasks(
     context: Context, ids: list[str]
 ) -> Generator[Command, Any, list[str]]:
-    """Return those of some ids that this client may follow.
+    """Return the ids of the tasks that this client may follow.
 
     Raises:
         ProtocolError: If the client did not declare the extension.
@@ -230,7 +230,7 @@ def _find(context: Context) -> Generator[Command, Any, TaskRow]:
     Raises:
         ProtocolError: If the client cannot follow tasks, or has no such task.
     """
-    # Before anything else: whether there is such a task concerns no other client.
+    # First, so that a client without the extension learns nothing about the task.
     if not _is_declared(context):
         raise MISSING_EXTENSION
     id_ = context.request.params.get("taskId")
@@ -249,7 +249,7 @@ def _host(context: Context) -> TaskHost:
 
 
 def _ask(function: Any, **kwargs: Any) -> Generator[Command, Any, Any]:
-    # The store may block, so its functions are called where that disturbs nobody.
+    # The store may block, so the driver calls its functions in a worker thread.
     outcome = yield Invoke(function, kwargs)
     if isinstance(outcome, Failure):
         raise outcome.error

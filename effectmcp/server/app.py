@@ -70,7 +70,7 @@ class Server:
         instructions: How a model should use the server.
         keys: The ring of keys that seals states. Without it, transports read
             `EFFECTMCP_STATE_KEYS`, or use a random key if only one process serves.
-        tasks: What keeps tasks, such as `effectmcp.tasks.SqliteTasks("tasks.db")`.
+        tasks: The store of tasks, such as `effectmcp.tasks.SqliteTasks("tasks.db")`.
             Without it, transports keep them in memory if only one process serves.
         lifespan: A function that returns a context manager, which is entered once,
             before requests are served. It may be async if there is an event loop. Steps
@@ -219,7 +219,7 @@ class Server:
 
     @property
     def tasks(self) -> TaskHost | None:
-        """What keeps tasks; without one, `Detach()` gives `False`."""
+        """The store of tasks; without one, `Detach()` returns `False`."""
         return self._tasks
 
     @tasks.setter

@@ -94,7 +94,7 @@ async def work(
         else:
             one.ring()
 
-    end = tasks.watch(changed, own_saves=False)
+    end = tasks.watch(changed, is_worker=True)
     try:
         async with loop.crew() as spawn:
             while True:
@@ -102,7 +102,7 @@ async def work(
                 pause: float | None = None
                 try:
                     if free and tasks.is_due():
-                        claim = tasks.claiming(free)
+                        claim = tasks.claim(free)
                         claim.add_done_callback(lambda _: bell.ring())
                         while not claim.done():
                             await bell.wait()
@@ -124,11 +124,13 @@ async def work(
 async def _run(
     one: _RunningTurn, turns: dict[str, _RunningTurn], bell: Ringing
 ) -> None:
+    is_cut_off = True
     try:
         await one.play()
+        is_cut_off = one.is_lost
     finally:
         del turns[one.lease.row.id]
-        one.release(bell)
+        one.release(bell, is_cut_off=is_cut_off)
 
 
 @define(eq=False)
@@ -148,6 +150,7 @@ class _RunningTurn:
     _running: set[str] = field(factory=set)
     _told: set[str] = field(factory=set)
     _bell: Any = None
+    is_lost: bool = False
 
     def ring(self) -> None:
         """Wake the turn: mail may have come. Any thread may call this."""
@@ -175,13 +178,14 @@ class _RunningTurn:
             logger.warning("a turn was not accepted: %s", exc)
         except TaskStoreError as exc:
             logger.error("the turn of task %s (%s) is lost: %s", row.id, row.tool, exc)
+            self.is_lost = True
             await self._bell.wait(_PAUSE)
         finally:
             going.close()
 
-    def release(self, bell: Ringing) -> None:
+    def release(self, bell: Ringing, *, is_cut_off: bool) -> None:
         """Give the task back; ring `bell` when somebody may take it."""
-        self._tasks.release(self.lease, bell.ring)
+        self._tasks.release(self.lease, bell.ring, is_cut_off=is_cut_off)
 
     async def _obey(self, command: TurnCommand) -> Any:
         match command:

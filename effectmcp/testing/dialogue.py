@@ -131,6 +131,12 @@ class Dialogue(Generic[T]):
         def supports(what: object) -> bool:
             return not any(what is one for one in unsupported)
 
+        # A list, for the same reason: the time, which only `lapse` advances.
+        times = self._times = [0.0]
+
+        def now() -> float:
+            return times[-1]
+
         self._run = Run(
             handler,
             args,
@@ -141,6 +147,7 @@ class Dialogue(Generic[T]):
             detached=_RULES,
             emit=hear,
             supports=supports,
+            clock=now,
         )
         self._name = getattr(handler, "__name__", repr(handler))
         # Without this, the generator would be closed when it is collected, and its
@@ -293,6 +300,16 @@ class Dialogue(Generic[T]):
             given = {key: one for key, one in answers.items() if one is not None}
             self._stop = self._run.answered(given)
 
+    def _lapse(self, one: _PendingEffect) -> None:
+        """Let the time pass until the next deadline; leave the question open."""
+        due = self._stop.due if isinstance(self._stop, Asked) else None
+        if due is None:
+            raise UsageError(
+                f"{one} has no deadline: it is in no Within() or FirstOf()"
+            )
+        self._times.append(due)
+        self._settle(one, None, "no answer in time")
+
     def _perform(self, one: _PendingEffect, options: dict[str, Any]) -> Done | Failure:
         assert isinstance(self._stop, Perform)
         (want,) = [want for want in self._stop.wants if want.key == one.key]
@@ -371,6 +388,16 @@ class Expectation(Generic[T]):
         """Act as a client that cannot be asked this question."""
         self._dialogue._unsupported.append(self._question())
         return self._say(None, "unsupported")
+
+    def lapse(self) -> Dialogue[T]:
+        """Let the next deadline pass without an answer to this question.
+
+        Raises:
+            UsageError: If no question that waits is in a `Within` or `FirstOf`.
+        """
+        self._question()
+        self._dialogue._lapse(self._waiting)
+        return self._dialogue
 
     def _question(self) -> InputRequest[Any]:
         effect = self._waiting.effect

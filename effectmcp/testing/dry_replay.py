@@ -134,6 +134,8 @@ def arrive(
         journal=journal,
         rules=attrs.evolve(_RULES, policy=policy),
         supports=supports,
+        # No time passes: a deadline that was open when the journal was written stays open.
+        clock=lambda: 0.0,
         name=subject.feature.handler.name,
         version=subject.feature.version,
     )

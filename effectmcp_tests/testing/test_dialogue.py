@@ -446,6 +446,37 @@ def test_waiting_for_several() -> None:
     assert dialogue.expect(FirstOf).returns((1, None)).result == (TimedOut(), (1, None))
 
 
+def book_in_time() -> Flow[object]:
+    yield from Detach()
+    day = yield from Within(60, Elicit("Which day?", str))
+    return day, (yield from FirstOf(Elicit("Who?", str), Sleep(60)))
+
+
+def test_a_question_with_a_deadline_is_answered() -> None:
+    dialogue = play(book_in_time).expect(Elicit("Which day?", str)).answer("Monday")
+    assert dialogue.expect(Elicit("Who?", str)).answer("Ann").result == (
+        "Monday",
+        (0, "Ann"),
+    )
+
+
+def test_a_question_lapses() -> None:
+    dialogue = play(book_in_time).expect(Elicit("Which day?", str)).lapse()
+    assert dialogue.expect(Elicit("Who?", str)).lapse().result == (
+        TimedOut(),
+        (1, None),
+    )
+    assert dialogue.transcript[-1].endswith("→ no answer in time")
+
+
+def test_a_question_without_a_deadline_cannot_lapse() -> None:
+    def ask() -> Flow[str]:
+        return (yield from Elicit("Who?", str))
+
+    with pytest.raises(UsageError, match="has no deadline"):
+        play(ask).expect(Elicit).lapse()
+
+
 # ---- side by side -------------------------------------------------------------------
 
 

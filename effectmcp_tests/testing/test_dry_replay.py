@@ -14,13 +14,15 @@ from effectmcp import (
     Checkpoint,
     Confirm,
     Declined,
+    Detach,
     Elicit,
     Flow,
     Gather,
     ToolError,
+    Within,
     step,
 )
-from effectmcp.engine import Journal, Policy
+from effectmcp.engine import Done, Journal, Policy, Run
 from effectmcp.testing import Transcript, conversation
 from effectmcp.testing.chance import FLOW_ID
 from effectmcp.testing.conversations import WAYS
@@ -114,6 +116,20 @@ def test_it_asks() -> None:
     assert here.where == line(order, 1)
     (mark,) = here.marks
     assert mark.startswith("elicit-1 ")
+
+
+def test_it_asks_with_a_deadline() -> None:
+    """The time of the test plays no part: the question was open in the journal."""
+
+    def soon() -> Flow[object]:
+        yield from Detach()
+        return (yield from Within(60, Elicit("Who?", str)))
+
+    run = Run(soon, flow_id=FLOW_ID, clock=lambda: 1000.0)
+    run.start()
+    run.performed({"detach-1": Done(False)})
+    here = arrival(soon, run.suspend())
+    assert (here.how, here.what) == ("asks", ("Elicit(message='Who?', form=str)",))
 
 
 def test_it_asks_nothing() -> None:
