@@ -169,7 +169,7 @@ async def work(path: str) -> None:
     async def end(ids: list[str]) -> None:
         for id_ in ids:
             while (row := tasks.read(id_)) is None or not row.is_ended:
-                await trio.sleep(0.005)  # noqa: ASYNC110 - an event costs CPU for each save
+                await trio.sleep(0.005)
             assert row.status == "completed", row
 
     given = orders()

@@ -31,6 +31,11 @@ logger = logging.getLogger("effectmcp.tasks")
 
 #: Seconds between two looks at what other processes have changed.
 _LOOK: Final = 0.01
+#: Seconds to wait for more writes, for each turn that runs here, and at most: on a fast
+#: disk, each write would be alone otherwise. Few turns wait for nothing.
+_GATHER: Final = 0.00015
+_GATHER_MOST: Final = 0.005
+_FEW: Final = 4
 #: Seconds between two looks for holders that died, and for tasks to remove.
 _SWEEP: Final = 0.5
 #: The most tasks that one sweep removes, so that no write waits long for it.
@@ -166,7 +171,10 @@ class Connections:
         """Wait for writes, or for the time to look at other processes' writes."""
         jobs: list[_Job | None] = []
         with suppress(queue.Empty):
-            jobs.append(self._queue.get(timeout=self._pause()))
+            first = self._queue.get(timeout=self._pause())
+            jobs.append(first)
+            if first is not None and first.is_durable and len(self.held) > _FEW:
+                time.sleep(min(_GATHER_MOST, _GATHER * len(self.held)))
             while jobs[-1] is not None:
                 jobs.append(self._queue.get_nowait())
         return jobs
