@@ -280,8 +280,9 @@ class Worker:
 
 @contextmanager
 def folder() -> Iterator[Path]:
-    """A folder on the disk of this checkout: `/tmp` may be memory."""
-    with tempfile.TemporaryDirectory(dir=Path.cwd(), prefix=".benchmark-") as name:
+    """Yield a new folder on a disk, as `/tmp` may be memory."""
+    disk = Path("/var/tmp")
+    with tempfile.TemporaryDirectory(dir=disk if disk.exists() else None) as name:
         yield Path(name)
 
 

@@ -33,8 +33,8 @@ logger = logging.getLogger("effectmcp.tasks")
 _LOOK: Final = 0.01
 #: Seconds to wait for more writes, for each turn that runs here, and at most: on a fast
 #: disk, each write would be alone otherwise. Few turns wait for nothing.
-_GATHER: Final = 0.00015
-_GATHER_MOST: Final = 0.005
+_GATHER: Final = 0.0003
+_GATHER_MOST: Final = 0.008
 _FEW: Final = 4
 #: Seconds between two looks for holders that died, and for tasks to remove.
 _SWEEP: Final = 0.5
