@@ -114,7 +114,7 @@ class SqliteTasks:
         self.limit = limit
         self.share = share
         self.is_worked = is_worked
-        self._listeners: dict[object, Callable[[str], None]] = {}
+        self._listeners: dict[object, tuple[Callable[[str], None], bool]] = {}
         self._opening = threading.Lock()
         self._opened: Connections | None = None
         self._is_warned = False
@@ -189,11 +189,18 @@ class SqliteTasks:
 
         self._write(write)
 
-    def watch(self, listener: Callable[[str], None]) -> Callable[[], None]:
-        """Call `listener` with the id of each task that changes; return what ends this."""
+    def watch(
+        self, listener: Callable[[str], None], *, is_worker: bool = False
+    ) -> Callable[[], None]:
+        """Call `listener` with the id of each task that changes; return what ends this.
+
+        Args:
+            listener: It is called in any thread, and must not wait.
+            is_worker: Whether it needs no call for the saves of this process.
+        """
         self._store()
         key = object()
-        self._listeners[key] = listener
+        self._listeners[key] = listener, is_worker
 
         def end() -> None:
             self._listeners.pop(key, None)
@@ -242,8 +249,12 @@ class SqliteTasks:
 
     # ---- for workers ----------------------------------------------------------------
 
-    def claim(self, n: int) -> list[Lease]:
-        """Take up to `n` tasks whose next turn is due."""
+    def is_due(self) -> bool:
+        """Return whether there is a free task whose next turn is due."""
+        return self._read(_has_due)
+
+    def claim(self, n: int) -> Future[list[Lease]]:
+        """Take up to `n` tasks whose next turn is due. Do not wait."""
         store = self._store()
         taken: set[tuple[str, int]] = set()
 
@@ -271,16 +282,15 @@ class SqliteTasks:
                 leases.append(Lease(row, fence + 1))
             return leases
 
-        if not store.read(_has_due):
-            return []
-        try:
-            # After a loss of power, nobody lives who could hold a task.
-            leases: list[Lease] = store.submit(write, is_durable=False).result()
-        except TaskStoreError:
-            store.loose |= taken  # who knows whether it has been written
-            raise
-        store.held |= taken
-        return leases
+        def ended(future: Future[list[Lease]]) -> None:
+            # If it failed, who knows whether it has been written.
+            known = store.held if future.exception() is None else store.loose
+            known.update(taken)
+
+        # After a loss of power, nobody lives who could hold a task.
+        future = store.submit(write, is_durable=False)
+        future.add_done_callback(ended)
+        return future
 
     def mail(self, lease: Lease, after: int) -> tuple[list[Mail], int]:
         """Return the mail of a task after a number, and the number of the last of it."""
@@ -305,9 +315,11 @@ class SqliteTasks:
         row: TaskRow,
         dropped: Sequence[str],
         read: int,
-        then: Callable[[Future[None]], None],
+        then: Callable[[Future[bool]], None],
     ) -> None:
         """Store the next row of a task; call `then` when it is on disk, or failed.
+
+        The result is whether there is mail that the turn has not read.
 
         Args:
             lease: The lease.
@@ -319,7 +331,7 @@ class SqliteTasks:
                 `TaskStoreError`.
         """
 
-        def write(db: sqlite3.Connection) -> None:
+        def write(db: sqlite3.Connection) -> bool:
             id_ = row.id
             for one in dropped:
                 db.execute("DELETE FROM mail WHERE task = ? AND id = ?", (id_, one))
@@ -346,9 +358,10 @@ class SqliteTasks:
             ).rowcount
             if not changed:
                 raise TakenOverError(f"task {id_} has been taken over")
+            return later is not None
 
         store = self._store()
-        store.submit(write).add_done_callback(then)
+        store.submit(write, saved=row.id).add_done_callback(then)
 
     def release(
         self, lease: Lease, then: Callable[[], None], *, is_cut_off: bool = False
@@ -435,9 +448,11 @@ class SqliteTasks:
     def _read(self, read: Callable[[sqlite3.Connection], T]) -> T:
         return self._store().read(read)
 
-    def _tell(self, ids: Iterable[str]) -> None:
+    def _tell(self, ids: Iterable[str], are_saves: bool) -> None:
         for id_ in ids:
-            for listener in self._listeners.copy().values():
+            for listener, is_worker in self._listeners.copy().values():
+                if is_worker and are_saves:
+                    continue
                 try:
                     listener(id_)
                 except Exception:
