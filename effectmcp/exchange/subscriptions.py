@@ -75,7 +75,7 @@ class Subscription:
         return change.what in self._lists
 
     def message(self, change: Change) -> dict[str, Any] | None:
-        """Return the notification of `change`; `None` if the task was removed."""
+        """Return the notification of `change`; `None` if there is nothing to tell."""
         if change.what == "task":
             row = self._read(change.uri or "")
             if row is None:

@@ -17,67 +17,32 @@ from __future__ import annotations
 
 import logging
 import os
-import queue
 import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
-from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, TypeVar
+from weakref import WeakSet
 
 from attrs import frozen
 
 from ..canonical import dumps, loads
-from ..errors import TaskLimitError, TaskStoreError, UsageError
+from ..errors import TaskLimitError, TaskStoreError
 from ..exchange.task_rows import Mail, TaskRow
-from .holders import Holder, check_local
+from .connections import Connections, Write, next_change
 
 __all__ = ["Lease", "SqliteTasks", "TakenOverError"]
 
 logger = logging.getLogger("effectmcp.tasks")
 
-#: The version of the tables. Files of older versions are migrated, newer ones refused.
-VERSION: Final = 1
+#: Seconds after which a damaged task is looked at again.
+_LATER: Final = 60.0
+#: Behind all ids that begin alike.
+_LAST: Final = "\U0010ffff"
 
-_TABLES: Final = """
-CREATE TABLE tasks (
-    id TEXT PRIMARY KEY,
-    owner TEXT,
-    is_ended INTEGER NOT NULL,
-    wake REAL,
-    purge REAL,
-    changed INTEGER NOT NULL,
-    fence INTEGER NOT NULL,
-    holder TEXT,
-    data BLOB NOT NULL,
-    journal BLOB NOT NULL
-) STRICT, WITHOUT ROWID;
-CREATE INDEX tasks_by_wake ON tasks (wake) WHERE wake IS NOT NULL AND holder IS NULL;
-CREATE INDEX tasks_by_holder ON tasks (holder) WHERE holder IS NOT NULL;
-CREATE INDEX tasks_by_change ON tasks (changed);
-CREATE INDEX tasks_by_purge ON tasks (purge) WHERE purge IS NOT NULL;
-CREATE INDEX tasks_by_owner ON tasks (owner) WHERE NOT is_ended;
-CREATE TABLE mail (
-    number INTEGER PRIMARY KEY AUTOINCREMENT,
-    task TEXT NOT NULL REFERENCES tasks (id) ON DELETE CASCADE,
-    id TEXT NOT NULL,
-    kind TEXT NOT NULL,
-    key TEXT NOT NULL,
-    value BLOB NOT NULL,
-    UNIQUE (task, id)
-) STRICT;
-"""
-
-#: Seconds between two looks at what other processes have changed, while turns run here.
-_BESIDE: Final = 0.01
-#: The same, while none runs.
-_IDLE: Final = 0.05
-#: Seconds between two looks for holders that died, and for tasks to remove.
-_SWEEP: Final = 0.5
-#: Milliseconds to wait for another process's write.
-_BUSY: Final = 10_000
+T = TypeVar("T")
 
 
 class TakenOverError(TaskStoreError):
@@ -97,19 +62,14 @@ class Lease:
     fence: int
 
 
-T = TypeVar("T")
-Write: TypeAlias = Callable[[sqlite3.Connection], Any]
-
-
 class SqliteTasks:
     """A `TaskHost` whose turns run in processes of this machine.
 
     Args:
         path: The file, which is created if needed; `None` to keep tasks in the memory of
             this process.
-        ttl: Seconds from the creation of a task until it expires, unless its tool sets
-            it.
-        poll_interval: Seconds between two polls of a client, unless its tool sets it.
+        ttl: Seconds that a task lives if its tool says nothing else.
+        poll_interval: Seconds between two polls of a client, unless its tool says.
         retention: Seconds that a task is kept after it has ended, at least.
         limit: The most tasks that may be alive at once.
         share: The most of them that one user may have; all anonymous clients are one.
@@ -141,8 +101,9 @@ class SqliteTasks:
         self.is_worked = is_worked
         self._listeners: dict[object, Callable[[str], None]] = {}
         self._opening = threading.Lock()
-        self._opened: _Opened | None = None
+        self._opened: Connections | None = None
         self._is_warned = False
+        _alive.add(self)
 
     def __repr__(self) -> str:
         return f"SqliteTasks({'' if self.path is None else str(self.path)!r})"
@@ -163,7 +124,7 @@ class SqliteTasks:
                     row.id,
                     row.owner,
                     row.wake,
-                    _next_change(db),
+                    next_change(db),
                     row.dumps(),
                     row.journal,
                 ),
@@ -208,16 +169,16 @@ class SqliteTasks:
             if news:
                 db.execute(
                     "UPDATE tasks SET wake = 0, changed = ? WHERE id = ?",
-                    (_next_change(db), id_),
+                    (next_change(db), id_),
                 )
 
         self._write(write)
 
     def watch(self, listener: Callable[[str], None]) -> Callable[[], None]:
         """Call `listener` with the id of each task that changes; return what ends this."""
+        self._store()
         key = object()
         self._listeners[key] = listener
-        self._store()
 
         def end() -> None:
             self._listeners.pop(key, None)
@@ -225,58 +186,68 @@ class SqliteTasks:
         return end
 
     def find(self, ids: Iterable[str] = (), *, limit: int = 1_000) -> list[TaskRow]:
-        """Return the tasks whose ids start so, or all: the newest first."""
-        starts = tuple(ids)
+        """Return the tasks whose ids start so, or all: the newest first.
 
-        def read(db: sqlite3.Connection) -> list[TaskRow]:
-            found = db.execute(
-                "SELECT id, data, journal FROM tasks ORDER BY changed DESC"
-            )
-            rows = []
-            for id_, data, journal in found:
-                if not starts or id_.startswith(starts):
-                    rows.append(TaskRow.loads(data, journal))
-                    if len(rows) == limit:
-                        break
-            return rows
+        Tasks that this version cannot read are left out.
+        """
+        starts = tuple(ids) or ("",)
 
-        return self._read(read)
+        def read(db: sqlite3.Connection) -> dict[str, tuple[int, bytes, bytes]]:
+            return {
+                id_: found
+                for start in starts
+                for id_, *found in db.execute(
+                    "SELECT id, changed, data, journal FROM tasks"
+                    " WHERE id >= ? AND id < ? ORDER BY changed DESC LIMIT ?",
+                    (start, start + _LAST, limit),
+                )
+            }
+
+        found = self._read(read)
+        newest = sorted(found.items(), key=lambda one: one[1][0], reverse=True)[:limit]
+        rows = (_readable(id_, data, journal) for id_, (_, data, journal) in newest)
+        return [row for row in rows if row is not None]
 
     # ---- for workers ----------------------------------------------------------------
 
     def claim(self, n: int) -> list[Lease]:
         """Take up to `n` tasks whose next turn is due."""
         store = self._store()
+        taken: set[tuple[str, int]] = set()
 
         def write(db: sqlite3.Connection) -> list[Lease]:
+            taken.clear()
+            now = time.time()
             due = db.execute(
                 "SELECT id, fence, data, journal FROM tasks WHERE wake <= ?"
                 " AND wake IS NOT NULL AND holder IS NULL ORDER BY wake LIMIT ?",
-                (time.time(), n),
+                (now, n),
             ).fetchall()
             leases = []
             for id_, fence, data, journal in due:
-                try:
-                    row = TaskRow.loads(data, journal)
-                except TaskStoreError:
-                    # Written by a newer version: leave it to that one, for now.
-                    logger.warning("task %s is left to a newer version", id_)
+                row = _readable(id_, data, journal)
+                if row is None:
                     db.execute(
-                        "UPDATE tasks SET wake = ? WHERE id = ?",
-                        (time.time() + 60, id_),
+                        "UPDATE tasks SET wake = ? WHERE id = ?", (now + _LATER, id_)
                     )
                     continue
                 db.execute(
                     "UPDATE tasks SET holder = ?, fence = ? WHERE id = ?",
                     (store.holder.name, fence + 1, id_),
                 )
+                taken.add((id_, fence + 1))
                 leases.append(Lease(row, fence + 1))
-            store.leases += len(leases)
             return leases
 
-        if not self._read(_has_due):
+        if not store.read(_has_due):
             return []
-        leases: list[Lease] = self._write(write)
+        try:
+            # After a loss of power, nobody lives who could hold a task.
+            leases: list[Lease] = store.submit(write, is_durable=False).result()
+        except TaskStoreError:
+            store.loose |= taken  # who knows whether it has been written
+            raise
+        store.held |= taken
         return leases
 
     def mail(self, lease: Lease, after: int) -> tuple[list[Mail], int]:
@@ -312,7 +283,8 @@ class SqliteTasks:
             dropped: The ids of mail that the row covers.
             read: The number of the last mail that the turn has read. Later mail wakes
                 the task at once.
-            then: Called in the thread that writes.
+            then: Called in the thread that writes. The future's error is a
+                `TaskStoreError`.
         """
 
         def write(db: sqlite3.Connection) -> None:
@@ -332,7 +304,7 @@ class SqliteTasks:
                     row.is_ended,
                     0.0 if later else row.wake,
                     self._purge_of(row),
-                    _next_change(db),
+                    next_change(db),
                     row.dumps(),
                     row.journal,
                     id_,
@@ -346,45 +318,87 @@ class SqliteTasks:
         store = self._store()
         store.submit(write).add_done_callback(then)
 
-    def release(self, lease: Lease, then: Callable[[], None]) -> None:
-        """Give a task back: any process may run its next turn. Do not wait.
+    def release(
+        self, lease: Lease, then: Callable[[], None], *, is_cut_off: bool = False
+    ) -> None:
+        """Give a task back, so that its next turn may run anywhere. Do not wait.
 
         Args:
             lease: The lease.
             then: Called in the thread that writes, when that is done, or has failed.
+            is_cut_off: Whether the turn did not come to its end. Then the next one is
+                due at once, as its mail and its outcomes may have been lost.
         """
-        store = self._store()
+        store = self._opened
+        if store is None:  # `close` has given all back
+            then()
+            return
+        key = lease.row.id, lease.fence
+        name = store.holder.name
 
         def write(db: sqlite3.Connection) -> None:
-            db.execute(
-                "UPDATE tasks SET holder = NULL WHERE id = ? AND fence = ? AND holder = ?",
-                (lease.row.id, lease.fence, store.holder.name),
-            )
-            store.leases -= 1
+            if is_cut_off:
+                db.execute(
+                    "UPDATE tasks SET wake = 0 WHERE id = ? AND fence = ? AND holder = ?"
+                    " AND NOT is_ended",
+                    (*key, name),
+                )
+            is_due = db.execute(
+                "UPDATE tasks SET holder = NULL WHERE id = ? AND fence = ?"
+                " AND holder = ?",
+                (*key, name),
+            ).rowcount and _has_due(db)
+            if is_due:
+                # Nobody else has been told, as the task was not free until now.
+                db.execute(
+                    "UPDATE tasks SET changed = ? WHERE id = ?",
+                    (next_change(db), lease.row.id),
+                )
 
-        store.submit(write).add_done_callback(lambda _: then())
+        def ended(future: Future[None]) -> None:
+            if future.exception() is not None:
+                store.loose.add(key)
+            then()
+
+        store.held.discard(key)
+        store.submit(write, is_durable=False).add_done_callback(ended)
 
     def next_wake(self) -> float | None:
-        """Return when the next turn of a free task is due; `None` for never."""
+        """Return when the next turn may be due; `None` for never.
+
+        That is when a free task is due, or the timer of a task whose turn still runs:
+        where it runs may have ended until then.
+        """
         return self._read(_next_wake)
 
     def close(self) -> None:
-        """Stop the writing thread, and give all tasks of this process back."""
+        """Stop the writing thread, and give all tasks of this process back.
+
+        The next call opens the store again; in memory, it is empty then.
+        """
         with self._opening:
             opened, self._opened = self._opened, None
-        if opened is not None and opened.pid == os.getpid():
+        if opened is not None:
             opened.close()
 
     # ---- inside ---------------------------------------------------------------------
 
-    def _store(self) -> _Opened:
+    def _store(self) -> Connections:
         opened = self._opened
-        if opened is None or opened.pid != os.getpid():
+        if opened is None:
             with self._opening:
                 opened = self._opened
-                if opened is None or opened.pid != os.getpid():
-                    opened = self._opened = _Opened(self.path, self._tell)
+                if opened is None:
+                    opened = self._opened = Connections(self.path, self._tell)
         return opened
+
+    def _forget(self) -> None:
+        """Leave to the parent what is the parent's; for a process that was forked."""
+        if self._opened is not None:
+            _inherited.append(self._opened)
+        self._opened = None
+        self._opening = threading.Lock()
+        self._listeners = {}
 
     def _write(self, write: Write) -> Any:
         return self._store().submit(write).result()
@@ -417,6 +431,21 @@ class SqliteTasks:
             raise TaskLimitError("there are too many tasks; come back later")
 
 
+#: The hosts of this process.
+_alive: Final[WeakSet[SqliteTasks]] = WeakSet()
+#: Connections of a parent process. SQLite forbids to use them here, and to close them.
+_inherited: Final[list[Connections]] = []
+
+
+def _forget_all() -> None:
+    for one in list(_alive):
+        one._forget()
+
+
+if hasattr(os, "register_at_fork"):  # pragma: no branch
+    os.register_at_fork(after_in_child=_forget_all)
+
+
 def _row_of(db: sqlite3.Connection, id_: str) -> TaskRow | None:
     found = db.execute(
         "SELECT data, journal FROM tasks WHERE id = ?", (id_,)
@@ -424,241 +453,29 @@ def _row_of(db: sqlite3.Connection, id_: str) -> TaskRow | None:
     return None if found is None else TaskRow.loads(*found)
 
 
-def _next_change(db: sqlite3.Connection) -> int:
-    (last,) = db.execute("SELECT max(changed) FROM tasks").fetchone()
-    return (last or 0) + 1
+def _readable(id_: str, data: bytes, journal: bytes) -> TaskRow | None:
+    try:
+        return TaskRow.loads(data, journal)
+    except TaskStoreError as exc:
+        logger.warning("task %s is left to a newer version: %s", id_, exc)
+        return None
 
 
 def _next_wake(db: sqlite3.Connection) -> float | None:
-    (wake,) = db.execute(
+    (free,) = db.execute(
         "SELECT min(wake) FROM tasks WHERE wake IS NOT NULL AND holder IS NULL"
     ).fetchone()
-    return wake  # type: ignore[no-any-return]  # a REAL, or NULL
+    (held,) = db.execute(
+        "SELECT min(wake) FROM tasks WHERE holder IS NOT NULL AND wake > ?",
+        (time.time(),),
+    ).fetchone()
+    return min((one for one in (free, held) if one is not None), default=None)
 
 
 def _has_due(db: sqlite3.Connection) -> bool:
-    wake = _next_wake(db)
-    return wake is not None and wake <= time.time()
-
-
-class _Opened:
-    """The connections of one process, and its writing thread.
-
-    Attributes:
-        pid: The process.
-        holder: The name of this process in rows.
-        leases: The number of tasks whose turn runs here.
-    """
-
-    def __init__(
-        self, path: Path | None, tell: Callable[[Iterable[str]], None]
-    ) -> None:
-        self.pid = os.getpid()
-        self._tell = tell
-        self._queue: queue.SimpleQueue[tuple[Write, Future[Any]] | None] = (
-            queue.SimpleQueue()
-        )
-        if path is not None:
-            check_local(path)
-        self._writer = _connected(path)
-        # In memory, there is one connection for everything, which the lock keeps to one
-        # thread at a time.
-        self._lock = threading.Lock()
-        self._reader = self._writer if path is None else _connected(path)
-        self._reading = self._lock if path is None else threading.Lock()
-        self.holder = Holder(path)
-        self._is_shared = path is not None
-        (last,) = self._writer.execute("SELECT max(changed) FROM tasks").fetchone()
-        self._told = last or 0
-        self._swept = 0.0
-        self.leases = 0
-        self._is_closed = False
-        self._thread = threading.Thread(
-            target=self._run, name="effectmcp-tasks", daemon=True
-        )
-        self._thread.start()
-
-    # ---- for any thread ----
-
-    def submit(self, write: Write) -> Future[Any]:
-        """Have the thread write something; the future ends when that is on disk."""
-        future: Future[Any] = Future()
-        if self._is_closed:
-            future.set_exception(TaskStoreError("the store of tasks is closed"))
-        else:
-            self._queue.put((write, future))
-        return future
-
-    def read(self, read: Callable[[sqlite3.Connection], T]) -> T:
-        """Return what `read` finds."""
-        with self._reading:
-            try:
-                return read(self._reader)
-            except sqlite3.Error as exc:
-                raise TaskStoreError(f"the tasks cannot be read: {exc}") from exc
-
-    def close(self) -> None:
-        """End the thread after all that it has been given."""
-        self._is_closed = True
-        self._queue.put(None)
-        self._thread.join()
-
-    # ---- the thread ----
-
-    def _run(self) -> None:
-        is_over = False
-        while not is_over:
-            batch = self._next_batch()
-            if batch and batch[-1] is None:
-                batch.pop()
-                is_over = True
-            writes = [one for one in batch if one is not None]
-            if writes:
-                self._commit(writes)
-            try:
-                self._look()
-            except sqlite3.Error as exc:
-                logger.warning("the tasks cannot be read: %s", exc)
-        self._end()
-
-    def _next_batch(self) -> list[tuple[Write, Future[Any]] | None]:
-        """Wait for writes, or for the time to look at other processes' writes."""
-        batch: list[tuple[Write, Future[Any]] | None] = []
-        with suppress(queue.Empty):
-            batch.append(self._queue.get(timeout=self._pause()))
-            while batch[-1] is not None:
-                batch.append(self._queue.get_nowait())
-        return batch
-
-    def _pause(self) -> float | None:
-        if not self._is_shared:
-            # Nothing changes in memory without a write, and tasks end after the first.
-            return _SWEEP if self._told else None
-        return _BESIDE if self.leases > 0 else _IDLE
-
-    def _commit(self, writes: list[tuple[Write, Future[Any]]]) -> None:
-        """Write all in one transaction; a write that fails takes no other with it."""
-        done: list[tuple[Future[Any], Any, BaseException | None]] = []
-        with self._lock:
-            db = self._writer
-            try:
-                db.execute("BEGIN IMMEDIATE")
-                for write, future in writes:
-                    db.execute("SAVEPOINT one")
-                    try:
-                        done.append((future, write(db), None))
-                    except sqlite3.OperationalError:
-                        raise  # the disk, or the lock: nothing of this can be kept
-                    except Exception as exc:
-                        db.execute("ROLLBACK TO one")
-                        done.append((future, None, exc))
-                    db.execute("RELEASE one")
-                db.execute("COMMIT")
-            except sqlite3.Error as exc:
-                if db.in_transaction:
-                    with suppress(sqlite3.Error):
-                        db.execute("ROLLBACK")
-                error = TaskStoreError(f"the tasks cannot be stored: {exc}")
-                error.__cause__ = exc
-                done = [(future, None, error) for _, future in writes]
-        for future, value, failure in done:
-            if failure is None:
-                future.set_result(value)
-            else:
-                future.set_exception(failure)
-
-    def _look(self) -> None:
-        """Report the changes, here and in other processes; sweep regularly."""
-        with self._reading:
-            ids = self._changed()
-        if ids:
-            self._tell(ids)
-        now = time.monotonic()
-        if now >= self._swept + _SWEEP:
-            self._swept = now
-            self._commit([(self._sweep, Future())])
-
-    def _changed(self) -> list[str]:
-        found = self._reader.execute(
-            "SELECT id, changed FROM tasks WHERE changed > ? ORDER BY changed",
-            (self._told,),
-        ).fetchall()
-        if found:
-            self._told = found[-1][1]
-        return [id_ for id_, _ in found]
-
-    def _sweep(self, db: sqlite3.Connection) -> None:
-        """Take over from holders that died, and remove tasks that ended long ago."""
-        others = db.execute(
-            "SELECT DISTINCT holder FROM tasks WHERE holder IS NOT NULL AND holder != ?",
-            (self.holder.name,),
-        ).fetchall()
-        for (name,) in others:
-            if self.holder.is_dead(name):
-                logger.warning("the tasks of the dead process %s are taken over", name)
-                db.execute(
-                    "UPDATE tasks SET holder = NULL, fence = fence + 1, wake = 0,"
-                    " changed = ? WHERE holder = ?",
-                    (_next_change(db), name),
-                )
-        db.execute(
-            "DELETE FROM tasks WHERE purge IS NOT NULL AND purge <= ?", (time.time(),)
-        )
-
-    def _end(self) -> None:
-        with self._lock:
-            with suppress(sqlite3.Error):
-                self._writer.execute(
-                    "UPDATE tasks SET holder = NULL, fence = fence + 1, wake = 0"
-                    " WHERE holder = ?",
-                    (self.holder.name,),
-                )
-            self._writer.close()
-        with self._reading:
-            self._reader.close()
-        self.holder.close()
-
-
-def _connected(path: Path | None) -> sqlite3.Connection:
-    name = ":memory:" if path is None else str(path)
-    try:
-        if path is not None:
-            # Answers and results are in it: for this user only. Only if it is new, as
-            # closing a second descriptor would drop the locks of SQLite in this process.
-            with suppress(FileExistsError):
-                os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
-        db = sqlite3.connect(
-            name, timeout=_BUSY / 1000, isolation_level=None, check_same_thread=False
-        )
-        if path is not None:
-            db.execute("PRAGMA journal_mode = WAL")
-            db.execute("PRAGMA synchronous = FULL")
-        db.execute("PRAGMA foreign_keys = ON")
-        _migrate(db, name)
-    except (sqlite3.Error, OSError) as exc:
-        raise UsageError(f"{name} cannot be opened as a store of tasks: {exc}") from exc
-    return db
-
-
-def _migrate(db: sqlite3.Connection, name: str) -> None:
-    (version,) = db.execute("PRAGMA user_version").fetchone()
-    if version == VERSION:
-        return
-    db.execute("BEGIN IMMEDIATE")
-    try:
-        (version,) = db.execute("PRAGMA user_version").fetchone()
-        if version > VERSION:
-            raise UsageError(
-                f"{name} was written by a newer version of effectmcp (tables of version"
-                f" {version}, this one knows {VERSION}): upgrade this one"
-            )
-        if version == 0:
-            if db.execute("SELECT count(*) FROM sqlite_master").fetchone() != (0,):
-                raise UsageError(f"{name} is a database of something else")
-            for statement in _TABLES.split(";"):
-                db.execute(statement)
-            db.execute(f"PRAGMA user_version = {VERSION}")
-        db.execute("COMMIT")
-    except BaseException:
-        db.execute("ROLLBACK")
-        raise
+    found = db.execute(
+        "SELECT 1 FROM tasks WHERE wake <= ? AND wake IS NOT NULL AND holder IS NULL"
+        " LIMIT 1",
+        (time.time(),),
+    ).fetchone()
+    return found is not None

@@ -24,8 +24,8 @@ The guarantees of a turn, even if it is cut off between two commands:
     an answer stays in the mail until a saved journal has it
     mail is read before each wave, also while a step runs
 
-So each step costs one save. A step is performed again only if the process was lost
-between its beginning and the save of its outcome, under the same idempotency key
+So there is one save for each step, and a step is performed again only if the process was
+lost between its beginning and the save of its outcome, under the same idempotency key
 (docs/internals/replay.md#s1, docs/internals/replay.md#s5).
 """
 

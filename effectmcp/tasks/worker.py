@@ -173,7 +173,7 @@ class _RunningTurn:
             going.close()
 
     def release(self, bell: Ringing) -> None:
-        """Give the task back; ring `bell` when it can be claimed again."""
+        """Give the task back; ring `bell` when somebody may take it."""
         self._tasks.release(self.lease, bell.ring)
 
     async def _obey(self, command: TurnCommand) -> Any:
