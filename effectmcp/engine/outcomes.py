@@ -93,6 +93,11 @@ class Performing:
         self.begun.add(key)
         self._places.begin(wanted.place)
 
+    def put_off(self, key: str) -> None:
+        """Note that a started want has failed, and will be started again later."""
+        self.begun.discard(key)
+        self._places.end(self.wants[key][1].place)
+
     def interrupted(self, wanted: Wanted) -> Recorded | None:
         """Return the outcome of a started step that may not be started again."""
         step = wanted.subject

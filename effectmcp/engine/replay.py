@@ -55,7 +55,7 @@ __all__ = ["LEGAL", "Run"]
 
 State: TypeAlias = Literal["new", "performing", "asking", "ended", "suspended"]
 Verb: TypeAlias = Literal[
-    "start", "begin", "performed", "answered", "cancel", "suspend"
+    "start", "begin", "put_off", "performed", "answered", "cancel", "suspend"
 ]
 
 #: The statuses in which each call is legal. Suspending or cancelling an ended run is
@@ -63,6 +63,7 @@ Verb: TypeAlias = Literal[
 LEGAL: Final[Mapping[Verb, frozenset[State]]] = {
     "start": frozenset({"new"}),
     "begin": frozenset({"performing", "asking"}),
+    "put_off": frozenset({"performing", "asking"}),
     "performed": frozenset({"performing", "asking"}),
     "answered": frozenset({"performing", "asking"}),
     "cancel": frozenset({"new", "performing", "asking", "ended", "suspended"}),
@@ -235,8 +236,26 @@ class Run:
         for key in keys:
             performing.begin(key)
 
-    def performed(self, outcomes: Mapping[str, Done | Failure]) -> Stop:
+    def put_off(self, *keys: str) -> None:
+        """Note that started wants have failed and will be started again later.
+
+        Until then a cancel does not wait for them.
+        """
+        self._check("put_off")
+        performing = self._generation.performing
+        for key in performing.begun.intersection(keys):
+            performing.put_off(key)
+
+    def performed(
+        self,
+        outcomes: Mapping[str, Done | Failure],
+        answers: Mapping[str, Answer] | None = None,
+    ) -> Stop:
         """Resume the run with the outcomes of all wants, or of some of them.
+
+        Args:
+            outcomes: The outcomes, by key.
+            answers: Answers that have arrived at the same time, as for `answered`.
 
         Raises:
             UsageError: If an outcome has an unknown key, or is not valid for its
@@ -254,6 +273,9 @@ class Run:
         performing.record(
             {key: one for key, one in outcomes.items() if key not in unknown}
         )
+        if answers:
+            self._one.answers.arrive(answers)
+            self._flow.spent = 0  # the flow has waited
         return self._pending() or self._guard(generation.go)
 
     def answered(self, answers: Mapping[str, Answer] | None = None) -> Stop:

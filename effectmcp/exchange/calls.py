@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ..server.handlers import Handler
     from .context import Context
 
-__all__ = ["call_once", "checked"]
+__all__ = ["call_once", "checked", "contained"]
 
 
 def call_once(
@@ -90,3 +90,15 @@ def checked(value: Any, name: str) -> Any:
             ]
         )
     return value
+
+
+def contained(error: BaseException, name: str) -> Exception | KeyboardInterrupt:
+    """Return `error`, or a `RuntimeError` in place of a `SystemExit` or the like.
+
+    Without this, `sys.exit()` in one handler would end the server for all its clients.
+    """
+    if isinstance(error, (Exception, KeyboardInterrupt)):
+        return error
+    made = RuntimeError(f"{name} raised {error!r}")
+    made.__cause__ = error
+    return made

@@ -68,7 +68,7 @@ from ..server.events import (
 from ..server.features import Feature, Tool
 from ..state.codec import Claims
 from ..state.seal import Call, whole_seconds
-from .calls import checked
+from .calls import checked, contained
 from .commands import Ask, Command, Notify, Overdue, PerformAll
 from .context import Context, Legacy, caller_of
 from .tasks import can_follow, create_task, new_row
@@ -344,7 +344,7 @@ class FlowCall:
                     outcome = "returned"
                     return checked(value, self._feature.handler.name)
                 case Raised(error_):
-                    raise _contained(error_, self._feature.handler.name)
+                    raise contained(error_, self._feature.handler.name)
                 case _:
                     raise AssertionError(stop)  # `_advance` performs all others
         except Exception as exc:
@@ -660,15 +660,3 @@ class _Progress:
         if name is not None:
             params["logger"] = name
         return notification("notifications/message", params)
-
-
-def _contained(error: BaseException, name: str) -> Exception | KeyboardInterrupt:
-    """Return `error`, or a `RuntimeError` in place of a `SystemExit` or the like.
-
-    Without this, `sys.exit()` in one handler would end the server for all its clients.
-    """
-    if isinstance(error, (Exception, KeyboardInterrupt)):
-        return error
-    made = RuntimeError(f"{name} raised {error!r}")
-    made.__cause__ = error
-    return made

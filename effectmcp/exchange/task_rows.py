@@ -18,7 +18,7 @@ from attrs import field
 from ..canonical import JSON, MAX_DEPTH, dumps, parse
 from ..effects.local import CallerInfo
 from ..engine.journal import Journal
-from ..errors import TaskStoreError
+from ..errors import CanonicalError, TaskStoreError
 from ..records import record
 
 __all__ = [
@@ -147,7 +147,13 @@ class TaskRow:
                 key: (count, at) for key, (count, at) in value["tries"].items()
             }
             return cls(**value, journal=journal)
-        except (LookupError, TypeError, ValueError, AttributeError) as exc:
+        except (
+            CanonicalError,
+            LookupError,
+            TypeError,
+            ValueError,
+            AttributeError,
+        ) as exc:
             raise TaskStoreError(
                 f"a task that this version cannot read: {exc}"
             ) from None

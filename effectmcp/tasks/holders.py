@@ -7,26 +7,29 @@ process that is frozen still lives.
 from __future__ import annotations
 
 import os
+import re
 import secrets
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
+from weakref import WeakSet
 
 from ..errors import UsageError
 
 try:
     import fcntl
-except ImportError:  # Windows
+except ImportError:  # pragma: no cover  # Windows
     fcntl = None  # type: ignore[assignment]
 
-__all__ = ["Holder", "check_local"]
+__all__ = ["Holder", "check_local", "file_system"]
 
 #: File systems that several machines share, or whose locks do not work.
 _REMOTE: Final = frozenset(
-    "9p afs afpfs beegfs ceph cifs coda fuse.glusterfs fuse.juicefs fuse.s3fs fuse.sshfs"
-    " gfs2 gpfs lustre ncpfs nfs nfs4 ocfs2 orangefs smb smb2 smb3 smbfs virtiofs"
-    " webdav".split()
+    "9p afs afpfs beegfs ceph cifs coda davfs fuse.blobfuse2 fuse.ceph fuse.gcsfuse"
+    " fuse.glusterfs fuse.juicefs fuse.rclone fuse.s3fs fuse.sshfs gfs2 gpfs lustre"
+    " ncpfs nfs nfs4 ocfs2 orangefs smb smb2 smb3 smbfs virtiofs webdav".split()
 )
+_ESCAPED: Final = re.compile(r"\\([0-7]{3})")
 
 
 class Holder:
@@ -37,6 +40,9 @@ class Holder:
 
     Attributes:
         name: Its name in rows: never used before or again.
+
+    Raises:
+        UsageError: If its own file cannot be made or locked.
     """
 
     def __init__(self, path: Path | None) -> None:
@@ -45,17 +51,22 @@ class Holder:
         self._file = -1
         if self._folder is None:
             return
-        if fcntl is None:
-            raise UsageError("tasks in a file need the file locks of a Unix system")
-        self._folder.mkdir(exist_ok=True)
-        self._file = os.open(self._folder / self.name, os.O_RDWR | os.O_CREAT, 0o600)
-        # Locked before the name is in any row.
-        fcntl.flock(self._file, fcntl.LOCK_EX)
+        assert fcntl is not None  # `check_local` has checked it
+        _held.add(self)
+        try:
+            self._folder.mkdir(mode=0o700, exist_ok=True)
+            flags = os.O_RDWR | os.O_CREAT
+            self._file = os.open(self._folder / self.name, flags, 0o600)
+            # Locked before the name is in any row.
+            fcntl.flock(self._file, fcntl.LOCK_EX)
+        except OSError as exc:
+            self.close()
+            raise UsageError(f"{self._folder}: no file can be locked: {exc}") from exc
 
     def is_dead(self, name: str) -> bool:
         """Return whether the holder with this name has ended."""
         assert self._folder is not None  # in memory, there are no others
-        assert fcntl is not None  # checked before
+        assert fcntl is not None  # `check_local` has checked it
         path = self._folder / name
         try:
             file = os.open(path, os.O_RDWR)
@@ -76,17 +87,41 @@ class Holder:
         if self._folder is not None and self._file >= 0:
             with suppress(FileNotFoundError):
                 (self._folder / self.name).unlink()
+            self.leave()
+
+    def leave(self) -> None:
+        """Close the file; a process that was forked must, or the lock outlives its owner."""
+        if self._file >= 0:
             os.close(self._file)
             self._file = -1
+
+
+#: The holders of this process.
+_held: Final[WeakSet[Holder]] = WeakSet()
+
+
+def _leave_all() -> None:
+    for one in list(_held):
+        one.leave()
+
+
+if hasattr(os, "register_at_fork"):  # pragma: no branch
+    os.register_at_fork(after_in_child=_leave_all)
 
 
 def check_local(path: Path) -> None:
     """Refuse a path on a network file system, where locks and SQLite are not safe.
 
     Raises:
-        UsageError: If it is there.
+        UsageError: If it is there, or this system has no such locks.
     """
-    kind = _file_system(path.absolute().parent)
+    if fcntl is None:
+        raise UsageError("tasks in a file need the file locks of a Unix system")
+    try:
+        mounts = Path("/proc/self/mountinfo").read_text("utf-8", "surrogateescape")
+    except OSError:  # not Linux
+        return
+    kind = file_system(mounts, os.path.realpath(path.absolute().parent))
     if kind in _REMOTE:
         raise UsageError(
             f"{path} is on a network file system ({kind}), where the locks of SQLite are"
@@ -95,18 +130,22 @@ def check_local(path: Path) -> None:
         )
 
 
-def _file_system(folder: Path) -> str:
-    """Return the kind of file system that a folder is on; empty if that is not known."""
-    try:
-        lines = Path("/proc/self/mountinfo").read_text("utf-8", "replace").splitlines()
-    except OSError:
-        return ""
-    real = os.path.realpath(folder)
+def file_system(mounts: str, folder: str) -> str:
+    """Return the kind of file system that a folder is on; empty if that is not known.
+
+    Args:
+        mounts: The content of `/proc/self/mountinfo` (proc(5)).
+        folder: The folder, without symbolic links.
+    """
     best, found = "", ""
-    for line in lines:
+    for line in mounts.split("\n"):
         before, _, after = line.partition(" - ")
-        mount = before.split()[4].encode().decode("unicode_escape")
-        inside = real == mount or real.startswith(mount.rstrip("/") + "/")
-        if inside and len(mount) >= len(best):
-            best, found = mount, after.split()[0]
+        fields, kinds = before.split(" "), after.split(" ")
+        if len(fields) < 5 or not after:
+            continue
+        mount = _ESCAPED.sub(lambda one: chr(int(one[1], 8)), fields[4])
+        is_inside = folder == mount or folder.startswith(mount.rstrip("/") + "/")
+        # Of two on the same folder, the later one hides the other.
+        if is_inside and len(mount) >= len(best):
+            best, found = mount, kinds[0]
     return found

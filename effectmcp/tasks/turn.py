@@ -24,9 +24,11 @@ The guarantees of a turn, even if it is cut off between two commands:
     an answer stays in the mail until a saved journal has it
     mail is read before each wave, also while a step runs
 
-So there is one save for each step, and a step is performed again only if the process was
-lost between its beginning and the save of its outcome, under the same idempotency key
-(docs/internals/replay.md#s1, docs/internals/replay.md#s5).
+    nothing that has arrived is unsaved while it waits
+
+So there is one save for each step that follows another, and a step is performed again
+only if the process was lost between its beginning and the save of its outcome, under the
+same idempotency key (docs/internals/replay.md#s1, docs/internals/replay.md#s5).
 """
 
 from __future__ import annotations
@@ -54,6 +56,7 @@ from ..engine.stops import (
     Perform,
     Raised,
     Returned,
+    Stop,
     Unread,
     Want,
 )
@@ -65,7 +68,7 @@ from ..errors import (
     TaskStoreError,
     Unsupported,
 )
-from ..exchange.calls import checked
+from ..exchange.calls import checked, contained
 from ..exchange.results import tool_failure, tool_result
 from ..exchange.task_rows import Mail, TaskRow
 from ..protocol.jsonrpc import INTERNAL_ERROR, encode
@@ -211,6 +214,8 @@ class _Turn:
         dropped: The ids of mail to drop with the next save.
         running: The effects that were started, by key.
         said: The latest status message.
+        has_arrived: Whether the run has more than the last save: the outcome of a step,
+            or questions. A wait may be long, so this is saved before it.
     """
 
     _app: Server
@@ -221,6 +226,7 @@ class _Turn:
     _dropped: list[str] = field(factory=list)
     _running: dict[str, Want] = field(factory=dict)
     _said: str | None = None
+    _has_arrived: bool = False
 
     def play(self) -> Turn:
         yield from self._look()
@@ -293,11 +299,12 @@ class _Turn:
                     self._inbox.setdefault(one.key, one)
                 case "cancel":
                     self._dropped.append(one.id)
-                    if row.cancelled_at is None:
+                    if row.cancelled_at is None and not row.is_ended:
                         row = attrs.evolve(row, cancelled_at=self._now)
                 case "retry":
                     self._dropped.append(one.id)
-                    row = attrs.evolve(row, report=None, message=None, tries={})
+                    if row.report is not None and not row.is_ended:
+                        row = attrs.evolve(row, report=None, message=None, tries={})
         self._row = row
 
     def _expire(self) -> None:
@@ -319,14 +326,16 @@ class _Turn:
 
     def _drive(self, run: Run, tool: Tool) -> Turn:
         is_ending = self._row.cancelled_at is not None
-        is_cancelled = is_ending and run.journal.cancelled is None
-        stop = run.cancel() if is_cancelled else run.start(self._answers())
+        if is_ending and run.journal.cancelled is None:
+            stop = yield from self._cancelled(run)
+        else:
+            stop = run.start(self._answers())
         ended_twice = False
         while True:
+            yield from self._drop_losers(stop)
             if isinstance(stop, (Returned, Raised)):
                 yield from self._save(self._ended(run, stop, tool))
                 return self._row
-            yield from self._drop_losers(stop)
             fresh = self._runnable(stop)
             outcomes: dict[str, Done | Failure] = {
                 want.key: one
@@ -339,8 +348,7 @@ class _Turn:
                 run.begin(*steps)
                 yield from self._save(self._waiting(run, stop, wake=0.0))
             if started:
-                self._running |= {want.key: want for want in started}
-                yield Start(tuple(started))
+                yield self._start(started)
             if not outcomes:
                 until = self._until(stop)
                 if not self._running and not self._is_due(until):
@@ -349,10 +357,12 @@ class _Turn:
                     if not self._has_news():
                         return self._row
                 if self._running:
+                    if self._has_arrived:
+                        yield from self._save(self._waiting(run, stop, wake=0.0))
                     outcomes = yield Wait(until)
             yield from self._look()
             self._expire()
-            outcomes = self._tried(outcomes)
+            outcomes = self._tried(run, outcomes)
             if self._row.cancelled_at is not None and not is_ending:
                 is_ending = True
                 yield from self._tell_cancelled()
@@ -365,10 +375,33 @@ class _Turn:
                 stop = run.cancel()
                 continue
             answers = self._answers()
-            if answers or (isinstance(stop, Asked) and not outcomes):
+            if outcomes:
+                stop = run.performed(outcomes, answers)
+            elif answers or isinstance(stop, Asked):
                 stop = run.answered(answers)
-            if outcomes and not isinstance(stop, (Returned, Raised)):
-                stop = run.performed(outcomes)
+            self._has_arrived |= isinstance(stop, Asked)
+
+    def _cancelled(self, run: Run) -> Generator[TurnCommand, Any, Stop]:
+        """Cancel a task in its first stop.
+
+        Steps that were begun by a process that is lost are begun again: otherwise their
+        cleanup would not know what they did (docs/internals/replay.md#l4).
+        """
+        if any(one.begun for one in run.journal.places.values()):
+            stop = run.start()
+            lost: list[Want] = []
+            if isinstance(stop, (Perform, Asked)):
+                lost = [want for want in stop.wants if want.begun]
+            if lost:
+                run.begin(*[want.key for want in lost])
+                yield from self._save(self._waiting(run, stop, wake=0.0))
+                yield self._start(lost)
+                yield from self._tell_cancelled()
+        return run.cancel()
+
+    def _start(self, wants: list[Want]) -> Start:
+        self._running |= {want.key: want for want in wants}
+        return Start(tuple(wants))
 
     def _known(self, want: Want) -> Done | None:
         match want.effect:
@@ -389,16 +422,20 @@ class _Turn:
             and (want.key not in tries or tries[want.key][1] <= self._now)
         ]
 
-    def _tried(self, outcomes: dict[str, Done | Failure]) -> dict[str, Done | Failure]:
+    def _tried(
+        self, run: Run, outcomes: dict[str, Done | Failure]
+    ) -> dict[str, Done | Failure]:
         """Take out the failures after which a step is tried again; note when."""
         final: dict[str, Done | Failure] = {}
         tries = dict(self._row.tries)
         for key, outcome in outcomes.items():
             want = self._running.pop(key, None)
+            self._has_arrived |= want is not None and isinstance(want.effect, Step)
             count, _ = tries.pop(key, (0, 0.0))
             if want is not None and self._is_tried_again(want, outcome, count):
                 pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2.0**count)
                 tries[key] = count + 1, self._now + pause
+                run.put_off(key)
                 logger.warning(
                     "task %s: %s failed, and is tried again in %g seconds",
                     self._row.id,
@@ -428,8 +465,8 @@ class _Turn:
     def _until(self, stop: Perform | Asked) -> float | None:
         """Return when something is due that needs no mail."""
         row = self._row
-        wanted = {want.key for want in stop.wants}
-        times = [at for key, (_, at) in row.tries.items() if key in wanted]
+        waiting = {want.key for want in stop.wants} - self._running.keys()
+        times = [at for key, (_, at) in row.tries.items() if key in waiting]
         if isinstance(stop, Asked) and stop.due is not None:
             times.append(stop.due)
         if row.cancelled_at is not None:
@@ -448,10 +485,10 @@ class _Turn:
         at = self._row.cancelled_at
         return at is not None and self._now >= at + CLEANUP
 
-    def _drop_losers(self, stop: Perform | Asked) -> Generator[TurnCommand, Any, None]:
+    def _drop_losers(self, stop: Stop) -> Generator[TurnCommand, Any, None]:
         if isinstance(stop, Perform):
             return  # the steps of races run on, and are not among its wants
-        wanted = {one.key for one in stop.wants}
+        wanted = {one.key for one in stop.wants} if isinstance(stop, Asked) else ()
         lost = tuple(key for key in self._running if key not in wanted)
         for key in lost:
             del self._running[key]
@@ -466,12 +503,11 @@ class _Turn:
 
     def _save(self, row: TaskRow) -> Generator[TurnCommand, Any, None]:
         dropped, self._dropped = tuple(self._dropped), []
+        self._has_arrived = False
         self._row = attrs.evolve(row, updated=self._now)
         yield Save(self._row, dropped)
 
-    def _waiting(
-        self, run: Run, stop: Perform | Asked, *, wake: float | None
-    ) -> TaskRow:
+    def _waiting(self, run: Run, stop: Stop, *, wake: float | None) -> TaskRow:
         journal = run.journal
         asked = journal.asked
         for key in [key for key in self._inbox if key in self._given]:
@@ -480,6 +516,10 @@ class _Turn:
         questions: dict[str, JSON] = {}
         if isinstance(stop, Asked):
             questions = {one.key: request_of(one) for one in stop.questions}
+        elif self._row.cancelled_at is None:
+            # They stay outstanding while other branches perform something.
+            shown = self._row.questions
+            questions = {key: one for key, one in shown.items() if key in asked}
         return attrs.evolve(
             self._row,
             journal=journal.dumps(),
@@ -510,7 +550,7 @@ class _Turn:
             return attrs.evolve(row, status="cancelled")
         try:
             if isinstance(stop, Raised):
-                raise _told(stop.error, row)
+                raise _told(contained(stop.error, tool.handler.name), row)
             fields = tool_result(tool, checked(stop.value, tool.handler.name))
             # Encoded as for the wire, because the store keeps plain JSON.
             return attrs.evolve(row, status="completed", result=parse(encode(fields)))

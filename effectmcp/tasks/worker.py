@@ -118,11 +118,13 @@ async def work(
 async def _run(
     one: _RunningTurn, turns: dict[str, _RunningTurn], bell: Ringing
 ) -> None:
+    is_cut_off = True
     try:
         await one.play()
+        is_cut_off = one.is_lost
     finally:
         del turns[one.lease.row.id]
-        one.release(bell)
+        one.release(bell, is_cut_off=is_cut_off)
 
 
 @define(eq=False)
@@ -141,6 +143,7 @@ class _RunningTurn:
     _running: set[str] = field(factory=set)
     _told: set[str] = field(factory=set)
     _bell: Any = None
+    is_lost: bool = False
 
     def ring(self) -> None:
         """Wake the turn: mail may have arrived. Any thread may call this."""
@@ -168,13 +171,14 @@ class _RunningTurn:
             logger.warning("a turn was not accepted: %s", exc)
         except TaskStoreError as exc:
             logger.error("the turn of task %s (%s) is lost: %s", row.id, row.tool, exc)
+            self.is_lost = True
             await self._bell.wait(_PAUSE)
         finally:
             going.close()
 
-    def release(self, bell: Ringing) -> None:
+    def release(self, bell: Ringing, *, is_cut_off: bool) -> None:
         """Give the task back; ring `bell` when somebody may take it."""
-        self._tasks.release(self.lease, bell.ring)
+        self._tasks.release(self.lease, bell.ring, is_cut_off=is_cut_off)
 
     async def _obey(self, command: TurnCommand) -> Any:
         match command:

@@ -274,6 +274,7 @@ def in_state(state: str) -> Run:
 VERBS: dict[str, Callable[[Run], object]] = {
     "start": lambda one: one.start(),
     "begin": lambda one: one.begin(),
+    "put_off": lambda one: one.put_off(),
     "performed": lambda one: one.performed({}),
     "answered": lambda one: one.answered({"confirm-1": YES}),
     "cancel": lambda one: one.cancel(),

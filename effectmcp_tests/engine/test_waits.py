@@ -441,6 +441,48 @@ def test_at_most_once_step_that_races_is_started_once() -> None:
     assert again.start() == Returned("interrupted")
 
 
+def test_step_that_is_put_off_is_not_waited_for_by_a_cancel() -> None:
+    """L4: a step that was not started is taken back."""
+
+    def handler() -> Flow[Any]:
+        return (yield from Step(charge, 5))
+
+    run, _ = task(handler)
+    stop = run.start()
+    run.begin("step-1")
+    assert run.journal.places["step-1"].begun == 1
+    run.put_off("step-1", "of a race that was decided")
+    assert "step-1" not in run.journal.places
+    # It can be started again, as a step that never was.
+    run.begin("step-1")
+    run.put_off("step-1")
+    assert isinstance(stop, Perform)
+    stop = run.cancel()
+    assert isinstance(stop, Raised)
+    assert isinstance(stop.error, Cancelled)
+
+
+def test_answer_and_outcome_that_arrive_together_beat_a_clock() -> None:
+    """B3a 5: those of one turn come before clocks, whichever of them is reported."""
+
+    def handler() -> Flow[Any]:
+        return (
+            yield from Gather(
+                Within(DAY, Step(charge, 1)), Within(DAY, Elicit("Who?", str))
+            )
+        )
+
+    run, clock = task(handler)
+    run.start()
+    run.begin("gather-1/0/within-1/0/step-1")
+    clock.now += DAY
+    stop = run.performed(
+        {"gather-1/0/within-1/0/step-1": Done("paid")},
+        {"gather-1/1/within-1/0/elicit-1": a("Ann")},
+    )
+    assert stop == Returned(("paid", "Ann"))
+
+
 def test_losers_of_a_failed_gather_are_taken_back() -> None:
     """B3a 5: in the same write."""
 

@@ -74,7 +74,7 @@ __all__ = [
     "statements",
 ]
 
-StepKind: TypeAlias = Literal["plain", "failing", "replayable", "once"]
+StepKind: TypeAlias = Literal["plain", "failing", "replayable", "once", "flaky"]
 Flow: TypeAlias = Generator[Effect[Any], Any, Any]
 
 
@@ -102,11 +102,17 @@ def once(name: str, about: int) -> str:
     return name
 
 
+def flaky(name: str, about: int) -> str:
+    return name
+
+
 STEPS: Final[dict[StepKind, Callable[..., Step[str]]]] = {
     "plain": step(plain),
     "failing": step(raises=(DomainError,))(failing),
     "replayable": step(replayable=True)(replayable),
     "once": step(at_most_once=True)(once),
+    # Drawn only for hosts that try again.
+    "flaky": step(retries=2)(flaky),
 }
 
 # ---- statements ---------------------------------------------------------------------

@@ -1,0 +1,1033 @@
+"""One task on a simulated host: what each turn saves, starts, waits for and ends with."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from attrs import evolve
+
+from effectmcp import (
+    Caller,
+    Cancelled,
+    Confirm,
+    Detach,
+    Elicit,
+    FirstOf,
+    Flow,
+    Gather,
+    IdempotencyKey,
+    Log,
+    Now,
+    Progress,
+    ProtocolError,
+    Sample,
+    Server,
+    Sleep,
+    Status,
+    StepInterrupted,
+    TimedOut,
+    ToolError,
+    Within,
+    step,
+)
+from effectmcp.engine import Journal
+from effectmcp.engine.stops import Done, Failure, Want
+from effectmcp.errors import TaskStoreError
+from effectmcp.exchange.task_rows import Mail, TaskRow
+from effectmcp.exchange.tasks import task_id
+from effectmcp.tasks.turn import CLEANUP, EXPIRED, PARKED, Save, turn
+
+from .simulated import FLOW_ID, START, Host, accepted, detached, new
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Any:
+    """Keep the log for what fails."""
+    logging.getLogger("effectmcp").setLevel(logging.CRITICAL)
+    yield
+    logging.getLogger("effectmcp").setLevel(logging.NOTSET)
+
+
+class DomainError(Exception):
+    """An answer of the domain."""
+
+
+@step
+def make(what: str) -> str:
+    return f"a {what}"
+
+
+@step
+def undo(what: str) -> str:
+    return f"no {what}"
+
+
+@step(at_most_once=True)
+def pay(amount: int) -> str:
+    return f"paid {amount}"
+
+
+@step(retries=3)
+def fetch(what: str) -> str:
+    return f"the {what}"
+
+
+@step(retries=3, raises=(DomainError,))
+def buy(what: str) -> str:
+    raise DomainError(f"no {what} left")
+
+
+@step(retries=1, timeout=5)
+def slow(what: str) -> str:
+    return f"a slow {what}"
+
+
+@step
+def charge(key: str) -> str:
+    return key
+
+
+def host(handler: Callable[..., Any], row: TaskRow | None = None, **more: Any) -> Host:
+    """Return a host of a task of `handler`, whose tool is named `job`."""
+    app = Server("shop")
+    app.tool(name="job")(handler)
+    return Host(app, new("job") if row is None else row, **more)
+
+
+def text(row: TaskRow) -> str:
+    """Return the text of a completed task's result."""
+    assert row.result is not None, row
+    found: str = row.result["content"][0]["text"]
+    return found
+
+
+def question(row: TaskRow) -> str:
+    """Return the key of the only outstanding question."""
+    assert row.status == "input_required"
+    (key,) = row.questions
+    return key
+
+
+def fails(times: int) -> Callable[[Want], Done | Failure]:
+    """Return outcomes of a step: that many failures, then a success."""
+    left = [times]
+
+    def result(want: Want) -> Done | Failure:
+        left[0] -= 1
+        return Failure(OSError("down")) if left[0] >= 0 else Done("up")
+
+    return result
+
+
+# ---- steps and saves ----------------------------------------------------------------
+
+
+def one_step() -> Flow[str]:
+    return (yield from make("cup"))
+
+
+def test_step_is_saved_once_and_before_it_starts() -> None:
+    one = host(one_step)
+    row = one.run()
+    assert (row.status, text(row)) == ("completed", "a cup")
+    # One save for the step, and one for the end.
+    assert one.story == [
+        *("TellTime", "ReadMail"),
+        *("Save", "Start", "Wait", "TellTime", "ReadMail"),
+        "Save",
+    ]
+    assert one.turns == 1
+    assert row.wake is None
+
+
+def three_steps() -> Flow[str]:
+    names = yield from Gather(make("cup"), make("pan"), make("jar"))
+    return " ".join(names)
+
+
+def test_steps_of_a_gather_share_a_save() -> None:
+    one = host(three_steps)
+    assert text(one.run()) == "a cup a pan a jar"
+    assert one.story.count("Save") == 2
+    assert one.story.count("Start") == 1
+
+
+def test_outcome_is_saved_before_the_turn_waits_for_another() -> None:
+    """The other step may take hours, and this one must not be performed again."""
+    lasts = {"cup": 3.0, "pan": 1.0, "jar": 2.0}
+    one = host(three_steps, lasts=lambda want: lasts[want.effect.args[0]])
+    assert text(one.run()) == "a cup a pan a jar"
+    assert one.story.count("Wait") == 3
+    assert one.story.count("Save") == 4
+    assert len(one.performed) == 3
+
+
+def test_value_that_is_drawn_beside_a_step_needs_no_save() -> None:
+    def both() -> Flow[str]:
+        _, cup = yield from Gather(Now(), make("cup"))
+        return cup
+
+    one = host(both, lasts=lambda want: 5.0)
+    assert text(one.run()) == "a cup"
+    assert one.story.count("Wait") == 2
+    assert one.story.count("Save") == 2
+
+
+def in_a_row() -> Flow[str]:
+    found = []
+    for what in ("cup", "pan", "jar"):
+        found.append((yield from make(what)))
+    return " ".join(found)
+
+
+def test_steps_in_a_row_are_one_save_each() -> None:
+    one = host(in_a_row)
+    assert text(one.run()) == "a cup a pan a jar"
+    assert one.story.count("Save") == 4
+    assert one.turns == 1
+
+
+def draws() -> Flow[str]:
+    now = yield from Now()
+    caller = yield from Caller()
+    return f"{now.timestamp():g} {caller.client}"
+
+
+def test_values_that_are_drawn_need_no_save() -> None:
+    one = host(draws)
+    assert text(one.run()) == "1e+06 a test"
+    assert one.story.count("Save") == 1
+
+
+def pays() -> Flow[str]:
+    try:
+        return (yield from pay(10))
+    except StepInterrupted:
+        return "who knows"
+
+
+def test_at_most_once_that_was_begun_is_interrupted() -> None:
+    # Command 3 is the Start, and 4 the Wait for its outcome.
+    for cut, performed in ((2, 1), (3, 0), (4, 1)):
+        one = host(pays, cuts={cut})
+        row = one.run()
+        assert text(row) == ("paid 10" if cut == 2 else "who knows")
+        assert len(one.performed) == performed
+
+
+def test_lost_step_is_performed_again_under_the_same_key() -> None:
+    def charges() -> Flow[str]:
+        key = yield from IdempotencyKey("charge", 10)
+        return (yield from charge(key))
+
+    one = host(charges, cuts={4, 10})
+    row = one.run()
+    assert len(one.performed) == 3
+    assert len(set(one.performed)) == 1
+    assert text(row) == one.performed[0][1][0]
+
+
+# ---- becoming a task ----------------------------------------------------------------
+
+
+def leaves() -> Flow[str]:
+    name = yield from Elicit("Name?", str)
+    cup = yield from make(f"cup of {name}")
+    is_task = yield from Detach()
+    pan = yield from make("pan")
+    age = yield from Elicit("Age?", int)
+    return f"{cup} {pan} {is_task} {age}"
+
+
+def test_flow_that_detaches_resumes_behind_its_detach() -> None:
+    one = host(leaves, detached("job", leaves, "Ann"))
+    row = one.run()
+    assert [args for _, args in one.performed] == [("pan",)]
+    assert list(row.questions) == ["elicit-2"]
+    one.answer("elicit-2", accepted(5))
+    assert text(one.run()) == "a cup of Ann a pan True 5"
+
+
+def test_journal_of_the_rounds_is_that_of_the_task() -> None:
+    """The turn goes the way of the rounds, up to the Detach."""
+    row = detached("job", leaves, "Ann")
+    before = Journal.loads(row.journal)
+    one = host(leaves, row)
+    one.run()
+    assert one.journal.entries[: len(before.entries)] == before.entries
+
+
+def test_fork_with_other_answers_is_another_task() -> None:
+    ann, ann_again = (detached("job", leaves, "Ann") for _ in range(2))
+    bob = detached("job", leaves, "Bob")
+    assert ann.id == ann_again.id
+    assert ann.id != bob.id
+    assert task_id(b"another id of it", Journal.loads(ann.journal)) != ann.id
+
+
+def test_rounds_at_their_limit_do_not_stop_the_task() -> None:
+    """A task may be asked without end; the limit was for retries."""
+
+    def asks() -> Flow[int]:
+        for _ in range(9):
+            yield from Confirm("Go on?")
+        yield from Detach()
+        total = 0
+        for _ in range(5):
+            total += yield from Elicit("How many?", int)
+        return total
+
+    row = detached("job", asks, *[None] * 9)
+    assert Journal.loads(row.journal).rounds == 9
+    one = host(asks, row)
+    one.asked = lambda key, _: one.answer(key, accepted(2))
+    assert text(one.run()) == "10"
+
+
+# ---- retries ------------------------------------------------------------------------
+
+
+def fetches() -> Flow[str]:
+    return (yield from fetch("news"))
+
+
+def test_retries_back_off_across_turns() -> None:
+    one = host(fetches, result=fails(3))
+    assert text(one.run()) == "up"
+    assert one.times == [0, 1, 3, 7]
+    assert one.turns == 4
+
+
+def test_retries_end_with_the_last_failure() -> None:
+    def catches() -> Flow[str]:
+        try:
+            return (yield from fetch("news"))
+        except OSError as exc:
+            return f"gave up: {exc}"
+
+    one = host(catches, result=fails(9))
+    assert text(one.run()) == "gave up: down"
+    assert one.times == [0, 1, 3, 7]
+    assert one.row.tries == {}
+
+
+def test_try_that_takes_time_does_not_wait_hot() -> None:
+    """A running step is no longer due for its next try."""
+    one = host(fetches, result=fails(1), lasts=lambda want: 100.0)
+    assert text(one.run()) == "up"
+    assert one.times == [0, 101]
+    assert one.story.count("Wait") == 2
+
+
+def test_raises_is_not_retried() -> None:
+    def buys() -> Flow[str]:
+        try:
+            return (yield from buy("tea"))
+        except DomainError as exc:
+            return str(exc)
+
+    one = host(buys)
+    assert text(one.run()) == "no tea left"
+    assert one.times == [0]
+
+
+def test_other_branches_go_on_during_the_back_off() -> None:
+    def both() -> Flow[Any]:
+        def other() -> Flow[str]:
+            yield from Sleep(2)
+            return (yield from make("cup"))
+
+        return (yield from Gather(fetch("news"), other()))
+
+    def result(want: Want) -> Done | Failure:
+        is_early = one.now < START + 3
+        if "step-1" in want.key and "/0/" in want.key and is_early:
+            return Failure(OSError("down"))
+        return Done("x")
+
+    one = host(both, result=result)
+    row = one.run()
+    assert row.status == "completed"
+    assert [name for name, _ in one.performed] == ["fetch", "fetch", "fetch", "make"]
+
+
+def test_cancel_ends_the_back_off() -> None:
+    def cleans() -> Flow[str]:
+        try:
+            return (yield from fetch("news"))
+        finally:
+            yield from undo("news")
+
+    one = host(
+        cleans,
+        result=lambda want: (
+            Failure(OSError("down")) if want.effect.fn is fetch.fn else Done("x")
+        ),
+    )
+    one.at(1.5, one.cancel)
+    row = one.run()
+    assert row.status == "cancelled"
+    assert one.times == [0, 1, 1.5]
+    assert [name for name, _ in one.performed] == ["fetch", "fetch", "undo"]
+
+
+def test_failure_after_a_cancel_is_not_retried() -> None:
+    one = host(fetches, result=fails(9), lasts=lambda want: 10.0)
+    one.at(5, one.cancel)
+    row = one.run()
+    assert row.status == "cancelled"
+    assert one.times == [0]
+    assert one.now == START + 10
+
+
+def test_timeout_is_a_failure_that_is_retried() -> None:
+    def waits() -> Flow[str]:
+        try:
+            return (yield from slow("cup"))
+        except TimeoutError:
+            return "too slow"
+
+    one = host(waits, lasts=lambda want: 60.0)
+    assert text(one.run()) == "too slow"
+    assert one.times == [0, 6]
+    assert one.now == START + 11
+
+
+def test_mail_during_a_back_off_does_not_shorten_it() -> None:
+    def both() -> Flow[Any]:
+        return (
+            yield from Gather(
+                fetch("news"), Within(60, Elicit("Name?", str, otherwise="-"))
+            )
+        )
+
+    one = host(both, result=fails(2))
+    for seconds in (0.5, 1.5, 2.5):
+        one.at(seconds, lambda: one.post(Mail(f"{one.now}", "answer", "none", {})))
+    one.run()
+    assert one.times == [0, 1, 3]
+
+
+# ---- time ---------------------------------------------------------------------------
+
+
+def sleeps() -> Flow[str]:
+    yield from make("cup")
+    yield from Sleep(3600)
+    return "awake"
+
+
+def test_sleep_ends_the_turn() -> None:
+    one = host(sleeps)
+    one.turn()
+    assert (one.row.status, one.row.wake) == ("working", START + 3600)
+    assert text(one.run()) == "awake"
+    assert (one.now, one.turns) == (START + 3600, 2)
+
+
+def asks_in_time() -> Flow[str]:
+    name = yield from Within(60, Elicit("Name?", str))
+    return "too late" if isinstance(name, TimedOut) else name
+
+
+def test_deadline_of_a_question() -> None:
+    one = host(asks_in_time)
+    row = one.run(59)
+    key = question(row)
+    assert row.wake == START + 60
+    row = one.run()
+    assert (text(row), one.now) == ("too late", START + 60)
+
+    one = host(asks_in_time)
+    one.at(10, lambda: one.answer(key, accepted("Ann")))
+    assert (text(one.run()), one.now) == ("Ann", START + 10)
+
+
+def test_stored_answer_beats_a_deadline_that_passed_while_no_worker_ran() -> None:
+    one = host(asks_in_time)
+    key = question(one.run(1))
+    one.answer(key, accepted("Ann"))
+    one.now = START + 1000
+    assert text(one.run()) == "Ann"
+
+
+def reminds() -> Flow[str]:
+    for number in range(3):
+        winner, value = yield from FirstOf(Elicit("Name?", str, key="name"), Sleep(60))
+        if winner == 0:
+            return f"{value} after {number}"
+        yield from make("reminder")
+    return "nobody"
+
+
+def test_reminder_asks_again_under_another_key() -> None:
+    keys: list[str] = []
+    one = host(reminds, asked=lambda key, _: keys.append(key))
+    row = one.run(130)
+    assert one.times == [60, 120]
+    assert len(keys) == 3
+    # Late: its question was withdrawn.
+    one.answer(keys[0], accepted("Eve"))
+    row = one.run(140)
+    assert row.status == "input_required"
+    assert one.mail == []
+    one.answer(keys[2], accepted("Ann"))
+    assert text(one.run()) == "Ann after 2"
+
+
+def test_question_and_step_race() -> None:
+    def races() -> Flow[str]:
+        _, value = yield from FirstOf(Elicit("Name?", str), make("cup"))
+        return value
+
+    one = host(races, lasts=lambda want: 30.0)
+    one.at(10, lambda: one.answer("first-1/0/elicit-1", accepted("Ann")))
+    row = one.run()
+    assert (text(row), one.now) == ("Ann", START + 10)
+    # Nobody waits for the loser, and it is told so.
+    assert one.forgotten == [("first-1/1/step-1", True)]
+
+    one = host(races, lasts=lambda want: 30.0)
+    assert (text(one.run()), one.now) == ("a cup", START + 30)
+
+
+def test_questions_that_come_up_beside_a_long_step_are_shown() -> None:
+    """The row has them although nothing else had to be saved."""
+
+    def talks() -> Flow[Any]:
+        def interview() -> Flow[str]:
+            name = yield from Elicit("Name?", str)
+            age = yield from Elicit("Age?", int)
+            return f"{name} {age}"
+
+        return (yield from Gather(FirstOf(make("cup"), Sleep(1000)), interview()))
+
+    one = host(talks, lasts=lambda want: 100.0)
+    one.at(10, lambda: one.answer("gather-1/1/elicit-1", accepted("Ann")))
+    one.at(20, lambda: one.answer("gather-1/1/elicit-2", accepted(5)))
+    shown: list[tuple[str, float]] = []
+    one.asked = lambda key, _: shown.append((key, one.now - START))
+    row = one.run()
+    assert row.status == "completed"
+    assert shown == [("gather-1/1/elicit-1", 0), ("gather-1/1/elicit-2", 10)]
+
+
+# ---- messages -----------------------------------------------------------------------
+
+
+def tells() -> Flow[str]:
+    yield from Log("info", "nothing")
+    yield from Status("starting")
+    yield from Sleep(10)
+    yield from Progress(1, 2)
+    yield from Sleep(10)
+    yield from Progress(2, 2, message="half")
+    yield from Sleep(10)
+    yield from Log("info", "nothing")
+    return "done"
+
+
+def test_messages_of_status_and_progress() -> None:
+    one = host(tells)
+    found = [one.run(seconds).message for seconds in (1, 11, 21, 31)]
+    assert found == ["starting", "starting", "half", "half"]
+    assert one.row.status == "completed"
+
+
+def test_replay_repeats_no_message() -> None:
+    def tells_once() -> Flow[None]:
+        yield from Status("one")
+        yield from Sleep(1)
+        yield from Sleep(1)
+
+    one = host(tells_once)
+    one.run(0.5)
+    assert one.row.message == "one"
+    one.row = evolve(one.row, message="of the operator")
+    one.run(1.5)
+    assert one.row.message == "of the operator"
+
+
+def test_status_is_shown_during_a_long_step() -> None:
+    def tells_first() -> Flow[str]:
+        yield from Status("makes a cup")
+        return (yield from make("cup"))
+
+    one = host(tells_first, lasts=lambda want: 10.0)
+    one.at(5, lambda: messages.append(one.row.message))
+    messages: list[str | None] = []
+    one.run()
+    assert messages == ["makes a cup"]
+
+
+# ---- questions ----------------------------------------------------------------------
+
+
+def three_questions() -> Flow[str]:
+    found = yield from Gather(
+        Elicit("A?", int, key="a"), Elicit("B?", int, key="b"), Confirm("C?", key="c")
+    )
+    return repr(found)
+
+
+def test_answers_that_come_in_parts() -> None:
+    one = host(three_questions)
+    keys = sorted(one.run().questions)
+    assert keys == ["gather-1/0/a", "gather-1/1/b", "gather-1/2/c"]
+    one.answer(keys[1], accepted(2))
+    assert sorted(one.run().questions) == [keys[0], keys[2]]
+    one.answer(keys[2], {"action": "accept", "content": {}})
+    # Again, with another value: the first counts.
+    one.answer(keys[1], accepted(5))
+    assert sorted(one.run().questions) == [keys[0]]
+    one.answer(keys[0], accepted(1))
+    row = one.run()
+    assert text(row) == "(1, 2, True)"
+    assert one.mail == []
+
+
+def asks_once() -> Flow[int]:
+    return (yield from Elicit("How many?", int))
+
+
+def test_answer_that_does_not_fit_is_asked_again_under_another_key() -> None:
+    shown: dict[str, Any] = {}
+    one = host(asks_once, asked=shown.__setitem__)
+    first = question(one.run())
+    one.answer(first, accepted("many"))
+    second = question(one.run())
+    assert first != second
+    assert one.mail == []
+    assert shown[first]["params"]["message"] == "How many?"
+    assert "Your last answer" in shown[second]["params"]["message"]
+    one.answer(second, accepted(3))
+    assert text(one.run()) == "3"
+
+
+def test_third_answer_that_does_not_fit_is_an_error() -> None:
+    one = host(asks_once)
+    one.asked = lambda key, _: one.answer(key, accepted("many"))
+    row = one.run()
+    assert row.result is not None
+    assert row.result["isError"]
+    assert len(one.saves) == 4
+
+
+@pytest.mark.parametrize("value", [None, 5, [], {}, {"action": "dance"}, {"x": "\x00"}])
+def test_answer_of_any_shape_does_no_harm(value: Any) -> None:
+    one = host(asks_once)
+    first = question(one.run())
+    one.answer(first, value)
+    row = one.run()
+    assert row.report is None
+    one.answer(question(row), accepted(3))
+    assert text(one.run()) == "3"
+
+
+def test_answer_to_no_question_is_dropped() -> None:
+    one = host(asks_once)
+    one.run()
+    one.answer("elicit-7", accepted(1))
+    row = one.run()
+    assert row.status == "input_required"
+    assert one.mail == []
+
+
+def test_answer_during_a_long_step_is_kept() -> None:
+    def works() -> Flow[str]:
+        found = yield from Gather(
+            FirstOf(Elicit("Name?", str), Sleep(1000)), FirstOf(make("pan"), Sleep(9))
+        )
+        return repr(found)
+
+    one = host(works, lasts=lambda want: 5.0)
+    one.at(2, lambda: one.answer("gather-1/0/first-1/0/elicit-1", accepted("Ann")))
+    assert text(one.run()) == "((0, 'Ann'), (0, 'a pan'))"
+    assert len(one.performed) == 1
+
+
+def test_client_that_cannot_be_asked() -> None:
+    def samples() -> Flow[str]:
+        yield from Sample("Write")
+        return "written"
+
+    row = new("job", capabilities={"elicitation": {"form": {}}})
+    ended = host(samples, row).run()
+    assert ended.status == "failed"
+    assert ended.error is not None
+    assert ended.error["code"] == -32021
+    assert ended.error["data"] == {"requiredCapabilities": {"sampling": {}}}
+
+
+# ---- ends ---------------------------------------------------------------------------
+
+
+def test_tool_error_completes_with_is_error() -> None:
+    def refuses() -> Flow[str]:
+        yield from make("cup")
+        raise ToolError("we are closed")
+
+    row = host(refuses).run()
+    assert row.status == "completed"
+    assert row.result == {
+        "content": [{"type": "text", "text": "we are closed"}],
+        "isError": True,
+    }
+
+
+def test_protocol_error_fails_the_task() -> None:
+    def fails_() -> Flow[str]:
+        yield from make("cup")
+        raise ProtocolError(-32042, "see there", {"url": "https://x"})
+
+    row = host(fails_).run()
+    assert (row.status, row.message) == ("failed", "see there")
+    assert row.error == {
+        "code": -32042,
+        "message": "see there",
+        "data": {"url": "https://x"},
+    }
+
+
+def test_own_error_of_the_handler_is_opaque() -> None:
+    def breaks() -> Flow[str]:
+        yield from make("cup")
+        raise ValueError("a secret")
+
+    row = host(breaks).run()
+    assert row.status == "completed"
+    assert row.result is not None
+    assert row.result["isError"]
+    assert "secret" not in repr(row)
+
+
+@pytest.mark.parametrize("value", [object(), {1: 2}, float("nan"), "\ud800", b"x", {1}])
+def test_result_of_any_kind_ends_the_task(value: Any) -> None:
+    def gives() -> Flow[Any]:
+        yield from make("cup")
+        return value
+
+    row = host(gives).run()
+    assert row.status == "completed"
+    assert TaskRow.loads(row.dumps(), row.journal) == row
+
+
+def test_protocol_error_that_cannot_be_sent() -> None:
+    def fails_() -> Flow[str]:
+        yield from make("cup")
+        raise ProtocolError(-32042, "see there", {"what": object()})
+
+    row = host(fails_).run()
+    assert row.is_ended
+
+
+def test_system_exit_does_not_end_the_worker() -> None:
+    def exits() -> Flow[str]:
+        yield from make("cup")
+        raise SystemExit(3)
+
+    row = host(exits).run()
+    assert row.status == "completed"
+    assert row.result is not None
+    assert row.result["isError"]
+
+
+def test_ended_task_drops_late_mail() -> None:
+    one = host(one_step)
+    ended = one.run()
+    one.cancel()
+    one.answer("elicit-1", accepted(1))
+    one.retry()
+    one.turn()
+    assert one.mail == []
+    assert one.row == evolve(ended, updated=one.row.updated)
+    assert one.story[-3:] == ["TellTime", "ReadMail", "Save"]
+
+
+# ---- the end by others --------------------------------------------------------------
+
+
+def cleans_up() -> Flow[str]:
+    try:
+        yield from make("cup")
+        yield from Elicit("Name?", str)
+    except Cancelled:
+        yield from undo("cup")
+        raise
+    return "named"
+
+
+def test_cancel_while_waiting_runs_the_cleanup() -> None:
+    one = host(cleans_up)
+    one.run()
+    one.cancel()
+    row = one.run()
+    assert (row.status, row.questions, row.result) == ("cancelled", {}, None)
+    assert [name for name, _ in one.performed] == ["make", "undo"]
+    assert one.mail == []
+
+
+def test_cancel_in_a_step_waits_for_its_outcome() -> None:
+    one = host(cleans_up, lasts=lambda want: 10.0)
+    one.at(4, one.cancel)
+    row = one.run()
+    assert row.status == "cancelled"
+    assert one.forgotten == [("step-1", False)]
+    assert one.times == [0, 10]
+    assert one.journal.entries[0].tag == "done"
+
+
+def test_cancel_twice_cuts_no_cleanup_short() -> None:
+    one = host(cleans_up, lasts=lambda want: 10.0)
+    one.at(4, one.cancel)
+    one.at(5, one.cancel)
+    one.at(12, one.cancel)
+    row = one.run()
+    assert (row.status, one.times) == ("cancelled", [0, 10])
+    assert one.now == START + 20
+
+
+def test_cleanup_is_limited() -> None:
+    def lingers() -> Flow[str]:
+        try:
+            return (yield from Elicit("Name?", str))
+        finally:
+            for _ in range(3):
+                yield from make("cup")
+
+    one = host(lingers, lasts=lambda want: 20.0)
+    one.run(1)
+    one.cancel()
+    row = one.run()
+    assert row.status == "cancelled"
+    assert one.now == START + 1 + CLEANUP
+    # The step that still ran is told that nobody waits for it.
+    assert one.forgotten[-1] == ("step-2", True)
+
+
+def test_cleanup_goes_on_after_a_cut() -> None:
+    for cut in range(7, 20):
+        one = host(cleans_up, cuts={cut})
+        one.run()
+        one.cancel()
+        row = one.run()
+        assert row.status == "cancelled", cut
+        assert one.performed[-1] == ("undo", ("cup",)), cut
+
+
+def test_cancel_of_a_task_that_has_not_started() -> None:
+    one = host(one_step)
+    one.cancel()
+    assert one.run().status == "cancelled"
+    assert one.performed == []
+
+
+def test_handler_may_end_normally_after_a_cancel() -> None:
+    def answers() -> Flow[str]:
+        try:
+            return (yield from Elicit("Name?", str))
+        except Cancelled:
+            return "unnamed"
+
+    one = host(answers)
+    one.run()
+    one.cancel()
+    row = one.run()
+    assert row.is_ended
+
+
+def test_expiry_with_a_question_outstanding_fails_and_says_so() -> None:
+    one = host(cleans_up, new("job", ttl=60.0))
+    row = one.run()
+    assert row.status == "failed"
+    assert one.now == START + 60
+    assert row.error == {"code": -32603, "message": EXPIRED}
+    assert row.message == EXPIRED
+    assert one.performed[-1] == ("undo", ("cup",))
+
+
+def test_expiry_in_a_step_tells_it_and_waits() -> None:
+    one = host(cleans_up, new("job", ttl=5.0), lasts=lambda want: 8.0)
+    row = one.run()
+    assert row.status == "failed"
+    assert one.forgotten == [("step-1", False)]
+    assert one.times == [0, 8]
+
+
+def test_expiry_in_a_back_off() -> None:
+    one = host(fetches, new("job", ttl=2.0), result=fails(9))
+    row = one.run()
+    assert (row.status, one.times, one.now) == ("failed", [0, 1], START + 2)
+
+
+# ---- parking ------------------------------------------------------------------------
+
+
+def version_1() -> Flow[str]:
+    yield from make("cup")
+    name = yield from Elicit("Name?", str)
+    return f"one {name}"
+
+
+def version_2() -> Flow[str]:
+    yield from make("pan")
+    name = yield from Elicit("Name?", str)
+    return f"two {name}"
+
+
+def deploy(one: Host, handler: Callable[..., Any]) -> None:
+    """Replace the tool of a host's server."""
+    app = Server("shop")
+    app.tool(name="job")(handler)
+    one.app = app
+
+
+def parked() -> Host:
+    one = host(version_1)
+    one.run()
+    deploy(one, version_2)
+    one.answer(question(one.row), accepted("Ann"))
+    one.run()
+    return one
+
+
+def test_changed_handler_parks_its_task() -> None:
+    one = parked()
+    row = one.row
+    # A fixed sentence for all; the report quotes the source, and is for the operator.
+    assert (row.message, row.status) == (PARKED, "input_required")
+    assert row.report is not None
+    assert "test_turn.py" in row.report
+    assert len(one.performed) == 1
+    assert row.journal == one.saves[-2].journal
+    assert not one.is_due
+    assert [mail.kind for mail in one.mail] == ["answer"]
+
+
+def test_parked_task_resumes_after_a_retry() -> None:
+    one = parked()
+    one.retry()
+    assert one.run().report is not None  # it is parked again, and not hot
+    assert not one.is_due
+    deploy(one, version_1)
+    assert one.run().report is not None
+    one.retry()
+    assert text(one.run()) == "one Ann"
+
+
+def test_parked_task_is_cancelled() -> None:
+    one = parked()
+    one.cancel()
+    row = one.run()
+    assert row.status == "cancelled"
+    assert row.report is not None
+    assert (one.mail, row.wake, row.questions) == ([], None, {})
+
+
+def test_parked_task_expires() -> None:
+    one = host(version_1, new("job", ttl=60.0))
+    one.run(10)
+    deploy(one, version_2)
+    one.answer(question(one.row), accepted("Ann"))
+    row = one.run(20)
+    assert (row.report is not None, row.wake) == (True, START + 60)
+    row = one.run()
+    assert row.status == "failed"
+    assert row.error == {"code": -32603, "message": EXPIRED}
+    assert one.now == START + 60
+
+
+def test_retry_of_a_task_that_is_not_parked_changes_nothing() -> None:
+    def tells_and_asks() -> Flow[str]:
+        yield from Status("asks")
+        return (yield from Elicit("Name?", str))
+
+    one = host(tells_and_asks)
+    one.run()
+    one.retry()
+    row = one.run()
+    assert (row.message, row.status) == ("asks", "input_required")
+
+
+def test_tool_that_is_gone_parks() -> None:
+    one = host(version_1)
+    one.run()
+    one.app = Server("shop")
+    one.answer(question(one.row), accepted("Ann"))
+    row = one.run()
+    assert row.report == "this server has no tool 'job' any more"
+    assert row.message == PARKED
+
+
+def test_journal_that_cannot_be_read_parks_and_is_kept() -> None:
+    one = host(version_1, new("job", journal=b'{"format":99}'))
+    row = one.run()
+    assert row.report is not None
+    assert "not a journal" in row.report
+    assert row.journal == b'{"format":99}'
+
+
+def test_arguments_that_do_not_fit_any_more_park() -> None:
+    def sized(size: str) -> Flow[str]:
+        return (yield from Elicit(f"{size}?", str))
+
+    def measured(length: int) -> Flow[str]:
+        return (yield from Elicit(f"{length}?", str))
+
+    one = host(sized, new("job", {"size": "big"}))
+    one.run()
+    deploy(one, measured)
+    one.answer(question(one.row), accepted("yes"))
+    row = one.run()
+    assert (row.message, row.report is not None) == (PARKED, True)
+
+
+def test_divergence_of_a_cancelled_task_ends_it() -> None:
+    """Nothing can be cleaned up, and no operator could resume it."""
+    one = host(version_1)
+    one.run()
+    deploy(one, version_2)
+    one.cancel()
+    row = one.run()
+    assert row.status == "cancelled"
+    assert row.report is not None
+
+
+def test_task_of_another_version_parks_before_it_performs() -> None:
+    """Not even a step that the old handler did not have is performed."""
+
+    def more() -> Flow[str]:
+        yield from make("pan")
+        yield from make("cup")
+        return "more"
+
+    one = host(version_1)
+    one.run()
+    deploy(one, more)
+    one.answer(question(one.row), accepted("Ann"))
+    one.run()
+    assert len(one.performed) == 1
+
+
+def test_save_that_fails_ends_the_turn() -> None:
+    app = Server("shop")
+    app.tool(name="job")(one_step)
+    going = turn(app, new("job"))
+    command: Any = next(going)
+    while not isinstance(command, Save):
+        command = going.send([] if "Mail" in repr(command) else START)
+    with pytest.raises(TaskStoreError):
+        going.throw(TaskStoreError("full"))
+
+
+def test_flow_id_is_that_of_the_row() -> None:
+    def says() -> Flow[str]:
+        return (yield from IdempotencyKey("x"))
+
+    assert text(host(says).run()) == text(host(says).run())
+    other = new("job", flow_id=b"another" * 3)
+    assert text(host(says).run()) != text(host(says, other).run())
+    assert new("job").flow_id == FLOW_ID
