@@ -1,9 +1,9 @@
 """The connections of one process to a store of tasks, and the thread that writes.
 
-All writes go through the thread. Those that have piled up share one transaction, and so
+All writes go through the thread. Writes that have piled up share one transaction, and so
 one wait for the disk; if that transaction fails, each is tried alone. The thread also
 notices what other processes write, takes over from processes that died, and removes
-tasks whose time is over.
+tasks that ended long ago.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ __all__ = ["Connections", "Write", "next_change"]
 
 logger = logging.getLogger("effectmcp.tasks")
 
-#: Seconds between two looks at what other processes have changed, while turns run here.
+#: Seconds between two checks for changes by other processes, while turns run here.
 _BESIDE: Final = 0.01
 #: The same, while none runs.
 _IDLE: Final = 0.05
-#: Seconds between two looks for holders that died, and for tasks to remove.
+#: Seconds between two checks for holders that died, and for tasks to remove.
 _SWEEP: Final = 0.5
 #: The most tasks that one sweep removes, so that no write waits long for it.
 _MOST: Final = 500
@@ -137,7 +137,7 @@ class Connections:
                 raise TaskStoreError(f"the tasks cannot be read: {exc}") from exc
 
     def close(self) -> None:
-        """End the thread after all that it has been given."""
+        """End the thread once all writes in its queue are done."""
         with self._gate:
             self._is_closed = True
             self._queue.put(None)
@@ -157,7 +157,7 @@ class Connections:
         self._end()
 
     def _next_jobs(self) -> list[_Job | None]:
-        """Wait for writes, or for the time to look at other processes' writes."""
+        """Wait for writes, or for the time to check for writes of other processes."""
         jobs: list[_Job | None] = []
         with suppress(queue.Empty):
             jobs.append(self._queue.get(timeout=self._pause()))
@@ -226,7 +226,7 @@ class Connections:
             self._is_synced = is_synced
 
     def _look(self) -> None:
-        """Tell what has changed, here or in other processes; sweep now and then."""
+        """Report the changes, here and in other processes; sweep regularly."""
         try:
             ids = self.read(self._changed)
             if ids:

@@ -177,7 +177,7 @@ class _RunningTurn:
             going.close()
 
     def release(self, bell: Ringing, *, is_cut_off: bool) -> None:
-        """Give the task back; ring `bell` when somebody may take it."""
+        """Give the task back; ring `bell` when it can be claimed again."""
         self._tasks.release(self.lease, bell.ring, is_cut_off=is_cut_off)
 
     async def _obey(self, command: TurnCommand) -> Any:

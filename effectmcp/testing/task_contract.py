@@ -4,9 +4,9 @@
 
 For authors of hosts. A *bench* makes hosts as the processes of one deployment would, has
 their turns run, and makes their storage fail. Each check is a server and a conversation
-over the messages of a client, and its name is in the error when it fails. What a host
-cannot have, its bench says itself: then the check is that the host refuses it. effectmcp's
-own hosts pass the same checks.
+over the messages of a client, and its name is in the error when it fails. A bench lists
+in `lacks` what its host cannot have: then the check is that the host refuses it.
+effectmcp's own hosts pass the same checks.
 """
 
 from __future__ import annotations
@@ -264,7 +264,7 @@ def _asked(fields: Fields) -> dict[str, str]:
 
 
 def _errors(*requests: Callable[[], object]) -> list[object]:
-    """Return the error of each request; `None` if there is none."""
+    """Return the error of each request, or `None`."""
     found: list[object] = []
     for request in requests:
         try:
