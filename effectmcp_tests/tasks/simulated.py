@@ -252,11 +252,11 @@ class Host:
         assert returned.dumps() == self.row.dumps(), "it returns what it saved"
 
     def _lose(self) -> None:
-        """Note the steps that are in the journal as begun, and may not be repeated."""
+        """Note the steps that the journal has as started, and that must not be repeated."""
         for key, effect in self._effects.items():
             if effect[0].__name__ in ("pay", "once") and self._open[key]:
                 self.interrupted.add(key)
-        # Begun in the journal, and never performed.
+        # Started in the journal, and never performed.
         journal = self.journal
         prefix = f"r{journal.generation}/" if journal.generation else ""
         self.interrupted |= {
@@ -391,7 +391,7 @@ class Host:
 
 
 def _drawn(want: Want, now: float) -> Done | None:
-    """Return the outcome of an effect that is no step: the same for equal keys."""
+    """Return the outcome of an effect other than a step: the same for equal keys."""
     number = crc32(want.key.encode())
     match want.effect:
         case Now():
