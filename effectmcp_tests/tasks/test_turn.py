@@ -133,7 +133,7 @@ def test_step_is_saved_once_and_before_it_starts() -> None:
     one = host(one_step)
     row = one.run()
     assert (row.status, text(row)) == ("completed", "a cup")
-    # A save for the step, and a save for the end.
+    # The step is saved, and the end.
     assert one.story == [
         *("TellTime", "ReadMail"),
         *("Save", "Start", "Wait", "TellTime", "ReadMail"),
