@@ -75,7 +75,7 @@ class Subscription:
         return change.what in self._lists
 
     def message(self, change: Change) -> dict[str, Any] | None:
-        """Return the notification of `change`; `None` if there is nothing to tell."""
+        """Return the notification of `change`; `None` if its task was removed."""
         if change.what == "task":
             row = self._read(change.uri or "")
             if row is None:

@@ -68,8 +68,9 @@ class SqliteTasks:
     Args:
         path: The file, which is created if needed; `None` to keep tasks in the memory of
             this process.
-        ttl: Seconds that a task lives if its tool says nothing else.
-        poll_interval: Seconds between two polls of a client, unless its tool says.
+        ttl: Seconds from the creation of a task until it expires, unless its tool sets
+            it.
+        poll_interval: Seconds between two polls of a client, unless its tool sets it.
         retention: Seconds that a task is kept after it has ended, at least.
         limit: The most tasks that may be alive at once.
         share: The most of them that one user may have; all anonymous clients are one.
