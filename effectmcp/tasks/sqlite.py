@@ -193,7 +193,7 @@ class SqliteTasks:
         """
         starts = tuple(ids) or ("",)
 
-        def read(db: sqlite3.Connection) -> dict[str, tuple[int, bytes, bytes]]:
+        def read(db: sqlite3.Connection) -> dict[str, list[Any]]:
             return {
                 id_: found
                 for start in starts
