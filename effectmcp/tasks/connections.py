@@ -1,9 +1,9 @@
 """The connections of one process to a store of tasks, and the thread that writes.
 
-All writes go through the thread. Those that have piled up share one transaction, and so
+All writes go through the thread. Writes that have piled up share one transaction, and so
 one wait for the disk; if that transaction fails, each is tried alone. The thread also
 notices what other processes write, takes over from processes that died, and removes
-tasks whose time is over.
+tasks that ended long ago.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ class Connections:
                 raise TaskStoreError(f"the tasks cannot be read: {exc}") from exc
 
     def close(self) -> None:
-        """End the thread after all that it has been given."""
+        """End the thread once all writes in its queue are done."""
         with self._gate:
             self._is_closed = True
             self._queue.put(None)
@@ -168,7 +168,7 @@ class Connections:
         self._end()
 
     def _next_jobs(self) -> list[_Job | None]:
-        """Wait for writes, or for the time to look at other processes' writes."""
+        """Wait for writes, or for the time to check for writes of other processes."""
         jobs: list[_Job | None] = []
         with suppress(queue.Empty):
             first = self._queue.get(timeout=self._pause())

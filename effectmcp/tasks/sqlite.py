@@ -37,7 +37,7 @@ __all__ = ["Lease", "SqliteTasks", "Stored", "TakenOverError"]
 
 logger = logging.getLogger("effectmcp.tasks")
 
-#: Seconds after which a damaged task is looked at again.
+#: Seconds after which a damaged task is read again.
 _LATER: Final = 60.0
 #: Behind all ids that begin alike.
 _LAST: Final = "\U0010ffff"
@@ -83,8 +83,9 @@ class SqliteTasks:
     Args:
         path: The file, which is created if needed; `None` to keep tasks in the memory of
             this process.
-        ttl: Seconds that a task lives if its tool says nothing else.
-        poll_interval: Seconds between two polls of a client, unless its tool says.
+        ttl: Seconds from the creation of a task until it expires, unless its tool sets
+            it.
+        poll_interval: Seconds between two polls of a client, unless its tool sets it.
         retention: Seconds that a task is kept after it has ended, at least.
         limit: The most tasks that may be alive at once.
         share: The most of them that one user may have; all anonymous clients are one.
@@ -394,7 +395,7 @@ class SqliteTasks:
                 (*key, name),
             ).rowcount and _has_due(db)
             if is_due:
-                # Nobody else has been told, as the task was not free until now.
+                # Other processes have not noticed, as the task was not free until now.
                 db.execute(
                     "UPDATE tasks SET changed = ? WHERE id = ?",
                     (next_change(db), lease.row.id),

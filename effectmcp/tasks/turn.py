@@ -23,6 +23,7 @@ The guarantees of a turn, even if it is cut off between two commands:
         `at_most_once` never begins twice
     an answer stays in the mail until a saved journal has it
     mail is read before each wave, also while a step runs
+    nothing that has arrived is unsaved while a turn waits
 
     the outcomes of steps and the new questions are saved before a wait
 
@@ -395,8 +396,8 @@ class _Turn:
     def _cancelled(self, run: Run) -> Generator[TurnCommand, Any, Stop]:
         """Cancel a task in its first stop.
 
-        Steps that were begun by a process that is lost are begun again: otherwise their
-        cleanup would not know what they did (docs/internals/replay.md#l4).
+        Steps that a lost process had started are started again: otherwise the cleanup
+        would not know what they did (docs/internals/replay.md#l4).
         """
         if any(one.begun for one in run.journal.places.values()):
             stop = run.start()

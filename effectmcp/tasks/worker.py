@@ -2,8 +2,8 @@
 
     await work(loop, app, tasks)
 
-`loop` is `drivers.trio` or `drivers.asyncio`. `turn` decides what happens; this module
-does it: saves, performs, waits, and reads the mail.
+`loop` is `drivers.trio` or `drivers.asyncio`. `turn` decides; this module executes its
+commands: it saves, performs, waits, and reads the mail.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ __all__ = ["WorkLoop", "is_cancelled", "work"]
 
 logger = logging.getLogger("effectmcp.tasks")
 
-#: Seconds after which a task is looked at again when its store failed.
+#: Seconds to wait after a failure of the store.
 _PAUSE = 1.0
 
 
@@ -64,7 +64,7 @@ _cancelled: ContextVar[Callable[[], bool]] = ContextVar("_cancelled")
 def is_cancelled() -> bool:
     """Return whether the task of this running step was asked to end.
 
-    Nobody stops a step that has begun: a long one may ask this now and then, and return.
+    A step that has started is not stopped: a long one can call this regularly, and return.
     """
     return _cancelled.get(bool)()
 
@@ -168,7 +168,7 @@ class _RunningTurn:
     is_lost: bool = False
 
     def ring(self) -> None:
-        """Wake the turn: mail may have come. Any thread may call this."""
+        """Wake the turn: mail may have arrived. Any thread may call this."""
         self._has_rung = True
         if self._bell is not None:
             self._bell.ring()
@@ -205,7 +205,7 @@ class _RunningTurn:
             going.close()
 
     def release(self, bell: Ringing, *, is_cut_off: bool) -> None:
-        """Give the task back; ring `bell` when somebody may take it."""
+        """Give the task back; ring `bell` when it can be claimed again."""
         self._tasks.release(self.lease, bell.ring, is_cut_off=is_cut_off)
 
     async def _obey(self, command: TurnCommand) -> Any:
