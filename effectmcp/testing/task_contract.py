@@ -44,7 +44,6 @@ __all__ = [
     "Fault",
     "TaskBench",
     "check_tasks",
-    "run_check",
 ]
 
 #: What some hosts cannot have: tasks that outlive their process, several processes at
@@ -679,8 +678,8 @@ def _a_locked_storage_loses_nothing(bench: TaskBench) -> None:
     _nothing_is_lost(bench, "locked")
 
 
-def _is_refused(call: Callable[[], Fields]) -> bool:
-    results: list[Fields] = []
+def _is_refused(call: Callable[[], _Fields]) -> bool:
+    results: list[_Fields] = []
     errors = _errors(lambda: results.append(call()))
     return errors != [None] or bool(results[0].get("isError"))
 
