@@ -103,7 +103,7 @@ def check_tasks(bench: TaskBench, *names: str) -> None:
 
     Args:
         bench: Makes hosts, and has their turns run.
-        *names: Names of `TASK_CHECKS`; all of them if there is none.
+        *names: Names of `TASK_CHECKS`; by default all of them.
 
     Raises:
         ContractError: If a check fails.
