@@ -533,7 +533,7 @@ def test_a_file_on_the_network(
     file: Callable[..., str], capsys: Output, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = file(row())
-    monkeypatch.setattr(holders, "file_system", lambda folder: "nfs4")
+    monkeypatch.setattr(holders, "file_system", lambda *_: "nfs4")
     assert "is on a network file system (nfs4)" in (
         problem(capsys, "list", "--tasks", path)
     )
