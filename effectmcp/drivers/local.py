@@ -88,6 +88,8 @@ class Job:
 
     def once(self) -> Job:
         """Return this job, to be tried only once."""
+        if self.tries == 1:
+            return self
         job: Job = attrs.evolve(self, tries=1)
         return job
 

@@ -254,7 +254,7 @@ def test_numbers_of_changes_never_come_again(tmp_path: Path) -> None:
 def test_reading_that_fails_is_logged_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connections, "_IDLE", 0.001)
+    monkeypatch.setattr(connections, "_LOOK", 0.001)
     with opened(tmp_path / "t.db") as one:
         looks = threading.Semaphore(0)
         look = one._look
