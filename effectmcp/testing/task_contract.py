@@ -30,8 +30,7 @@ from ..effects.steps import step
 from ..errors import ProtocolError, UsageError
 from ..exchange.commands import Peer
 from ..exchange.task_rows import Mail, TaskHost
-from ..exchange.tasks import EXTENSION
-from ..protocol.meta import CLIENT_CAPABILITIES, CLIENT_INFO
+from ..protocol.meta import CLIENT_CAPABILITIES, CLIENT_INFO, TASKS
 from ..protocol.revisions import PROTOCOL_VERSION, VERSIONS
 from ..server.app import Server
 from ..state.keys import Keys, make_key
@@ -246,7 +245,7 @@ _META: Final[Mapping[str, JSON]] = {
     CLIENT_INFO: {"name": "contract", "version": "1"},
     CLIENT_CAPABILITIES: {
         "elicitation": {"form": {}},
-        "extensions": {EXTENSION: {}},
+        "extensions": {TASKS: {}},
     },
 }
 _ENDED: Final = frozenset({"completed", "failed", "cancelled"})

@@ -13,14 +13,14 @@ import trio
 from effectmcp import Elicit, Flow, Server, Status, step
 from effectmcp.drivers import asyncio as on_asyncio
 from effectmcp.drivers import trio as on_trio
-from effectmcp.exchange.tasks import EXTENSION
+from effectmcp.protocol.meta import TASKS
 from effectmcp.server.changes import Change
 from effectmcp.tasks import SqliteTasks
 from effectmcp.transports.working import working
 
 from ..wire import EVERYTHING, KEYS, Wire, request, result
 
-FOLLOWS = {**EVERYTHING, "extensions": {EXTENSION: {}}}
+FOLLOWS = {**EVERYTHING, "extensions": {TASKS: {}}}
 
 
 @step
