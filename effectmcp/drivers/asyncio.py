@@ -292,7 +292,11 @@ async def listen(app: Server, subscription: Subscription | News, send: Send) -> 
         subscription: Selects changes, and turns them into messages.
         send: Sends a message.
     """
-    await tell_changes(app, subscription, send, Bell())
+    await tell_changes(app, subscription, send, Bell(), _aside)
+
+
+async def _aside(call: Callable[[], Any]) -> Any:
+    return await asyncio.get_running_loop().run_in_executor(None, call)
 
 
 # ---- what a transport needs of the loop ---------------------------------------------

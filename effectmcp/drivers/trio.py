@@ -296,7 +296,11 @@ async def listen(app: Server, subscription: Subscription | News, send: Send) -> 
         subscription: Selects changes, and turns them into messages.
         send: Sends a message.
     """
-    await tell_changes(app, subscription, send, Bell())
+    await tell_changes(app, subscription, send, Bell(), _aside)
+
+
+async def _aside(call: Callable[[], Any]) -> Any:
+    return await trio.to_thread.run_sync(call, abandon_on_cancel=True)
 
 
 # ---- what a transport needs of the loop ---------------------------------------------

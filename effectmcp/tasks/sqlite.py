@@ -416,13 +416,10 @@ class SqliteTasks:
     # ---- inside ---------------------------------------------------------------------
 
     def _store(self) -> Connections:
-        opened = self._opened
-        if opened is None:
-            with self._opening:
-                opened = self._opened
-                if opened is None:
-                    opened = self._opened = Connections(self.path, self._tell)
-        return opened
+        with self._opening:
+            if self._opened is None:
+                self._opened = Connections(self.path, self._tell)
+            return self._opened
 
     def _forget(self) -> None:
         """Leave to the parent what is the parent's; for a process that was forked."""

@@ -24,11 +24,11 @@ The guarantees of a turn, even if it is cut off between two commands:
     an answer stays in the mail until a saved journal has it
     mail is read before each wave, also while a step runs
 
-    nothing that has arrived is unsaved while it waits
+    the outcomes of steps and the new questions are saved before a wait
 
-So there is one save for each step that follows another. A step is performed again only if
-the process was lost between its beginning and the save of its outcome, under the same
-idempotency key (docs/internals/replay.md#s1, docs/internals/replay.md#s5).
+So each step of a sequence costs one save. A step is performed again only if the process
+was lost between its beginning and the save of its outcome, under the same idempotency key
+(docs/internals/replay.md#s1, docs/internals/replay.md#s5).
 """
 
 from __future__ import annotations
@@ -285,10 +285,8 @@ class _Turn:
     def _hear(self, effect: Effect[Any]) -> None:
         # No progress and no log leaves a task: clients see its message only.
         match effect:
-            case Status(text):
-                self._said = text
-            case Progress(_, _, str() as text):
-                self._said = text
+            case Status(text) | Progress(_, _, str() as text):
+                self._said = _sendable(text)
             case _:
                 logger.debug("task %s: %r", self._row.id, effect)
 
@@ -591,7 +589,7 @@ class _Turn:
         logger.error(
             "task %s (%s) is parked: %s", row.id, row.tool, exc, exc_info=unexpected
         )
-        report = str(exc) if unexpected is None else repr(exc)
+        report = _sendable(str(exc) if unexpected is None else repr(exc))
         row = attrs.evolve(row, report=report, message=PARKED, wake=row.expires)
         yield from self._save(row)
         return self._row
@@ -607,7 +605,7 @@ class _Turn:
     def _give_up(self, exc: Exception | None) -> Turn:
         """End a task that is cancelled or expired, and whose handler cannot be resumed."""
         row = self._row
-        report = row.report if exc is None else str(exc)
+        report = row.report if exc is None else _sendable(str(exc))
         logger.error(
             "task %s (%s) ends without its cleanup: %s", row.id, row.tool, report
         )
@@ -625,6 +623,11 @@ def _failed(row: TaskRow, error: Mapping[str, JSON]) -> TaskRow:
     return attrs.evolve(
         row, status="failed", error=dict(error), message=str(error["message"])
     )
+
+
+def _sendable(text: str) -> str:
+    # Lone surrogates are escaped: neither a store nor a client can read them.
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def _told(error: BaseException, row: TaskRow) -> BaseException:

@@ -188,6 +188,12 @@ class _RunningTurn:
             logger.error("the turn of task %s (%s) is lost: %s", row.id, row.tool, exc)
             self.is_lost = True
             await self._bell.wait(_PAUSE)
+        except Exception:
+            # An error of this package: other tasks continue, and this one is tried again
+            # later, but never in a hot loop.
+            logger.exception("the turn of task %s (%s) failed", row.id, row.tool)
+            self.is_lost = True
+            await self._bell.wait(_PAUSE)
         finally:
             going.close()
 

@@ -551,6 +551,20 @@ def test_replay_repeats_no_message() -> None:
     assert one.row.message == "of the operator"
 
 
+def test_message_that_is_not_unicode_is_kept_in_another_form() -> None:
+    def tells_badly() -> Flow[None]:
+        yield from Status("\ud800")
+        yield from Sleep(1)
+        yield from Progress(1, message="\udfff")
+        yield from Sleep(1)
+
+    one = host(tells_badly)
+    assert [one.run(seconds).message for seconds in (0.5, 1.5)] == [
+        "\\ud800",
+        "\\udfff",
+    ]
+
+
 def test_status_is_shown_during_a_long_step() -> None:
     def tells_first() -> Flow[str]:
         yield from Status("makes a cup")
