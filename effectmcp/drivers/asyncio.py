@@ -276,6 +276,10 @@ class Bell:
         self._is_ringing = False
         self._rung.set()
 
+    def ring_here(self) -> None:
+        """Do as `ring` does; only tasks of this loop may call this."""
+        self._rung.set()
+
     async def wait(self, seconds: float | None = None) -> None:
         """Wait for a ring since the last wait, for at most so many seconds."""
         with suppress(TimeoutError):

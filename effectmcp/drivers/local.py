@@ -88,6 +88,8 @@ class Job:
 
     def once(self) -> Job:
         """Return this job, to be tried only once."""
+        if self.tries == 1:
+            return self
         job: Job = attrs.evolve(self, tries=1)
         return job
 
@@ -158,7 +160,7 @@ def job_of_step(step: Step[Any], context: Context, provided: Mapping[Any, Any]) 
         StepError: If nothing is provided for one of its parameters.
     """
     spec = spec_of(step)
-    given = given_names(step)
+    given = given_names(step) if spec.provided else set()
     injected = {
         name: _provide(
             name, annotation, provided, f"the parameter {name!r} of {step_name(step)}"
@@ -324,6 +326,9 @@ class Ringing(Protocol):
 
     def ring(self) -> None:
         """Wake the waiting task, or the next one to wait. Any thread may call this."""
+
+    def ring_here(self) -> None:
+        """Ring from a task of the same loop, without a wake-up of its thread."""
 
     async def wait(self, seconds: float | None = None) -> None:
         """Wait for a ring since the last wait. Check again afterwards what has changed.

@@ -71,7 +71,7 @@ def open_file(path: str | os.PathLike[str]) -> Iterator[SqliteTasks]:
 
 
 def find_one(tasks: SqliteTasks, start: str) -> Stored:
-    """Return the task with this id, or the only task whose id has this start.
+    """Return the task with this id, or the only task whose id starts so.
 
     Raises:
         UsageError: If there is no such task, or there are several.
@@ -118,7 +118,7 @@ def retry(tasks: SqliteTasks, task: Stored) -> None:
 
 @frozen
 class Waiting:
-    """The event that a task waits for.
+    """The reason why a task waits.
 
     Attributes:
         kind: The kind: `retry` and `answers` are up to people, `turn` to a process; a

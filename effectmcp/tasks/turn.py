@@ -23,6 +23,7 @@ The guarantees of a turn, even if it is cut off between two commands:
         `at_most_once` never begins twice
     an answer stays in the mail until a saved journal has it
     mail is read before each wave, also while a step runs
+    nothing that has arrived is unsaved while a turn waits
 
     the outcomes of steps and the new questions are saved before a wait
 
@@ -186,8 +187,8 @@ def turn(
         app: The server that has the task's tool.
         row: The task as it was saved last.
         is_stopping: Returns whether the host shuts down. Then the turn starts no more
-            effects, and ends when the running effects have ended: the next turn is
-            due at once, elsewhere.
+            effects, and ends when the running effects have ended: the next turn is due at
+            once, elsewhere.
     """
     return _Turn(app, row, is_stopping).play()
 
@@ -395,8 +396,8 @@ class _Turn:
     def _cancelled(self, run: Run) -> Generator[TurnCommand, Any, Stop]:
         """Cancel a task in its first stop.
 
-        Steps that were begun by a process that is lost are begun again: otherwise their
-        cleanup would not know what they did (docs/internals/replay.md#l4).
+        Steps that a lost process had started are started again: otherwise the cleanup
+        would not know what they did (docs/internals/replay.md#l4).
         """
         if any(one.begun for one in run.journal.places.values()):
             stop = run.start()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -207,8 +207,10 @@ class Broken(Bench):
     def open(self) -> TaskHost:
         return self._kind(is_worked=True)
 
-    def working(self, app: Server) -> AbstractContextManager[None]:
-        return super().working(app) if self._works else nullcontext()
+    @contextmanager
+    def working(self, app: Server) -> Iterator[None]:
+        with super().working(app) if self._works else nullcontext():
+            yield
 
     @contextmanager
     def failing(self, host: TaskHost, fault: Fault) -> Iterator[None]:
