@@ -25,6 +25,7 @@ class InProcess(InMemory):
             # Not in the app's own store: all tasks in it would run here, and the end of
             # this call would interrupt them.
             kept = SqliteTasks()
+            kept._is_warned = True  # the advice to give a store would not help
             if tasks is not None:
                 kept.ttl, kept.poll_interval = tasks.ttl, tasks.poll_interval
             self._app.tasks = kept

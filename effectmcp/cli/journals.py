@@ -11,7 +11,7 @@ __all__ = ["entry_lines"]
 
 
 def entry_lines(entries: tuple[Entry, ...], indent: str) -> Iterator[str]:
-    """Yield a line for each entry, and those of its branches below it."""
+    """Yield a line for each entry, and the lines of its branches below it."""
     for entry in entries:
         text = json.dumps(entry.value, ensure_ascii=False)
         text = text if len(text) <= 100 else f"{text[:97]}..."

@@ -31,7 +31,7 @@ def add(parsers: Any) -> None:
         "tasks",
         help="look after the tasks of a server",
         description="Look at the tasks that a server keeps in a file, cancel them, and"
-        " retry those that are parked. This works while servers and workers run.",
+        " retry parked tasks. This works while servers and workers run.",
     )
     actions = parser.add_subparsers(metavar="ACTION", required=True)
     for name, text, run in _ACTIONS:
@@ -42,7 +42,7 @@ def add(parsers: Any) -> None:
                 type=int,
                 default=1_000,
                 metavar="N",
-                help="the most tasks to list, those that changed last first (1000)",
+                help="the most tasks to list, the last changed first (1000)",
             )
         else:
             action.add_argument(
@@ -58,7 +58,7 @@ def add(parsers: Any) -> None:
 
 
 _DETAILS: Final = {
-    "list": "List the tasks: those that changed last come first.",
+    "list": "List the tasks, the last changed first.",
     "show": "Show all that is kept of a task: its record, its journal, what it waits for,"
     " and why it is parked. That includes its arguments, and answers of its user.",
     "cancel": "Ask a task to end. Its handler cleans up first, and steps that run may"
@@ -316,7 +316,7 @@ def _lines(task: Stored, now: float) -> Iterator[str]:
         yield f"due       {due.place} {_time(due.at, now)}"
     for place, count in unfinished_steps(journal).items():
         times = "once" if count == 1 else f"{count} times"
-        yield f"begun     {place}, {times}, and it has no outcome"
+        yield f"started   {place}, {times}, and it has no outcome"
     for key, (count, at) in row.tries.items():
         times = "once" if count == 1 else f"{count} times"
         yield f"failed    {key}, {times}; the next try is {_time(at, now)}"

@@ -328,7 +328,7 @@ class Ringing(Protocol):
         """Wake the waiting task, or the next one to wait. Any thread may call this."""
 
     def ring_here(self) -> None:
-        """The same, for tasks of the same loop: without a wake-up of its thread."""
+        """Ring from a task of the same loop, without a wake-up of its thread."""
 
     async def wait(self, seconds: float | None = None) -> None:
         """Wait for a ring since the last wait. Check again afterwards what has changed.

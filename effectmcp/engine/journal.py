@@ -157,7 +157,7 @@ class Entry:
     def encoded(self) -> bytes:
         """The entry as `Journal.dumps` writes it, for the many journals that have it.
 
-        A task is saved at each step, and most of its entries are those of the last save.
+        A task is saved at each step, and most of its entries were in the last save, too.
         """
         plain = [self.key, self.shape.hex(), self.render.hex(), self.tag]
         rest = b""

@@ -388,7 +388,7 @@ class FlowCall:
         params = {} if is_live else context.request.params
         token = params.get("requestState")
         rules = app.rules[isinstance(feature, Tool), is_live]
-        if isinstance(feature, Tool):
+        if isinstance(feature, Tool) and feature.task is not None:
             rules = feature.rules_of(rules)
         options: dict[str, Any] = {
             "call": call,

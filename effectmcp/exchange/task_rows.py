@@ -272,6 +272,6 @@ def task_fields(row: TaskRow, *, is_new: bool = False) -> dict[str, JSON]:
 
 
 def wire_time(seconds: float) -> str:
-    """Return a time in seconds since 1970 as the wire has it, in UTC."""
+    """Return a time in seconds since 1970 in the format of the wire, in UTC."""
     text = datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
     return text.replace("+00:00", "Z")

@@ -26,17 +26,16 @@ from ..protocol.jsonrpc import INVALID_PARAMS
 from ..protocol.meta import TASKS
 from ..protocol.modern import MISSING_CAPABILITY
 from .commands import Command, Invoke
-from .context import Context
 from .results import error_of
 from .task_rows import Mail, TaskRow, task_fields
 
 if TYPE_CHECKING:
     from ..effects.local import CallerInfo
     from ..server.features import Tool
+    from .context import Context
     from .task_rows import TaskHost
 
 __all__ = [
-    "EXTENSION",
     "can_follow",
     "cancel_task",
     "create_task",
@@ -47,8 +46,6 @@ __all__ = [
     "task_id",
     "update_task",
 ]
-
-EXTENSION: Final = TASKS
 
 #: Tags of entries that hold what the client said.
 _SAID: Final = frozenset({"accepted", "declined", "dismissed", "refused", "invalid"})
@@ -76,8 +73,8 @@ def _missing_extension() -> ProtocolError:
     # A new one each time: an exception keeps the frames that it has passed.
     return ProtocolError(
         MISSING_CAPABILITY,
-        f"Missing required client capability: extensions.{EXTENSION}",
-        {"requiredCapabilities": {"extensions": {EXTENSION: {}}}},
+        f"Missing required client capability: extensions.{TASKS}",
+        {"requiredCapabilities": {"extensions": {TASKS: {}}}},
         status=400,
     )
 
@@ -87,7 +84,7 @@ def _is_declared(context: Context) -> bool:
     return (
         context.dialect.era == "modern"
         and isinstance(extensions, dict)
-        and isinstance(extensions.get(EXTENSION), dict)
+        and isinstance(extensions.get(TASKS), dict)
     )
 
 

@@ -25,7 +25,7 @@ from ..errors import TaskStoreError
 from .holders import Holder, check_local
 from .tables import connected, is_busy
 
-__all__ = ["Connections", "Write", "next_change"]
+__all__ = ["Connections", "Write", "last_change", "next_change"]
 
 logger = logging.getLogger("effectmcp.tasks")
 
@@ -249,7 +249,7 @@ class Connections:
             self._is_synced = is_synced
 
     def _look(self) -> None:
-        """Tell what has changed, here or in other processes; sweep now and then."""
+        """Report the changes, here and in other processes; sweep regularly."""
         now = time.monotonic()
         try:
             if self._last != self._told or now >= self._looked + _LOOK:

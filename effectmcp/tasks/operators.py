@@ -66,7 +66,7 @@ def open_file(path: str | os.PathLike[str]) -> Iterator[SqliteTasks]:
 
 
 def find_one(tasks: SqliteTasks, start: str) -> Stored:
-    """Return the task with this id, or the only one whose id starts so.
+    """Return the task with this id, or the only task whose id starts so.
 
     Raises:
         UsageError: If there is no such task, or there are several.
@@ -113,14 +113,14 @@ def retry(tasks: SqliteTasks, task: Stored) -> None:
 
 @frozen
 class Waiting:
-    """What a task waits for.
+    """The reason why a task waits.
 
     Attributes:
         kind: The kind: `retry` and `answers` are up to people, `turn` to a process; a
             task that waits for `step` is at work.
         names: The keys of the questions, steps or timers.
         since: When it was saved like this, in seconds since 1970.
-        until: When it goes on even if nothing happens; `None` for never.
+        until: When it continues even if nothing happens; `None` for never.
     """
 
     kind: str
@@ -155,7 +155,7 @@ def due_times(journal: Journal | None) -> list[Due]:
 
 
 def unfinished_steps(journal: Journal | None) -> dict[str, int]:
-    """Return how often each step was begun that has no outcome yet, by its place."""
+    """Return how often each step without an outcome was started, by its place."""
     places = {} if journal is None else journal.places
     return {place: one.begun for place, one in places.items() if one.begun}
 
@@ -174,7 +174,7 @@ def waiting_for(task: Stored, now: float | None = None) -> Waiting | None:
     if row.is_parked and "retry" not in task.mail:
         return Waiting("retry", (), row.updated)
     journal = journal_of(row)
-    # A step that waits for its next try is marked as begun, too.
+    # A step that waits for its next try is marked as started, too.
     pauses = {key: at for key, (_, at) in row.tries.items() if at > now}
     steps = tuple(key for key in unfinished_steps(journal) if key not in pauses)
     if task.holder is not None:

@@ -288,7 +288,7 @@ class SqliteTasks:
             known = store.held if future.exception() is None else store.loose
             known.update(taken)
 
-        # After a loss of power, nobody lives who could hold a task.
+        # After a loss of power, no process lives that could hold a task.
         future = store.submit(write, is_durable=False)
         future.add_done_callback(ended)
         return future

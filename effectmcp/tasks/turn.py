@@ -187,7 +187,7 @@ def turn(
         app: The server that has the task's tool.
         row: The task as it was saved last.
         is_stopping: Returns whether the host shuts down. Then the turn starts no more
-            effects, and ends when those that run have ended: the next turn is due at
+            effects, and ends when the running effects have ended: the next turn is due at
             once, elsewhere.
     """
     return _Turn(app, row, is_stopping).play()
@@ -361,7 +361,7 @@ class _Turn:
             if started:
                 yield self._start(started)
             if not outcomes:
-                # Effects that are held back may be due: only those that run count.
+                # Effects that are held back may be due: only running effects count.
                 until = None if held else self._until(stop)
                 if not self._running and not self._is_due(until):
                     row = self._waiting(run, stop, wake=until)

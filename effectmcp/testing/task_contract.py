@@ -30,8 +30,7 @@ from ..effects.steps import step
 from ..errors import ProtocolError, UsageError
 from ..exchange.commands import Peer
 from ..exchange.task_rows import Mail, TaskHost
-from ..exchange.tasks import EXTENSION
-from ..protocol.meta import CLIENT_CAPABILITIES, CLIENT_INFO
+from ..protocol.meta import CLIENT_CAPABILITIES, CLIENT_INFO, TASKS
 from ..protocol.revisions import PROTOCOL_VERSION, VERSIONS
 from ..server.app import Server
 from ..state.keys import Keys, make_key
@@ -44,7 +43,6 @@ __all__ = [
     "Fault",
     "TaskBench",
     "check_tasks",
-    "run_check",
 ]
 
 #: What some hosts cannot have: tasks that outlive their process, several processes at
@@ -104,7 +102,7 @@ def check_tasks(bench: TaskBench, *names: str) -> None:
 
     Args:
         bench: Makes hosts, and has their turns run.
-        *names: Names of `TASK_CHECKS`; all of them if there is none.
+        *names: Names of `TASK_CHECKS`; by default all of them.
 
     Raises:
         ContractError: If a check fails.
@@ -247,7 +245,7 @@ _META: Final[Mapping[str, JSON]] = {
     CLIENT_INFO: {"name": "contract", "version": "1"},
     CLIENT_CAPABILITIES: {
         "elicitation": {"form": {}},
-        "extensions": {EXTENSION: {}},
+        "extensions": {TASKS: {}},
     },
 }
 _ENDED: Final = frozenset({"completed", "failed", "cancelled"})
@@ -679,8 +677,8 @@ def _a_locked_storage_loses_nothing(bench: TaskBench) -> None:
     _nothing_is_lost(bench, "locked")
 
 
-def _is_refused(call: Callable[[], Fields]) -> bool:
-    results: list[Fields] = []
+def _is_refused(call: Callable[[], _Fields]) -> bool:
+    results: list[_Fields] = []
     errors = _errors(lambda: results.append(call()))
     return errors != [None] or bool(results[0].get("isError"))
 

@@ -196,7 +196,7 @@ class _Turns:
             stop()
 
     def stop(self) -> None:
-        """Begin no turn and no step; from now on, running steps have their grace."""
+        """Begin no turn and no step; running steps have their grace."""
         if self._stopped_at is None:
             self._stopped_at = time.monotonic()
             self._stop()

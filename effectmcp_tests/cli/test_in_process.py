@@ -25,7 +25,7 @@ def shop(tasks: SqliteTasks | None) -> Server:
 
 @pytest.mark.parametrize("has_store", [False, True])
 async def test_tasks_of_the_apps_store_do_not_run_here(
-    has_store: bool, tmp_path: Path
+    has_store: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The end of this process would interrupt them."""
     store = SqliteTasks(tmp_path / "tasks.db", ttl=60, poll_interval=0.1)
@@ -33,6 +33,7 @@ async def test_tasks_of_the_apps_store_do_not_run_here(
     async with Client(InProcess(app)) as client:
         assert (await client.call_tool("order")).text == "ordered"
     assert not (tmp_path / "tasks.db").exists()
+    assert "kept in memory" not in caplog.text
     assert isinstance(app.tasks, SqliteTasks)
     assert (app.tasks.path, app.tasks.ttl == 60) == (None, has_store)
 

@@ -275,8 +275,8 @@ def test_show_everything(file: Callable[..., str], capsys: Output) -> None:
         'arguments {"size": 3}',
         "trace     00-1",
         'asked     elicit-1: "Name it"',
-        "begun     step-2, 2 times, and it has no outcome",
-        "begun     step-3, once, and it has no outcome",
+        "started   step-2, 2 times, and it has no outcome",
+        "started   step-3, once, and it has no outcome",
         "restarts  1",
         '  step-1 done "receipt"',
         "  gather-1 gather",
@@ -533,7 +533,7 @@ def test_a_file_on_the_network(
     file: Callable[..., str], capsys: Output, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = file(row())
-    monkeypatch.setattr(holders, "file_system", lambda folder: "nfs4")
+    monkeypatch.setattr(holders, "file_system", lambda *_: "nfs4")
     assert "is on a network file system (nfs4)" in (
         problem(capsys, "list", "--tasks", path)
     )

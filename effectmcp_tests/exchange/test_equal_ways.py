@@ -1,4 +1,4 @@
-"""By retry, live, by the drafts' retry and in process: one handler, one outcome.
+"""By retry, live, in a task, by drafts and in process: one handler, one outcome.
 
 For every handler and every script of answers: the same effects with the same values, the
 same steps performed, the same notifications, the same result
@@ -22,12 +22,16 @@ from effectmcp.drivers import sync
 from effectmcp.engine import SCRIPT, Answer, Question
 from effectmcp.exchange.commands import Reply
 from effectmcp.exchange.results import tool_failure
+from effectmcp.protocol.meta import TASKS
 from effectmcp.server import Server
+from effectmcp.tasks import SqliteTasks
 
 from ..engine import programs as drawn
 from ..engine.programs import Program, Stmt, answer_of, handler_of, programs
 from ..legacy_client import NEWEST, LegacyClient
+from ..tasks.simulated import START, Host
 from ..wire import (
+    EVERYTHING,
     KEYS,
     Wire,
     call_params,
@@ -100,12 +104,14 @@ class Outcome:
 
 
 def observed(
-    program: Program, call: Callable[[Server, list[Any]], Mapping[str, Any]]
+    program: Program,
+    call: Callable[[Server, list[Any]], Mapping[str, Any]],
+    **options: Any,
 ) -> Outcome:
     app = Server("shop", keys=KEYS, drafts=True)
     # Caps are for clients that give up, which these do not.
     app.change_rules(rounds=None, state_rounds=None)
-    app.tool(name="tool")(handler_of(program))
+    app.tool(name="tool", **options)(handler_of(program))
     drawn.performed.clear()
     told: list[Any] = []
     found = call(app, told)
@@ -156,6 +162,30 @@ def live(program: Program, user: User) -> Outcome:
         return found
 
     return observed(program, call)
+
+
+def by_task(program: Program, user: User) -> Outcome:
+    """The whole call is a task; what is asked together is answered together."""
+
+    def call(app: Server, told: list[Any]) -> Mapping[str, Any]:
+        # As the store has it that the call reaches; its turns run on a simulated host.
+        app.tasks = tasks = SqliteTasks(is_worked=True)
+        params = call_params("tool")
+        params["_meta"] = meta({**EVERYTHING, "extensions": {TASKS: {}}})
+        made = result(sync.handle(app, json.dumps(request("tools/call", params))))
+        row = tasks.read(made["taskId"])
+        tasks.close()
+        assert row is not None
+        host = Host(app, evolve(row, created=START))
+        while not host.run(1).is_ended:
+            assert host.row.report is None, host.row.report
+            assert host.row.questions, host.row
+            for key, one in host.row.questions.items():
+                host.answer(key, user.writes(one))
+        assert host.row.result is not None, host.row
+        return host.row.result
+
+    return observed(program, call, task="required")
 
 
 def by_drafts(program: Program, user: User) -> Outcome:
@@ -216,3 +246,22 @@ def test_every_way_has_the_same_outcome(program: Program, seed: int) -> None:
         assert text_of(dict(played.result)) == text_of(dict(expected.result))
     else:
         assert played.result == expected.result
+
+
+def without_checkpoints(program: Program) -> Program:
+    """`program` without what a task does not wait for: rule 7 of B3a."""
+    return tuple(
+        evolve(
+            stmt,
+            kind="share" if stmt.kind == "checkpoint" else stmt.kind,
+            blocks=tuple(map(without_checkpoints, stmt.blocks)),
+        )
+        for stmt in program
+    )
+
+
+@given(programs.map(settled).map(without_checkpoints), st.integers(0, 50))
+def test_task_has_the_outcome_of_a_call(program: Program, seed: int) -> None:
+    expected = by_retry(program, User(seed))
+    # No log message leaves a task.
+    assert by_task(program, User(seed)) == evolve(expected, told=[])

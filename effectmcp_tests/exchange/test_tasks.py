@@ -27,7 +27,7 @@ from effectmcp.drivers import trio as on_trio
 from effectmcp.errors import TaskLimitError, TaskStoreError
 from effectmcp.exchange.commands import Peer
 from effectmcp.exchange.task_rows import Mail, TaskRow
-from effectmcp.exchange.tasks import EXTENSION
+from effectmcp.protocol.meta import TASKS
 from effectmcp.server import Event, RoundBegan, RoundEnded, Server
 from effectmcp.server.changes import Change
 from effectmcp.tasks import SqliteTasks
@@ -52,7 +52,7 @@ from ..wire import (
     text_of,
 )
 
-FOLLOWS = {**EVERYTHING, "extensions": {EXTENSION: {}}}
+FOLLOWS = {**EVERYTHING, "extensions": {TASKS: {}}}
 ANN = Peer(principal="ann")
 
 
@@ -150,7 +150,7 @@ def of(app: Server, method: str, id_: Any, **params: Any) -> Any:
     return send(app, f"tasks/{method}", params, capabilities=FOLLOWS, peer=peer)
 
 
-NEEDED: Wire = {"requiredCapabilities": {"extensions": {EXTENSION: {}}}}
+NEEDED: Wire = {"requiredCapabilities": {"extensions": {TASKS: {}}}}
 METHODS = ("get", "update", "cancel")
 
 
@@ -160,7 +160,7 @@ METHODS = ("get", "update", "cancel")
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize(
     "extensions",
-    [None, {}, {"other": {}}, {EXTENSION: None}, {EXTENSION: True}],
+    [None, {}, {"other": {}}, {TASKS: None}, {TASKS: True}],
     ids=repr,
 )
 def test_method_without_the_extension_is_refused(method: str, extensions: Any) -> None:
@@ -207,7 +207,7 @@ def test_extension_is_read_per_request() -> None:
 def test_discovery_advertises_the_extension() -> None:
     app, _ = serving()
     found = result(send(app, "server/discover"))["capabilities"]
-    assert found["extensions"] == {EXTENSION: {}}
+    assert found["extensions"] == {TASKS: {}}
     assert "tasks" not in found
 
 

@@ -1,0 +1,53 @@
+"""A fault in one turn ends no other, and its own task is tried again."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+import trio
+
+from effectmcp import Flow, Server
+from effectmcp.drivers import trio as loop
+from effectmcp.exchange.task_rows import TaskRow
+from effectmcp.tasks import SqliteTasks, worker
+from effectmcp.tasks.turn import Turn, turn
+from effectmcp.transports.working import working
+
+from .simulated import new
+
+
+def plain() -> Flow[str]:
+    yield from ()
+    return "done"
+
+
+async def test_turn_that_fails_is_run_again_later(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    left = [2]
+
+    def faulty(app: Server, row: TaskRow) -> Turn:
+        if row.id == "bad" and left[0]:
+            left[0] -= 1
+            raise RuntimeError("a fault")
+        return (yield from turn(app, row))
+
+    monkeypatch.setattr(worker, "turn", faulty)
+    monkeypatch.setattr(worker, "_PAUSE", 0.01)
+    caplog.set_level(logging.ERROR, "effectmcp.tasks")
+    tasks = SqliteTasks()
+    app = Server("shop", tasks=tasks)
+    app.tool(name="job")(plain)
+    with trio.fail_after(60):
+        async with loop.running(app), working(loop, app):
+            rows: list[Any] = []
+            for id_ in ("bad", "good"):
+                tasks.create(new("job", id=id_, ttl=None))
+            while not rows or not all(row.is_ended for row in rows):
+                await trio.sleep(0.005)
+                rows = tasks.find()
+    assert {row.status for row in rows} == {"completed"}
+    messages = [one.getMessage() for one in caplog.records]
+    assert messages == ["the turn of task bad (job) failed"] * 2
