@@ -68,7 +68,7 @@ class SqliteTasks:
     Args:
         path: The file, which is created if needed; `None` to keep tasks in the memory of
             this process.
-        ttl: Seconds that a task lives if its tool says nothing else.
+        ttl: Seconds that a task lives if its tool declares no other time.
         poll_interval: Seconds between two polls of a client, unless its tool says.
         retention: Seconds that a task is kept after it has ended, at least.
         limit: The most tasks that may be alive at once.
@@ -92,7 +92,7 @@ class SqliteTasks:
         share: int = 1_000,
         is_worked: bool = False,
     ) -> None:
-        self.path = None if path is None else Path(path)
+        self.path = None if path is None else Path(path).absolute()
         self.ttl = ttl
         self.poll_interval = poll_interval
         self.retention = retention
@@ -242,7 +242,7 @@ class SqliteTasks:
         if not store.read(_has_due):
             return []
         try:
-            # After a loss of power, nobody lives who could hold a task.
+            # After a loss of power, no process lives that could hold a task.
             leases: list[Lease] = store.submit(write, is_durable=False).result()
         except TaskStoreError:
             store.loose |= taken  # who knows whether it has been written
@@ -349,7 +349,7 @@ class SqliteTasks:
                 (*key, name),
             ).rowcount and _has_due(db)
             if is_due:
-                # Nobody else has been told, as the task was not free until now.
+                # Workers elsewhere have not been notified: it was not free until now.
                 db.execute(
                     "UPDATE tasks SET changed = ? WHERE id = ?",
                     (next_change(db), lease.row.id),

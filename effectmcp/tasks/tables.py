@@ -131,8 +131,8 @@ def _use_wal(db: sqlite3.Connection, name: str) -> None:
         try:
             (mode,) = db.execute("PRAGMA journal_mode = WAL").fetchone()
         except sqlite3.OperationalError as exc:
-            # Of processes that open a new file at once, SQLite lets only one wait for
-            # the lock, or two would wait for each other.
+            # If several processes open a new file at once, SQLite lets only one of them
+            # wait for the lock, because two would wait for each other.
             if not is_busy(exc) or time.monotonic() > until:
                 raise
             time.sleep(0.005)

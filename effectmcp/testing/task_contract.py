@@ -97,7 +97,7 @@ def check_tasks(bench: TaskBench, *names: str) -> None:
 
     Args:
         bench: Makes hosts, and has their turns run.
-        *names: Names of `TASK_CHECKS`; all of them if there is none.
+        *names: Names of `TASK_CHECKS`; all of them if none are given.
 
     Raises:
         ContractError: If a check fails.
@@ -256,7 +256,7 @@ def _asked(fields: Fields) -> dict[str, str]:
 
 
 def _errors(*requests: Callable[[], object]) -> list[object]:
-    """Return the error of each request; `None` if there is none."""
+    """Return the error of each request; `None` for a success."""
     found: list[object] = []
     for request in requests:
         try:
@@ -285,7 +285,7 @@ def _ask_name() -> Flow[str]:
 # ---- creating -----------------------------------------------------------------------
 
 
-def a_task_is_created_once_and_read_at_once(bench: TaskBench) -> None:
+def _a_task_is_created_once_and_read_at_once(bench: TaskBench) -> None:
     def tool() -> Flow[str]:
         yield from Confirm("Begin?")
         return (yield from _ask_name())
@@ -317,7 +317,7 @@ def a_task_is_created_once_and_read_at_once(bench: TaskBench) -> None:
             _must(one.end(id_), "Ann")
 
 
-def a_fork_with_other_answers_is_another_task(bench: TaskBench) -> None:
+def _a_fork_with_other_answers_is_another_task(bench: TaskBench) -> None:
     def tool() -> Flow[str]:
         who = yield from Elicit("Who?", str)
         yield from Detach(ttl=600)
@@ -345,7 +345,7 @@ def a_fork_with_other_answers_is_another_task(bench: TaskBench) -> None:
             _must(fork(who), id_)
 
 
-def changes_are_told_until_nobody_listens(bench: TaskBench) -> None:
+def _changes_are_told_until_nobody_listens(bench: TaskBench) -> None:
     with _at_work(bench, _ask_name) as one:
         told: list[str] = []
         end = one.host.watch(told.append)
@@ -363,7 +363,7 @@ def changes_are_told_until_nobody_listens(bench: TaskBench) -> None:
 # ---- answers ------------------------------------------------------------------------
 
 
-def answers_may_be_partial_late_and_repeated(bench: TaskBench) -> None:
+def _answers_may_be_partial_late_and_repeated(bench: TaskBench) -> None:
     def tool() -> Flow[str]:
         yield from Detach(ttl=600)
         both = yield from Gather(Elicit("A?", str), Elicit("B?", str))
@@ -388,7 +388,7 @@ def answers_may_be_partial_late_and_repeated(bench: TaskBench) -> None:
         _must(one.end(id_), "a b c")
 
 
-def of_two_messages_with_one_id_the_first_counts(bench: TaskBench) -> None:
+def _of_two_messages_with_one_id_the_first_counts(bench: TaskBench) -> None:
     with _process(bench, _ask_name) as one:
         id_ = one.create()
         with one.working():
@@ -407,7 +407,7 @@ def _accepted(value: str) -> JSON:
     return {"action": "accept", "content": {"value": value}}
 
 
-def mail_arrives_during_a_long_step(bench: TaskBench) -> None:
+def _mail_arrives_during_a_long_step(bench: TaskBench) -> None:
     begun, release = threading.Event(), threading.Event()
 
     @step
@@ -438,7 +438,7 @@ def mail_arrives_during_a_long_step(bench: TaskBench) -> None:
         _must(one.end(id_), "a long b")
 
 
-def a_question_is_asked_while_a_step_races(bench: TaskBench) -> None:
+def _a_question_is_asked_while_a_step_races(bench: TaskBench) -> None:
     release = threading.Event()
 
     @step
@@ -464,7 +464,7 @@ def a_question_is_asked_while_a_step_races(bench: TaskBench) -> None:
 # ---- time, and the end --------------------------------------------------------------
 
 
-def a_timer_goes_on_across_a_restart(bench: TaskBench) -> None:
+def _a_timer_goes_on_across_a_restart(bench: TaskBench) -> None:
     performed: list[str] = []
 
     @step
@@ -492,7 +492,7 @@ def a_timer_goes_on_across_a_restart(bench: TaskBench) -> None:
         _must(performed, ["before", "after"])
 
 
-def a_waiting_task_is_cancelled(bench: TaskBench) -> None:
+def _a_waiting_task_is_cancelled(bench: TaskBench) -> None:
     performed: list[str] = []
 
     @step
@@ -517,7 +517,7 @@ def a_waiting_task_is_cancelled(bench: TaskBench) -> None:
         one.end(id_, "cancelled")
 
 
-def a_step_is_told_that_its_task_is_cancelled(bench: TaskBench) -> None:
+def _a_step_is_told_that_its_task_is_cancelled(bench: TaskBench) -> None:
     begun = threading.Event()
     told: list[bool] = []
 
@@ -542,7 +542,7 @@ def a_step_is_told_that_its_task_is_cancelled(bench: TaskBench) -> None:
         _must(told, [True])
 
 
-def a_task_ends_when_its_ttl_lapses(bench: TaskBench) -> None:
+def _a_task_ends_when_its_ttl_lapses(bench: TaskBench) -> None:
     def tool() -> Flow[str]:
         yield from Detach(ttl=0.2)
         return (yield from _name())
@@ -556,7 +556,7 @@ def a_task_ends_when_its_ttl_lapses(bench: TaskBench) -> None:
 # ---- who may see it -----------------------------------------------------------------
 
 
-def a_task_of_another_user_is_not_found(bench: TaskBench) -> None:
+def _a_task_of_another_user_is_not_found(bench: TaskBench) -> None:
     with _at_work(bench, _ask_name) as one:
         id_ = one.create("ann")
         anonymous = one.create()
@@ -581,7 +581,7 @@ def a_task_of_another_user_is_not_found(bench: TaskBench) -> None:
 # ---- several processes --------------------------------------------------------------
 
 
-def each_turn_runs_in_one_of_two_workers(bench: TaskBench) -> None:
+def _each_turn_runs_in_one_of_two_workers(bench: TaskBench) -> None:
     if "workers" in bench.lacks:
         _must_refuse(bench, "workers")
         return
@@ -660,15 +660,15 @@ def _nothing_is_lost(bench: TaskBench, fault: Fault) -> None:
         _must(set(one.until_asked(third)), {"Name?"})
 
 
-def a_storage_that_was_away_loses_nothing(bench: TaskBench) -> None:
+def _a_storage_that_was_away_loses_nothing(bench: TaskBench) -> None:
     _nothing_is_lost(bench, "away")
 
 
-def a_full_storage_loses_nothing(bench: TaskBench) -> None:
+def _a_full_storage_loses_nothing(bench: TaskBench) -> None:
     _nothing_is_lost(bench, "full")
 
 
-def a_locked_storage_loses_nothing(bench: TaskBench) -> None:
+def _a_locked_storage_loses_nothing(bench: TaskBench) -> None:
     _nothing_is_lost(bench, "locked")
 
 
@@ -688,23 +688,23 @@ def _must_refuse(bench: TaskBench, ability: Ability) -> None:
 
 #: The checks, by name.
 TASK_CHECKS: Final[Mapping[str, Callable[[TaskBench], None]]] = {
-    check.__name__: check
+    check.__name__.strip("_"): check
     for check in (
-        a_task_is_created_once_and_read_at_once,
-        a_fork_with_other_answers_is_another_task,
-        changes_are_told_until_nobody_listens,
-        answers_may_be_partial_late_and_repeated,
-        of_two_messages_with_one_id_the_first_counts,
-        mail_arrives_during_a_long_step,
-        a_question_is_asked_while_a_step_races,
-        a_timer_goes_on_across_a_restart,
-        a_waiting_task_is_cancelled,
-        a_step_is_told_that_its_task_is_cancelled,
-        a_task_ends_when_its_ttl_lapses,
-        a_task_of_another_user_is_not_found,
-        each_turn_runs_in_one_of_two_workers,
-        a_storage_that_was_away_loses_nothing,
-        a_full_storage_loses_nothing,
-        a_locked_storage_loses_nothing,
+        _a_task_is_created_once_and_read_at_once,
+        _a_fork_with_other_answers_is_another_task,
+        _changes_are_told_until_nobody_listens,
+        _answers_may_be_partial_late_and_repeated,
+        _of_two_messages_with_one_id_the_first_counts,
+        _mail_arrives_during_a_long_step,
+        _a_question_is_asked_while_a_step_races,
+        _a_timer_goes_on_across_a_restart,
+        _a_waiting_task_is_cancelled,
+        _a_step_is_told_that_its_task_is_cancelled,
+        _a_task_ends_when_its_ttl_lapses,
+        _a_task_of_another_user_is_not_found,
+        _each_turn_runs_in_one_of_two_workers,
+        _a_storage_that_was_away_loses_nothing,
+        _a_full_storage_loses_nothing,
+        _a_locked_storage_loses_nothing,
     )
 }

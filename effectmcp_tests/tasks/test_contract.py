@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -207,8 +207,10 @@ class Broken(Bench):
     def open(self) -> TaskHost:
         return self._kind(is_worked=True)
 
-    def working(self, app: Server) -> AbstractContextManager[None]:
-        return super().working(app) if self._works else nullcontext()
+    @contextmanager
+    def working(self, app: Server) -> Iterator[None]:
+        with super().working(app) if self._works else nullcontext():
+            yield
 
     @contextmanager
     def failing(self, host: TaskHost, fault: Fault) -> Iterator[None]:
@@ -257,7 +259,7 @@ def test_a_host_that_breaks_it_is_found(
 
 
 def test_a_failure_of_another_kind_is_one_too() -> None:
-    """It is a mistake of the host; but the client gets an error, and nothing is lost."""
+    """The host is wrong; but its client gets an error, and nothing is lost."""
     check_tasks(
         Broken(Careless, lacks="faults"), "a_storage_that_was_away_loses_nothing"
     )
