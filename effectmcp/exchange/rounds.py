@@ -109,6 +109,11 @@ class Round:
         return self._claims.flow_id
 
     @property
+    def first_version(self) -> str | None:
+        """The handler's declared version when the flow started."""
+        return self._claims.version
+
+    @property
     def first_trace(self) -> str | None:
         """The trace context of the request that started the flow."""
         return self._claims.trace
@@ -382,11 +387,14 @@ class FlowCall:
         is_live = context.dialect.is_live
         params = {} if is_live else context.request.params
         token = params.get("requestState")
+        rules = app.rules[isinstance(feature, Tool), is_live]
+        if isinstance(feature, Tool):
+            rules = feature.rules_of(rules)
         options: dict[str, Any] = {
             "call": call,
             "now": context.clock(),
             "answers": read_answers(params),
-            "rules": app.rules[isinstance(feature, Tool), is_live],
+            "rules": rules,
             "supports": partial(context.dialect.can_answer, context.meta.capabilities),
             "emit": self._heard.append,
             "read": read_result,
@@ -449,7 +457,7 @@ class FlowCall:
             journal=round_.run.suspend(),
             is_whole=False,
             detach=effect,
-            version=self._feature.version,
+            version=round_.first_version,
             trace=round_.first_trace,
         )
         return (yield from create_task(self._context, row))

@@ -1,4 +1,4 @@
-"""Which processes of this machine live: each keeps a file locked, and no time-out.
+"""Detect which processes live, by a file that each keeps locked, without a time-out.
 
 The kernel unlocks a file when its process dies, however it dies, and not before: a
 process that is frozen still lives.
@@ -128,7 +128,7 @@ def check_local(path: Path) -> None:
     """Refuse a path on a network file system, where locks and SQLite are not safe.
 
     Raises:
-        UsageError: If it is there, or this system has no such locks.
+        UsageError: If the path is on such a file system, or this system has no file locks.
     """
     if fcntl is None:
         raise UsageError("tasks in a file need the file locks of a Unix system")
@@ -160,7 +160,7 @@ def file_system(mounts: str, folder: str) -> str:
             continue
         mount = _ESCAPED.sub(lambda one: chr(int(one[1], 8)), fields[4])
         is_inside = folder == mount or folder.startswith(mount.rstrip("/") + "/")
-        # The later of two mounts on the same folder hides the other.
+        # The later of two on the same folder hides the other.
         if is_inside and len(mount) >= len(best):
             best, found = mount, kinds[0]
     return found

@@ -23,24 +23,19 @@ The guarantees of a turn, even if it is cut off between two commands:
         `at_most_once` never begins twice
     an answer stays in the mail until a saved journal has it
     mail is read before each wave, also while a step runs
+    nothing that has arrived is unsaved while a turn waits
 
-<<<<<<< HEAD
-    nothing that has arrived is unsaved while it waits
+    the outcomes of steps and the new questions are saved before a wait
 
-So there is one save for each step that follows another, and a step is performed again
-only if the process was lost between its beginning and the save of its outcome, under the
-same idempotency key (docs/internals/replay.md#s1, docs/internals/replay.md#s5).
-=======
-So each step costs one save. A step is performed again only if the process was lost
-between its beginning and the save of its outcome, under the same idempotency key
+So each step of a sequence costs one save. A step is performed again only if the process
+was lost between its beginning and the save of its outcome, under the same idempotency key
 (docs/internals/replay.md#s1, docs/internals/replay.md#s5).
->>>>>>> tk-docs
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -183,14 +178,19 @@ TurnCommand: TypeAlias = TellTime | ReadMail | Save | Start | Wait | Forget
 Turn: TypeAlias = Generator[TurnCommand, Any, TaskRow]
 
 
-def turn(app: Server, row: TaskRow) -> Turn:
+def turn(
+    app: Server, row: TaskRow, is_stopping: Callable[[], bool] = lambda: False
+) -> Turn:
     """Yield the commands of one turn of a task; return its row at the end.
 
     Args:
         app: The server that has the task's tool.
         row: The task as it was saved last.
+        is_stopping: Returns whether the host shuts down. Then the turn starts no more
+            effects, and ends when those that run have ended: the next turn is due at
+            once, elsewhere.
     """
-    return _Turn(app, row).play()
+    return _Turn(app, row, is_stopping).play()
 
 
 def _task_rules(app: Server) -> Rules:
@@ -226,6 +226,7 @@ class _Turn:
 
     _app: Server
     _row: TaskRow
+    _is_stopping: Callable[[], bool]
     _now: float = 0.0
     _inbox: dict[str, Mail] = field(factory=dict)
     _given: set[str] = field(factory=set)
@@ -285,10 +286,8 @@ class _Turn:
     def _hear(self, effect: Effect[Any]) -> None:
         # No progress and no log leaves a task: clients see its message only.
         match effect:
-            case Status(text):
-                self._said = text
-            case Progress(_, _, str() as text):
-                self._said = text
+            case Status(text) | Progress(_, _, str() as text):
+                self._said = _sendable(text)
             case _:
                 logger.debug("task %s: %r", self._row.id, effect)
 
@@ -349,6 +348,12 @@ class _Turn:
                 if (one := self._known(want)) is not None
             }
             started = [want for want in fresh if want.key not in outcomes]
+            held = bool(started) and self._is_stopping()
+            if held:
+                started = []
+                if not outcomes and not self._running:
+                    yield from self._save(self._waiting(run, stop, wake=0.0))
+                    return self._row
             steps = [want.key for want in started if isinstance(want.effect, Step)]
             if steps:
                 run.begin(*steps)
@@ -356,7 +361,8 @@ class _Turn:
             if started:
                 yield self._start(started)
             if not outcomes:
-                until = self._until(stop)
+                # Effects that are held back may be due: only those that run count.
+                until = None if held else self._until(stop)
                 if not self._running and not self._is_due(until):
                     row = self._waiting(run, stop, wake=until)
                     yield from self._save(row)
@@ -390,8 +396,8 @@ class _Turn:
     def _cancelled(self, run: Run) -> Generator[TurnCommand, Any, Stop]:
         """Cancel a task in its first stop.
 
-        Steps that were begun by a process that is lost are begun again: otherwise their
-        cleanup would not know what they did (docs/internals/replay.md#l4).
+        Steps that a lost process had started are started again: otherwise the cleanup
+        would not know what they did (docs/internals/replay.md#l4).
         """
         if any(one.begun for one in run.journal.places.values()):
             stop = run.start()
@@ -584,7 +590,7 @@ class _Turn:
         logger.error(
             "task %s (%s) is parked: %s", row.id, row.tool, exc, exc_info=unexpected
         )
-        report = str(exc) if unexpected is None else repr(exc)
+        report = _sendable(str(exc) if unexpected is None else repr(exc))
         row = attrs.evolve(row, report=report, message=PARKED, wake=row.expires)
         yield from self._save(row)
         return self._row
@@ -600,7 +606,7 @@ class _Turn:
     def _give_up(self, exc: Exception | None) -> Turn:
         """End a task that is cancelled or expired, and whose handler cannot be resumed."""
         row = self._row
-        report = row.report if exc is None else str(exc)
+        report = row.report if exc is None else _sendable(str(exc))
         logger.error(
             "task %s (%s) ends without its cleanup: %s", row.id, row.tool, report
         )
@@ -618,6 +624,11 @@ def _failed(row: TaskRow, error: Mapping[str, JSON]) -> TaskRow:
     return attrs.evolve(
         row, status="failed", error=dict(error), message=str(error["message"])
     )
+
+
+def _sendable(text: str) -> str:
+    # Lone surrogates are escaped: neither a store nor a client can read them.
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def _told(error: BaseException, row: TaskRow) -> BaseException:

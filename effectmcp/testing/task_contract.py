@@ -4,9 +4,9 @@
 
 For authors of hosts. A *bench* makes hosts as the processes of one deployment would, has
 their turns run, and makes their storage fail. Each check is a server and a conversation
-over the messages of a client, and its name is in the error when it fails. What a host
-cannot have, its bench says itself: then the check is that the host refuses it. effectmcp's
-own hosts pass the same checks.
+over the messages of a client, and its name is in the error when it fails. A bench lists
+in `lacks` what its host cannot have: then the check is that the host refuses it.
+effectmcp's own hosts pass the same checks.
 """
 
 from __future__ import annotations
@@ -38,7 +38,13 @@ from ..state.keys import Keys, make_key
 from ..tasks.worker import is_cancelled
 from .contracts import ContractError
 
-__all__ = ["TASK_CHECKS", "Ability", "Fault", "TaskBench", "check_tasks"]
+__all__ = [
+    "TASK_CHECKS",
+    "Ability",
+    "Fault",
+    "TaskBench",
+    "check_tasks",
+]
 
 #: What some hosts cannot have: tasks that outlive their process, several processes at
 #: work, and storage that fails.
@@ -47,7 +53,7 @@ Ability: TypeAlias = Literal["restart", "workers", "faults"]
 #: How storage fails: it does not respond, it is full, or another process has locked it.
 Fault: TypeAlias = Literal["away", "full", "locked"]
 
-Fields: TypeAlias = Mapping[str, Any]
+_Fields: TypeAlias = Mapping[str, Any]
 
 #: Seconds to wait for what must happen: far more than the slowest machine needs.
 _PATIENCE: Final = 60.0
@@ -153,7 +159,7 @@ class _Process:
     def working(self) -> AbstractContextManager[None]:
         return self._bench.working(self.app)
 
-    def send(self, method: str, user: str | None = None, **params: JSON) -> Fields:
+    def send(self, method: str, user: str | None = None, **params: JSON) -> _Fields:
         """Send a request; return its result.
 
         Raises:
@@ -172,10 +178,10 @@ class _Process:
         if "error" in reply:
             error = reply["error"]
             raise ProtocolError(error["code"], error["message"], error.get("data"))
-        result: Fields = reply["result"]
+        result: _Fields = reply["result"]
         return result
 
-    def call(self, user: str | None = None, **more: JSON) -> Fields:
+    def call(self, user: str | None = None, **more: JSON) -> _Fields:
         return self.send("tools/call", user, name="tool", arguments={}, **more)
 
     def create(self, user: str | None = None) -> str:
@@ -185,7 +191,7 @@ class _Process:
         id_: str = result["taskId"]
         return id_
 
-    def get(self, id_: str, user: str | None = None) -> Fields:
+    def get(self, id_: str, user: str | None = None) -> _Fields:
         return self.send("tasks/get", user, taskId=id_)
 
     def cancel(self, id_: str) -> None:
@@ -199,7 +205,7 @@ class _Process:
         }
         _must_be_empty(self.send("tasks/update", taskId=id_, inputResponses=found))
 
-    def until(self, id_: str, is_so: Callable[[Fields], bool]) -> Fields:
+    def until(self, id_: str, is_so: Callable[[_Fields], bool]) -> _Fields:
         """Wait for a change after which the task is so; return its fields."""
         late = time.monotonic() + _PATIENCE
         while True:
@@ -246,17 +252,17 @@ _META: Final[Mapping[str, JSON]] = {
 _ENDED: Final = frozenset({"completed", "failed", "cancelled"})
 
 
-def _must_be_empty(result: Fields) -> None:
+def _must_be_empty(result: _Fields) -> None:
     _must(set(result) - {"resultType", "_meta"}, set())
 
 
-def _asked(fields: Fields) -> dict[str, str]:
+def _asked(fields: _Fields) -> dict[str, str]:
     requests: Mapping[str, Any] = fields.get("inputRequests", {})
     return {one["params"]["message"]: key for key, one in requests.items()}
 
 
 def _errors(*requests: Callable[[], object]) -> list[object]:
-    """Return the error of each request; `None` for a success."""
+    """Return the error of each request, or `None`."""
     found: list[object] = []
     for request in requests:
         try:
@@ -637,7 +643,7 @@ def _nothing_is_lost(bench: TaskBench, fault: Fault) -> None:
 
     with _at_work(bench, tool) as one:
 
-        def large() -> Fields:
+        def large() -> _Fields:
             arguments = {"padding": "x" * 4_000_000}
             return one.send("tools/call", name="tool", arguments=arguments)
 
@@ -672,8 +678,8 @@ def _a_locked_storage_loses_nothing(bench: TaskBench) -> None:
     _nothing_is_lost(bench, "locked")
 
 
-def _is_refused(call: Callable[[], Fields]) -> bool:
-    results: list[Fields] = []
+def _is_refused(call: Callable[[], _Fields]) -> bool:
+    results: list[_Fields] = []
     errors = _errors(lambda: results.append(call()))
     return errors != [None] or bool(results[0].get("isError"))
 
@@ -688,7 +694,7 @@ def _must_refuse(bench: TaskBench, ability: Ability) -> None:
 
 #: The checks, by name.
 TASK_CHECKS: Final[Mapping[str, Callable[[TaskBench], None]]] = {
-    check.__name__.strip("_"): check
+    check.__name__[1:]: check
     for check in (
         _a_task_is_created_once_and_read_at_once,
         _a_fork_with_other_answers_is_another_task,

@@ -16,7 +16,7 @@ __all__ = ["claim", "json_values", "new_row", "task_rows"]
 
 def claim(tasks: SqliteTasks, n: int) -> list[Lease]:
     """Take up to `n` tasks that are due."""
-    return tasks.claim(n)
+    return tasks.claim(n).result(60)
 
 
 def new_row(id_: str = "task-1", **changes: Any) -> TaskRow:

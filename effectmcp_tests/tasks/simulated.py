@@ -130,6 +130,7 @@ class Host:
         performed: All steps that were performed: name or key, and the arguments.
         times: When each of them was performed, in seconds after `START`.
         shown: The keys of all questions that clients were asked, in order.
+        lost: The keys of steps whose outcome no save had when a turn was lost.
         interrupted: The keys of steps that were lost though they may not be repeated.
         forgotten: The keys of `Forget`, with `is_over`.
         turns: The number of turns.
@@ -148,6 +149,7 @@ class Host:
     performed: list[tuple[str, Any]] = field(factory=list)
     times: list[float] = field(factory=list)
     forgotten: list[tuple[str, bool]] = field(factory=list)
+    lost: set[str] = field(factory=set)
     interrupted: set[str] = field(factory=set)
     turns: int = 0
     _mail: list[tuple[int, Mail]] = field(factory=list)
@@ -252,11 +254,12 @@ class Host:
         assert returned.dumps() == self.row.dumps(), "it returns what it saved"
 
     def _lose(self) -> None:
-        """Note the steps that are in the journal as begun, and may not be repeated."""
+        """Note the steps that were lost with a turn."""
+        self.lost |= {key for key, count in self._open.items() if count}
         for key, effect in self._effects.items():
             if effect[0].__name__ in ("pay", "once") and self._open[key]:
                 self.interrupted.add(key)
-        # Begun in the journal, and never performed.
+        # Started in the journal, and never performed.
         journal = self.journal
         prefix = f"r{journal.generation}/" if journal.generation else ""
         self.interrupted |= {
@@ -391,7 +394,7 @@ class Host:
 
 
 def _drawn(want: Want, now: float) -> Done | None:
-    """Return the outcome of an effect that is no step: the same for equal keys."""
+    """Return the outcome of an effect other than a step: the same for equal keys."""
     number = crc32(want.key.encode())
     match want.effect:
         case Now():

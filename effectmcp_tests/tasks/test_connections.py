@@ -22,7 +22,7 @@ def ignore(ids: Iterable[str], *more: object) -> None:
 
 @contextmanager
 def opened(
-    path: Path | None, tell: Callable[[Iterable[str]], None] = ignore
+    path: Path | None, tell: Callable[[Iterable[str], bool], None] = ignore
 ) -> Iterator[Connections]:
     one = Connections(path, tell)
     try:
@@ -230,7 +230,7 @@ def test_changes_of_every_process_are_reported(tmp_path: Path) -> None:
     told: list[str] = []
     has_told = threading.Event()
 
-    def tell(found: Iterable[str]) -> None:
+    def tell(found: Iterable[str], is_own: bool) -> None:
         told.extend(found)
         if "b" in told:
             has_told.set()
@@ -254,7 +254,7 @@ def test_numbers_of_changes_never_come_again(tmp_path: Path) -> None:
 def test_reading_that_fails_is_logged_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connections, "_IDLE", 0.001)
+    monkeypatch.setattr(connections, "_LOOK", 0.001)
     with opened(tmp_path / "t.db") as one:
         looks = threading.Semaphore(0)
         look = one._look
@@ -308,7 +308,7 @@ def test_tasks_of_a_dead_holder_are_taken_over(
     freed = threading.Event()
     found: set[str] = set()
 
-    def tell(ids: Iterable[str]) -> None:
+    def tell(ids: Iterable[str], is_own: bool) -> None:
         found.update(ids)
         if {"a", "ended"} <= found and one_is_free():
             freed.set()
@@ -339,7 +339,7 @@ def test_end_gives_the_tasks_back_and_tells_others(
     tmp_path: Path, is_file: bool
 ) -> None:
     told: list[str] = []
-    with opened(tmp_path / "t.db", told.extend) as other:
+    with opened(tmp_path / "t.db", lambda ids, _: told.extend(ids)) as other:
         with opened(place(tmp_path, is_file)) as one:
             one.submit(hold("a", one.holder.name)).result(60)
         if is_file:
@@ -406,11 +406,9 @@ def test_old_tasks_are_removed_with_their_mail_some_at_a_time(
         assert found == [("f",)]
 
 
-def test_process_looks_more_often_while_turns_run(tmp_path: Path) -> None:
+def test_process_looks_for_changes_of_others(tmp_path: Path) -> None:
     with opened(tmp_path / "t.db") as one:
-        assert one._pause() == connections._IDLE
-        one.held.add(("a", 1))
-        assert one._pause() == connections._BESIDE
+        assert one._pause() == connections._LOOK
 
 
 def test_memory_without_tasks_needs_no_look() -> None:

@@ -40,7 +40,7 @@ def opened(path: Path, **options: Any) -> Iterator[SqliteTasks]:
 
 
 def save(tasks: SqliteTasks, lease: Lease, row: TaskRow, **more: Any) -> None:
-    ended: Future[Future[None]] = Future()
+    ended: Future[Future[bool]] = Future()
     options = {"dropped": (), "read": 0, **more}
     tasks.save(lease, row, then=ended.set_result, **options)
     ended.result(60).result(0)
@@ -366,7 +366,7 @@ def test_saves_of_many_turns_share_transactions(tmp_path: Path) -> None:
         leases = claim(tasks, 32)
         store = tasks._store()
         statements: list[str] = []
-        ended: list[Future[None]] = []
+        ended: list[Future[bool]] = []
         go, is_paused = threading.Event(), threading.Event()
 
         def wait(db: sqlite3.Connection) -> None:
