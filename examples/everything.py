@@ -16,6 +16,7 @@ from attrs import frozen
 from effectmcp import (
     Audio,
     Checkpoint,
+    Detach,
     Elicit,
     EmbeddedResource,
     Flow,
@@ -26,9 +27,11 @@ from effectmcp import (
     Log,
     Message,
     Progress,
+    ProtocolError,
     ResourceContents,
     Sample,
     Server,
+    Sleep,
     Step,
     Text,
     ToolError,
@@ -400,6 +403,69 @@ def test_checkpoint() -> Flow[str]:
     first = yield from Step(time.time)
     yield from Checkpoint()
     return f"Begun at {first}."
+
+
+# ---- tasks --------------------------------------------------------------------------
+
+
+@frozen
+class Confirmation:
+    """A decision of the user."""
+
+    confirm: bool
+
+
+@app.tool
+def greet(name: str) -> str:
+    """Answer at once, whether or not the client can follow tasks."""
+    return f"Hello, {name}!"
+
+
+@app.tool(task="optional")
+def slow_compute(seconds: float = 1, label: str = "a computation") -> Flow[str]:
+    """Take a while: as a task, if the client can follow one."""
+    yield from Sleep(seconds)
+    return f"{label} took {seconds:g} seconds."
+
+
+@app.tool(task="required")
+def failing_job() -> Flow[str]:
+    """End with an error for the model, as a task."""
+    yield from Sleep(1)
+    raise ToolError("This job intentionally fails for testing")
+
+
+@app.tool(task="optional")
+def protocol_error_job() -> Flow[str]:
+    """End with an error of the protocol."""
+    yield from Sleep(0)
+    raise ProtocolError(-32603, "This job intentionally breaks the request")
+
+
+@app.tool(task="optional")
+def confirm_delete(filename: str) -> Flow[str]:
+    """Ask while it is a task."""
+    answer = yield from Elicit(f"Delete {filename}?", Confirmation)
+    return f"{filename} was deleted." if answer.confirm else f"{filename} was kept."
+
+
+@app.tool(task="optional")
+def multi_input() -> Flow[str]:
+    """Ask two things at once; the answers may arrive one by one."""
+    who, answer = yield from Gather(
+        Elicit("What is your name?", Name),
+        Elicit("Shall it begin?", Confirmation),
+    )
+    return f"{who.name} said {'yes' if answer.confirm else 'no'}."
+
+
+@app.tool
+def test_tool_with_task() -> Flow[str]:
+    """Ask first, and become a task with the answer."""
+    who = yield from Elicit("What is your name?", Name, key="user_name")
+    is_task = yield from Detach(ttl=3600)
+    yield from Sleep(0.1)
+    return f"Hello, {who.name}, from {'a task' if is_task else 'the request'}."
 
 
 # ---- resources ----------------------------------------------------------------------

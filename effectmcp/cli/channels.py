@@ -50,7 +50,7 @@ def channel_to(target: str, headers: Mapping[str, str] | None = None) -> Channel
         if headers:
             raise UsageError("--header is for a URL")
         if _APP.fullmatch(target):
-            from ..client import InMemory
+            from .in_process import InProcess
 
             app = load_app(target)
             # Use the keys of the environment, so that --trace can read states. Without
@@ -59,7 +59,7 @@ def channel_to(target: str, headers: Mapping[str, str] | None = None) -> Channel
             # Warn about a forgotten `yield from`, with the line, but continue.
             app.change_rules(development=True)
             warnings.simplefilter("default", UnperformedEffectWarning)
-            return InMemory(app)
+            return InProcess(app)
         from ..client import OverPipes
 
         try:

@@ -8,7 +8,7 @@ from unicodedata import combining, east_asian_width
 
 from attrs import frozen
 
-__all__ = ["Spot", "columns", "one_line", "rows", "window", "wrapped"]
+__all__ = ["Spot", "columns", "fitting", "one_line", "rows", "window", "wrapped"]
 
 
 def one_line(text: str) -> str:
@@ -22,6 +22,16 @@ def columns(text: str) -> int:
         0 if combining(one) else 2 if east_asian_width(one) in "WF" else 1
         for one in text
     )
+
+
+def fitting(line: str, width: int) -> str:
+    """Return the beginning of a line that fits into so many columns."""
+    taken = 0
+    for index, one in enumerate(line):
+        taken += columns(one)
+        if taken > width:
+            return line[:index]
+    return line
 
 
 def rows(lines: Iterable[str], width: int) -> int:

@@ -13,10 +13,15 @@ from typing import Final
 
 from .. import __version__
 from ..errors import EffectMCPError
-from . import call, check, keygen, listing, replay, serve, token
+from . import call, check, keygen, listing, replay, serve, tasks, token, worker
 from .printing import UNWRITTEN
 
 __all__ = ["main"]
+
+_COMMANDS: Final = (
+    *(serve, worker, tasks),
+    *(call, listing, check, replay, token, keygen),
+)
 
 #: As in shells: 128 plus the number of SIGINT.
 _INTERRUPTED: Final = 130
@@ -36,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--version", action="version", version=__version__)
     parsers = parser.add_subparsers(metavar="COMMAND", required=True)
-    for command in (serve, call, listing, check, replay, token, keygen):
+    for command in _COMMANDS:
         command.add(parsers)
     options, more = parser.parse_known_args(argv)
     # argparse ends a list at the first option, and never continues it.

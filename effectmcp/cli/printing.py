@@ -14,9 +14,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from ..client.errors import RoundsError
 from ..client.messages import StateRejected
 from ..client.results import Result
-from ..client.rounds import RoundsError
 from ..errors import ProtocolError
 from .layout import one_line
 

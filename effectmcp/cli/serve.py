@@ -70,6 +70,12 @@ def add(parsers: Any) -> None:
     )
     parser.add_argument("--key", metavar="FILE", help="the certificate's private key")
     parser.add_argument(
+        "--tasks",
+        metavar="PATH",
+        help="keep tasks in this file, which is made if needed, so that they outlive the"
+        " process; all processes on this machine may use it at once",
+    )
+    parser.add_argument(
         "--strict",
         action="store_true",
         help="for development: refuse what would be salvaged, and log what a handler does"
@@ -104,6 +110,10 @@ def _run(options: argparse.Namespace) -> int:
 
 def _load(options: argparse.Namespace) -> Server:
     app = load_app(options.target)
+    if options.tasks is not None or app.tasks is not None:
+        from ..transports.working import keep_tasks
+
+        keep_tasks(app, options.tasks)
     if options.strict:
         from ..testing.sanitizer import make_strict
 
@@ -144,7 +154,8 @@ def _serve_http(options: argparse.Namespace) -> None:
     else:
         of = options.target, workers, host, port
         files = {"certificate": options.certificate, "key": options.key}
-        trio.run(partial(_serve_together, *of, site=site, **files))
+        shared = {"site": site, "tasks": options.tasks, **files}
+        trio.run(partial(_serve_together, *of, **shared))
 
 
 async def _serve_alone(app: Server, host: str, port: int, **options: Any) -> None:

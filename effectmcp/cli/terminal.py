@@ -9,19 +9,25 @@ import sys
 import webbrowser
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import Any, Final, TextIO
+from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from ..canonical import JSON
 from .keyboard import NAMED, KeyDecoder
-from .layout import one_line, rows
+from .layout import fitting, one_line, rows
 from .screen import Screen
 from .signals import stopping
+
+if TYPE_CHECKING:
+    from ..client import Task
 
 __all__ = ["Terminal"]
 
 #: Seconds to wait for the rest of a sequence after its escape, for slow connections.
 #: Users do not notice them.
 _PATIENCE: Final = 0.05
+
+#: The maximum number of characters of a status, which a server chooses.
+_LONGEST_STATUS: Final = 500
 
 #: Larger numbers are not progress, and a float cannot hold them exactly.
 _FAR: Final = 10**15
@@ -100,12 +106,22 @@ class Terminal:
             bar = f"[{'█' * full}{'░' * (20 - full)}] {part:4.0%}"
         else:
             bar = f"{done:g}"
+        self._replace(f"{bar} {message}")
+
+    def status(self, task: Task) -> None:
+        """Show the status of a task, in one line that the next one replaces."""
+        message = "" if task.message is None else f": {task.message}"
+        text = f"{task.status.replace('_', ' ')}{message}"
+        self._replace(one_line(text[:_LONGEST_STATUS]))
+
+    def _replace(self, text: str) -> None:
+        """Write the line that changes; a file gets one line for each change."""
         if self._out.isatty():
             width = self._size().columns - 1
-            self._out.write(f"\r\x1b[K{f'{bar} {message}'[:width]}")
+            self._out.write(f"\r\x1b[K{fitting(text, width)}")
             self._has_bar = True
         else:
-            self._out.write(f"{bar} {message}\n")
+            self._out.write(f"{text}\n")
         self._out.flush()
 
     def log(self, params: Mapping[str, Any]) -> None:

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import argparse
 import datetime as dt
-import json
 import sys
 import time
 from collections.abc import Iterator
 from typing import Any
 
 from ..canonical import parse
-from ..engine.journal import Entry, Journal
+from ..engine.journal import Journal
 from ..errors import CanonicalError, KeysError, StateError, UsageError
 from ..state.codec import Packed, PackingError, sizes, unpack
 from ..state.keys import Keys
 from ..state.seal import Call, Sealer
 from ..transports.default_keys import VARIABLE, keys_of_environment
+from .journals import entry_lines
 
 __all__ = ["add", "journal_in"]
 
@@ -154,7 +154,7 @@ def _lines(packed: Packed, size: int) -> Iterator[str]:
         yield f"passed   {name} under {version}"
     if journal.entries:
         yield "recorded"
-        yield from _entries(journal.entries, "  ")
+        yield from entry_lines(journal.entries, "  ")
     for key in journal.asked:
         yield f"asked    {key}"
     for one in journal.pool:
@@ -162,16 +162,6 @@ def _lines(packed: Packed, size: int) -> Iterator[str]:
     largest = sizes(journal)[:3]
     if largest:
         yield f"largest  {', '.join(f'{key} ({count:,})' for key, count in largest)}"
-
-
-def _entries(entries: tuple[Entry, ...], indent: str) -> Iterator[str]:
-    for entry in entries:
-        text = json.dumps(entry.value, ensure_ascii=False)
-        text = text if len(text) <= 100 else f"{text[:97]}..."
-        yield f"{indent}{entry.key} {entry.tag} {'' if entry.branches else text}".rstrip()
-        for place, branch in enumerate(entry.branches):
-            yield f"{indent}  branch {place}"
-            yield from _entries(branch, f"{indent}    ")
 
 
 def _time(seconds: int) -> str:

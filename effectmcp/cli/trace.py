@@ -41,8 +41,10 @@ class Trace:
 
     def began(self, pending: Pending) -> None:
         """Print the questions of a round, and a summary of its state."""
-        state = pending.call.state
+        state, task = pending.call.state, pending.task
         size = "no state" if state is None else f"a state of {len(state):,} characters"
+        if task is not None:
+            size = f"the task {task.id}"
         journal = None if state is None else journal_in(state, self._keys())
         replayed = ""
         if journal is not None:

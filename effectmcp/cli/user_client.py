@@ -45,12 +45,17 @@ class UserClient(Client):
             elicit=lambda form: {},
             open_url=lambda link: True,
             sample=lambda sampling: "",
+            on_round=self._show,
             **options,
         )
         self.was_refused = False
         self._given = dict(given)
         self._terminal = terminal
         self._trace = trace
+
+    def _show(self, pending: Pending) -> None:
+        if pending.task is not None:
+            self._terminal.status(pending.task)
 
     @property
     def unasked(self) -> list[str]:

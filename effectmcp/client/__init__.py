@@ -1,8 +1,10 @@
 """A client: call a tool, answer its questions, get the result.
 
-    client     Client: whole calls, and calls one round at a time
+    client     Client: whole calls
+    steps      Steps: calls one round at a time
     questions  the questions of a server, and the functions that answer them
     rounds     a call in its rounds, as values that can be stored. No I/O
+    tasks      a task that a call has become, as its server describes it. No I/O
     messages   build requests, parse responses. No I/O
     channels   the interface of the channels to a server: memory, pipes, http
 
@@ -17,14 +19,17 @@ from ..lazy_imports import lazy_names
 
 if TYPE_CHECKING:
     from .channels import Channel, ChannelError
-    from .client import Client, Steps
+    from .client import Client
+    from .errors import ReplyError, RoundsError, TaskCancelled
     from .http import OverHttp
     from .memory import InMemory
     from .messages import StateRejected
     from .pipes import OverPipes
     from .questions import Form, Link, Sampling
     from .results import Result
-    from .rounds import OngoingCall, Pending, ReplyError, RoundsError
+    from .rounds import OngoingCall, Pending
+    from .steps import Steps
+    from .tasks import Task
 else:
     _LAZY = {
         "OngoingCall": "rounds",
@@ -37,12 +42,14 @@ else:
         "OverHttp": "http",
         "OverPipes": "pipes",
         "Pending": "rounds",
-        "ReplyError": "rounds",
+        "ReplyError": "errors",
         "Result": "results",
-        "RoundsError": "rounds",
+        "RoundsError": "errors",
         "Sampling": "questions",
         "StateRejected": "messages",
-        "Steps": "client",
+        "Steps": "steps",
+        "Task": "tasks",
+        "TaskCancelled": "errors",
     }
 
     __getattr__ = lazy_names(
@@ -67,4 +74,6 @@ __all__ = [
     "Sampling",
     "StateRejected",
     "Steps",
+    "Task",
+    "TaskCancelled",
 ]

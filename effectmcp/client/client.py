@@ -27,6 +27,7 @@ from ..protocol.meta import UNSUPPORTED_VERSION
 from ..protocol.modern import MISSING_CAPABILITY
 from ..protocol.revisions import DRAFT, HANDSHAKES, VERSIONS
 from .channels import Channel, ChannelError, Frame, Hear, Line, Refusal
+from .errors import ReplyError
 from .handshakes import HandshakeAdapter
 from .messages import (
     INFO,
@@ -48,7 +49,8 @@ from .questions import (
     Sampling,
 )
 from .results import Result
-from .rounds import Complete, OngoingCall, Pending, ReplyError, RoundsError
+from .rounds import Complete, OngoingCall, Pending
+from .steps import Steps
 from .task_groups import cancelled_at_end
 
 if TYPE_CHECKING:
@@ -60,10 +62,6 @@ logger = logging.getLogger("effectmcp.client")
 
 #: Called with the parameters of a notification. May be async.
 Told: TypeAlias = Callable[[Mapping[str, Any]], object]
-
-#: Seconds before the next round if a round has no questions; doubled each time.
-_FIRST_PAUSE: Final = 0.05
-_LONGEST_PAUSE: Final = 2.0
 
 #: A year, in milliseconds. A server may send an overlong number, of 400 digits say, which
 #: cannot become a float.
@@ -96,11 +94,13 @@ class Client:
         on_progress: Called with each progress notification, which has `progress`,
             `total` and `message`.
         on_log: Called with each log message, which has `level`, `logger` and `data`.
-        on_round: Called with each interim result, before its questions are answered.
+        on_round: Called with each interim result, before its questions are answered;
+            and when the status or the message of a task has changed.
         log_level: The lowest level of log messages to send. By default `info` with
             `on_log`, else no log messages are sent.
         info: The client's `name` and `version`.
-        rounds: The maximum number of interim results of one call.
+        rounds: The maximum number of interim results of one call; of a task, only those
+            with questions count.
         timeout: Seconds that a call may take, including its answers; `None` for no limit.
         round_timeout: Seconds that one request may take; `None` for no limit.
         version: The revision to speak. By default 2026-07-28, or an earlier one with a
@@ -265,6 +265,9 @@ class Client:
     ) -> Result:
         """Call a tool, and answer its questions.
 
+        A server may make the call a task. The client then polls it until it ends, also
+        answers its questions, and cancels it if this call fails or is cancelled.
+
         Args:
             name: The name of the tool.
             arguments: Its arguments.
@@ -276,6 +279,7 @@ class Client:
             StateRejected: If the server rejects a state that it issued.
             ReplyError: If a response or a question is invalid.
             RoundsError: If the call has more interim results than allowed.
+            TaskCancelled: If the task was cancelled, by the server or another client.
             TimeoutError: If the call or one of its requests takes too long.
             ChannelError: If the server cannot be reached.
         """
@@ -321,33 +325,14 @@ class Client:
     ) -> Result:
         with anyio.fail_after(self._timeout):
             try:
-                return await self._finished(OngoingCall(method, params), on_progress)
+                return await self.start(
+                    method, params, on_progress=on_progress
+                ).finish()
             except StateRejected:
                 if not restart:
                     raise
-                return await self._finished(OngoingCall(method, params), on_progress)
-
-    async def _finished(self, call: OngoingCall, on_progress: Told | None) -> Result:
-        steps = Steps(self, call, on_progress)
-        try:
-            return await self._to_its_end(steps)
-        except BaseException:
-            if steps.pending is not None and isinstance(self._line, HandshakeAdapter):
-                # A legacy server would keep waiting; a 2026-07-28 server never waits.
-                self._line.leave(steps.pending.call.state)
-            raise
-
-    async def _to_its_end(self, steps: Steps) -> Result:
-        pause = _FIRST_PAUSE
-        came = await steps.round()
-        while isinstance(came, Pending):
-            if came.call.rounds > self._rounds:
-                raise RoundsError(self._rounds)
-            if not came.questions:
-                await anyio.sleep(pause)
-                pause = min(2 * pause, _LONGEST_PAUSE)
-            came = await steps.round(await self.answers(came))
-        return came
+            steps = self.start(method, params, on_progress=on_progress)
+            return await steps.finish()
 
     async def answers(self, pending: Pending) -> dict[str, JSON]:
         """Call the registered functions concurrently; return their answers to a round."""
@@ -378,8 +363,16 @@ class Client:
         return Steps(self, OngoingCall(method, params), on_progress)
 
     def resume(self, pending: Pending, *, on_progress: Told | None = None) -> Steps:
-        """Resume a call that was stored, in this process or another."""
+        """Resume a call that was stored, in this process or another.
+
+        result = await client.resume(Pending.from_json(stored)).finish()
+        """
         return Steps(self, pending.call, on_progress, pending)
+
+    def _leave(self, pending: Pending) -> None:
+        """Cancel a call in rounds on a legacy server, which would keep waiting."""
+        if isinstance(self._line, HandshakeAdapter):
+            self._line.leave(pending.call.state)
 
     # ---- requests ----
 
@@ -419,7 +412,7 @@ class Client:
             rules = await self._rules_of(str(params["name"]))
         id_ = next(self._ids)
         on_progress = on_progress or self._on_progress
-        meta = self.profile.meta(id_ if on_progress is not None else None)
+        meta = self.profile.meta(id_ if on_progress is not None else None, method)
         message = request(id_, method, params, meta)
         headers: dict[str, str] = {}
         if self._line.has_headers:
@@ -524,6 +517,7 @@ class Client:
         prompts: bool = False,
         resources: bool = False,
         uris: Iterable[str] = (),
+        tasks: Iterable[str] = (),
     ) -> AsyncIterator[AsyncIterator[Frame]]:
         """Receive notifications of changes for as long as the block runs.
 
@@ -531,7 +525,15 @@ class Client:
                 async for change in changes: ...
 
         The first notification is the server's acknowledgement, which lists the changes
-        that it will report. Each notification clears the client's cache.
+        that it will report. Notifications of changed lists and resources clear the
+        client's cache; a notification of a task carries the result of `tasks/get`.
+
+        Args:
+            tools: Whether to receive changes of the list of tools.
+            prompts: Whether to receive changes of the list of prompts.
+            resources: Whether to receive changes of the list of resources.
+            uris: The resources whose changes to receive.
+            tasks: The ids of the tasks whose changes to receive.
         """
         wanted: dict[str, JSON] = {}
         for name, is_wanted in (
@@ -543,16 +545,19 @@ class Client:
                 wanted[name] = True
         if uris:
             wanted["resourceSubscriptions"] = list(uris)
+        if tasks:
+            wanted["taskIds"] = list(tasks)
         send, receive = anyio.create_memory_object_stream[Frame](math.inf)
 
         async def hear(told: Frame) -> None:
-            self.forget()
+            if told.get("method") != "notifications/tasks":
+                self.forget()
             await send.send(told)
 
         async def run() -> None:
-            id_ = next(self._ids)
+            id_, method = next(self._ids), "subscriptions/listen"
             params = {"notifications": wanted}
-            message = request(id_, "subscriptions/listen", params, self.profile.meta())
+            message = request(id_, method, params, self.profile.meta(None, method))
             headers = headers_for(message) if self._line.has_headers else {}
             async with send:
                 response = await self._exchange(message, headers, hear)
@@ -652,61 +657,3 @@ async def _bare_errors() -> AsyncIterator[None]:
         error = (failed or raised.exceptions)[0]
     if error is not None:
         raise error
-
-
-class Steps:
-    """A call that is made one round at a time.
-
-    Attributes:
-        pending: The last interim result, with its questions; `None` before the first
-            round and after the last.
-        result: The result of the call; `None` until it has ended.
-    """
-
-    def __init__(
-        self,
-        client: Client,
-        call: OngoingCall,
-        on_progress: Told | None = None,
-        pending: Pending | None = None,
-    ) -> None:
-        self.pending = pending
-        self.result: Result | None = None
-        self._client = client
-        self._call = call
-        self._on_progress = on_progress
-
-    async def round(
-        self, responses: Mapping[str, JSON] | None = None
-    ) -> Pending | Result:
-        """Send the next request.
-
-        Args:
-            responses: The responses to the questions, by key; by default, the client's
-                registered functions make them.
-
-        Returns:
-            The next interim result, which can be stored; or the result of the call.
-
-        Raises:
-            UsageError: If the call has ended already.
-        """
-        if self.result is not None:
-            raise UsageError("the call is over; its result is in .result")
-        if self.pending is not None:
-            if responses is None:
-                responses = await self._client.answers(self.pending)
-            self._call = self.pending.answered(responses)
-        result = await self._client.request(
-            self._call.method, self._call.params_now, on_progress=self._on_progress
-        )
-        came = self._call.received(result)
-        if isinstance(came, Pending):
-            self.pending = came
-            on_round = self._client._on_round
-            if on_round is not None:
-                on_round(came)
-            return came
-        self.pending = None
-        self.result = Result(came.fields, self._call.rounds + 1)
-        return self.result

@@ -43,8 +43,9 @@ from ..protocol.meta import (
 )
 from ..protocol.revisions import DRAFT, HANDSHAKES, PROTOCOL_VERSION
 from .channels import Channel, ChannelError, Frame, Hear, SessionEnded
+from .errors import ReplyError
 from .messages import Profile, belonging, result_of
-from .rounds import MAY_ASK, ReplyError
+from .rounds import MAY_ASK
 
 if TYPE_CHECKING:
     from .questions import Answering
@@ -482,6 +483,9 @@ class HandshakeAdapter:
     def _answered(self, message: Frame, response: Frame) -> Frame:
         response = {**response, "id": message["id"]}
         result = response.get("result")
+        if isinstance(result, dict) and result.get("resultType") == "task":
+            # The handshake does not declare that this client follows tasks.
+            raise ReplyError("a result of the unknown type 'task'")
         if (
             self._headers[_VERSION] == DRAFT.version
             and isinstance(result, dict)
@@ -506,7 +510,8 @@ class HandshakeAdapter:
 
     async def _listen(self, message: Frame, hear: Hear) -> NoReturn:
         """Pass notifications of changes to `hear` until cancelled."""
-        wanted = message["params"]["notifications"]
+        wanted = dict(message["params"]["notifications"])
+        wanted.pop("taskIds", None)  # a session has no tasks
         id_ = message["id"]
         listener = self._listening[id_] = _Listener(hear, wanted)
         try:

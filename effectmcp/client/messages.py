@@ -21,11 +21,14 @@ from ..protocol.meta import (
     CLIENT_CAPABILITIES,
     CLIENT_INFO,
     LOG_LEVEL,
+    TASKS,
     UNSUPPORTED_VERSION,
 )
 from ..protocol.methods import METHODS
 from ..protocol.revisions import PROTOCOL_VERSION, VERSIONS
-from .rounds import ReplyError
+from .errors import ReplyError
+from .rounds import MAY_BECOME_TASKS
+from .tasks import error_in
 
 __all__ = [
     "INFO",
@@ -56,6 +59,15 @@ class StateRejected(ProtocolError):
         )
 
 
+#: The methods of requests that declare the extension: servers judge each by itself.
+_OF_TASKS: Final = MAY_BECOME_TASKS | {
+    "tasks/get",
+    "tasks/update",
+    "tasks/cancel",
+    "subscriptions/listen",
+}
+
+
 @frozen(kw_only=True)
 class Profile:
     """A client, as its requests describe it.
@@ -72,12 +84,23 @@ class Profile:
     log_level: str | None = None
     version: str = VERSIONS[0]
 
-    def meta(self, progress_token: int | None = None) -> dict[str, JSON]:
-        """Return the `_meta` of a request."""
+    def meta(
+        self, progress_token: int | None = None, method: str = ""
+    ) -> dict[str, JSON]:
+        """Return the `_meta` of a request.
+
+        Args:
+            progress_token: The progress token, if the client wants to know the progress.
+            method: The method of the request. If it is about tasks, or may become a
+                task, the client declares that it follows tasks.
+        """
+        capabilities = dict(self.capabilities)
+        if method in _OF_TASKS:
+            capabilities["extensions"] = {TASKS: {}}
         meta: dict[str, JSON] = {
             PROTOCOL_VERSION: self.version,
             CLIENT_INFO: dict(self.info),
-            CLIENT_CAPABILITIES: dict(self.capabilities),
+            CLIENT_CAPABILITIES: capabilities,
         }
         if self.log_level is not None:
             meta[LOG_LEVEL] = self.log_level
@@ -181,15 +204,10 @@ def result_of(message: Mapping[str, Any], *, has_state: bool) -> JSON:
     """
     if "result" in message:
         return message["result"]
-    error = message.get("error")
-    if not isinstance(error, dict):
-        raise ReplyError("it has neither a result nor an error")
-    code, text = error.get("code"), error.get("message")
-    if type(code) is not int or not isinstance(text, str):
-        raise ReplyError("its error has no code and message")
-    is_of_state = has_state and code == StateError.CODE and "requestState" in text
-    class_ = StateRejected if is_of_state else ProtocolError
-    raise class_(code, text, error.get("data"))
+    error = error_in(message)
+    if has_state and error.code == StateError.CODE and "requestState" in error.message:
+        raise StateRejected(error.code, error.message, error.data)
+    raise error
 
 
 def supported_version(error: ProtocolError) -> str | None:

@@ -15,7 +15,7 @@ from attrs import field, frozen
 
 from ..canonical import JSON
 from ..errors import Declined, Dismissed, UsageError
-from .rounds import ReplyError
+from .errors import ReplyError
 
 if TYPE_CHECKING:
     from ..effects.questions import Root

@@ -5,6 +5,13 @@
     came = call.received(result)     → Complete(fields) | Pending(call, questions)
     call = came.answered({key: response})
 
+A `tools/call` may become a task (Tasks extension). The call is then followed, and its
+next request is another one; the server's next result comes from there:
+
+    call.received(a task)  → Pending(call, {})           call.method_now == "tasks/get"
+    call.received(asking)  → Pending(call, questions)    answered: "tasks/update"
+    call.received(ended)   → Complete(the result of the call)
+
 No I/O, and only plain values: a `Pending` can be stored, and answered in another process.
 A state belongs to one call (MRTR, Client Requirements). It is kept in the value and
 nowhere else, so concurrent calls cannot mix up their states, and an interim result
@@ -19,41 +26,10 @@ from typing import Any, Final
 from attrs import evolve, frozen
 
 from ..canonical import JSON
-from ..errors import EffectMCPError
+from .errors import ReplyError, TaskCancelled
+from .tasks import Task, are_requests, error_in, is_object, questions_in
 
-__all__ = ["MAY_ASK", "Complete", "OngoingCall", "Pending", "ReplyError", "RoundsError"]
-
-
-class ReplyError(EffectMCPError):
-    """Raised when a server's response is invalid.
-
-    Attributes:
-        problem: The description of the error.
-    """
-
-    def __init__(self, problem: str) -> None:
-        super().__init__(problem)
-        self.problem = problem
-
-    def __str__(self) -> str:
-        return f"the server's answer cannot be used: {self.problem}"
-
-
-class RoundsError(EffectMCPError):
-    """Raised when a call has more interim results than allowed.
-
-    Attributes:
-        rounds: The number of interim results that were allowed.
-    """
-
-    def __init__(self, rounds: int) -> None:
-        super().__init__(rounds)
-        self.rounds = rounds
-
-    def __str__(self) -> str:
-        return (
-            f"the server asked {self.rounds} times and is not done; rounds= allows more"
-        )
+__all__ = ["MAY_ASK", "MAY_BECOME_TASKS", "Complete", "OngoingCall", "Pending"]
 
 
 @frozen
@@ -76,7 +52,8 @@ class OngoingCall:
         params: The parameters that every round repeats.
         state: The state of the last interim result, unchanged.
         responses: The client's responses to the questions of that result.
-        rounds: The number of interim results so far.
+        rounds: The number of interim results so far; of a task, those with questions.
+        task: The task that it has become; `None` before.
     """
 
     method: str
@@ -84,15 +61,27 @@ class OngoingCall:
     state: str | None = None
     responses: Mapping[str, JSON] | None = None
     rounds: int = 0
+    task: Task | None = None
+
+    @property
+    def method_now(self) -> str:
+        """The method of the next request."""
+        if self.task is None:
+            return self.method
+        return "tasks/get" if self.responses is None else "tasks/update"
 
     @property
     def params_now(self) -> dict[str, JSON]:
         """The parameters of the next request, without `_meta`."""
-        params = dict(self.params)
+        params: dict[str, JSON] = {}
+        if self.task is not None:
+            params["taskId"] = self.task.id
+        else:
+            params |= self.params
+            if self.state is not None:
+                params["requestState"] = self.state
         if self.responses is not None:
             params["inputResponses"] = dict(self.responses)
-        if self.state is not None:
-            params["requestState"] = self.state
         return params
 
     def received(self, result: JSON) -> Complete | Pending:
@@ -100,13 +89,20 @@ class OngoingCall:
 
         Raises:
             ReplyError: If the result is invalid, or of an unknown type.
+            ProtocolError: If the task has failed.
+            TaskCancelled: If the task was cancelled.
         """
+        if self.task is not None:
+            return self._followed(self.task, result)
         if not isinstance(result, dict):
             raise ReplyError("a result is an object")
         # Servers of earlier revisions send no `resultType` (2026-07-28, Overview).
         type_ = result.get("resultType", "complete")
         if type_ == "complete":
             return Complete(result)
+        if type_ == "task" and self.method in MAY_BECOME_TASKS:
+            task = Task.announced(result)
+            return Pending(evolve(self, state=None, responses=None, task=task), {})
         if type_ != "input_required":
             raise ReplyError(f"a result of the unknown type {type_!r}")
         if self.method not in MAY_ASK:
@@ -117,23 +113,43 @@ class OngoingCall:
         if questions is None and state is None:
             raise ReplyError("input_required, and neither inputRequests nor a state")
         questions = {} if questions is None else questions
-        if not _are_requests(questions):
+        if not are_requests(questions):
             raise ReplyError("inputRequests is a map of requests")
         again = evolve(self, state=state, responses=None, rounds=self.rounds + 1)
         return Pending(again, questions)
+
+    def _followed(self, task: Task, result: JSON) -> Complete | Pending:
+        """Return what the result of `tasks/get` or `tasks/update` means."""
+        if self.responses is not None:
+            if not is_object(result, "complete"):
+                raise ReplyError("the acknowledgement of answers is an object")
+            task = task.asked_once(self.responses)
+            return Pending(evolve(self, responses=None, task=task), {})
+        task = task.seen(result)
+        if task.status == "completed":
+            return self._of_ended(result.get("result"))
+        if task.status == "failed":
+            raise error_in(result)
+        if task.status == "cancelled":
+            raise TaskCancelled(task.id, task.message)
+        is_asking = task.status == "input_required"
+        questions = questions_in(result, task) if is_asking else {}
+        rounds = self.rounds + bool(questions)
+        return Pending(evolve(self, task=task, rounds=rounds), questions)
+
+    def _of_ended(self, result: JSON) -> Complete:
+        """Return the end of a call whose task is completed."""
+        if not is_object(result, "complete"):
+            raise ReplyError("a completed task without a complete result")
+        return Complete(result)
 
 
 #: Methods in which a server may ask (MRTR, Server Requirements).
 MAY_ASK: Final = frozenset({"tools/call", "prompts/get", "resources/read"})
 
 
-def _are_requests(questions: JSON) -> bool:
-    return isinstance(questions, dict) and all(
-        isinstance(one, dict)
-        and isinstance(one.get("method"), str)
-        and isinstance(one.get("params", {}), dict)
-        for one in questions.values()
-    )
+#: Methods whose calls may become tasks (Tasks extension, Supported Methods).
+MAY_BECOME_TASKS: Final = frozenset({"tools/call"})
 
 
 @frozen
@@ -143,26 +159,41 @@ class Pending:
     Attributes:
         call: The call, with the state of this round.
         questions: The questions by key, each a request as defined by the protocol. Empty
-            if the round only carries a state.
+            if the round only carries a state, and while a task asks nothing.
     """
 
     call: OngoingCall
     questions: Mapping[str, Mapping[str, Any]]
 
+    @property
+    def task(self) -> Task | None:
+        """The task that the call has become; `None` before."""
+        return self.call.task
+
     def answered(self, responses: Mapping[str, JSON]) -> OngoingCall:
-        """Return the call with `responses` for its next round, by the questions' keys."""
+        """Return the call with `responses` for its next round, by the questions' keys.
+
+        A task may get some of the answers now and the others later.
+        """
+        if self.task is not None:
+            # A later question may have any other key, and no key is answered twice.
+            given = {key: responses[key] for key in self.questions if key in responses}
+            return evolve(self.call, responses=given or None)
         return evolve(self.call, responses=dict(responses) if self.questions else None)
 
     def to_json(self) -> dict[str, JSON]:
         """Return a JSON value to store. It includes the state, as the server sent it."""
         call = self.call
-        return {
+        stored: dict[str, JSON] = {
             "method": call.method,
             "params": dict(call.params),
             "state": call.state,
             "rounds": call.rounds,
             "questions": dict(self.questions),
         }
+        if call.task is not None:
+            stored["task"] = call.task.to_json()
+        return stored
 
     @classmethod
     def from_json(cls, value: JSON) -> Pending:
@@ -177,12 +208,13 @@ class Pending:
                 params=value["params"],
                 state=value["state"],
                 rounds=value["rounds"],
+                task=Task.from_json(value["task"]) if "task" in value else None,
             )
             questions = value["questions"]
         except (TypeError, LookupError) as exc:
             raise ReplyError(f"a stored call without {exc}") from None
         if not (
-            _are_requests(questions)
+            are_requests(questions)
             and isinstance(value["method"], str)
             and isinstance(value["params"], dict)
             and isinstance(value["state"], str | None)

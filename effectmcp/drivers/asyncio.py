@@ -276,6 +276,10 @@ class Bell:
         self._is_ringing = False
         self._rung.set()
 
+    def ring_here(self) -> None:
+        """Do as `ring` does; only tasks of this loop may call this."""
+        self._rung.set()
+
     async def wait(self, seconds: float | None = None) -> None:
         """Wait for a ring since the last wait, for at most so many seconds."""
         with suppress(TimeoutError):
@@ -292,7 +296,11 @@ async def listen(app: Server, subscription: Subscription | News, send: Send) -> 
         subscription: Selects changes, and turns them into messages.
         send: Sends a message.
     """
-    await tell_changes(app, subscription, send, Bell())
+    await tell_changes(app, subscription, send, Bell(), _aside)
+
+
+async def _aside(call: Callable[[], Any]) -> Any:
+    return await asyncio.get_running_loop().run_in_executor(None, call)
 
 
 # ---- what a transport needs of the loop ---------------------------------------------

@@ -7,6 +7,7 @@ thread, in a worker thread or on a loop (docs/internals/replay.md#s6).
 from __future__ import annotations
 
 import datetime as dt
+import logging
 import random
 import time
 import uuid
@@ -28,7 +29,7 @@ from ..effects.steps import Step
 from ..engine.names import name_of
 from ..engine.steps import given_names, spec_of, step_name
 from ..engine.stops import Done
-from ..errors import StepError, UsageError
+from ..errors import StepError, TaskStoreError, UsageError
 
 if TYPE_CHECKING:
     from ..exchange.commands import Invoke
@@ -58,6 +59,8 @@ __all__ = [
     "tell_changes",
 ]
 
+logger = logging.getLogger("effectmcp.server")
+
 #: The provided values of a server whose lifespan provides nothing.
 NOTHING: Final[Mapping[Any, Any]] = MappingProxyType({})
 
@@ -85,6 +88,8 @@ class Job:
 
     def once(self) -> Job:
         """Return this job, to be tried only once."""
+        if self.tries == 1:
+            return self
         job: Job = attrs.evolve(self, tries=1)
         return job
 
@@ -155,7 +160,7 @@ def job_of_step(step: Step[Any], context: Context, provided: Mapping[Any, Any]) 
         StepError: If nothing is provided for one of its parameters.
     """
     spec = spec_of(step)
-    given = given_names(step)
+    given = given_names(step) if spec.provided else set()
     injected = {
         name: _provide(
             name, annotation, provided, f"the parameter {name!r} of {step_name(step)}"
@@ -253,6 +258,12 @@ def _provide(name: str, annotation: Any, provided: Mapping[Any, Any], what: str)
     )
 
 
+#: Tasks that are read for one subscription before their messages are sent.
+_READ_AT_ONCE: Final = 16
+#: Seconds until tasks that could not be read are read again.
+_PAUSE: Final = 1.0
+
+
 class Mailbox:
     """The changes that a subscription has not sent yet.
 
@@ -284,13 +295,30 @@ class Mailbox:
         self._wake()
 
     def take(self) -> list[dict[str, JSON]]:
-        """Remove the pending changes, and return their messages."""
+        """Remove the pending changes, and return their messages.
+
+        Of tasks, some are returned at a time: each message may hold a whole result.
+
+        Raises:
+            TaskStoreError: If a task cannot be read; then all changes stay.
+        """
         waiting = list(self._waiting)
+        if self.subscription.is_read:
+            waiting = waiting[:_READ_AT_ONCE]
         for change in waiting:
             # If it happened again meanwhile, the message below covers that, too.
             self._waiting.pop(change, None)
-        messages = [self.subscription.message(change) for change in waiting]
+        try:
+            messages = [self.subscription.message(change) for change in waiting]
+        except TaskStoreError:
+            self._waiting |= dict.fromkeys(waiting)
+            raise
         return [one for one in messages if one is not None]
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no change is pending."""
+        return not self._waiting
 
 
 class Ringing(Protocol):
@@ -298,6 +326,9 @@ class Ringing(Protocol):
 
     def ring(self) -> None:
         """Wake the waiting task, or the next one to wait. Any thread may call this."""
+
+    def ring_here(self) -> None:
+        """Ring from a task of the same loop, without a wake-up of its thread."""
 
     async def wait(self, seconds: float | None = None) -> None:
         """Wait for a ring since the last wait. Check again afterwards what has changed.
@@ -328,10 +359,26 @@ async def ask_client(asking: Inquiry, send: Send, bell: Ringing) -> None:
         await bell.wait(left(asking.until))
 
 
+#: Calls a function that may block in a worker thread.
+Aside: TypeAlias = Callable[[Callable[[], Any]], Awaitable[Any]]
+
+
 async def tell_changes(
-    app: Server, subscription: Subscription | News, send: Send, bell: Ringing
+    app: Server,
+    subscription: Subscription | News,
+    send: Send,
+    bell: Ringing,
+    aside: Aside,
 ) -> None:
-    """Send the messages of a subscription for each change, until the server shuts down."""
+    """Send the messages of a subscription for each change, until the server shuts down.
+
+    Args:
+        app: The server.
+        subscription: Selects changes, and turns them into messages.
+        send: Sends a message.
+        bell: Wakes this task.
+        aside: Calls a function that may block.
+    """
     mailbox = Mailbox(subscription, bell.ring)
     end = app.changes.listen(mailbox.hear)
     for change in subscription.first:
@@ -341,11 +388,22 @@ async def tell_changes(
             await send(subscription.acknowledgement)
         while True:
             is_over = mailbox.is_over  # read before `take()`, so that nothing is missed
-            for message in mailbox.take():
+            pause = None
+            try:
+                messages = (
+                    await aside(mailbox.take)
+                    if subscription.is_read
+                    else mailbox.take()
+                )
+            except TaskStoreError as exc:
+                logger.warning("a change of a task cannot be sent yet: %s", exc)
+                messages, pause = [], _PAUSE
+            for message in messages:
                 await send(message)
-            if is_over:
+            if is_over and (mailbox.is_empty or pause is not None):
                 return
-            await bell.wait()
+            if mailbox.is_empty or pause is not None:
+                await bell.wait(pause)
     finally:
         end()
 

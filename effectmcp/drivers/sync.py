@@ -8,6 +8,7 @@ handle(app, message, peer)    answer one JSON-RPC message
 
 from __future__ import annotations
 
+import logging
 import os
 import secrets
 import threading
@@ -38,7 +39,7 @@ from ..engine.stops import (
     Stop,
     Want,
 )
-from ..errors import StepError, UsageError
+from ..errors import StepError, TaskStoreError, UsageError
 from ..exchange.commands import (
     Ask,
     Command,
@@ -66,9 +67,12 @@ from .local import (
 )
 
 if TYPE_CHECKING:
+    from ..exchange.subscriptions import Subscription
     from ..server.app import Server
 
 __all__ = ["advance", "handle", "perform", "run_flow", "running", "wait_for"]
+
+logger = logging.getLogger("effectmcp.server")
 
 RunAsync: TypeAlias = Callable[[Any], Any]
 Send: TypeAlias = Callable[[Mapping[str, JSON]], None]
@@ -252,7 +256,8 @@ def handle(
     """Answer one JSON-RPC message.
 
     This driver cannot interrupt a function, so it checks a feature's timeout only before
-    each step, and a subscription ends as soon as it is acknowledged.
+    each step, and a subscription ends as soon as it is acknowledged and the client has
+    the current status of the tasks that it follows.
 
     Args:
         app: The server, inside of `running(app)`.
@@ -309,7 +314,19 @@ def _obey(
                 send(message)
             return wait(asking)
         case Listen(subscription):
-            return send(subscription.acknowledgement)
+            return _tell_now(subscription, send)
+
+
+def _tell_now(subscription: Subscription, send: Send) -> None:
+    send(subscription.acknowledgement)
+    for change in subscription.first:
+        try:
+            message = subscription.message(change)
+        except TaskStoreError as exc:
+            logger.warning("a change of a task cannot be sent: %s", exc)
+            return
+        if message is not None:
+            send(message)
 
 
 def _check_time(deadline: float | None) -> None:

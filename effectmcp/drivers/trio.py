@@ -274,17 +274,22 @@ class Bell:
     def ring(self) -> None:
         """Wake the waiting task, or the next one to wait."""
         try:
-            self._token.run_sync_soon(self._ring, idempotent=True)
+            self._token.run_sync_soon(self.ring_here, idempotent=True)
         except trio.RunFinishedError:
             pass  # the loop has ended, and the waiting task with it
 
-    def _ring(self) -> None:
+    def ring_here(self) -> None:
+        """Do as `ring` does; only tasks of this loop may call this."""
         self._rung.set()
 
     async def wait(self, seconds: float | None = None) -> None:
         """Wait for a ring since the last wait, for at most so many seconds."""
-        with trio.move_on_after(math.inf if seconds is None else seconds):
+        if seconds is None:
             await self._rung.wait()
+        else:
+            with trio.move_on_after(seconds):
+                await self._rung.wait()
+        if self._rung.is_set():
             self._rung = trio.Event()
 
 
@@ -296,7 +301,11 @@ async def listen(app: Server, subscription: Subscription | News, send: Send) -> 
         subscription: Selects changes, and turns them into messages.
         send: Sends a message.
     """
-    await tell_changes(app, subscription, send, Bell())
+    await tell_changes(app, subscription, send, Bell(), _aside)
+
+
+async def _aside(call: Callable[[], Any]) -> Any:
+    return await trio.to_thread.run_sync(call, abandon_on_cancel=True)
 
 
 # ---- what a transport needs of the loop ---------------------------------------------

@@ -24,6 +24,7 @@ never be mistaken for the answer to a later question (docs/internals/replay.md#e
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import cached_property
 from typing import Any, Final, Literal, TypeAlias
 
 import attrs
@@ -151,6 +152,26 @@ class Entry:
         See docs/internals/replay.md#e1.
         """
         return loads(self.payload)
+
+    @cached_property
+    def encoded(self) -> bytes:
+        """The entry as `Journal.dumps` writes it, for the many journals that have it.
+
+        A task is saved at each step, and most of its entries were in the last save, too.
+        """
+        plain = [self.key, self.shape.hex(), self.render.hex(), self.tag]
+        rest = b""
+        if self.tag == "gather":
+            branches = b",".join([_encoded(branch) for branch in self.branches])
+            rest = b",[%b]" % branches
+        elif self.replayable or self.wave is not None:
+            rest = b",%b" % dumps([self.replayable, self.wave])[1:-1]
+        # The payload is canonical JSON.
+        return b"%b,%b%b]" % (dumps(plain)[:-1], self.payload, rest)
+
+
+def _encoded(entries: tuple[Entry, ...]) -> bytes:
+    return b"[%b]" % b",".join([one.encoded for one in entries])
 
 
 def fate_of(entry: Entry) -> Fate:
@@ -290,23 +311,23 @@ class Journal:
 
     def dumps(self) -> bytes:
         """Return this journal as canonical JSON, for a file or a store. Not sealed."""
-        return dumps(
-            {
-                "format": FORMAT,
-                "entries": [_entry_to_json(entry) for entry in self.entries],
-                "places": {
-                    place: _place_to_json(one) for place, one in self.places.items()
-                },
-                "pool": [[one.path, _entry_to_json(one.entry)] for one in self.pool],
-                "versions": dict(self.versions),
-                "generation": self.generation,
-                "restart": None if self.restart is None else loads(self.restart),
-                "rounds": [self.rounds, self.state_rounds],
-                "waves": self.waves,
-                "cancelled": self.cancelled,
-                "detached": self.detached,
+        rest = {
+            "format": FORMAT,
+            "places": {
+                place: _place_to_json(one) for place, one in self.places.items()
             },
-            max_depth=DEPTH,
+            "pool": [[one.path, loads(one.entry.encoded)] for one in self.pool],
+            "versions": dict(self.versions),
+            "generation": self.generation,
+            "restart": None if self.restart is None else loads(self.restart),
+            "rounds": [self.rounds, self.state_rounds],
+            "waves": self.waves,
+        }
+        # Canonical JSON has sorted keys.
+        return b'%b,"entries":%b,%b' % (
+            dumps({"cancelled": self.cancelled, "detached": self.detached})[:-1],
+            _encoded(self.entries),
+            dumps(rest, max_depth=DEPTH)[1:],
         )
 
     @classmethod
@@ -343,23 +364,6 @@ def _grown(sequences: Mapping[str, list[Entry]], path: str) -> tuple[Entry, ...]
         else entry
         for entry in sequences.get(path, ())
     )
-
-
-def _entry_to_json(entry: Entry) -> JSON:
-    plain = [
-        entry.key,
-        entry.shape.hex(),
-        entry.render.hex(),
-        entry.tag,
-        loads(entry.payload),
-    ]
-    if entry.tag == "gather":
-        plain.append(
-            [[_entry_to_json(one) for one in branch] for branch in entry.branches]
-        )
-    elif entry.replayable or entry.wave is not None:
-        plain += [entry.replayable, entry.wave]
-    return plain
 
 
 def _entry_from_json(value: JSON) -> Entry:

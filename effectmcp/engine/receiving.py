@@ -149,7 +149,7 @@ class Receiver:
         flow = self._flow
         name = type(subject).__name__
         if isinstance(subject, LATER) and not (
-            flow.rules.task or flow.detached is not None
+            flow.rules.task or flow.rules.later or flow.detached is not None
         ):
             raise UsageError(f"{name}() belongs after Detach(), or in a task")
         if isinstance(subject, (Detach, Restart)) and sequence.depth > 0:

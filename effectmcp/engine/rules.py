@@ -36,6 +36,7 @@ class Rules:
         at_most_once: Whether `at_most_once` steps may be performed: the driver must
             call `Run.begin` and save the journal before it performs them.
         detach: Whether `Detach` is allowed.
+        later: Whether effects that belong after `Detach` are allowed from the start.
         task: Whether this is a task, where waiting is free: it waits for people and
             clocks together, and delivers in the order of arrival.
         development: Whether to warn about effects that were built and not performed.
@@ -54,6 +55,7 @@ class Rules:
     private_steps: bool = True
     at_most_once: bool = False
     detach: bool = True
+    later: bool = False
     task: bool = False
     development: bool = False
 

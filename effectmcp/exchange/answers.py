@@ -18,7 +18,6 @@ from ..errors import (
     OutputError,
     ProtocolError,
     StateError,
-    TaskStoreError,
     Unsupported,
 )
 from ..protocol.headers import HeaderMismatch, check_params
@@ -42,12 +41,12 @@ from .rounds import FlowCall, Handle, Interim
 from .subscriptions import open_subscription
 from .task_rows import task_fields
 from .tasks import (
-    MISSING_EXTENSION,
     can_follow,
     cancel_task,
     create_task,
     get_task,
     new_row,
+    no_task,
     readable_tasks,
     update_task,
 )
@@ -135,14 +134,20 @@ def _prepare(
         if lacking is not None:
             raise lacking
     seconds = context.app.timeout if feature.timeout is None else feature.timeout
-    if isinstance(feature, Tool) and feature.task is not None:
+    has_state = context.request.params.get("requestState") is not None
+    if (
+        isinstance(feature, Tool)
+        and feature.task is not None
+        # A call that began with rounds ends with them.
+        and (context.dialect.is_live or not has_state)
+    ):
         if can_follow(context):
             return partial(_start_task, context, feature, arguments)
         if feature.task == "required":
-            raise MISSING_EXTENSION
+            raise no_task(context, feature.name)
     if feature.handler.kind == "flow":
         return FlowCall(context, feature, target, arguments, seconds).run
-    if context.request.params.get("requestState") is not None:
+    if has_state:
         raise StateError("target")  # this function asks nothing, so it has no states
     return partial(call_once, context, feature.handler, seconds)
 
@@ -272,7 +277,7 @@ def _listen(context: Context) -> Answering:
     subscription = open_subscription(context.request.id, context.request.params)
     if subscription.asked_tasks:
         ids = yield from readable_tasks(context, subscription.asked_tasks)
-        if context.app.tasks is not None:
+        if ids and context.app.tasks is not None:
             subscription.follow(ids, context.app.tasks.read)
     yield Listen(subscription)
     # The server shuts down. Two messages announce it: this one, that the stream is
@@ -287,10 +292,7 @@ def _of_task(
     answer: Callable[[Context], Generator[Command, Any, dict[str, JSON]]],
 ) -> Callable[[Context], Answering]:
     def answer_of_task(context: Context) -> Answering:
-        try:
-            return reply_to(context, (yield from answer(context)))
-        except TaskStoreError as exc:
-            raise error_of(exc, context.request.method) from exc
+        return reply_to(context, (yield from answer(context)))
 
     return answer_of_task
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 from ..canonical import JSON
 from ..errors import ProtocolError
 from ..protocol.jsonrpc import INVALID_PARAMS
+from ..protocol.meta import TASKS
 from ..protocol.revisions import VERSIONS
-from .tasks import EXTENSION
 
 if TYPE_CHECKING:
     from ..protocol.methods import Capability
@@ -60,7 +60,7 @@ def discover(app: Server) -> dict[str, JSON]:
         **_hints(app),
     }
     if "tasks" in app.capabilities:
-        found["capabilities"]["extensions"] = {EXTENSION: {}}
+        found["capabilities"]["extensions"] = {TASKS: {}}
     if app.instructions is not None:
         found["instructions"] = app.instructions
     return found

@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Generator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, assert_never
 
 import attrs
 from attrs import define, field
@@ -107,6 +107,11 @@ class Round:
     def flow_id(self) -> bytes:
         """The flow's id, the same in every round."""
         return self._claims.flow_id
+
+    @property
+    def first_version(self) -> str | None:
+        """The handler's declared version when the flow started."""
+        return self._claims.version
 
     @property
     def first_trace(self) -> str | None:
@@ -336,7 +341,8 @@ class FlowCall:
                     token = round_.token(now=self._context.clock())
                     outcome, asked, size = "asked", len(questions), len(token)
                     return Interim(questions, token)
-                case Perform((want,)):
+                case Perform(wants):
+                    (want,) = wants  # a `Detach`: `_advance` performs all others
                     row = yield from self._detach(round_, want.effect)
                     outcome = "detached"
                     return Handle(row)
@@ -346,7 +352,7 @@ class FlowCall:
                 case Raised(error_):
                     raise contained(error_, self._feature.handler.name)
                 case _:
-                    raise AssertionError(stop)  # `_advance` performs all others
+                    assert_never(stop)
         except Exception as exc:
             outcome, error = "raised", exc
             raise
@@ -382,11 +388,14 @@ class FlowCall:
         is_live = context.dialect.is_live
         params = {} if is_live else context.request.params
         token = params.get("requestState")
+        rules = app.rules[isinstance(feature, Tool), is_live]
+        if isinstance(feature, Tool) and feature.task is not None:
+            rules = feature.rules_of(rules)
         options: dict[str, Any] = {
             "call": call,
             "now": context.clock(),
             "answers": read_answers(params),
-            "rules": app.rules[isinstance(feature, Tool), is_live],
+            "rules": rules,
             "supports": partial(context.dialect.can_answer, context.meta.capabilities),
             "emit": self._heard.append,
             "read": read_result,
@@ -449,7 +458,7 @@ class FlowCall:
             journal=round_.run.suspend(),
             is_whole=False,
             detach=effect,
-            version=self._feature.version,
+            version=round_.first_version,
             trace=round_.first_trace,
         )
         return (yield from create_task(self._context, row))

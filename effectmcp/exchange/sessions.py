@@ -119,6 +119,8 @@ class News:
     acknowledgement = None
     #: Changes that a `Subscription` reports at once. A session has none.
     first: tuple[Change, ...] = ()
+    #: Whether `message` reads a store.
+    is_read = False
 
     def __init__(self) -> None:
         self.uris: frozenset[str] = frozenset()

@@ -39,17 +39,23 @@ class Subscription:
         meta: The `_meta` of each of its messages.
         asked_tasks: The ids of the tasks that the client asked to follow.
         first: Changes to tell at once, as they may have happened before.
+        is_read: Whether `message` reads a store, and so may block.
     """
 
-    def __init__(self, id_: Id, wanted: Mapping[str, JSON]) -> None:
+    def __init__(
+        self, id_: Id, wanted: Mapping[str, JSON], asked_tasks: list[str]
+    ) -> None:
         self.id = id_
         self.meta: Mapping[str, JSON] = {SUBSCRIPTION_ID: id_}
         self._lists = {what for flag, what in _FLAGS.items() if wanted.get(flag)}
         self._uris = frozenset(wanted.get("resourceSubscriptions", ()))
-        self.asked_tasks: list[str] = wanted.get("taskIds", [])
+        self.asked_tasks = asked_tasks
         self.first: tuple[Change, ...] = ()
+        self.is_read = False
         self._tasks: frozenset[str] = frozenset()
         self._read: Callable[[str], TaskRow | None] = _unread
+        #: The latest notification about each task, in brief.
+        self._told: dict[str, object] = {}
         self.acknowledgement = notification(
             "notifications/subscriptions/acknowledged",
             {"_meta": self.meta, "notifications": dict(wanted)},
@@ -62,7 +68,7 @@ class Subscription:
             ids: Their ids.
             read: Returns a task.
         """
-        self._tasks, self._read = frozenset(ids), read
+        self._tasks, self._read, self.is_read = frozenset(ids), read, True
         self.first = tuple(Change("task", id_) for id_ in ids)
         self.acknowledgement["params"]["notifications"]["taskIds"] = ids
 
@@ -75,13 +81,13 @@ class Subscription:
         return change.what in self._lists
 
     def message(self, change: Change) -> dict[str, Any] | None:
-        """Return the notification of `change`; `None` if the task was removed."""
+        """Return the notification of `change`; `None` if no client could see it.
+
+        Raises:
+            TaskStoreError: If the task that changed cannot be read.
+        """
         if change.what == "task":
-            row = self._read(change.uri or "")
-            if row is None:
-                return None  # it was removed
-            params = {"_meta": self.meta, **task_fields(row)}
-            return notification("notifications/tasks", params)
+            return self._message_of_task(change.uri or "")
         if change.what == "resource":
             return notification(
                 "notifications/resources/updated",
@@ -89,6 +95,18 @@ class Subscription:
             )
         method = f"notifications/{change.what}/list_changed"
         return notification(method, {"_meta": self.meta})
+
+    def _message_of_task(self, id_: str) -> dict[str, Any] | None:
+        row = self._read(id_)
+        if row is None:
+            return None  # it was removed
+        # A task is saved more often than it changes for clients: with each of its steps.
+        told = row.status, row.message, tuple(row.questions)
+        if self._told.get(id_) == told:
+            return None
+        self._told[id_] = told
+        params = {"_meta": self.meta, **task_fields(row)}
+        return notification("notifications/tasks", params)
 
 
 def _unread(id_: str) -> None:
@@ -127,11 +145,9 @@ def open_subscription(id_: Id, params: Mapping[str, JSON]) -> Subscription:
         or not all(isinstance(id_, str) for id_ in tasks)
     ):
         raise _invalid(f"notifications.taskIds is a list of at most {_MAX_URIS:,} ids")
-    if tasks:
-        wanted["taskIds"] = tasks
     if uris:
         wanted["resourceSubscriptions"] = list(dict.fromkeys(uris))
-    return Subscription(id_, wanted)
+    return Subscription(id_, wanted, tasks)
 
 
 def _invalid(problem: str) -> ProtocolError:

@@ -28,6 +28,7 @@ __all__ = [
     "TaskRow",
     "TaskStatus",
     "task_fields",
+    "wire_time",
 ]
 
 TaskStatus: TypeAlias = Literal[
@@ -106,6 +107,11 @@ class TaskRow:
     def is_ended(self) -> bool:
         """Whether the task has ended."""
         return self.status in ENDED
+
+    @property
+    def is_parked(self) -> bool:
+        """Whether the task stays where it is until its operator has it tried again."""
+        return self.report is not None and not self.is_ended
 
     @property
     def expires(self) -> float | None:
@@ -244,8 +250,8 @@ def task_fields(row: TaskRow, *, is_new: bool = False) -> dict[str, JSON]:
     fields: dict[str, Any] = {
         "taskId": row.id,
         "status": "working" if is_new else row.status,
-        "createdAt": _iso(row.created),
-        "lastUpdatedAt": _iso(row.updated),
+        "createdAt": wire_time(row.created),
+        "lastUpdatedAt": wire_time(row.updated),
         "ttlMs": None if row.ttl is None else max(1, round(row.ttl * 1000)),
         "pollIntervalMs": max(1, round(row.poll_interval * 1000)),
     }
@@ -265,6 +271,7 @@ def task_fields(row: TaskRow, *, is_new: bool = False) -> dict[str, JSON]:
     return fields
 
 
-def _iso(seconds: float) -> str:
+def wire_time(seconds: float) -> str:
+    """Return a time in seconds since 1970 in the format of the wire, in UTC."""
     text = datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
     return text.replace("+00:00", "Z")

@@ -15,40 +15,37 @@ from ..canonical import JSON, dumps
 from ..effects.control import Detach
 from ..engine.journal import Entry, Journal
 from ..engine.stops import Failure
-from ..errors import ProtocolError, TaskLimitError, ToolError
+from ..errors import (
+    ProtocolError,
+    TaskLimitError,
+    TaskStoreError,
+    ToolError,
+    UsageError,
+)
 from ..protocol.jsonrpc import INVALID_PARAMS
+from ..protocol.meta import TASKS
 from ..protocol.modern import MISSING_CAPABILITY
 from .commands import Command, Invoke
-from .context import Context
+from .results import error_of
 from .task_rows import Mail, TaskRow, task_fields
 
 if TYPE_CHECKING:
     from ..effects.local import CallerInfo
     from ..server.features import Tool
+    from .context import Context
     from .task_rows import TaskHost
 
 __all__ = [
-    "EXTENSION",
-    "MISSING_EXTENSION",
     "can_follow",
     "cancel_task",
     "create_task",
     "get_task",
     "new_row",
+    "no_task",
     "readable_tasks",
     "task_id",
     "update_task",
 ]
-
-EXTENSION: Final = "io.modelcontextprotocol/tasks"
-
-#: The error for a client that cannot follow tasks.
-MISSING_EXTENSION: Final = ProtocolError(
-    MISSING_CAPABILITY,
-    f"Missing required client capability: extensions.{EXTENSION}",
-    {"requiredCapabilities": {"extensions": {EXTENSION: {}}}},
-    status=400,
-)
 
 #: Tags of entries that hold what the client said.
 _SAID: Final = frozenset({"accepted", "declined", "dismissed", "refused", "invalid"})
@@ -60,12 +57,34 @@ def can_follow(context: Context) -> bool:
     return tasks is not None and tasks.is_worked and _is_declared(context)
 
 
+def no_task(context: Context, name: str) -> Exception:
+    """Return the error for a call that has to be a task, where `can_follow` is false."""
+    if _is_declared(context):
+        problem = f"{name} is always a task, and this server runs no tasks"
+        return error_of(UsageError(problem), name)
+    if context.dialect.era == "modern":
+        return _missing_extension()
+    return ToolError(
+        f"{name} is always a task, and the connected client cannot follow tasks."
+    )
+
+
+def _missing_extension() -> ProtocolError:
+    # A new one each time: an exception keeps the frames that it has passed.
+    return ProtocolError(
+        MISSING_CAPABILITY,
+        f"Missing required client capability: extensions.{TASKS}",
+        {"requiredCapabilities": {"extensions": {TASKS: {}}}},
+        status=400,
+    )
+
+
 def _is_declared(context: Context) -> bool:
     extensions = context.meta.capabilities.get("extensions")
     return (
         context.dialect.era == "modern"
         and isinstance(extensions, dict)
-        and isinstance(extensions.get(EXTENSION), dict)
+        and isinstance(extensions.get(TASKS), dict)
     )
 
 
@@ -158,12 +177,15 @@ def create_task(context: Context, row: TaskRow) -> Generator[Command, Any, TaskR
 
     Raises:
         ToolError: If there are too many.
-        TaskStoreError: If it could not be stored.
+        ProtocolError: If it could not be stored. The tool has not failed, and the same
+            request may be sent again.
     """
     try:
         stored: TaskRow = yield from _ask(_host(context).create, row=row)
     except TaskLimitError as exc:
         raise ToolError(str(exc)) from None
+    except TaskStoreError as exc:
+        raise error_of(exc, row.tool) from None
     return stored
 
 
@@ -213,14 +235,19 @@ def readable_tasks(
         ProtocolError: If the client did not declare the extension.
     """
     if not _is_declared(context):
-        raise MISSING_EXTENSION
-    if context.app.tasks is None:
+        raise _missing_extension()
+    tasks, owner = context.app.tasks, context.peer.principal
+    if tasks is None:
         return []
-    found = []
-    for id_ in dict.fromkeys(ids):
-        row = yield from _ask(_host(context).read, id_=id_)
-        if row is not None and row.owner == context.peer.principal:
-            found.append(id_)
+
+    def readable() -> list[str]:
+        return [
+            id_
+            for id_ in dict.fromkeys(ids)
+            if (row := tasks.read(id_)) is not None and row.owner == owner
+        ]
+
+    found: list[str] = yield from _ask(readable)
     return found
 
 
@@ -232,7 +259,7 @@ def _find(context: Context) -> Generator[Command, Any, TaskRow]:
     """
     # First, so that a client without the extension learns nothing about the task.
     if not _is_declared(context):
-        raise MISSING_EXTENSION
+        raise _missing_extension()
     id_ = context.request.params.get("taskId")
     if not isinstance(id_, str):
         raise _invalid("taskId is required, and is a string")

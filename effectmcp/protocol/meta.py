@@ -22,6 +22,7 @@ __all__ = [
     "LOG_LEVEL",
     "SERVER_INFO",
     "SUBSCRIPTION_ID",
+    "TASKS",
     "UNSUPPORTED_VERSION",
     "Meta",
     "check_supported",
@@ -37,6 +38,8 @@ CLIENT_CAPABILITIES: Final = _PREFIX + "clientCapabilities"
 LOG_LEVEL: Final = _PREFIX + "logLevel"
 SERVER_INFO: Final = _PREFIX + "serverInfo"
 SUBSCRIPTION_ID: Final = _PREFIX + "subscriptionId"
+#: The extension for calls that become tasks, in the capabilities of both sides.
+TASKS: Final = _PREFIX + "tasks"
 
 
 @record

@@ -100,7 +100,8 @@ class RoundEnded:
 
     Attributes:
         flow_id: The flow's id in hex.
-        outcome: How the round ended; `"dropped"` if no response was sent.
+        outcome: How the round ended; `"detached"` if the flow became a task, and
+            `"dropped"` if no response was sent. Observers receive no events of a task.
         asked: Number of questions that were sent.
         state_size: Size of the state that was sent, in characters.
         error: The error of the handler, or any other that ended the round.
@@ -110,7 +111,7 @@ class RoundEnded:
     """
 
     flow_id: str
-    outcome: Literal["asked", "returned", "raised", "dropped"]
+    outcome: Literal["asked", "returned", "raised", "detached", "dropped"]
     asked: int = 0
     state_size: int = 0
     error: BaseException | None = None

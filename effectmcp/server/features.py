@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, Literal, TypeAlias, get_origin
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_origin
 
+import attrs
 from attrs import field, frozen
 
 from ..canonical import JSON, dumps
@@ -22,6 +23,9 @@ from ..schema.functions import read_signature
 from ..schema.raw import RawSchema
 from ..schema.results import Output, output_of
 from .handlers import Handler, make_handler
+
+if TYPE_CHECKING:
+    from ..engine.rules import Rules
 
 __all__ = [
     "Completion",
@@ -85,6 +89,14 @@ class Tool(Feature):
     raw_output: RawSchema | None = None
     headers: tuple[ParamHeader, ...] = ()
     task: TaskSupport | None = None
+
+    def rules_of(self, rules: Rules) -> Rules:
+        """Return some rules as they are for this tool.
+
+        A tool that is a task for some clients has been written for it, so it may sleep
+        in a request, too (docs/internals/replay.md#v3).
+        """
+        return rules if self.task is None else attrs.evolve(rules, later=True)
 
 
 @frozen(eq=False, kw_only=True)

@@ -1,9 +1,9 @@
 """The connections of one process to a store of tasks, and the thread that writes.
 
-All writes go through the thread. Those that have piled up share one transaction, and so
+All writes go through the thread. Writes that wait together share one transaction, and so
 one wait for the disk; if that transaction fails, each is tried alone. The thread also
 notices what other processes write, takes over from processes that died, and removes
-tasks whose time is over.
+tasks that ended long ago.
 """
 
 from __future__ import annotations
@@ -25,14 +25,17 @@ from ..errors import TaskStoreError
 from .holders import Holder, check_local
 from .tables import connected, is_busy
 
-__all__ = ["Connections", "Write", "next_change"]
+__all__ = ["Connections", "Write", "last_change", "next_change"]
 
 logger = logging.getLogger("effectmcp.tasks")
 
-#: Seconds between two looks at what other processes have changed, while turns run here.
-_BESIDE: Final = 0.01
-#: The same, while none runs.
-_IDLE: Final = 0.05
+#: Seconds between two looks at what other processes have changed.
+_LOOK: Final = 0.01
+#: Seconds to wait for more writes, for each turn that runs here, and at most: on a fast
+#: disk, each write would be alone otherwise. Few turns wait for nothing.
+_GATHER: Final = 0.0003
+_GATHER_MOST: Final = 0.008
+_FEW: Final = 4
 #: Seconds between two looks for holders that died, and for tasks to remove.
 _SWEEP: Final = 0.5
 #: The most tasks that one sweep removes, so that no write waits long for it.
@@ -49,10 +52,12 @@ class _Job:
 
     Attributes:
         is_durable: Whether it must be on disk before it is acknowledged.
+        saved: The id of the task that a turn of this process saves.
     """
 
     write: Write
     is_durable: bool = True
+    saved: str | None = None
     future: Future[Any] = field(factory=Future)
 
 
@@ -61,7 +66,8 @@ class Connections:
 
     Args:
         path: The file; `None` for memory.
-        tell: Called by the thread with the ids of tasks that have changed.
+        tell: Called by the thread with the ids of tasks that have changed, and whether
+            all these changes are saves of turns of this process.
 
     Attributes:
         holder: This process, as rows name it.
@@ -73,7 +79,7 @@ class Connections:
     """
 
     def __init__(
-        self, path: Path | None, tell: Callable[[Iterable[str]], None]
+        self, path: Path | None, tell: Callable[[Iterable[str], bool], None]
     ) -> None:
         self._tell = tell
         self._queue: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
@@ -95,6 +101,8 @@ class Connections:
             undo.callback(self.holder.close)
             (self._told,) = self._reader.execute("SELECT last FROM changes").fetchone()
             undo.pop_all()
+        self._last = self._told
+        self._looked = 0.0
         self._swept = 0.0
         self._is_synced = True
         self._is_failing = False
@@ -108,15 +116,18 @@ class Connections:
 
     # ---- for any thread -------------------------------------------------------------
 
-    def submit(self, write: Write, *, is_durable: bool = True) -> Future[Any]:
+    def submit(
+        self, write: Write, *, is_durable: bool = True, saved: str | None = None
+    ) -> Future[Any]:
         """Have the thread write something; the future ends when that is done.
 
         Args:
             write: What to do in the transaction. It may be called again.
             is_durable: Whether it must be on disk first. Without this, a loss of power
                 may undo it; the death of a process cannot.
+            saved: The id of the task, if this is the save of a turn.
         """
-        job = _Job(write, is_durable)
+        job = _Job(write, is_durable, saved)
         with self._gate:
             if not self._is_closed:
                 self._queue.put(job)
@@ -137,7 +148,7 @@ class Connections:
                 raise TaskStoreError(f"the tasks cannot be read: {exc}") from exc
 
     def close(self) -> None:
-        """End the thread after all that it has been given."""
+        """End the thread once all writes in its queue are done."""
         with self._gate:
             self._is_closed = True
             self._queue.put(None)
@@ -157,10 +168,13 @@ class Connections:
         self._end()
 
     def _next_jobs(self) -> list[_Job | None]:
-        """Wait for writes, or for the time to look at other processes' writes."""
+        """Wait for writes, or for the time to check for writes of other processes."""
         jobs: list[_Job | None] = []
         with suppress(queue.Empty):
-            jobs.append(self._queue.get(timeout=self._pause()))
+            first = self._queue.get(timeout=self._pause())
+            jobs.append(first)
+            if first is not None and first.is_durable and len(self.held) > _FEW:
+                time.sleep(min(_GATHER_MOST, _GATHER * len(self.held)))
             while jobs[-1] is not None:
                 jobs.append(self._queue.get_nowait())
         return jobs
@@ -169,7 +183,7 @@ class Connections:
         if not self._is_shared:
             # Nothing changes in memory without a write, and tasks end after the first.
             return _SWEEP if self._told else None
-        return _BESIDE if self.held else _IDLE
+        return _LOOK
 
     def _commit(self, jobs: Sequence[_Job]) -> None:
         """Write all in one transaction; a write that fails takes no other with it."""
@@ -184,11 +198,18 @@ class Connections:
                     self._commit([one])
                 return
             done = [(None, _stored(exc))] * len(jobs)
+        saved = []
         for job, (value, failure) in zip(jobs, done, strict=True):
             if failure is None:
                 job.future.set_result(value)
+                if job.saved is not None:
+                    saved.append(job.saved)
             else:
                 job.future.set_exception(failure)
+        if saved and self._last == self._told + len(saved):
+            # No other changes, so there is no need to look for them.
+            self._told = self._last
+            self._tell(saved, True)
 
     def _transact(self, jobs: Sequence[_Job]) -> list[tuple[Any, BaseException | None]]:
         db = self._writer
@@ -206,12 +227,14 @@ class Connections:
                     db.execute("ROLLBACK TO one")
                     done.append((None, _stored(exc)))
                 db.execute("RELEASE one")
+            last = last_change(db)
             db.execute("COMMIT")
         except BaseException:
             if db.in_transaction:
                 with suppress(sqlite3.Error):
                     db.execute("ROLLBACK")
             raise
+        self._last = last
         return done
 
     def _sync(self, is_synced: bool) -> None:
@@ -226,12 +249,14 @@ class Connections:
             self._is_synced = is_synced
 
     def _look(self) -> None:
-        """Tell what has changed, here or in other processes; sweep now and then."""
+        """Report the changes, here and in other processes; sweep regularly."""
+        now = time.monotonic()
         try:
-            ids = self.read(self._changed)
-            if ids:
-                self._tell(ids)
-            now = time.monotonic()
+            if self._last != self._told or now >= self._looked + _LOOK:
+                self._looked = now
+                ids = self.read(self._changed)
+                if ids:
+                    self._tell(ids, False)
             if now >= self._swept + _SWEEP:
                 self._swept = now
                 self._sweep()
@@ -249,6 +274,7 @@ class Connections:
         ).fetchall()
         if found:
             self._told = found[-1][1]
+        self._told = self._last = max(self._told, self._last)
         return [id_ for id_, _ in found]
 
     # ---- sweeping -------------------------------------------------------------------
@@ -307,6 +333,11 @@ class Connections:
 def next_change(db: sqlite3.Connection) -> int:
     """Return the number of a change: numbers only grow, also when tasks are removed."""
     db.execute("UPDATE changes SET last = last + 1")
+    return last_change(db)
+
+
+def last_change(db: sqlite3.Connection) -> int:
+    """Return the number of the latest change."""
     (last,) = db.execute("SELECT last FROM changes").fetchone()
     return last  # type: ignore[no-any-return]  # an INTEGER
 

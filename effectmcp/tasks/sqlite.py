@@ -33,11 +33,11 @@ from ..errors import TaskLimitError, TaskStoreError
 from ..exchange.task_rows import Mail, TaskRow
 from .connections import Connections, Write, next_change
 
-__all__ = ["Lease", "SqliteTasks", "TakenOverError"]
+__all__ = ["Lease", "SqliteTasks", "Stored", "TakenOverError"]
 
 logger = logging.getLogger("effectmcp.tasks")
 
-#: Seconds after which a damaged task is looked at again.
+#: Seconds after which a damaged task is read again.
 _LATER: Final = 60.0
 #: Behind all ids that begin alike.
 _LAST: Final = "\U0010ffff"
@@ -62,14 +62,30 @@ class Lease:
     fence: int
 
 
+@frozen
+class Stored:
+    """A task and what the store knows of it, for operators.
+
+    Attributes:
+        row: The task, without the questions that mail has answered.
+        holder: The process that runs its turn, as `PID-NAME`; `None` if none does.
+        mail: The kinds of mail that no saved row covers yet.
+    """
+
+    row: TaskRow
+    holder: str | None
+    mail: tuple[str, ...]
+
+
 class SqliteTasks:
     """A `TaskHost` whose turns run in processes of this machine.
 
     Args:
         path: The file, which is created if needed; `None` to keep tasks in the memory of
             this process.
-        ttl: Seconds that a task lives if its tool says nothing else.
-        poll_interval: Seconds between two polls of a client, unless its tool says.
+        ttl: Seconds from the creation of a task until it expires, unless its tool sets
+            it.
+        poll_interval: Seconds between two polls of a client, unless its tool sets it.
         retention: Seconds that a task is kept after it has ended, at least.
         limit: The most tasks that may be alive at once.
         share: The most of them that one user may have; all anonymous clients are one.
@@ -92,21 +108,21 @@ class SqliteTasks:
         share: int = 1_000,
         is_worked: bool = False,
     ) -> None:
-        self.path = None if path is None else Path(path)
+        self.path = None if path is None else Path(path).absolute()
         self.ttl = ttl
         self.poll_interval = poll_interval
         self.retention = retention
         self.limit = limit
         self.share = share
         self.is_worked = is_worked
-        self._listeners: dict[object, Callable[[str], None]] = {}
+        self._listeners: dict[object, tuple[Callable[[str], None], bool]] = {}
         self._opening = threading.Lock()
         self._opened: Connections | None = None
         self._is_warned = False
         _alive.add(self)
 
     def __repr__(self) -> str:
-        return f"SqliteTasks({'' if self.path is None else str(self.path)!r})"
+        return f"SqliteTasks({'' if self.path is None else repr(str(self.path))})"
 
     # ---- a `TaskHost` ---------------------------------------------------------------
 
@@ -174,11 +190,18 @@ class SqliteTasks:
 
         self._write(write)
 
-    def watch(self, listener: Callable[[str], None]) -> Callable[[], None]:
-        """Call `listener` with the id of each task that changes; return what ends this."""
+    def watch(
+        self, listener: Callable[[str], None], *, is_worker: bool = False
+    ) -> Callable[[], None]:
+        """Call `listener` with the id of each task that changes; return what ends this.
+
+        Args:
+            listener: It is called in any thread, and must not wait.
+            is_worker: Whether it needs no call for the saves of this process.
+        """
         self._store()
         key = object()
-        self._listeners[key] = listener
+        self._listeners[key] = listener, is_worker
 
         def end() -> None:
             self._listeners.pop(key, None)
@@ -190,28 +213,49 @@ class SqliteTasks:
 
         Tasks that this version cannot read are left out.
         """
+        return [one.row for one in self.look_up(ids, limit=limit)]
+
+    def look_up(self, ids: Iterable[str] = (), *, limit: int = 1_000) -> list[Stored]:
+        """Return the same as `find`, with what the store knows of each task."""
         starts = tuple(ids) or ("",)
 
-        def read(db: sqlite3.Connection) -> dict[str, tuple[int, bytes, bytes]]:
-            return {
-                id_: found
+        def read(db: sqlite3.Connection) -> list[tuple[Any, ...]]:
+            found = {
+                task[0]: task
                 for start in starts
-                for id_, *found in db.execute(
-                    "SELECT id, changed, data, journal FROM tasks"
+                for task in db.execute(
+                    "SELECT id, changed, data, journal, holder FROM tasks"
                     " WHERE id >= ? AND id < ? ORDER BY changed DESC LIMIT ?",
                     (start, start + _LAST, limit),
                 )
             }
+            newest = sorted(found.values(), key=lambda task: task[1], reverse=True)
+            return [(*task, _mail_of(db, task[0])) for task in newest[:limit]]
 
-        found = self._read(read)
-        newest = sorted(found.items(), key=lambda one: one[1][0], reverse=True)[:limit]
-        rows = (_readable(id_, data, journal) for id_, (_, data, journal) in newest)
-        return [row for row in rows if row is not None]
+        stored: list[Stored] = []
+        for id_, _, data, journal, holder, mail in self._read(read):
+            row = _readable(id_, data, journal)
+            if row is not None:
+                row = row.without([key for kind, key in mail if kind == "answer"])
+                stored.append(Stored(row, holder, tuple(kind for kind, _ in mail)))
+        return stored
+
+    def open(self) -> None:
+        """Open the file now; otherwise the first use does.
+
+        Raises:
+            UsageError: If it cannot be used.
+        """
+        self._store()
 
     # ---- for workers ----------------------------------------------------------------
 
-    def claim(self, n: int) -> list[Lease]:
-        """Take up to `n` tasks whose next turn is due."""
+    def is_due(self) -> bool:
+        """Return whether there is a free task whose next turn is due."""
+        return self._read(_has_due)
+
+    def claim(self, n: int) -> Future[list[Lease]]:
+        """Take up to `n` tasks whose next turn is due. Do not wait."""
         store = self._store()
         taken: set[tuple[str, int]] = set()
 
@@ -239,16 +283,15 @@ class SqliteTasks:
                 leases.append(Lease(row, fence + 1))
             return leases
 
-        if not store.read(_has_due):
-            return []
-        try:
-            # After a loss of power, nobody lives who could hold a task.
-            leases: list[Lease] = store.submit(write, is_durable=False).result()
-        except TaskStoreError:
-            store.loose |= taken  # who knows whether it has been written
-            raise
-        store.held |= taken
-        return leases
+        def ended(future: Future[list[Lease]]) -> None:
+            # If it failed, who knows whether it has been written.
+            known = store.held if future.exception() is None else store.loose
+            known.update(taken)
+
+        # After a loss of power, no process lives that could hold a task.
+        future = store.submit(write, is_durable=False)
+        future.add_done_callback(ended)
+        return future
 
     def mail(self, lease: Lease, after: int) -> tuple[list[Mail], int]:
         """Return the mail of a task after a number, and the number of the last of it."""
@@ -273,9 +316,11 @@ class SqliteTasks:
         row: TaskRow,
         dropped: Sequence[str],
         read: int,
-        then: Callable[[Future[None]], None],
+        then: Callable[[Future[bool]], None],
     ) -> None:
         """Store the next row of a task; call `then` when it is on disk, or failed.
+
+        The result is whether there is mail that the turn has not read.
 
         Args:
             lease: The lease.
@@ -287,7 +332,7 @@ class SqliteTasks:
                 `TaskStoreError`.
         """
 
-        def write(db: sqlite3.Connection) -> None:
+        def write(db: sqlite3.Connection) -> bool:
             id_ = row.id
             for one in dropped:
                 db.execute("DELETE FROM mail WHERE task = ? AND id = ?", (id_, one))
@@ -314,9 +359,10 @@ class SqliteTasks:
             ).rowcount
             if not changed:
                 raise TakenOverError(f"task {id_} has been taken over")
+            return later is not None
 
         store = self._store()
-        store.submit(write).add_done_callback(then)
+        store.submit(write, saved=row.id).add_done_callback(then)
 
     def release(
         self, lease: Lease, then: Callable[[], None], *, is_cut_off: bool = False
@@ -349,7 +395,7 @@ class SqliteTasks:
                 (*key, name),
             ).rowcount and _has_due(db)
             if is_due:
-                # Nobody else has been told, as the task was not free until now.
+                # Other processes have not noticed, as the task was not free until now.
                 db.execute(
                     "UPDATE tasks SET changed = ? WHERE id = ?",
                     (next_change(db), lease.row.id),
@@ -384,13 +430,10 @@ class SqliteTasks:
     # ---- inside ---------------------------------------------------------------------
 
     def _store(self) -> Connections:
-        opened = self._opened
-        if opened is None:
-            with self._opening:
-                opened = self._opened
-                if opened is None:
-                    opened = self._opened = Connections(self.path, self._tell)
-        return opened
+        with self._opening:
+            if self._opened is None:
+                self._opened = Connections(self.path, self._tell)
+            return self._opened
 
     def _forget(self) -> None:
         """Leave to the parent what is the parent's; for a process that was forked."""
@@ -406,9 +449,11 @@ class SqliteTasks:
     def _read(self, read: Callable[[sqlite3.Connection], T]) -> T:
         return self._store().read(read)
 
-    def _tell(self, ids: Iterable[str]) -> None:
+    def _tell(self, ids: Iterable[str], are_saves: bool) -> None:
         for id_ in ids:
-            for listener in self._listeners.copy().values():
+            for listener, is_worker in self._listeners.copy().values():
+                if is_worker and are_saves:
+                    continue
                 try:
                     listener(id_)
                 except Exception:
@@ -453,11 +498,17 @@ def _row_of(db: sqlite3.Connection, id_: str) -> TaskRow | None:
     return None if found is None else TaskRow.loads(*found)
 
 
+def _mail_of(db: sqlite3.Connection, id_: str) -> list[tuple[str, str]]:
+    return db.execute(
+        "SELECT kind, key FROM mail WHERE task = ? ORDER BY number", (id_,)
+    ).fetchall()
+
+
 def _readable(id_: str, data: bytes, journal: bytes) -> TaskRow | None:
     try:
         return TaskRow.loads(data, journal)
     except TaskStoreError as exc:
-        logger.warning("task %s is left to a newer version: %s", id_, exc)
+        logger.warning("task %r is left to a newer version: %r", id_, str(exc))
         return None
 
 

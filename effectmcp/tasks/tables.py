@@ -109,8 +109,11 @@ def _is_ready(db: sqlite3.Connection, name: str) -> bool:
     Raises:
         UsageError: If there are other ones.
     """
-    (application,) = db.execute("PRAGMA application_id").fetchone()
-    (version,) = db.execute("PRAGMA user_version").fetchone()
+    # One statement: between two, another process may create the tables.
+    application, version, count = db.execute(
+        "SELECT application_id, user_version, (SELECT count(*) FROM sqlite_master)"
+        " FROM pragma_application_id, pragma_user_version"
+    ).fetchone()
     if application == _APPLICATION:
         if version > VERSION:
             raise UsageError(
@@ -118,7 +121,6 @@ def _is_ready(db: sqlite3.Connection, name: str) -> bool:
                 f" {version}, this one knows {VERSION}): upgrade this one"
             )
         return True
-    (count,) = db.execute("SELECT count(*) FROM sqlite_master").fetchone()
     if application or version or count:
         raise UsageError(f"{name} is a database of something else")
     return False
@@ -131,8 +133,8 @@ def _use_wal(db: sqlite3.Connection, name: str) -> None:
         try:
             (mode,) = db.execute("PRAGMA journal_mode = WAL").fetchone()
         except sqlite3.OperationalError as exc:
-            # Of processes that open a new file at once, SQLite lets only one wait for
-            # the lock, or two would wait for each other.
+            # If several processes open a new file at once, SQLite lets only one wait for
+            # the lock: two would wait for each other.
             if not is_busy(exc) or time.monotonic() > until:
                 raise
             time.sleep(0.005)

@@ -23,6 +23,7 @@ The guarantees of a turn, even if it is cut off between two commands:
         `at_most_once` never begins twice
     an answer stays in the mail until a saved journal has it
     mail is read before each wave, also while a step runs
+    nothing that has arrived is unsaved while a turn waits
 
     the outcomes of steps and the new questions are saved before a wait
 
@@ -34,7 +35,7 @@ was lost between its beginning and the save of its outcome, under the same idemp
 from __future__ import annotations
 
 import logging
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -177,14 +178,19 @@ TurnCommand: TypeAlias = TellTime | ReadMail | Save | Start | Wait | Forget
 Turn: TypeAlias = Generator[TurnCommand, Any, TaskRow]
 
 
-def turn(app: Server, row: TaskRow) -> Turn:
+def turn(
+    app: Server, row: TaskRow, is_stopping: Callable[[], bool] = lambda: False
+) -> Turn:
     """Yield the commands of one turn of a task; return its row at the end.
 
     Args:
         app: The server that has the task's tool.
         row: The task as it was saved last.
+        is_stopping: Returns whether the host shuts down. Then the turn starts no more
+            effects, and ends when the running effects have ended: the next turn is due at
+            once, elsewhere.
     """
-    return _Turn(app, row).play()
+    return _Turn(app, row, is_stopping).play()
 
 
 def _task_rules(app: Server) -> Rules:
@@ -220,6 +226,7 @@ class _Turn:
 
     _app: Server
     _row: TaskRow
+    _is_stopping: Callable[[], bool]
     _now: float = 0.0
     _inbox: dict[str, Mail] = field(factory=dict)
     _given: set[str] = field(factory=set)
@@ -341,6 +348,12 @@ class _Turn:
                 if (one := self._known(want)) is not None
             }
             started = [want for want in fresh if want.key not in outcomes]
+            held = bool(started) and self._is_stopping()
+            if held:
+                started = []
+                if not outcomes and not self._running:
+                    yield from self._save(self._waiting(run, stop, wake=0.0))
+                    return self._row
             steps = [want.key for want in started if isinstance(want.effect, Step)]
             if steps:
                 run.begin(*steps)
@@ -348,7 +361,8 @@ class _Turn:
             if started:
                 yield self._start(started)
             if not outcomes:
-                until = self._until(stop)
+                # Effects that are held back may be due: only running effects count.
+                until = None if held else self._until(stop)
                 if not self._running and not self._is_due(until):
                     row = self._waiting(run, stop, wake=until)
                     yield from self._save(row)
@@ -382,8 +396,8 @@ class _Turn:
     def _cancelled(self, run: Run) -> Generator[TurnCommand, Any, Stop]:
         """Cancel a task in its first stop.
 
-        Steps that were begun by a process that is lost are begun again: otherwise their
-        cleanup would not know what they did (docs/internals/replay.md#l4).
+        Steps that a lost process had started are started again: otherwise the cleanup
+        would not know what they did (docs/internals/replay.md#l4).
         """
         if any(one.begun for one in run.journal.places.values()):
             stop = run.start()

@@ -2,8 +2,8 @@
 
     await work(loop, app, tasks)
 
-`loop` is `drivers.trio` or `drivers.asyncio`. `turn` decides what happens; this module
-does it: saves, performs, waits, and reads the mail.
+`loop` is `drivers.trio` or `drivers.asyncio`. `turn` decides; this module executes its
+commands: it saves, performs, waits, and reads the mail.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ __all__ = ["WorkLoop", "is_cancelled", "work"]
 
 logger = logging.getLogger("effectmcp.tasks")
 
-#: Seconds after which a task is looked at again when its store failed.
+#: Seconds to wait after a failure of the store.
 _PAUSE = 1.0
 
 
@@ -64,7 +64,7 @@ _cancelled: ContextVar[Callable[[], bool]] = ContextVar("_cancelled")
 def is_cancelled() -> bool:
     """Return whether the task of this running step was asked to end.
 
-    Nobody stops a step that has begun: a long one may ask this now and then, and return.
+    A step that has started is not stopped: a long one can call this regularly, and return.
     """
     return _cancelled.get(bool)()
 
@@ -75,36 +75,56 @@ async def work(
     tasks: SqliteTasks,
     *,
     concurrency: int = 32,
+    give: Callable[[Callable[[], None]], None] = lambda stop: None,
 ) -> None:
-    """Run turns of tasks until cancelled.
+    """Run turns of tasks until cancelled, or stopped.
 
     Args:
         loop: The loop that runs this.
         app: The server, inside of `running(app)`.
         tasks: The store.
         concurrency: The most turns that run at once here.
+        give: Called with a function that stops the work: no turn begins, no turn begins
+            another step, and `work` returns when the running steps have ended. Any
+            thread may call that function.
     """
     bell = loop.Bell()
     turns: dict[str, _RunningTurn] = {}
+    is_stopping = False
+
+    def stop() -> None:
+        nonlocal is_stopping
+        is_stopping = True
+        bell.ring()
 
     def changed(id_: str) -> None:
         one = turns.get(id_)
-        if one is not None:
+        if one is None:
+            bell.ring()
+        else:
             one.ring()
-        bell.ring()
 
-    end = tasks.watch(changed)
+    end = tasks.watch(changed, is_worker=True)
+    give(stop)
     try:
         async with loop.crew() as spawn:
-            while True:
-                free = concurrency - len(turns)
+            while turns or not is_stopping:
+                free = 0 if is_stopping else concurrency - len(turns)
                 pause: float | None = None
                 try:
-                    for lease in tasks.claim(free) if free else ():
-                        one = _RunningTurn(loop, app, tasks, lease, spawn)
-                        turns[lease.row.id] = one
-                        spawn(partial(_run, one, turns, bell))
-                    wake = tasks.next_wake() if len(turns) < concurrency else None
+                    if free and tasks.is_due():
+                        claim = tasks.claim(free)
+                        claim.add_done_callback(lambda _: bell.ring())
+                        while not claim.done():
+                            await bell.wait()
+                        for lease in claim.result():
+                            one = _RunningTurn(
+                                loop, app, tasks, lease, spawn, lambda: is_stopping
+                            )
+                            turns[lease.row.id] = one
+                            spawn(partial(_run, one, turns, bell))
+                    free = 0 if is_stopping else concurrency - len(turns)
+                    wake = tasks.next_wake() if free else None
                     if wake is not None:
                         pause = max(0.0, wake - time.time())
                 except TaskStoreError as exc:
@@ -136,9 +156,11 @@ class _RunningTurn:
     _tasks: SqliteTasks
     lease: Lease
     _spawn: Callable[[Callable[[], Awaitable[None]]], None]
+    _is_stopping: Callable[[], bool]
     _read: int = 0
     _mail: list[Mail] = field(factory=list)
-    _has_rung: bool = False
+    #: Whether there may be mail that was not read.
+    _has_rung: bool = True
     _outcomes: dict[str, Done | Failure] = field(factory=dict)
     _running: set[str] = field(factory=set)
     _told: set[str] = field(factory=set)
@@ -146,7 +168,7 @@ class _RunningTurn:
     is_lost: bool = False
 
     def ring(self) -> None:
-        """Wake the turn: mail may have come. Any thread may call this."""
+        """Wake the turn: mail may have arrived. Any thread may call this."""
         self._has_rung = True
         if self._bell is not None:
             self._bell.ring()
@@ -155,7 +177,7 @@ class _RunningTurn:
         """Run the turn; give the task back. Errors are only logged."""
         self._bell = self._loop.Bell()
         row = self.lease.row
-        going = turn(self._app, row)
+        going = turn(self._app, row, self._is_stopping)
         try:
             command: TurnCommand = next(going)
             while True:
@@ -183,7 +205,7 @@ class _RunningTurn:
             going.close()
 
     def release(self, bell: Ringing, *, is_cut_off: bool) -> None:
-        """Give the task back; ring `bell` when somebody may take it."""
+        """Give the task back; ring `bell` when it can be claimed again."""
         self._tasks.release(self.lease, bell.ring, is_cut_off=is_cut_off)
 
     async def _obey(self, command: TurnCommand) -> Any:
@@ -211,21 +233,24 @@ class _RunningTurn:
                 return None
 
     def _new_mail(self) -> list[Mail]:
+        if not self._has_rung:
+            return []
+        self._has_rung = False
         mail, self._read = self._tasks.mail(self.lease, self._read)
         return mail
 
     async def _save(self, save: Callable[..., None]) -> None:
-        bell = self._loop.Bell()
-        ended: list[Future[None]] = []
+        ended: list[Future[bool]] = []
 
-        def then(future: Future[None]) -> None:
+        def then(future: Future[bool]) -> None:
             ended.append(future)
-            bell.ring()
+            self._bell.ring()
 
         save(self._read, then)
         while not ended:
-            await bell.wait()
-        ended[0].result()
+            await self._bell.wait()
+        if ended[0].result():
+            self._has_rung = True
 
     async def _perform(self, want: Want) -> None:
         want.context.run(_cancelled.set, lambda: want.key in self._told)
@@ -237,14 +262,11 @@ class _RunningTurn:
         if want.key in self._running:
             self._running.discard(want.key)
             self._outcomes[want.key] = outcome
-            self._bell.ring()
+            self._bell.ring_here()
 
     async def _wait(self, until: float | None) -> dict[str, Done | Failure]:
         while not self._outcomes:
-            if self._has_rung:
-                # It rings for its own saves, too.
-                self._has_rung = False
-                self._mail += self._new_mail()
+            self._mail += self._new_mail()
             left = None if until is None else max(0.0, until - time.time())
             if self._mail or left == 0.0:
                 break

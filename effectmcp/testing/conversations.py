@@ -376,7 +376,7 @@ class RunningConversation:
             self.subject.read(self.arguments),
             flow_id=self.flow_id,
             journal=journal,
-            rules=self.way.rules,
+            rules=self.subject.rules_of(self.way.rules),
             supports=self._supports,
             clock=lambda: self._now,
             name=feature.handler.name,

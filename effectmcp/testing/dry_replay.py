@@ -132,7 +132,7 @@ def arrive(
         subject.read(arguments),
         flow_id=flow_id,
         journal=journal,
-        rules=attrs.evolve(_RULES, policy=policy),
+        rules=subject.rules_of(attrs.evolve(_RULES, policy=policy)),
         supports=supports,
         # No time passes: a deadline that was open when the journal was written stays open.
         clock=lambda: 0.0,

@@ -28,6 +28,7 @@ from ..schema.written import written
 from ..server.features import Feature, Prompt, Resource, Tool, make_tool
 
 if TYPE_CHECKING:
+    from ..engine.rules import Rules
     from ..server.app import Server
 
 __all__ = ["Origin", "RunAsync", "Subject", "subject_of", "subjects_of"]
@@ -96,6 +97,11 @@ class Subject:
                 setattr(handler, name, getattr(self.function, name))
         of = attrs.evolve(self.feature.handler, function=handler)
         return attrs.evolve(self, feature=attrs.evolve(self.feature, handler=of))
+
+    def rules_of(self, rules: Rules) -> Rules:
+        """Return the rules of a way of answering as they are for this handler."""
+        feature = self.feature
+        return feature.rules_of(rules) if isinstance(feature, Tool) else rules
 
     def read(self, arguments: JSON) -> dict[str, Any]:
         """Return the function's arguments, built again as in every round."""

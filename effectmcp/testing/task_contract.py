@@ -4,9 +4,9 @@
 
 For authors of hosts. A *bench* makes hosts as the processes of one deployment would, has
 their turns run, and makes their storage fail. Each check is a server and a conversation
-over the messages of a client, and its name is in the error when it fails. What a host
-cannot have, its bench says itself: then the check is that the host refuses it. effectmcp's
-own hosts pass the same checks.
+over the messages of a client, and its name is in the error when it fails. A bench lists
+in `lacks` what its host cannot have: then the check is that the host refuses it.
+effectmcp's own hosts pass the same checks.
 """
 
 from __future__ import annotations
@@ -30,15 +30,20 @@ from ..effects.steps import step
 from ..errors import ProtocolError, UsageError
 from ..exchange.commands import Peer
 from ..exchange.task_rows import Mail, TaskHost
-from ..exchange.tasks import EXTENSION
-from ..protocol.meta import CLIENT_CAPABILITIES, CLIENT_INFO
+from ..protocol.meta import CLIENT_CAPABILITIES, CLIENT_INFO, TASKS
 from ..protocol.revisions import PROTOCOL_VERSION, VERSIONS
 from ..server.app import Server
 from ..state.keys import Keys, make_key
 from ..tasks.worker import is_cancelled
 from .contracts import ContractError
 
-__all__ = ["TASK_CHECKS", "Ability", "Fault", "TaskBench", "check_tasks"]
+__all__ = [
+    "TASK_CHECKS",
+    "Ability",
+    "Fault",
+    "TaskBench",
+    "check_tasks",
+]
 
 #: What some hosts cannot have: tasks that outlive their process, several processes at
 #: work, and storage that fails.
@@ -47,7 +52,7 @@ Ability: TypeAlias = Literal["restart", "workers", "faults"]
 #: How storage fails: it does not respond, it is full, or another process has locked it.
 Fault: TypeAlias = Literal["away", "full", "locked"]
 
-Fields: TypeAlias = Mapping[str, Any]
+_Fields: TypeAlias = Mapping[str, Any]
 
 #: Seconds to wait for what must happen: far more than the slowest machine needs.
 _PATIENCE: Final = 60.0
@@ -92,31 +97,23 @@ class TaskBench(Protocol):
         """
 
 
-def check_tasks(bench: TaskBench) -> None:
+def check_tasks(bench: TaskBench, *names: str) -> None:
     """Check a host.
 
     Args:
         bench: Makes hosts, and has their turns run.
+        *names: Names of `TASK_CHECKS`; by default all of them.
 
     Raises:
         ContractError: If a check fails.
     """
-    for name in TASK_CHECKS:
-        run_check(bench, name)
-
-
-def run_check(bench: TaskBench, name: str) -> None:
-    """Run one of `TASK_CHECKS`.
-
-    Raises:
-        ContractError: If it fails.
-    """
-    try:
-        with bench.fresh():
-            TASK_CHECKS[name](bench)
-    except Exception as exc:
-        problem = str(exc) if type(exc) is AssertionError else repr(exc)
-        raise ContractError(name, problem) from exc
+    for name in names or TASK_CHECKS:
+        try:
+            with bench.fresh():
+                TASK_CHECKS[name](bench)
+        except Exception as exc:
+            problem = str(exc) if type(exc) is AssertionError else repr(exc)
+            raise ContractError(name, problem) from exc
 
 
 def _must(got: object, wanted: object) -> None:
@@ -161,7 +158,7 @@ class _Process:
     def working(self) -> AbstractContextManager[None]:
         return self._bench.working(self.app)
 
-    def send(self, method: str, user: str | None = None, **params: JSON) -> Fields:
+    def send(self, method: str, user: str | None = None, **params: JSON) -> _Fields:
         """Send a request; return its result.
 
         Raises:
@@ -180,10 +177,10 @@ class _Process:
         if "error" in reply:
             error = reply["error"]
             raise ProtocolError(error["code"], error["message"], error.get("data"))
-        result: Fields = reply["result"]
+        result: _Fields = reply["result"]
         return result
 
-    def call(self, user: str | None = None, **more: JSON) -> Fields:
+    def call(self, user: str | None = None, **more: JSON) -> _Fields:
         return self.send("tools/call", user, name="tool", arguments={}, **more)
 
     def create(self, user: str | None = None) -> str:
@@ -193,7 +190,7 @@ class _Process:
         id_: str = result["taskId"]
         return id_
 
-    def get(self, id_: str, user: str | None = None) -> Fields:
+    def get(self, id_: str, user: str | None = None) -> _Fields:
         return self.send("tasks/get", user, taskId=id_)
 
     def cancel(self, id_: str) -> None:
@@ -207,7 +204,7 @@ class _Process:
         }
         _must_be_empty(self.send("tasks/update", taskId=id_, inputResponses=found))
 
-    def until(self, id_: str, is_so: Callable[[Fields], bool]) -> Fields:
+    def until(self, id_: str, is_so: Callable[[_Fields], bool]) -> _Fields:
         """Wait for a change after which the task is so; return its fields."""
         late = time.monotonic() + _PATIENCE
         while True:
@@ -248,23 +245,23 @@ _META: Final[Mapping[str, JSON]] = {
     CLIENT_INFO: {"name": "contract", "version": "1"},
     CLIENT_CAPABILITIES: {
         "elicitation": {"form": {}},
-        "extensions": {EXTENSION: {}},
+        "extensions": {TASKS: {}},
     },
 }
 _ENDED: Final = frozenset({"completed", "failed", "cancelled"})
 
 
-def _must_be_empty(result: Fields) -> None:
+def _must_be_empty(result: _Fields) -> None:
     _must(set(result) - {"resultType", "_meta"}, set())
 
 
-def _asked(fields: Fields) -> dict[str, str]:
+def _asked(fields: _Fields) -> dict[str, str]:
     requests: Mapping[str, Any] = fields.get("inputRequests", {})
     return {one["params"]["message"]: key for key, one in requests.items()}
 
 
 def _errors(*requests: Callable[[], object]) -> list[object]:
-    """Return the error of each request; `None` if there is none."""
+    """Return the error of each request, or `None`."""
     found: list[object] = []
     for request in requests:
         try:
@@ -293,7 +290,7 @@ def _ask_name() -> Flow[str]:
 # ---- creating -----------------------------------------------------------------------
 
 
-def a_task_is_created_once_and_read_at_once(bench: TaskBench) -> None:
+def _a_task_is_created_once_and_read_at_once(bench: TaskBench) -> None:
     def tool() -> Flow[str]:
         yield from Confirm("Begin?")
         return (yield from _ask_name())
@@ -311,8 +308,8 @@ def a_task_is_created_once_and_read_at_once(bench: TaskBench) -> None:
         _must(one.get(id_)["status"], "working")
         _must(one.call(**more)["taskId"], id_)
         row = one.host.read(id_)
-        if row is None:
-            raise AssertionError("a task cannot be read after it was created")
+        _must(row is None, False)
+        assert row is not None
         other = attrs.evolve(row, tool="other", created=row.created + 1)
         _must(one.host.create(other), row)
         _must(one.host.read(id_), row)
@@ -325,7 +322,7 @@ def a_task_is_created_once_and_read_at_once(bench: TaskBench) -> None:
             _must(one.end(id_), "Ann")
 
 
-def a_fork_with_other_answers_is_another_task(bench: TaskBench) -> None:
+def _a_fork_with_other_answers_is_another_task(bench: TaskBench) -> None:
     def tool() -> Flow[str]:
         who = yield from Elicit("Who?", str)
         yield from Detach(ttl=600)
@@ -353,7 +350,7 @@ def a_fork_with_other_answers_is_another_task(bench: TaskBench) -> None:
             _must(fork(who), id_)
 
 
-def changes_are_told_until_nobody_listens(bench: TaskBench) -> None:
+def _changes_are_told_until_nobody_listens(bench: TaskBench) -> None:
     with _at_work(bench, _ask_name) as one:
         told: list[str] = []
         end = one.host.watch(told.append)
@@ -371,7 +368,7 @@ def changes_are_told_until_nobody_listens(bench: TaskBench) -> None:
 # ---- answers ------------------------------------------------------------------------
 
 
-def answers_may_be_partial_late_and_repeated(bench: TaskBench) -> None:
+def _answers_may_be_partial_late_and_repeated(bench: TaskBench) -> None:
     def tool() -> Flow[str]:
         yield from Detach(ttl=600)
         both = yield from Gather(Elicit("A?", str), Elicit("B?", str))
@@ -396,7 +393,7 @@ def answers_may_be_partial_late_and_repeated(bench: TaskBench) -> None:
         _must(one.end(id_), "a b c")
 
 
-def of_two_messages_with_one_id_the_first_counts(bench: TaskBench) -> None:
+def _of_two_messages_with_one_id_the_first_counts(bench: TaskBench) -> None:
     with _process(bench, _ask_name) as one:
         id_ = one.create()
         with one.working():
@@ -415,7 +412,7 @@ def _accepted(value: str) -> JSON:
     return {"action": "accept", "content": {"value": value}}
 
 
-def mail_arrives_during_a_long_step(bench: TaskBench) -> None:
+def _mail_arrives_during_a_long_step(bench: TaskBench) -> None:
     begun, release = threading.Event(), threading.Event()
 
     @step
@@ -446,7 +443,7 @@ def mail_arrives_during_a_long_step(bench: TaskBench) -> None:
         _must(one.end(id_), "a long b")
 
 
-def a_question_is_asked_while_a_step_races(bench: TaskBench) -> None:
+def _a_question_is_asked_while_a_step_races(bench: TaskBench) -> None:
     release = threading.Event()
 
     @step
@@ -472,7 +469,7 @@ def a_question_is_asked_while_a_step_races(bench: TaskBench) -> None:
 # ---- time, and the end --------------------------------------------------------------
 
 
-def a_timer_goes_on_across_a_restart(bench: TaskBench) -> None:
+def _a_timer_goes_on_across_a_restart(bench: TaskBench) -> None:
     performed: list[str] = []
 
     @step
@@ -500,7 +497,7 @@ def a_timer_goes_on_across_a_restart(bench: TaskBench) -> None:
         _must(performed, ["before", "after"])
 
 
-def a_waiting_task_is_cancelled(bench: TaskBench) -> None:
+def _a_waiting_task_is_cancelled(bench: TaskBench) -> None:
     performed: list[str] = []
 
     @step
@@ -525,13 +522,9 @@ def a_waiting_task_is_cancelled(bench: TaskBench) -> None:
         one.end(id_, "cancelled")
 
 
-def a_step_is_told_that_its_task_is_cancelled(bench: TaskBench) -> None:
+def _a_step_is_told_that_its_task_is_cancelled(bench: TaskBench) -> None:
     begun = threading.Event()
     told: list[bool] = []
-
-    @step
-    def next_one() -> None:
-        told.append(False)
 
     @step
     def long() -> None:
@@ -541,11 +534,10 @@ def a_step_is_told_that_its_task_is_cancelled(bench: TaskBench) -> None:
             time.sleep(0.005)
         told.append(is_cancelled())
 
-    def tool() -> Flow[str]:
+    def tool() -> Flow[None]:
         yield from Detach(ttl=600)
         yield from long()
-        yield from next_one()
-        return "not cancelled"
+        yield from Sleep(300)
 
     with _at_work(bench, tool) as one:
         id_ = one.create()
@@ -555,7 +547,7 @@ def a_step_is_told_that_its_task_is_cancelled(bench: TaskBench) -> None:
         _must(told, [True])
 
 
-def a_task_ends_when_its_ttl_lapses(bench: TaskBench) -> None:
+def _a_task_ends_when_its_ttl_lapses(bench: TaskBench) -> None:
     def tool() -> Flow[str]:
         yield from Detach(ttl=0.2)
         return (yield from _name())
@@ -569,7 +561,7 @@ def a_task_ends_when_its_ttl_lapses(bench: TaskBench) -> None:
 # ---- who may see it -----------------------------------------------------------------
 
 
-def a_task_of_another_user_is_not_found(bench: TaskBench) -> None:
+def _a_task_of_another_user_is_not_found(bench: TaskBench) -> None:
     with _at_work(bench, _ask_name) as one:
         id_ = one.create("ann")
         anonymous = one.create()
@@ -594,7 +586,7 @@ def a_task_of_another_user_is_not_found(bench: TaskBench) -> None:
 # ---- several processes --------------------------------------------------------------
 
 
-def each_turn_runs_in_one_of_two_workers(bench: TaskBench) -> None:
+def _each_turn_runs_in_one_of_two_workers(bench: TaskBench) -> None:
     if "workers" in bench.lacks:
         _must_refuse(bench, "workers")
         return
@@ -650,7 +642,7 @@ def _nothing_is_lost(bench: TaskBench, fault: Fault) -> None:
 
     with _at_work(bench, tool) as one:
 
-        def large() -> Fields:
+        def large() -> _Fields:
             arguments = {"padding": "x" * 4_000_000}
             return one.send("tools/call", name="tool", arguments=arguments)
 
@@ -673,24 +665,22 @@ def _nothing_is_lost(bench: TaskBench, fault: Fault) -> None:
         _must(set(one.until_asked(third)), {"Name?"})
 
 
-def a_storage_that_was_away_loses_nothing(bench: TaskBench) -> None:
+def _a_storage_that_was_away_loses_nothing(bench: TaskBench) -> None:
     _nothing_is_lost(bench, "away")
 
 
-def a_full_storage_loses_nothing(bench: TaskBench) -> None:
+def _a_full_storage_loses_nothing(bench: TaskBench) -> None:
     _nothing_is_lost(bench, "full")
 
 
-def a_locked_storage_loses_nothing(bench: TaskBench) -> None:
+def _a_locked_storage_loses_nothing(bench: TaskBench) -> None:
     _nothing_is_lost(bench, "locked")
 
 
-def _is_refused(call: Callable[[], Fields]) -> bool:
-    try:
-        result = call()
-    except ProtocolError:
-        return True
-    return bool(result.get("isError"))
+def _is_refused(call: Callable[[], _Fields]) -> bool:
+    results: list[_Fields] = []
+    errors = _errors(lambda: results.append(call()))
+    return errors != [None] or bool(results[0].get("isError"))
 
 
 def _must_refuse(bench: TaskBench, ability: Ability) -> None:
@@ -703,23 +693,23 @@ def _must_refuse(bench: TaskBench, ability: Ability) -> None:
 
 #: The checks, by name.
 TASK_CHECKS: Final[Mapping[str, Callable[[TaskBench], None]]] = {
-    check.__name__: check
+    check.__name__[1:]: check
     for check in (
-        a_task_is_created_once_and_read_at_once,
-        a_fork_with_other_answers_is_another_task,
-        changes_are_told_until_nobody_listens,
-        answers_may_be_partial_late_and_repeated,
-        of_two_messages_with_one_id_the_first_counts,
-        mail_arrives_during_a_long_step,
-        a_question_is_asked_while_a_step_races,
-        a_timer_goes_on_across_a_restart,
-        a_waiting_task_is_cancelled,
-        a_step_is_told_that_its_task_is_cancelled,
-        a_task_ends_when_its_ttl_lapses,
-        a_task_of_another_user_is_not_found,
-        each_turn_runs_in_one_of_two_workers,
-        a_storage_that_was_away_loses_nothing,
-        a_full_storage_loses_nothing,
-        a_locked_storage_loses_nothing,
+        _a_task_is_created_once_and_read_at_once,
+        _a_fork_with_other_answers_is_another_task,
+        _changes_are_told_until_nobody_listens,
+        _answers_may_be_partial_late_and_repeated,
+        _of_two_messages_with_one_id_the_first_counts,
+        _mail_arrives_during_a_long_step,
+        _a_question_is_asked_while_a_step_races,
+        _a_timer_goes_on_across_a_restart,
+        _a_waiting_task_is_cancelled,
+        _a_step_is_told_that_its_task_is_cancelled,
+        _a_task_ends_when_its_ttl_lapses,
+        _a_task_of_another_user_is_not_found,
+        _each_turn_runs_in_one_of_two_workers,
+        _a_storage_that_was_away_loses_nothing,
+        _a_full_storage_loses_nothing,
+        _a_locked_storage_loses_nothing,
     )
 }

@@ -100,7 +100,7 @@ async def serve(
     site = Site() if site is None else site
     async with (
         loop.running(app),
-        working(loop, app),
+        working(loop, app, grace=limits.grace) as stop_working,
         _watching_disconnects() as disconnects,
         trio.open_nursery() as connections,
     ):
@@ -131,6 +131,7 @@ async def serve(
                 )
             await shutdown.wait()
             accepting.cancel_scope.cancel()
+        stop_working()
         connections.cancel_scope.deadline = trio.current_time() + limits.grace
         serving.close()
     if connections.cancel_scope.cancelled_caught:

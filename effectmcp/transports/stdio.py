@@ -85,13 +85,14 @@ async def serve(
     input_ = _Input(streams.source, reading)
     async with (
         loop.running(app),
-        working(loop, app),
+        working(loop, app, grace=limits.grace) as stop_working,
         aclosing(_lines(input_, limits)) as lines,
         trio.open_nursery() as nursery,
     ):
 
         async def stop(shutdown: trio.Event) -> None:
             await shutdown.wait()
+            stop_working()
             input_.end()
             # If the client does not read, `serve_lines` may never start the last request
             # that it has read, and never end. So cancel it after its grace.

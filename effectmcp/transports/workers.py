@@ -34,10 +34,12 @@ import trio
 
 from ..errors import KeysError, UsageError
 from ..server.target import load_app
+from ..tasks.sqlite import SqliteTasks
 from .default_keys import VARIABLE, ensure_keys
 from .http import Limits, run
 from .signals import until_signalled
 from .web import Site
+from .working import check_shared, keep_tasks
 
 if TYPE_CHECKING:
     from ..server.app import Server
@@ -70,6 +72,7 @@ async def run_workers(
     limits: Limits = Limits(),  # noqa: B008  # frozen
     certificate: str | None = None,
     key: str | None = None,
+    tasks: str | None = None,
     shutdown: trio.Event | None = None,
     task_status: trio.TaskStatus[int] = trio.TASK_STATUS_IGNORED,
 ) -> None:
@@ -84,22 +87,26 @@ async def run_workers(
         limits: Limits for connections and requests, for each process.
         certificate: A file with the certificate chain, to serve TLS.
         key: A file with the certificate's private key.
+        tasks: A file for tasks, which every process opens; `None` for the store that the
+            server has itself, or for no tasks.
         shutdown: An event that the caller sets to stop the processes.
         task_status: Started with the port once clients can connect.
 
     Raises:
         BindError: If the address cannot be bound.
         UsageError: If `target` does not name a server, `n` is less than 1,
-            `site.authenticate` is set, or the system is Windows.
+            `site.authenticate` is set, the system is Windows, or the processes cannot
+            share the tasks.
         KeysError: If the processes would not share a key.
     """
-    _check(target, n, site)
+    _check(target, n, site, tasks)
     options = {
         "target": target,
         "site": _plain(site, but="authenticate"),
         "limits": _plain(limits),
         "certificate": certificate,
         "key": key,
+        "tasks": tasks,
     }
     supervisor = _Supervisor(host, port, options)
     supervisor.bind(n)
@@ -122,7 +129,7 @@ async def run_workers(
     await until_signalled(shutdown, work)
 
 
-def _check(target: str, n: int, site: Site | None) -> None:
+def _check(target: str, n: int, site: Site | None, tasks: str | None) -> None:
     if n < 1:
         raise UsageError(f"workers={n}: there has to be one")
     if sys.platform == "win32":
@@ -142,6 +149,10 @@ def _check(target: str, n: int, site: Site | None) -> None:
             f"{VARIABLE} is not set, and {target} has no keys: what one process seals, no"
             " other could open. Make a key with `effectmcp keygen`"
         )
+    keep_tasks(app, tasks)
+    check_shared(app)
+    if isinstance(app.tasks, SqliteTasks):
+        app.tasks.close()  # it was opened to see whether it can be used
 
 
 def _plain(value: Any, but: str = "") -> dict[str, Any] | None:
@@ -330,7 +341,9 @@ def main(argv: Sequence[str]) -> None:
     logging.basicConfig(
         level=logging.INFO, format="%(levelname)s %(name)s[%(process)d]: %(message)s"
     )
-    trio.run(_work, load_app(options["target"]), options)
+    app = load_app(options["target"])
+    keep_tasks(app, options["tasks"])
+    trio.run(_work, app, options)
 
 
 async def _work(app: Server, options: Mapping[str, Any]) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import logging
+import os
+import time
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING
@@ -13,9 +16,42 @@ from ..tasks.sqlite import SqliteTasks
 from ..tasks.worker import WorkLoop, work
 
 if TYPE_CHECKING:
+    from ..exchange.task_rows import TaskHost
     from ..server.app import Server
 
-__all__ = ["ensure_tasks", "working"]
+__all__ = ["check_shared", "ensure_tasks", "keep_tasks", "run_turns", "working"]
+
+logger = logging.getLogger("effectmcp.server")
+
+
+def keep_tasks(app: Server, path: str | os.PathLike[str] | None) -> None:
+    """Keep the tasks of `app` in this file, as the option `--tasks` asks; open the file.
+
+    Args:
+        app: The server. If it has a store for this file, it keeps that.
+        path: The file; `None` for the store that the server has itself, if any.
+
+    Raises:
+        UsageError: If the server keeps its tasks elsewhere, or the file cannot be used.
+    """
+    if path is not None and app.tasks is None:
+        app.tasks = SqliteTasks(path)
+    tasks = app.tasks
+    if path is not None and not _is_file_of(tasks, path):
+        raise UsageError(
+            f"--tasks {path}: the server has a store of its own, tasks={tasks!r}; leave"
+            " out the option, or remove tasks= from Server()"
+        )
+    if isinstance(tasks, SqliteTasks):
+        tasks.open()
+
+
+def _is_file_of(tasks: TaskHost | None, path: str | os.PathLike[str]) -> bool:
+    return (
+        isinstance(tasks, SqliteTasks)
+        and tasks.path is not None
+        and os.path.realpath(tasks.path) == os.path.realpath(path)
+    )
 
 
 def ensure_tasks(app: Server, *, is_alone: bool) -> None:
@@ -38,28 +74,141 @@ def ensure_tasks(app: Server, *, is_alone: bool) -> None:
         )
 
 
+def check_shared(app: Server) -> None:
+    """Refuse tasks that other processes of this server could not use.
+
+    Raises:
+        UsageError: If they are kept in memory, or there is no store and a tool cannot do
+            without.
+    """
+    if isinstance(app.tasks, SqliteTasks) and app.tasks.path is None:
+        raise UsageError(
+            "tasks=SqliteTasks() keeps tasks in the memory of one process, where no other"
+            " finds them: give SqliteTasks(path), or remove it and give --tasks PATH"
+        )
+    ensure_tasks(app, is_alone=False)
+
+
 @asynccontextmanager
-async def working(loop: WorkLoop, app: Server) -> AsyncIterator[None]:
+async def working(
+    loop: WorkLoop, app: Server, *, grace: float = 5.0
+) -> AsyncIterator[Callable[[], None]]:
     """Run the turns of the server's tasks while the block runs.
 
     Args:
         loop: `drivers.trio` or `drivers.asyncio`.
         app: The server, inside of `running(app)`.
+        grace: Seconds that running steps have to end, from when the work is stopped. In
+            memory they have none, because their tasks are lost anyway.
+
+    Yields:
+        A function that stops the work before the block ends.
 
     Raises:
         UsageError: If the store cannot be opened.
     """
     tasks = app.tasks
     if not isinstance(tasks, SqliteTasks):
-        yield  # turns of another host run elsewhere
+        yield lambda: None  # turns of another host run elsewhere
         return
+    turns = _Turns(loop, app, tasks, concurrency=32)
     tasks.is_worked = True
     end = tasks.watch(lambda id_: app.changes.publish(Change("task", id_)))
     try:
         async with loop.crew() as spawn:
-            spawn(partial(work, loop, app, tasks))
-            yield
+            spawn(turns.run)
+            yield turns.stop
+            turns.stop()
+            if tasks.path is not None:
+                await turns.wait(grace)
     finally:
         end()
         tasks.is_worked = False
         tasks.close()
+
+
+async def run_turns(
+    loop: WorkLoop,
+    app: Server,
+    *,
+    concurrency: int = 32,
+    grace: float = 20.0,
+    give: Callable[[Callable[[], None]], None],
+) -> None:
+    """Run turns of the server's tasks, and serve nothing, until stopped.
+
+    Args:
+        loop: `drivers.trio` or `drivers.asyncio`.
+        app: The server, inside of `running(app)`.
+        concurrency: The most turns that run at once.
+        grace: Seconds that running steps have to end once this is stopped. The others
+            are performed again elsewhere.
+        give: Called with a function that stops this.
+    """
+    tasks = app.tasks
+    assert isinstance(tasks, SqliteTasks)  # `keep_tasks` and the caller have checked it
+    turns = _Turns(loop, app, tasks, concurrency=concurrency)
+    stopping = loop.Bell()
+
+    def stop() -> None:
+        turns.stop()
+        stopping.ring()
+
+    give(stop)
+    try:
+        async with loop.crew() as spawn:
+            spawn(turns.run)
+            while not turns.is_stopping:
+                await stopping.wait()
+            await turns.wait(grace)
+    finally:
+        tasks.close()
+
+
+class _Turns:
+    """The turns that run in this process, and how they are stopped."""
+
+    def __init__(
+        self, loop: WorkLoop, app: Server, tasks: SqliteTasks, *, concurrency: int
+    ) -> None:
+        self._work = partial(work, loop, app, tasks, concurrency=concurrency)
+        self._stop: Callable[[], None] = lambda: None
+        self._ended = loop.Bell()
+        self._has_ended = False
+        self._stopped_at: float | None = None
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether `stop` was called."""
+        return self._stopped_at is not None
+
+    async def run(self) -> None:
+        """Run turns until they are stopped, and their steps have ended."""
+        try:
+            await self._work(give=self._give)
+        finally:
+            self._has_ended = True
+            self._ended.ring()
+
+    def _give(self, stop: Callable[[], None]) -> None:
+        self._stop = stop
+        if self.is_stopping:
+            stop()
+
+    def stop(self) -> None:
+        """Begin no turn and no step; running steps have their grace."""
+        if self._stopped_at is None:
+            self._stopped_at = time.monotonic()
+            self._stop()
+
+    async def wait(self, grace: float) -> None:
+        """Wait until the running steps have ended, or had their grace."""
+        assert self._stopped_at is not None  # `stop` comes first
+        while not self._has_ended:
+            left = self._stopped_at + grace - time.monotonic()
+            if left <= 0:
+                logger.warning(
+                    "cancelled steps of tasks still running after %g s", grace
+                )
+                return
+            await self._ended.wait(left)

@@ -92,8 +92,12 @@ def application(
             while so many wait cannot ask. Each waiting call occupies one of the host's
             threads, and the answers need a thread, too: so choose a number below the
             number of threads.
+
+    Raises:
+        UsageError: If a tool is always a task, and no worker runs tasks.
     """
     prepare(app)
+    _check_worked(app)
     kept = None
     if sessions is not None and app.legacy:
         kept = Sessions(app, sessions, lock=threading.RLock())
@@ -101,6 +105,18 @@ def application(
         app=app, site=site, sessions=kept, has_streams=False, quiet=keep_alive
     )
     return WSGIApplication(endpoint, principal, run_async, questions)
+
+
+def _check_worked(app: Server) -> None:
+    if app.tasks is None or app.tasks.is_worked:
+        return
+    for tool in app.tools.values():
+        if tool.task == "required":
+            raise UsageError(
+                f"the tool {tool.name!r} is always a task, and a WSGI host runs none:"
+                " start an `effectmcp worker`, and declare it with"
+                " SqliteTasks(path, is_worked=True)"
+            )
 
 
 class WSGIApplication:

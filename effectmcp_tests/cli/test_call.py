@@ -22,7 +22,8 @@ from effectmcp.cli.printing import DECLINED, ERROR, FAILED, UNWRITTEN
 from effectmcp.engine import UnperformedEffectWarning
 from effectmcp.state import make_key
 
-from ..client.ways import Scripted, asking
+from ..client.test_tasks import announced, described
+from ..client.ways import SHELF, Scripted, asking
 
 ROOT = Path(__file__).parents[2]
 BOOKSHOP = str(ROOT / "examples" / "bookshop.py")
@@ -538,6 +539,62 @@ def test_folders_have_the_names_that_they_have(
     }
 
 
+# ---- calls that become tasks ----
+
+CHOSEN = ("--answer", "confirm-1=true", "--answer", 'elicit-1="red"')
+
+
+def bind(*argv: str) -> int:
+    return main(["call", str(SHELF), "bind", "copies=3", *argv])
+
+
+def test_status_of_a_task_is_printed_in_lines(capsys: Output) -> None:
+    assert bind(*CHOSEN) == 0
+    printed = capsys.readouterr()
+    assert printed.out == "3 in red (a task)\n"
+    lines = printed.err.splitlines()
+    assert lines.index("working") < lines.index("input required: it sews")
+    assert "\r" not in printed.err
+
+
+def test_questions_of_a_task_are_traced_as_rounds(capsys: Output) -> None:
+    assert bind(*CHOSEN, "--trace") == 0
+    said = capsys.readouterr().err
+    assert "round 2: the task " in said
+    assert '  elicit-1 → {"action": "accept", "content": {"value": "<text>"}}' in said
+    assert said.endswith("round 3: done\n")
+
+
+def test_question_of_a_task_without_an_answer_cancels_it(capsys: Output) -> None:
+    assert bind(*CHOSEN[:2], "--raw") == 2
+    said = capsys.readouterr().err
+    assert "elicit-1 (value): 'Which color?'" in said
+    assert '"method": "tasks/cancel"' in said
+
+
+def test_user_who_declines_the_question_of_a_task(capsys: Output) -> None:
+    argv = (*CHOSEN[:2], "--answer", 'elicit-1={"action": "decline"}')
+    assert bind(*argv, "--raw") == DECLINED
+    printed = capsys.readouterr()
+    assert "declined" in printed.out
+    assert "tasks/cancel" not in printed.err
+
+
+@pytest.mark.parametrize("message", ["\x1b[2J\ngone", "x" * 10_000])
+def test_status_message_of_any_kind_is_one_line(
+    message: str, monkeypatch: pytest.MonkeyPatch, capsys: Output
+) -> None:
+    first = announced(statusMessage=message, pollIntervalMs=0)
+    end = described("cancelled", statusMessage=message)
+    status, _ = called(monkeypatch, first, end)
+    assert status == ERROR
+    shown, last = capsys.readouterr().err.splitlines()
+    assert shown.startswith("working: ")
+    assert len(shown) <= 500
+    assert last.startswith("effectmcp: the task t was cancelled: ")
+    assert last.isprintable()
+
+
 # ---- at a terminal ----
 
 pexpect: Any = pytest.importorskip("pexpect", reason="there is no pexpect")
@@ -593,6 +650,29 @@ def test_ctrl_c_ends_it_and_leaves_the_terminal_as_it_was() -> None:
     child.sendintr()
     status, _ = ended(child)
     assert status == 130
+
+
+def test_status_of_a_task_is_one_line_that_changes() -> None:
+    child = spawned("call", str(SHELF), "bind", "copies=3")
+    child.expect("Bind 3 copies")
+    child.send("y")
+    child.expect(r"\r\x1b\[Kworking")
+    child.expect(r"\r\x1b\[Kinput required: it sews")
+    child.expect("Which color")
+    child.send("red\r")
+    child.expect(r"3 in red \(a task\)")
+    assert ended(child)[0] == 0
+
+
+def test_ctrl_c_cancels_a_task() -> None:
+    child = spawned("call", str(SHELF), "bind", "copies=3", "--raw", *CHOSEN[:2])
+    child.expect("Which color")
+    child.send("slow\r")
+    child.expect("working: it glues")
+    child.sendintr()
+    child.expect('"method": "tasks/cancel"')
+    child.expect('< {"jsonrpc"')
+    assert ended(child)[0] == 130
 
 
 #: A shell that reports the echo of its terminal, and how its child process ended.
@@ -733,10 +813,10 @@ def port() -> int:
     return number
 
 
-def served(port: int) -> subprocess.Popen[str]:
+def served(port: int, target: str = BOOKSHOP) -> subprocess.Popen[str]:
     process = subprocess.Popen(
         [
-            *(sys.executable, "-m", "effectmcp", "serve", BOOKSHOP),
+            *(sys.executable, "-m", "effectmcp", "serve", target),
             *("--http", f"127.0.0.1:{port}"),
         ],
         stderr=subprocess.PIPE,
@@ -776,6 +856,31 @@ def test_a_server_may_be_killed_between_rounds(
     child.send("y")
     status, text = ended(child)
     assert (status, "Ordered: receipt" in text) == (0, True)
+
+
+def test_server_may_be_killed_during_a_task(
+    port: int, killing: list[subprocess.Popen[str]], tmp_path: Path
+) -> None:
+    file = tmp_path / "bindery.py"
+    file.write_text(
+        "from effectmcp import Detach, Elicit, Flow, Server\n"
+        "from effectmcp.tasks import SqliteTasks\n"
+        f"app = Server('bindery', tasks=SqliteTasks({str(tmp_path / 't.db')!r}))\n"
+        "@app.tool\n"
+        "def bind() -> Flow[str]:\n"
+        "    yield from Detach(poll_interval=0.1)\n"
+        "    color = yield from Elicit('Which color?', str)\n"
+        "    return f'bound in {color}'\n"
+    )
+    killing.append(served(port, str(file)))
+    child = spawned("call", f"http://127.0.0.1:{port}/mcp", "bind")
+    child.expect("Which color")
+    killing[0].send_signal(signal.SIGKILL)
+    killing[0].wait()
+    killing.append(served(port, str(file)))
+    child.send("red\r")
+    status, text = ended(child)
+    assert (status, "bound in red" in text) == (0, True)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from effectmcp.cli.layout import Spot, rows, window
+from effectmcp.cli.layout import Spot, columns, fitting, rows, window
 
 LINES = [str(number) for number in range(10)]
 
@@ -60,3 +60,11 @@ def test_every_line_can_be_seen(
 
 def test_lines_of_a_window_that_became_narrower_take_more_rows() -> None:
     assert rows(["", "a" * 10, "a" * 11, "本" * 6], width=10) == 1 + 1 + 2 + 2
+
+
+@given(st.text(), st.integers(0, 20))
+def test_fitting_is_the_longest_beginning_that_fits(line: str, width: int) -> None:
+    begun = fitting(line, width)
+    assert line.startswith(begun)
+    assert columns(begun) <= width
+    assert begun == line or columns(line[: len(begun) + 1]) > width

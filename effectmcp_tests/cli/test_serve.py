@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import socket
 import ssl
 import subprocess
@@ -27,8 +28,12 @@ from effectmcp.transports.workers import BindError
 
 from ..transports.shop import request
 from ..transports.test_http import make_certificate
+from .yard import end_step, make_pipes, wait_for_step
 
 KEY = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8"
+YARD = str(Path(__file__).with_name("yard.py"))
+EXTENSION = "io.modelcontextprotocol/tasks"
+CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
 EVERYTHING = str(Path(__file__).parents[2] / "examples" / "everything.py")
 
 Calls = list[tuple[str, tuple[Any, ...], dict[str, Any]]]
@@ -113,7 +118,7 @@ def test_workers(calls: Calls) -> None:
         (
             "workers",
             ("shop:app", 3, "127.0.0.1", 81),
-            {"site": Site(), "certificate": None, "key": None},
+            {"site": Site(), "tasks": None, "certificate": None, "key": None},
         )
     ]
 
@@ -246,11 +251,13 @@ def test_bug_with_workers_keeps_its_traceback(
 
 
 @contextmanager
-def serving(*argv: str, **environment: str) -> Iterator[tuple[str, Any]]:
+def serving(
+    *argv: str, target: str = EVERYTHING, **environment: str
+) -> Iterator[tuple[str, Any]]:
     """A process that serves HTTP, and its URL, as it says on standard error."""
     env = {k: v for k, v in os.environ.items() if k != "EFFECTMCP_STATE_KEYS"}
     process = subprocess.Popen(
-        [sys.executable, "-W", "error", "-m", "effectmcp", "serve", EVERYTHING, *argv],
+        [sys.executable, "-W", "error", "-m", "effectmcp", "serve", target, *argv],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -280,6 +287,9 @@ def ask(url: str, message: Any, context: ssl.SSLContext | None = None) -> Any:
         "MCP-Protocol-Version": "2026-07-28",
         "Mcp-Method": message["method"],
     }
+    params = message["params"]
+    if "name" in params or "taskId" in params:
+        headers["Mcp-Name"] = params.get("name") or params["taskId"]
     asked = urllib.request.Request(url, json.dumps(message).encode(), headers)
     with urllib.request.urlopen(asked, timeout=60, context=context) as answer:
         return json.load(answer)
@@ -303,6 +313,187 @@ def test_http_processes_with_tls(certificate: tuple[str, str]) -> None:
         port = url.split(":")[2]
         url = f"https://localhost:{port}"
         assert "capabilities" in ask(url, DISCOVER, context)["result"]
+
+
+# ---- tasks ----
+
+SERVER = """
+from effectmcp import Flow, Server, Sleep
+from effectmcp.tasks import SqliteTasks
+
+app = Server("shop_with_tasks"{options})
+
+@app.tool(task="required")
+def ship() -> Flow[str]:
+    yield from Sleep(1)
+    return "done"
+"""
+
+
+@pytest.fixture
+def shop_with_tasks(tmp_path: Path, calls: Calls) -> Iterator[Any]:
+    """Write a server with a tool that is always a task; return its file."""
+    file = tmp_path / "shop_with_tasks.py"
+
+    def write(options: str = "") -> str:
+        file.write_text(SERVER.format(options=options))
+        return str(file)
+
+    yield write
+    module: Any = sys.modules.pop("shop_with_tasks", None)
+    if module is not None and module.app.tasks is not None:
+        module.app.tasks.close()
+
+
+@pytest.mark.parametrize("where", [[], ["--http", "127.0.0.1:0"]])
+def test_tasks_are_kept_in_a_file(
+    where: list[str], shop_with_tasks: Any, calls: Calls, tmp_path: Path
+) -> None:
+    path = tmp_path / "tasks.db"
+    assert main(["serve", shop_with_tasks(), *where, "--tasks", str(path)]) == 0
+    [(_, (app,), _)] = calls
+    assert app.tasks.path == path
+    assert path.exists()
+
+
+def test_tasks_of_several_processes(calls: Calls) -> None:
+    argv = ["serve", "shop:app", "--http", ":81", "--workers", "3", "--tasks", "x.db"]
+    assert main(argv) == 0
+    assert calls[0][2]["tasks"] == "x.db"
+
+
+def test_tasks_in_the_same_file_twice(
+    shop_with_tasks: Any, calls: Calls, tmp_path: Path
+) -> None:
+    """The author's store is used, with its other options."""
+    path = str(tmp_path / "tasks.db")
+    target = shop_with_tasks(f", tasks=SqliteTasks({path!r}, ttl=5)")
+    assert main(["serve", target, "--tasks", path]) == 0
+    assert calls[0][1][0].tasks.ttl == 5
+
+
+@pytest.mark.parametrize("store", ["SqliteTasks()", "SqliteTasks('other.db')", "5"])
+def test_tasks_in_another_store_of_the_author(
+    store: str, shop_with_tasks: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Tasks of one store would be missing in the other, so none is preferred."""
+    target = shop_with_tasks(f", tasks={store}")
+    assert main(["serve", target, "--tasks", "x.db"]) == 2
+    assert capsys.readouterr().err == (
+        f"effectmcp: --tasks x.db: the server has a store of its own, tasks={store}; leave"
+        " out the option, or remove tasks= from Server()\n"
+    )
+    sys.modules.pop("shop_with_tasks")
+
+
+@pytest.mark.parametrize(
+    ("options", "argv", "words"),
+    [
+        (
+            "",
+            [],
+            (
+                "the tool 'ship' is always a task, and this server keeps none: give"
+                " Server(tasks=SqliteTasks(path)), or --tasks PATH"
+            ),
+        ),
+        (
+            ", tasks=SqliteTasks()",
+            [],
+            (
+                "tasks=SqliteTasks() keeps tasks in the memory of one process, where no other"
+                " finds them: give SqliteTasks(path), or remove it and give --tasks PATH"
+            ),
+        ),
+        (
+            "",
+            ["--tasks", "/gone/x.db"],
+            (
+                "/gone/x.db cannot be opened as a store of tasks: [Errno 2] No such file or"
+                " directory: '/gone/x.db'"
+            ),
+        ),
+    ],
+)
+def test_tasks_that_processes_cannot_share(
+    options: str,
+    argv: list[str],
+    words: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The refusal comes before a process starts."""
+    monkeypatch.setenv(VARIABLE, KEY)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    file = tmp_path / "shop_with_tasks.py"
+    file.write_text(SERVER.format(options=options))
+    where = ["--http", "127.0.0.1:0", "--workers", "2"]
+    assert main(["serve", str(file), *where, *argv]) == 2
+    assert capsys.readouterr().err == f"effectmcp: {words}\n"
+    sys.modules.pop("shop_with_tasks").app.tasks = None
+
+
+def as_task(method: str, **params: Any) -> Any:
+    """A request of a client that can follow tasks."""
+    message = request(method, **params)
+    capabilities: Any = {"elicitation": {}, "extensions": {EXTENSION: {}}}
+    message["params"]["_meta"][CAPABILITIES] = capabilities
+    return message
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no workers on Windows")
+def test_tasks_outlive_the_process_that_runs_them(tmp_path: Path) -> None:
+    """Each request may reach any process; after a SIGKILL, the other one continues."""
+    make_pipes(tmp_path)
+    file = str(tmp_path / "tasks.db")
+    argv = ["--http", "127.0.0.1:0", "--workers", "2", "--tasks", file]
+    with serving(*argv, target=YARD, EFFECTMCP_STATE_KEYS=KEY) as (url, _):
+
+        def send(method: str, **params: Any) -> Any:
+            return ask(url, as_task(method, **params))["result"]
+
+        def until(status: str) -> Any:
+            found: Any = {}
+            while found.get("status") != status:
+                found = send("tasks/get", taskId=id_)
+            return found
+
+        def command(*more: str) -> str:
+            line = [sys.executable, "-m", "effectmcp", "tasks", *more, "--tasks", file]
+            done = subprocess.run(line, capture_output=True, text=True, timeout=60)
+            assert (done.returncode, done.stderr) == (0, "")
+            return done.stdout
+
+        made = send("tools/call", name="ship", arguments={"folder": str(tmp_path)})
+        assert made["resultType"] == "task"
+        id_ = made["taskId"]
+        first = wait_for_step(tmp_path)
+        end_step(tmp_path)
+        # One process runs both steps, as it holds the task.
+        assert wait_for_step(tmp_path) == first
+        assert f"runs in   process {first}\n" in command("show", id_)
+        os.kill(first, signal.SIGKILL)
+        second = wait_for_step(tmp_path)
+        assert second != first
+        end_step(tmp_path)
+        asked = until("input_required")
+        assert asked["statusMessage"] == "half of it is built"
+        answering: set[str] = set()
+        while len(answering) < 2:  # the killed process is started again
+            whose = send("tools/call", name="who", arguments={})
+            answering.add(whose["content"][0]["text"])
+            assert send("tasks/get", taskId=id_)["status"] == "input_required"
+        assert "answers: elicit-1" in command("list")
+        (key,) = asked["inputRequests"]
+        answer = {"action": "accept", "content": {"value": "Argo"}}
+        send("tasks/update", taskId=id_, inputResponses={key: answer})
+        until("working")
+        command("cancel", id_[:8])
+        until("cancelled")
+        text = command("show", id_)
+        assert f"  step-1 done {first}\n  step-2 done {second}\n" in text
+        assert '  elicit-1 accepted {"value": "Argo"}\n' in text
 
 
 # ---- for development ----

@@ -16,6 +16,7 @@ from attrs import frozen
 from effectmcp import (
     Checkpoint,
     Confirm,
+    Detach,
     Elicit,
     ElicitUrl,
     Flow,
@@ -27,6 +28,8 @@ from effectmcp import (
     Progress,
     Sample,
     Server,
+    Sleep,
+    Status,
     Step,
     ToolError,
 )
@@ -66,6 +69,25 @@ def new_keys() -> str:
     """Take no state any more that was given so far."""
     app.keys = Keys(make_key(secrets.token_bytes(32)))
     return "done"
+
+
+# ---- tasks --------------------------------------------------------------------------
+
+
+@app.tool
+def bind(copies: int) -> Flow[str]:
+    """Bind copies, as a task."""
+    if not (yield from Confirm(f"Bind {copies} copies?")):
+        return "nothing bound"
+    is_task = yield from Detach(ttl=600, poll_interval=0.1)
+    yield from Status("it sews")
+    color = yield from Elicit("Which color?", str)
+    yield from Status("it glues")
+    if color == "none":
+        raise ToolError("no cover")
+    if color == "slow":
+        yield from Sleep(600)
+    return f"{copies} in {color} ({'a task' if is_task else 'no task'})"
 
 
 # ---- questions ----------------------------------------------------------------------

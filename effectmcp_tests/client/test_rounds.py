@@ -60,7 +60,8 @@ def test_received_an_interim_result_waits(call: OngoingCall, result: Any) -> Non
     [
         (None, "a result is an object"),
         ([], "a result is an object"),
-        ({"resultType": "task"}, "a result of the unknown type 'task'"),
+        ({"resultType": "tasks"}, "a result of the unknown type 'tasks'"),
+        ({"resultType": "task"}, "a task without an id"),
         ({"resultType": None}, "a result of the unknown type None"),
         ({"resultType": ["complete"]}, r"a result of the unknown type \['complete'\]"),
         (asking({}, requestState=1), "requestState is not a string"),

@@ -13,6 +13,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Final
 
 from attrs import field, frozen
@@ -34,7 +35,8 @@ class Server:
     Attributes:
         name: Its name in reports.
         command: The arguments of `python -m`; the first is the package to install. Each
-            server takes a free port, and logs its number.
+            server takes a free port, and logs its number. The first server keeps its
+            tasks in memory, and the ASGI hosts keep their tasks in a file.
     """
 
     name: str
@@ -96,13 +98,22 @@ def serving(server: Server) -> Iterator[Served]:
     Raises:
         Unavailable: It is not installed.
     """
+    with TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        yield from _serving(server, Path(folder))
+
+
+def _serving(server: Server, folder: Path) -> Iterator[Served]:
     if importlib.util.find_spec(server.command[0]) is None:
         raise Unavailable(f"{server.command[0]} is not installed")
-    keys = make_key(secrets.token_bytes(32))
+    more = {
+        "EFFECTMCP_STATE_KEYS": make_key(secrets.token_bytes(32)),
+        "EFFECTMCP_TASKS_FILE": str(folder / "tasks.db"),
+        "PYTHONUNBUFFERED": "1",
+    }
     with subprocess.Popen(
         [sys.executable, "-m", *server.command],
         cwd=ROOT,
-        env={**os.environ, "EFFECTMCP_STATE_KEYS": keys, "PYTHONUNBUFFERED": "1"},
+        env={**os.environ, **more},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,

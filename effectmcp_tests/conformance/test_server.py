@@ -10,6 +10,7 @@ from .suite import (
     LEGACY_SCENARIOS,
     LEGACY_UNSCORED,
     SCENARIOS,
+    TASKS,
     UNSCORED,
     Suite,
     required_by,
@@ -37,6 +38,6 @@ def test_the_server_outlives_the_suite(played: Played) -> None:
 
 
 def test_these_are_all_scenarios(suite: Suite) -> None:
-    assert {*SCENARIOS} == {*required_by(suite), *UNSCORED}
+    assert {*SCENARIOS} == {*required_by(suite), *UNSCORED, *TASKS}
     required = required_by(suite, revision=LEGACY)
     assert {*LEGACY_SCENARIOS} == {*required, *LEGACY_UNSCORED}

@@ -311,6 +311,16 @@ def test_waiting_belongs_in_tasks(effect: Any) -> None:
         )
 
 
+@pytest.mark.parametrize("effect", WAITING, ids=repr)
+def test_waiting_is_fine_in_a_tool_that_may_be_a_task(effect: Any) -> None:
+    """V3: for a client that cannot follow tasks, its call runs inline."""
+    rules = attrs.evolve(RETRY, later=True)
+    run(flow_of(effect), rules=rules).start()
+    assert thrown(Detach(), attrs.evolve(rules, detach=False)).problem.startswith(
+        "Detach() belongs in tools"
+    )
+
+
 def test_waiting_is_fine_after_detach() -> None:
     assert returns(by_script(flow_of(Detach(), Sleep(1), Status("x")))) == [
         False, None, None,

@@ -463,7 +463,7 @@ def test_step_that_is_put_off_is_not_waited_for_by_a_cancel() -> None:
 
 
 def test_answer_and_outcome_that_arrive_together_beat_a_clock() -> None:
-    """B3a 5: those of one turn come before clocks, whichever of them is reported."""
+    """B3a 5: answers and outcomes of one turn come before clocks, in either order."""
 
     def handler() -> Flow[Any]:
         return (

@@ -22,7 +22,7 @@ from effectmcp.drivers import sync
 from effectmcp.engine import SCRIPT, Answer, Question
 from effectmcp.exchange.commands import Reply
 from effectmcp.exchange.results import tool_failure
-from effectmcp.exchange.tasks import EXTENSION
+from effectmcp.protocol.meta import TASKS
 from effectmcp.server import Server
 from effectmcp.tasks import SqliteTasks
 
@@ -171,7 +171,7 @@ def by_task(program: Program, user: User) -> Outcome:
         # As the store has it that the call reaches; its turns run on a simulated host.
         app.tasks = tasks = SqliteTasks(is_worked=True)
         params = call_params("tool")
-        params["_meta"] = meta({**EVERYTHING, "extensions": {EXTENSION: {}}})
+        params["_meta"] = meta({**EVERYTHING, "extensions": {TASKS: {}}})
         made = result(sync.handle(app, json.dumps(request("tools/call", params))))
         row = tasks.read(made["taskId"])
         tasks.close()

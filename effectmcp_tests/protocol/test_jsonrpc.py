@@ -264,5 +264,5 @@ def test_request_that_is_judged_at_once_is_read_as_any_other(message: Any) -> No
     read = read_message(message)
     if isinstance(read, Malformed) and read.error.code == INVALID_REQUEST:
         assert (read.error.code, str(read.error)) == expected
-    elif not isinstance(read, Malformed):  # else it is no JSON at all, such as NaN
+    elif not isinstance(read, Malformed):  # else it is not JSON at all, such as NaN
         assert read == expected

@@ -260,7 +260,7 @@ class Host:
         for key, effect in self._effects.items():
             if effect[0].__name__ in ("pay", "once") and self._open[key]:
                 self.interrupted.add(key)
-        # Begun in the journal, and never performed.
+        # Started in the journal, and never performed.
         journal = self.journal
         prefix = f"r{journal.generation}/" if journal.generation else ""
         self.interrupted |= {
@@ -395,7 +395,7 @@ class Host:
 
 
 def _drawn(want: Want, now: float) -> Done | None:
-    """Return the outcome of an effect that is no step: the same for equal keys."""
+    """Return the outcome of an effect other than a step: the same for equal keys."""
     number = crc32(want.key.encode())
     match want.effect:
         case Now():

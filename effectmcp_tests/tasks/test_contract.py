@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +15,14 @@ import trio
 from effectmcp import Server
 from effectmcp.drivers import asyncio as on_asyncio
 from effectmcp.drivers import trio as on_trio
-from effectmcp.tasks import SqliteTasks, TaskHost, tables
+from effectmcp.tasks import Mail, SqliteTasks, TaskHost, TaskRow, tables
+from effectmcp.testing import task_contract
+from effectmcp.testing.contracts import ContractError
 from effectmcp.testing.task_contract import (
     TASK_CHECKS,
     Ability,
     Fault,
     check_tasks,
-    run_check,
 )
 from effectmcp.transports.working import ensure_tasks, working
 
@@ -142,7 +143,7 @@ def bench(
 
 @pytest.mark.parametrize("name", TASK_CHECKS)
 def test_our_hosts_keep_the_contract(bench: Bench, name: str) -> None:
-    run_check(bench, name)
+    check_tasks(bench, name)
 
 
 @pytest.mark.parametrize("is_file", [False, True])
@@ -161,3 +162,104 @@ def test_they_keep_it_on_asyncio(
             yield
 
     check_tasks(Fresh(path, on_asyncio))
+
+
+# ---- hosts that break it ------------------------------------------------------------
+
+
+class Forgetful(SqliteTasks):
+    """A host that loses mail."""
+
+    def post(self, id_: str, mail: Sequence[Mail]) -> None:
+        """Lose it."""
+
+
+class Twice(SqliteTasks):
+    """A host that creates a task again."""
+
+    def create(self, row: TaskRow) -> TaskRow:
+        super().create(row)
+        return row
+
+
+class Careless(SqliteTasks):
+    """A host whose failures are not of the declared kind."""
+
+    is_away = False
+
+    def create(self, row: TaskRow) -> TaskRow:
+        if self.is_away:
+            raise RuntimeError("away")
+        return super().create(row)
+
+
+class Broken(Bench):
+    """A bench for a host that breaks the contract."""
+
+    def __init__(
+        self, kind: type[SqliteTasks], *, works: bool = True, lacks: str = "restart"
+    ) -> None:
+        super().__init__(None)
+        self._kind = kind
+        self._works = works
+        self.lacks -= {lacks}
+
+    def open(self) -> TaskHost:
+        return self._kind(is_worked=True)
+
+    @contextmanager
+    def working(self, app: Server) -> Iterator[None]:
+        with super().working(app) if self._works else nullcontext():
+            yield
+
+    @contextmanager
+    def failing(self, host: TaskHost, fault: Fault) -> Iterator[None]:
+        assert isinstance(host, Careless)
+        host.is_away = True
+        yield
+        host.is_away = False
+
+    def refuse(self, ability: Ability) -> None:
+        """Do not refuse it."""
+
+
+@pytest.mark.parametrize(
+    ("bench", "name", "problem"),
+    [
+        (
+            Broken(Forgetful),
+            "of_two_messages_with_one_id_the_first_counts",
+            "nothing has changed for long",
+        ),
+        (Broken(Twice), "a_task_is_created_once_and_read_at_once", "expected TaskRow"),
+        (
+            Broken(SqliteTasks, works=False),
+            "a_step_is_told_that_its_task_is_cancelled",
+            "a step did not begin",
+        ),
+        (
+            Broken(SqliteTasks),
+            "a_timer_goes_on_across_a_restart",
+            "ProtocolError",
+        ),
+        (
+            Broken(SqliteTasks, lacks="faults"),
+            "each_turn_runs_in_one_of_two_workers",
+            "'workers' is lacking, and not refused",
+        ),
+    ],
+)
+def test_a_host_that_breaks_it_is_found(
+    bench: Bench, name: str, problem: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(task_contract, "_PATIENCE", 0.5)
+    with pytest.raises(ContractError, match=problem) as caught:
+        check_tasks(bench, name)
+    assert caught.value.check == name
+
+
+def test_a_failure_of_another_kind_is_one_too() -> None:
+    """The host is wrong; but its client gets an error, and nothing is lost."""
+    check_tasks(
+        Broken(Careless, lacks="faults"), "a_storage_that_was_away_loses_nothing"
+    )

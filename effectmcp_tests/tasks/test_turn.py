@@ -133,7 +133,7 @@ def test_step_is_saved_once_and_before_it_starts() -> None:
     one = host(one_step)
     row = one.run()
     assert (row.status, text(row)) == ("completed", "a cup")
-    # One save for the step, and one for the end.
+    # The step is saved, and the end.
     assert one.story == [
         *("TellTime", "ReadMail"),
         *("Save", "Start", "Wait", "TellTime", "ReadMail"),
@@ -209,7 +209,7 @@ def pays() -> Flow[str]:
         return "who knows"
 
 
-def test_at_most_once_that_was_begun_is_interrupted() -> None:
+def test_started_at_most_once_is_interrupted() -> None:
     # Command 3 is the Start, and 4 the Wait for its outcome.
     for cut, performed in ((2, 1), (3, 0), (4, 1)):
         one = host(pays, cuts={cut})
@@ -251,7 +251,7 @@ def test_flow_that_detaches_resumes_behind_its_detach() -> None:
     assert text(one.run()) == "a cup of Ann a pan True 5"
 
 
-def test_journal_of_the_rounds_is_that_of_the_task() -> None:
+def test_task_has_the_journal_of_the_rounds() -> None:
     """The turn goes the way of the rounds, up to the Detach."""
     row = detached("job", leaves, "Ann")
     before = Journal.loads(row.journal)
@@ -334,7 +334,7 @@ def test_raises_is_not_retried() -> None:
     assert one.times == [0]
 
 
-def test_other_branches_go_on_during_the_back_off() -> None:
+def test_other_branches_continue_during_the_back_off() -> None:
     def both() -> Flow[Any]:
         def other() -> Flow[str]:
             yield from Sleep(2)
@@ -487,7 +487,7 @@ def test_question_and_step_race() -> None:
     one.at(10, lambda: one.answer("first-1/0/elicit-1", accepted("Ann")))
     row = one.run()
     assert (text(row), one.now) == ("Ann", START + 10)
-    # Nobody waits for the loser, and it is told so.
+    # The outcome of the loser is not needed, and the loser is informed.
     assert one.forgotten == [("first-1/1/step-1", True)]
 
     one = host(races, lasts=lambda want: 30.0)
@@ -841,11 +841,11 @@ def test_cleanup_is_limited() -> None:
     row = one.run()
     assert row.status == "cancelled"
     assert one.now == START + 1 + CLEANUP
-    # The step that still ran is told that nobody waits for it.
+    # The step that still ran is informed that its outcome is not needed.
     assert one.forgotten[-1] == ("step-2", True)
 
 
-def test_cleanup_goes_on_after_a_cut() -> None:
+def test_cleanup_continues_after_a_cut() -> None:
     for cut in range(7, 20):
         one = host(cleans_up, cuts={cut})
         one.run()
@@ -890,7 +890,7 @@ def test_handler_may_end_normally_after_a_cancel() -> None:
     assert row.is_ended
 
 
-def test_expiry_with_a_question_outstanding_fails_and_says_so() -> None:
+def test_expiry_with_a_question_outstanding_fails_with_the_reason() -> None:
     one = host(cleans_up, new("job", ttl=60.0))
     row = one.run()
     assert row.status == "failed"
@@ -1037,7 +1037,7 @@ def test_arguments_that_do_not_fit_any_more_park() -> None:
 
 
 def test_divergence_of_a_cancelled_task_ends_it() -> None:
-    """Nothing can be cleaned up, and no operator could resume it."""
+    """The cleanup is impossible, and no operator could resume the task."""
     one = host(version_1)
     one.run()
     deploy(one, version_2)
@@ -1048,7 +1048,7 @@ def test_divergence_of_a_cancelled_task_ends_it() -> None:
 
 
 def test_task_of_another_version_parks_before_it_performs() -> None:
-    """Not even a step that the old handler did not have is performed."""
+    """A step that the old handler did not have is not performed either."""
 
     def more() -> Flow[str]:
         yield from make("pan")
@@ -1074,7 +1074,7 @@ def test_save_that_fails_ends_the_turn() -> None:
         going.throw(TaskStoreError("full"))
 
 
-def test_flow_id_is_that_of_the_row() -> None:
+def test_flow_id_is_in_the_row() -> None:
     def says() -> Flow[str]:
         return (yield from IdempotencyKey("x"))
 

@@ -1,8 +1,8 @@
-"""However often a turn is lost, the task is the one that was never lost.
+"""A task whose turns are lost ends as if no turn had been lost.
 
 Programs, answers and times are drawn. No two things happen at one moment, so the rules
 leave one result: the result, the answers used, the events in their order and the steps
-performed must be those of the run without cuts. `Host` checks meanwhile that no save
+performed must be the same as in the run without cuts. `Host` checks meanwhile that no save
 comes too late.
 """
 
@@ -51,7 +51,7 @@ from .simulated import START, Host, new
 
 @pytest.fixture(autouse=True, scope="module")
 def quiet() -> Iterator[None]:
-    """Mute the log: what is drawn fails all the time."""
+    """Mute the log: drawn programs fail all the time."""
     logging.disable(logging.CRITICAL)
     yield
     logging.disable(logging.NOTSET)
@@ -104,10 +104,10 @@ def drawn_bodies(kinds: list[StepKind]) -> st.SearchStrategy[Body]:
 
 @frozen
 class World:
-    """What others do: answers, times and failures, by the key of a question or step.
+    """The environment: answers, times and failures, by the key of a question or step.
 
     Attributes:
-        seed: What all of this is computed from.
+        seed: The number from which all of this is computed.
         cancel: Seconds after the start when the task is cancelled.
         ttl: Its time to live.
     """
@@ -143,7 +143,7 @@ class World:
 
 @frozen
 class Story:
-    """What came of a task.
+    """The outcome of a task.
 
     Attributes:
         row: Its row at the end, without what may differ.
@@ -181,7 +181,7 @@ def played(
         return want.key, one.row.tries.get(want.key, (0, 0.0))[0]
 
     def lasts(want: Want) -> float:
-        # What was begun elsewhere ends when it would have ended.
+        # A step that started elsewhere ends when it would have ended.
         nth = attempt(want)
         end = tries.setdefault(nth, one.now + world.seconds(nth))
         return max(0.0, end - one.now)
@@ -264,7 +264,7 @@ def test_cuts_change_nothing(body: Body, seed: int, cuts: frozenset[int]) -> Non
 
 
 @given(drawn_bodies(["plain", "once", "once", "flaky"]), seeds, cuts)
-def test_at_most_once_is_never_begun_twice(
+def test_at_most_once_never_starts_twice(
     body: Body, seed: int, cuts: frozenset[int]
 ) -> None:
     """`Host` checks that; here, a lost one is reported, and only a lost one."""

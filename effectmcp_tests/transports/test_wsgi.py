@@ -19,9 +19,10 @@ from wsgiref.validate import validator
 import attrs
 import pytest
 
-from effectmcp import UsageError
+from effectmcp import Flow, Sleep, UsageError
 from effectmcp.drivers import sync
 from effectmcp.server import Server
+from effectmcp.tasks import SqliteTasks
 from effectmcp.transports.web import Site
 from effectmcp.transports.wsgi import WSGIApplication, application
 
@@ -190,6 +191,36 @@ def test_a_subscription_is_acknowledged_and_over() -> None:
     first, *_, last = asked(strict(shop()), body).events
     assert first["method"] == "notifications/subscriptions/acknowledged"
     assert "result" in last
+
+
+def test_a_subscription_to_a_task_tells_its_status_at_once() -> None:
+    """There is no loop that could tell more: the client polls then."""
+    app = Server("shop", tasks=SqliteTasks(is_worked=True))
+
+    @app.tool(task="required")
+    def nap() -> Flow[None]:
+        yield from Sleep(0)
+
+    wsgi = strict(app)
+    follows: JSON = {"extensions": {"io.modelcontextprotocol/tasks": {}}}
+
+    def with_tasks(method: str, **params: Any) -> JSON:
+        body = request(method, **params)
+        key = "io.modelcontextprotocol/clientCapabilities"
+        body["params"]["_meta"][key] = follows
+        return body
+
+    made = asked(wsgi, with_tasks("tools/call", name="nap")).json["result"]
+    listened = {"taskIds": [made["taskId"]]}
+    body = with_tasks("subscriptions/listen", notifications=listened)
+    acknowledged, told, cancelled, _ = asked(wsgi, body).events
+    assert acknowledged["params"]["notifications"] == listened
+    assert told["method"] == "notifications/tasks"
+    assert (told["params"]["taskId"], told["params"]["status"]) == (
+        made["taskId"],
+        "working",
+    )
+    assert cancelled["method"] == "notifications/cancelled"
 
 
 def test_calls_at_once_do_not_meet() -> None:
