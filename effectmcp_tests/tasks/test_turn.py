@@ -664,7 +664,7 @@ def test_answer_during_a_long_step_is_kept() -> None:
 
 
 def test_answer_stays_in_the_mail_until_a_saved_journal_has_it() -> None:
-    """It arrives during a step of another branch, and the next step is saved first."""
+    """The answer arrives during a step of another branch; the next save is for a step."""
 
     def works() -> Flow[Any]:
         def other() -> Flow[str]:
@@ -856,7 +856,7 @@ def test_cleanup_continues_after_a_cut() -> None:
 
 
 def test_cancelled_task_shows_no_question_again() -> None:
-    """Its lost step is begun again, for the cleanup; nobody should answer meanwhile."""
+    """A lost step is performed again for the cleanup; no client may answer meanwhile."""
 
     def races() -> Flow[Any]:
         return (yield from Gather(FirstOf(Elicit("Name?", str), make("cup"))))
