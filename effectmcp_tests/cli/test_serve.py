@@ -35,6 +35,8 @@ YARD = str(Path(__file__).with_name("yard.py"))
 EXTENSION = "io.modelcontextprotocol/tasks"
 CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
 EVERYTHING = str(Path(__file__).parents[2] / "examples" / "everything.py")
+#: Several processes can serve it without a file of tasks: no tool of it is one.
+BOOKSHOP = str(Path(__file__).parents[2] / "examples" / "bookshop.py")
 
 Calls = list[tuple[str, tuple[Any, ...], dict[str, Any]]]
 
@@ -61,8 +63,10 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[Calls]:
     sys.modules.pop("everything", None)
 
 
-def problem(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
-    assert main(["serve", EVERYTHING, *argv]) == 2
+def problem(
+    capsys: pytest.CaptureFixture[str], *argv: str, target: str = EVERYTHING
+) -> str:
+    assert main(["serve", target, *argv]) == 2
     out, err = capsys.readouterr()
     assert out == ""
     assert err.startswith("effectmcp: ")
@@ -225,7 +229,8 @@ def test_address_that_cannot_be_had_with_workers(
     (taken,) = workers.bind("127.0.0.1", 0, shared=False)
     with taken:
         address = f"{host}:{taken.getsockname()[1]}"
-        said = problem(capsys, "--http", address, "--workers", "2")
+        argv = ["--http", address, "--workers", "2"]
+        said = problem(capsys, *argv, target=BOOKSHOP)
     assert said.startswith(f"cannot listen at {host}, port ")
 
 
@@ -309,7 +314,7 @@ def test_http_processes_with_tls(certificate: tuple[str, str]) -> None:
     files = ["--certificate", certificate[0], "--key", certificate[1]]
     argv = ["--http", "localhost:0", "--workers", "2", *files]
     context = ssl.create_default_context(cafile=certificate[0])
-    with serving(*argv, EFFECTMCP_STATE_KEYS=KEY) as (url, _):
+    with serving(*argv, target=BOOKSHOP, EFFECTMCP_STATE_KEYS=KEY) as (url, _):
         port = url.split(":")[2]
         url = f"https://localhost:{port}"
         assert "capabilities" in ask(url, DISCOVER, context)["result"]
