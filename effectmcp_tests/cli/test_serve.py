@@ -219,13 +219,17 @@ def test_port_that_is_taken_with_workers(
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "nowhere.invalid"])
 def test_address_that_cannot_be_had_with_workers(
-    host: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    host: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv(VARIABLE, make_key(bytes(32)))
     (taken,) = workers.bind("127.0.0.1", 0, shared=False)
     with taken:
         address = f"{host}:{taken.getsockname()[1]}"
-        said = problem(capsys, "--http", address, "--workers", "2")
+        tasks = str(tmp_path / "tasks.db")
+        said = problem(capsys, "--http", address, "--workers", "2", "--tasks", tasks)
     assert said.startswith(f"cannot listen at {host}, port ")
 
 
@@ -305,8 +309,9 @@ def test_http_process() -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there are no workers on Windows")
-def test_http_processes_with_tls(certificate: tuple[str, str]) -> None:
+def test_http_processes_with_tls(certificate: tuple[str, str], tmp_path: Path) -> None:
     files = ["--certificate", certificate[0], "--key", certificate[1]]
+    files += ["--tasks", str(tmp_path / "tasks.db")]
     argv = ["--http", "localhost:0", "--workers", "2", *files]
     context = ssl.create_default_context(cafile=certificate[0])
     with serving(*argv, EFFECTMCP_STATE_KEYS=KEY) as (url, _):
