@@ -377,7 +377,9 @@ def test_tasks_in_the_same_file_twice(
     assert calls[0][1][0].tasks.ttl == 5
 
 
-@pytest.mark.parametrize("store", ["SqliteTasks()", "SqliteTasks('other.db')", "5"])
+@pytest.mark.parametrize(
+    "store", ["SqliteTasks()", "SqliteTasks('/gone/other.db')", "5"]
+)
 def test_tasks_in_another_store_of_the_author(
     store: str, shop_with_tasks: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
