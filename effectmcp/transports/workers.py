@@ -149,10 +149,15 @@ def _check(target: str, n: int, site: Site | None, tasks: str | None) -> None:
             f"{VARIABLE} is not set, and {target} has no keys: what one process seals, no"
             " other could open. Make a key with `effectmcp keygen`"
         )
-    keep_tasks(app, tasks)
-    check_shared(app)
-    if isinstance(app.tasks, SqliteTasks):
-        app.tasks.close()  # it was opened to see whether it can be used
+    own = app.tasks
+    try:
+        keep_tasks(app, tasks)
+        check_shared(app)
+    finally:
+        # The store was opened to see whether it can be used: this process uses none.
+        if isinstance(app.tasks, SqliteTasks):
+            app.tasks.close()
+        app.tasks = own
 
 
 def _plain(value: Any, but: str = "") -> dict[str, Any] | None:
