@@ -336,10 +336,10 @@ def test_show_an_end(
     assert line in shown(capsys, "show", ID, "--tasks", path).splitlines()
 
 
-def test_no_text_controls_the_terminal(
+def test_no_string_controls_the_terminal(
     file: Callable[..., str], capsys: Output
 ) -> None:
-    """A terminal obeys control characters in whatever a user or a model has sent."""
+    """A terminal obeys control characters in any string of a user or a model."""
     bad = CLEAR
     path = file(
         row(
@@ -422,7 +422,7 @@ def test_retry_is_for_parked_tasks(file: Callable[..., str], capsys: Output) -> 
 
 
 async def run_main(*argv: str) -> None:
-    """Run the command as if in another process, while this loop goes on."""
+    """Run the command as if in another process, while this loop runs."""
     assert await trio.to_thread.run_sync(main, ["tasks", *argv]) == 0
 
 
@@ -438,7 +438,7 @@ async def until(store: SqliteTasks, reached: Callable[[TaskRow], bool]) -> TaskR
 async def test_park_retry_and_cancel_beside_a_server(
     tmp_path: Path, capsys: Output
 ) -> None:
-    """Another handler than the one that began parks its task; the first one goes on."""
+    """A changed handler parks the task; the first handler resumes it."""
     path = str(tmp_path / "tasks.db")
 
     def first() -> Flow[str]:

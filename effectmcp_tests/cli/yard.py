@@ -1,6 +1,6 @@
 """A server whose tasks stop where a test wants, for tests with several processes.
 
-Pipes with names are the events: a step writes its process's id to `began`, and goes on
+Pipes with names are the events: a step writes its process's id to `began`, and ends
 when something is written to `go`.
 """
 
@@ -50,7 +50,7 @@ def make_pipes(folder: Path) -> None:
 
 
 def wait_for_step(folder: Path) -> int:
-    """Wait until a step has begun; return its process."""
+    """Wait until a step has started; return its process."""
     return int(_run("import sys; print(open(sys.argv[1]).read())", folder / "began"))
 
 

@@ -165,10 +165,10 @@ def live(program: Program, user: User) -> Outcome:
 
 
 def by_task(program: Program, user: User) -> Outcome:
-    """The whole call is a task; what is asked together is answered together."""
+    """The whole call is a task; questions of one wave are answered together."""
 
     def call(app: Server, told: list[Any]) -> Mapping[str, Any]:
-        # As the store has it that the call reaches; its turns run on a simulated host.
+        # The call is stored here; the turns of its task run on a simulated host.
         app.tasks = tasks = SqliteTasks(is_worked=True)
         params = call_params("tool")
         params["_meta"] = meta({**EVERYTHING, "extensions": {TASKS: {}}})

@@ -51,7 +51,7 @@ __all__ = ["Plan", "main", "task_of"]
 
 @frozen
 class Plan:
-    """What a worker does.
+    """The plan of a worker.
 
     Attributes:
         path: The store.
@@ -101,7 +101,7 @@ class _Life:
             sys.stdout.flush()
 
     def point(self) -> None:
-        """Count, and die here if the plan says so."""
+        """Count, and die here if the plan has this point."""
         number = self._points[0]
         self._points[0] += 1
         if number == self.plan.kill:
@@ -250,8 +250,8 @@ class _Life:
             if key in answered:
                 continue
             answered.add(key)
-            # Of several answers, the first that was acknowledged counts: each process
-            # gives another one.
+            # The first of several acknowledged answers counts: each process answers
+            # with a value of its own.
             is_name = "Name" in request["params"]["message"]
             value: Any = f"Ann {os.getpid()}" if is_name else os.getpid()
             self.note("answers", task=id_, key=key, value=value)

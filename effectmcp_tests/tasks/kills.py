@@ -140,7 +140,7 @@ def _answer(run: Run, key: str) -> Any:
     """Return the answer that counts: the first that was stored."""
     (ended,) = [line for line in run.log if line["what"] == "ended"]
     used = {ended["result"]["name"], ended["result"]["age"]}
-    # One that was sent and not acknowledged may have been stored, or not.
+    # An answer that was sent and not acknowledged may have been stored, or not.
     for line in run.log:
         if line["what"] in ("answers", "answered") and line["key"] == key:
             if line["what"] == "answered" or line["value"] in used:

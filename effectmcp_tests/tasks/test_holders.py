@@ -47,7 +47,7 @@ def test_file_system_of_the_nearest_mount(folder: str, kind: str) -> None:
 
 
 @given(st.text(), st.text())
-def test_file_system_of_any_text(mounts: str, folder: str) -> None:
+def test_file_system_of_any_string(mounts: str, folder: str) -> None:
     assert isinstance(file_system(mounts, folder), str)
 
 
@@ -127,7 +127,7 @@ def end(process: subprocess.Popen[str]) -> None:
     process.communicate()
 
 
-def test_process_that_is_killed_is_dead_and_one_that_is_frozen_is_not(
+def test_killed_process_is_dead_and_frozen_process_is_not(
     tmp_path: Path,
 ) -> None:
     one = Holder(tmp_path / "t")
@@ -174,7 +174,7 @@ def test_fork_does_not_keep_its_parent_alive(tmp_path: Path) -> None:
 
 
 def test_every_holder_leaves_in_a_fork(tmp_path: Path) -> None:
-    """The same in this process, where the coverage sees it."""
+    """Leave in this process, where the coverage is measured."""
     one = Holder(tmp_path / "t")
     copy = os.dup(one._file)
     holders._leave_all()

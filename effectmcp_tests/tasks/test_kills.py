@@ -51,7 +51,7 @@ def test_kill_at_every_point(forks: Forks, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("first", [0, 1])
-def test_kill_again_and_again(forks: Forks, tmp_path: Path, first: int) -> None:
+def test_kill_of_each_worker(forks: Forks, tmp_path: Path, first: int) -> None:
     """Every worker is killed a little later than the one before."""
     run = play(forks, tmp_path, range(2, 40), first=first)
     check(run)
@@ -87,7 +87,7 @@ class Worker:
 
 
 class Gate:
-    """What the step of `blocked` waits for."""
+    """The gate that the step of `blocked` waits for."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "gate"
@@ -143,7 +143,7 @@ def test_frozen_worker_keeps_its_tasks_until_it_is_killed(
         frozen.until("effect", name="block")
         frozen.send(signal.SIGSTOP)
         with working(tmp_path, loop, "quick", "blocked") as other:
-            # All others go on.
+            # All other tasks continue.
             other.until("ended", task="task-quick")
             # The other process looks for holders that died, and finds none.
             store = SqliteTasks(tmp_path / "tasks.db")

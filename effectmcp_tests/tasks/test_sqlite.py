@@ -117,7 +117,7 @@ def test_file_outlives_its_process_and_memory_does_not(tmp_path: Path) -> None:
     assert repr(SqliteTasks(path)) == f"SqliteTasks({str(path)!r})"
 
 
-def test_file_that_is_no_store_is_refused_at_the_first_call(tmp_path: Path) -> None:
+def test_file_that_is_not_a_store_is_refused_at_the_first_call(tmp_path: Path) -> None:
     (tmp_path / "t.db").write_text("a novel " * 100)
     tasks = SqliteTasks(tmp_path / "t.db")
     for call in (tasks.find, lambda: tasks.watch(print), lambda: claim(tasks, 1)):
@@ -234,7 +234,7 @@ def test_mail_has_any_value(tasks: SqliteTasks) -> None:
     check()
 
 
-def test_mail_to_no_task_and_to_one_that_has_ended_is_dropped(
+def test_mail_to_no_task_and_to_an_ended_task_is_dropped(
     tasks: SqliteTasks,
 ) -> None:
     tasks.post("none", [answer("a")])
@@ -277,7 +277,7 @@ def test_claim_takes_what_is_due_and_only_once(tasks: SqliteTasks) -> None:
 
 
 def test_next_wake_counts_timers_of_held_tasks_too(tasks: SqliteTasks) -> None:
-    """The process that holds one may end, and nobody else would know its timer."""
+    """A holder may end, and no other process would know the timer of its task."""
     assert tasks.next_wake() is None
     soon, later = time.time() + 500, time.time() + 600
     tasks.create(new_row("due"))
@@ -333,7 +333,7 @@ def test_mail_between_the_last_save_and_the_release_wakes_the_task(
 
 
 def test_turn_that_was_cut_off_is_run_again(tasks: SqliteTasks) -> None:
-    """It may have read mail that no saved journal has, after a save that waits."""
+    """The turn may have read mail that no saved journal has, after a save that waits."""
     tasks.create(new_row())
     (lease,) = claim(tasks, 1)
     save(tasks, lease, attrs.evolve(lease.row, wake=None))
@@ -382,7 +382,7 @@ def test_saves_of_many_turns_share_transactions(tmp_path: Path) -> None:
         until(lambda: len(ended) == 32)
         store._writer.set_trace_callback(None)
         assert all(one.exception() is None for one in ended)
-        assert statements.count("COMMIT") == 2  # one of them is that of `wait`
+        assert statements.count("COMMIT") == 2  # one of them is for `wait`
 
 
 def test_ended_tasks_are_kept_for_their_ttl_and_the_retention(
@@ -451,8 +451,8 @@ def test_failed_writes_are_errors_and_lose_nothing(
                 with pytest.raises(TaskStoreError, match="disk I/O error"):
                     call()
             for lease in leases:
-                release(tasks, lease)  # without an error: nobody could do anything
-        # What could not be given back is given back when the disk works again.
+                release(tasks, lease)  # without an error: no caller could help
+        # The leases are given back when the disk works again.
         until(lambda: not tasks._store().loose)
         assert [one.row.id for one in claim(tasks, 9)] == ["a", "b", "c"]
 
@@ -529,8 +529,10 @@ def test_host_sees_what_another_does(tmp_path: Path) -> None:
         assert len(other.mail(lease, 0)[0]) == 1
 
 
-def test_task_that_becomes_free_and_is_due_is_told_to_others(tmp_path: Path) -> None:
-    """They have seen the mail, but could not take the task then."""
+def test_task_that_becomes_free_and_is_due_is_reported_to_others(
+    tmp_path: Path,
+) -> None:
+    """The others have seen the mail, but could not take the task then."""
     with opened(tmp_path / "t.db") as one, opened(tmp_path / "t.db") as other:
         one.create(new_row())
         (lease,) = claim(one, 1)
@@ -639,7 +641,7 @@ def test_fork_opens_the_file_for_itself(tmp_path: Path) -> None:
 
 
 def test_fork_forgets_the_connections_of_its_parent(tmp_path: Path) -> None:
-    """The same in this process, where the coverage sees it."""
+    """Forget them in this process, where the coverage is measured."""
     tasks, unused = SqliteTasks(tmp_path / "t.db"), SqliteTasks()
     tasks.create(new_row())
     store = tasks._opened

@@ -71,7 +71,7 @@ def test_database_of_another_program_is_refused_and_left_alone(
 
 
 @pytest.mark.parametrize("content", [b"not a database" * 100, b"SQLite format 3\0" * 9])
-def test_file_that_is_no_database_is_refused(tmp_path: Path, content: bytes) -> None:
+def test_file_that_is_not_a_database_is_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "t.db"
     path.write_bytes(content)
     with pytest.raises(UsageError, match="cannot be opened as a store of tasks"):
