@@ -64,7 +64,7 @@ OURS, ASYNC, ONCE, DBOS = "effectmcp", "effectmcp, async", "effectmcp, once", "D
 
 @frozen
 class Sizes:
-    """The sizes of the measurements."""
+    """The sizes of a measurement."""
 
     steps: int = 200
     runs: int = 10
@@ -362,14 +362,14 @@ def answer(tasks: SqliteTasks, id_: str, times: int) -> list[float]:
             for key in row.questions:
                 if key != last:
                     return key
-            # The changes of another process are reported late, so look for them.
+            # Changes of another process are noticed late, so look for them.
             changed.wait(None if tasks.is_worked else 0.0005)
 
     found = []
     end = tasks.watch(heard)
     key = question("")
     for number in range(times):
-        # Pause at random: no post keeps step with periodic work of other processes.
+        # Not in step with the looks of the other process.
         time.sleep(random.Random(number).uniform(0.01, 0.03))
         started = time.perf_counter()
         value = {"action": "accept", "content": {"value": "Ann"}}
@@ -478,7 +478,7 @@ def main(sizes: Sizes) -> None:
         answers = measure_answers(sizes, at)
         memory, gets = measure_waiting(sizes, at)
     print(f"{'a step':26} {'best CPU ms':>12} {'median':>7} {'ratio':>6} {'fsyncs':>7}")
-    # Other load on the machine slows down the library that is running, so compare only
+    # Other load on the machine slows down the server that is running, so compare only
     # times of the same run.
     ratios = {
         name: statistics.median(map(truediv, found, times[DBOS]))

@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Generator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, assert_never
 
 import attrs
 from attrs import define, field
@@ -341,7 +341,8 @@ class FlowCall:
                     token = round_.token(now=self._context.clock())
                     outcome, asked, size = "asked", len(questions), len(token)
                     return Interim(questions, token)
-                case Perform((want,)):
+                case Perform(wants):
+                    (want,) = wants  # a `Detach`: `_advance` performs all others
                     row = yield from self._detach(round_, want.effect)
                     outcome = "detached"
                     return Handle(row)
@@ -351,7 +352,7 @@ class FlowCall:
                 case Raised(error_):
                     raise contained(error_, self._feature.handler.name)
                 case _:
-                    raise AssertionError(stop)  # `_advance` performs all others
+                    assert_never(stop)
         except Exception as exc:
             outcome, error = "raised", exc
             raise

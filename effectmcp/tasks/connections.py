@@ -1,6 +1,6 @@
 """The connections of one process to a store of tasks, and the thread that writes.
 
-All writes go through the thread. Writes that have piled up share one transaction, and so
+All writes go through the thread. Writes that wait together share one transaction, and so
 one wait for the disk; if that transaction fails, each is tried alone. The thread also
 notices what other processes write, takes over from processes that died, and removes
 tasks that ended long ago.

@@ -47,7 +47,11 @@ class Holder:
 
     def __init__(self, path: Path | None) -> None:
         self.name = f"{os.getpid()}-{secrets.token_hex(8)}"
-        self._folder = None if path is None else Path(f"{path}-holders")
+        # All processes must use the same folder, also through a symbolic link, and after
+        # a change of the working directory.
+        self._folder = (
+            None if path is None else Path(f"{os.path.realpath(path)}-holders")
+        )
         self._file = -1
         if self._folder is None:
             return
@@ -55,13 +59,23 @@ class Holder:
         _held.add(self)
         try:
             self._folder.mkdir(mode=0o700, exist_ok=True)
-            flags = os.O_RDWR | os.O_CREAT
-            self._file = os.open(self._folder / self.name, flags, 0o600)
-            # Locked before the name is in any row.
+            # Locked before it has its name, or another process might take it for dead.
+            new = self._folder / f".{self.name}"
+            self._file = os.open(new, os.O_RDWR | os.O_CREAT, 0o600)
             fcntl.flock(self._file, fcntl.LOCK_EX)
+            new.rename(self._folder / self.name)
+            self._remove_dead()
         except OSError as exc:
             self.close()
             raise UsageError(f"{self._folder}: no file can be locked: {exc}") from exc
+
+    def _remove_dead(self) -> None:
+        """Remove the files of processes that died without a task."""
+        assert self._folder is not None
+        for one in self._folder.iterdir():
+            if one.name != self.name and not one.name.startswith("."):
+                with suppress(OSError):
+                    self.is_dead(one.name)
 
     def is_dead(self, name: str) -> bool:
         """Return whether the holder with this name has ended."""
@@ -71,7 +85,8 @@ class Holder:
         try:
             file = os.open(path, os.O_RDWR)
         except FileNotFoundError:
-            return True
+            # Without our own, another program has removed the files.
+            return (self._folder / self.name).exists()
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from attrs import frozen
 
@@ -20,7 +21,9 @@ from ..canonical import JSON
 from ..engine.journal import Journal, JournalError
 from ..errors import UsageError
 from ..exchange.task_rows import Mail, TaskRow, task_fields, wire_time
-from .sqlite import SqliteTasks, Stored
+
+if TYPE_CHECKING:
+    from .sqlite import SqliteTasks, Stored
 
 __all__ = [
     "Due",
@@ -57,6 +60,8 @@ def open_file(path: str | os.PathLike[str]) -> Iterator[SqliteTasks]:
     if not os.access(file, os.R_OK | os.W_OK):
         # SQLite locks the file for readers, too.
         raise UsageError(f"{str(file)!r} may not be read and written by this user")
+    from .sqlite import SqliteTasks
+
     tasks = SqliteTasks(file)
     tasks.open()
     try:

@@ -108,7 +108,7 @@ class SqliteTasks:
         share: int = 1_000,
         is_worked: bool = False,
     ) -> None:
-        self.path = None if path is None else Path(path)
+        self.path = None if path is None else Path(path).absolute()
         self.ttl = ttl
         self.poll_interval = poll_interval
         self.retention = retention

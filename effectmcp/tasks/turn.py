@@ -526,9 +526,11 @@ class _Turn:
             if key not in asked:
                 self._dropped.append(self._inbox.pop(key).id)
         questions: dict[str, JSON] = {}
-        if isinstance(stop, Asked):
+        if self._row.cancelled_at is not None:
+            pass  # it asks nothing any more
+        elif isinstance(stop, Asked):
             questions = {one.key: request_of(one) for one in stop.questions}
-        elif self._row.cancelled_at is None:
+        else:
             # They stay outstanding while other branches perform something.
             shown = self._row.questions
             questions = {key: one for key, one in shown.items() if key in asked}

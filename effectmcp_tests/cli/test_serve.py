@@ -423,7 +423,7 @@ def test_tasks_that_processes_cannot_share(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The command is refused before a process starts."""
+    """The refusal comes before a process starts."""
     monkeypatch.setenv(VARIABLE, KEY)
     monkeypatch.setattr(sys, "path", list(sys.path))
     file = tmp_path / "shop_with_tasks.py"
@@ -444,7 +444,7 @@ def as_task(method: str, **params: Any) -> Any:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there are no workers on Windows")
 def test_tasks_outlive_the_process_that_runs_them(tmp_path: Path) -> None:
-    """Each process answers; a second process resumes the tasks after a SIGKILL."""
+    """Each request may reach any process; after a SIGKILL, the other one continues."""
     make_pipes(tmp_path)
     file = str(tmp_path / "tasks.db")
     argv = ["--http", "127.0.0.1:0", "--workers", "2", "--tasks", file]

@@ -336,10 +336,10 @@ def test_show_an_end(
     assert line in shown(capsys, "show", ID, "--tasks", path).splitlines()
 
 
-def test_no_string_controls_the_terminal(
+def test_strings_in_tasks_do_not_control_the_terminal(
     file: Callable[..., str], capsys: Output
 ) -> None:
-    """A terminal obeys control characters in any string of a user or a model."""
+    """A terminal obeys control characters, and users and models can send them."""
     bad = CLEAR
     path = file(
         row(
@@ -422,7 +422,7 @@ def test_retry_is_for_parked_tasks(file: Callable[..., str], capsys: Output) -> 
 
 
 async def run_main(*argv: str) -> None:
-    """Run the command as if in another process, while this loop runs."""
+    """Run the command as if in another process, while this loop continues."""
     assert await trio.to_thread.run_sync(main, ["tasks", *argv]) == 0
 
 
@@ -438,7 +438,7 @@ async def until(store: SqliteTasks, reached: Callable[[TaskRow], bool]) -> TaskR
 async def test_park_retry_and_cancel_beside_a_server(
     tmp_path: Path, capsys: Output
 ) -> None:
-    """A changed handler parks the task; the first handler resumes it."""
+    """An edited handler parks the task; the handler that started it continues it."""
     path = str(tmp_path / "tasks.db")
 
     def first() -> Flow[str]:

@@ -126,7 +126,7 @@ class TestSignals:
     def test_first_one_lets_the_running_step_end(
         self, tmp_path: Path, number: signal.Signals
     ) -> None:
-        """The outcome of the step is kept; the next step begins in another process."""
+        """The outcome is kept; the next step begins in another process."""
         with worker(tmp_path, "--concurrency", "1") as process:
             process.send_signal(number)
             until_it_says(process, f"{number.name}: stopping")

@@ -1,6 +1,6 @@
 """A server whose tasks stop where a test wants, for tests with several processes.
 
-Pipes with names are the events: a step writes its process's id to `began`, and ends
+Pipes with names are the events: a step writes the id of its process to `began`, and ends
 when something is written to `go`.
 """
 

@@ -54,7 +54,7 @@ NODE_AT_LEAST: Final = 22
 NODE_WHEEL: Final = "24.19.0"
 
 #: Seconds for one scenario, for all of them, and for one command that downloads. All
-#: scenarios take fifteen: eleven for tasks, four for the others.
+#: scenarios take fifteen; tasks take eleven of these.
 SCENARIO_TIME: Final = 30
 RUN_TIME: Final = 180
 DOWNLOAD_TIME: Final = 300

@@ -14,8 +14,10 @@ from effectmcp import (
     Detach,
     Elicit,
     Flow,
+    Gather,
     Log,
     Progress,
+    Random,
     SchemaError,
     Sleep,
     Status,
@@ -359,7 +361,30 @@ def test_other_answers_become_another_task() -> None:
     assert len(made) == 2
 
 
-def test_version_is_taken_from_the_first_round() -> None:
+def test_answers_in_a_gather_tell_tasks_apart() -> None:
+    """Values that are drawn again play no part (replay.md#v3)."""
+    app, host = serving()
+
+    @app.tool
+    def both() -> Flow[str]:
+        one, other = yield from Gather(Elicit("One", str), Elicit("Other", str))
+        drawn = yield from Random()
+        yield from Detach()
+        return f"{one}, {other}, {drawn}"
+
+    asked = result(call(app, "both", capabilities=FOLLOWS))
+
+    def made(*names: str) -> Any:
+        answers = said(asked, *[{"value": one} for one in names])
+        more = {"answers": answers, "state": asked["requestState"]}
+        return result(call(app, "both", capabilities=FOLLOWS, **more))["taskId"]
+
+    assert made("a", "b") == made("a", "b")
+    assert made("b", "a") != made("a", "b")
+    assert len(host.rows) == 2
+
+
+def test_version_is_that_of_the_first_round() -> None:
     """A deploy may change the declared version between two rounds."""
     app, host = serving()
     app.tool(name="dated", version="1")(order)
@@ -938,6 +963,26 @@ def test_subscription_tells_later_what_it_could_not_read(
     told = followed(name, app, [id_], script)
     assert [one["status"] for one in told] == ["working", "completed"]
     assert caplog.text.count("the disk is away") == 3
+
+
+@LOOPS
+def test_subscription_is_silent_about_a_removed_task(name: str) -> None:
+    app, host = serving()
+    removed, left = started(app), started(app)
+
+    def script(heard: list[Wire]) -> bool:
+        host.rows.pop(removed, None)
+        return len(heard) == 2
+
+    told = followed(name, app, [removed, left], script)
+    assert [one["taskId"] for one in told] == [left]
+
+
+def test_session_is_not_notified_of_tasks() -> None:
+    """A legacy client cannot follow them."""
+    app, _ = serving()
+    client = LegacyClient(app)
+    assert not client.session.news.wants(Change("task", started(app)))
 
 
 @LOOPS

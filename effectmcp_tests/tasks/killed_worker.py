@@ -18,7 +18,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
@@ -190,9 +190,9 @@ class _Life:
 
     # ---- the turns ----
 
-    def turn(self, app: Server, row: TaskRow) -> Turn:
+    def turn(self, app: Server, row: TaskRow, is_stopping: Callable[[], bool]) -> Turn:
         """Run a turn; each of its commands is a point."""
-        going = turn(app, row)
+        going = turn(app, row, is_stopping)
         try:
             command = next(going)
             while True:

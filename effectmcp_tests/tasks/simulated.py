@@ -49,7 +49,7 @@ CAPABILITIES: Final[dict[str, Any]] = {
     "roots": {},
 }
 
-#: The most commands that a turn may give at one moment: more is a loop that waits hot.
+#: The most commands at one moment, and the most turns: more is a loop without an end.
 _PATIENCE: Final = 500
 
 
@@ -231,6 +231,7 @@ class Host:
     def turn(self) -> None:
         """Run one turn, or lose it at a cut."""
         self.turns += 1
+        assert self.turns < _PATIENCE, "it never ends"
         self._read = 0
         self._running = {}
         # Stored and loaded, as every turn may run in another process.

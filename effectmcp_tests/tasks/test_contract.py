@@ -259,7 +259,7 @@ def test_a_host_that_breaks_it_is_found(
 
 
 def test_a_failure_of_another_kind_is_one_too() -> None:
-    """The host is at fault; but the client gets an error, and nothing is lost."""
+    """The host is wrong; but its client gets an error, and nothing is lost."""
     check_tasks(
         Broken(Careless, lacks="faults"), "a_storage_that_was_away_loses_nothing"
     )

@@ -174,7 +174,7 @@ def test_fork_does_not_keep_its_parent_alive(tmp_path: Path) -> None:
 
 
 def test_every_holder_leaves_in_a_fork(tmp_path: Path) -> None:
-    """Leave in this process, where the coverage is measured."""
+    """Repeat the test above in this process, where coverage is measured."""
     one = Holder(tmp_path / "t")
     copy = os.dup(one._file)
     holders._leave_all()
@@ -182,3 +182,47 @@ def test_every_holder_leaves_in_a_fork(tmp_path: Path) -> None:
     os.close(copy)
     one.leave()
     one.close()
+
+
+def test_files_of_processes_that_died_without_a_task_are_removed(
+    tmp_path: Path,
+) -> None:
+    one = Holder(tmp_path / "t")
+    folder = tmp_path / "t-holders"
+    (folder / "0-dead").touch()
+    (folder / ".1-begins").touch()
+    (folder / "2-odd").mkdir()
+    other = Holder(tmp_path / "t")
+    assert {path.name for path in folder.iterdir()} == {
+        one.name,
+        other.name,
+        ".1-begins",
+        "2-odd",
+    }
+    one.close()
+    other.close()
+
+
+def test_no_process_is_dead_if_all_files_were_removed(tmp_path: Path) -> None:
+    """Two processes would perform the same steps."""
+    one, other = Holder(tmp_path / "t"), Holder(tmp_path / "t")
+    for path in (tmp_path / "t-holders").iterdir():
+        path.unlink()
+    assert not one.is_dead(other.name)
+    one.close()
+    other.close()
+
+
+def test_other_names_of_a_file_have_the_same_holders(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "t")
+    monkeypatch.chdir(tmp_path)
+    holders_ = [Holder(Path("t")), Holder(tmp_path / "link")]
+    monkeypatch.chdir("/")
+    for one in holders_:
+        for other in holders_:
+            assert one is other or not one.is_dead(other.name)
+    for one in holders_:
+        one.close()
+    assert list((tmp_path / "t-holders").iterdir()) == []

@@ -117,7 +117,7 @@ def test_file_outlives_its_process_and_memory_does_not(tmp_path: Path) -> None:
     assert repr(SqliteTasks(path)) == f"SqliteTasks({str(path)!r})"
 
 
-def test_file_that_is_not_a_store_is_refused_at_the_first_call(tmp_path: Path) -> None:
+def test_file_of_another_kind_is_refused_at_the_first_call(tmp_path: Path) -> None:
     (tmp_path / "t.db").write_text("a novel " * 100)
     tasks = SqliteTasks(tmp_path / "t.db")
     for call in (tasks.find, lambda: tasks.watch(print), lambda: claim(tasks, 1)):
@@ -234,7 +234,7 @@ def test_mail_has_any_value(tasks: SqliteTasks) -> None:
     check()
 
 
-def test_mail_to_no_task_and_to_an_ended_task_is_dropped(
+def test_mail_to_unknown_and_ended_tasks_is_dropped(
     tasks: SqliteTasks,
 ) -> None:
     tasks.post("none", [answer("a")])
@@ -277,7 +277,7 @@ def test_claim_takes_what_is_due_and_only_once(tasks: SqliteTasks) -> None:
 
 
 def test_next_wake_counts_timers_of_held_tasks_too(tasks: SqliteTasks) -> None:
-    """A holder may end, and no other process would know the timer of its task."""
+    """The process that holds one may end, and no other process would know its timer."""
     assert tasks.next_wake() is None
     soon, later = time.time() + 500, time.time() + 600
     tasks.create(new_row("due"))
@@ -382,7 +382,7 @@ def test_saves_of_many_turns_share_transactions(tmp_path: Path) -> None:
         until(lambda: len(ended) == 32)
         store._writer.set_trace_callback(None)
         assert all(one.exception() is None for one in ended)
-        assert statements.count("COMMIT") == 2  # one of them is for `wait`
+        assert statements.count("COMMIT") == 2  # `wait` has one of them
 
 
 def test_ended_tasks_are_kept_for_their_ttl_and_the_retention(
@@ -451,10 +451,51 @@ def test_failed_writes_are_errors_and_lose_nothing(
                 with pytest.raises(TaskStoreError, match="disk I/O error"):
                     call()
             for lease in leases:
-                release(tasks, lease)  # without an error: no caller could help
-        # The leases are given back when the disk works again.
+                release(tasks, lease)  # without an error: no caller could handle it
+        # Tasks that were not given back are given back when the disk works again.
         until(lambda: not tasks._store().loose)
         assert [one.row.id for one in claim(tasks, 9)] == ["a", "b", "c"]
+
+
+FULL = """
+import resource, sys
+from pathlib import Path
+from effectmcp import TaskStoreError
+from effectmcp.tasks import SqliteTasks
+from effectmcp_tests.tasks.rows import new_row
+tasks = SqliteTasks(sys.argv[1])
+kept = []
+tasks.create(new_row("first"))
+_, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+size = Path(sys.argv[1] + "-wal").stat().st_size
+resource.setrlimit(resource.RLIMIT_FSIZE, (size + 50_000, hard))
+try:
+    for n in range(100):
+        tasks.create(new_row(f"{n:03}", arguments=["x" * 5_000]))
+        kept.append(f"{n:03}")
+except TaskStoreError as exc:
+    print("refused after some" if kept else "at once")
+assert [row.id for row in tasks.find()] == [*reversed(kept), "first"]
+resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+tasks.create(new_row("last"))
+tasks.close()
+tasks = SqliteTasks(sys.argv[1])
+assert {row.id for row in tasks.find()} == {*kept, "first", "last"}
+tasks.close()
+print("nothing lost")
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits of files differ")
+def test_full_disk_is_an_error_and_loses_nothing(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", FULL, str(tmp_path / "t.db")],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.stdout == "refused after some\nnothing lost\n", done.stderr
 
 
 def test_claim_that_may_have_been_written_is_given_back(
@@ -529,10 +570,10 @@ def test_host_sees_what_another_does(tmp_path: Path) -> None:
         assert len(other.mail(lease, 0)[0]) == 1
 
 
-def test_task_that_becomes_free_and_is_due_is_reported_to_others(
+def test_other_processes_are_notified_when_a_due_task_becomes_free(
     tmp_path: Path,
 ) -> None:
-    """The others have seen the mail, but could not take the task then."""
+    """Other workers have seen the mail, but could not take the task then."""
     with opened(tmp_path / "t.db") as one, opened(tmp_path / "t.db") as other:
         one.create(new_row())
         (lease,) = claim(one, 1)
@@ -641,7 +682,7 @@ def test_fork_opens_the_file_for_itself(tmp_path: Path) -> None:
 
 
 def test_fork_forgets_the_connections_of_its_parent(tmp_path: Path) -> None:
-    """Forget them in this process, where the coverage is measured."""
+    """Repeat the test above in this process, where coverage is measured."""
     tasks, unused = SqliteTasks(tmp_path / "t.db"), SqliteTasks()
     tasks.create(new_row())
     store = tasks._opened

@@ -1,4 +1,4 @@
-"""The turns of a process that shuts down."""
+"""Turns end in a process that shuts down."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_turn_that_stops_before_a_step_saves_no_mark() -> None:
 
 
 def test_turn_that_stops_waits_for_all_that_runs() -> None:
-    """Effects that the turn performs itself continue, and outcomes are saved."""
+    """Values that need no step are still delivered, and outcomes are saved."""
     host = Host(server(three_steps), Start)
     row = host.play()
     assert host.started == ["gather-1/0/step-1", "gather-1/1/step-1"]

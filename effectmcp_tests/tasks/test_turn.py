@@ -832,6 +832,20 @@ def test_cleanup_continues_after_a_cut() -> None:
         assert one.performed[-1] == ("undo", ("cup",)), cut
 
 
+def test_cancelled_task_shows_no_question_again() -> None:
+    """Its lost step is begun again, for the cleanup; nobody should answer meanwhile."""
+
+    def races() -> Flow[Any]:
+        return (yield from Gather(FirstOf(Elicit("Name?", str), make("cup"))))
+
+    for cut in range(5, 25):
+        one = host(races, lasts=lambda want: 10.0, cuts={cut, cut + 4})
+        one.at(4, one.cancel)
+        # It has no yield left after the outcome of its step.
+        assert one.run().status == "completed"
+        assert len(one.shown) == 1
+
+
 def test_cancel_of_a_task_that_has_not_started() -> None:
     one = host(one_step)
     one.cancel()

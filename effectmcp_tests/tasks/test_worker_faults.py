@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -28,11 +29,11 @@ async def test_turn_that_fails_is_run_again_later(
 ) -> None:
     left = [2]
 
-    def faulty(app: Server, row: TaskRow) -> Turn:
+    def faulty(app: Server, row: TaskRow, is_stopping: Callable[[], bool]) -> Turn:
         if row.id == "bad" and left[0]:
             left[0] -= 1
             raise RuntimeError("a fault")
-        return (yield from turn(app, row))
+        return (yield from turn(app, row, is_stopping))
 
     monkeypatch.setattr(worker, "turn", faulty)
     monkeypatch.setattr(worker, "_PAUSE", 0.01)
