@@ -384,7 +384,7 @@ def test_answers_in_a_gather_tell_tasks_apart() -> None:
     assert len(host.rows) == 2
 
 
-def test_version_is_that_of_the_first_round() -> None:
+def test_version_is_taken_from_the_first_round() -> None:
     """A deploy may change the declared version between two rounds."""
     app, host = serving()
     app.tool(name="dated", version="1")(order)

@@ -833,7 +833,7 @@ def test_cleanup_continues_after_a_cut() -> None:
 
 
 def test_cancelled_task_shows_no_question_again() -> None:
-    """Its lost step is begun again, for the cleanup; nobody should answer meanwhile."""
+    """The cleanup repeats the lost step; no client should answer meanwhile."""
 
     def races() -> Flow[Any]:
         return (yield from Gather(FirstOf(Elicit("Name?", str), make("cup"))))
