@@ -833,7 +833,7 @@ def test_cleanup_continues_after_a_cut() -> None:
 
 
 def test_cancelled_task_shows_no_question_again() -> None:
-    """The cleanup repeats the lost step; no client should answer meanwhile."""
+    """The lost step is started again for the cleanup; no client answers meanwhile."""
 
     def races() -> Flow[Any]:
         return (yield from Gather(FirstOf(Elicit("Name?", str), make("cup"))))
