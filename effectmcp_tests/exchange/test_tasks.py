@@ -99,7 +99,7 @@ class Rows:
 
 
 def order(title: str) -> Flow[str]:
-    """Ask, detach, and say what came of that."""
+    """Ask, detach, and return whether the call became a task."""
     if not (yield from Confirm(f"Order {title}?")):
         return "no"
     yield from Log("info", "about to detach")
@@ -166,7 +166,7 @@ METHODS = ("get", "update", "cancel")
     ids=repr,
 )
 def test_method_without_the_extension_is_refused(method: str, extensions: Any) -> None:
-    """The same for a task that exists and for one that does not: nothing is read."""
+    """Existing and unknown tasks get the same error: nothing is read."""
     app, host = serving()
     known = started(app)
     capabilities = {**EVERYTHING, "extensions": extensions}
@@ -384,7 +384,7 @@ def test_answers_in_a_gather_tell_tasks_apart() -> None:
     assert len(host.rows) == 2
 
 
-def test_version_is_that_of_the_first_round() -> None:
+def test_version_is_taken_from_the_first_round() -> None:
     """A deploy may change the declared version between two rounds."""
     app, host = serving()
     app.tool(name="dated", version="1")(order)
@@ -458,7 +458,7 @@ def test_required_tool_where_nothing_runs_is_an_internal_error(
 
 @pytest.mark.parametrize("revision", [*VERSIONS, DRAFT])
 def test_legacy_client_has_no_tasks(revision: str) -> None:
-    """Whatever it declares or sends: the extension is of 2026-07-28."""
+    """No declaration and no state helps: the extension is of 2026-07-28."""
     app, host = serving(drafts=True)
     client = LegacyClient(app, revision, FOLLOWS)
     assert text_of(client.call("optional")) == "rested"
@@ -473,7 +473,7 @@ def test_legacy_client_has_no_tasks(revision: str) -> None:
 
 
 def test_nothing_leaves_from_a_task() -> None:
-    """What the round told before `Detach` is sent; a task sends no progress, no log."""
+    """The round sends its messages until `Detach`; a task sends no progress, no log."""
     app, _ = serving()
     heard: list[str] = []
 
@@ -552,7 +552,7 @@ def test_each_user_has_a_share_of_the_tasks() -> None:
 def test_task_that_cannot_be_stored_is_an_internal_error(
     name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Not one of the tool: the client may send the same request again."""
+    """The tool reports no error: the client may send the same request again."""
     app, host = serving()
     options: dict[str, Any] = {"capabilities": FOLLOWS}
     if name == "order":
@@ -587,7 +587,7 @@ def test_store_that_fails_is_an_internal_error(
 # ---- the methods --------------------------------------------------------------------
 
 
-def test_task_that_cannot_be_read_looks_as_if_there_were_none() -> None:
+def test_task_that_cannot_be_read_looks_like_a_missing_task() -> None:
     """Unknown, of another user, removed: no difference shows (Security Considerations)."""
     app, host = serving()
     others, removed = started(app, ANN), started(app)
@@ -691,7 +691,7 @@ def test_acknowledgements_are_empty(status: str) -> None:
 
 @pytest.mark.parametrize("value", [None, 5, [], {"action": "no"}, {}], ids=repr)
 def test_answer_without_a_shape_is_acknowledged(value: Any) -> None:
-    """Its turn judges it; answers to other keys are ignored."""
+    """The turn judges the answer; answers to other keys are ignored."""
     app, host = serving()
     id_ = started(app)
     put(host, id_, "input_required")
@@ -796,7 +796,7 @@ def test_subscription_without_the_extension_is_refused() -> None:
 
 
 @pytest.mark.parametrize("ids", ["x", [5], {}, None, ["x"] * 1_001], ids=lambda _: "")
-def test_subscription_to_what_are_no_ids_is_invalid(ids: Any) -> None:
+def test_subscription_to_invalid_ids_is_refused(ids: Any) -> None:
     app, _ = serving()
     assert error(listen(app, ids)[0])["code"] == -32602
 
@@ -1000,7 +1000,7 @@ def test_subscription_ends_while_its_store_fails(
 
 
 @LOOPS
-def test_subscription_reads_where_it_disturbs_nobody(name: str) -> None:
+def test_subscription_reads_in_a_thread(name: str) -> None:
     """A store may block for a disk; the loop serves other clients meanwhile."""
     import threading
 

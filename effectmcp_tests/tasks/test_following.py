@@ -39,7 +39,7 @@ def machine(size: str) -> Flow[str]:
 
 
 def collapsed(statuses: list[Any]) -> list[Any]:
-    """Statuses without those that a quick task may have left before they were read."""
+    """Drop each `working`: a quick task may have left it before it was read."""
     return [one for one in statuses if one[0] != "working"]
 
 
