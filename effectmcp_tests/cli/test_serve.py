@@ -383,6 +383,7 @@ def test_tasks_in_another_store_of_the_author(
 ) -> None:
     """Tasks of one store would be missing in the other, so none is preferred."""
     target = shop_with_tasks(f", tasks={store}")
+    store = store.replace("other.db", str(Path("other.db").absolute()))
     assert main(["serve", target, "--tasks", "x.db"]) == 2
     assert capsys.readouterr().err == (
         f"effectmcp: --tasks x.db: the server has a store of its own, tasks={store}; leave"
