@@ -120,7 +120,12 @@ def test_file_outlives_its_process_and_memory_does_not(tmp_path: Path) -> None:
 def test_file_of_another_kind_is_refused_at_the_first_call(tmp_path: Path) -> None:
     (tmp_path / "t.db").write_text("a novel " * 100)
     tasks = SqliteTasks(tmp_path / "t.db")
-    for call in (tasks.find, lambda: tasks.watch(print), lambda: claim(tasks, 1)):
+    for call in (
+        tasks.open,
+        tasks.find,
+        lambda: tasks.watch(print),
+        lambda: claim(tasks, 1),
+    ):
         with pytest.raises(UsageError, match="cannot be opened"):
             call()
     tasks.close()
