@@ -223,14 +223,20 @@ def test_port_that_is_taken_with_workers(
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "nowhere.invalid"])
 def test_address_that_cannot_be_had_with_workers(
-    host: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    host: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ) -> None:
     monkeypatch.setenv(VARIABLE, make_key(bytes(32)))
+    # A server that no other test of this process has served.
+    file = tmp_path / "unserved.py"
+    file.write_text("from effectmcp import Server\napp = Server('unserved')\n")
     (taken,) = workers.bind("127.0.0.1", 0, shared=False)
     with taken:
         address = f"{host}:{taken.getsockname()[1]}"
         argv = ["--http", address, "--workers", "2"]
-        said = problem(capsys, *argv, target=BOOKSHOP)
+        said = problem(capsys, *argv, target=f"{file}:app")
     assert said.startswith(f"cannot listen at {host}, port ")
 
 

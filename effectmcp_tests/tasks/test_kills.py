@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -183,16 +184,20 @@ def _until(is_so: Callable[[], bool]) -> None:
 def test_write_of_a_turn_that_was_taken_over_is_refused(
     tmp_path: Path, gate: Gate, loop: str
 ) -> None:
-    """As if the lock of a frozen worker was lost: the fence is left."""
+    """As if the lock of a frozen worker had been lost: then only the fence is left."""
     with working(tmp_path, loop, "blocked") as frozen:
         frozen.until("effect", name="block")
         frozen.send(signal.SIGSTOP)
-        (holder,) = (tmp_path / "tasks.db-holders").iterdir()
-        holder.unlink()
+        with closing(sqlite3.connect(tmp_path / "tasks.db")) as db, db:
+            db.execute("UPDATE tasks SET holder = NULL, fence = fence + 1, wake = 0")
         with working(tmp_path, loop, "blocked") as other:
             other.until("effect", name="block")
+            # The first to write must be the one whose turn was taken over.
+            other.send(signal.SIGSTOP)
             frozen.send(signal.SIGCONT)
-            gate.open(2)
+            gate.open()
             assert frozen.until("refused")["error"] == "TakenOverError"
+            other.send(signal.SIGCONT)
+            gate.open()
             ended = other.until("ended", task="task-blocked")
     assert (ended["status"], ended["result"]) == ("completed", "open")
