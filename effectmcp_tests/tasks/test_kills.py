@@ -87,6 +87,8 @@ class Worker:
     def send(self, number: signal.Signals) -> None:
         """Send a signal to it."""
         self.process.send_signal(number)
+        if number == signal.SIGSTOP:
+            os.waitid(os.P_PID, self.process.pid, os.WSTOPPED)  # until it has stopped
 
 
 class Gate:
