@@ -230,7 +230,7 @@ def test_address_that_cannot_be_had_with_workers(
 ) -> None:
     monkeypatch.setenv(VARIABLE, make_key(bytes(32)))
     # A server that no other test of this process has served.
-    file = tmp_path / "unserved.py"
+    file = tmp_path / f"unserved_{len(host)}.py"
     file.write_text("from effectmcp import Server\napp = Server('unserved')\n")
     (taken,) = workers.bind("127.0.0.1", 0, shared=False)
     with taken:
