@@ -194,7 +194,7 @@ def test_write_of_a_turn_that_was_taken_over_is_refused(
             db.execute("UPDATE tasks SET holder = NULL, fence = fence + 1, wake = 0")
         with working(tmp_path, loop, "blocked") as other:
             other.until("effect", name="block")
-            # The first to write must be the one whose turn was taken over.
+            # The worker whose turn was taken over must write first.
             other.send(signal.SIGSTOP)
             frozen.send(signal.SIGCONT)
             gate.open()
