@@ -192,3 +192,11 @@ def test_is_busy() -> None:
     assert is_busy(busy(sqlite3.SQLITE_BUSY_SNAPSHOT))
     assert not is_busy(busy(sqlite3.SQLITE_FULL))
     assert not is_busy(sqlite3.OperationalError("of Python's own"))
+
+
+def test_file_that_another_process_has_just_created_is_left_alone(
+    tmp_path: Path,
+) -> None:
+    with closing(connected(tmp_path / "t.db")) as db:
+        tables._create(db, "t.db")
+        assert not db.in_transaction

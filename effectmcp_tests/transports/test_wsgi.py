@@ -458,3 +458,13 @@ def test_wsgiref_serves_it() -> None:
         with post(port, body, origin="https://evil.example") as response:
             assert response.status == 403
     wsgi.close()
+
+
+def test_tools_that_can_do_without_tasks_are_served_without() -> None:
+    app = Server("shop", tasks=SqliteTasks())
+
+    @app.tool
+    def nap() -> Flow[None]:
+        yield from Sleep(0)
+
+    strict(app)
