@@ -205,7 +205,7 @@ def _table(found: Sequence[Stored], now: float, *, room: int | None) -> Iterator
                 row.message or "",
             )
         )
-    cells = [tuple(map(one_line, line)) for line in cells]  # type: ignore[misc]
+    cells = [tuple(map(one_line, line)) for line in cells]  # type: ignore[misc]  # of the same lengths
     widths = [max(map(columns, column)) for column in zip(*cells, strict=True)]
     for line in cells:
         padded = [

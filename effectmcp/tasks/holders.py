@@ -19,7 +19,7 @@ from ..errors import UsageError
 try:
     import fcntl
 except ImportError:  # pragma: no cover  # Windows
-    fcntl = None  # type: ignore[assignment]
+    fcntl = None  # type: ignore[assignment]  # `check_local` refuses files then
 
 __all__ = ["Holder", "check_local", "file_system"]
 

@@ -23,8 +23,6 @@ The guarantees of a turn, even if it is cut off between two commands:
         `at_most_once` never begins twice
     an answer stays in the mail until a saved journal has it
     mail is read before each wave, also while a step runs
-    nothing that has arrived is unsaved while a turn waits
-
     the outcomes of steps and the new questions are saved before a wait
 
 So each step of a sequence costs one save. A step is performed again only if the process
@@ -239,8 +237,7 @@ class _Turn:
         yield from self._look()
         row = self._row
         if row.is_ended:
-            # This mail arrived too late.
-            self._dropped += [one.id for one in self._inbox.values()]
+            self._drop_inbox()  # it arrived too late
             yield from self._save(attrs.evolve(row, wake=None))
             return self._row
         if row.report is not None:
@@ -519,12 +516,13 @@ class _Turn:
         self._row = attrs.evolve(row, updated=self._now)
         yield Save(self._row, dropped)
 
+    def _drop_inbox(self) -> None:
+        self._dropped += [one.id for one in self._inbox.values()]
+        self._inbox.clear()
+
     def _waiting(self, run: Run, stop: Stop, *, wake: float | None) -> TaskRow:
         journal = run.journal
         asked = journal.asked
-        for key in [key for key in self._inbox if key in self._given]:
-            if key not in asked:
-                self._dropped.append(self._inbox.pop(key).id)
         questions: dict[str, JSON] = {}
         if self._row.cancelled_at is not None:
             pass  # it asks nothing any more
@@ -534,7 +532,7 @@ class _Turn:
             # They stay outstanding while other branches perform something.
             shown = self._row.questions
             questions = {key: one for key, one in shown.items() if key in asked}
-        return attrs.evolve(
+        row: TaskRow = attrs.evolve(
             self._row,
             journal=journal.dumps(),
             status="input_required" if questions else "working",
@@ -542,10 +540,13 @@ class _Turn:
             message=self._row.message if self._said is None else self._said,
             wake=wake,
         )
+        # Last: if the row cannot be made, the task parks, and its mail must stay.
+        for key in [key for key in self._inbox if key in self._given]:
+            if key not in asked:
+                self._dropped.append(self._inbox.pop(key).id)
+        return row
 
     def _ended(self, run: Run, stop: Returned | Raised, tool: Tool) -> TaskRow:
-        self._dropped += [one.id for one in self._inbox.values()]
-        self._inbox.clear()
         row = attrs.evolve(
             self._row,
             journal=self._row.journal if run.is_over_limit else run.journal.dumps(),
@@ -554,14 +555,13 @@ class _Turn:
             message=self._row.message if self._said is None else self._said,
             wake=None,
         )
+        self._drop_inbox()
         if row.cancelled_at is not None and isinstance(stop, Raised):
-            if row.is_expired:
-                return _failed(row, {"code": INTERNAL_ERROR, "message": EXPIRED})
-            if not isinstance(stop.error, Cancelled):
+            if not row.is_expired and not isinstance(stop.error, Cancelled):
                 logger.error(
                     "%s failed as it was cancelled", row.id, exc_info=stop.error
                 )
-            return attrs.evolve(row, status="cancelled")
+            return _cut_short(row)
         try:
             if isinstance(stop, Raised):
                 raise _told(contained(stop.error, tool.handler.name), row)
@@ -612,13 +612,9 @@ class _Turn:
         logger.error(
             "task %s (%s) ends without its cleanup: %s", row.id, row.tool, report
         )
-        self._dropped += [one.id for one in self._inbox.values()]
+        self._drop_inbox()
         row = attrs.evolve(row, report=report, questions={}, tries={}, wake=None)
-        if row.is_expired:
-            row = _failed(row, {"code": INTERNAL_ERROR, "message": EXPIRED})
-        else:
-            row = attrs.evolve(row, status="cancelled")
-        yield from self._save(row)
+        yield from self._save(_cut_short(row))
         return self._row
 
 
@@ -626,6 +622,13 @@ def _failed(row: TaskRow, error: Mapping[str, JSON]) -> TaskRow:
     return attrs.evolve(
         row, status="failed", error=dict(error), message=str(error["message"])
     )
+
+
+def _cut_short(row: TaskRow) -> TaskRow:
+    """Return the last row of a task that was cancelled, or has expired."""
+    if row.is_expired:
+        return _failed(row, {"code": INTERNAL_ERROR, "message": EXPIRED})
+    return attrs.evolve(row, status="cancelled")
 
 
 def _sendable(text: str) -> str:

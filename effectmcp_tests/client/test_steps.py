@@ -342,7 +342,7 @@ async def test_answers_are_sent_again_without_asking_again(
             raise LOST
         return await request(method, params, **more)
 
-    client.request = broken  # type: ignore[method-assign]
+    client.request = broken  # type: ignore[method-assign]  # as a broken channel
     assert (await client.call_tool("build")).text == "built"
     assert (asked, len(failed)) == (["a"], 1)
 

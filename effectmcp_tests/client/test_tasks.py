@@ -141,8 +141,8 @@ def test_announced_task_that_has_ended_is_polled_at_once() -> None:
         (described(taskId=None), "it describes another task"),
         (described("sleeping"), "unknown status 'sleeping'"),
         (described("x" * 1_000), "unknown status 'xxx"),
-        (described(None), "unknown status None"),  # type: ignore[arg-type]
-        (described(["working"]), "unknown status"),  # type: ignore[arg-type]
+        (described(None), "unknown status None"),  # type: ignore[arg-type]  # hostile
+        (described(["working"]), "unknown status"),  # type: ignore[arg-type]  # hostile
         (described(statusMessage=1), "statusMessage is not a string"),
         (described(pollIntervalMs="1"), "pollIntervalMs is not a number"),
         (described(pollIntervalMs=True), "pollIntervalMs is not a number"),

@@ -496,7 +496,7 @@ def test_plain_function_cannot_be_a_task(task: Any) -> None:
         with pytest.raises(SchemaError, match="write a flow"):
             app.tool(name="t", task=task)(function)
     with pytest.raises(SchemaError, match="give 'optional' or 'required'"):
-        app.tool(name="t", task="always")(nap)  # type: ignore[call-overload]
+        app.tool(name="t", task="always")(nap)  # type: ignore[call-overload]  # the mistake
 
 
 def test_required_tool_without_a_store_is_refused_at_the_start() -> None:

@@ -207,7 +207,7 @@ class _Life:
                     self._note_save(command.row)
                 command = going.send(outcome)
         except StopIteration as exc:
-            return exc.value  # type: ignore[no-any-return]
+            return exc.value  # type: ignore[no-any-return]  # a row
         finally:
             going.close()
 
