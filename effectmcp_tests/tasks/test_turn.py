@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -33,11 +34,12 @@ from effectmcp import (
     Within,
     step,
 )
-from effectmcp.engine import Journal
+from effectmcp.engine import Journal, Question
 from effectmcp.engine.stops import Done, Failure, Want
 from effectmcp.errors import TaskStoreError
 from effectmcp.exchange.task_rows import Mail, TaskRow
 from effectmcp.exchange.tasks import task_id
+from effectmcp.protocol.modern import request_of
 from effectmcp.tasks.turn import CLEANUP, EXPIRED, PARKED, Save, turn
 
 from .simulated import FLOW_ID, START, Host, accepted, detached, new
@@ -1082,3 +1084,24 @@ def test_flow_id_is_in_the_row() -> None:
     other = new("job", flow_id=b"another" * 3)
     assert text(host(says).run()) != text(host(says, other).run())
     assert new("job").flow_id == FLOW_ID
+
+
+def test_answer_stays_in_the_mail_if_its_row_cannot_be_made(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def asks() -> Flow[Any]:
+        yield from Elicit("First?", str)
+        return (yield from Elicit("Second?", str))
+
+    def fail(question: Question) -> Any:
+        if question.key == "elicit-2":
+            raise ValueError("no form for this")
+        return request_of(question)
+
+    # The package exports a function of the same name as the module.
+    monkeypatch.setattr(sys.modules[turn.__module__], "request_of", fail)
+    one = host(asks)
+    one.at(1, lambda: one.answer("elicit-1", accepted("Ann")))
+    row = one.run()
+    assert row.report is not None
+    assert [mail.key for mail in one.mail] == ["elicit-1"]
