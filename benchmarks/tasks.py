@@ -170,9 +170,9 @@ async def work(path: str) -> None:
     async def end(ids: list[str]) -> None:
         for id_ in ids:
             row = None
-            # A listener would cost CPU for each save.
+            # A listener would cost CPU for each save, and so do frequent looks.
             while row is None:
-                await trio.sleep(0.005)
+                await trio.sleep(0.02)
                 found = tasks.read(id_)
                 row = found if found is not None and found.is_ended else None
             assert row.status == "completed", row

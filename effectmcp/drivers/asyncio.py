@@ -199,21 +199,25 @@ async def _first(
 
 
 async def attempt(app: Server, want: Want) -> Done | Failure:
-    """Perform an effect of a task once: its turn decides whether to try it again."""
+    """Perform an effect of a task once: its turn decides whether to try it again.
+
+    It runs in a task of its own, in a copy of the want's context.
+    """
     done = at_once(want.effect)
     if done is not None:
         return done
     assert isinstance(want.effect, Step)  # a task waits for all others
-    return await _call(job_of_step(want.effect, want.context, app.provided).once())
+    job = job_of_step(want.effect, want.context, app.provided).once()
+    return await _call(job, has_own_task=True)
 
 
-async def _call(job: Job) -> Done | Failure:
+async def _call(job: Job, *, has_own_task: bool = False) -> Done | Failure:
     tried = 0
     while True:
         tried += 1
         try:
             async with _within(job.timeout):
-                return Done(await _once(job))
+                return Done(await _once(job, has_own_task))
         except Exception as exc:
             if job.is_last(tried, exc):
                 return Failure(exc)
@@ -232,12 +236,14 @@ async def _within(seconds: float | None) -> AsyncIterator[None]:
         raise TimeoutError(f"it took longer than {seconds:g} seconds") from None
 
 
-async def _once(job: Job) -> Any:
+async def _once(job: Job, has_own_task: bool) -> Any:
     loop = asyncio.get_running_loop()
     if not job.is_async:
         # Abandoned when cancelled: a thread cannot be cancelled, but its awaiting task
         # can.
         return await loop.run_in_executor(None, job.fresh_context().run, job.call)
+    if has_own_task:
+        return await job.acall(is_cancel)
     context = job.fresh_context()
     return await loop.create_task(job.acall(is_cancel), context=context)
 

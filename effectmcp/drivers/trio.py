@@ -191,12 +191,16 @@ async def _value(app: Server, effect: Effect[Any], context: Context) -> Done | F
 
 
 async def attempt(app: Server, want: Want) -> Done | Failure:
-    """Perform an effect of a task once: its turn decides whether to try it again."""
+    """Perform an effect of a task once: its turn decides whether to try it again.
+
+    It runs in a task of its own, in a copy of the want's context.
+    """
     done = at_once(want.effect)
     if done is not None:
         return done
     assert isinstance(want.effect, Step)  # a task waits for all others
-    return await _call(job_of_step(want.effect, want.context, app.provided).once())
+    job = job_of_step(want.effect, want.context, app.provided).once()
+    return await _call(job, has_own_task=True)
 
 
 async def _first(
@@ -217,13 +221,13 @@ async def _first(
     return winners[0]
 
 
-async def _call(job: Job) -> Done | Failure:
+async def _call(job: Job, *, has_own_task: bool = False) -> Done | Failure:
     tried = 0
     while True:
         tried += 1
         try:
             with trio.move_on_after(_seconds(job.timeout)):
-                return Done(await _once(job))
+                return Done(await _once(job, has_own_task))
             # Not `trio.fail_after`: its error is not a TimeoutError, and a step must fail
             # in the same way on every driver.
             raise TimeoutError(f"it took longer than {job.timeout:g} seconds")
@@ -232,13 +236,15 @@ async def _call(job: Job) -> Done | Failure:
                 return Failure(exc)
 
 
-async def _once(job: Job) -> Any:
+async def _once(job: Job, has_own_task: bool) -> Any:
     if not job.is_async:
         # Abandoned when cancelled: a thread cannot be cancelled, but its awaiting task
         # can.
         return await trio.to_thread.run_sync(
             job.fresh_context().run, job.call, abandon_on_cancel=True
         )
+    if has_own_task:
+        return await job.acall(is_cancel)
     # In a separate task, because only a new task can be given a context.
     outcomes: list[Any] = []
 

@@ -25,16 +25,17 @@ from ..errors import TaskStoreError
 from .holders import Holder, check_local
 from .tables import connected, is_busy
 
-__all__ = ["Connections", "Write", "last_change", "next_change"]
+__all__ = ["Connections", "Write", "last_change", "next_change", "remove_old"]
 
 logger = logging.getLogger("effectmcp.tasks")
 
 #: Seconds between two looks at what other processes have changed.
 _LOOK: Final = 0.01
-#: Seconds to wait for more writes, for each turn that runs here, and at most: on a fast
-#: disk, each write would be alone otherwise. Few turns wait for nothing.
-_GATHER: Final = 0.0003
-_GATHER_MOST: Final = 0.008
+#: Seconds in which another write must come, or those that are there are done; and for
+#: how long at most: on a fast disk, each write would be alone otherwise. Few turns wait
+#: for nothing.
+_GATHER: Final = 0.0025
+_GATHER_MOST: Final = 0.02
 _FEW: Final = 4
 #: Seconds between two looks for holders that died, and for tasks to remove.
 _SWEEP: Final = 0.5
@@ -99,7 +100,7 @@ class Connections:
             self._reading = self._lock if path is None else threading.Lock()
             self.holder = Holder(path)
             undo.callback(self.holder.close)
-            (self._told,) = self._reader.execute("SELECT last FROM changes").fetchone()
+            self._told = last_change(self._reader)
             undo.pop_all()
         self._last = self._told
         self._looked = 0.0
@@ -174,10 +175,18 @@ class Connections:
             first = self._queue.get(timeout=self._pause())
             jobs.append(first)
             if first is not None and first.is_durable and len(self.held) > _FEW:
-                time.sleep(min(_GATHER_MOST, _GATHER * len(self.held)))
+                self._gather()
             while jobs[-1] is not None:
                 jobs.append(self._queue.get_nowait())
         return jobs
+
+    def _gather(self) -> None:
+        """Wait while more writes come, until each running turn may have sent one."""
+        until = time.monotonic() + _GATHER_MOST
+        waiting, before = self._queue.qsize(), -1
+        while before < waiting < len(self.held) and time.monotonic() < until:
+            time.sleep(_GATHER)
+            waiting, before = self._queue.qsize(), waiting
 
     def _pause(self) -> float | None:
         if not self._is_shared:
@@ -298,11 +307,7 @@ class Connections:
                     "id = ? AND fence = ? AND holder = ?",
                     (id_, fence, self.holder.name),
                 )
-            db.execute(
-                "DELETE FROM tasks WHERE id IN (SELECT id FROM tasks"
-                " WHERE purge IS NOT NULL AND purge <= ? LIMIT ?)",
-                (time.time(), _MOST),
-            )
+            remove_old(db)
 
         job = _Job(write, is_durable=False)
         self._commit([job])
@@ -331,15 +336,28 @@ class Connections:
 
 
 def next_change(db: sqlite3.Connection) -> int:
-    """Return the number of a change: numbers only grow, also when tasks are removed."""
-    db.execute("UPDATE changes SET last = last + 1")
-    return last_change(db)
+    """Return the number for a change of a task, which its row must get at once."""
+    return last_change(db) + 1
 
 
 def last_change(db: sqlite3.Connection) -> int:
-    """Return the number of the latest change."""
-    (last,) = db.execute("SELECT last FROM changes").fetchone()
+    """Return the number of the latest change: numbers only grow."""
+    # The tasks tell it themselves, so that a save writes no further page. `changes` knows
+    # the numbers of removed ones.
+    (last,) = db.execute(
+        "SELECT max(last, coalesce((SELECT max(changed) FROM tasks), 0)) FROM changes"
+    ).fetchone()
     return last  # type: ignore[no-any-return]  # an INTEGER
+
+
+def remove_old(db: sqlite3.Connection) -> None:
+    """Remove tasks that have been kept for long enough."""
+    db.execute("UPDATE changes SET last = ?", (last_change(db),))
+    db.execute(
+        "DELETE FROM tasks WHERE id IN (SELECT id FROM tasks"
+        " WHERE purge IS NOT NULL AND purge <= ? LIMIT ?)",
+        (time.time(), _MOST),
+    )
 
 
 def _free(db: sqlite3.Connection, where: str, values: tuple[object, ...]) -> None:

@@ -222,7 +222,9 @@ class _RunningTurn:
             case Start(wants):
                 self._running |= {want.key for want in wants}
                 for want in wants:
-                    self._spawn(partial(self._perform, want))
+                    want.context.run(_cancelled.set, partial(self._is_told, want.key))
+                    # A new task has a copy of the context that starts it.
+                    want.context.run(self._spawn, partial(self._perform, want))
                 return None
             case Wait(until):
                 return await self._wait(until)
@@ -252,8 +254,10 @@ class _RunningTurn:
         if ended[0].result():
             self._has_rung = True
 
+    def _is_told(self, key: str) -> bool:
+        return key in self._told
+
     async def _perform(self, want: Want) -> None:
-        want.context.run(_cancelled.set, lambda: want.key in self._told)
         outcome: Done | Failure
         try:
             outcome = await self._loop.attempt(self._app, want)

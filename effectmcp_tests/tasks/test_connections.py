@@ -13,7 +13,7 @@ import pytest
 
 from effectmcp import TaskStoreError
 from effectmcp.tasks import connections
-from effectmcp.tasks.connections import Connections, next_change
+from effectmcp.tasks.connections import Connections, next_change, remove_old
 
 
 def ignore(ids: Iterable[str], *more: object) -> None:
@@ -247,8 +247,10 @@ def test_numbers_of_changes_never_come_again(tmp_path: Path) -> None:
     with opened(tmp_path / "t.db") as one:
         before = one.submit(next_change).result(60)
         one.submit(insert("a")).result(60)
-        one.submit(lambda db: db.execute("DELETE FROM tasks")).result(60)
-        assert one.submit(next_change).result(60) == before + 2
+        one.submit(lambda db: db.execute("UPDATE tasks SET purge = 0")).result(60)
+        one.submit(remove_old).result(60)
+        assert one.read(lambda db: db.execute("SELECT * FROM tasks").fetchall()) == []
+        assert one.submit(next_change).result(60) == before + 1
 
 
 def test_reading_that_fails_is_logged_once(
