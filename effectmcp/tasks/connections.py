@@ -31,8 +31,8 @@ logger = logging.getLogger("effectmcp.tasks")
 
 #: Seconds between two looks at what other processes have changed.
 _LOOK: Final = 0.01
-#: Seconds to wait for more writes, again and again as long as some arrive, and at most:
-#: on a fast disk, each write would be alone otherwise. Few turns wait for nothing.
+#: Seconds to wait for another write. If one comes, this is repeated, up to the second
+#: number. On a fast disk, each write would be alone otherwise. Few turns wait for nothing.
 _GATHER: Final = 0.0025
 _GATHER_MOST: Final = 0.02
 _FEW: Final = 4
