@@ -11,42 +11,14 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any
-from zlib import crc32
 
 import pytest
-from attrs import field, frozen
 from hypothesis import event, given, note
 from hypothesis import strategies as st
 
-from effectmcp import Flow, Server, Step
-from effectmcp.engine.stops import Done, Failure, Want
-from effectmcp.exchange.task_rows import TaskRow
-
-from ..engine.waiting.programs import (
-    Ask,
-    Attempt,
-    Body,
-    Choose,
-    Do,
-    DomainError,
-    Draw,
-    Fail,
-    Limit,
-    Memory,
-    Nap,
-    Program,
-    Race,
-    Repeat,
-    Save,
-    Stage,
-    StepKind,
-    Together,
-    When,
-    show,
-    statements,
-)
-from .simulated import START, Host, new
+from ..engine.waiting.programs import Body, Together, show, statements
+from .simulated import Host
+from .worlds import KINDS, World, cuts, drawn_bodies, played, seeds
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -57,174 +29,7 @@ def quiet() -> Iterator[None]:
     logging.disable(logging.NOTSET)
 
 
-# ---- drawing ------------------------------------------------------------------------
-
-KINDS: list[StepKind] = ["plain", "plain", "failing", "replayable", "flaky"]
-
-
-def parts(kinds: list[StepKind]) -> st.SearchStrategy[Any]:
-    """Return what may be waited for, or raced with."""
-    flags = st.sampled_from([{}, {}, {"outcome": True}, {"otherwise": True}])
-    asks = st.builds(
-        lambda kind, text, echo, more: Ask(kind, text, echo=echo, **more),
-        st.sampled_from(["elicit", "confirm"]),
-        st.sampled_from(["A?", "B?"]),
-        st.booleans(),
-        flags,
-    )
-    steps = st.builds(Do, st.sampled_from(kinds), st.sampled_from("stu"), st.booleans())
-    return asks | steps | st.builds(Nap, st.integers(1, 9))
-
-
-def drawn_bodies(kinds: list[StepKind]) -> st.SearchStrategy[Body]:
-    """Return bodies of programs whose steps are of these kinds."""
-    part = parts(kinds)
-    simple = st.one_of(
-        part,
-        part,
-        st.builds(Limit, st.integers(1, 9), part),
-        st.builds(Race, st.lists(part, min_size=2, max_size=3).map(tuple)),
-        st.sampled_from([Draw(), Save(), Fail(), Choose("v")]),
-    )
-
-    def larger(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-        body = st.lists(inner, max_size=3).map(tuple)
-        cleanup = st.sampled_from([(), (Do("plain", "undo"),)])
-        return st.one_of(
-            st.builds(Together, st.lists(body, min_size=1, max_size=3).map(tuple)),
-            st.builds(Together, st.lists(body, min_size=2, max_size=3).map(tuple)),
-            st.builds(Attempt, body, st.booleans(), cleanup),
-            st.builds(When, body, body),
-            st.builds(Repeat, st.just(2), body),
-        )
-
-    statement: st.SearchStrategy[Any] = st.recursive(simple, larger, max_leaves=8)
-    return st.lists(statement, min_size=1, max_size=5).map(tuple)
-
-
-@frozen
-class World:
-    """The environment: answers, times and failures, by the key of a question or step.
-
-    Attributes:
-        seed: The number from which all of this is computed.
-        cancel: Seconds after the start when the task is cancelled.
-        ttl: Its time to live.
-    """
-
-    seed: int = 0
-    cancel: float | None = None
-    ttl: float | None = None
-
-    def number(self, *about: Any) -> int:
-        """Return a number that depends on the seed and `about`."""
-        return crc32(repr((self.seed, *about)).encode())
-
-    def seconds(self, *about: Any) -> float:
-        """Return seconds that no sum of others equals."""
-        number = self.number("seconds", *about)
-        return [0.1, 1.0, 3.0, 8.0][number % 4] + number / 2**33
-
-    def verdict(self, key: str) -> Any:
-        """Return the answer to a question; `None` for never."""
-        number = self.number("verdict", key)
-        if "~" in key:  # asked again: now it fits
-            number -= number % 10
-        match number % 10:
-            case 7:
-                return {"action": "decline"}
-            case 8:
-                return {"action": "accept", "content": {"value": "no number"}}
-            case 9 if self.seed % 3 == 0:
-                return None
-            case _:
-                return {"action": "accept", "content": {"value": number % 100}}
-
-
-@frozen
-class Story:
-    """The outcome of a task.
-
-    Attributes:
-        row: Its row at the end, without what may differ.
-        events: What its handler met, in order.
-        keys: The steps that were performed, by key, with how many tries each.
-    """
-
-    status: str
-    result: Any
-    error: Any
-    asked: tuple[str, ...]
-    events: list[Any] = field(repr=False)
-    performed: frozenset[Any]
-
-
-def played(
-    body: Body, world: World, cuts: frozenset[int] = frozenset()
-) -> tuple[Story, Host, Counter[Any]]:
-    """Play a program to its end, or until nothing happens any more."""
-    memories: list[Memory] = []
-
-    def job() -> Flow[Any]:
-        stage = Stage(Program(body), in_task=True)
-        try:
-            return (yield from stage.main())
-        finally:
-            memories.append(stage.memory)
-
-    app = Server("shop")
-    app.tool(name="job")(job)
-    tries: dict[tuple[str, int], float] = {}
-    performed: Counter[Any] = Counter()
-
-    def attempt(want: Want) -> tuple[str, int]:
-        return want.key, one.row.tries.get(want.key, (0, 0.0))[0]
-
-    def lasts(want: Want) -> float:
-        # A step that started elsewhere ends when it would have ended.
-        nth = attempt(want)
-        end = tries.setdefault(nth, one.now + world.seconds(nth))
-        return max(0.0, end - one.now)
-
-    def result(want: Want) -> Done | Failure:
-        effect = want.effect
-        assert isinstance(effect, Step)
-        key, count = attempt(want)
-        performed[key, count] += 1
-        number = world.number("result", key)
-        if effect.options.retries and count < number % 4:
-            return Failure(OSError("down"))
-        try:
-            return Done(f"{effect.fn(*effect.args)}{number % 100}")
-        except DomainError as exc:
-            return Failure(exc)
-
-    def asked(key: str, request: Any) -> None:
-        verdict = world.verdict(key)
-        if verdict is not None:
-            at = one.now - START + world.seconds("answer", key)
-            one.at(at, lambda: one.answer(key, verdict))
-
-    row: TaskRow = new("job", ttl=world.ttl)
-    one = Host(app, row, cuts=cuts, lasts=lasts, result=result, asked=asked)
-    if world.cancel is not None:
-        one.at(world.cancel, one.cancel)
-    row = one.run()
-    events = memories[-1].events if memories else []
-    story = Story(
-        row.status,
-        row.result,
-        row.error,
-        tuple(one.shown),
-        events,
-        frozenset(performed),
-    )
-    assert row.report is None, row.report
-    return story, one, performed
-
-
-cuts = st.sets(st.integers(0, 50), max_size=8).map(frozenset)
-seeds = st.integers(0, 2**16)
+# ---- properties ---------------------------------------------------------------------
 
 
 def is_race_lost(body: Body, one: Host) -> bool:
@@ -242,7 +47,7 @@ def _kinds(key: str) -> set[str]:
     return {part.rstrip("0123456789") for part in key.split("/")}
 
 
-def lost(one: Host, performed: Counter[Any]) -> int:
+def lost(one: Host, performed: Counter[tuple[str, int]]) -> int:
     """Return how many performances were for nothing."""
     return sum(performed.values()) - len(performed)
 
