@@ -38,7 +38,16 @@ from effectmcp.tasks.turn import (
     turn,
 )
 
-__all__ = ["CAPABILITIES", "FLOW_ID", "START", "Host", "accepted", "detached", "new"]
+__all__ = [
+    "CAPABILITIES",
+    "FLOW_ID",
+    "START",
+    "Host",
+    "accepted",
+    "detached",
+    "drawn",
+    "new",
+]
 
 #: The time when every story begins.
 START: Final = 1_000_000.0
@@ -131,7 +140,8 @@ class Host:
         times: When each of them was performed, in seconds after `START`.
         shown: The keys of all questions that clients were asked, in order.
         lost: The keys of steps whose outcome no save had when a turn was lost.
-        interrupted: The keys of steps that were lost though they may not be repeated.
+        interrupted: The steps that were lost though they may not be repeated: when, by
+            key.
         forgotten: The keys of `Forget`, with `is_over`.
         turns: The number of turns.
     """
@@ -150,7 +160,7 @@ class Host:
     times: list[float] = field(factory=list)
     forgotten: list[tuple[str, bool]] = field(factory=list)
     lost: set[str] = field(factory=set)
-    interrupted: set[str] = field(factory=set)
+    interrupted: dict[str, float] = field(factory=dict)
     turns: int = 0
     _mail: list[tuple[int, Mail]] = field(factory=list)
     _posted: int = 0
@@ -259,15 +269,13 @@ class Host:
         self.lost |= {key for key, count in self._open.items() if count}
         for key, effect in self._effects.items():
             if effect[0].__name__ in ("pay", "once") and self._open[key]:
-                self.interrupted.add(key)
+                self.interrupted.setdefault(key, self.now)
         # Started in the journal, and never performed.
         journal = self.journal
         prefix = f"r{journal.generation}/" if journal.generation else ""
-        self.interrupted |= {
-            prefix + place
-            for place, one in journal.places.items()
-            if one.begun and prefix + place not in self._effects
-        }
+        for place, one in journal.places.items():
+            if one.begun and prefix + place not in self._effects:
+                self.interrupted.setdefault(prefix + place, self.now)
 
     def _count(self, command: TurnCommand) -> None:
         number, self.commands = self.commands, self.commands + 1
@@ -337,7 +345,7 @@ class Host:
     def _perform(self, want: Want) -> None:
         key, effect = want.key, want.effect
         assert key not in self._running, f"{key} runs already"
-        outcome: Done | Failure | None = _drawn(want, self.now)
+        outcome: Done | Failure | None = drawn(want, self.now)
         seconds = 0.0
         if isinstance(effect, Step):
             self._check(key, effect)
@@ -394,7 +402,7 @@ class Host:
         self.now = max(self.now, to)
 
 
-def _drawn(want: Want, now: float) -> Done | None:
+def drawn(want: Want, now: float) -> Done | None:
     """Return the outcome of an effect other than a step: the same for equal keys."""
     number = crc32(want.key.encode())
     match want.effect:

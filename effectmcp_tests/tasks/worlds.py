@@ -210,8 +210,8 @@ class Hosted:
     def _lasts(self, want: Want) -> float:
         # A step that started elsewhere ends when it would have ended.
         nth, now = self._nth(want), self.host.now
-        lasts = self.world.interrupted.get(want.key, now + self.world.seconds(nth))
-        return max(0.0, self._ends.setdefault(nth, lasts) - now)
+        end = self.world.interrupted.get(want.key, now + self.world.seconds(nth))
+        return max(0.0, self._ends.setdefault(nth, end) - now)
 
     def _result(self, want: Want) -> Done | Failure:
         assert isinstance(want.effect, Step)
