@@ -8,7 +8,6 @@ from one call to the next.
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -20,7 +19,6 @@ from hypothesis import strategies as st
 from effectmcp import Confirm, Elicit, Sample
 from effectmcp.drivers import sync
 from effectmcp.engine import SCRIPT, Answer, Question
-from effectmcp.exchange.results import tool_failure
 from effectmcp.server import Server
 
 from ..engine import programs as drawn
@@ -162,15 +160,9 @@ def in_process(program: Program, user: User) -> Outcome:
                 said = user.says(question.effect)
             return said
 
-        try:
-            handler = app.tools["tool"].handler.function
-            value = sync.run_flow(handler, answer=answer, rules=SCRIPT)
-        except Exception as exc:
-            return tool_failure(exc, "tool")
-        written = json.loads(json.dumps(value))
-        text = json.dumps(written, ensure_ascii=False)
-        content = [{"type": "text", "text": text}]
-        return {"content": content, "structuredContent": written}
+        return ways.in_process(
+            app, lambda handler: sync.run_flow(handler, answer=answer, rules=SCRIPT)
+        )
 
     return observed(program, call)
 

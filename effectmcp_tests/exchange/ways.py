@@ -4,16 +4,19 @@
     live         the client is asked while its request is answered
     by_drafts    by retry, in the drafts of that protocol
     task_of      by store: the call becomes a task, and a host runs its turns
+    in_process   a script or a test answers
 
-The tool is the only one of its server. In process there is no server, so no way here.
+The tool is the only one of its server.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from effectmcp.drivers import sync
+from effectmcp.exchange.results import tool_failure
 from effectmcp.exchange.task_rows import TaskRow
 from effectmcp.protocol.meta import TASKS
 from effectmcp.server import Server
@@ -22,7 +25,7 @@ from effectmcp.tasks import SqliteTasks
 from ..legacy_client import NEWEST, Answer, Handle, LegacyClient
 from ..wire import EVERYTHING, Wire, call_params, fits_reply, meta, request, result
 
-__all__ = ["DRAFT", "by_drafts", "by_retry", "live", "task_of"]
+__all__ = ["DRAFT", "by_drafts", "by_retry", "in_process", "live", "task_of"]
 
 DRAFT = "2026-06-XX"
 
@@ -94,6 +97,18 @@ def task_of(app: Server, handle: Handle = sync.handle) -> TaskRow:
     tasks.close()
     assert row is not None
     return row
+
+
+def in_process(app: Server, play: Callable[[Callable[..., Any]], Any]) -> Wire:
+    """Return the result of what `play` returns or raises, given the handler."""
+    name = _name(app)
+    try:
+        value = play(app.tools[name].handler.function)
+    except Exception as exc:
+        return dict(tool_failure(exc, name))
+    written = json.loads(json.dumps(value))
+    text = json.dumps(written, ensure_ascii=False)
+    return {"content": [{"type": "text", "text": text}], "structuredContent": written}
 
 
 def data_of(messages: list[Wire]) -> list[Any]:

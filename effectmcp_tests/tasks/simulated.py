@@ -143,6 +143,7 @@ class Host:
         interrupted: The steps that were lost though they may not be repeated: when, by
             key.
         forgotten: The keys of `Forget`, with `is_over`.
+        effects: The function and the arguments of all steps that were performed, by key.
         turns: The number of turns.
     """
 
@@ -161,6 +162,7 @@ class Host:
     forgotten: list[tuple[str, bool]] = field(factory=list)
     lost: set[str] = field(factory=set)
     interrupted: dict[str, float] = field(factory=dict)
+    effects: dict[str, Any] = field(factory=dict)
     turns: int = 0
     _mail: list[tuple[int, Mail]] = field(factory=list)
     _posted: int = 0
@@ -168,8 +170,9 @@ class Host:
     _later: list[tuple[float, Callable[[], None]]] = field(factory=list)
     _running: dict[str, tuple[float, Done | Failure]] = field(factory=dict)
     shown: dict[str, None] = field(factory=dict)
-    _effects: dict[str, Any] = field(factory=dict)
     _counts: Counter[str] = field(factory=Counter)
+    #: The keys of all `at_most_once` steps that were to start.
+    _once: set[str] = field(factory=set)
     #: Performances by key whose outcome no save has.
     _open: Counter[str] = field(factory=Counter)
     _moment: tuple[float, int] = (0.0, 0)
@@ -267,20 +270,21 @@ class Host:
     def _lose(self) -> None:
         """Note the steps that were lost with a turn."""
         self.lost |= {key for key, count in self._open.items() if count}
-        for key, effect in self._effects.items():
-            if effect[0].__name__ in ("pay", "once") and self._open[key]:
+        self._interrupt(key for key, count in self._open.items() if count)
+
+    def _interrupt(self, keys: Iterable[str]) -> None:
+        for key in keys:
+            if key in self._once:
                 self.interrupted.setdefault(key, self.now)
-        # Started in the journal, and never performed.
-        journal = self.journal
-        prefix = f"r{journal.generation}/" if journal.generation else ""
-        for place, one in journal.places.items():
-            if one.begun and prefix + place not in self._effects:
-                self.interrupted.setdefault(prefix + place, self.now)
 
     def _count(self, command: TurnCommand) -> None:
         number, self.commands = self.commands, self.commands + 1
         if number in self.cuts:
             self.story.append("CUT")
+            if isinstance(command, Start):
+                # The journal has their beginnings, though they were not performed.
+                self._note_once(command.wants)
+                self._interrupt(want.key for want in command.wants)
             raise Cut
         self.story.append(type(command).__name__)
         at, count = self._moment
@@ -298,6 +302,7 @@ class Host:
             case Save(row, dropped):
                 return self._save(row, dropped)
             case Start(wants):
+                self._note_once(wants)
                 for want in wants:
                     self._perform(want)
                 return None
@@ -308,6 +313,12 @@ class Host:
                 for key in keys if is_over else ():
                     self._running.pop(key, None)
                 return None
+
+    def _note_once(self, wants: Iterable[Want]) -> None:
+        for want in wants:
+            effect = want.effect
+            if isinstance(effect, Step) and effect.options.at_most_once:
+                self._once.add(want.key)
 
     # ---- saving ---------------------------------------------------------------------
 
@@ -366,7 +377,7 @@ class Host:
         assert place is not None, f"{key}: no save has its beginning"
         assert place.begun, f"{key}: no save has its beginning"
         given = effect.fn, effect.args, dict(effect.kwargs)
-        assert self._effects.setdefault(key, given) == given, f"{key} is another step"
+        assert self.effects.setdefault(key, given) == given, f"{key} is another step"
         self._counts[key] += 1
         if effect.options.at_most_once:
             assert self._counts[key] == 1, f"{key} is performed twice"

@@ -8,9 +8,7 @@ comes too late.
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
-from collections.abc import Iterator
 
 import pytest
 from hypothesis import event, given, note
@@ -20,14 +18,7 @@ from ..engine.waiting.programs import Body, Together, show, statements
 from .simulated import Host
 from .worlds import KINDS, World, cuts, drawn_bodies, played, seeds
 
-
-@pytest.fixture(autouse=True, scope="module")
-def quiet() -> Iterator[None]:
-    """Mute the log: drawn programs fail all the time."""
-    logging.disable(logging.CRITICAL)
-    yield
-    logging.disable(logging.NOTSET)
-
+pytestmark = pytest.mark.usefixtures("quiet")
 
 # ---- properties ---------------------------------------------------------------------
 
