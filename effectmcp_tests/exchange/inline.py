@@ -26,26 +26,16 @@ from effectmcp.tasks.turn import FIRST_PAUSE
 
 from ..helpers import advance
 from ..tasks.simulated import FLOW_ID, START, drawn
-from ..tasks.worlds import World
+from ..tasks.worlds import World, race_of
 from ..wire import Wire
 
-__all__ = ["Inline", "race_of"]
+__all__ = ["Inline"]
 
 #: Longer than any clock of a race.
 _LONG: Final = 20.0
 
 #: When a part of a race ends, its position, and its outcome.
 _End = tuple[float, int, Done | Failure]
-
-
-def race_of(key: str) -> tuple[str, int] | None:
-    """Return the race that a question or step is in, and its position there."""
-    *_, race, position, _ = ("", "", *key.split("/"))
-    return (
-        (key.rsplit("/", 2)[0], int(position))
-        if race.startswith(("within-", "first-"))
-        else None
-    )
 
 
 def _drop(message: Mapping[str, Any]) -> None:

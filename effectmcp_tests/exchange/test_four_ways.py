@@ -34,7 +34,6 @@ from ..engine.waiting.programs import (
     Save,
     Stage,
     Statement,
-    StepKind,
     Together,
     bodies,
     show,
@@ -42,10 +41,19 @@ from ..engine.waiting.programs import (
     with_bodies,
 )
 from ..tasks.simulated import START, Host
-from ..tasks.worlds import KINDS, Hosted, World, cuts, drawn_bodies, seeds
+from ..tasks.worlds import (
+    KINDS,
+    ONCE,
+    Hosted,
+    World,
+    cuts,
+    drawn_bodies,
+    race_of,
+    seeds,
+)
 from ..wire import KEYS
 from . import ways
-from .inline import Inline, race_of
+from .inline import Inline
 
 pytestmark = pytest.mark.usefixtures("quiet")
 
@@ -235,7 +243,7 @@ def winners_of(host: Host, world: World) -> dict[str, int | None]:
     The outcome of a step of a race has no place in the journal until then. So a step that
     was lost is performed again (S1), or is interrupted (S5), and that is later.
     """
-    unclear = {found[0] for key in host.lost if (found := race_of(key))}
+    unclear = {found[0] for key, _ in host.lost if (found := race_of(key))}
     unclear |= {found[0] for key in host.interrupted if (found := race_of(key))}
     winners: dict[str, int | None] = {}
     for place, entry in entries_of(host.journal).items():
@@ -285,8 +293,6 @@ def check(body: Body, seed: int, cuts: frozenset[int], is_apart: bool) -> None:
         assert found == first, way
 
 
-#: Also steps that may be interrupted.
-ONCE: list[StepKind] = ["plain", "once", "once", "flaky", "failing"]
 drawn = drawn_bodies(KINDS) | drawn_bodies(ONCE)
 
 

@@ -133,17 +133,19 @@ class Host:
         lasts: Returns the seconds that a performance takes.
         result: Returns the outcome of a performance; by default, of a call.
         asked: Called with each new question and its key.
+        saved: Called with each row that is saved.
         commands: The number of commands so far.
         story: The names of all commands so far.
         saves: All rows that were saved.
         performed: All steps that were performed: name or key, and the arguments.
         times: When each of them was performed, in seconds after `START`.
         shown: The keys of all questions that clients were asked, in order.
-        lost: The keys of steps whose outcome no save had when a turn was lost.
+        lost: The steps whose outcome no save had when a turn was lost, by key and number
+            of failed tries.
         interrupted: The steps that were lost though they may not be repeated: when, by
             key.
         forgotten: The keys of `Forget`, with `is_over`.
-        effects: The function and the arguments of all steps that were performed, by key.
+        effects: The function and the arguments of all steps that were to start, by key.
         turns: The number of turns.
     """
 
@@ -154,13 +156,14 @@ class Host:
     lasts: Callable[[Want], float] = lambda want: 0.0
     result: Callable[[Want], Done | Failure] = _called
     asked: Callable[[str, Any], None] = lambda key, request: None
+    saved: Callable[[TaskRow], None] = lambda row: None
     commands: int = 0
     story: list[str] = field(factory=list)
     saves: list[TaskRow] = field(factory=list)
     performed: list[tuple[str, Any]] = field(factory=list)
     times: list[float] = field(factory=list)
     forgotten: list[tuple[str, bool]] = field(factory=list)
-    lost: set[str] = field(factory=set)
+    lost: set[tuple[str, int]] = field(factory=set)
     interrupted: dict[str, float] = field(factory=dict)
     effects: dict[str, Any] = field(factory=dict)
     turns: int = 0
@@ -269,8 +272,9 @@ class Host:
 
     def _lose(self) -> None:
         """Note the steps that were lost with a turn."""
-        self.lost |= {key for key, count in self._open.items() if count}
-        self._interrupt(key for key, count in self._open.items() if count)
+        keys = [key for key, count in self._open.items() if count]
+        self.lost |= {(key, self.row.tries.get(key, (0, 0.0))[0]) for key in keys}
+        self._interrupt(keys)
 
     def _interrupt(self, keys: Iterable[str]) -> None:
         for key in keys:
@@ -283,7 +287,7 @@ class Host:
             self.story.append("CUT")
             if isinstance(command, Start):
                 # The journal has their beginnings, though they were not performed.
-                self._note_once(command.wants)
+                self._note(command.wants)
                 self._interrupt(want.key for want in command.wants)
             raise Cut
         self.story.append(type(command).__name__)
@@ -302,7 +306,7 @@ class Host:
             case Save(row, dropped):
                 return self._save(row, dropped)
             case Start(wants):
-                self._note_once(wants)
+                self._note(wants)
                 for want in wants:
                     self._perform(want)
                 return None
@@ -314,11 +318,16 @@ class Host:
                     self._running.pop(key, None)
                 return None
 
-    def _note_once(self, wants: Iterable[Want]) -> None:
+    def _note(self, wants: Iterable[Want]) -> None:
+        """Note steps that start, and check that none starts as another one."""
         for want in wants:
-            effect = want.effect
-            if isinstance(effect, Step) and effect.options.at_most_once:
-                self._once.add(want.key)
+            key, effect = want.key, want.effect
+            if not isinstance(effect, Step):
+                continue
+            given = effect.fn, effect.args, dict(effect.kwargs)
+            assert self.effects.setdefault(key, given) == given, f"{key} is another"
+            if effect.options.at_most_once:
+                self._once.add(key)
 
     # ---- saving ---------------------------------------------------------------------
 
@@ -327,6 +336,7 @@ class Host:
         assert loaded.dumps() == row.dumps(), "a row outlives its process"
         before, self.row = self.row, row
         self.saves.append(row)
+        self.saved(row)
         try:
             journal = self.journal
         except Exception:
@@ -376,8 +386,6 @@ class Host:
         place = journal.places.get(key.removeprefix(prefix))
         assert place is not None, f"{key}: no save has its beginning"
         assert place.begun, f"{key}: no save has its beginning"
-        given = effect.fn, effect.args, dict(effect.kwargs)
-        assert self.effects.setdefault(key, given) == given, f"{key} is another step"
         self._counts[key] += 1
         if effect.options.at_most_once:
             assert self._counts[key] == 1, f"{key} is performed twice"

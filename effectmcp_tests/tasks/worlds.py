@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
+from math import inf
 from typing import Any
 from zlib import crc32
 
-from attrs import define, field, frozen
+from attrs import define, evolve, field, frozen
 from hypothesis import strategies as st
 
 from effectmcp import Flow, Server, Step
@@ -42,18 +43,22 @@ from .simulated import START, Host, new
 
 __all__ = [
     "KINDS",
+    "ONCE",
     "Hosted",
     "Story",
     "World",
     "cuts",
     "drawn_bodies",
     "played",
+    "race_of",
     "seeds",
 ]
 
 # ---- drawing ------------------------------------------------------------------------
 
 KINDS: list[StepKind] = ["plain", "plain", "failing", "replayable", "flaky"]
+#: Also steps that are never started again.
+ONCE: list[StepKind] = ["plain", "once", "once", "flaky", "failing"]
 
 
 def parts(kinds: list[StepKind]) -> st.SearchStrategy[Any]:
@@ -108,6 +113,7 @@ class World:
         is_obliging: Whether every answer comes.
         is_exact: Whether every answer fits.
         interrupted: When these steps are interrupted, in seconds since 1970, by key.
+        late: When these tries of steps end, by key and number of failed tries.
     """
 
     seed: int = 0
@@ -117,6 +123,7 @@ class World:
     is_obliging: bool = False
     is_exact: bool = False
     interrupted: Mapping[str, float] = field(factory=dict)
+    late: Mapping[tuple[str, int], float] = field(factory=dict)
 
     def number(self, *about: Any) -> int:
         """Return a number that depends on the seed and `about`."""
@@ -177,6 +184,20 @@ class Story:
     performed: frozenset[Any]
 
 
+def race_of(key: str) -> tuple[str, int] | None:
+    """Return the race that a question or step is in, and its position there."""
+    *_, race, position, _ = ("", "", *key.split("/"))
+    return (
+        (key.rsplit("/", 2)[0], int(position))
+        if race.startswith(("within-", "first-"))
+        else None
+    )
+
+
+#: Just after.
+_SOON = 1e-6
+
+
 @define(eq=False)
 class Hosted:
     """A task of a world, on its host.
@@ -185,12 +206,15 @@ class Hosted:
         world: The environment.
         host: The host.
         tries: The performances of steps, by key and number of failed tries.
+        again: When they began last, if they did more than once.
+        ends: When they end.
     """
 
     world: World
     host: Host
     tries: Counter[tuple[str, int]] = field(factory=Counter)
-    _ends: dict[tuple[str, int], float] = field(factory=dict)
+    again: dict[tuple[str, int], float] = field(factory=dict)
+    ends: dict[tuple[str, int], float] = field(factory=dict)
 
     @classmethod
     def of(
@@ -204,14 +228,32 @@ class Hosted:
             host.at(world.cancel, host.cancel)
         return found
 
+    def explained(self) -> World:
+        """Return the world in which a task has the same outcome without a lost turn.
+
+        A step is interrupted when its turn is lost (S5). A step of a race beside other
+        branches begins again when all of them wait (B3a 2): a clock may be up then.
+        """
+        host, late = self.host, dict[tuple[str, int], float]()
+        for nth, end in self.ends.items():
+            if nth in host.lost and race_of(nth[0]) is not None:
+                again = self.again.get(nth)
+                late[nth] = inf if again is None else max(end, again + _SOON)
+        interrupted = {key: at + _SOON for key, at in host.interrupted.items()}
+        return evolve(self.world, interrupted=interrupted, late=late)
+
     def _nth(self, want: Want) -> tuple[str, int]:
         return want.key, self.host.row.tries.get(want.key, (0, 0.0))[0]
 
     def _lasts(self, want: Want) -> float:
         # A step that started elsewhere ends when it would have ended.
-        nth, now = self._nth(want), self.host.now
-        end = self.world.interrupted.get(want.key, now + self.world.seconds(nth))
-        return max(0.0, self._ends.setdefault(nth, end) - now)
+        nth, now, world = self._nth(want), self.host.now, self.world
+        if nth in self.ends:
+            self.again[nth] = now
+        else:
+            end = world.late.get(nth, now + world.seconds(nth))
+            self.ends[nth] = world.interrupted.get(want.key, end)
+        return max(0.0, self.ends[nth] - now)
 
     def _result(self, want: Want) -> Done | Failure:
         assert isinstance(want.effect, Step)
@@ -227,32 +269,43 @@ class Hosted:
 
 
 def played(
-    body: Body, world: World, cuts: frozenset[int] = frozenset()
-) -> tuple[Story, Host, Counter[Any]]:
-    """Play a program to its end, or until nothing happens any more."""
-    memories: list[Memory] = []
+    body: Body,
+    world: World,
+    cuts: Collection[int] = (),
+    saved: Callable[[Host, Memory], None] = lambda host, memory: None,
+) -> tuple[Story, Hosted]:
+    """Play a program to its end, or until nothing happens any more.
+
+    Args:
+        body: The program.
+        world: Its world.
+        cuts: The commands at which turns are lost.
+        saved: Called at each save, with what the handler has met until then.
+    """
+    stages: list[Stage] = []
 
     def job() -> Flow[Any]:
-        stage = Stage(Program(body), in_task=True)
-        try:
-            return (yield from stage.main())
-        finally:
-            memories.append(stage.memory)
+        stages.append(Stage(Program(body), in_task=True))
+        return (yield from stages[-1].main())
 
     app = Server("shop")
     app.tool(name="job")(job)
     hosted = Hosted.of(app, new("job", ttl=world.ttl), world, cuts)
-    row = hosted.host.run()
+    host = hosted.host
+    host.saved = lambda row: saved(host, stages[-1].memory)
+    row = host.run()
+    # Whether a step was performed before it was interrupted is not known (S5).
+    unknown = world.interrupted.keys() | host.interrupted.keys()
     story = Story(
         row.status,
         row.result,
         row.error,
-        tuple(hosted.host.shown),
-        memories[-1].events if memories else [],
-        frozenset(hosted.tries),
+        tuple(host.shown),
+        stages[-1].memory.events if stages else [],
+        frozenset(nth for nth in hosted.tries if nth[0] not in unknown),
     )
     assert row.report is None, row.report
-    return story, hosted.host, hosted.tries
+    return story, hosted
 
 
 cuts = st.sets(st.integers(0, 50), max_size=8).map(frozenset)
