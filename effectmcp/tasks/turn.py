@@ -524,13 +524,18 @@ class _Turn:
         journal = run.journal
         asked = journal.asked
         questions: dict[str, JSON] = {}
+        shown = self._row.questions
         if self._row.cancelled_at is not None:
             pass  # it asks nothing any more
         elif isinstance(stop, Asked):
-            questions = {one.key: request_of(one) for one in stop.questions}
+            # A key is used for one asking. Its text may say why the last answer did not
+            # fit, which no journal has.
+            questions = {
+                one.key: shown[one.key] if one.key in shown else request_of(one)
+                for one in stop.questions
+            }
         else:
             # They stay outstanding while other branches perform something.
-            shown = self._row.questions
             questions = {key: one for key, one in shown.items() if key in asked}
         row: TaskRow = attrs.evolve(
             self._row,

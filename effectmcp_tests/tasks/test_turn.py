@@ -623,6 +623,28 @@ def test_answer_that_does_not_fit_is_asked_again_under_another_key() -> None:
     assert text(one.run()) == "3"
 
 
+def test_question_keeps_why_the_last_answer_did_not_fit() -> None:
+    """Another turn, here for an answer to another question, does not change its text."""
+
+    def job() -> Flow[Any]:
+        return (yield from Gather(Elicit("How many?", int), Confirm("Sure?")))
+
+    one = host(job)
+    one.run(0)
+    many, sure = one.row.questions
+    one.answer(many, accepted("a few"))
+    one.run(1)
+    (again,) = one.row.questions.keys() - {sure}
+    asked = one.row.questions[again]
+    assert "Your last answer" in str(asked)
+    one.answer(sure, accepted())
+    one.run(2)
+    assert one.row.questions == {again: asked}
+    one.answer(again, accepted(3))
+    one.run(3)
+    assert text(one.row) == "[3, true]"
+
+
 def test_third_answer_that_does_not_fit_is_an_error() -> None:
     one = host(asks_once)
     one.asked = lambda key, _: one.answer(key, accepted("many"))
