@@ -524,7 +524,11 @@ class _Turn:
         journal = run.journal
         asked = journal.asked
         questions: dict[str, JSON] = {}
-        shown = self._row.questions
+        shown, tries = self._row.questions, self._row.tries
+        if tries and isinstance(stop, Asked):
+            # A step that lost its race is not tried again.
+            wanted = {want.key for want in stop.wants}
+            tries = {key: one for key, one in tries.items() if key in wanted}
         if self._row.cancelled_at is not None:
             pass  # it asks nothing any more
         elif isinstance(stop, Asked):
@@ -542,6 +546,7 @@ class _Turn:
             journal=journal.dumps(),
             status="input_required" if questions else "working",
             questions=questions,
+            tries=tries,
             message=self._row.message if self._said is None else self._said,
             wake=wake,
         )

@@ -623,6 +623,19 @@ def test_answer_that_does_not_fit_is_asked_again_under_another_key() -> None:
     assert text(one.run()) == "3"
 
 
+def test_step_that_lost_its_race_has_no_next_try() -> None:
+    def job() -> Flow[Any]:
+        late = yield from Within(0.5, fetch("news"))
+        yield from Confirm("Go on?")
+        return repr(late)
+
+    one = host(job, result=fails(9))
+    one.run(0.2)
+    assert one.row.tries
+    assert one.run(0.6).questions
+    assert one.row.tries == {}
+
+
 def test_question_keeps_why_the_last_answer_did_not_fit() -> None:
     """Another turn, here for an answer to another question, does not change its text."""
 
