@@ -177,19 +177,12 @@ class Play:
         if self.is_apart:
             paths = {path for path, *_ in events}
             events = {path: [e for e in events if e[0] == path] for path in paths}
-        # Whether a step was performed before it was interrupted is not known (S5).
-        unknown = self.world.interrupted
-        effects = {
-            key: effect for key, effect in one.effects.items() if key not in unknown
-        }
-        counted = frozenset(
-            (key, nth) for key, nth in tries if key in effects and not race_of(key)
-        )
+        counted = frozenset((key, nth) for key, nth in tries if not race_of(key))
         # Only the newest revision has structured content other than objects.
         excluded = ("resultType", "_meta", "structuredContent")
         kept = {key: value for key, value in result.items() if key not in excluded}
         asked = frozenset(key for key in shown if not self._is_asked_again(key))
-        return Outcome(kept, events, asked, effects, counted)
+        return Outcome(kept, events, asked, one.effects, counted)
 
     def _is_asked_again(self, key: str) -> bool:
         # A race may be decided before an answer to a loser is found not to fit, or after.
@@ -214,7 +207,7 @@ def as_task(play: Play, cuts: frozenset[int]) -> tuple[Outcome, Host, Play]:
     # How long an interrupted step took is not known, but what it raises is (S5).
     world = evolve(play.world, interrupted=dict(host.interrupted))
     play = evolve(play, world=world, winners=winners_of(host, world))
-    outcome = play.outcome(row.result, host.shown, host, hosted.tries)
+    outcome = play.outcome(row.result, host.shown, host, host.started)
     return outcome, host, play
 
 

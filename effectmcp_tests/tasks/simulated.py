@@ -146,6 +146,7 @@ class Host:
             key.
         forgotten: The keys of `Forget`, with `is_over`.
         effects: The function and the arguments of all steps that were to start, by key.
+        started: The tries of steps that were to start, by key and number of failed tries.
         turns: The number of turns.
     """
 
@@ -166,6 +167,7 @@ class Host:
     lost: set[tuple[str, int]] = field(factory=set)
     interrupted: dict[str, float] = field(factory=dict)
     effects: dict[str, Any] = field(factory=dict)
+    started: set[tuple[str, int]] = field(factory=set)
     turns: int = 0
     _mail: list[tuple[int, Mail]] = field(factory=list)
     _posted: int = 0
@@ -273,8 +275,11 @@ class Host:
     def _lose(self) -> None:
         """Note the steps that were lost with a turn."""
         keys = [key for key, count in self._open.items() if count]
-        self.lost |= {(key, self.row.tries.get(key, (0, 0.0))[0]) for key in keys}
+        self.lost |= {(key, self._failures(key)) for key in keys}
         self._interrupt(keys)
+
+    def _failures(self, key: str) -> int:
+        return self.row.tries.get(key, (0, 0.0))[0]
 
     def _interrupt(self, keys: Iterable[str]) -> None:
         for key in keys:
@@ -326,6 +331,7 @@ class Host:
                 continue
             given = effect.fn, effect.args, dict(effect.kwargs)
             assert self.effects.setdefault(key, given) == given, f"{key} is another"
+            self.started.add((key, self._failures(key)))
             if effect.options.at_most_once:
                 self._once.add(key)
 

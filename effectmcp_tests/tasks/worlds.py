@@ -171,9 +171,12 @@ class Story:
     """The outcome of a task.
 
     Attributes:
-        row: Its row at the end, without what may differ.
+        status: The status of its last row.
+        result: The result there.
+        error: The error there.
+        asked: The keys of all questions, in order.
         events: What its handler met, in order.
-        keys: The steps that were performed, by key, with how many tries each.
+        started: The steps that were to start, by key and number of failed tries.
     """
 
     status: str
@@ -181,7 +184,7 @@ class Story:
     error: Any
     asked: tuple[str, ...]
     events: list[Any] = field(repr=False)
-    performed: frozenset[Any]
+    started: frozenset[tuple[str, int]]
 
 
 def race_of(key: str) -> tuple[str, int] | None:
@@ -206,6 +209,7 @@ class Hosted:
         world: The environment.
         host: The host.
         tries: The performances of steps, by key and number of failed tries.
+        stages: The runs of its handler.
         again: When they began last, if they did more than once.
         ends: When they end.
     """
@@ -213,6 +217,7 @@ class Hosted:
     world: World
     host: Host
     tries: Counter[tuple[str, int]] = field(factory=Counter)
+    stages: list[Stage] = field(factory=list)
     again: dict[tuple[str, int], float] = field(factory=dict)
     ends: dict[tuple[str, int], float] = field(factory=dict)
 
@@ -227,6 +232,20 @@ class Hosted:
         if world.cancel is not None:
             host.at(world.cancel, host.cancel)
         return found
+
+    @property
+    def story(self) -> Story:
+        """The outcome."""
+        row, host = self.host.row, self.host
+        assert row.report is None, row.report
+        return Story(
+            row.status,
+            row.result,
+            row.error,
+            tuple(host.shown),
+            self.stages[-1].memory.events if self.stages else [],
+            frozenset(host.started),
+        )
 
     def explained(self) -> World:
         """Return the world in which a task has the same outcome without a lost turn.
@@ -273,7 +292,7 @@ def played(
     world: World,
     cuts: Collection[int] = (),
     saved: Callable[[Host, Memory], None] = lambda host, memory: None,
-) -> tuple[Story, Hosted]:
+) -> Hosted:
     """Play a program to its end, or until nothing happens any more.
 
     Args:
@@ -291,21 +310,10 @@ def played(
     app = Server("shop")
     app.tool(name="job")(job)
     hosted = Hosted.of(app, new("job", ttl=world.ttl), world, cuts)
-    host = hosted.host
+    host, hosted.stages = hosted.host, stages
     host.saved = lambda row: saved(host, stages[-1].memory)
-    row = host.run()
-    # Whether a step was performed before it was interrupted is not known (S5).
-    unknown = world.interrupted.keys() | host.interrupted.keys()
-    story = Story(
-        row.status,
-        row.result,
-        row.error,
-        tuple(host.shown),
-        stages[-1].memory.events if stages else [],
-        frozenset(nth for nth in hosted.tries if nth[0] not in unknown),
-    )
-    assert row.report is None, row.report
-    return story, hosted
+    host.run()
+    return hosted
 
 
 cuts = st.sets(st.integers(0, 50), max_size=8).map(frozenset)
