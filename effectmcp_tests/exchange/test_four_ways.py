@@ -3,7 +3,8 @@
 By retry, live, by drafts, in process and as a durable task whose turns are lost: the same
 result, events, questions, steps with their arguments, tries and idempotency keys
 (docs/internals/replay.md#what-must-be-equal). Differences that the rules demand are in
-the oracle, and named there.
+the oracle, and named there. Who wins a race beside other branches is up to the task: it is
+held to that elsewhere (`engine/waiting/laws.py`, `tasks/test_turn_properties.py`).
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 
 import pytest
 from attrs import evolve, field, frozen
-from hypothesis import event, given, note, settings
+from hypothesis import event, example, given, note, settings
 from hypothesis import strategies as st
 
 from effectmcp import Flow
@@ -289,6 +290,30 @@ def check(body: Body, seed: int, cuts: frozenset[int], is_apart: bool) -> None:
 drawn = drawn_bodies(KINDS) | drawn_bodies(ONCE)
 
 
+ASK, STEP = Ask("elicit", "A?"), Do("plain", "s")
+
+
+@example(
+    # Live, the second answer came first, and the first position won.
+    body=(ASK, STEP, Race((ASK, ASK))),
+    seed=0,
+    cuts=frozenset(),
+    is_apart=False,
+)
+@example(
+    # Live, an answer in time lost, because the question beside it was still open.
+    body=(Together(((Limit(1, ASK),), (ASK,))),),
+    seed=71,
+    cuts=frozenset(),
+    is_apart=True,
+)
+@example(
+    # The task loses its turn when the race has begun: the step is interrupted.
+    body=(Race((STEP, Do("once", "s"))),),
+    seed=0,
+    cuts=frozenset({4}),
+    is_apart=False,
+)
 @given(drawn, seeds, cuts, st.booleans())
 def test_all_ways_have_one_outcome(
     body: Body, seed: int, cuts: frozenset[int], is_apart: bool
