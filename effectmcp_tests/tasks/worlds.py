@@ -44,6 +44,7 @@ from .simulated import START, Host, new
 __all__ = [
     "KINDS",
     "ONCE",
+    "SOON",
     "Hosted",
     "Story",
     "World",
@@ -198,7 +199,7 @@ def race_of(key: str) -> tuple[str, int] | None:
 
 
 #: Just after.
-_SOON = 1e-6
+SOON = 1e-6
 
 
 @define(eq=False)
@@ -247,18 +248,22 @@ class Hosted:
             frozenset(host.started),
         )
 
-    def explained(self) -> World:
+    def explained(self, shift: float = SOON) -> World:
         """Return the world in which a task has the same outcome without a lost turn.
 
         A step is interrupted when its turn is lost (S5). A step of a race beside other
         branches begins again when all of them wait (B3a 2): a clock may be up then.
+
+        Args:
+            shift: The time between the loss and the interruption. What else happens at
+                the moment of the loss may be saved before, or is met together with it.
         """
         host, late = self.host, dict[tuple[str, int], float]()
         for nth, end in self.ends.items():
             if nth in host.lost and race_of(nth[0]) is not None:
                 again = self.again.get(nth)
-                late[nth] = inf if again is None else max(end, again + _SOON)
-        interrupted = {key: at + _SOON for key, at in host.interrupted.items()}
+                late[nth] = inf if again is None else max(end, again + SOON)
+        interrupted = {key: at + shift for key, at in host.interrupted.items()}
         return evolve(self.world, interrupted=interrupted, late=late)
 
     def _nth(self, want: Want) -> tuple[str, int]:
