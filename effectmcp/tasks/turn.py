@@ -10,7 +10,7 @@
             case Start():     ...            # start to perform effects; do not wait
             case Wait():      outcome = ...  # outcomes, by key; empty for mail or time
             case Forget():    ...            # inform these effects that they are cancelled
-        command = going.send(outcome)
+        command = going.send(outcome)        # or going.throw(error), if a save failed
 
 until `StopIteration` carries the row, whose `wake` says when the next turn is due. Mail
 makes it due at once. A host drives turns: by a loop, by threads, or by an engine for
@@ -33,7 +33,7 @@ was lost between its beginning and the save of its outcome, under the same idemp
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -64,6 +64,7 @@ from ..errors import (
     Cancelled,
     DivergenceError,
     ProtocolError,
+    TaskRowError,
     TaskStoreError,
     Unsupported,
 )
@@ -106,7 +107,13 @@ PARKED: Final = (
 EXPIRED: Final = "The task expired before it ended"
 
 #: Reasons to park that have a report of their own.
-_EXPECTED: Final = (ArgumentsError, DivergenceError, JournalError, LookupError)
+_EXPECTED: Final = (
+    ArgumentsError,
+    DivergenceError,
+    JournalError,
+    LookupError,
+    TaskRowError,
+)
 
 #: Seconds for the cleanup of a cancelled task (docs/internals/replay.md#l4).
 CLEANUP: Final = 30.0
@@ -237,8 +244,8 @@ class _Turn:
         yield from self._look()
         row = self._row
         if row.is_ended:
-            self._drop_inbox()  # it arrived too late
-            yield from self._save(attrs.evolve(row, wake=None))
+            # Its mail arrived too late.
+            yield from self._save(attrs.evolve(row, wake=None), self._inbox)
             return self._row
         if row.report is not None:
             return (yield from self._stay_parked())
@@ -249,9 +256,9 @@ class _Turn:
             return (yield from self._park(exc))
         try:
             return (yield from self._drive(run, tool))
-        except TaskStoreError:
-            raise  # a save failed: the next turn starts from the last one
         except Exception as exc:
+            if isinstance(exc, TaskStoreError) and not isinstance(exc, TaskRowError):
+                raise  # a save failed: the next turn starts from the last one
             # A divergence, or a fault that the next turn would meet again.
             return (yield from self._park(exc))
         finally:
@@ -336,7 +343,7 @@ class _Turn:
         while True:
             yield from self._drop_losers(stop)
             if isinstance(stop, (Returned, Raised)):
-                yield from self._save(self._ended(run, stop, tool))
+                yield from self._save(self._ended(run, stop, tool), self._inbox)
                 return self._row
             fresh = self._runnable(stop)
             outcomes: dict[str, Done | Failure] = {
@@ -349,25 +356,23 @@ class _Turn:
             if held:
                 started = []
                 if not outcomes and not self._running:
-                    yield from self._save(self._waiting(run, stop, wake=0.0))
+                    yield from self._save_waiting(run, stop, wake=0.0)
                     return self._row
             steps = [want.key for want in started if isinstance(want.effect, Step)]
             if steps:
                 run.begin(*steps)
-                yield from self._save(self._waiting(run, stop, wake=0.0))
+                yield from self._save_waiting(run, stop, wake=0.0)
             if started:
                 yield self._start(started)
             if not outcomes:
                 # Effects that are held back may be due: only running effects count.
                 until = None if held else self._until(stop)
                 if not self._running and not self._is_due(until):
-                    row = self._waiting(run, stop, wake=until)
-                    yield from self._save(row)
-                    if not self._has_news():
-                        return self._row
+                    yield from self._save_waiting(run, stop, wake=until)
+                    return self._row
                 if self._running:
                     if self._has_arrived:
-                        yield from self._save(self._waiting(run, stop, wake=0.0))
+                        yield from self._save_waiting(run, stop, wake=0.0)
                     outcomes = yield Wait(until)
             yield from self._look()
             self._expire()
@@ -403,7 +408,7 @@ class _Turn:
                 lost = [want for want in stop.wants if want.begun]
             if lost:
                 run.begin(*[want.key for want in lost])
-                yield from self._save(self._waiting(run, stop, wake=0.0))
+                yield from self._save_waiting(run, stop, wake=0.0)
                 yield self._start(lost)
                 yield from self._tell_cancelled()
         return run.cancel()
@@ -487,9 +492,6 @@ class _Turn:
     def _is_due(self, until: float | None) -> bool:
         return until is not None and until <= self._now
 
-    def _has_news(self) -> bool:
-        return any(key not in self._given for key in self._inbox)
-
     def _is_cleanup_over(self) -> bool:
         at = self._row.cancelled_at
         return at is not None and self._now >= at + CLEANUP
@@ -510,17 +512,23 @@ class _Turn:
 
     # ---- saving ---------------------------------------------------------------------
 
-    def _save(self, row: TaskRow) -> Generator[TurnCommand, Any, None]:
-        dropped, self._dropped = tuple(self._dropped), []
+    def _save(
+        self, row: TaskRow, covered: Iterable[str] = ()
+    ) -> Generator[TurnCommand, Any, None]:
+        """Save a row; drop the answers that it covers, by their keys."""
+        row = attrs.evolve(row, updated=self._now)
+        answers = [self._inbox[key] for key in covered]
+        yield Save(row, (*self._dropped, *(one.id for one in answers)))
+        # Only now: if this row cannot be stored, the task parks as it was, with its mail.
+        self._row = row
+        self._dropped.clear()
+        for one in answers:
+            del self._inbox[one.key]
         self._has_arrived = False
-        self._row = attrs.evolve(row, updated=self._now)
-        yield Save(self._row, dropped)
 
-    def _drop_inbox(self) -> None:
-        self._dropped += [one.id for one in self._inbox.values()]
-        self._inbox.clear()
-
-    def _waiting(self, run: Run, stop: Stop, *, wake: float | None) -> TaskRow:
+    def _save_waiting(
+        self, run: Run, stop: Stop, *, wake: float | None
+    ) -> Generator[TurnCommand, Any, None]:
         journal = run.journal
         asked = journal.asked
         questions: dict[str, JSON] = {}
@@ -532,7 +540,7 @@ class _Turn:
             # They stay outstanding while other branches perform something.
             shown = self._row.questions
             questions = {key: one for key, one in shown.items() if key in asked}
-        row: TaskRow = attrs.evolve(
+        row = attrs.evolve(
             self._row,
             journal=journal.dumps(),
             status="input_required" if questions else "working",
@@ -540,11 +548,8 @@ class _Turn:
             message=self._row.message if self._said is None else self._said,
             wake=wake,
         )
-        # Last: if the row cannot be made, the task parks, and its mail must stay.
-        for key in [key for key in self._inbox if key in self._given]:
-            if key not in asked:
-                self._dropped.append(self._inbox.pop(key).id)
-        return row
+        read = [key for key in self._inbox if key in self._given and key not in asked]
+        yield from self._save(row, read)
 
     def _ended(self, run: Run, stop: Returned | Raised, tool: Tool) -> TaskRow:
         row = attrs.evolve(
@@ -555,7 +560,6 @@ class _Turn:
             message=self._row.message if self._said is None else self._said,
             wake=None,
         )
-        self._drop_inbox()
         if row.cancelled_at is not None and isinstance(stop, Raised):
             if not row.is_expired and not isinstance(stop.error, Cancelled):
                 logger.error(
@@ -612,9 +616,8 @@ class _Turn:
         logger.error(
             "task %s (%s) ends without its cleanup: %s", row.id, row.tool, report
         )
-        self._drop_inbox()
         row = attrs.evolve(row, report=report, questions={}, tries={}, wake=None)
-        yield from self._save(_cut_short(row))
+        yield from self._save(_cut_short(row), self._inbox)
         return self._row
 
 

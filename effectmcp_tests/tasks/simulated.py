@@ -25,6 +25,7 @@ from effectmcp import Accepted, Elicit, Now, Random, Server, Step, Uuid
 from effectmcp.effects.local import CallerInfo
 from effectmcp.engine import RETRY, Journal, Perform, Run
 from effectmcp.engine.stops import Asked, Done, Failure, Want
+from effectmcp.errors import TaskRowError
 from effectmcp.exchange.task_rows import Mail, TaskRow
 from effectmcp.exchange.tasks import task_id
 from effectmcp.tasks.turn import (
@@ -124,6 +125,7 @@ class Host:
         lasts: Returns the seconds that a performance takes.
         result: Returns the outcome of a performance; by default, of a call.
         asked: Called with each new question and its key.
+        fits: Whether the store can keep such a row.
         commands: The number of commands so far.
         story: The names of all commands so far.
         saves: All rows that were saved.
@@ -143,6 +145,7 @@ class Host:
     lasts: Callable[[Want], float] = lambda want: 0.0
     result: Callable[[Want], Done | Failure] = _called
     asked: Callable[[str, Any], None] = lambda key, request: None
+    fits: Callable[[TaskRow], bool] = lambda row: True
     commands: int = 0
     story: list[str] = field(factory=list)
     saves: list[TaskRow] = field(factory=list)
@@ -237,12 +240,16 @@ class Host:
         # Stored and loaded, as every turn may run in another process.
         returned: TaskRow | None = None
         going = turn(self.app, TaskRow.loads(self.row.dumps(), self.row.journal))
-        outcome: Any = None
         try:
+            command = next(going)
             while True:
-                command = going.send(outcome)
                 self._count(command)
-                outcome = self._obey(command)
+                try:
+                    outcome = self._obey(command)
+                except TaskRowError as exc:
+                    command = going.throw(exc)
+                else:
+                    command = going.send(outcome)
         except StopIteration as exc:
             returned = exc.value
         except Cut:
@@ -304,6 +311,8 @@ class Host:
     # ---- saving ---------------------------------------------------------------------
 
     def _save(self, row: TaskRow, dropped: Iterable[str]) -> None:
+        if not self.fits(row):
+            raise TaskRowError("the row is too large")
         loaded = TaskRow.loads(row.dumps(), row.journal)
         assert loaded.dumps() == row.dumps(), "a row outlives its process"
         before, self.row = self.row, row
@@ -319,6 +328,8 @@ class Host:
                 assert one.key not in journal.asked, f"{one} is lost"
         self._mail = [(number, one) for number, one in self._mail if one.id not in ids]
         if row.is_ended:
+            late = [one for number, one in self._mail if number <= self._read]
+            assert not late, f"{late} was read, and is kept for ever"
             self._mail = []
         elif row.report is None:
             assert row.questions.keys() <= journal.asked.keys()

@@ -1076,6 +1076,65 @@ def test_save_that_fails_ends_the_turn() -> None:
         going.throw(TaskStoreError("full"))
 
 
+def makes_and_asks() -> Flow[str]:
+    first = yield from Elicit("First?", str)
+    cup = yield from make(first)
+    second = yield from Elicit("Second?", str)
+    return f"{cup} {second}"
+
+
+def test_row_that_cannot_be_stored_parks_and_keeps_the_mail() -> None:
+    one = host(makes_and_asks, fits=lambda row: "elicit-2" not in row.questions)
+    one.at(1, lambda: one.answer("elicit-1", accepted("cup")))
+    row = one.run()
+    assert (row.report, row.message) == ("the row is too large", PARKED)
+    # The step was saved before, and the answer with it.
+    assert [entry.tag for entry in one.journal.entries] == ["accepted"]
+    assert not one.is_due
+    one.fits = lambda row: True
+    one.retry()
+    one.at(2, lambda: one.answer("elicit-2", accepted("now")))
+    assert text(one.run()) == "a cup now"
+
+
+def test_step_whose_beginning_cannot_be_stored_is_not_performed() -> None:
+    one = host(
+        makes_and_asks,
+        fits=lambda row: (
+            not any(place.begun for place in Journal.loads(row.journal).places.values())
+        ),
+    )
+    one.at(1, lambda: one.answer("elicit-1", accepted("cup")))
+    row = one.run()
+    assert row.report is not None
+    assert one.performed == []
+    assert [mail.key for mail in one.mail] == ["elicit-1"]
+    # It is asked still: the client may look at a parked task, too.
+    assert list(row.questions) == ["elicit-1"]
+
+
+def test_end_that_cannot_be_stored_parks() -> None:
+    one = host(asks_once, fits=lambda row: row.status != "completed")
+    one.at(1, lambda: one.answer("elicit-1", accepted(3)))
+    row = one.run()
+    assert (row.status, row.result) == ("input_required", None)
+    assert row.report is not None
+    assert [mail.key for mail in one.mail] == ["elicit-1"]
+    one.fits = lambda row: True
+    one.retry()
+    assert text(one.run()) == "3"
+
+
+def test_cancelled_task_whose_row_cannot_be_stored_ends() -> None:
+    """Without its cleanup: no operator could resume it."""
+    one = host(cleans_up, fits=lambda row: row.cancelled_at is None or row.is_ended)
+    one.run()
+    one.cancel()
+    row = one.run()
+    assert (row.status, row.report) == ("cancelled", "the row is too large")
+    assert one.performed == [("make", ("cup",))]
+
+
 def test_flow_id_is_in_the_row() -> None:
     def says() -> Flow[str]:
         return (yield from IdempotencyKey("x"))
