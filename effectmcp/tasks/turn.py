@@ -447,7 +447,8 @@ class _Turn:
             self._has_arrived |= want is not None and isinstance(want.effect, Step)
             count, _ = tries.pop(key, (0, 0.0))
             if want is not None and self._is_tried_again(want, outcome, count):
-                pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2.0**count)
+                # No float is as large as the power for a thousand tries.
+                pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(count, 99))
                 tries[key] = count + 1, self._now + pause
                 run.put_off(key)
                 logger.warning(

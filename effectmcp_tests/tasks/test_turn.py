@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -301,6 +302,29 @@ def test_retries_back_off_across_turns() -> None:
     assert text(one.run()) == "up"
     assert one.times == [0, 1, 3, 7]
     assert one.turns == 4
+
+
+@step(retries=2_000)
+def persist(what: str) -> str:
+    return f"the {what}"
+
+
+def persists() -> Flow[str]:
+    return (yield from persist("news"))
+
+
+def test_pauses_grow_up_to_five_minutes() -> None:
+    one = host(persists, result=fails(11))
+    assert text(one.run()) == "up"
+    pauses = [after - before for before, after in pairwise(one.times)]
+    assert pauses == [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300]
+
+
+def test_pause_after_a_thousand_tries() -> None:
+    """The power of two would be too large for a float."""
+    one = host(persists, new("job", tries={"step-1": (1_100, START)}), result=fails(1))
+    assert text(one.run()) == "up"
+    assert one.times == [0, 300]
 
 
 def test_retries_end_with_the_last_failure() -> None:
