@@ -62,6 +62,7 @@ from ..engine.stops import (
 from ..errors import (
     ArgumentsError,
     Cancelled,
+    CanonicalError,
     DivergenceError,
     ProtocolError,
     TaskRowError,
@@ -69,7 +70,7 @@ from ..errors import (
     Unsupported,
 )
 from ..exchange.calls import checked, contained
-from ..exchange.results import tool_failure, tool_result
+from ..exchange.results import error_of, tool_failure, tool_result
 from ..exchange.task_rows import Mail, TaskRow
 from ..protocol.jsonrpc import INTERNAL_ERROR, encode
 from ..protocol.modern import (
@@ -580,10 +581,7 @@ class _Turn:
         try:
             fields = tool_failure(error, tool.name)
         except ProtocolError as exc:
-            told: dict[str, JSON] = {"code": exc.code, "message": exc.message}
-            if exc.data is not None:
-                told["data"] = parse(encode(exc.data))
-            return _failed(row, told)
+            return _failed(row, _fields_of(exc, tool.name))
         return attrs.evolve(row, status="completed", result=parse(encode(fields)))
 
     # ---- parking --------------------------------------------------------------------
@@ -620,6 +618,16 @@ class _Turn:
         row = attrs.evolve(row, report=report, questions={}, tries={}, wake=None)
         yield from self._save(_cut_short(row), self._inbox)
         return self._row
+
+
+def _fields_of(error: ProtocolError, of: str) -> dict[str, JSON]:
+    fields: dict[str, JSON] = {"code": error.code, "message": error.message}
+    try:
+        if error.data is not None:
+            fields["data"] = parse(encode(error.data))
+    except CanonicalError as exc:
+        return _fields_of(error_of(exc, of), of)  # it is nested too deeply
+    return fields
 
 
 def _failed(row: TaskRow, error: Mapping[str, JSON]) -> TaskRow:

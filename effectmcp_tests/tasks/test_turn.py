@@ -778,13 +778,32 @@ def test_result_of_any_kind_ends_the_task(value: Any) -> None:
     assert TaskRow.loads(row.dumps(), row.journal) == row
 
 
-def test_protocol_error_that_cannot_be_sent() -> None:
+def deep(levels: int) -> Any:
+    """Return nested lists."""
+    value: Any = []
+    for _ in range(levels - 1):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize("data", [{"what": object()}, float("nan"), deep(65)])
+def test_protocol_error_that_cannot_be_sent(data: Any) -> None:
     def fails_() -> Flow[str]:
         yield from make("cup")
-        raise ProtocolError(-32042, "see there", {"what": object()})
+        raise ProtocolError(-32042, "see there", data)
 
     row = host(fails_).run()
-    assert row.is_ended
+    assert row.status == "failed"
+    assert row.error == {"code": -32603, "message": "Internal error"}
+
+
+def test_error_may_be_as_deep_as_any_value() -> None:
+    def fails_() -> Flow[str]:
+        yield from make("cup")
+        raise ProtocolError(-32042, "see there", deep(64))
+
+    row = host(fails_).run()
+    assert row.error == {"code": -32042, "message": "see there", "data": deep(64)}
 
 
 def test_system_exit_does_not_end_the_worker() -> None:
