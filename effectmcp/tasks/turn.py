@@ -250,7 +250,6 @@ class _Turn:
             return self._row
         if row.report is not None:
             return (yield from self._stay_parked())
-        self._expire()
         try:
             run, tool = self._run()
         except _EXPECTED as exc:
@@ -299,7 +298,7 @@ class _Turn:
     # ---- mail and time --------------------------------------------------------------
 
     def _look(self) -> Generator[TurnCommand, Any, None]:
-        """Tell the time, and read the mail."""
+        """Ask for the time and the mail, and note in the row what they change."""
         self._now = yield TellTime()
         mail: list[Mail] = yield ReadMail()
         row = self._row
@@ -315,13 +314,11 @@ class _Turn:
                     self._dropped.append(one.id)
                     if row.report is not None and not row.is_ended:
                         row = attrs.evolve(row, report=None, message=None, tries={})
-        self._row = row
-
-    def _expire(self) -> None:
-        row = self._row
-        if row.expires is not None and self._now >= row.expires and not row.is_expired:
+        is_late = row.expires is not None and self._now >= row.expires
+        if is_late and not row.is_expired and not row.is_ended:
             at = self._now if row.cancelled_at is None else row.cancelled_at
-            self._row = attrs.evolve(row, is_expired=True, cancelled_at=at)
+            row = attrs.evolve(row, is_expired=True, cancelled_at=at)
+        self._row = row
 
     def _answers(self) -> dict[str, Unread]:
         fresh = {
@@ -340,7 +337,6 @@ class _Turn:
             stop = yield from self._cancelled(run)
         else:
             stop = run.start(self._answers())
-        ended_twice = False
         while True:
             yield from self._drop_losers(stop)
             if isinstance(stop, (Returned, Raised)):
@@ -376,7 +372,6 @@ class _Turn:
                         yield from self._save_waiting(run, stop, wake=0.0)
                     outcomes = yield Wait(until)
             yield from self._look()
-            self._expire()
             outcomes = self._tried(run, outcomes)
             if self._row.cancelled_at is not None and not is_ending:
                 is_ending = True
@@ -385,8 +380,7 @@ class _Turn:
                 if outcomes and isinstance(stop, Perform):
                     stop = run.performed(outcomes)
                 continue
-            if is_ending and self._is_cleanup_over() and not ended_twice:
-                ended_twice = True
+            if self._is_cleanup_over():
                 stop = run.cancel()
                 continue
             answers = self._answers()
@@ -601,7 +595,6 @@ class _Turn:
         return self._row
 
     def _stay_parked(self) -> Turn:
-        self._expire()
         row = self._row
         if row.cancelled_at is not None:
             return (yield from self._give_up(None))

@@ -365,6 +365,9 @@ class Host:
     def _check(self, key: str, effect: Step[Any]) -> None:
         journal = self.journal
         prefix = f"r{journal.generation}/" if journal.generation else ""
+        wake = self.row.wake
+        assert wake is not None, f"{key} would be lost with this turn"
+        assert wake <= self.now, f"{key} would be lost with this turn"
         place = journal.places.get(key.removeprefix(prefix))
         assert place is not None, f"{key}: no save has its beginning"
         assert place.begun, f"{key}: no save has its beginning"
@@ -378,6 +381,8 @@ class Host:
         assert self._open[key] <= place.begun, f"{key} is performed without a beginning"
 
     def _wait(self, until: float | None) -> dict[str, Done | Failure]:
+        is_due = self.row.wake is not None and self.row.wake <= self.now
+        assert is_due or not any(self._open.values()), "a step may be lost"
         while True:
             ended = {
                 key: one for key, (at, one) in self._running.items() if at <= self.now

@@ -41,7 +41,7 @@ from effectmcp.errors import TaskStoreError
 from effectmcp.exchange.task_rows import Mail, TaskRow
 from effectmcp.exchange.tasks import task_id
 from effectmcp.protocol.modern import request_of
-from effectmcp.tasks.turn import CLEANUP, EXPIRED, PARKED, Save, turn
+from effectmcp.tasks.turn import EXPIRED, PARKED, Save, turn
 
 from .simulated import FLOW_ID, START, Host, accepted, detached, new
 
@@ -400,6 +400,21 @@ def test_cancel_ends_the_back_off() -> None:
     assert [name for name, _ in one.performed] == ["fetch", "fetch", "undo"]
 
 
+def test_each_failure_that_is_retried_is_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.WARNING, "effectmcp.tasks")
+    one = host(fetches, result=fails(2))
+    one.run()
+    assert [(log.getMessage(), str(log.exc_info)[:18]) for log in caplog.records] == [
+        (
+            f"task {one.row.id}: step-1 failed, and is tried again in {n} seconds",
+            "(<class 'OSError'>",
+        )
+        for n in (1, 2)
+    ]
+
+
 def test_failure_after_a_cancel_is_not_retried() -> None:
     one = host(fetches, result=fails(9), lasts=lambda want: 10.0)
     one.at(5, one.cancel)
@@ -452,6 +467,16 @@ def test_sleep_ends_the_turn() -> None:
     assert (one.row.status, one.row.wake) == ("working", START + 3600)
     assert text(one.run()) == "awake"
     assert (one.now, one.turns) == (START + 3600, 2)
+
+
+def test_time_that_is_up_already_ends_no_turn() -> None:
+    def dozes() -> Flow[str]:
+        yield from Sleep(0)
+        return (yield from make("cup"))
+
+    one = host(dozes)
+    assert text(one.run()) == "a cup"
+    assert (one.turns, one.story.count("Save")) == (1, 2)
 
 
 def asks_in_time() -> Flow[str]:
@@ -518,6 +543,21 @@ def test_question_and_step_race() -> None:
 
     one = host(races, lasts=lambda want: 30.0)
     assert (text(one.run()), one.now) == ("a cup", START + 30)
+
+
+def test_turn_ends_while_a_lost_step_still_runs() -> None:
+    """It is informed once, and nobody waits for it."""
+
+    def races() -> Flow[str]:
+        _, name = yield from FirstOf(Elicit("Name?", str), make("cup"))
+        return (yield from Elicit(f"Really {name}?", str))
+
+    one = host(races, lasts=lambda want: 1000.0)
+    one.at(10, lambda: one.answer("first-1/0/elicit-1", accepted("Ann")))
+    row = one.run()
+    assert question(row) == "elicit-1"
+    assert (one.turns, one.now) == (1, START + 10)
+    assert one.forgotten == [("first-1/1/step-1", True)]
 
 
 def test_questions_that_come_up_beside_a_long_step_are_shown() -> None:
@@ -676,6 +716,16 @@ def test_answer_to_no_question_is_dropped() -> None:
     assert one.mail == []
 
 
+def test_mail_of_a_later_version_is_kept_for_it() -> None:
+    one = host(asks_once)
+    one.run()
+    later: Any = "pause"
+    one.post(Mail("pause-1", later))
+    row = one.run()
+    assert (row.status, row.report) == ("input_required", None)
+    assert [mail.id for mail in one.mail] == ["pause-1"]
+
+
 def test_answer_during_a_long_step_is_kept() -> None:
     def works() -> Flow[str]:
         found = yield from Gather(
@@ -726,6 +776,16 @@ def test_client_that_cannot_be_asked() -> None:
 
 
 # ---- ends ---------------------------------------------------------------------------
+
+
+def test_last_row_has_the_whole_journal() -> None:
+    one = host(in_a_row)
+    one.run()
+    assert [entry.key for entry in one.journal.entries] == [
+        "step-1",
+        "step-2",
+        "step-3",
+    ]
 
 
 def test_tool_error_completes_with_is_error() -> None:
@@ -862,6 +922,27 @@ def test_cancel_in_a_step_waits_for_its_outcome() -> None:
     assert one.journal.entries[0].tag == "done"
 
 
+def test_step_that_ends_as_it_is_cancelled_has_its_outcome() -> None:
+    """Mail and outcome are read together; the cleanup knows what the step did."""
+    one = host(cleans_up, lasts=lambda want: 10.0)
+    one.at(10, one.cancel)
+    row = one.run()
+    assert (row.status, row.report, one.times) == ("cancelled", None, [0, 10])
+    assert one.journal.entries[0].tag == "done"
+    # Nothing ran any more that could be informed.
+    assert one.forgotten == []
+
+
+def test_value_that_is_drawn_as_the_task_is_cancelled_is_not_needed() -> None:
+    def draws_last() -> Flow[str]:
+        one.cancel()  # meanwhile
+        return str((yield from Caller()))
+
+    one = host(draws_last)
+    row = one.run()
+    assert (row.status, row.report) == ("cancelled", None)
+
+
 def test_cancel_twice_cuts_no_cleanup_short() -> None:
     one = host(cleans_up, lasts=lambda want: 10.0)
     one.at(4, one.cancel)
@@ -884,10 +965,59 @@ def test_cleanup_is_limited() -> None:
     one.run(1)
     one.cancel()
     row = one.run()
-    assert row.status == "cancelled"
-    assert one.now == START + 1 + CLEANUP
+    assert (row.status, row.report) == ("cancelled", None)
+    assert one.now == START + 31
     # The step that still ran is informed that its outcome is not needed.
     assert one.forgotten[-1] == ("step-2", True)
+
+
+@pytest.mark.parametrize("late", [0, 100])
+def test_cleanup_that_sleeps_is_limited(late: int) -> None:
+    """Also if no process runs at the time when it is over."""
+
+    def lingers() -> Flow[str]:
+        try:
+            return (yield from Elicit("Name?", str))
+        finally:
+            yield from Sleep(60 + late)
+
+    one = host(lingers)
+    one.run(1)
+    one.cancel()
+    row = one.run(2)
+    assert (row.status, row.wake) == ("working", START + 31)
+    one.now = START + 31 + late
+    row = one.run()
+    assert (row.status, row.report, one.turns) == ("cancelled", None, 3)
+
+
+def test_failure_of_a_cleanup_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    def stumbles() -> Flow[str]:
+        try:
+            return (yield from Elicit("Name?", str))
+        except Cancelled:
+            raise ValueError("oh") from None
+
+    for ttl, count in ((None, 1), (5.0, 0)):
+        caplog.clear()
+        caplog.set_level(logging.ERROR, "effectmcp.tasks")
+        one = host(stumbles, new("job", ttl=ttl))
+        one.run(1)
+        if ttl is None:
+            one.cancel()
+        row = one.run()
+        assert (row.status, row.report) == ("failed" if ttl else "cancelled", None)
+        logged = [log.getMessage() for log in caplog.records]
+        assert logged == [f"{row.id} failed as it was cancelled"] * count
+
+
+def test_cancel_is_logged_as_no_failure(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.ERROR, "effectmcp.tasks")
+    one = host(asks_once)
+    one.run()
+    one.cancel()
+    assert one.run().status == "cancelled"
+    assert caplog.records == []
 
 
 def test_cleanup_continues_after_a_cut() -> None:
@@ -912,6 +1042,48 @@ def test_cancelled_task_shows_no_question_again() -> None:
         # It has no yield left after the outcome of its step.
         assert one.run().status == "completed"
         assert len(one.shown) == 1
+
+
+def test_step_that_was_lost_is_performed_for_the_cleanup() -> None:
+    """It is told from the start that its task was cancelled."""
+    one = host(cleans_up, cuts={4})  # it waits for its step
+    one.turn()
+    one.cancel()
+    row = one.run()
+    assert row.status == "cancelled"
+    assert one.forgotten == [("step-1", False)]
+    assert [name for name, _ in one.performed] == ["make", "make", "undo"]
+    assert one.story[5:] == [
+        *("TellTime", "ReadMail", "Save", "Start", "Forget"),
+        *("Wait", "TellTime", "ReadMail"),
+        *("Save", "Start", "Wait", "TellTime", "ReadMail"),
+        "Save",
+    ]
+
+
+def test_lost_step_that_may_not_be_repeated_ends_the_cancelled_task() -> None:
+    one = host(pays, cuts={4})
+    one.turn()
+    one.cancel()
+    # It has no yield left after its step, which would raise the cancel.
+    assert text(one.run()) == "who knows"
+    assert len(one.performed) == 1
+
+
+def test_nothing_new_begins_after_a_lost_step_of_a_cancelled_task() -> None:
+    def pays_and_makes() -> Flow[str]:
+        try:
+            yield from pay(10)
+        except StepInterrupted:
+            pass
+        return (yield from make("cup"))
+
+    one = host(pays_and_makes, cuts={4})
+    one.turn()
+    one.cancel()
+    row = one.run()
+    assert (row.status, row.report) == ("cancelled", None)
+    assert [name for name, _ in one.performed] == ["pay"]
 
 
 def test_cancel_of_a_task_that_has_not_started() -> None:
@@ -943,6 +1115,13 @@ def test_expiry_with_a_question_outstanding_fails_with_the_reason() -> None:
     assert row.error == {"code": -32603, "message": EXPIRED}
     assert row.message == EXPIRED
     assert one.performed[-1] == ("undo", ("cup",))
+
+
+def test_task_that_expired_while_no_process_ran_begins_nothing() -> None:
+    one = host(one_step, new("job", ttl=60.0))
+    one.now = START + 60
+    row = one.run()
+    assert (row.status, row.message, one.performed) == ("failed", EXPIRED, [])
 
 
 def test_expiry_in_a_step_tells_it_and_waits() -> None:
@@ -1012,6 +1191,33 @@ def test_parked_task_resumes_after_a_retry() -> None:
     assert one.run().report is not None
     one.retry()
     assert text(one.run()) == "one Ann"
+
+
+def test_mail_that_is_no_retry_wakes_no_parked_task() -> None:
+    one = parked()
+    before = one.row
+    one.now += 5
+    one.answer("elicit-9", accepted("Eve"))
+    row = one.run()
+    assert row == evolve(before, updated=one.now)
+    assert len(one.mail) == 2
+    assert one.story[-3:] == ["TellTime", "ReadMail", "Save"]
+
+
+def test_operator_finds_parked_tasks_in_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.ERROR, "effectmcp.tasks")
+    one = parked()
+    about = f"task {one.row.id} (job)"
+    one.cancel()
+    one.run()
+    assert [log.getMessage() for log in caplog.records] == [
+        f"{about} is parked: {one.row.report}",
+        f"{about} ends without its cleanup: {one.row.report}",
+    ]
+    # What is expected has no traceback.
+    assert {log.exc_info for log in caplog.records} == {None}
 
 
 def test_parked_task_is_cancelled() -> None:
@@ -1090,6 +1296,41 @@ def test_divergence_of_a_cancelled_task_ends_it() -> None:
     row = one.run()
     assert row.status == "cancelled"
     assert row.report is not None
+
+
+def test_change_before_the_detach_parks_too() -> None:
+    """A round would drop the entries behind it, and go on."""
+
+    def leaves_otherwise() -> Flow[str]:
+        yield from Elicit("Surname?", int)
+        yield from Detach()
+        return "left"
+
+    one = host(leaves_otherwise, detached("job", leaves, "Ann"))
+    row = one.run()
+    assert row.message == PARKED
+    assert row.journal == one.saves[0].journal
+
+
+def test_question_that_is_new_before_the_detach_may_be_one_too_many() -> None:
+    """As for a round; no state may leave it, so the row has the journal as it was."""
+
+    def asks(times: int) -> Callable[[], Flow[str]]:
+        def asks_and_leaves() -> Flow[str]:
+            for _ in range(times):
+                yield from Confirm("Go on?")
+            yield from Detach()
+            return "left"
+
+        return asks_and_leaves
+
+    row = detached("job", asks(9), *[None] * 9)
+    one = host(asks(10), row)
+    ended = one.run()
+    assert (ended.status, ended.report) == ("completed", None)
+    assert ended.result is not None
+    assert ended.result["isError"]
+    assert ended.journal == row.journal
 
 
 def test_task_of_another_version_parks_before_it_performs() -> None:
