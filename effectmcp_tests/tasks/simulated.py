@@ -323,6 +323,7 @@ class Host:
             assert row.journal == before.journal  # an unreadable one is kept
             journal = Journal()
         ids = set(dropped)
+        assert ids <= {one.id for one in self.mail}, "it drops each mail once"
         for one in self.mail:
             if one.id in ids and one.kind == "answer" and not row.is_ended:
                 assert one.key not in journal.asked, f"{one} is lost"

@@ -546,7 +546,7 @@ def test_question_and_step_race() -> None:
 
 
 def test_turn_ends_while_a_lost_step_still_runs() -> None:
-    """It is informed once, and nobody waits for it."""
+    """The turn informs that step once, and does not wait for its outcome."""
 
     def races() -> Flow[str]:
         _, name = yield from FirstOf(Elicit("Name?", str), make("cup"))
@@ -973,7 +973,7 @@ def test_cleanup_is_limited() -> None:
 
 @pytest.mark.parametrize("late", [0, 100])
 def test_cleanup_that_sleeps_is_limited(late: int) -> None:
-    """Also if no process runs at the time when it is over."""
+    """The limit also counts while no process runs."""
 
     def lingers() -> Flow[str]:
         try:
@@ -1045,7 +1045,7 @@ def test_cancelled_task_shows_no_question_again() -> None:
 
 
 def test_step_that_was_lost_is_performed_for_the_cleanup() -> None:
-    """It is told from the start that its task was cancelled."""
+    """The step is informed at once that its task was cancelled."""
     one = host(cleans_up, cuts={4})  # it waits for its step
     one.turn()
     one.cancel()
@@ -1193,7 +1193,7 @@ def test_parked_task_resumes_after_a_retry() -> None:
     assert text(one.run()) == "one Ann"
 
 
-def test_mail_that_is_no_retry_wakes_no_parked_task() -> None:
+def test_parked_task_stays_parked_when_an_answer_arrives() -> None:
     one = parked()
     before = one.row
     one.now += 5
@@ -1216,7 +1216,7 @@ def test_operator_finds_parked_tasks_in_the_log(
         f"{about} is parked: {one.row.report}",
         f"{about} ends without its cleanup: {one.row.report}",
     ]
-    # What is expected has no traceback.
+    # An edit of the handler needs no traceback.
     assert {log.exc_info for log in caplog.records} == {None}
 
 
@@ -1299,7 +1299,7 @@ def test_divergence_of_a_cancelled_task_ends_it() -> None:
 
 
 def test_change_before_the_detach_parks_too() -> None:
-    """A round would drop the entries behind it, and go on."""
+    """A round would drop the entries behind the change, and continue."""
 
     def leaves_otherwise() -> Flow[str]:
         yield from Elicit("Surname?", int)
@@ -1313,7 +1313,7 @@ def test_change_before_the_detach_parks_too() -> None:
 
 
 def test_question_that_is_new_before_the_detach_may_be_one_too_many() -> None:
-    """As for a round; no state may leave it, so the row has the journal as it was."""
+    """The last row keeps the journal of the rounds: no more state may leave it."""
 
     def asks(times: int) -> Callable[[], Flow[str]]:
         def asks_and_leaves() -> Flow[str]:
