@@ -222,7 +222,6 @@ class _Turn:
     Attributes:
         now: The time, as the host sent it last.
         inbox: The answers that no saved journal has yet, by wire key.
-        given: The keys of answers that this run has received.
         dropped: The ids of mail to drop with the next save.
         running: The effects that were started, by key.
         said: The latest status message.
@@ -235,7 +234,6 @@ class _Turn:
     _is_stopping: Callable[[], bool]
     _now: float = 0.0
     _inbox: dict[str, Mail] = field(factory=dict)
-    _given: set[str] = field(factory=set)
     _dropped: list[str] = field(factory=list)
     _running: dict[str, Want] = field(factory=dict)
     _said: str | None = None
@@ -305,7 +303,7 @@ class _Turn:
         for one in mail:
             match one.kind:
                 case "answer":
-                    self._inbox.setdefault(one.key, one)
+                    self._inbox[one.key] = one
                 case "cancel":
                     self._dropped.append(one.id)
                     if row.cancelled_at is None and not row.is_ended:
@@ -315,19 +313,14 @@ class _Turn:
                     if row.report is not None and not row.is_ended:
                         row = attrs.evolve(row, report=None, message=None, tries={})
         is_late = row.expires is not None and self._now >= row.expires
-        if is_late and not row.is_expired and not row.is_ended:
+        if is_late and not row.is_ended:
             at = self._now if row.cancelled_at is None else row.cancelled_at
             row = attrs.evolve(row, is_expired=True, cancelled_at=at)
         self._row = row
 
     def _answers(self) -> dict[str, Unread]:
-        fresh = {
-            key: Unread(one.value)
-            for key, one in self._inbox.items()
-            if key not in self._given
-        }
-        self._given |= fresh.keys()
-        return fresh
+        # The run ignores the answers that it has already.
+        return {key: Unread(one.value) for key, one in self._inbox.items()}
 
     # ---- the run --------------------------------------------------------------------
 
@@ -383,11 +376,10 @@ class _Turn:
             if self._is_cleanup_over():
                 stop = run.cancel()
                 continue
-            answers = self._answers()
             if outcomes:
-                stop = run.performed(outcomes, answers)
-            elif answers or isinstance(stop, Asked):
-                stop = run.answered(answers)
+                stop = run.performed(outcomes, self._answers())
+            else:
+                stop = run.answered(self._answers())
             self._has_arrived |= isinstance(stop, Asked)
 
     def _cancelled(self, run: Run) -> Generator[TurnCommand, Any, Stop]:
@@ -544,8 +536,7 @@ class _Turn:
             message=self._row.message if self._said is None else self._said,
             wake=wake,
         )
-        read = [key for key in self._inbox if key in self._given and key not in asked]
-        yield from self._save(row, read)
+        yield from self._save(row, [key for key in self._inbox if key not in asked])
 
     def _ended(self, run: Run, stop: Returned | Raised, tool: Tool) -> TaskRow:
         row = attrs.evolve(

@@ -329,6 +329,8 @@ class Host:
                 assert one.key not in journal.asked, f"{one} is lost"
         self._mail = [(number, one) for number, one in self._mail if one.id not in ids]
         if row.is_ended:
+            assert not row.questions, "nobody can answer them"
+            assert not row.tries, "no try follows"
             late = [one for number, one in self._mail if number <= self._read]
             assert not late, f"{late} was read, and is kept for ever"
             self._mail = []

@@ -36,11 +36,14 @@ from effectmcp import (
     step,
 )
 from effectmcp.engine import Journal, Question
+from effectmcp.engine.development import UnperformedEffectWarning
 from effectmcp.engine.stops import Done, Failure, Want
-from effectmcp.errors import TaskStoreError
+from effectmcp.errors import TaskRowError, TaskStoreError, Unsupported
 from effectmcp.exchange.task_rows import Mail, TaskRow
 from effectmcp.exchange.tasks import task_id
+from effectmcp.lowlevel import InputRequired
 from effectmcp.protocol.modern import request_of
+from effectmcp.state import Keys, make_key
 from effectmcp.tasks.turn import EXPIRED, PARKED, Save, turn
 
 from .simulated import FLOW_ID, START, Host, accepted, detached, new
@@ -261,6 +264,53 @@ def test_task_has_the_journal_of_the_rounds() -> None:
     one = host(leaves, row)
     one.run()
     assert one.journal.entries[: len(before.entries)] == before.entries
+
+
+@pytest.mark.parametrize("detaches", [False, True])
+def test_task_keeps_to_the_limit_of_branches(detaches: bool) -> None:
+    def makes() -> Flow[str]:
+        if detaches:
+            yield from Detach()
+        return (yield from three_steps())
+
+    row = detached("job", makes) if detaches else new("job")
+    for branches, made in ((2, 0), (3, 3)):
+        one = host(makes, row)
+        deploy(one, makes, branches=branches)
+        one.run()
+        assert len(one.performed) == made
+
+
+def test_step_before_the_detach_stays_refused_if_clients_can_read_its_result() -> None:
+    """An edit put it there; the flow began in a state that is not encrypted."""
+
+    def makes_and_leaves() -> Flow[str]:
+        cup = yield from make("cup")
+        yield from Detach()
+        return cup
+
+    row = detached("job", leaves_at_once)
+    for readable, made in ((True, 0), (False, 1)):
+        one = host(makes_and_leaves, row)
+        deploy(one, makes_and_leaves, keys=Keys(make_key(bytes(32)), readable=readable))
+        assert one.run().status == "completed"
+        assert len(one.performed) == made
+
+
+def leaves_at_once() -> Flow[str]:
+    yield from Detach()
+    return "left"
+
+
+def test_built_effects_are_watched_in_development() -> None:
+    def forgets() -> Flow[str]:
+        Elicit("Name?", str)
+        return (yield from make("cup"))
+
+    one = host(forgets)
+    one.app.change_rules(development=True)
+    with pytest.warns(UnperformedEffectWarning):
+        one.run()
 
 
 def test_fork_with_other_answers_is_another_task() -> None:
@@ -545,6 +595,31 @@ def test_question_and_step_race() -> None:
     assert (text(one.run()), one.now) == ("a cup", START + 30)
 
 
+def test_answer_and_outcome_that_arrive_together_both_count() -> None:
+    def both() -> Flow[str]:
+        cup, name = yield from Gather(
+            FirstOf(make("cup"), Sleep(1000)), Elicit("Name?", str)
+        )
+        return f"{cup[1]} {name}"
+
+    one = host(both, lasts=lambda want: 10.0)
+    one.at(10, lambda: one.answer("gather-1/1/elicit-1", accepted("Ann")))
+    assert text(one.run()) == "a cup Ann"
+    assert (one.turns, one.mail) == (1, [])
+
+
+def test_tries_of_a_lost_step_wake_no_turn() -> None:
+    def races() -> Flow[str]:
+        _, name = yield from FirstOf(Elicit("Name?", str), fetch("news"))
+        return (yield from Elicit(f"Really {name}?", str))
+
+    one = host(races, result=fails(9))
+    one.at(5, lambda: one.answer("first-1/0/elicit-1", accepted("Ann")))
+    row = one.run()
+    assert question(row) == "elicit-1"
+    assert (row.wake, one.times) == (None, [0, 1, 3])
+
+
 def test_turn_ends_while_a_lost_step_still_runs() -> None:
     """The turn informs that step once, and does not wait for its outcome."""
 
@@ -775,6 +850,17 @@ def test_client_that_cannot_be_asked() -> None:
     assert ended.error["data"] == {"requiredCapabilities": {"sampling": {}}}
 
 
+def test_handler_may_refuse_a_client_that_could_be_asked() -> None:
+    def refuses() -> Flow[str]:
+        yield from make("cup")
+        raise Unsupported("Elicit")
+
+    row = host(refuses).run()
+    assert row.status == "completed"
+    assert row.result is not None
+    assert "does not support Elicit" in text(row)
+
+
 # ---- ends ---------------------------------------------------------------------------
 
 
@@ -866,6 +952,18 @@ def test_error_may_be_as_deep_as_any_value() -> None:
     assert row.error == {"code": -32042, "message": "see there", "data": deep(64)}
 
 
+def test_state_of_a_handler_reveals_nothing() -> None:
+    def returns_state() -> Flow[Any]:
+        yield from make("cup")
+        return InputRequired({}, state="a secret")
+
+    row = host(returns_state).run()
+    assert row.status == "completed"
+    assert row.result is not None
+    assert row.result["isError"]
+    assert "secret" not in repr(row)
+
+
 def test_system_exit_does_not_end_the_worker() -> None:
     def exits() -> Flow[str]:
         yield from make("cup")
@@ -878,8 +976,9 @@ def test_system_exit_does_not_end_the_worker() -> None:
 
 
 def test_ended_task_drops_late_mail() -> None:
-    one = host(one_step)
+    one = host(one_step, new("job", ttl=60.0))
     ended = one.run()
+    one.now += 60  # an ended task does not expire
     one.cancel()
     one.answer("elicit-1", accepted(1))
     one.retry()
@@ -991,6 +1090,19 @@ def test_cleanup_that_sleeps_is_limited(late: int) -> None:
     assert (row.status, row.report, one.turns) == ("cancelled", None, 3)
 
 
+def test_expiry_gives_a_cleanup_no_more_time() -> None:
+    def lingers() -> Flow[str]:
+        try:
+            return (yield from Elicit("Name?", str))
+        finally:
+            yield from Sleep(600)
+
+    one = host(lingers, new("job", ttl=20.0))
+    one.at(1, one.cancel)
+    row = one.run()
+    assert (row.status, row.message, one.now) == ("failed", EXPIRED, START + 31)
+
+
 def test_failure_of_a_cleanup_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     def stumbles() -> Flow[str]:
         try:
@@ -1028,6 +1140,24 @@ def test_cleanup_continues_after_a_cut() -> None:
         row = one.run()
         assert row.status == "cancelled", cut
         assert one.performed[-1] == ("undo", ("cup",)), cut
+
+
+def test_lost_step_of_a_cleanup_ends_no_cleanup() -> None:
+    """The cancel was delivered before; a second one would end the flow at once."""
+
+    def cleans_twice() -> Flow[str]:
+        try:
+            return (yield from Elicit("Name?", str))
+        finally:
+            yield from undo("cup")
+            yield from undo("pan")
+
+    one = host(cleans_twice)
+    one.run()
+    one.cancel()
+    one.cuts = {one.commands + 4}  # it waits for the first step
+    assert one.run().status == "cancelled"
+    assert [what for _, (what,) in one.performed] == ["cup", "cup", "pan"]
 
 
 def test_cancelled_task_shows_no_question_again() -> None:
@@ -1153,19 +1283,19 @@ def version_2() -> Flow[str]:
     return f"two {name}"
 
 
-def deploy(one: Host, handler: Callable[..., Any]) -> None:
-    """Replace the tool of a host's server."""
-    app = Server("shop")
+def deploy(one: Host, handler: Callable[..., Any], **options: Any) -> None:
+    """Replace the server of a host, and its tool."""
+    app = Server("shop", **options)
     app.tool(name="job")(handler)
     one.app = app
 
 
-def parked() -> Host:
-    one = host(version_1)
-    one.run()
+def parked(**more: Any) -> Host:
+    one = host(version_1, new("job", version="1.1", **more))
+    one.run(0)
     deploy(one, version_2)
     one.answer(question(one.row), accepted("Ann"))
-    one.run()
+    one.run(0)
     return one
 
 
@@ -1175,6 +1305,7 @@ def test_changed_handler_parks_its_task() -> None:
     # A fixed sentence for all; the report quotes the source, and is for the operator.
     assert (row.message, row.status) == (PARKED, "input_required")
     assert row.report is not None
+    assert row.report.startswith("version_2 (version 1.1) no longer follows")
     assert "test_turn.py" in row.report
     assert len(one.performed) == 1
     assert row.journal == one.saves[-2].journal
@@ -1190,16 +1321,30 @@ def test_parked_task_resumes_after_a_retry() -> None:
     deploy(one, version_1)
     assert one.run().report is not None
     one.retry()
-    assert text(one.run()) == "one Ann"
+    row = one.run()
+    assert (text(row), row.message) == ("one Ann", None)
+
+
+def test_retry_ends_the_back_off() -> None:
+    one = host(fetches, result=fails(2))
+    one.run(1.5)
+    app, one.app = one.app, Server("shop")
+    one.answer("elicit-9", accepted())  # which wakes it
+    assert one.run(2).report is not None
+    one.app = app
+    one.retry()
+    assert text(one.run()) == "up"
+    assert one.times == [0, 1, 2]
 
 
 def test_parked_task_stays_parked_when_an_answer_arrives() -> None:
-    one = parked()
+    one = parked(ttl=60.0)
     before = one.row
     one.now += 5
     one.answer("elicit-9", accepted("Eve"))
-    row = one.run()
-    assert row == evolve(before, updated=one.now)
+    row = one.run(10)
+    assert row == evolve(before, updated=START + 5)
+    assert row.wake == START + 60
     assert len(one.mail) == 2
     assert one.story[-3:] == ["TellTime", "ReadMail", "Save"]
 
@@ -1227,6 +1372,16 @@ def test_parked_task_is_cancelled() -> None:
     assert row.status == "cancelled"
     assert row.report is not None
     assert (one.mail, row.wake, row.questions) == ([], None, {})
+
+
+def test_task_that_is_cancelled_in_a_back_off_and_has_lost_its_tool() -> None:
+    one = host(fetches, result=fails(2))
+    one.run(1.5)
+    assert one.row.tries != {}
+    one.app = Server("shop")
+    one.cancel()
+    row = one.run()
+    assert (row.status, row.tries, row.wake) == ("cancelled", {}, None)
 
 
 def test_parked_task_expires() -> None:
@@ -1301,15 +1456,19 @@ def test_divergence_of_a_cancelled_task_ends_it() -> None:
 def test_change_before_the_detach_parks_too() -> None:
     """A round would drop the entries behind the change, and continue."""
 
-    def leaves_otherwise() -> Flow[str]:
-        yield from Elicit("Surname?", int)
-        yield from Detach()
-        return "left"
+    def asks(message: str) -> Callable[[], Flow[str]]:
+        def asks_and_leaves() -> Flow[str]:
+            yield from Elicit(message, int)
+            yield from Detach()
+            return "left"
 
-    one = host(leaves_otherwise, detached("job", leaves, "Ann"))
-    row = one.run()
-    assert row.message == PARKED
-    assert row.journal == one.saves[0].journal
+        return asks_and_leaves
+
+    row = detached("job", asks("How many?"), 5)
+    one = host(asks("How much?"), row)
+    parked = one.run()
+    assert (parked.message, parked.questions) == (PARKED, {})
+    assert parked.journal == row.journal
 
 
 def test_question_that_is_new_before_the_detach_may_be_one_too_many() -> None:
@@ -1409,6 +1568,21 @@ def test_end_that_cannot_be_stored_parks() -> None:
     assert text(one.run()) == "3"
 
 
+def test_report_that_is_not_unicode_is_kept_in_another_form() -> None:
+    def refuse(row: TaskRow) -> bool:
+        if row.report is None:
+            raise TaskRowError("\ud800")
+        return True
+
+    assert host(one_step, fits=refuse).run().report == "\\ud800"
+    one = host(cleans_up)
+    one.run()
+    one.fits = refuse
+    one.cancel()
+    row = one.run()
+    assert (row.status, row.report) == ("cancelled", "\\ud800")
+
+
 def test_cancelled_task_whose_row_cannot_be_stored_ends() -> None:
     """Without its cleanup: no operator could resume it."""
     one = host(cleans_up, fits=lambda row: row.cancelled_at is None or row.is_ended)
@@ -1446,5 +1620,5 @@ def test_answer_stays_in_the_mail_if_its_row_cannot_be_made(
     one = host(asks)
     one.at(1, lambda: one.answer("elicit-1", accepted("Ann")))
     row = one.run()
-    assert row.report is not None
+    assert row.report == "ValueError('no form for this')"
     assert [mail.key for mail in one.mail] == ["elicit-1"]
