@@ -107,13 +107,18 @@ PARKED: Final = (
 #: The error of a task that ended because its `ttl` had passed.
 EXPIRED: Final = "The task expired before it ended"
 
+
+class _NoToolError(Exception):
+    """Raised when the server does not have the tool of a task."""
+
+
 #: Reasons to park that have a report of their own.
 _EXPECTED: Final = (
     ArgumentsError,
     DivergenceError,
     JournalError,
-    LookupError,
     TaskRowError,
+    _NoToolError,
 )
 
 #: Seconds for the cleanup of a cancelled task (docs/internals/replay.md#l4).
@@ -266,7 +271,7 @@ class _Turn:
         app, row = self._app, self._row
         tool = app.tools.get(row.tool)
         if tool is None:
-            raise LookupError(f"this server has no tool {row.tool!r} any more")
+            raise _NoToolError(f"this server has no tool {row.tool!r} any more")
         kwargs = tool.handler.takes.read(row.arguments)
         run = Run(
             tool.handler.function,

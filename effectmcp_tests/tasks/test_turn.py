@@ -1604,15 +1604,17 @@ def test_flow_id_is_in_the_row() -> None:
 
 
 def test_answer_stays_in_the_mail_if_its_row_cannot_be_made(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(logging.ERROR, "effectmcp.tasks")
+
     def asks() -> Flow[Any]:
         yield from Elicit("First?", str)
         return (yield from Elicit("Second?", str))
 
     def fail(question: Question) -> Any:
         if question.key == "elicit-2":
-            raise ValueError("no form for this")
+            raise KeyError("no form for this")
         return request_of(question)
 
     # The package exports a function of the same name as the module.
@@ -1620,5 +1622,7 @@ def test_answer_stays_in_the_mail_if_its_row_cannot_be_made(
     one = host(asks)
     one.at(1, lambda: one.answer("elicit-1", accepted("Ann")))
     row = one.run()
-    assert row.report == "ValueError('no form for this')"
+    assert row.report == "KeyError('no form for this')"
+    # It is a fault of the package, so the log has where it was raised.
+    assert [log.exc_info is not None for log in caplog.records] == [True]
     assert [mail.key for mail in one.mail] == ["elicit-1"]
