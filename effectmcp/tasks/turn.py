@@ -255,7 +255,7 @@ class _Turn:
             return (yield from self._stay_parked())
         try:
             run, tool = self._run()
-        except _EXPECTED as exc:
+        except Exception as exc:
             return (yield from self._park(exc))
         try:
             return (yield from self._drive(run, tool))

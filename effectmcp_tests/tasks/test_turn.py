@@ -1419,6 +1419,13 @@ def test_tool_that_is_gone_parks() -> None:
     assert row.message == PARKED
 
 
+def test_fault_before_the_handler_runs_parks() -> None:
+    """The next turn would meet it again, and the host would try without an end."""
+    row = host(one_step, new("job", flow_id=b"short")).run()
+    assert row.report is not None
+    assert row.report.startswith("UsageError('flow_id must be 16")
+
+
 def test_journal_that_cannot_be_read_parks_and_is_kept() -> None:
     one = host(version_1, new("job", journal=b'{"format":99}'))
     row = one.run()
