@@ -533,8 +533,8 @@ class _Turn:
         if self._row.cancelled_at is not None:
             pass  # it asks nothing any more
         elif isinstance(stop, Asked):
-            # A key is used for one asking. Its text may say why the last answer did not
-            # fit, which no journal has.
+            # A key is used for one asking. Its text may name the reason why the last
+            # answer did not fit, and no journal has that reason.
             questions = {
                 one.key: shown[one.key] if one.key in shown else request_of(one)
                 for one in stop.questions

@@ -1,4 +1,4 @@
-"""A call that is no task, in the world of a task: a virtual clock, a driver, a client.
+"""A call that is not a task, in the world of a task: a virtual clock, a driver, a client.
 
 Steps take the time and have the outcomes that they have on the simulated host of a task,
 and the client gives the same answers after the same time. The client knows a question by
@@ -216,7 +216,7 @@ class Inline:
 
         Args:
             keys: The questions.
-            until: When to stop waiting: then there is none.
+            until: When to stop waiting. Then no answer is returned.
         """
         times: dict[str, float] = {}
         for key in keys:

@@ -64,7 +64,7 @@ pytestmark = pytest.mark.usefixtures("quiet")
 def changed(
     body: Body, change: Callable[[Statement, bool], Statement], beside: bool = False
 ) -> Body:
-    """Return a body with other statements; `change` is told whether others are beside."""
+    """Return a body with other statements; `change` receives whether others are beside."""
     found = []
     for one in body:
         is_beside = beside or isinstance(one, Together)
@@ -83,7 +83,7 @@ def inline(one: Statement, beside: bool) -> Statement:
 
 
 def in_one_order(one: Statement, beside: bool) -> Statement:
-    """Leave out what is delivered in another order beside other branches.
+    """Leave out effects whose delivery has another order beside other branches.
 
     A task delivers clocks and racing steps as waits (B3a 1), in the order of arrival
     (B3a 2), and a checkpoint at once (B3a 6). The rounds perform the first in the wave of
@@ -213,7 +213,7 @@ def as_task(play: Play, cuts: frozenset[int]) -> tuple[Outcome, Host, Play]:
 
 
 def as_call(play: Play, way: str) -> Outcome:
-    """Play a program as a call that is no task."""
+    """Play a program as a call that is not a task."""
     app, one, told = play.server(), Inline(play.world, play.winners), list[Any]()
     match way:
         case "by retry":
@@ -230,10 +230,10 @@ def as_call(play: Play, way: str) -> Outcome:
 
 
 def winners_of(host: Host, world: World) -> dict[str, int | None]:
-    """Return the races of a task that other rules decide than those of a call.
+    """Return the winners of races that other rules decide in a task than in a call.
 
     Beside other branches, a race is decided when none of them performs anything, and what
-    is at hand then counts by position, clocks last (B3a 2, 5). A call decides it by time.
+    is available then counts by position, clocks last (B3a 2, 5). A call decides it by time.
     The outcome of a step of a race has no place in the journal until then. So a step that
     was lost is performed again (S1), or is interrupted (S5), and that is later.
     """
@@ -249,7 +249,7 @@ def winners_of(host: Host, world: World) -> dict[str, int | None]:
             value: Any = entry.value
             winners[place] = None if value is None else value[0]
             continue
-        # The number in the text of an error is that of its step.
+        # The text of an error has the number of its step.
         keys = {index: f"{place}/{index}/step-1" for index in range(3)}
         (winners[place], *_) = [
             index

@@ -893,7 +893,7 @@ def test_question_that_times_out_is_withdrawn(is_answered: bool) -> None:
 @pytest.mark.parametrize("winner", [0, 1])
 @pytest.mark.parametrize("is_alone", [False, True])
 def test_first_answer_to_a_race_is_enough(winner: int, is_alone: bool) -> None:
-    """V3: whoever is asked two questions of one race need not answer both."""
+    """V3: a client need not answer both questions of one race."""
 
     def tool() -> Flow[Any]:
         yield from Detach()

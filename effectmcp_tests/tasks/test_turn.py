@@ -776,7 +776,7 @@ def test_step_that_lost_its_race_has_no_next_try() -> None:
 
 
 def test_question_keeps_why_the_last_answer_did_not_fit() -> None:
-    """Another turn, here for an answer to another question, does not change its text."""
+    """Its text is the same after another turn."""
 
     def job() -> Flow[Any]:
         return (yield from Gather(Elicit("How many?", int), Confirm("Sure?")))

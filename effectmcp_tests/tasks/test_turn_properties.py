@@ -219,7 +219,7 @@ def without_problems(question: Any) -> Any:
 @settings(max_examples=60)
 @given(drawn_bodies(KINDS) | drawn_bodies(ONCE), seeds)
 def test_every_row_is_where_the_task_was(body: Body, seed: int) -> None:
-    """The same stop, questions, keys and outcome, from each row.
+    """From each row, the stop, the questions, the keys and the outcome are the same.
 
     Answers are late, do not fit, or do not come, one by one.
     """

@@ -226,7 +226,7 @@ class Hosted:
     def of(
         cls, app: Server, row: TaskRow, world: World, cuts: Collection[int] = ()
     ) -> Hosted:
-        """Return a task that has not begun."""
+        """Return a task before its first turn."""
         found = cls(world, Host(app, row, cuts=cuts))
         host = found.host
         host.lasts, host.result, host.asked = found._lasts, found._result, found._asked

@@ -4,8 +4,8 @@ A program is a tuple of statements. All branches of a run append to one list of 
 messages, arguments and conditions are computed from that list. So an order of events that
 differs in a replay shows as a divergence, or as another list.
 
-    Ask Nap Limit Race Save       what is waited for
-    Do Draw Mark Leave            what this process does
+    Ask Nap Limit Race Save       waits for people and clocks
+    Do Draw Mark Leave            work of this process
     When Repeat Attempt Together  ordinary Python: branches, loops, try
     Choose Again Fail             versions and ways to end
 
