@@ -348,7 +348,7 @@ class SqliteTasks:
                 (
                     row.is_ended,
                     0.0 if later else row.wake,
-                    self._purge_of(row),
+                    row.kept_until(self.retention) if row.is_ended else None,
                     next_change(db),
                     row.dumps(),
                     row.journal,
@@ -458,12 +458,6 @@ class SqliteTasks:
                     listener(id_)
                 except Exception:
                     logger.exception("a listener failed on task %s", id_)
-
-    def _purge_of(self, row: TaskRow) -> float | None:
-        if not row.is_ended:
-            return None
-        kept = row.updated + self.retention
-        return kept if row.expires is None else max(kept, row.expires)
 
     def _check_limits(self, db: sqlite3.Connection, row: TaskRow) -> None:
         (mine,) = db.execute(

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 
 from ..errors import UsageError
 from ..server.changes import Change
+from ..tasks.playing import WorkLoop
 from ..tasks.sqlite import SqliteTasks
-from ..tasks.worker import WorkLoop, work
+from ..tasks.worker import work
 
 if TYPE_CHECKING:
     from ..exchange.task_rows import TaskHost

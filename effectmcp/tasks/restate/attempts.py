@@ -1,0 +1,203 @@
+"""One attempt of the engine to have a task's object run a request. No I/O.
+
+    attempt = Attempt(service, handler)
+    while not attempt.is_open:
+        attempt.feed(...)                  # what the engine sends
+    ...                                    # write attempt.save(row, dropped) and others
+    ...                                    # at last, write attempt.leave(now)
+
+The engine keeps a journal of each invocation. An attempt that follows a lost one gets
+that journal again, and usually has to repeat it. Ours does not: all that it needs is the
+object's state, which the engine sends as it is now. So it counts the known messages, and
+appends its own.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable, Sequence
+from math import ceil
+from typing import Final
+
+from attrs import define, field
+
+from ...exchange.task_rows import Mail, TaskRow
+from . import frames
+from .frames import FrameError, FrameReader, Start
+from .kept import CREATE, POST, STATE, WAKE, Kept, is_news, read_letter, read_new
+
+__all__ = ["OPEN", "Attempt"]
+
+#: The number of the signal that carries mail. The first 16 belong to the engine.
+_MAIL: Final = 17
+
+#: A state beside the task: when the object is woken next, in seconds since 1970.
+_ALARM: Final = b"alarm"
+#: A state that only tasks have which are alive: its value names the owner.
+OPEN: Final = b"open"
+
+
+@define(eq=False)
+class Attempt:
+    """One attempt: what came of it so far, and the bytes that answer it.
+
+    Attributes:
+        service: The name of the service.
+        handler: The handler that is called.
+        retention: Seconds that a task is kept after it has ended.
+        is_open: Whether all has arrived that the engine sends first.
+        sent: The number of the last command that was written.
+        acknowledged: The number of the last command that the engine has acknowledged.
+        row: The task as it was saved last; `None` if there is none.
+    """
+
+    service: str
+    handler: str
+    retention: float
+    is_open: bool = field(default=False, init=False)
+    sent: int = field(default=-1, init=False)
+    acknowledged: int = field(default=-1, init=False)
+    row: TaskRow | None = field(default=None, init=False)
+    _reader: FrameReader = field(factory=FrameReader, init=False)
+    _start: Start | None = field(default=None, init=False)
+    _left: int = field(default=0, init=False)
+    _input: bytes = field(default=b"", init=False)
+    _signals: list[bytes] = field(factory=list, init=False)
+    _completion: int = field(default=0, init=False)
+    _alarm: float | None = field(default=None, init=False)
+    _is_open: bool = field(default=False, init=False)
+    #: The mail that no saved row covers, by id; and that of it which was not taken yet.
+    _held: dict[str, Mail] = field(factory=dict, init=False)
+    _unread: list[Mail] = field(factory=list, init=False)
+
+    # ---- what the engine sends ------------------------------------------------------
+
+    def feed(self, data: bytes) -> None:
+        """Take bytes of the engine.
+
+        Raises:
+            TaskStoreError: If this version cannot read them.
+        """
+        for one in self._reader.feed(data):
+            if self._start is None:
+                self._begin(one)
+                continue
+            match one.kind:
+                case frames.COMMAND_ACK:
+                    self.acknowledged = frames.ack_index(one.body)
+                case frames.INPUT:
+                    self._input = frames.input_value(one.body)
+                case frames.SIGNAL:
+                    number, value = frames.signal_value(one.body)
+                    if number == _MAIL:
+                        self._signals.append(value)
+                case _:
+                    pass  # what earlier attempts have done is in the state
+            if self._left:
+                self._left -= 1
+                self.sent += frames.is_command(one.kind)
+                if not self._left:
+                    self._open(self._start)
+        if self.is_open:
+            signals, self._signals = self._signals, []
+            for value in signals:
+                self._receive(read_letter(value))
+
+    def _begin(self, frame: frames.Frame) -> None:
+        if frame.kind != frames.START:
+            raise FrameError("an attempt that does not start")
+        start = Start.loads(frame.body)
+        if start.is_partial or not start.known:
+            raise FrameError("an attempt without its input, or its whole state")
+        self._start = start
+        self._left = start.known
+        # Earlier attempts have used fewer numbers than there are known messages.
+        self._completion = start.known
+
+    def _open(self, start: Start) -> None:
+        self.is_open = True
+        data = start.state.get(STATE)
+        if data is not None:
+            kept = Kept.loads(data)
+            self.row = kept.row
+            self._receive(kept.mail)
+        elif self.handler == CREATE:
+            self.row = read_new(self._input)
+        self._is_open = OPEN in start.state
+        alarm = start.state.get(_ALARM)
+        self._alarm = None if alarm is None else float(alarm)
+        if self.handler == POST:
+            self._receive(read_letter(self._input))
+
+    def _receive(self, mail: Iterable[Mail]) -> None:
+        row = self.row
+        for one in mail:
+            if row is not None and one.id not in self._held and is_news(row, one):
+                self._held[one.id] = one
+                self._unread.append(one)
+
+    # ---- for a turn -----------------------------------------------------------------
+
+    @property
+    def ear(self) -> str:
+        """Where signals to this invocation arrive, as the engine's HTTP interface has it."""
+        assert self._start is not None  # nothing is written before
+        address = self._start.invocation + _MAIL.to_bytes(4, "big")
+        return "sign_1" + base64.urlsafe_b64encode(address).decode().rstrip("=")
+
+    def is_due(self, now: float) -> bool:
+        """Return whether there is something to do for a turn."""
+        row = self.row
+        if row is None or row.is_ended:
+            return False
+        return bool(self._unread) or (row.wake is not None and row.wake <= now)
+
+    def take_mail(self) -> list[Mail]:
+        """Return the mail that has come since the last time."""
+        mail, self._unread = self._unread, []
+        return mail
+
+    def save(self, row: TaskRow, dropped: Sequence[str] = ()) -> bytes:
+        """Return the bytes that store the row; it is durable when they are acknowledged.
+
+        Args:
+            row: The row.
+            dropped: The ids of mail that the row covers.
+        """
+        for id_ in dropped:
+            self._held.pop(id_, None)
+        kept = Kept(row=row, mail=tuple(self._held.values()), ear=self.ear)
+        written = frames.set_state(STATE, kept.dumps(), is_acknowledged=True)
+        self.row = row
+        self.sent += 1
+        if self._is_open != (not row.is_ended):
+            self._is_open = not row.is_ended
+            self.sent += 1
+            owner = "" if row.owner is None else f"={row.owner}"
+            before = (
+                frames.set_state(OPEN, owner.encode("utf-8", "backslashreplace"))
+                if self._is_open
+                else frames.clear_state(OPEN)
+            )
+            written = before + written
+        return written
+
+    def leave(self, now: float) -> bytes:
+        """Return the bytes that end the invocation, and order the next one."""
+        row = self.row
+        written = b""
+        if row is not None:
+            wake = row.kept_until(self.retention) if row.is_ended else row.wake
+            if row.is_ended and wake is not None and wake <= now:
+                written = frames.clear_all()
+            elif wake is not None:
+                written = self._order(row.id, wake, now)
+        return written + frames.output() + frames.end()
+
+    def _order(self, id_: str, wake: float, now: float) -> bytes:
+        if self._alarm is not None and now < self._alarm <= wake:
+            return b""  # the object is woken early enough already
+        self._completion += 1
+        at = 0 if wake <= now else ceil(wake * 1000)
+        call = frames.send(self.service, WAKE, id_, completion=self._completion, at=at)
+        return call + (frames.set_state(_ALARM, repr(wake).encode()) if at else b"")

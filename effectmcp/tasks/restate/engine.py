@@ -1,0 +1,186 @@
+"""Requests to Restate's HTTP interfaces: its ingress, and its admin. Blocking.
+
+Every error is a `TaskStoreError`, and comes within a few seconds.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+import time
+from collections import deque
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, Final
+from urllib.parse import quote, urlsplit
+
+from ...errors import TaskStoreError, UsageError
+
+__all__ = ["Engine"]
+
+#: Seconds to wait for a response.
+PATIENCE: Final = 5.0
+
+#: Seconds to repeat a query that the engine cannot answer yet, and between two tries.
+_REPEAT: Final = 3.0
+_PAUSE: Final = 0.05
+
+_NO_HEAD: Final[Mapping[str, str]] = MappingProxyType({})
+
+
+class _UnreadyError(TaskStoreError):
+    """Raised when the engine answers that it cannot do this, now perhaps."""
+
+
+class Engine:
+    """The two interfaces of one engine, or one cluster.
+
+    Args:
+        ingress: The URL of the ingress.
+        admin: The URL of the admin interface.
+    """
+
+    def __init__(self, ingress: str, admin: str) -> None:
+        self._ingress = _Interface(ingress)
+        self._admin = _Interface(admin)
+
+    def send(
+        self, service: str, handler: str, key: str, body: bytes, *, once: str = ""
+    ) -> None:
+        """Have a handler of an object called later.
+
+        When this returns, the engine has stored the request durably.
+
+        Args:
+            service: The name of the service.
+            handler: The handler.
+            key: The key of the object.
+            body: What it is sent.
+            once: While a request with this text waits or runs, another one is left out.
+        """
+        path = f"/{quote(service)}/{quote(key)}/{handler}/send"
+        more = {"idempotency-key": once} if once else {}
+        self._ingress.ask("POST", path, body, "application/octet-stream", head=more)
+
+    def signal(self, ear: str, value: bytes) -> None:
+        """Send a value to a running invocation."""
+        path = f"/restate/awakeables/{quote(ear)}/resolve"
+        self._ingress.ask("POST", path, value, "application/octet-stream")
+
+    def query(self, sql: str) -> list[dict[str, Any]]:
+        """Return the rows that the engine's SQL finds."""
+        body = json.dumps({"query": sql}).encode()
+        until = time.monotonic() + _REPEAT
+        while True:
+            try:
+                reply = self._admin.ask("POST", "/query", body, "application/json")
+            except _UnreadyError:
+                # After a restart, its parts find each other one by one.
+                if time.monotonic() >= until:
+                    raise
+                time.sleep(_PAUSE)
+            else:
+                rows: list[dict[str, Any]] = reply["rows"]
+                return rows
+
+    def register(self, url: str) -> None:
+        """Have the engine send invocations to a worker's endpoint, from now on."""
+        value = {"uri": url, "use_http_11": True, "force": True}
+        body = json.dumps(value).encode()
+        self._admin.ask("POST", "/deployments", body, "application/json", patience=30.0)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._ingress.close()
+        self._admin.close()
+
+
+class _Interface:
+    """One HTTP server, and the connections to it that nobody uses now."""
+
+    def __init__(self, url: str) -> None:
+        parts = urlsplit(url)
+        try:
+            port = parts.port
+        except ValueError:
+            port = -1
+        if parts.scheme not in ("http", "https") or not parts.hostname or port == -1:
+            raise UsageError(f"{url!r} is not the URL of an HTTP server")
+        self.url = url
+        self._host, self._port = parts.hostname, port
+        self._path = parts.path.rstrip("/")
+        self._is_secure = parts.scheme == "https"
+        self._idle: deque[http.client.HTTPConnection] = deque()
+
+    def ask(
+        self,
+        method: str,
+        path: str,
+        body: bytes,
+        content_type: str,
+        *,
+        patience: float | None = None,
+        head: Mapping[str, str] = _NO_HEAD,
+    ) -> Any:
+        """Send a request; return the JSON of the response."""
+        sent = {"content-type": content_type, "accept": "application/json", **head}
+        target = self._path + path
+        seconds = PATIENCE if patience is None else patience
+        connection, is_new = self._connection()
+        response, text = None, b""
+        while response is None:
+            try:
+                response = self._send(connection, method, target, body, sent, seconds)
+                text = response.read()
+            except (OSError, http.client.HTTPException) as exc:
+                connection.close()
+                if is_new or not isinstance(exc, ConnectionError):
+                    raise TaskStoreError(
+                        f"Restate does not answer at {self.url}: {exc!r}"
+                    ) from exc
+                # The server may have closed a connection that was idle. What is stored
+                # twice then, counts once: tasks and mail have ids.
+                connection, is_new = self._connect(), True
+        if response.will_close:
+            connection.close()
+        else:
+            self._idle.append(connection)
+        if not 200 <= response.status < 300:
+            said = text[:500].decode("utf-8", "replace")
+            kind = TaskStoreError if response.status < 500 else _UnreadyError
+            raise kind(f"Restate answers {response.status}: {said}")
+        return json.loads(text) if text else None
+
+    def _connection(self) -> tuple[http.client.HTTPConnection, bool]:
+        try:
+            return self._idle.pop(), False
+        except IndexError:
+            return self._connect(), True
+
+    def _connect(self) -> http.client.HTTPConnection:
+        if self._is_secure:
+            return http.client.HTTPSConnection(self._host, self._port, timeout=PATIENCE)
+        return http.client.HTTPConnection(self._host, self._port, timeout=PATIENCE)
+
+    def _send(
+        self,
+        connection: http.client.HTTPConnection,
+        method: str,
+        target: str,
+        body: bytes,
+        head: dict[str, str],
+        patience: float,
+    ) -> http.client.HTTPResponse:
+        connection.request(method, target, body, head)
+        sock: socket.socket = connection.sock
+        sock.settimeout(patience)
+        if hasattr(socket, "TCP_QUICKACK"):
+            # The engine sends a response in two parts, and waits after the first one for
+            # an acknowledgement, which the kernel would delay by 40 ms.
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
+        return connection.getresponse()
+
+    def close(self) -> None:
+        while self._idle:
+            self._idle.pop().close()
