@@ -32,8 +32,9 @@ from ..canonical import dumps, loads
 from ..errors import TaskLimitError, TaskStoreError
 from ..exchange.task_rows import Mail, TaskRow
 from .connections import Connections, Write, next_change
+from .stores import Stored
 
-__all__ = ["Lease", "SqliteTasks", "Stored", "TakenOverError"]
+__all__ = ["Lease", "SqliteTasks", "TakenOverError"]
 
 logger = logging.getLogger("effectmcp.tasks")
 
@@ -60,21 +61,6 @@ class Lease:
 
     row: TaskRow
     fence: int
-
-
-@frozen
-class Stored:
-    """A task and what the store knows of it, for operators.
-
-    Attributes:
-        row: The task, without the questions that mail has answered.
-        holder: The process that runs its turn, as `PID-NAME`; `None` if none does.
-        mail: The kinds of mail that no saved row covers yet.
-    """
-
-    row: TaskRow
-    holder: str | None
-    mail: tuple[str, ...]
 
 
 class SqliteTasks:

@@ -7,14 +7,13 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
+from importlib.util import find_spec
 from typing import Final
 from urllib.parse import parse_qs, urlsplit
 
-import xxhash
-
 from ...errors import TaskLimitError, TaskStoreError, UsageError
 from ...exchange.task_rows import Mail, TaskRow
-from ..sqlite import Stored
+from ..stores import Stored
 from .attempts import OPEN
 from .engine import Engine
 from .frames import input_value
@@ -64,7 +63,7 @@ class RestateTasks:
         share: The most of them that one user may have; all anonymous clients are one.
 
     Raises:
-        UsageError: If a URL or the name cannot be used.
+        UsageError: If a URL or the name cannot be used, or the extra is not installed.
     """
 
     def __init__(
@@ -82,6 +81,10 @@ class RestateTasks:
         if not _NAME.fullmatch(name):
             raise UsageError(
                 f"the name {name!r} of tasks: use letters, digits, dots, - and _"
+            )
+        if find_spec("xxhash") is None:
+            raise UsageError(
+                "tasks on Restate need a package more: pip install 'effectmcp[restate]'"
             )
         self.ingress = ingress
         self.admin = admin
@@ -303,6 +306,8 @@ class RestateTasks:
 
 def _place(id_: str) -> int:
     """Return where the engine keeps an object: a look there takes no search."""
+    import xxhash  # an extra
+
     return int(xxhash.xxh3_64_intdigest(id_.encode() + b"\xff"))
 
 
