@@ -189,8 +189,6 @@ def _fields(body: bytes) -> Iterator[tuple[int, _Field]]:
                 yield tag >> 3, number
             case 2:
                 length, at = _read_varint(body, at)
-                if at + length > len(body):
-                    raise FrameError("a message that is cut off")
                 yield tag >> 3, body[at : at + length]
                 at += length
             case 1:
@@ -199,6 +197,8 @@ def _fields(body: bytes) -> Iterator[tuple[int, _Field]]:
                 at += 4
             case wire:
                 raise FrameError(f"a field of the unknown kind {wire}")
+        if at > len(body):
+            raise FrameError("a message that is cut off")
 
 
 def _read_varint(body: bytes, at: int) -> tuple[int, int]:
@@ -209,7 +209,7 @@ def _read_varint(body: bytes, at: int) -> tuple[int, int]:
         byte = body[at]
         at += 1
         number |= (byte & 0x7F) << shift
-        if byte < 0x80:
+        if byte < 0x80 and number < 2**64:
             return number, at
     raise FrameError("a number that is too long")
 
