@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 from zlib import crc32
 
@@ -160,9 +160,12 @@ class Story:
 
 
 def played(
-    body: Body, world: World, cuts: frozenset[int] = frozenset()
+    body: Body,
+    world: World,
+    cuts: frozenset[int] = frozenset(),
+    make: Callable[..., Host] = Host,
 ) -> tuple[Story, Host, Counter[Any]]:
-    """Play a program to its end, or until nothing happens any more."""
+    """Play a program on a host to its end, or until nothing happens any more."""
     memories: list[Memory] = []
 
     def job() -> Flow[Any]:
@@ -206,7 +209,7 @@ def played(
             one.at(at, lambda: one.answer(key, verdict))
 
     row: TaskRow = new("job", ttl=world.ttl)
-    one = Host(app, row, cuts=cuts, lasts=lasts, result=result, asked=asked)
+    one = make(app, row, cuts=cuts, lasts=lasts, result=result, asked=asked)
     if world.cancel is not None:
         one.at(world.cancel, one.cancel)
     row = one.run()

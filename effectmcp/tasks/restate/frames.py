@@ -259,7 +259,13 @@ def clear_all() -> bytes:
 
 
 def send(
-    service: str, handler: str, key: str, *, completion: int, at: int = 0
+    service: str,
+    handler: str,
+    key: str,
+    value: bytes = b"",
+    *,
+    completion: int,
+    at: int = 0,
 ) -> bytes:
     """Return the frame that invokes a handler, later perhaps, and waits for nothing.
 
@@ -267,10 +273,13 @@ def send(
         service: The name of the service.
         handler: The handler.
         key: The key of the object.
+        value: What it is sent.
         completion: A number that no other command of the journal has.
         at: When, in milliseconds since 1970; 0 for now.
     """
     body = _put(1, service.encode()) + _put(2, handler.encode())
+    if value:
+        body += _put(3, value)
     if at > 0:
         body += _put_number(4, at)
     body += _put(6, key.encode()) + _put_number(10, completion)

@@ -284,12 +284,15 @@ def test_clear_all() -> None:
     assert one(frames.clear_all()) == Message(0x0405, 0, [])
 
 
-@given(ids, ids, ids, numbers, numbers)
-def test_send(service: str, handler: str, key: str, completion: int, at: int) -> None:
-    found = one(frames.send(service, handler, key, completion=completion, at=at))
+@given(ids, ids, ids, small, numbers, numbers)
+def test_send(
+    service: str, handler: str, key: str, value: bytes, completion: int, at: int
+) -> None:
+    found = one(frames.send(service, handler, key, value, completion=completion, at=at))
     fields: list[Field] = [
         (1, service.encode()),
         (2, handler.encode()),
+        *([(3, value)] if value else []),
         *([(4, at)] if at else []),
         (6, key.encode()),
         (10, completion),
