@@ -136,6 +136,7 @@ async def _called(
     import trio
 
     from ..tasks.restate.endpoint import serve
+
     host, port = address
     listeners = await trio.open_tcp_listeners(port, host=host)
     if advertise is None:

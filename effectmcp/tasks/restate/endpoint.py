@@ -51,6 +51,8 @@ _LATER: Final = 60.0
 
 #: Seconds between two tries to register the endpoint.
 _REGISTER: Final = 1.0
+#: Seconds between two looks for turns of endpoints that are gone.
+_ADOPT: Final = 5.0
 
 _MANIFEST_TYPE: Final = "application/vnd.restate.endpointmanifest.v4+json"
 _FRAMES_TYPE: Final = "application/vnd.restate.invocation.v6"
@@ -115,7 +117,7 @@ async def serve(
         nursery.start_soon(worker.beat)
         give(worker.stop)
         if advertise is not None:
-            await _register(tasks, advertise, worker)
+            nursery.start_soon(_register, tasks, advertise, worker)
         await worker.ended.wait()
         with trio.move_on_after(grace) as scope:
             await worker.idle()
@@ -125,16 +127,31 @@ async def serve(
 
 
 async def _register(tasks: RestateTasks, url: str, worker: _Worker) -> None:
+    """Register the endpoint; then adopt the turns of endpoints that are gone."""
+    engine = tasks.engine
+    id_ = ""
     while not worker.is_stopping:
         try:
-            await trio.to_thread.run_sync(tasks.engine.register, url)
+            if not id_:
+                id_ = await trio.to_thread.run_sync(engine.register, url)
+                logger.info("Restate runs the turns of %s at %s", tasks.name, url)
+            adopted = await trio.to_thread.run_sync(_adopt, tasks, id_, url)
         except TaskStoreError as exc:
-            logger.warning("this worker cannot be registered yet: %s", exc)
-            with trio.move_on_after(_REGISTER):
-                await worker.ended.wait()
+            if not id_:
+                logger.warning("this worker cannot be registered yet: %s", exc)
         else:
-            logger.info("Restate runs the turns of %s at %s", tasks.name, url)
-            return
+            for gone in adopted:
+                logger.warning("the turns that %s has left run at %s", gone, url)
+        with trio.move_on_after(_ADOPT if id_ else _REGISTER):
+            await worker.ended.wait()
+
+
+def _adopt(tasks: RestateTasks, id_: str, url: str) -> list[str]:
+    engine = tasks.engine
+    gone = engine.abandoned(tasks.service, but=id_)
+    for one in gone:
+        engine.move(one, url)
+    return list(gone.values())
 
 
 @define(eq=False)

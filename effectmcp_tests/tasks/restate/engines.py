@@ -76,7 +76,7 @@ def free_ports(count: int) -> list[int]:
     return ports
 
 
-class Server:
+class Node:
     """One node.
 
     Args:
