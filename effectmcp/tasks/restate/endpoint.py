@@ -190,7 +190,8 @@ class _Worker:
         while True:
             await trio.sleep(_BEAT)
             for one in list(self.running):
-                if not one.is_gone:
+                # It may have ended while another one was written to.
+                if one in self.running and not one.is_gone:
                     await one.write(sign)
 
     async def converse(self, stream: trio.SocketStream) -> None:
@@ -270,6 +271,8 @@ class _Invocation:
     bell: Any = field(factory=loop.Bell)
     is_gone: bool = False
     _attempt: Attempt = field(init=False)
+    #: What is written with the next bytes: the head of the response, and saves.
+    _unsent: list[Any] = field(factory=list)
 
     def __attrs_post_init__(self) -> None:
         tasks = self._worker.tasks
@@ -278,7 +281,7 @@ class _Invocation:
     async def run(self) -> bool:
         """Run the turn; return whether another request may follow."""
         head = [("content-type", _FRAMES_TYPE)]
-        response = h11.Response(status_code=200, headers=head)
+        self._unsent.append(h11.Response(status_code=200, headers=head))
         attempt = self._attempt
         try:
             while not attempt.is_open:
@@ -288,12 +291,8 @@ class _Invocation:
                 attempt.feed(bytes(event.data))
         except TaskStoreError as exc:
             logger.error("a task is put off: %s", exc)
-            error = frames.error(str(exc), retry=_LATER)
-            await self._connection.write(
-                response, h11.Data(data=error), h11.EndOfMessage()
-            )
+            await self._end(frames.error(str(exc), retry=_LATER))
             return await self._connection.finish()
-        await self._connection.write(response)
         row = attempt.row
         if row is None or not attempt.is_due(time.time()):
             await self._end(attempt.leave(time.time()))
@@ -351,12 +350,16 @@ class _Invocation:
                 pass  # the engine has the turn repeated
 
     async def _end(self, data: bytes) -> None:
-        await self._connection.write(h11.Data(data=data), h11.EndOfMessage())
+        await self._flush(h11.Data(data=data), h11.EndOfMessage())
+
+    async def _flush(self, *events: Any) -> None:
+        unsent, self._unsent = self._unsent, []
+        await self._connection.write(*unsent, *events)
 
     async def write(self, data: bytes) -> None:
-        """Send bytes, if the engine is there."""
+        """Send bytes, and what was not sent before, if the engine is there."""
         try:
-            await self._connection.write(h11.Data(data=data))
+            await self._flush(h11.Data(data=data))
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             self.is_gone = True
             self.bell.ring()
@@ -369,13 +372,20 @@ class _Invocation:
         return self._attempt.take_mail()
 
     async def save(self, row: TaskRow, dropped: Sequence[str]) -> None:
-        """Store the row durably, and drop mail."""
+        """Store the row, and drop mail, with what is written next.
+
+        At the end of a turn, that is the end of the invocation: they take one write, and
+        nothing waits for the acknowledgement.
+        """
         self._check()
-        attempt = self._attempt
-        data = attempt.save(row, dropped)
-        number = attempt.sent
-        await self.write(data)
-        while attempt.acknowledged < number:
+        self._unsent.append(h11.Data(data=self._attempt.save(row, dropped)))
+
+    async def settle(self) -> None:
+        """Write what was saved, and wait until it is durable."""
+        number = self._attempt.sent
+        if self._unsent:
+            await self.write(b"")
+        while self._attempt.acknowledged < number:
             self._check()
             await self.bell.wait()
 
