@@ -21,6 +21,7 @@ from typing import Final
 
 from attrs import define, field
 
+from ...errors import TaskRowError
 from ...exchange.task_rows import Mail, TaskRow
 from . import frames
 from .frames import FrameError, FrameReader, Start
@@ -30,6 +31,9 @@ __all__ = ["OPEN", "Attempt"]
 
 #: The number of the signal that carries mail. The first 16 belong to the engine.
 _MAIL: Final = 17
+
+#: The most bytes of a task. The engine does not send a state beyond 32 MiB as a whole.
+LARGEST: Final = 24 * 2**20
 
 #: A state beside the task: when the object is woken next, in seconds since 1970.
 _ALARM: Final = b"alarm"
@@ -163,12 +167,16 @@ class Attempt:
         Args:
             row: The row.
             dropped: The ids of mail that the row covers.
+
+        Raises:
+            TaskRowError: If no save can store it.
         """
-        for id_ in dropped:
-            self._held.pop(id_, None)
-        kept = Kept(row=row, mail=tuple(self._held.values()), ear=self.ear)
-        written = frames.set_state(STATE, kept.dumps(), is_acknowledged=True)
-        self.row = row
+        held = {id_: one for id_, one in self._held.items() if id_ not in dropped}
+        data = Kept(row=row, mail=tuple(held.values()), ear=self.ear).dumps()
+        if len(data) > LARGEST:
+            raise TaskRowError(f"the task cannot be stored: it has {len(data):,} bytes")
+        written = frames.set_state(STATE, data, is_acknowledged=True)
+        self._held, self.row = held, row
         self.sent += 1
         if self._is_open != (not row.is_ended):
             self._is_open = not row.is_ended

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from ...canonical import MAX_DEPTH, dumps, parse
-from ...errors import CanonicalError, TaskStoreError
+from ...errors import CanonicalError, TaskRowError, TaskStoreError
 from ...exchange.task_rows import Mail, TaskRow
 from ...records import record
 
@@ -54,9 +54,16 @@ class Kept:
     ear: str = ""
 
     def dumps(self) -> bytes:
-        """Return this as bytes: two lines of JSON, and the journal."""
-        more = dumps([self.ear, _plain(self.mail)], max_depth=_DEPTH)
-        return b"\n".join((self.row.dumps(), more, self.row.journal))
+        """Return this as bytes: two lines of JSON, and the journal.
+
+        Raises:
+            TaskRowError: If JSON cannot carry it.
+        """
+        try:
+            more = dumps([self.ear, _plain(self.mail)], max_depth=_DEPTH)
+            return b"\n".join((self.row.dumps(), more, self.row.journal))
+        except CanonicalError as exc:
+            raise TaskRowError(f"the task cannot be stored: {exc}") from exc
 
     @classmethod
     def loads(cls, data: bytes) -> Kept:
