@@ -28,6 +28,8 @@ from effectmcp.testing.task_contract import (
 
 from . import engines
 
+pytestmark = pytest.mark.restate
+
 
 class Bench:
     """`RestateTasks` on one engine, with workers in threads that share an address."""

@@ -15,6 +15,8 @@ from effectmcp.tasks.restate import RestateTasks
 from .engines import Node
 from .workers import Worker, answer, new_row, until, working
 
+pytestmark = pytest.mark.restate
+
 _NAMES = count()
 
 #: A task that asks, performs a step as long as a file says, and returns its version.
@@ -68,7 +70,7 @@ class Deployment:
         source = self.folder / version / "app.py"
         source.parent.mkdir()
         source.write_text(SOURCE.format(version=version, first=first))
-        return Worker(self.node, self.name, source)
+        return Worker(self.node, self.name, source, source.with_suffix(".log"))
 
     def begin(self) -> None:
         """Create both tasks, and wait until one asks and the other one is at work."""

@@ -38,6 +38,7 @@ class Worker:
         node: The engine.
         name: The name of the tasks.
         source: The file with the app.
+        log: Where it writes.
         port: Where the engine calls it.
         variables: More variables of its environment.
     """
@@ -45,6 +46,7 @@ class Worker:
     node: Node
     name: str
     source: Path
+    log: Path
     port: int = field(factory=lambda: free_ports(1)[0])
     variables: Mapping[str, str] = field(factory=dict)
     process: subprocess.Popen[bytes] = field(init=False)
@@ -53,11 +55,6 @@ class Worker:
     def place(self) -> str:
         """The value of `--tasks`."""
         return f"restate+{self.node.ingress}?admin={self.node.admin}&name={self.name}"
-
-    @property
-    def log(self) -> Path:
-        """Where it writes."""
-        return self.source.with_suffix(".log")
 
     def start(self) -> None:
         """Start it, and wait until the engine calls it."""
