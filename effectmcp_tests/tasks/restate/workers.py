@@ -25,7 +25,17 @@ __all__ = ["PATIENCE", "Worker", "answer", "new_row", "until", "working"]
 #: Seconds to wait for what must happen: far more than the slowest machine needs.
 PATIENCE = 60.0
 
-KEYS = "effectmcp-key-1:" + "0" * 64
+#: The command `effectmcp`, perhaps with other limits.
+_WORKER = """
+import sys
+from effectmcp.cli import main
+from effectmcp.tasks.restate import endpoint
+
+silence = float(sys.argv.pop(1))
+if silence:
+    endpoint._SILENCE, endpoint._ABORT, endpoint._BEAT = silence, 0.2, silence / 3
+sys.exit(main(sys.argv[1:]))
+"""
 
 T = TypeVar("T")
 
@@ -41,6 +51,10 @@ class Worker:
         log: Where it writes.
         port: Where the engine calls it.
         variables: More variables of its environment.
+        advertise: The URL at which the engine finds it; by default that of the port.
+        silence: Seconds after which the engine takes it for frozen; by default, as long
+            as for any worker.
+        process: The process that runs.
     """
 
     node: Node
@@ -49,6 +63,8 @@ class Worker:
     log: Path
     port: int = field(factory=lambda: free_ports(1)[0])
     variables: Mapping[str, str] = field(factory=dict)
+    advertise: str | None = None
+    silence: float | None = None
     process: subprocess.Popen[bytes] = field(init=False)
 
     @property
@@ -62,15 +78,10 @@ class Worker:
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(
                 [
-                    *(
-                        sys.executable,
-                        "-m",
-                        "effectmcp",
-                        "worker",
-                        f"{self.source}:app",
-                    ),
+                    *(sys.executable, "-c", _WORKER, str(self.silence or 0)),
+                    *("worker", f"{self.source}:app", "--grace", "1"),
                     *("--tasks", self.place, "--http", f"127.0.0.1:{self.port}"),
-                    *("--grace", "1"),
+                    *(["--advertise", self.advertise] if self.advertise else []),
                 ],
                 env={**os.environ, **self.variables},
                 stdout=log,
@@ -106,9 +117,9 @@ def until(found: Callable[[], T]) -> T:
     return value
 
 
-def new_row(number: int, tool: str = "tool", **arguments: Any) -> TaskRow:
+def new_row(id_number: int, tool: str = "tool", **arguments: Any) -> TaskRow:
     """Return the row of a whole task."""
-    id_ = f"{number:040x}"
+    id_ = f"{id_number:040x}"
     now = time.time()
     return TaskRow(
         id=id_,
