@@ -44,6 +44,9 @@ _ABORT: Final = 3.0
 #: Seconds between two signs of life of a turn that waits.
 _BEAT: Final = 4.0
 
+#: Seconds after which a connection is closed that the engine does not use.
+_IDLE: Final = 120.0
+
 #: Seconds until the next try of a turn that failed, and of a task that this version
 #: cannot read.
 _PAUSE: Final = 1.0
@@ -208,7 +211,9 @@ class _Worker:
 
     async def _answer(self, connection: _Connection) -> bool:
         """Answer one request; return whether another one may follow."""
-        event = await connection.next_event()
+        event: Any = None
+        with trio.move_on_after(_IDLE):
+            event = await connection.next_event()
         if not isinstance(event, h11.Request):
             return False
         path = event.target.partition(b"?")[0]
@@ -234,6 +239,10 @@ class _Connection:
     _http: h11.Connection = field(factory=lambda: h11.Connection(h11.SERVER))
     _writing: trio.Lock = field(factory=trio.Lock)
 
+    async def close(self) -> None:
+        """Close it at once."""
+        await trio.aclose_forcefully(self._stream)
+
     async def next_event(self) -> Any:
         while (event := self._http.next_event()) is h11.NEED_DATA:
             self._http.receive_data(await self._stream.receive_some(65_536))
@@ -253,8 +262,9 @@ class _Connection:
 
     async def finish(self) -> bool:
         """Read the request to its end; return whether another one may follow."""
-        while self._http.their_state is h11.SEND_BODY:
-            await self.next_event()
+        with trio.move_on_after(_SILENCE):
+            while self._http.their_state is h11.SEND_BODY:
+                await self.next_event()
         if self._http.states != {h11.CLIENT: h11.DONE, h11.SERVER: h11.DONE}:
             return False
         self._http.start_next_cycle()
@@ -385,9 +395,15 @@ class _Invocation:
         number = self._attempt.sent
         if self._unsent:
             await self.write(b"")
-        while self._attempt.acknowledged < number:
-            self._check()
-            await self.bell.wait()
+        # The engine may hear this worker, and not be heard.
+        with trio.move_on_after(_SILENCE):
+            while self._attempt.acknowledged < number:
+                self._check()
+                await self.bell.wait()
+            return
+        self.is_gone = True
+        await self._connection.close()
+        self._check()
 
     def _check(self) -> None:
         if self.is_gone:
