@@ -69,12 +69,12 @@ class Keeper(Protocol):
         """Return the mail that has come since the last time.
 
         Raises:
-            TaskStoreError: If the turn cannot go on.
+            TaskStoreError: If the turn cannot continue.
         """
         ...
 
     async def save(self, row: TaskRow, dropped: Sequence[str]) -> None:
-        """Store the row, and drop mail; durably, at the latest when `settle` returns.
+        """Store the row, and drop mail. It is durable when `settle` has returned.
 
         Raises:
             TaskStoreError: If that failed.
@@ -97,7 +97,7 @@ class RunningTurn:
         loop: The loop that plays it.
         app: The server.
         keeper: Keeps the row and the mail.
-        bell: Is rung when mail may have arrived.
+        bell: Rings when mail may have arrived.
         spawn: Starts a task of the loop.
         is_stopping: Returns whether no further step should begin.
     """

@@ -43,7 +43,7 @@ OPEN: Final = b"open"
 
 @define(eq=False)
 class Attempt:
-    """One attempt: what came of it so far, and the bytes that answer it.
+    """One attempt: its state, and the bytes that answer it.
 
     Attributes:
         service: The name of the service.
@@ -52,7 +52,7 @@ class Attempt:
         is_open: Whether all has arrived that the engine sends first.
         sent: The number of the last command that was written.
         acknowledged: The number of the last command that the engine has acknowledged.
-        row: The task as it was saved last; `None` if there is none.
+        row: The task as it was saved last; `None` if it is missing.
     """
 
     service: str
@@ -70,7 +70,7 @@ class Attempt:
     _completion: int = field(default=0, init=False)
     _alarm: float | None = field(default=None, init=False)
     _is_open: bool = field(default=False, init=False)
-    #: The mail that no saved row covers, by id; and that of it which was not taken yet.
+    #: The mail that no saved row covers, by id; and the part of it that was not taken yet.
     _held: dict[str, Mail] = field(factory=dict, init=False)
     _unread: list[Mail] = field(factory=list, init=False)
 
@@ -144,7 +144,7 @@ class Attempt:
 
     @property
     def ear(self) -> str:
-        """Where signals to this invocation arrive, as the engine's HTTP interface has it."""
+        """The address of signals to this invocation, for the engine's HTTP interface."""
         assert self._start is not None  # nothing is written before
         address = self._start.invocation + _MAIL.to_bytes(4, "big")
         return "sign_1" + base64.urlsafe_b64encode(address).decode().rstrip("=")

@@ -159,7 +159,7 @@ def _adopt(tasks: RestateTasks, id_: str, url: str) -> list[str]:
 
 @define(eq=False)
 class _Worker:
-    """What the connections of one endpoint share."""
+    """The state that the connections of one endpoint share."""
 
     app: Server
     tasks: RestateTasks
@@ -281,7 +281,7 @@ class _Invocation:
     bell: Any = field(factory=loop.Bell)
     is_gone: bool = False
     _attempt: Attempt = field(init=False)
-    #: What is written with the next bytes: the head of the response, and saves.
+    #: Events to send before the next bytes: the head of the response, and saves.
     _unsent: list[Any] = field(factory=list)
 
     def __attrs_post_init__(self) -> None:
@@ -367,7 +367,7 @@ class _Invocation:
         await self._connection.write(*unsent, *events)
 
     async def write(self, data: bytes) -> None:
-        """Send bytes, and what was not sent before, if the engine is there."""
+        """Send the unsent events and these bytes, if the engine is there."""
         try:
             await self._flush(h11.Data(data=data))
         except (trio.BrokenResourceError, trio.ClosedResourceError):
@@ -382,7 +382,7 @@ class _Invocation:
         return self._attempt.take_mail()
 
     async def save(self, row: TaskRow, dropped: Sequence[str]) -> None:
-        """Store the row, and drop mail, with what is written next.
+        """Store the row, and drop mail, with the next write.
 
         At the end of a turn, that is the end of the invocation: they take one write, and
         nothing waits for the acknowledgement.
@@ -391,7 +391,7 @@ class _Invocation:
         self._unsent.append(h11.Data(data=self._attempt.save(row, dropped)))
 
     async def settle(self) -> None:
-        """Write what was saved, and wait until it is durable."""
+        """Write the saved row, and wait until it is durable."""
         number = self._attempt.sent
         if self._unsent:
             await self.write(b"")

@@ -27,7 +27,7 @@ PATIENCE: Final = 5.0
 _REPEAT: Final = 3.0
 _PAUSE: Final = 0.05
 
-#: How often an invocation has failed of which it is asked whether its endpoint is there.
+#: After so many failed attempts of an invocation, its endpoint may be gone.
 _FAILED: Final = 5
 
 _NO_HEAD: Final[Mapping[str, str]] = MappingProxyType({})
@@ -89,7 +89,7 @@ class Engine:
                 return rows
 
     def register(self, url: str) -> str:
-        """Have the engine send invocations to a worker's endpoint, from now on.
+        """Have the engine send new invocations to a worker's endpoint.
 
         Returns:
             The id of the deployment.
@@ -127,7 +127,7 @@ class Engine:
         }
 
     def move(self, deployment: str, url: str) -> None:
-        """Have the invocations of a deployment go on at another endpoint."""
+        """Have the invocations of a deployment continue at another endpoint."""
         path = f"/deployments/{quote(deployment)}"
         self._change("PATCH", path, uri=url, overwrite=True)
 
@@ -142,7 +142,7 @@ class Engine:
 
 
 class _Interface:
-    """One HTTP server, and the connections to it that nobody uses now."""
+    """One HTTP server, and the idle connections to it."""
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
@@ -184,8 +184,8 @@ class _Interface:
                     raise TaskStoreError(
                         f"Restate does not answer at {self.url}: {exc!r}"
                     ) from exc
-                # The server may have closed a connection that was idle. What is stored
-                # twice then, counts once: tasks and mail have ids.
+                # The server may have closed a connection that was idle. A request
+                # that is stored twice counts once: tasks and mail have ids.
                 connection, is_new = self._connect(), True
         if response.will_close:
             connection.close()
@@ -198,7 +198,7 @@ class _Interface:
         return json.loads(text) if text else None
 
     def is_there(self) -> bool:
-        """Return whether somebody accepts connections."""
+        """Return whether a server accepts connections."""
         try:
             connection = self._connect()
             connection.connect()

@@ -1,8 +1,8 @@
-"""What the engine keeps of a task, as bytes: the state of its object, and its requests.
+"""The state of a task's object, and the requests to it, as bytes.
 
 No I/O. A task is created by a request that carries its first row, and mail is a request
 that carries the mail. Until the object runs such a request, it waits in the object's own
-queue, where anyone can read it: so there is no mailbox beside it.
+queue, where every process can read it: so there is no mailbox beside it.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ def _mail(value: Sequence[Any]) -> list[Mail]:
 
 
 def _split(data: bytes, count: int) -> list[bytes]:
-    # Canonical JSON is one line; what comes last may be any bytes.
+    # Canonical JSON is one line; the journal may be any bytes.
     parts = data.split(b"\n", count - 1)
     if len(parts) != count:
         raise TaskStoreError("a task that this version cannot read: it is cut off")

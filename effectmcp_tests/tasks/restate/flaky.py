@@ -18,8 +18,8 @@ class Proxy:
         target: The address.
         seed: Decides what happens to each piece of data.
         delay: The longest delay of a piece, in seconds.
-        cut: The chance of a piece that its connection ends there, or is silent from then
-            on, as if a cable had been cut.
+        cut: The probability that a connection ends at a piece, or is silent after it,
+            as if a cable had been cut.
     """
 
     def __init__(

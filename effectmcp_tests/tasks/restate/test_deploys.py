@@ -1,4 +1,4 @@
-"""What each kind of deploy does to waiting and to running tasks: the table of the docs."""
+"""Each kind of deploy, for waiting and for running tasks: the table of the docs."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def tool(asks: bool) -> Flow[str]:
 
 
 class Deployment:
-    """Two versions of a server, and a task that waits and one that is in its step."""
+    """Two versions of a server, and a task that waits, and a task in its step."""
 
     def __init__(self, node: Node, folder: Path) -> None:
         self.folder = folder
@@ -103,7 +103,7 @@ class Deployment:
         return self.row(row)
 
     def performed(self) -> list[str]:
-        """Return the versions that have begun the step, in order."""
+        """Return the versions that have started the step, in order."""
         return (self.folder / "begun").read_text().split()
 
 
@@ -141,7 +141,7 @@ def test_a_new_version_at_the_same_address(deployed: Deployment) -> None:
 
 
 def test_an_edit_that_does_not_fit_parks(deployed: Deployment) -> None:
-    """Nothing is lost, and after a roll-back an operator has the tasks tried again."""
+    """An operator has the tasks tried again after a roll-back, and they lose nothing."""
     old = deployed.worker("old")
     new = deployed.worker("new", first="hurry")
     new.port = old.port
@@ -189,7 +189,7 @@ def test_a_version_is_rolled_back(deployed: Deployment) -> None:
 
 
 def test_no_worker_lives_for_a_while(deployed: Deployment) -> None:
-    """Tasks are created, read, answered and cancelled, and go on with the next worker."""
+    """Tasks are created, read, answered and cancelled, and continue with the next worker."""
     old = deployed.worker("old")
     with working(old):
         deployed.begin()

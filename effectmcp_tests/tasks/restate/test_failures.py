@@ -58,7 +58,7 @@ def test_one_of_two_workers_is_killed(load: Load) -> None:
     first, second = load.worker(1), load.worker(2)
     with working(first, second):
         load.create(10, turns=10)
-        # The one that was registered last runs the turns.
+        # The worker that registered last runs the turns.
         until(lambda: load.log.read_text())
         second.stop(signal.SIGKILL)
         first.stop()
@@ -68,7 +68,7 @@ def test_one_of_two_workers_is_killed(load: Load) -> None:
 
 
 def test_a_frozen_worker_loses_its_turns(load: Load) -> None:
-    """They go on elsewhere. What it says after it was thawed does not count."""
+    """The turns continue elsewhere. After the thaw, the old worker's writes are refused."""
     frozen, other = load.worker(1, silence=1.0), load.worker(2, silence=1.0)
     frozen.port, other.port = free_ports(2)
     balancer = Proxy(("127.0.0.1", frozen.port))

@@ -51,7 +51,7 @@ class Worker:
         log: Where it writes.
         port: Where the engine calls it.
         variables: More variables of its environment.
-        advertise: The URL at which the engine finds it; by default that of the port.
+        advertise: The URL at which the engine finds it; by default the address of the port.
         silence: Seconds after which the engine takes it for frozen; by default, as long
             as for any worker.
         process: The process that runs.
