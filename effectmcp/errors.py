@@ -14,7 +14,8 @@
     │   └── StateSizeError          a state larger than clients carry
     ├── DivergenceError         operators: the handler changed during a flow
     ├── TaskStoreError          operators: tasks that cannot be read or stored
-    │   └── TaskLimitError          the client: there are too many tasks
+    │   ├── TaskLimitError          the client: there are too many tasks
+    │   └── TaskRowError            operators: a task that no store could keep
     ├── ArgumentsError          the model: arguments that the tool does not take
     ├── ProtocolError           the client: a message that breaks the protocol
     ├── StateError              the client: a requestState that this request may not use
@@ -74,6 +75,7 @@ __all__ = [
     "StepInterrupted",
     "Suspended",
     "TaskLimitError",
+    "TaskRowError",
     "TaskStoreError",
     "TooManyRounds",
     "ToolError",
@@ -217,6 +219,13 @@ class TaskStoreError(EffectMCPError):
 
 class TaskLimitError(TaskStoreError):
     """Raised when a server, or one of its users, has too many tasks."""
+
+
+class TaskRowError(TaskStoreError):
+    """Raised when a task cannot be stored, however often this is tried: it is too large.
+
+    A turn that gets it from a save parks the task.
+    """
 
 
 # ---- the model ----------------------------------------------------------------------

@@ -19,7 +19,7 @@ __all__ = ["add"]
 
 logger = logging.getLogger("effectmcp.server")
 
-#: Runs turns until the function that it gives is called.
+#: Runs turns, and gives a function that stops them.
 _Work: TypeAlias = Callable[[Callable[[Callable[[], None]], None]], Awaitable[None]]
 
 
@@ -64,7 +64,7 @@ def add(parsers: Any) -> None:
         "--advertise",
         metavar="URL",
         help="for an engine: the URL at which it reaches this worker, or a balancer before"
-        " several workers; by default that of --http",
+        " several workers; by default the address of --http",
     )
     parser.set_defaults(run=_run)
 
@@ -103,7 +103,7 @@ def _run(options: argparse.Namespace) -> int:
         )
     elif options.http is not None or options.advertise is not None:
         raise UsageError(
-            "--http and --advertise are for an engine: nobody calls a file"
+            "--http and --advertise are for an engine, and these tasks are in a file"
         )
     elif isinstance(app.tasks, SqliteTasks):
         work = partial(_looking, app, options.concurrency, options.grace)

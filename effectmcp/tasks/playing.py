@@ -69,17 +69,24 @@ class Keeper(Protocol):
         """Return the mail that has come since the last time.
 
         Raises:
-            TaskStoreError: If the turn cannot go on.
+            TaskStoreError: If the turn cannot continue.
         """
         ...
 
     async def save(self, row: TaskRow, dropped: Sequence[str]) -> None:
-        """Store the row durably, and drop mail.
+        """Store the row, and drop mail. It is durable when `settle` has returned.
 
         Raises:
             TaskStoreError: If that failed.
         """
         ...
+
+    async def settle(self) -> None:
+        """Wait until the saved row is durable: before an effect begins, and before a wait.
+
+        Raises:
+            TaskStoreError: If that failed.
+        """
 
 
 @define(eq=False)
@@ -90,7 +97,7 @@ class RunningTurn:
         loop: The loop that plays it.
         app: The server.
         keeper: Keeps the row and the mail.
-        bell: Is rung when mail may have arrived.
+        bell: Rings when mail may have arrived.
         spawn: Starts a task of the loop.
         is_stopping: Returns whether no further step should begin.
     """
@@ -137,6 +144,7 @@ class RunningTurn:
             case Save(row, dropped):
                 return await self._keeper.save(row, dropped)
             case Start(wants):
+                await self._keeper.settle()
                 self._running |= {want.key for want in wants}
                 for want in wants:
                     want.context.run(_cancelled.set, partial(self._is_told, want.key))
@@ -144,6 +152,7 @@ class RunningTurn:
                     want.context.run(self._spawn, partial(self._perform, want))
                 return None
             case Wait(until):
+                await self._keeper.settle()
                 return await self._wait(until)
             case Forget(keys, is_over):
                 self._told |= set(keys)

@@ -29,7 +29,7 @@ from weakref import WeakSet
 from attrs import frozen
 
 from ..canonical import dumps, loads
-from ..errors import TaskLimitError, TaskStoreError
+from ..errors import CanonicalError, TaskLimitError, TaskRowError, TaskStoreError
 from ..exchange.task_rows import Mail, TaskRow
 from .connections import Connections, Write, next_change
 from .stores import Stored
@@ -315,7 +315,7 @@ class SqliteTasks:
             read: The number of the last mail that the turn has read. Later mail wakes
                 the task at once.
             then: Called in the thread that writes. The future's error is a
-                `TaskStoreError`.
+                `TaskStoreError`; a `TaskRowError` if no further try can help.
         """
 
         def write(db: sqlite3.Connection) -> bool:
@@ -328,21 +328,25 @@ class SqliteTasks:
             if row.is_ended:
                 db.execute("DELETE FROM mail WHERE task = ?", (id_,))
                 later = None
-            changed = db.execute(
-                "UPDATE tasks SET is_ended = ?, wake = ?, purge = ?, changed = ?,"
-                " data = ?, journal = ? WHERE id = ? AND fence = ? AND holder = ?",
-                (
-                    row.is_ended,
-                    0.0 if later else row.wake,
-                    row.kept_until(self.retention) if row.is_ended else None,
-                    next_change(db),
-                    row.dumps(),
-                    row.journal,
-                    id_,
-                    lease.fence,
-                    store.holder.name,
-                ),
-            ).rowcount
+            try:
+                changed = db.execute(
+                    "UPDATE tasks SET is_ended = ?, wake = ?, purge = ?, changed = ?,"
+                    " data = ?, journal = ? WHERE id = ? AND fence = ? AND holder = ?",
+                    (
+                        row.is_ended,
+                        0.0 if later else row.wake,
+                        row.kept_until(self.retention) if row.is_ended else None,
+                        next_change(db),
+                        row.dumps(),
+                        row.journal,
+                        id_,
+                        lease.fence,
+                        store.holder.name,
+                    ),
+                ).rowcount
+            except (CanonicalError, OverflowError, sqlite3.DataError) as exc:
+                # JSON cannot carry it, or it is too large for SQLite.
+                raise TaskRowError(f"the task cannot be stored: {exc}") from exc
             if not changed:
                 raise TakenOverError(f"task {id_} has been taken over")
             return later is not None

@@ -1,4 +1,4 @@
-"""What operators see of a store, whichever it is: on this machine, or behind an engine."""
+"""The part of a store that operators use, on this machine or behind an engine."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@
             case Start():     ...            # start to perform effects; do not wait
             case Wait():      outcome = ...  # outcomes, by key; empty for mail or time
             case Forget():    ...            # inform these effects that they are cancelled
-        command = going.send(outcome)
+        command = going.send(outcome)        # or going.throw(error), if a save failed
 
 until `StopIteration` carries the row, whose `wake` says when the next turn is due. Mail
 makes it due at once. A host drives turns: by a loop, by threads, or by an engine for
@@ -33,7 +33,7 @@ was lost between its beginning and the save of its outcome, under the same idemp
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -62,13 +62,15 @@ from ..engine.stops import (
 from ..errors import (
     ArgumentsError,
     Cancelled,
+    CanonicalError,
     DivergenceError,
     ProtocolError,
+    TaskRowError,
     TaskStoreError,
     Unsupported,
 )
 from ..exchange.calls import checked, contained
-from ..exchange.results import tool_failure, tool_result
+from ..exchange.results import error_of, tool_failure, tool_result
 from ..exchange.task_rows import Mail, TaskRow
 from ..protocol.jsonrpc import INTERNAL_ERROR, encode
 from ..protocol.modern import (
@@ -105,8 +107,19 @@ PARKED: Final = (
 #: The error of a task that ended because its `ttl` had passed.
 EXPIRED: Final = "The task expired before it ended"
 
+
+class _NoToolError(Exception):
+    """Raised when the server does not have the tool of a task."""
+
+
 #: Reasons to park that have a report of their own.
-_EXPECTED: Final = (ArgumentsError, DivergenceError, JournalError, LookupError)
+_EXPECTED: Final = (
+    ArgumentsError,
+    DivergenceError,
+    JournalError,
+    TaskRowError,
+    _NoToolError,
+)
 
 #: Seconds for the cleanup of a cancelled task (docs/internals/replay.md#l4).
 CLEANUP: Final = 30.0
@@ -214,7 +227,6 @@ class _Turn:
     Attributes:
         now: The time, as the host sent it last.
         inbox: The answers that no saved journal has yet, by wire key.
-        given: The keys of answers that this run has received.
         dropped: The ids of mail to drop with the next save.
         running: The effects that were started, by key.
         said: The latest status message.
@@ -227,7 +239,6 @@ class _Turn:
     _is_stopping: Callable[[], bool]
     _now: float = 0.0
     _inbox: dict[str, Mail] = field(factory=dict)
-    _given: set[str] = field(factory=set)
     _dropped: list[str] = field(factory=list)
     _running: dict[str, Want] = field(factory=dict)
     _said: str | None = None
@@ -237,21 +248,20 @@ class _Turn:
         yield from self._look()
         row = self._row
         if row.is_ended:
-            self._drop_inbox()  # it arrived too late
-            yield from self._save(attrs.evolve(row, wake=None))
+            # Its mail arrived too late.
+            yield from self._save(attrs.evolve(row, wake=None), self._inbox)
             return self._row
         if row.report is not None:
             return (yield from self._stay_parked())
-        self._expire()
         try:
             run, tool = self._run()
-        except _EXPECTED as exc:
+        except Exception as exc:
             return (yield from self._park(exc))
         try:
             return (yield from self._drive(run, tool))
-        except TaskStoreError:
-            raise  # a save failed: the next turn starts from the last one
         except Exception as exc:
+            if isinstance(exc, TaskStoreError) and not isinstance(exc, TaskRowError):
+                raise  # a save failed: the next turn starts from the last one
             # A divergence, or a fault that the next turn would meet again.
             return (yield from self._park(exc))
         finally:
@@ -261,7 +271,7 @@ class _Turn:
         app, row = self._app, self._row
         tool = app.tools.get(row.tool)
         if tool is None:
-            raise LookupError(f"this server has no tool {row.tool!r} any more")
+            raise _NoToolError(f"this server has no tool {row.tool!r} any more")
         kwargs = tool.handler.takes.read(row.arguments)
         run = Run(
             tool.handler.function,
@@ -291,14 +301,14 @@ class _Turn:
     # ---- mail and time --------------------------------------------------------------
 
     def _look(self) -> Generator[TurnCommand, Any, None]:
-        """Tell the time, and read the mail."""
+        """Ask for the time and the mail, and note in the row what they change."""
         self._now = yield TellTime()
         mail: list[Mail] = yield ReadMail()
         row = self._row
         for one in mail:
             match one.kind:
                 case "answer":
-                    self._inbox.setdefault(one.key, one)
+                    self._inbox[one.key] = one
                 case "cancel":
                     self._dropped.append(one.id)
                     if row.cancelled_at is None and not row.is_ended:
@@ -307,22 +317,15 @@ class _Turn:
                     self._dropped.append(one.id)
                     if row.report is not None and not row.is_ended:
                         row = attrs.evolve(row, report=None, message=None, tries={})
+        is_late = row.expires is not None and self._now >= row.expires
+        if is_late and not row.is_ended:
+            at = self._now if row.cancelled_at is None else row.cancelled_at
+            row = attrs.evolve(row, is_expired=True, cancelled_at=at)
         self._row = row
 
-    def _expire(self) -> None:
-        row = self._row
-        if row.expires is not None and self._now >= row.expires and not row.is_expired:
-            at = self._now if row.cancelled_at is None else row.cancelled_at
-            self._row = attrs.evolve(row, is_expired=True, cancelled_at=at)
-
     def _answers(self) -> dict[str, Unread]:
-        fresh = {
-            key: Unread(one.value)
-            for key, one in self._inbox.items()
-            if key not in self._given
-        }
-        self._given |= fresh.keys()
-        return fresh
+        # The run ignores the answers that it has already.
+        return {key: Unread(one.value) for key, one in self._inbox.items()}
 
     # ---- the run --------------------------------------------------------------------
 
@@ -332,11 +335,10 @@ class _Turn:
             stop = yield from self._cancelled(run)
         else:
             stop = run.start(self._answers())
-        ended_twice = False
         while True:
             yield from self._drop_losers(stop)
             if isinstance(stop, (Returned, Raised)):
-                yield from self._save(self._ended(run, stop, tool))
+                yield from self._save(self._ended(run, stop, tool), self._inbox)
                 return self._row
             fresh = self._runnable(stop)
             outcomes: dict[str, Done | Failure] = {
@@ -349,28 +351,25 @@ class _Turn:
             if held:
                 started = []
                 if not outcomes and not self._running:
-                    yield from self._save(self._waiting(run, stop, wake=0.0))
+                    yield from self._save_waiting(run, stop, wake=0.0)
                     return self._row
             steps = [want.key for want in started if isinstance(want.effect, Step)]
             if steps:
                 run.begin(*steps)
-                yield from self._save(self._waiting(run, stop, wake=0.0))
+                yield from self._save_waiting(run, stop, wake=0.0)
             if started:
                 yield self._start(started)
             if not outcomes:
                 # Effects that are held back may be due: only running effects count.
                 until = None if held else self._until(stop)
                 if not self._running and not self._is_due(until):
-                    row = self._waiting(run, stop, wake=until)
-                    yield from self._save(row)
-                    if not self._has_news():
-                        return self._row
+                    yield from self._save_waiting(run, stop, wake=until)
+                    return self._row
                 if self._running:
                     if self._has_arrived:
-                        yield from self._save(self._waiting(run, stop, wake=0.0))
+                        yield from self._save_waiting(run, stop, wake=0.0)
                     outcomes = yield Wait(until)
             yield from self._look()
-            self._expire()
             outcomes = self._tried(run, outcomes)
             if self._row.cancelled_at is not None and not is_ending:
                 is_ending = True
@@ -379,15 +378,13 @@ class _Turn:
                 if outcomes and isinstance(stop, Perform):
                     stop = run.performed(outcomes)
                 continue
-            if is_ending and self._is_cleanup_over() and not ended_twice:
-                ended_twice = True
+            if self._is_cleanup_over():
                 stop = run.cancel()
                 continue
-            answers = self._answers()
             if outcomes:
-                stop = run.performed(outcomes, answers)
-            elif answers or isinstance(stop, Asked):
-                stop = run.answered(answers)
+                stop = run.performed(outcomes, self._answers())
+            else:
+                stop = run.answered(self._answers())
             self._has_arrived |= isinstance(stop, Asked)
 
     def _cancelled(self, run: Run) -> Generator[TurnCommand, Any, Stop]:
@@ -403,7 +400,7 @@ class _Turn:
                 lost = [want for want in stop.wants if want.begun]
             if lost:
                 run.begin(*[want.key for want in lost])
-                yield from self._save(self._waiting(run, stop, wake=0.0))
+                yield from self._save_waiting(run, stop, wake=0.0)
                 yield self._start(lost)
                 yield from self._tell_cancelled()
         return run.cancel()
@@ -442,7 +439,8 @@ class _Turn:
             self._has_arrived |= want is not None and isinstance(want.effect, Step)
             count, _ = tries.pop(key, (0, 0.0))
             if want is not None and self._is_tried_again(want, outcome, count):
-                pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2.0**count)
+                # No float is as large as the power for a thousand tries.
+                pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(count, 99))
                 tries[key] = count + 1, self._now + pause
                 run.put_off(key)
                 logger.warning(
@@ -487,9 +485,6 @@ class _Turn:
     def _is_due(self, until: float | None) -> bool:
         return until is not None and until <= self._now
 
-    def _has_news(self) -> bool:
-        return any(key not in self._given for key in self._inbox)
-
     def _is_cleanup_over(self) -> bool:
         at = self._row.cancelled_at
         return at is not None and self._now >= at + CLEANUP
@@ -510,17 +505,23 @@ class _Turn:
 
     # ---- saving ---------------------------------------------------------------------
 
-    def _save(self, row: TaskRow) -> Generator[TurnCommand, Any, None]:
-        dropped, self._dropped = tuple(self._dropped), []
+    def _save(
+        self, row: TaskRow, covered: Iterable[str] = ()
+    ) -> Generator[TurnCommand, Any, None]:
+        """Save a row; drop the answers that it covers, by their keys."""
+        row = attrs.evolve(row, updated=self._now)
+        answers = [self._inbox[key] for key in covered]
+        yield Save(row, (*self._dropped, *(one.id for one in answers)))
+        # Only now: if this row cannot be stored, the task parks as it was, with its mail.
+        self._row = row
+        self._dropped.clear()
+        for one in answers:
+            del self._inbox[one.key]
         self._has_arrived = False
-        self._row = attrs.evolve(row, updated=self._now)
-        yield Save(self._row, dropped)
 
-    def _drop_inbox(self) -> None:
-        self._dropped += [one.id for one in self._inbox.values()]
-        self._inbox.clear()
-
-    def _waiting(self, run: Run, stop: Stop, *, wake: float | None) -> TaskRow:
+    def _save_waiting(
+        self, run: Run, stop: Stop, *, wake: float | None
+    ) -> Generator[TurnCommand, Any, None]:
         journal = run.journal
         asked = journal.asked
         questions: dict[str, JSON] = {}
@@ -532,7 +533,7 @@ class _Turn:
             # They stay outstanding while other branches perform something.
             shown = self._row.questions
             questions = {key: one for key, one in shown.items() if key in asked}
-        row: TaskRow = attrs.evolve(
+        row = attrs.evolve(
             self._row,
             journal=journal.dumps(),
             status="input_required" if questions else "working",
@@ -540,11 +541,7 @@ class _Turn:
             message=self._row.message if self._said is None else self._said,
             wake=wake,
         )
-        # Last: if the row cannot be made, the task parks, and its mail must stay.
-        for key in [key for key in self._inbox if key in self._given]:
-            if key not in asked:
-                self._dropped.append(self._inbox.pop(key).id)
-        return row
+        yield from self._save(row, [key for key in self._inbox if key not in asked])
 
     def _ended(self, run: Run, stop: Returned | Raised, tool: Tool) -> TaskRow:
         row = attrs.evolve(
@@ -555,7 +552,6 @@ class _Turn:
             message=self._row.message if self._said is None else self._said,
             wake=None,
         )
-        self._drop_inbox()
         if row.cancelled_at is not None and isinstance(stop, Raised):
             if not row.is_expired and not isinstance(stop.error, Cancelled):
                 logger.error(
@@ -575,10 +571,7 @@ class _Turn:
         try:
             fields = tool_failure(error, tool.name)
         except ProtocolError as exc:
-            told: dict[str, JSON] = {"code": exc.code, "message": exc.message}
-            if exc.data is not None:
-                told["data"] = parse(encode(exc.data))
-            return _failed(row, told)
+            return _failed(row, _fields_of(exc, tool.name))
         return attrs.evolve(row, status="completed", result=parse(encode(fields)))
 
     # ---- parking --------------------------------------------------------------------
@@ -598,7 +591,6 @@ class _Turn:
         return self._row
 
     def _stay_parked(self) -> Turn:
-        self._expire()
         row = self._row
         if row.cancelled_at is not None:
             return (yield from self._give_up(None))
@@ -612,10 +604,19 @@ class _Turn:
         logger.error(
             "task %s (%s) ends without its cleanup: %s", row.id, row.tool, report
         )
-        self._drop_inbox()
         row = attrs.evolve(row, report=report, questions={}, tries={}, wake=None)
-        yield from self._save(_cut_short(row))
+        yield from self._save(_cut_short(row), self._inbox)
         return self._row
+
+
+def _fields_of(error: ProtocolError, of: str) -> dict[str, JSON]:
+    fields: dict[str, JSON] = {"code": error.code, "message": error.message}
+    try:
+        if error.data is not None:
+            fields["data"] = parse(encode(error.data))
+    except CanonicalError as exc:
+        return _fields_of(error_of(exc, of), of)  # it is nested too deeply
+    return fields
 
 
 def _failed(row: TaskRow, error: Mapping[str, JSON]) -> TaskRow:

@@ -172,3 +172,6 @@ class _Leased:
             await self.bell.wait()
         if ended[0].result():
             self._has_rung = True
+
+    async def settle(self) -> None:
+        """Wait for nothing: `save` has done so."""

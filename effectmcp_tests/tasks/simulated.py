@@ -25,6 +25,7 @@ from effectmcp import Accepted, Elicit, Now, Random, Server, Step, Uuid
 from effectmcp.effects.local import CallerInfo
 from effectmcp.engine import RETRY, Journal, Perform, Run
 from effectmcp.engine.stops import Asked, Done, Failure, Want
+from effectmcp.errors import TaskRowError
 from effectmcp.exchange.task_rows import Mail, TaskRow
 from effectmcp.exchange.tasks import task_id
 from effectmcp.tasks.turn import (
@@ -124,6 +125,7 @@ class Host:
         lasts: Returns the seconds that a performance takes.
         result: Returns the outcome of a performance; by default, of a call.
         asked: Called with each new question and its key.
+        fits: Whether the store can keep such a row.
         commands: The number of commands so far.
         story: The names of all commands so far.
         saves: All rows that were saved.
@@ -143,6 +145,7 @@ class Host:
     lasts: Callable[[Want], float] = lambda want: 0.0
     result: Callable[[Want], Done | Failure] = _called
     asked: Callable[[str, Any], None] = lambda key, request: None
+    fits: Callable[[TaskRow], bool] = lambda row: True
     commands: int = 0
     story: list[str] = field(factory=list)
     saves: list[TaskRow] = field(factory=list)
@@ -237,12 +240,16 @@ class Host:
         # Stored and loaded, as every turn may run in another process.
         returned: TaskRow | None = None
         going = turn(self.app, TaskRow.loads(self.row.dumps(), self.row.journal))
-        outcome: Any = None
         try:
+            command = next(going)
             while True:
-                command = going.send(outcome)
                 self._count(command)
-                outcome = self._obey(command)
+                try:
+                    outcome = self._obey(command)
+                except TaskRowError as exc:
+                    command = going.throw(exc)
+                else:
+                    command = going.send(outcome)
         except StopIteration as exc:
             returned = exc.value
         except Cut:
@@ -304,6 +311,8 @@ class Host:
     # ---- saving ---------------------------------------------------------------------
 
     def _save(self, row: TaskRow, dropped: Iterable[str]) -> None:
+        if not self.fits(row):
+            raise TaskRowError("the row is too large")
         loaded = TaskRow.loads(row.dumps(), row.journal)
         assert loaded.dumps() == row.dumps(), "a row outlives its process"
         before, self.row = self.row, row
@@ -314,11 +323,16 @@ class Host:
             assert row.journal == before.journal  # an unreadable one is kept
             journal = Journal()
         ids = set(dropped)
+        assert ids <= {one.id for one in self.mail}, "it drops each mail once"
         for one in self.mail:
             if one.id in ids and one.kind == "answer" and not row.is_ended:
                 assert one.key not in journal.asked, f"{one} is lost"
         self._mail = [(number, one) for number, one in self._mail if one.id not in ids]
         if row.is_ended:
+            assert not row.questions, "nobody can answer them"
+            assert not row.tries, "no try follows"
+            late = [one for number, one in self._mail if number <= self._read]
+            assert not late, f"{late} was read, and is kept for ever"
             self._mail = []
         elif row.report is None:
             assert row.questions.keys() <= journal.asked.keys()
@@ -354,6 +368,9 @@ class Host:
     def _check(self, key: str, effect: Step[Any]) -> None:
         journal = self.journal
         prefix = f"r{journal.generation}/" if journal.generation else ""
+        wake = self.row.wake
+        assert wake is not None, f"{key} would be lost with this turn"
+        assert wake <= self.now, f"{key} would be lost with this turn"
         place = journal.places.get(key.removeprefix(prefix))
         assert place is not None, f"{key}: no save has its beginning"
         assert place.begun, f"{key}: no save has its beginning"
@@ -367,6 +384,8 @@ class Host:
         assert self._open[key] <= place.begun, f"{key} is performed without a beginning"
 
     def _wait(self, until: float | None) -> dict[str, Done | Failure]:
+        is_due = self.row.wake is not None and self.row.wake <= self.now
+        assert is_due or not any(self._open.values()), "a step may be lost"
         while True:
             ended = {
                 key: one for key, (at, one) in self._running.items() if at <= self.now

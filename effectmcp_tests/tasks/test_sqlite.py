@@ -16,7 +16,7 @@ import attrs
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from effectmcp import TaskLimitError, TaskStoreError, UsageError
+from effectmcp import TaskLimitError, TaskRowError, TaskStoreError, UsageError
 from effectmcp.tasks import Mail, SqliteTasks, TaskRow, connections, sqlite
 from effectmcp.tasks.sqlite import Lease, TakenOverError
 
@@ -93,6 +93,18 @@ def test_row_that_cannot_be_written_is_refused(tasks: SqliteTasks) -> None:
     with pytest.raises(TaskStoreError, match="cannot be read"):
         tasks.read("\ud800")
     assert tasks.find() == []
+
+
+def test_save_that_no_further_try_can_help(tasks: SqliteTasks) -> None:
+    tasks.create(new_row())
+    (lease,) = claim(tasks, 1)
+    with pytest.raises(TaskRowError, match=r"at /result/a: a number"):
+        save(tasks, lease, attrs.evolve(lease.row, result={"a": float("nan")}))
+    tasks._store()._writer.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 5_000)
+    with pytest.raises(TaskRowError, match="too big"):
+        save(tasks, lease, attrs.evolve(lease.row, journal=bytes(6_000)))
+    save(tasks, lease, attrs.evolve(lease.row, message="well"))
+    assert tasks.find() == [attrs.evolve(lease.row, message="well")]
 
 
 def test_memory_is_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:

@@ -11,7 +11,7 @@ import attrs
 import pytest
 import trio
 
-from effectmcp import Caller, Flow, Gather, Server, Sleep, Step, UsageError
+from effectmcp import Caller, FirstOf, Flow, Gather, Server, Sleep, Step, UsageError
 from effectmcp.drivers import trio as loop
 from effectmcp.effects.local import CallerInfo
 from effectmcp.engine.journal import Journal
@@ -53,13 +53,13 @@ def server(function: Callable[[], Any], tasks: Any = None) -> Server:
 class Host:
     """Plays a turn; stops when a command of this kind is executed."""
 
-    def __init__(self, app: Server, stop_at: type | None) -> None:
+    def __init__(self, app: Server, stop_at: type | None, row: TaskRow = ROW) -> None:
         self.rows: list[TaskRow] = []
         self.started: list[str] = []
         self.running: list[str] = []
         self._is_stopping = stop_at is None
         self._stop_at = stop_at
-        self._going = turn(app, ROW, lambda: self._is_stopping)
+        self._going = turn(app, row, lambda: self._is_stopping)
 
     def play(self) -> TaskRow:
         outcome: Any = None
@@ -120,6 +120,37 @@ def test_turn_that_stops_waits_for_all_that_runs() -> None:
     journal = Journal.loads(row.journal)
     assert [one.key for one in journal.entries] == ["gather-1", "caller-1"]
     assert journal.places == {}
+
+
+def test_turn_that_stops_keeps_values_beside_a_step_that_it_does_not_begin() -> None:
+    def both() -> Flow[str]:
+        caller, made = yield from Gather(Caller(), Step(str, 1))
+        return f"{caller} {made}"
+
+    host = Host(server(both), None)
+    row = host.play()
+    assert (host.started, row.wake) == ([], 0.0)
+    (entry,) = Journal.loads(row.journal).entries
+    assert [len(branch) for branch in entry.branches] == [1, 0]
+
+
+def test_turn_that_stops_begins_nothing_beside_what_runs() -> None:
+    """The turn waits for that, even if the next try of a step is due."""
+
+    def both() -> Flow[Any]:
+        return (yield from Gather(in_a_row(), FirstOf(Step(str, 3), Sleep(1_000))))
+
+    def in_a_row() -> Flow[str]:
+        yield from FirstOf(Step(str, 1), Sleep(1_000))
+        return (yield from Step(str, 2))
+
+    late = {"gather-1/0/step-1": (1, 3.0)}
+    host = Host(server(both), Start, attrs.evolve(ROW, tries=late))
+    row = host.play()
+    races = ["gather-1/0/first-1/0/step-1", "gather-1/1/first-1/0/step-1"]
+    assert (host.started, host.running, row.wake) == (races, [], 0.0)
+    (entry,) = Journal.loads(row.journal).entries
+    assert [one.tag for one in entry.branches[0]] == ["won"]
 
 
 def test_turn_that_stops_can_end() -> None:

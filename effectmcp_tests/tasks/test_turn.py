@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -35,12 +36,15 @@ from effectmcp import (
     step,
 )
 from effectmcp.engine import Journal, Question
+from effectmcp.engine.development import UnperformedEffectWarning
 from effectmcp.engine.stops import Done, Failure, Want
-from effectmcp.errors import TaskStoreError
+from effectmcp.errors import TaskRowError, TaskStoreError, Unsupported
 from effectmcp.exchange.task_rows import Mail, TaskRow
 from effectmcp.exchange.tasks import task_id
+from effectmcp.lowlevel import InputRequired
 from effectmcp.protocol.modern import request_of
-from effectmcp.tasks.turn import CLEANUP, EXPIRED, PARKED, Save, turn
+from effectmcp.state import Keys, make_key
+from effectmcp.tasks.turn import EXPIRED, PARKED, Save, turn
 
 from .simulated import FLOW_ID, START, Host, accepted, detached, new
 
@@ -262,6 +266,53 @@ def test_task_has_the_journal_of_the_rounds() -> None:
     assert one.journal.entries[: len(before.entries)] == before.entries
 
 
+@pytest.mark.parametrize("detaches", [False, True])
+def test_task_keeps_to_the_limit_of_branches(detaches: bool) -> None:
+    def makes() -> Flow[str]:
+        if detaches:
+            yield from Detach()
+        return (yield from three_steps())
+
+    row = detached("job", makes) if detaches else new("job")
+    for branches, made in ((2, 0), (3, 3)):
+        one = host(makes, row)
+        deploy(one, makes, branches=branches)
+        one.run()
+        assert len(one.performed) == made
+
+
+def test_step_before_the_detach_stays_refused_if_clients_can_read_its_result() -> None:
+    """An edit put it there; the flow began in a state that is not encrypted."""
+
+    def makes_and_leaves() -> Flow[str]:
+        cup = yield from make("cup")
+        yield from Detach()
+        return cup
+
+    row = detached("job", leaves_at_once)
+    for readable, made in ((True, 0), (False, 1)):
+        one = host(makes_and_leaves, row)
+        deploy(one, makes_and_leaves, keys=Keys(make_key(bytes(32)), readable=readable))
+        assert one.run().status == "completed"
+        assert len(one.performed) == made
+
+
+def leaves_at_once() -> Flow[str]:
+    yield from Detach()
+    return "left"
+
+
+def test_built_effects_are_watched_in_development() -> None:
+    def forgets() -> Flow[str]:
+        Elicit("Name?", str)
+        return (yield from make("cup"))
+
+    one = host(forgets)
+    one.app.change_rules(development=True)
+    with pytest.warns(UnperformedEffectWarning):
+        one.run()
+
+
 def test_fork_with_other_answers_is_another_task() -> None:
     ann, ann_again = (detached("job", leaves, "Ann") for _ in range(2))
     bob = detached("job", leaves, "Bob")
@@ -301,6 +352,29 @@ def test_retries_back_off_across_turns() -> None:
     assert text(one.run()) == "up"
     assert one.times == [0, 1, 3, 7]
     assert one.turns == 4
+
+
+@step(retries=2_000)
+def persist(what: str) -> str:
+    return f"the {what}"
+
+
+def persists() -> Flow[str]:
+    return (yield from persist("news"))
+
+
+def test_pauses_grow_up_to_five_minutes() -> None:
+    one = host(persists, result=fails(11))
+    assert text(one.run()) == "up"
+    pauses = [after - before for before, after in pairwise(one.times)]
+    assert pauses == [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300]
+
+
+def test_pause_after_a_thousand_tries() -> None:
+    """The power of two would be too large for a float."""
+    one = host(persists, new("job", tries={"step-1": (1_100, START)}), result=fails(1))
+    assert text(one.run()) == "up"
+    assert one.times == [0, 300]
 
 
 def test_retries_end_with_the_last_failure() -> None:
@@ -376,6 +450,21 @@ def test_cancel_ends_the_back_off() -> None:
     assert [name for name, _ in one.performed] == ["fetch", "fetch", "undo"]
 
 
+def test_each_failure_that_is_retried_is_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.WARNING, "effectmcp.tasks")
+    one = host(fetches, result=fails(2))
+    one.run()
+    assert [(log.getMessage(), str(log.exc_info)[:18]) for log in caplog.records] == [
+        (
+            f"task {one.row.id}: step-1 failed, and is tried again in {n} seconds",
+            "(<class 'OSError'>",
+        )
+        for n in (1, 2)
+    ]
+
+
 def test_failure_after_a_cancel_is_not_retried() -> None:
     one = host(fetches, result=fails(9), lasts=lambda want: 10.0)
     one.at(5, one.cancel)
@@ -428,6 +517,16 @@ def test_sleep_ends_the_turn() -> None:
     assert (one.row.status, one.row.wake) == ("working", START + 3600)
     assert text(one.run()) == "awake"
     assert (one.now, one.turns) == (START + 3600, 2)
+
+
+def test_time_that_is_up_already_ends_no_turn() -> None:
+    def dozes() -> Flow[str]:
+        yield from Sleep(0)
+        return (yield from make("cup"))
+
+    one = host(dozes)
+    assert text(one.run()) == "a cup"
+    assert (one.turns, one.story.count("Save")) == (1, 2)
 
 
 def asks_in_time() -> Flow[str]:
@@ -494,6 +593,46 @@ def test_question_and_step_race() -> None:
 
     one = host(races, lasts=lambda want: 30.0)
     assert (text(one.run()), one.now) == ("a cup", START + 30)
+
+
+def test_answer_and_outcome_that_arrive_together_both_count() -> None:
+    def both() -> Flow[str]:
+        cup, name = yield from Gather(
+            FirstOf(make("cup"), Sleep(1000)), Elicit("Name?", str)
+        )
+        return f"{cup[1]} {name}"
+
+    one = host(both, lasts=lambda want: 10.0)
+    one.at(10, lambda: one.answer("gather-1/1/elicit-1", accepted("Ann")))
+    assert text(one.run()) == "a cup Ann"
+    assert (one.turns, one.mail) == (1, [])
+
+
+def test_tries_of_a_lost_step_wake_no_turn() -> None:
+    def races() -> Flow[str]:
+        _, name = yield from FirstOf(Elicit("Name?", str), fetch("news"))
+        return (yield from Elicit(f"Really {name}?", str))
+
+    one = host(races, result=fails(9))
+    one.at(5, lambda: one.answer("first-1/0/elicit-1", accepted("Ann")))
+    row = one.run()
+    assert question(row) == "elicit-1"
+    assert (row.wake, one.times) == (None, [0, 1, 3])
+
+
+def test_turn_ends_while_a_lost_step_still_runs() -> None:
+    """The turn informs that step once, and does not wait for its outcome."""
+
+    def races() -> Flow[str]:
+        _, name = yield from FirstOf(Elicit("Name?", str), make("cup"))
+        return (yield from Elicit(f"Really {name}?", str))
+
+    one = host(races, lasts=lambda want: 1000.0)
+    one.at(10, lambda: one.answer("first-1/0/elicit-1", accepted("Ann")))
+    row = one.run()
+    assert question(row) == "elicit-1"
+    assert (one.turns, one.now) == (1, START + 10)
+    assert one.forgotten == [("first-1/1/step-1", True)]
 
 
 def test_questions_that_come_up_beside_a_long_step_are_shown() -> None:
@@ -652,6 +791,16 @@ def test_answer_to_no_question_is_dropped() -> None:
     assert one.mail == []
 
 
+def test_mail_of_a_later_version_is_kept_for_it() -> None:
+    one = host(asks_once)
+    one.run()
+    later: Any = "pause"
+    one.post(Mail("pause-1", later))
+    row = one.run()
+    assert (row.status, row.report) == ("input_required", None)
+    assert [mail.id for mail in one.mail] == ["pause-1"]
+
+
 def test_answer_during_a_long_step_is_kept() -> None:
     def works() -> Flow[str]:
         found = yield from Gather(
@@ -701,7 +850,28 @@ def test_client_that_cannot_be_asked() -> None:
     assert ended.error["data"] == {"requiredCapabilities": {"sampling": {}}}
 
 
+def test_handler_may_refuse_a_client_that_could_be_asked() -> None:
+    def refuses() -> Flow[str]:
+        yield from make("cup")
+        raise Unsupported("Elicit")
+
+    row = host(refuses).run()
+    assert row.status == "completed"
+    assert row.result is not None
+    assert "does not support Elicit" in text(row)
+
+
 # ---- ends ---------------------------------------------------------------------------
+
+
+def test_last_row_has_the_whole_journal() -> None:
+    one = host(in_a_row)
+    one.run()
+    assert [entry.key for entry in one.journal.entries] == [
+        "step-1",
+        "step-2",
+        "step-3",
+    ]
 
 
 def test_tool_error_completes_with_is_error() -> None:
@@ -754,13 +924,44 @@ def test_result_of_any_kind_ends_the_task(value: Any) -> None:
     assert TaskRow.loads(row.dumps(), row.journal) == row
 
 
-def test_protocol_error_that_cannot_be_sent() -> None:
+def deep(levels: int) -> Any:
+    """Return nested lists."""
+    value: Any = []
+    for _ in range(levels - 1):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize("data", [{"what": object()}, float("nan"), deep(65)])
+def test_protocol_error_that_cannot_be_sent(data: Any) -> None:
     def fails_() -> Flow[str]:
         yield from make("cup")
-        raise ProtocolError(-32042, "see there", {"what": object()})
+        raise ProtocolError(-32042, "see there", data)
 
     row = host(fails_).run()
-    assert row.is_ended
+    assert row.status == "failed"
+    assert row.error == {"code": -32603, "message": "Internal error"}
+
+
+def test_error_may_be_as_deep_as_any_value() -> None:
+    def fails_() -> Flow[str]:
+        yield from make("cup")
+        raise ProtocolError(-32042, "see there", deep(64))
+
+    row = host(fails_).run()
+    assert row.error == {"code": -32042, "message": "see there", "data": deep(64)}
+
+
+def test_state_of_a_handler_reveals_nothing() -> None:
+    def returns_state() -> Flow[Any]:
+        yield from make("cup")
+        return InputRequired({}, state="a secret")
+
+    row = host(returns_state).run()
+    assert row.status == "completed"
+    assert row.result is not None
+    assert row.result["isError"]
+    assert "secret" not in repr(row)
 
 
 def test_system_exit_does_not_end_the_worker() -> None:
@@ -775,8 +976,9 @@ def test_system_exit_does_not_end_the_worker() -> None:
 
 
 def test_ended_task_drops_late_mail() -> None:
-    one = host(one_step)
+    one = host(one_step, new("job", ttl=60.0))
     ended = one.run()
+    one.now += 60  # an ended task does not expire
     one.cancel()
     one.answer("elicit-1", accepted(1))
     one.retry()
@@ -819,6 +1021,27 @@ def test_cancel_in_a_step_waits_for_its_outcome() -> None:
     assert one.journal.entries[0].tag == "done"
 
 
+def test_step_that_ends_as_it_is_cancelled_has_its_outcome() -> None:
+    """Mail and outcome are read together; the cleanup knows what the step did."""
+    one = host(cleans_up, lasts=lambda want: 10.0)
+    one.at(10, one.cancel)
+    row = one.run()
+    assert (row.status, row.report, one.times) == ("cancelled", None, [0, 10])
+    assert one.journal.entries[0].tag == "done"
+    # Nothing ran any more that could be informed.
+    assert one.forgotten == []
+
+
+def test_value_that_is_drawn_as_the_task_is_cancelled_is_not_needed() -> None:
+    def draws_last() -> Flow[str]:
+        one.cancel()  # meanwhile
+        return str((yield from Caller()))
+
+    one = host(draws_last)
+    row = one.run()
+    assert (row.status, row.report) == ("cancelled", None)
+
+
 def test_cancel_twice_cuts_no_cleanup_short() -> None:
     one = host(cleans_up, lasts=lambda want: 10.0)
     one.at(4, one.cancel)
@@ -841,10 +1064,72 @@ def test_cleanup_is_limited() -> None:
     one.run(1)
     one.cancel()
     row = one.run()
-    assert row.status == "cancelled"
-    assert one.now == START + 1 + CLEANUP
+    assert (row.status, row.report) == ("cancelled", None)
+    assert one.now == START + 31
     # The step that still ran is informed that its outcome is not needed.
     assert one.forgotten[-1] == ("step-2", True)
+
+
+@pytest.mark.parametrize("late", [0, 100])
+def test_cleanup_that_sleeps_is_limited(late: int) -> None:
+    """The limit also counts while no process runs."""
+
+    def lingers() -> Flow[str]:
+        try:
+            return (yield from Elicit("Name?", str))
+        finally:
+            yield from Sleep(60 + late)
+
+    one = host(lingers)
+    one.run(1)
+    one.cancel()
+    row = one.run(2)
+    assert (row.status, row.wake) == ("working", START + 31)
+    one.now = START + 31 + late
+    row = one.run()
+    assert (row.status, row.report, one.turns) == ("cancelled", None, 3)
+
+
+def test_expiry_gives_a_cleanup_no_more_time() -> None:
+    def lingers() -> Flow[str]:
+        try:
+            return (yield from Elicit("Name?", str))
+        finally:
+            yield from Sleep(600)
+
+    one = host(lingers, new("job", ttl=20.0))
+    one.at(1, one.cancel)
+    row = one.run()
+    assert (row.status, row.message, one.now) == ("failed", EXPIRED, START + 31)
+
+
+def test_failure_of_a_cleanup_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    def stumbles() -> Flow[str]:
+        try:
+            return (yield from Elicit("Name?", str))
+        except Cancelled:
+            raise ValueError("oh") from None
+
+    for ttl, count in ((None, 1), (5.0, 0)):
+        caplog.clear()
+        caplog.set_level(logging.ERROR, "effectmcp.tasks")
+        one = host(stumbles, new("job", ttl=ttl))
+        one.run(1)
+        if ttl is None:
+            one.cancel()
+        row = one.run()
+        assert (row.status, row.report) == ("failed" if ttl else "cancelled", None)
+        logged = [log.getMessage() for log in caplog.records]
+        assert logged == [f"{row.id} failed as it was cancelled"] * count
+
+
+def test_cancel_is_logged_as_no_failure(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.ERROR, "effectmcp.tasks")
+    one = host(asks_once)
+    one.run()
+    one.cancel()
+    assert one.run().status == "cancelled"
+    assert caplog.records == []
 
 
 def test_cleanup_continues_after_a_cut() -> None:
@@ -855,6 +1140,24 @@ def test_cleanup_continues_after_a_cut() -> None:
         row = one.run()
         assert row.status == "cancelled", cut
         assert one.performed[-1] == ("undo", ("cup",)), cut
+
+
+def test_lost_step_of_a_cleanup_ends_no_cleanup() -> None:
+    """The cancel was delivered before; a second one would end the flow at once."""
+
+    def cleans_twice() -> Flow[str]:
+        try:
+            return (yield from Elicit("Name?", str))
+        finally:
+            yield from undo("cup")
+            yield from undo("pan")
+
+    one = host(cleans_twice)
+    one.run()
+    one.cancel()
+    one.cuts = {one.commands + 4}  # it waits for the first step
+    assert one.run().status == "cancelled"
+    assert [what for _, (what,) in one.performed] == ["cup", "cup", "pan"]
 
 
 def test_cancelled_task_shows_no_question_again() -> None:
@@ -869,6 +1172,48 @@ def test_cancelled_task_shows_no_question_again() -> None:
         # It has no yield left after the outcome of its step.
         assert one.run().status == "completed"
         assert len(one.shown) == 1
+
+
+def test_step_that_was_lost_is_performed_for_the_cleanup() -> None:
+    """The step is informed at once that its task was cancelled."""
+    one = host(cleans_up, cuts={4})  # it waits for its step
+    one.turn()
+    one.cancel()
+    row = one.run()
+    assert row.status == "cancelled"
+    assert one.forgotten == [("step-1", False)]
+    assert [name for name, _ in one.performed] == ["make", "make", "undo"]
+    assert one.story[5:] == [
+        *("TellTime", "ReadMail", "Save", "Start", "Forget"),
+        *("Wait", "TellTime", "ReadMail"),
+        *("Save", "Start", "Wait", "TellTime", "ReadMail"),
+        "Save",
+    ]
+
+
+def test_lost_step_that_may_not_be_repeated_ends_the_cancelled_task() -> None:
+    one = host(pays, cuts={4})
+    one.turn()
+    one.cancel()
+    # It has no yield left after its step, which would raise the cancel.
+    assert text(one.run()) == "who knows"
+    assert len(one.performed) == 1
+
+
+def test_nothing_new_begins_after_a_lost_step_of_a_cancelled_task() -> None:
+    def pays_and_makes() -> Flow[str]:
+        try:
+            yield from pay(10)
+        except StepInterrupted:
+            pass
+        return (yield from make("cup"))
+
+    one = host(pays_and_makes, cuts={4})
+    one.turn()
+    one.cancel()
+    row = one.run()
+    assert (row.status, row.report) == ("cancelled", None)
+    assert [name for name, _ in one.performed] == ["pay"]
 
 
 def test_cancel_of_a_task_that_has_not_started() -> None:
@@ -902,6 +1247,13 @@ def test_expiry_with_a_question_outstanding_fails_with_the_reason() -> None:
     assert one.performed[-1] == ("undo", ("cup",))
 
 
+def test_task_that_expired_while_no_process_ran_begins_nothing() -> None:
+    one = host(one_step, new("job", ttl=60.0))
+    one.now = START + 60
+    row = one.run()
+    assert (row.status, row.message, one.performed) == ("failed", EXPIRED, [])
+
+
 def test_expiry_in_a_step_tells_it_and_waits() -> None:
     one = host(cleans_up, new("job", ttl=5.0), lasts=lambda want: 8.0)
     row = one.run()
@@ -931,19 +1283,19 @@ def version_2() -> Flow[str]:
     return f"two {name}"
 
 
-def deploy(one: Host, handler: Callable[..., Any]) -> None:
-    """Replace the tool of a host's server."""
-    app = Server("shop")
+def deploy(one: Host, handler: Callable[..., Any], **options: Any) -> None:
+    """Replace the server of a host, and its tool."""
+    app = Server("shop", **options)
     app.tool(name="job")(handler)
     one.app = app
 
 
-def parked() -> Host:
-    one = host(version_1)
-    one.run()
+def parked(**more: Any) -> Host:
+    one = host(version_1, new("job", version="1.1", **more))
+    one.run(0)
     deploy(one, version_2)
     one.answer(question(one.row), accepted("Ann"))
-    one.run()
+    one.run(0)
     return one
 
 
@@ -953,6 +1305,7 @@ def test_changed_handler_parks_its_task() -> None:
     # A fixed sentence for all; the report quotes the source, and is for the operator.
     assert (row.message, row.status) == (PARKED, "input_required")
     assert row.report is not None
+    assert row.report.startswith("version_2 (version 1.1) no longer follows")
     assert "test_turn.py" in row.report
     assert len(one.performed) == 1
     assert row.journal == one.saves[-2].journal
@@ -968,7 +1321,48 @@ def test_parked_task_resumes_after_a_retry() -> None:
     deploy(one, version_1)
     assert one.run().report is not None
     one.retry()
-    assert text(one.run()) == "one Ann"
+    row = one.run()
+    assert (text(row), row.message) == ("one Ann", None)
+
+
+def test_retry_ends_the_back_off() -> None:
+    one = host(fetches, result=fails(2))
+    one.run(1.5)
+    app, one.app = one.app, Server("shop")
+    one.answer("elicit-9", accepted())  # which wakes it
+    assert one.run(2).report is not None
+    one.app = app
+    one.retry()
+    assert text(one.run()) == "up"
+    assert one.times == [0, 1, 2]
+
+
+def test_parked_task_stays_parked_when_an_answer_arrives() -> None:
+    one = parked(ttl=60.0)
+    before = one.row
+    one.now += 5
+    one.answer("elicit-9", accepted("Eve"))
+    row = one.run(10)
+    assert row == evolve(before, updated=START + 5)
+    assert row.wake == START + 60
+    assert len(one.mail) == 2
+    assert one.story[-3:] == ["TellTime", "ReadMail", "Save"]
+
+
+def test_operator_finds_parked_tasks_in_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.ERROR, "effectmcp.tasks")
+    one = parked()
+    about = f"task {one.row.id} (job)"
+    one.cancel()
+    one.run()
+    assert [log.getMessage() for log in caplog.records] == [
+        f"{about} is parked: {one.row.report}",
+        f"{about} ends without its cleanup: {one.row.report}",
+    ]
+    # An edit of the handler needs no traceback.
+    assert {log.exc_info for log in caplog.records} == {None}
 
 
 def test_parked_task_is_cancelled() -> None:
@@ -978,6 +1372,16 @@ def test_parked_task_is_cancelled() -> None:
     assert row.status == "cancelled"
     assert row.report is not None
     assert (one.mail, row.wake, row.questions) == ([], None, {})
+
+
+def test_task_that_is_cancelled_in_a_back_off_and_has_lost_its_tool() -> None:
+    one = host(fetches, result=fails(2))
+    one.run(1.5)
+    assert one.row.tries != {}
+    one.app = Server("shop")
+    one.cancel()
+    row = one.run()
+    assert (row.status, row.tries, row.wake) == ("cancelled", {}, None)
 
 
 def test_parked_task_expires() -> None:
@@ -1015,6 +1419,13 @@ def test_tool_that_is_gone_parks() -> None:
     assert row.message == PARKED
 
 
+def test_fault_before_the_handler_runs_parks() -> None:
+    """The next turn would meet it again, and the host would try without an end."""
+    row = host(one_step, new("job", flow_id=b"short")).run()
+    assert row.report is not None
+    assert row.report.startswith("UsageError('flow_id must be 16")
+
+
 def test_journal_that_cannot_be_read_parks_and_is_kept() -> None:
     one = host(version_1, new("job", journal=b'{"format":99}'))
     row = one.run()
@@ -1035,7 +1446,9 @@ def test_arguments_that_do_not_fit_any_more_park() -> None:
     deploy(one, measured)
     one.answer(question(one.row), accepted("yes"))
     row = one.run()
-    assert (row.message, row.report is not None) == (PARKED, True)
+    assert row.message == PARKED
+    assert row.report is not None
+    assert row.report.startswith("The arguments do not fit: length")
 
 
 def test_divergence_of_a_cancelled_task_ends_it() -> None:
@@ -1047,6 +1460,45 @@ def test_divergence_of_a_cancelled_task_ends_it() -> None:
     row = one.run()
     assert row.status == "cancelled"
     assert row.report is not None
+
+
+def test_change_before_the_detach_parks_too() -> None:
+    """A round would drop the entries behind the change, and continue."""
+
+    def asks(message: str) -> Callable[[], Flow[str]]:
+        def asks_and_leaves() -> Flow[str]:
+            yield from Elicit(message, int)
+            yield from Detach()
+            return "left"
+
+        return asks_and_leaves
+
+    row = detached("job", asks("How many?"), 5)
+    one = host(asks("How much?"), row)
+    parked = one.run()
+    assert (parked.message, parked.questions) == (PARKED, {})
+    assert parked.journal == row.journal
+
+
+def test_question_that_is_new_before_the_detach_may_be_one_too_many() -> None:
+    """The last row keeps the journal of the rounds: no more state may leave it."""
+
+    def asks(times: int) -> Callable[[], Flow[str]]:
+        def asks_and_leaves() -> Flow[str]:
+            for _ in range(times):
+                yield from Confirm("Go on?")
+            yield from Detach()
+            return "left"
+
+        return asks_and_leaves
+
+    row = detached("job", asks(9), *[None] * 9)
+    one = host(asks(10), row)
+    ended = one.run()
+    assert (ended.status, ended.report) == ("completed", None)
+    assert ended.result is not None
+    assert ended.result["isError"]
+    assert ended.journal == row.journal
 
 
 def test_task_of_another_version_parks_before_it_performs() -> None:
@@ -1076,6 +1528,80 @@ def test_save_that_fails_ends_the_turn() -> None:
         going.throw(TaskStoreError("full"))
 
 
+def makes_and_asks() -> Flow[str]:
+    first = yield from Elicit("First?", str)
+    cup = yield from make(first)
+    second = yield from Elicit("Second?", str)
+    return f"{cup} {second}"
+
+
+def test_row_that_cannot_be_stored_parks_and_keeps_the_mail() -> None:
+    one = host(makes_and_asks, fits=lambda row: "elicit-2" not in row.questions)
+    one.at(1, lambda: one.answer("elicit-1", accepted("cup")))
+    row = one.run()
+    assert (row.report, row.message) == ("the row is too large", PARKED)
+    # The step was saved before, and the answer with it.
+    assert [entry.tag for entry in one.journal.entries] == ["accepted"]
+    assert not one.is_due
+    one.fits = lambda row: True
+    one.retry()
+    one.at(2, lambda: one.answer("elicit-2", accepted("now")))
+    assert text(one.run()) == "a cup now"
+
+
+def test_step_whose_beginning_cannot_be_stored_is_not_performed() -> None:
+    one = host(
+        makes_and_asks,
+        fits=lambda row: (
+            not any(place.begun for place in Journal.loads(row.journal).places.values())
+        ),
+    )
+    one.at(1, lambda: one.answer("elicit-1", accepted("cup")))
+    row = one.run()
+    assert row.report is not None
+    assert one.performed == []
+    assert [mail.key for mail in one.mail] == ["elicit-1"]
+    # It is asked still: the client may look at a parked task, too.
+    assert list(row.questions) == ["elicit-1"]
+
+
+def test_end_that_cannot_be_stored_parks() -> None:
+    one = host(asks_once, fits=lambda row: row.status != "completed")
+    one.at(1, lambda: one.answer("elicit-1", accepted(3)))
+    row = one.run()
+    assert (row.status, row.result) == ("input_required", None)
+    assert row.report is not None
+    assert [mail.key for mail in one.mail] == ["elicit-1"]
+    one.fits = lambda row: True
+    one.retry()
+    assert text(one.run()) == "3"
+
+
+def test_report_that_is_not_unicode_is_kept_in_another_form() -> None:
+    def refuse(row: TaskRow) -> bool:
+        if row.report is None:
+            raise TaskRowError("\ud800")
+        return True
+
+    assert host(one_step, fits=refuse).run().report == "\\ud800"
+    one = host(cleans_up)
+    one.run()
+    one.fits = refuse
+    one.cancel()
+    row = one.run()
+    assert (row.status, row.report) == ("cancelled", "\\ud800")
+
+
+def test_cancelled_task_whose_row_cannot_be_stored_ends() -> None:
+    """Without its cleanup: no operator could resume it."""
+    one = host(cleans_up, fits=lambda row: row.cancelled_at is None or row.is_ended)
+    one.run()
+    one.cancel()
+    row = one.run()
+    assert (row.status, row.report) == ("cancelled", "the row is too large")
+    assert one.performed == [("make", ("cup",))]
+
+
 def test_flow_id_is_in_the_row() -> None:
     def says() -> Flow[str]:
         return (yield from IdempotencyKey("x"))
@@ -1087,15 +1613,17 @@ def test_flow_id_is_in_the_row() -> None:
 
 
 def test_answer_stays_in_the_mail_if_its_row_cannot_be_made(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(logging.ERROR, "effectmcp.tasks")
+
     def asks() -> Flow[Any]:
         yield from Elicit("First?", str)
         return (yield from Elicit("Second?", str))
 
     def fail(question: Question) -> Any:
         if question.key == "elicit-2":
-            raise ValueError("no form for this")
+            raise KeyError("no form for this")
         return request_of(question)
 
     # The package exports a function of the same name as the module.
@@ -1103,5 +1631,7 @@ def test_answer_stays_in_the_mail_if_its_row_cannot_be_made(
     one = host(asks)
     one.at(1, lambda: one.answer("elicit-1", accepted("Ann")))
     row = one.run()
-    assert row.report is not None
+    assert row.report == "KeyError('no form for this')"
+    # It is a fault of the package, so the log has where it was raised.
+    assert [log.exc_info is not None for log in caplog.records] == [True]
     assert [mail.key for mail in one.mail] == ["elicit-1"]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
+import sqlite3
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import trio
 
-from effectmcp import Flow, Server
+from effectmcp import Flow, Server, Sleep, step
 from effectmcp.drivers import trio as loop
 from effectmcp.exchange.task_rows import TaskRow
 from effectmcp.tasks import SqliteTasks, playing, worker
@@ -52,3 +53,35 @@ async def test_turn_that_fails_is_run_again_later(
     assert {row.status for row in rows} == {"completed"}
     messages = [one.getMessage() for one in caplog.records]
     assert messages == ["the turn of task bad (job) failed"] * 2
+
+
+async def test_task_that_becomes_too_large_is_parked(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Once, and not every second: a further try could not help."""
+
+    @step
+    def read() -> str:
+        return "x" * 50_000
+
+    def reads() -> Flow[str]:
+        text = yield from read()
+        yield from Sleep(1)
+        return text[:3]
+
+    caplog.set_level(logging.ERROR, "effectmcp.tasks")
+    tasks = SqliteTasks()
+    tasks._store()._writer.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 20_000)
+    app = Server("shop", tasks=tasks)
+    app.tool(name="job")(reads)
+    with trio.fail_after(60):
+        async with loop.running(app), working(loop, app):
+            row = tasks.create(new("job", ttl=None))
+            while row.report is None:
+                await trio.sleep(0.005)
+                (row,) = tasks.find()
+    assert row.report == "the task cannot be stored: string or blob too big"
+    assert row.wake is None
+    assert [one.getMessage() for one in caplog.records] == [
+        f"task {row.id} (job) is parked: {row.report}"
+    ]

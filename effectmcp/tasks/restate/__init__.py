@@ -3,8 +3,8 @@
     app = Server("shop", tasks=RestateTasks("http://127.0.0.1:8080", "http://127.0.0.1:9070"))
 
 Each task is one virtual object of the engine, and each turn one invocation of it. The
-engine orders the turns, and repeats one whose worker was lost; the row is the object's
-state, and what the object was sent and has not run yet is its mail.
+engine orders the turns, and repeats a turn if its worker was lost. The row is the object's
+state, and the requests in the object's queue are its mail.
 """
 
 from .host import RestateTasks

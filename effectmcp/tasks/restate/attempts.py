@@ -22,7 +22,7 @@ from typing import Final
 
 from attrs import define, field
 
-from ...errors import TaskStoreError
+from ...errors import TaskRowError, TaskStoreError
 from ...exchange.task_rows import Mail, TaskRow
 from . import frames
 from .frames import FrameError, FrameReader, Start
@@ -34,6 +34,9 @@ logger = logging.getLogger("effectmcp.tasks")
 
 #: The number of the signal that carries mail. The first 16 belong to the engine.
 _MAIL: Final = 17
+
+#: The most bytes of a task. The engine does not send a state beyond 32 MiB as a whole.
+LARGEST: Final = 24 * 2**20
 
 #: A state beside the task: when the object is woken next, in milliseconds since 1970. The
 #: request that wakes it carries the same bytes.
@@ -49,7 +52,7 @@ OPEN: Final = b"open"
 
 @define(eq=False)
 class Attempt:
-    """One attempt: what came of it so far, and the bytes that answer it.
+    """One attempt: its state, and the bytes that answer it.
 
     Attributes:
         service: The name of the service.
@@ -58,7 +61,7 @@ class Attempt:
         is_open: Whether all has arrived that the engine sends first.
         sent: The number of the last command that was written.
         acknowledged: The number of the last command that the engine has acknowledged.
-        row: The task as it was saved last; `None` if there is none.
+        row: The task as it was saved last; `None` if it is missing.
     """
 
     service: str
@@ -78,7 +81,7 @@ class Attempt:
     #: The alarm that has brought this about.
     _rung: int | None = field(default=None, init=False)
     _is_open: bool = field(default=False, init=False)
-    #: The mail that no saved row covers, by id; and that of it which was not taken yet.
+    #: The mail that no saved row covers, by id; and the part of it that was not taken yet.
     _held: dict[str, Mail] = field(factory=dict, init=False)
     _unread: list[Mail] = field(factory=list, init=False)
 
@@ -164,7 +167,7 @@ class Attempt:
 
     @property
     def ear(self) -> str:
-        """Where signals to this invocation arrive, as the engine's HTTP interface has it."""
+        """The address of signals to this invocation, for the engine's HTTP interface."""
         assert self._start is not None  # nothing is written before
         address = self._start.invocation + _MAIL.to_bytes(4, "big")
         return "sign_1" + base64.urlsafe_b64encode(address).decode().rstrip("=")
@@ -187,12 +190,16 @@ class Attempt:
         Args:
             row: The row.
             dropped: The ids of mail that the row covers.
+
+        Raises:
+            TaskRowError: If no save can store it.
         """
-        for id_ in dropped:
-            self._held.pop(id_, None)
-        kept = Kept(row=row, mail=tuple(self._held.values()), ear=self.ear)
-        written = frames.set_state(STATE, kept.dumps(), is_acknowledged=True)
-        self.row = row
+        held = {id_: one for id_, one in self._held.items() if id_ not in dropped}
+        data = Kept(row=row, mail=tuple(held.values()), ear=self.ear).dumps()
+        if len(data) > LARGEST:
+            raise TaskRowError(f"the task cannot be stored: it has {len(data):,} bytes")
+        written = frames.set_state(STATE, data, is_acknowledged=True)
+        self._held, self.row = held, row
         self.sent += 1
         if self._is_open != (not row.is_ended):
             self._is_open = not row.is_ended

@@ -44,6 +44,9 @@ _ABORT: Final = 3.0
 #: Seconds between two signs of life of a turn that waits.
 _BEAT: Final = 4.0
 
+#: Seconds after which a connection is closed that the engine does not use.
+_IDLE: Final = 120.0
+
 #: Seconds until the next try of a turn that failed, and of a task that this version
 #: cannot read.
 _PAUSE: Final = 1.0
@@ -51,6 +54,8 @@ _LATER: Final = 60.0
 
 #: Seconds between two tries to register the endpoint.
 _REGISTER: Final = 1.0
+#: Seconds between two looks for turns of endpoints that are gone.
+_ADOPT: Final = 5.0
 
 _MANIFEST_TYPE: Final = "application/vnd.restate.endpointmanifest.v4+json"
 _FRAMES_TYPE: Final = "application/vnd.restate.invocation.v6"
@@ -115,7 +120,7 @@ async def serve(
         nursery.start_soon(worker.beat)
         give(worker.stop)
         if advertise is not None:
-            await _register(tasks, advertise, worker)
+            nursery.start_soon(_register, tasks, advertise, worker)
         await worker.ended.wait()
         with trio.move_on_after(grace) as scope:
             await worker.idle()
@@ -125,21 +130,36 @@ async def serve(
 
 
 async def _register(tasks: RestateTasks, url: str, worker: _Worker) -> None:
+    """Register the endpoint; then adopt the turns of endpoints that are gone."""
+    engine = tasks.engine
+    id_ = ""
     while not worker.is_stopping:
         try:
-            await trio.to_thread.run_sync(tasks.engine.register, url)
+            if not id_:
+                id_ = await trio.to_thread.run_sync(engine.register, url)
+                logger.info("Restate runs the turns of %s at %s", tasks.name, url)
+            adopted = await trio.to_thread.run_sync(_adopt, tasks, id_, url)
         except TaskStoreError as exc:
-            logger.warning("this worker cannot be registered yet: %s", exc)
-            with trio.move_on_after(_REGISTER):
-                await worker.ended.wait()
+            if not id_:
+                logger.warning("this worker cannot be registered yet: %s", exc)
         else:
-            logger.info("Restate runs the turns of %s at %s", tasks.name, url)
-            return
+            for gone in adopted:
+                logger.warning("the turns that %s has left run at %s", gone, url)
+        with trio.move_on_after(_ADOPT if id_ else _REGISTER):
+            await worker.ended.wait()
+
+
+def _adopt(tasks: RestateTasks, id_: str, url: str) -> list[str]:
+    engine = tasks.engine
+    gone = engine.abandoned(tasks.service, but=id_)
+    for one in gone:
+        engine.move(one, url)
+    return list(gone.values())
 
 
 @define(eq=False)
 class _Worker:
-    """What the connections of one endpoint share."""
+    """The state that the connections of one endpoint share."""
 
     app: Server
     tasks: RestateTasks
@@ -173,7 +193,8 @@ class _Worker:
         while True:
             await trio.sleep(_BEAT)
             for one in list(self.running):
-                if not one.is_gone:
+                # It may have ended while another one was written to.
+                if one in self.running and not one.is_gone:
                     await one.write(sign)
 
     async def converse(self, stream: trio.SocketStream) -> None:
@@ -190,7 +211,9 @@ class _Worker:
 
     async def _answer(self, connection: _Connection) -> bool:
         """Answer one request; return whether another one may follow."""
-        event = await connection.next_event()
+        event: Any = None
+        with trio.move_on_after(_IDLE):
+            event = await connection.next_event()
         if not isinstance(event, h11.Request):
             return False
         path = event.target.partition(b"?")[0]
@@ -216,6 +239,10 @@ class _Connection:
     _http: h11.Connection = field(factory=lambda: h11.Connection(h11.SERVER))
     _writing: trio.Lock = field(factory=trio.Lock)
 
+    async def close(self) -> None:
+        """Close it at once."""
+        await trio.aclose_forcefully(self._stream)
+
     async def next_event(self) -> Any:
         while (event := self._http.next_event()) is h11.NEED_DATA:
             self._http.receive_data(await self._stream.receive_some(65_536))
@@ -235,8 +262,9 @@ class _Connection:
 
     async def finish(self) -> bool:
         """Read the request to its end; return whether another one may follow."""
-        while self._http.their_state is h11.SEND_BODY:
-            await self.next_event()
+        with trio.move_on_after(_SILENCE):
+            while self._http.their_state is h11.SEND_BODY:
+                await self.next_event()
         if self._http.states != {h11.CLIENT: h11.DONE, h11.SERVER: h11.DONE}:
             return False
         self._http.start_next_cycle()
@@ -253,6 +281,8 @@ class _Invocation:
     bell: Any = field(factory=loop.Bell)
     is_gone: bool = False
     _attempt: Attempt = field(init=False)
+    #: Events to send before the next bytes: the head of the response, and saves.
+    _unsent: list[Any] = field(factory=list)
 
     def __attrs_post_init__(self) -> None:
         tasks = self._worker.tasks
@@ -261,7 +291,7 @@ class _Invocation:
     async def run(self) -> bool:
         """Run the turn; return whether another request may follow."""
         head = [("content-type", _FRAMES_TYPE)]
-        response = h11.Response(status_code=200, headers=head)
+        self._unsent.append(h11.Response(status_code=200, headers=head))
         attempt = self._attempt
         try:
             while not attempt.is_open:
@@ -271,12 +301,8 @@ class _Invocation:
                 attempt.feed(bytes(event.data))
         except TaskStoreError as exc:
             logger.error("a task is put off: %s", exc)
-            error = frames.error(str(exc), retry=_LATER)
-            await self._connection.write(
-                response, h11.Data(data=error), h11.EndOfMessage()
-            )
+            await self._end(frames.error(str(exc), retry=_LATER))
             return await self._connection.finish()
-        await self._connection.write(response)
         row = attempt.row
         if row is None or not attempt.is_due(time.time()):
             await self._end(attempt.leave(time.time()))
@@ -334,12 +360,16 @@ class _Invocation:
                 pass  # the engine has the turn repeated
 
     async def _end(self, data: bytes) -> None:
-        await self._connection.write(h11.Data(data=data), h11.EndOfMessage())
+        await self._flush(h11.Data(data=data), h11.EndOfMessage())
+
+    async def _flush(self, *events: Any) -> None:
+        unsent, self._unsent = self._unsent, []
+        await self._connection.write(*unsent, *events)
 
     async def write(self, data: bytes) -> None:
-        """Send bytes, if the engine is there."""
+        """Send the unsent events and these bytes, if the engine is there."""
         try:
-            await self._connection.write(h11.Data(data=data))
+            await self._flush(h11.Data(data=data))
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             self.is_gone = True
             self.bell.ring()
@@ -352,15 +382,28 @@ class _Invocation:
         return self._attempt.take_mail()
 
     async def save(self, row: TaskRow, dropped: Sequence[str]) -> None:
-        """Store the row durably, and drop mail."""
+        """Store the row, and drop mail, with the next write.
+
+        At the end of a turn, that is the end of the invocation: they take one write, and
+        nothing waits for the acknowledgement.
+        """
         self._check()
-        attempt = self._attempt
-        data = attempt.save(row, dropped)
-        number = attempt.sent
-        await self.write(data)
-        while attempt.acknowledged < number:
-            self._check()
-            await self.bell.wait()
+        self._unsent.append(h11.Data(data=self._attempt.save(row, dropped)))
+
+    async def settle(self) -> None:
+        """Write the saved row, and wait until it is durable."""
+        number = self._attempt.sent
+        if self._unsent:
+            await self.write(b"")
+        # The engine may hear this worker, and not be heard.
+        with trio.move_on_after(_SILENCE):
+            while self._attempt.acknowledged < number:
+                self._check()
+                await self.bell.wait()
+            return
+        self.is_gone = True
+        await self._connection.close()
+        self._check()
 
     def _check(self) -> None:
         if self.is_gone:

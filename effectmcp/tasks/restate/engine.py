@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import Any, Final
 from urllib.parse import quote, urlsplit
 
+from ...canonical import JSON
 from ...errors import TaskStoreError, UsageError
 
 __all__ = ["Engine"]
@@ -25,6 +26,9 @@ PATIENCE: Final = 5.0
 #: Seconds to repeat a query that the engine cannot answer yet, and between two tries.
 _REPEAT: Final = 3.0
 _PAUSE: Final = 0.05
+
+#: After so many failed attempts of an invocation, its endpoint may be gone.
+_FAILED: Final = 5
 
 _NO_HEAD: Final[Mapping[str, str]] = MappingProxyType({})
 
@@ -84,11 +88,52 @@ class Engine:
                 rows: list[dict[str, Any]] = reply["rows"]
                 return rows
 
-    def register(self, url: str) -> None:
-        """Have the engine send invocations to a worker's endpoint, from now on."""
-        value = {"uri": url, "use_http_11": True, "force": True}
-        body = json.dumps(value).encode()
-        self._admin.ask("POST", "/deployments", body, "application/json", patience=30.0)
+    def register(self, url: str) -> str:
+        """Have the engine send new invocations to a worker's endpoint.
+
+        Returns:
+            The id of the deployment.
+        """
+        reply = self._change("POST", "/deployments", uri=url, force=True)
+        return str(reply["id"])
+
+    def abandoned(self, service: str, but: str) -> dict[str, str]:
+        """Return the deployments of a service whose endpoints run no turn any more.
+
+        The engine tries an invocation again where it began, however long that endpoint
+        has been gone.
+
+        Args:
+            service: The name of the service.
+            but: The id of a deployment that lives.
+
+        Returns:
+            Their URLs, by id.
+        """
+        failing = self.query(
+            "SELECT DISTINCT last_attempt_deployment_id AS id FROM sys_invocation_state"
+            f" WHERE retry_count >= {_FAILED}"
+        )
+        ids = {one["id"] for one in failing} - {but}
+        if not ids:
+            return {}
+        reply = self._admin.ask("GET", "/deployments", b"", "application/json")
+        return {
+            one["id"]: one["uri"]
+            for one in reply["deployments"]
+            if one["id"] in ids
+            and [each["name"] for each in one["services"]] == [service]
+            and not _Interface(one["uri"]).is_there()
+        }
+
+    def move(self, deployment: str, url: str) -> None:
+        """Have the invocations of a deployment continue at another endpoint."""
+        path = f"/deployments/{quote(deployment)}"
+        self._change("PATCH", path, uri=url, overwrite=True)
+
+    def _change(self, method: str, path: str, **value: JSON) -> Any:
+        body = json.dumps({**value, "use_http_11": True}).encode()
+        return self._admin.ask(method, path, body, "application/json", patience=30.0)
 
     def close(self) -> None:
         """Close the connections."""
@@ -97,7 +142,7 @@ class Engine:
 
 
 class _Interface:
-    """One HTTP server, and the connections to it that nobody uses now."""
+    """One HTTP server, and the idle connections to it."""
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
@@ -139,8 +184,8 @@ class _Interface:
                     raise TaskStoreError(
                         f"Restate does not answer at {self.url}: {exc!r}"
                     ) from exc
-                # The server may have closed a connection that was idle. What is stored
-                # twice then, counts once: tasks and mail have ids.
+                # The server may have closed a connection that was idle. A request
+                # that is stored twice counts once: tasks and mail have ids.
                 connection, is_new = self._connect(), True
         if response.will_close:
             connection.close()
@@ -151,6 +196,16 @@ class _Interface:
             kind = TaskStoreError if response.status < 500 else _UnreadyError
             raise kind(f"Restate answers {response.status}: {said}")
         return json.loads(text) if text else None
+
+    def is_there(self) -> bool:
+        """Return whether a server accepts connections."""
+        try:
+            connection = self._connect()
+            connection.connect()
+        except OSError:
+            return False
+        connection.close()
+        return True
 
     def _connection(self) -> tuple[http.client.HTTPConnection, bool]:
         try:

@@ -63,7 +63,7 @@ LONGEST: Final = 64 * 2**20
 
 
 class FrameError(TaskStoreError):
-    """Raised for bytes that are no frame of this protocol."""
+    """Raised for bytes that this protocol does not have."""
 
 
 @record
@@ -138,7 +138,7 @@ class Start:
         """Return the message with this body.
 
         Raises:
-            FrameError: If it is none.
+            FrameError: If it is invalid.
         """
         state: dict[bytes, bytes] = {}
         for number, value in _fields(body):

@@ -34,7 +34,7 @@ logger = logging.getLogger("effectmcp.tasks")
 
 #: Seconds between two looks for changes of the tasks that this process has dealt with.
 _LOOK: Final = 0.1
-#: The most tasks whose changes are told, and the most that one look asks for at once.
+#: The most tasks whose changes are reported, and the most in one query.
 _WATCHED: Final = 10_000
 _AT_ONCE: Final = 200
 #: Seconds between two counts of all tasks, at least.
@@ -58,8 +58,8 @@ class RestateTasks:
             it.
         poll_interval: Seconds between two polls of a client, unless its tool sets it.
         retention: Seconds that a task is kept after it has ended, at least.
-        limit: The most tasks that may be alive at once. They are counted now and then,
-            so there may be some more.
+        limit: The most tasks that may be alive at once. They are counted every few
+            seconds, so there may be some more.
         share: The most of them that one user may have; all anonymous clients are one.
 
     Raises:
@@ -168,14 +168,14 @@ class RestateTasks:
             if kept is not None and kept.ear:
                 self.engine.signal(kept.ear, letter)
         except TaskStoreError as exc:
-            # It is stored: a turn that runs does not hear of it, the next one will.
+            # It is stored: the running turn does not receive it, but the next one does.
             logger.warning("mail waits until the turn of task %s ends: %s", id_, exc)
 
     def watch(self, listener: Callable[[str], None]) -> Callable[[], None]:
         """Call `listener` with the id of each task that changes; return what ends this.
 
-        Tasks that this host has not created or read are left out: nobody here has asked
-        for them.
+        Tasks that this host has not created or read are left out, because no client of
+        this process follows them.
         """
         return self._watching.add(listener)
 
@@ -314,8 +314,8 @@ def _place(id_: str) -> int:
 class _Watching:
     """Tells listeners which tasks have changed.
 
-    The engine tells no changes, so a thread looks for them, as long as somebody listens
-    and there are tasks to look for.
+    The engine tells no changes, so a thread looks for them, as long as there are
+    listeners, and tasks to look for.
     """
 
     def __init__(self, digests: Callable[[Sequence[str]], dict[str, str]]) -> None:
@@ -340,7 +340,7 @@ class _Watching:
     def join(self, id_: str) -> None:
         """Look for changes of this task, too."""
         with self._changed:
-            # The one that was read last stays longest.
+            # The task that was read last stays longest.
             self._digests[id_] = self._digests.pop(id_, None)
             while len(self._digests) > _WATCHED:
                 del self._digests[next(iter(self._digests))]
@@ -392,7 +392,7 @@ class _Watching:
         try:
             now = self._look_up(ids)
         except TaskStoreError as exc:
-            logger.warning("changes of tasks are told later: %s", exc)
+            logger.warning("changes of tasks are reported later: %s", exc)
             time.sleep(1.0)
             return
         changed = []

@@ -1,8 +1,8 @@
-"""What the engine keeps of a task, as bytes: the state of its object, and its requests.
+"""The state of a task's object, and the requests to it, as bytes.
 
 No I/O. A task is created by a request that carries its first row, and mail is a request
 that carries the mail. Until the object runs such a request, it waits in the object's own
-queue, where anyone can read it: so there is no mailbox beside it.
+queue, where every process can read it: so there is no mailbox beside it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from ...canonical import MAX_DEPTH, dumps, parse
-from ...errors import CanonicalError, TaskStoreError
+from ...errors import CanonicalError, TaskRowError, TaskStoreError
 from ...exchange.task_rows import Mail, TaskRow
 from ...records import record
 
@@ -56,9 +56,16 @@ class Kept:
     ear: str = ""
 
     def dumps(self) -> bytes:
-        """Return this as bytes: two lines of JSON, and the journal."""
-        more = dumps([self.ear, _plain(self.mail)], max_depth=_DEPTH)
-        return b"\n".join((self.row.dumps(), more, self.row.journal))
+        """Return this as bytes: two lines of JSON, and the journal.
+
+        Raises:
+            TaskRowError: If JSON cannot carry it.
+        """
+        try:
+            more = dumps([self.ear, _plain(self.mail)], max_depth=_DEPTH)
+            return b"\n".join((self.row.dumps(), more, self.row.journal))
+        except CanonicalError as exc:
+            raise TaskRowError(f"the task cannot be stored: {exc}") from exc
 
     @classmethod
     def loads(cls, data: bytes) -> Kept:
@@ -141,7 +148,7 @@ def _mail(value: Any) -> list[Mail]:
 
 
 def _split(data: bytes, count: int) -> list[bytes]:
-    # Canonical JSON is one line; what comes last may be any bytes.
+    # Canonical JSON is one line; the journal may be any bytes.
     parts = data.split(b"\n", count - 1)
     if len(parts) != count:
         raise TaskStoreError("a task that this version cannot read: it is cut off")

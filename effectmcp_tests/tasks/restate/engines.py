@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import resource
-import shutil
 import signal
 import socket
 import subprocess
@@ -17,9 +15,10 @@ from typing import Final
 from effectmcp.errors import TaskStoreError
 from effectmcp.tasks.restate.engine import Engine
 
-#: Names the program; by default it is looked for where npm installs it, and on the PATH.
-VARIABLE: Final = "EFFECTMCP_RESTATE"
-PACKAGE: Final = "@restatedev/restate-server-linux-x64@1.7.12"
+from ... import npm
+
+HERE: Final = Path(__file__).parent
+PROGRAM: Final = "node_modules/@restatedev/restate-server-linux-x64/bin/restate-server"
 
 _CONFIG: Final = """\
 roles = ["http-ingress", "admin", "worker", "log-server", "metadata-server"]
@@ -57,16 +56,17 @@ connect-timeout = "1s"
 """
 
 
-def find_server() -> str | None:
-    """Return the path of the program; `None` if it is not installed."""
-    named = os.environ.get(VARIABLE)
-    if named:
-        return named
-    return shutil.which("restate-server")
+def install(cache: Path) -> Path:
+    """The program in `cache`, downloaded if it is not there yet.
+
+    Raises:
+        Unavailable: It cannot be downloaded.
+    """
+    return npm.install(cache, HERE) / PROGRAM
 
 
 def free_ports(count: int) -> list[int]:
-    """Return ports that nobody listens on."""
+    """Return free ports."""
     sockets = [socket.socket() for _ in range(count)]
     for one in sockets:
         one.bind(("127.0.0.1", 0))
@@ -76,16 +76,15 @@ def free_ports(count: int) -> list[int]:
     return ports
 
 
-class Server:
+class Node:
     """One node.
 
     Args:
+        program: The program.
         path: An empty folder for its data.
     """
 
-    def __init__(self, path: Path) -> None:
-        program = find_server()
-        assert program is not None, f"{PACKAGE} is not installed"
+    def __init__(self, program: Path, path: Path) -> None:
         self._program = program
         self._path = path
         ingress, admin, node = free_ports(3)

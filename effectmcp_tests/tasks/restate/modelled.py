@@ -18,7 +18,7 @@ from attrs import define, field
 from effectmcp.exchange.task_rows import Mail, TaskRow
 from effectmcp.tasks.restate.attempts import Attempt
 from effectmcp.tasks.restate.kept import CREATE, POST, Kept, write_letter, write_new
-from effectmcp.tasks.turn import ReadMail, Save, TurnCommand, turn
+from effectmcp.tasks.turn import ReadMail, Save, Start, TurnCommand, Wait, turn
 
 from ...tasks import simulated
 from .wire import Message, decode, encode, frame, unframe
@@ -175,6 +175,8 @@ class Host(simulated.Host):
     split: int = 10_000
     _attempt: Attempt = field(factory=lambda: Attempt(SERVICE, CREATE, RETENTION))
     _heard: list[Mail] = field(factory=list)
+    #: Saves that are written with the next bytes.
+    _unsent: list[tuple[bytes, Save]] = field(factory=list)
     _sent: int = 0
 
     def __attrs_post_init__(self) -> None:
@@ -212,7 +214,7 @@ class Host(simulated.Host):
     def turn(self) -> None:
         self.turns += 1
         assert self.turns < 500, "it never ends"
-        self._read, self._running, self._heard = 0, {}, []
+        self._read, self._running, self._heard, self._unsent = 0, {}, [], []
         one, data = self.engine.begin(self.row.id)
         attempt = self._attempt = Attempt(SERVICE, one.handler, RETENTION)
         for piece in _pieces(data, self.split):
@@ -244,7 +246,7 @@ class Host(simulated.Host):
                 pass
             finally:
                 going.close()
-        self._write(attempt.leave(self.now))
+        self._flush(attempt.leave(self.now))
 
     def _obey(self, command: TurnCommand) -> Any:
         match command:
@@ -252,24 +254,31 @@ class Host(simulated.Host):
                 mail, self._heard = [*self._heard, *self._attempt.take_mail()], []
                 return mail
             case Save(row, dropped):
-                data = self._attempt.save(row, dropped)
-                number = self._attempt.sent
-                self._write(data, lambda: self._save(row, dropped))
-                assert self._attempt.acknowledged == number
+                self._unsent.append((self._attempt.save(row, dropped), command))
                 return None
+            case Start() | Wait():
+                # As a host does: what begins now is performed only if this is durable.
+                number = self._attempt.sent
+                self._flush()
+                assert self._attempt.acknowledged in (-1, number)
+                return super()._obey(command)
             case _:
                 return super()._obey(command)
 
-    def _write(self, data: bytes, is_stored: Callable[[], None] | None = None) -> None:
-        """Write frames; the attempt may be lost at each."""
-        for command in unframe(data):
-            self._point()
-            told = self.engine.execute(command)
-            if told:
-                assert is_stored is not None
-                is_stored()
+    def _flush(self, more: bytes = b"") -> None:
+        """Write the saves and more; the attempt may be lost at each frame."""
+        unsent, self._unsent = self._unsent, []
+        for data, save in unsent:
+            for command in unframe(data):
                 self._point()
-                self._attempt.feed(told)
+                told = self.engine.execute(command)
+                if told:
+                    self._save(save.row, save.dropped)
+                    self._point()
+                    self._attempt.feed(told)
+        for command in unframe(more):
+            self._point()
+            assert not self.engine.execute(command)
 
     def _point(self) -> None:
         number, self.commands = self.commands, self.commands + 1

@@ -28,15 +28,7 @@ from effectmcp.testing.task_contract import (
 
 from . import engines
 
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[engines.Server]:
-    if engines.find_server() is None:
-        pytest.skip(f"no Restate is installed: npm install {engines.PACKAGE}")
-    one = engines.Server(tmp_path_factory.mktemp("restate"))
-    one.start()
-    yield one
-    one.stop()
+pytestmark = pytest.mark.restate
 
 
 class Bench:
@@ -45,8 +37,8 @@ class Bench:
     lacks: frozenset[Ability] = frozenset()
     _names = count()
 
-    def __init__(self, server: engines.Server) -> None:
-        self._server = server
+    def __init__(self, engine: engines.Node) -> None:
+        self._engine = engine
         self._name = ""
         self._socket: socket.socket | None = None
 
@@ -61,7 +53,7 @@ class Bench:
             yield
 
     def open(self) -> RestateTasks:
-        return RestateTasks(self._server.ingress, self._server.admin, name=self._name)
+        return RestateTasks(self._engine.ingress, self._engine.admin, name=self._name)
 
     def close(self, host: TaskHost) -> None:
         assert isinstance(host, RestateTasks)
@@ -104,8 +96,7 @@ class Bench:
         thread = threading.Thread(target=run)
         thread.start()
         if is_first:
-            engine = tasks.engine
-            while not engine.query(
+            while not tasks.engine.query(
                 f"SELECT name FROM sys_service WHERE name = '{tasks.service}'"
             ):
                 pass
@@ -126,14 +117,14 @@ class Bench:
         assert isinstance(host, RestateTasks)
         match fault:
             case "away":
-                self._server.stop(signal.SIGKILL)
+                self._engine.stop(signal.SIGKILL)
                 yield
-                self._server.start()
+                self._engine.start()
             case "full":
-                self._server.fill()
+                self._engine.fill()
                 yield
-                self._server.stop(signal.SIGKILL)
-                self._server.start()
+                self._engine.stop(signal.SIGKILL)
+                self._engine.start()
             case "locked":
                 # Who connects, gets no answer.
                 with socket.create_server(("127.0.0.1", 0)) as silent:
@@ -148,7 +139,7 @@ class Bench:
 
 @pytest.mark.parametrize("name", TASK_CHECKS)
 def test_it_keeps_the_contract(
-    server: engines.Server, name: str, monkeypatch: pytest.MonkeyPatch
+    engine: engines.Node, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(requests, "PATIENCE", 2.0)
-    check_tasks(Bench(server), name)
+    check_tasks(Bench(engine), name)
