@@ -60,7 +60,7 @@ class Attempt:
         retention: Seconds that a task is kept after it has ended.
         is_open: Whether all has arrived that the engine sends first.
         sent: The number of the last command that was written.
-        acknowledged: The number of the last command that the engine has acknowledged.
+        acknowledged: The number of the last command that is known to be durable.
         row: The task as it was saved last; `None` if it is missing.
     """
 
@@ -137,6 +137,7 @@ class Attempt:
 
     def _open(self, start: Start) -> None:
         self.is_open = True
+        self.acknowledged = self.sent  # what is known is durable
         data = start.state.get(STATE)
         if data is not None:
             kept = Kept.loads(data)

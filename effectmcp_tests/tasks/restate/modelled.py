@@ -260,7 +260,7 @@ class Host(simulated.Host):
                 # As a host does: what begins now is performed only if this is durable.
                 number = self._attempt.sent
                 self._flush()
-                assert self._attempt.acknowledged in (-1, number)
+                assert self._attempt.acknowledged == number
                 return super()._obey(command)
             case _:
                 return super()._obey(command)

@@ -20,6 +20,7 @@ from effectmcp import (
     Elicit,
     Flow,
     Gather,
+    Now,
     Server,
     Sleep,
     StepInterrupted,
@@ -28,8 +29,9 @@ from effectmcp import (
 )
 from effectmcp.effects.steps import Step
 from effectmcp.engine.stops import Done, Failure, Want
-from effectmcp.errors import TaskStoreError
+from effectmcp.errors import TaskRowError, TaskStoreError
 from effectmcp.exchange.task_rows import Mail, TaskRow
+from effectmcp.tasks.restate import attempts
 from effectmcp.tasks.restate.attempts import Attempt
 from effectmcp.tasks.restate.kept import (
     CREATE,
@@ -152,7 +154,7 @@ def test_new_task() -> None:
     one = begun(CREATE, write_new(row))
     assert one.row == row
     assert one.is_due(0.0)
-    assert (one.sent, one.acknowledged) == (0, -1)
+    assert (one.sent, one.acknowledged) == (0, 0)
     assert one.take_mail() == []
 
 
@@ -353,6 +355,22 @@ def test_last_save_removes_the_mark() -> None:
     assert len(unframe(one.save(row))) == 1
 
 
+def test_row_that_no_save_can_store_changes_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The turn parks the task then: with its mail, and with the right numbers."""
+    monkeypatch.setattr(attempts, "LARGEST", 2_000)
+    one = begun(POST, write_letter([ANSWER]), kept=ASKING)
+    for row, words in (
+        (evolve(ASKING, journal=bytes(2_000)), r"it has 2,\d+ bytes"),
+        (evolve(ASKING, message="\ud800"), "cannot be stored"),
+    ):
+        with pytest.raises(TaskRowError, match=words):
+            one.save(row, [ANSWER.id])
+        assert (one.sent, one.row) == (0, ASKING)
+    assert saved(one.save(ASKING)).mail == (ANSWER,)
+
+
 @given(
     st.lists(st.sampled_from([0x0403, 0x0404, 0x040E, 0x0401, 0x800E, 0xFBFF, 0x8011])),
     st.lists(st.booleans(), max_size=4),
@@ -363,7 +381,7 @@ def test_numbers_go_on_after_those_of_lost_attempts(
     more = [frame(kind, b"", flags=0x8000 * (kind == 0x0403)) for kind in known]
     one = begun(WAKE, b"", *more, kept=ASKING)
     number = sum(0x0400 <= kind < 0x8000 for kind in known)
-    assert one.sent == number
+    assert (one.sent, one.acknowledged) == (number, number)
     for is_end in ends:
         written = one.save(evolve(ASKING, status="failed" if is_end else "working"))
         number += len(unframe(written))
@@ -542,6 +560,20 @@ def test_task_on_the_model() -> None:
     assert one.now == pytest.approx(one.row.updated + RETENTION, abs=0.01)
     assert len(one.performed) == 6
     assert one.commands > 40, "cuts are everywhere"
+
+
+def test_effect_before_the_first_save_waits_for_nothing() -> None:
+    """A value that is drawn needs no save: so there is nothing to acknowledge."""
+
+    def draws() -> Flow[str]:
+        now = yield from Now()
+        return f"{now.timestamp():g}"
+
+    app = Server("shop")
+    app.tool(name="job")(draws)
+    one = Host(app, new("job"))
+    assert text(one.run()) == "1e+06"
+    assert one.story.count("Save") == 1
 
 
 @given(points, skews, st.sets(st.integers(1, 6)), st.sampled_from([1, 7, 10_000]))
