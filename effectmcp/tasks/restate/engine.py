@@ -10,7 +10,8 @@ import json
 import socket
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Any, Final
 from urllib.parse import quote, urlsplit
@@ -30,11 +31,32 @@ _PAUSE: Final = 0.05
 #: After so many failed attempts of an invocation, its endpoint may be gone.
 _FAILED: Final = 5
 
+#: Raised by code that reads JSON of another form.
+_WRONG: Final = (
+    AttributeError,
+    LookupError,
+    RecursionError,
+    TypeError,
+    UsageError,
+    ValueError,
+)
+
 _NO_HEAD: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class _UnreadyError(TaskStoreError):
     """Raised when the engine answers that it cannot do this, now perhaps."""
+
+
+@contextmanager
+def _understood() -> Iterator[None]:
+    """Raise a `TaskStoreError` for an answer of another form."""
+    try:
+        yield
+    except _WRONG as exc:
+        raise TaskStoreError(
+            f"Restate's answer is not understood: {exc!r:.500}"
+        ) from exc
 
 
 class Engine:
@@ -63,30 +85,41 @@ class Engine:
             body: What it is sent.
             once: While a request with this text waits or runs, another one is left out.
         """
-        path = f"/{quote(service)}/{quote(key)}/{handler}/send"
+        path = f"/{quote(service)}/{quote(key, safe='')}/{handler}/send"
         more = {"idempotency-key": once} if once else {}
         self._ingress.ask("POST", path, body, "application/octet-stream", head=more)
 
     def signal(self, ear: str, value: bytes) -> None:
         """Send a value to a running invocation."""
-        path = f"/restate/awakeables/{quote(ear)}/resolve"
+        path = f"/restate/awakeables/{quote(ear, safe='')}/resolve"
         self._ingress.ask("POST", path, value, "application/octet-stream")
 
-    def query(self, sql: str) -> list[dict[str, Any]]:
-        """Return the rows that the engine's SQL finds."""
-        body = json.dumps({"query": sql}).encode()
+    def query(self, sql: str, **columns: type) -> list[dict[str, Any]]:
+        """Return the rows that the engine's SQL finds.
+
+        Args:
+            sql: The query.
+            columns: The types of the columns, by name.
+        """
+        reply = self._answer(json.dumps({"query": sql}).encode())
+        with _understood():
+            rows: list[dict[str, Any]] = list(reply["rows"])
+            for row in rows:
+                for name, kind in columns.items():
+                    if type(row[name]) is not kind:
+                        raise TypeError(f"{name} is {row[name]!r}")
+        return rows
+
+    def _answer(self, query: bytes) -> Any:
         until = time.monotonic() + _REPEAT
         while True:
             try:
-                reply = self._admin.ask("POST", "/query", body, "application/json")
+                return self._admin.ask("POST", "/query", query, "application/json")
             except _UnreadyError:
                 # After a restart, its parts find each other one by one.
                 if time.monotonic() >= until:
                     raise
                 time.sleep(_PAUSE)
-            else:
-                rows: list[dict[str, Any]] = reply["rows"]
-                return rows
 
     def register(self, url: str) -> str:
         """Have the engine send new invocations to a worker's endpoint.
@@ -95,7 +128,8 @@ class Engine:
             The id of the deployment.
         """
         reply = self._change("POST", "/deployments", uri=url, force=True)
-        return str(reply["id"])
+        with _understood():
+            return str(reply["id"])
 
     def abandoned(self, service: str, but: str) -> dict[str, str]:
         """Return the deployments of a service whose endpoints run no turn any more.
@@ -114,21 +148,23 @@ class Engine:
             "SELECT DISTINCT last_attempt_deployment_id AS id FROM sys_invocation_state"
             f" WHERE retry_count >= {_FAILED}"
         )
-        ids = {one["id"] for one in failing} - {but}
+        with _understood():
+            ids = {one["id"] for one in failing} - {but}
         if not ids:
             return {}
         reply = self._admin.ask("GET", "/deployments", b"", "application/json")
-        return {
-            one["id"]: one["uri"]
-            for one in reply["deployments"]
-            if one["id"] in ids
-            and [each["name"] for each in one["services"]] == [service]
-            and not _Interface(one["uri"]).is_there()
-        }
+        with _understood():
+            return {
+                one["id"]: one["uri"]
+                for one in reply["deployments"]
+                if one["id"] in ids
+                and [each["name"] for each in one["services"]] == [service]
+                and not _Interface(one["uri"]).is_there()
+            }
 
     def move(self, deployment: str, url: str) -> None:
         """Have the invocations of a deployment continue at another endpoint."""
-        path = f"/deployments/{quote(deployment)}"
+        path = f"/deployments/{quote(deployment, safe='')}"
         self._change("PATCH", path, uri=url, overwrite=True)
 
     def _change(self, method: str, path: str, **value: JSON) -> Any:
@@ -145,13 +181,13 @@ class _Interface:
     """One HTTP server, and the idle connections to it."""
 
     def __init__(self, url: str) -> None:
-        parts = urlsplit(url)
         try:
+            parts = urlsplit(url)
             port = parts.port
+            if parts.scheme not in ("http", "https") or not parts.hostname:
+                raise ValueError("no scheme or no host")
         except ValueError:
-            port = -1
-        if parts.scheme not in ("http", "https") or not parts.hostname or port == -1:
-            raise UsageError(f"{url!r} is not the URL of an HTTP server")
+            raise UsageError(f"{url!r} is not the URL of an HTTP server") from None
         self.url = url
         self._host, self._port = parts.hostname, port
         self._path = parts.path.rstrip("/")
@@ -170,23 +206,25 @@ class _Interface:
     ) -> Any:
         """Send a request; return the JSON of the response."""
         sent = {"content-type": content_type, "accept": "application/json", **head}
-        target = self._path + path
         seconds = PATIENCE if patience is None else patience
+        request = method, self._path + path, body, sent, seconds
         connection, is_new = self._connection()
-        response, text = None, b""
-        while response is None:
+        try:
             try:
-                response = self._send(connection, method, target, body, sent, seconds)
-                text = response.read()
-            except (OSError, http.client.HTTPException) as exc:
-                connection.close()
-                if is_new or not isinstance(exc, ConnectionError):
-                    raise TaskStoreError(
-                        f"Restate does not answer at {self.url}: {exc!r}"
-                    ) from exc
+                response, text = self._send(connection, *request)
+            except ConnectionError:
+                if is_new:
+                    raise
                 # The server may have closed a connection that was idle. A request
                 # that is stored twice counts once: tasks and mail have ids.
-                connection, is_new = self._connect(), True
+                connection.close()
+                connection = self._connect()
+                response, text = self._send(connection, *request)
+        except (OSError, http.client.HTTPException, UnicodeError) as exc:
+            connection.close()
+            raise TaskStoreError(
+                f"Restate does not answer at {self.url}: {exc!r:.500}"
+            ) from exc
         if response.will_close:
             connection.close()
         else:
@@ -195,14 +233,15 @@ class _Interface:
             said = text[:500].decode("utf-8", "replace")
             kind = TaskStoreError if response.status < 500 else _UnreadyError
             raise kind(f"Restate answers {response.status}: {said}")
-        return json.loads(text) if text else None
+        with _understood():
+            return json.loads(text) if text else None
 
     def is_there(self) -> bool:
         """Return whether a server accepts connections."""
         try:
             connection = self._connect()
             connection.connect()
-        except OSError:
+        except (OSError, UnicodeError):
             return False
         connection.close()
         return True
@@ -226,7 +265,7 @@ class _Interface:
         body: bytes,
         head: dict[str, str],
         patience: float,
-    ) -> http.client.HTTPResponse:
+    ) -> tuple[http.client.HTTPResponse, bytes]:
         connection.request(method, target, body, head)
         sock: socket.socket = connection.sock
         sock.settimeout(patience)
@@ -234,7 +273,8 @@ class _Interface:
             # The engine sends a response in two parts, and waits after the first one for
             # an acknowledgement, which the kernel would delay by 40 ms.
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
-        return connection.getresponse()
+        response = connection.getresponse()
+        return response, response.read()
 
     def close(self) -> None:
         while self._idle:

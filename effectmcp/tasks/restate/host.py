@@ -22,6 +22,7 @@ from .kept import (
     POST,
     STATE,
     Kept,
+    is_news,
     read_letter,
     read_new,
     write_letter,
@@ -110,19 +111,19 @@ class RestateTasks:
         Raises:
             UsageError: If the URL is of another form.
         """
-        parts = urlsplit(url)
-        scheme = parts.scheme.removeprefix("restate+")
         try:
+            parts = urlsplit(url)
             given = parse_qs(parts.query, strict_parsing=True)
         except ValueError:
-            given = {}
+            parts, given = urlsplit(""), {}
         unknown = given.keys() - {"admin", "name"}
-        if not url.startswith("restate+") or "admin" not in given or unknown:
+        if not parts.scheme.startswith("restate+") or "admin" not in given or unknown:
             raise UsageError(
                 f"{url!r} does not name an engine: give"
                 " restate+http://INGRESS:8080?admin=http://ADMIN:9070, and &name=NAME if"
                 " several servers use it"
             )
+        scheme = parts.scheme.removeprefix("restate+")
         ingress = f"{scheme}://{parts.netloc}{parts.path}"
         return cls(
             ingress, given["admin"][-1], name=given.get("name", ["effectmcp"])[-1]
@@ -200,7 +201,8 @@ class RestateTasks:
             " UNION SELECT target_service_key AS id FROM sys_invocation"
             f" WHERE target_service_name = '{self.service}'"
             f" AND target_handler_name = '{CREATE}'"
-            f" AND ({begins.replace('service_key', 'target_service_key')})"
+            f" AND ({begins.replace('service_key', 'target_service_key')})",
+            id=str,
         )
         holders = self._holders()
         stored = []
@@ -236,30 +238,36 @@ class RestateTasks:
                 mail += read_letter(data)
         if kept is None:
             return None
-        return kept, [*kept.mail, *mail]
+        # Mail that a turn has heard of waits in the state, and in its request.
+        news = {one.id: one for one in (*kept.mail, *mail) if is_news(kept.row, one)}
+        return kept, list(news.values())
 
     def _waiting(self, id_: str) -> list[bytes]:
         """Return what the requests carry that the object has not run to their ends."""
         found = self.engine.query(
             f"SELECT id, raw FROM sys_journal WHERE partition_key = {_place(id_)}"
-            " AND index = 0"
+            " AND index = 0",
+            raw=str,
         )
-        return [input_value(bytes.fromhex(one["raw"])) for one in found]
+        return [input_value(_bytes(one["raw"])) for one in found]
 
     def _state(self, id_: str) -> Kept | None:
         found = self.engine.query(
             f"SELECT value FROM state WHERE partition_key = {_place(id_)}"
             f" AND service_name = '{self.service}' AND service_key = '{id_}'"
-            f" AND key = '{STATE.decode()}'"
+            f" AND key = '{STATE.decode()}'",
+            value=str,
         )
-        return Kept.loads(bytes.fromhex(found[0]["value"])) if found else None
+        return Kept.loads(_bytes(found[0]["value"])) if found else None
 
     def _holders(self) -> dict[str, str]:
         """Return the invocation that each task runs, by the task's id."""
         found = self.engine.query(
             "SELECT id, target_service_key AS key FROM sys_invocation"
             f" WHERE target_service_name = '{self.service}'"
-            " AND status IN ('running', 'backing-off', 'ready')"
+            " AND status IN ('running', 'backing-off', 'ready')",
+            id=str,
+            key=str,
         )
         return {one["key"]: one["id"] for one in found}
 
@@ -268,7 +276,9 @@ class RestateTasks:
         found = self.engine.query(
             "SELECT service_key AS id, md5(value) AS digest FROM state"
             f" WHERE partition_key IN ({places}) AND service_name = '{self.service}'"
-            f" AND key = '{STATE.decode()}'"
+            f" AND key = '{STATE.decode()}'",
+            id=str,
+            digest=str,
         )
         return {one["id"]: one["digest"] for one in found}
 
@@ -287,7 +297,9 @@ class RestateTasks:
                 found = self.engine.query(
                     "SELECT value_utf8 AS owner, count(*) AS number FROM state"
                     f" WHERE service_name = '{self.service}'"
-                    f" AND key = '{OPEN.decode()}' GROUP BY value_utf8"
+                    f" AND key = '{OPEN.decode()}' GROUP BY value_utf8",
+                    owner=str,
+                    number=int,
                 )
                 self._counted = {one["owner"]: one["number"] for one in found}
                 took = time.monotonic() - now
@@ -302,6 +314,13 @@ class RestateTasks:
         if mine >= self.share:
             raise TaskLimitError("you have too many tasks; wait until some have ended")
         raise TaskLimitError("there are too many tasks; come back later")
+
+
+def _bytes(text: str) -> bytes:
+    try:
+        return bytes.fromhex(text)
+    except ValueError:
+        raise TaskStoreError("Restate's answer is not understood: no bytes") from None
 
 
 def _place(id_: str) -> int:
