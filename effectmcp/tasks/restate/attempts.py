@@ -15,13 +15,14 @@ appends its own.
 from __future__ import annotations
 
 import base64
+import logging
 from collections.abc import Iterable, Sequence
 from math import ceil
 from typing import Final
 
 from attrs import define, field
 
-from ...errors import TaskRowError
+from ...errors import TaskRowError, TaskStoreError
 from ...exchange.task_rows import Mail, TaskRow
 from . import frames
 from .frames import FrameError, FrameReader, Start
@@ -29,14 +30,22 @@ from .kept import CREATE, POST, STATE, WAKE, Kept, is_news, read_letter, read_ne
 
 __all__ = ["OPEN", "Attempt"]
 
+logger = logging.getLogger("effectmcp.tasks")
+
 #: The number of the signal that carries mail. The first 16 belong to the engine.
 _MAIL: Final = 17
 
 #: The most bytes of a task. The engine does not send a state beyond 32 MiB as a whole.
 LARGEST: Final = 24 * 2**20
 
-#: A state beside the task: when the object is woken next, in seconds since 1970.
+#: A state beside the task: when the object is woken next, in milliseconds since 1970. The
+#: request that wakes it carries the same bytes.
 _ALARM: Final = b"alarm"
+#: No alarm is later, in seconds: so it is a number that the engine takes.
+_LATEST: Final = 1e11
+#: Milliseconds that an alarm may be late, so that one that was too early is not often so.
+_STEP: Final = 250
+
 #: A state that only tasks have which are alive: its value names the owner.
 OPEN: Final = b"open"
 
@@ -68,7 +77,9 @@ class Attempt:
     _input: bytes = field(default=b"", init=False)
     _signals: list[bytes] = field(factory=list, init=False)
     _completion: int = field(default=0, init=False)
-    _alarm: float | None = field(default=None, init=False)
+    _alarm: int | None = field(default=None, init=False)
+    #: The alarm that has brought this about.
+    _rung: int | None = field(default=None, init=False)
     _is_open: bool = field(default=False, init=False)
     #: The mail that no saved row covers, by id; and the part of it that was not taken yet.
     _held: dict[str, Mail] = field(factory=dict, init=False)
@@ -105,7 +116,13 @@ class Attempt:
         if self.is_open:
             signals, self._signals = self._signals, []
             for value in signals:
-                self._receive(read_letter(value))
+                try:
+                    mail = read_letter(value)
+                except TaskStoreError as exc:
+                    # If it is mail, its request comes, too.
+                    logger.warning("a signal is left out: %s", exc)
+                else:
+                    self._receive(mail)
 
     def _begin(self, frame: frames.Frame) -> None:
         if frame.kind != frames.START:
@@ -129,7 +146,13 @@ class Attempt:
             self.row = read_new(self._input)
         self._is_open = OPEN in start.state
         alarm = start.state.get(_ALARM)
-        self._alarm = None if alarm is None else float(alarm)
+        if alarm is not None:
+            # The clock does not tell whether it has rung: that of the engine may be
+            # ahead of ours.
+            if self.handler == WAKE and self._input == alarm:
+                self._rung = _time(alarm)
+            else:
+                self._alarm = _time(alarm)
         if self.handler == POST:
             self._receive(read_letter(self._input))
 
@@ -193,19 +216,40 @@ class Attempt:
     def leave(self, now: float) -> bytes:
         """Return the bytes that end the invocation, and order the next one."""
         row = self.row
-        written = b""
-        if row is not None:
-            wake = row.kept_until(self.retention) if row.is_ended else row.wake
-            if row.is_ended and wake is not None and wake <= now:
-                written = frames.clear_all()
-            elif wake is not None:
-                written = self._order(row.id, wake, now)
+        if row is None:
+            written = b""
+        elif not row.is_ended:
+            written = self._order(row.id, row.wake, now)
+        elif row.kept_until(self.retention) <= now:
+            written = frames.clear_all()
+        else:
+            written = self._order(row.id, row.kept_until(self.retention), now)
         return written + frames.output() + frames.end()
 
-    def _order(self, id_: str, wake: float, now: float) -> bytes:
-        if self._alarm is not None and now < self._alarm <= wake:
-            return b""  # the object is woken early enough already
+    def _order(self, id_: str, wake: float | None, now: float) -> bytes:
+        rest = b"" if self._rung is None else frames.clear_state(_ALARM)
+        if wake is None:
+            return rest
+        at, value = 0, b""
+        if wake > now:
+            at = ceil(min(wake, _LATEST) * 1000)
+            if self._alarm is not None and now * 1000 < self._alarm <= at:
+                return rest  # the object is woken early enough already
+            if self._rung is not None:
+                # If it has rung too early, the engine's clock is ahead: by so much, or
+                # by more if it has rung at once.
+                early = max(0, self._rung - int(now * 1000))
+                at += early + min(early, _STEP)
+            value = b"%d" % at
+            rest = frames.set_state(_ALARM, value)
         self._completion += 1
-        at = 0 if wake <= now else ceil(wake * 1000)
-        call = frames.send(self.service, WAKE, id_, completion=self._completion, at=at)
-        return call + (frames.set_state(_ALARM, repr(wake).encode()) if at else b"")
+        call = frames.send(
+            self.service, WAKE, id_, value, completion=self._completion, at=at
+        )
+        return call + rest
+
+
+def _time(data: bytes) -> int:
+    if not data.isdigit() or len(data) > 20:
+        raise TaskStoreError(f"an alarm that is no time: {data[:20]!r}")
+    return int(data)

@@ -189,8 +189,6 @@ def _fields(body: bytes) -> Iterator[tuple[int, _Field]]:
                 yield tag >> 3, number
             case 2:
                 length, at = _read_varint(body, at)
-                if at + length > len(body):
-                    raise FrameError("a message that is cut off")
                 yield tag >> 3, body[at : at + length]
                 at += length
             case 1:
@@ -199,6 +197,8 @@ def _fields(body: bytes) -> Iterator[tuple[int, _Field]]:
                 at += 4
             case wire:
                 raise FrameError(f"a field of the unknown kind {wire}")
+        if at > len(body):
+            raise FrameError("a message that is cut off")
 
 
 def _read_varint(body: bytes, at: int) -> tuple[int, int]:
@@ -209,7 +209,7 @@ def _read_varint(body: bytes, at: int) -> tuple[int, int]:
         byte = body[at]
         at += 1
         number |= (byte & 0x7F) << shift
-        if byte < 0x80:
+        if byte < 0x80 and number < 2**64:
             return number, at
     raise FrameError("a number that is too long")
 
@@ -259,7 +259,13 @@ def clear_all() -> bytes:
 
 
 def send(
-    service: str, handler: str, key: str, *, completion: int, at: int = 0
+    service: str,
+    handler: str,
+    key: str,
+    value: bytes = b"",
+    *,
+    completion: int,
+    at: int = 0,
 ) -> bytes:
     """Return the frame that invokes a handler, later perhaps, and waits for nothing.
 
@@ -267,10 +273,13 @@ def send(
         service: The name of the service.
         handler: The handler.
         key: The key of the object.
+        value: What it is sent.
         completion: A number that no other command of the journal has.
         at: When, in milliseconds since 1970; 0 for now.
     """
     body = _put(1, service.encode()) + _put(2, handler.encode())
+    if value:
+        body += _put(3, value)
     if at > 0:
         body += _put_number(4, at)
     body += _put(6, key.encode()) + _put_number(10, completion)

@@ -232,7 +232,7 @@ class RestateTasks:
         for data in waiting:
             if data.startswith(b"{"):
                 kept = kept or Kept(row=read_new(data))
-            elif data:
+            elif data.startswith(b"["):
                 mail += read_letter(data)
         if kept is None:
             return None

@@ -7,7 +7,7 @@ queue, where every process can read it: so there is no mailbox beside it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any, Final
 
 from ...canonical import MAX_DEPTH, dumps, parse
@@ -35,6 +35,8 @@ WAKE: Final = "wake"
 
 #: The name of the object's one state: so each save is atomic.
 STATE: Final = b"task"
+
+_KINDS: Final = ("answer", "cancel", "retry")
 
 _DEPTH: Final = MAX_DEPTH + 8
 
@@ -76,6 +78,8 @@ class Kept:
         try:
             ear, mail = parse(more, max_depth=_DEPTH)
             found = tuple(_mail(mail))
+            if not isinstance(ear, str):
+                raise TypeError("its ear is not a string")
         except (CanonicalError, TypeError, ValueError) as exc:
             raise TaskStoreError(
                 f"a task that this version cannot read: {exc}"
@@ -91,13 +95,11 @@ def is_news(row: TaskRow, mail: Mail) -> bool:
     """
     if row.is_ended:
         return False
-    match mail.kind:
-        case "answer":
-            return mail.key in row.questions
-        case "cancel":
-            return row.cancelled_at is None
-        case "retry":
-            return row.report is not None
+    if mail.kind == "answer":
+        return mail.key in row.questions
+    if mail.kind == "cancel":
+        return row.cancelled_at is None
+    return row.report is not None  # another try of a parked task
 
 
 def write_new(row: TaskRow) -> bytes:
@@ -136,8 +138,13 @@ def _plain(mail: Iterable[Mail]) -> list[Any]:
     return [[one.id, one.kind, one.key, one.value] for one in mail]
 
 
-def _mail(value: Sequence[Any]) -> list[Mail]:
-    return [Mail(id_, kind, key, answer) for id_, kind, key, answer in value]
+def _mail(value: Any) -> list[Mail]:
+    found = []
+    for id_, kind, key, answer in value:
+        if not isinstance(id_, str) or not isinstance(key, str) or kind not in _KINDS:
+            raise ValueError(f"mail {id_!r} of the kind {kind!r} for {key!r}")
+        found.append(Mail(id_, kind, key, answer))
+    return found
 
 
 def _split(data: bytes, count: int) -> list[bytes]:
