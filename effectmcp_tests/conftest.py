@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+import logging
+from collections.abc import Generator, Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -28,3 +29,11 @@ def pytest_runtest_makereport() -> Generator[
         for title, text in report.sections
     ]
     return report
+
+
+@pytest.fixture(scope="module")
+def quiet() -> Iterator[None]:
+    """Mute the log: drawn programs fail all the time."""
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)

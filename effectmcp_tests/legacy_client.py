@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import attrs
 
@@ -20,7 +20,7 @@ from effectmcp.server import Server
 
 from .wire import EVERYTHING, fits
 
-__all__ = ["NEWEST", "VERSIONS", "LegacyClient", "accepts", "hello"]
+__all__ = ["NEWEST", "VERSIONS", "Handle", "LegacyClient", "accepts", "hello"]
 
 NEWEST = "2025-11-25"
 VERSIONS = (NEWEST, "2025-06-18", "2025-03-26")
@@ -28,6 +28,20 @@ VERSIONS = (NEWEST, "2025-06-18", "2025-03-26")
 Wire = dict[str, Any]
 #: Given a request of the server's: `{"result": ...}`, `{"error": ...}`, or nothing.
 Answer = Callable[[Wire], Wire | None]
+
+
+class Handle(Protocol):
+    """The driver that answers the messages of a client: `sync.handle`, or a stand-in."""
+
+    def __call__(
+        self,
+        app: Server,
+        message: Mapping[str, Any],
+        peer: Peer | None = None,
+        *,
+        send: Callable[[Mapping[str, Any]], None] = ...,
+    ) -> Reply: ...
+
 
 _RESULTS = {
     "initialize": "InitializeResult",
@@ -68,6 +82,7 @@ class LegacyClient:
     """A client with a session.
 
     Attributes:
+        handle: What answers its messages.
         peer: Who it is to the server.
         asked: The requests that the server sent.
         told: The notifications that it sent.
@@ -78,14 +93,16 @@ class LegacyClient:
         app: Server,
         version: str = NEWEST,
         capabilities: Mapping[str, Any] = EVERYTHING,
+        handle: Handle = sync.handle,
     ) -> None:
         self.app = app
+        self.handle = handle
         self.version = version
         self.peer = Peer()
         self.asked: list[Wire] = []
         self.told: list[Wire] = []
         self._ids = itertools.count(1)
-        reply = sync.handle(app, hello(version, capabilities))
+        reply = handle(app, hello(version, capabilities))
         assert reply.message is not None
         self.welcome: Wire = reply.message["result"]
         assert reply.opened is not None
@@ -116,7 +133,7 @@ class LegacyClient:
         def hear(told: Mapping[str, Any]) -> None:
             self._hear(dict(told), answer)
 
-        reply = sync.handle(self.app, message, self.peer, send=hear)
+        reply = self.handle(self.app, message, self.peer, send=hear)
         if self.version == NEWEST and reply.message and "result" in reply.message:
             assert method in _RESULTS, f"add {method!r} to _RESULTS of legacy_client.py"
             fits(_RESULTS[method], reply.message["result"], NEWEST)
@@ -136,12 +153,12 @@ class LegacyClient:
 
     def reply(self, response: Wire) -> Reply:
         """Send a response."""
-        return sync.handle(self.app, response, self.peer)
+        return self.handle(self.app, response, self.peer)
 
     def notify(self, method: str, params: Mapping[str, Any] | None = None) -> Reply:
         """Send a notification."""
         message = {"jsonrpc": "2.0", "method": method, "params": dict(params or {})}
-        return sync.handle(self.app, message, self.peer)
+        return self.handle(self.app, message, self.peer)
 
     def result(
         self,

@@ -592,7 +592,10 @@ class Generation(Tree):
                 else:
                     wire = places.wire(place)
                 effect: Any = one.subject
-                questions.append(Question(wire, effect, one.problems, sequence.where))
+                race = wanted.place if wanted.parts else None
+                questions.append(
+                    Question(wire, effect, one.problems, sequence.where, race)
+                )
                 kept.add(place)
             if not wanted.row.is_question:
                 for place, seconds in clocks(wanted):

@@ -62,12 +62,15 @@ class Question:
         effect: The question, without an `Outcome` around it.
         problems: The reasons why the last answer did not fit, in words for the user.
         where: `file:line` of the yield.
+        race: The place of the `Within` or `FirstOf` that it is in, if any. The first
+            answer to one of its questions decides it, so do not wait for the others.
     """
 
     key: str
     effect: InputRequest[Any]
     problems: tuple[str, ...] = ()
     where: str | None = attrs.field(default=None, eq=False)
+    race: str | None = attrs.field(default=None, eq=False)
 
 
 @record

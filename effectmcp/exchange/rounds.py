@@ -12,6 +12,7 @@ tells its client, and asks live where the revision has it so.
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Generator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, assert_never
@@ -313,6 +314,8 @@ class FlowCall:
     _deadline: float | None = None
     _heard: list[Effect[Any]] = field(factory=list)
     _progress: _Progress | None = None
+    #: The latest time that the clock of the flow may show.
+    _latest: float | None = None
     #: The error to raise after the cleanup of a flow that was ended early.
     _end: Overdue | Dropped | None = None
 
@@ -399,7 +402,7 @@ class FlowCall:
             "supports": partial(context.dialect.can_answer, context.meta.capabilities),
             "emit": self._heard.append,
             "read": read_result,
-            "clock": context.clock,
+            "clock": self._clock,
             "name": feature.handler.name,
         }
         function = feature.handler.function
@@ -512,7 +515,8 @@ class FlowCall:
                 question, dialect.revision, id_, known_by
             )
 
-        asking = session.ask(running, map(message_of, asked.questions), until=asked.due)
+        questions = [(message_of(one), one.race) for one in asked.questions]
+        asking = session.ask(running, questions, until=asked.due)
         try:
             yield Ask(asking)
         finally:
@@ -526,13 +530,27 @@ class FlowCall:
         if is_over:
             return
         pairs = zip(asked.questions, asking.messages, strict=True)
-        round_.answered(
-            {
-                question.key: read_reply(question.effect, asking.replies[id_])
-                for question, id_ in pairs
-                if id_ in asking.replies
-            }
-        )
+        answers = {
+            question.key: read_reply(question.effect, asking.replies[id_])
+            for question, id_ in pairs
+            if id_ in asking.replies
+        }
+        if answers:
+            # They came before the wait ended, so they do not lose to the clock that ended
+            # it (docs/internals/replay.md#v3).
+            self._latest = None if asked.due is None else math.nextafter(asked.due, 0.0)
+            round_.answered(answers)
+            self._latest = None
+        stop = round_.stop
+        if isinstance(stop, Asked) and (not answers or self._is_due(stop)):
+            round_.answered({})
+
+    def _clock(self) -> float:
+        now = self._context.clock()
+        return now if self._latest is None else min(now, self._latest)
+
+    def _is_due(self, stop: Asked) -> bool:
+        return stop.due is not None and stop.due <= self._context.clock()
 
     def _perform(
         self, round_: Round, wants: list[Want]

@@ -35,6 +35,8 @@ _IDS = itertools.count(1)
 #: Resources that one session may subscribe to.
 _MAX_URIS = 1_000
 
+_NO_RACES: Mapping[Id, str] = {}
+
 
 def _nobody() -> None:
     pass
@@ -48,23 +50,34 @@ class Inquiry:
         replies: The client's replies, by id.
         is_gone: Whether no further replies can arrive.
         until: When to stop waiting, in seconds since 1970; `None` for no limit.
+        races: Names for sets of questions, by id: one reply to such a set is enough.
     """
 
     def __init__(
         self,
         messages: Mapping[Id, Mapping[str, JSON]],
         until: float | None = None,
+        races: Mapping[Id, str] = _NO_RACES,
     ) -> None:
         self.messages = messages
         self.until = until
+        self.races = races
         self.replies: dict[Id, Mapping[str, JSON]] = {}
         self.is_gone = False
         self._wake: Callable[[], None] = _nobody
 
     @property
     def is_over(self) -> bool:
-        """Whether every reply is in, or none can come any more."""
-        return self.is_gone or len(self.replies) == len(self.messages)
+        """Whether every reply that is needed is in, or none can come any more."""
+        if self.is_gone or len(self.replies) == len(self.messages):
+            return True
+        if not self.races:
+            return False
+        replied = set(self.replies)  # other threads add replies
+        decided = {self.races.get(id_) for id_ in replied} - {None}
+        return all(
+            id_ in replied or self.races.get(id_) in decided for id_ in self.messages
+        )
 
     def listen(self, wake: Callable[[], None]) -> None:
         """Call `wake` once this is over, in the thread where that happens."""
@@ -212,21 +225,25 @@ class Session:
     def ask(
         self,
         running: Running,
-        questions: Iterable[Callable[[Id], Mapping[str, JSON]]],
+        questions: Iterable[tuple[Callable[[Id], Mapping[str, JSON]], str | None]],
         until: float | None = None,
     ) -> Inquiry:
         """Register questions, each with a new id; return the messages to send.
 
         Args:
             running: The request that asks.
-            questions: Functions that return a question's message, given its id.
+            questions: Functions that return a question's message, given its id; each
+                with the race that the question is in, if any.
             until: When to stop waiting, in seconds since 1970.
         """
         messages: dict[Id, Mapping[str, JSON]] = {}
-        for make in questions:
+        races: dict[Id, str] = {}
+        for make, race in questions:
             id_: Id = next(_IDS)
             messages[id_] = make(id_)
-        asking = running.asking = Inquiry(messages, until)
+            if race is not None:
+                races[id_] = race
+        asking = running.asking = Inquiry(messages, until, races)
         for id_ in messages:
             self._asked[_key(id_)] = asking
         if running.is_cancelled:

@@ -525,19 +525,29 @@ class _Turn:
         journal = run.journal
         asked = journal.asked
         questions: dict[str, JSON] = {}
+        shown, tries = self._row.questions, self._row.tries
+        if tries and isinstance(stop, Asked):
+            # A step that lost its race is not tried again.
+            wanted = {want.key for want in stop.wants}
+            tries = {key: one for key, one in tries.items() if key in wanted}
         if self._row.cancelled_at is not None:
             pass  # it asks nothing any more
         elif isinstance(stop, Asked):
-            questions = {one.key: request_of(one) for one in stop.questions}
+            # A key is used for one asking. Its text may name the reason why the last
+            # answer did not fit, and no journal has that reason.
+            questions = {
+                one.key: shown[one.key] if one.key in shown else request_of(one)
+                for one in stop.questions
+            }
         else:
             # They stay outstanding while other branches perform something.
-            shown = self._row.questions
             questions = {key: one for key, one in shown.items() if key in asked}
         row = attrs.evolve(
             self._row,
             journal=journal.dumps(),
             status="input_required" if questions else "working",
             questions=questions,
+            tries=tries,
             message=self._row.message if self._said is None else self._said,
             wake=wake,
         )

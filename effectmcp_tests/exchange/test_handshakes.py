@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from typing import Annotated, Any, Literal
 
@@ -19,6 +20,7 @@ from effectmcp import (
     Detach,
     Elicit,
     ElicitUrl,
+    FirstOf,
     Flow,
     Gather,
     Header,
@@ -852,7 +854,10 @@ def test_cancelled_at_a_question(end: Any, caplog: pytest.LogCaptureFixture) -> 
 
 @pytest.mark.parametrize("is_answered", [False, True])
 def test_question_that_times_out_is_withdrawn(is_answered: bool) -> None:
-    """V3: an answer at the deadline has lost. What is still wanted is asked again."""
+    """V3: an answer in time counts, though its round ends by the deadline.
+
+    What is still wanted is asked again.
+    """
 
     def tool() -> Flow[str]:
         yield from Detach()
@@ -873,7 +878,7 @@ def test_question_that_times_out_is_withdrawn(is_answered: bool) -> None:
     assert {told.message["params"]["requestId"] for told in taken_back} == (
         {who} if is_answered else {sure, who}
     )
-    # Too late, and ignored.
+    # Withdrawn, and ignored.
     result = {"action": "accept", "content": {"value": "Ann"}}
     one.client.reply({"jsonrpc": "2.0", "id": who, "result": result})
     asking = one.next().asking
@@ -881,7 +886,57 @@ def test_question_that_times_out_is_withdrawn(is_answered: bool) -> None:
     (who,) = asking.messages
     one.client.reply({"jsonrpc": "2.0", "id": who, "result": result})
     assert asking.is_over
-    assert text_of(one.next().message["result"]) == "Ann: TimedOut()"
+    first = "True" if is_answered else "TimedOut()"
+    assert text_of(one.next().message["result"]) == f"Ann: {first}"
+
+
+@pytest.mark.parametrize("winner", [0, 1])
+@pytest.mark.parametrize("is_alone", [False, True])
+def test_first_answer_to_a_race_is_enough(winner: int, is_alone: bool) -> None:
+    """V3: a client need not answer both questions of one race."""
+
+    def tool() -> Flow[Any]:
+        yield from Detach()
+        race = FirstOf(Confirm("Sure?"), Confirm("Never?"))
+        if is_alone:
+            return (yield from race)
+        found, _ = yield from Gather(race, Confirm("Quick?"))
+        return found
+
+    one = Driven(serving(tool), "tool")
+    (want,) = one.next().wants
+    asking = one.next({want.key: Done(False)}).asking
+    ids = list(asking.messages)
+    for id_ in ids[2:]:
+        one.client.reply({"jsonrpc": "2.0", "id": id_, "result": {"action": "accept"}})
+    assert not asking.is_over
+    accepts = {"jsonrpc": "2.0", "id": ids[winner], "result": {"action": "accept"}}
+    one.client.reply(accepts)
+    assert asking.is_over
+    taken_back = one.next().message
+    assert taken_back["method"] == "notifications/cancelled"
+    assert taken_back["params"] == {"requestId": ids[1 - winner]}
+    assert json.loads(text_of(one.next().message["result"])) == [winner, True]
+
+
+def test_two_deadlines_are_not_confused() -> None:
+    """An answer in time does not keep another deadline from passing."""
+
+    def tool() -> Flow[Any]:
+        yield from Detach()
+        found = yield from Gather(
+            Within(60, Confirm("Sure?")), Within(60, Confirm("Really?"))
+        )
+        return repr(found)
+
+    one = Driven(serving(tool), "tool")
+    (want,) = one.next().wants
+    asking = one.next({want.key: Done(False)}).asking
+    sure, really = asking.messages
+    one.client.reply({"jsonrpc": "2.0", "id": sure, "result": {"action": "accept"}})
+    one.now = 60.0
+    assert one.next().message["params"] == {"requestId": really}
+    assert text_of(one.next().message["result"]) == "(True, TimedOut())"
 
 
 @pytest.mark.parametrize("error", [OSError, TimeoutError])

@@ -39,7 +39,16 @@ from effectmcp.tasks.turn import (
     turn,
 )
 
-__all__ = ["CAPABILITIES", "FLOW_ID", "START", "Host", "accepted", "detached", "new"]
+__all__ = [
+    "CAPABILITIES",
+    "FLOW_ID",
+    "START",
+    "Host",
+    "accepted",
+    "detached",
+    "drawn",
+    "new",
+]
 
 #: The time when every story begins.
 START: Final = 1_000_000.0
@@ -125,6 +134,7 @@ class Host:
         lasts: Returns the seconds that a performance takes.
         result: Returns the outcome of a performance; by default, of a call.
         asked: Called with each new question and its key.
+        saved: Called with each row that is saved.
         fits: Whether the store can keep such a row.
         commands: The number of commands so far.
         story: The names of all commands so far.
@@ -132,9 +142,13 @@ class Host:
         performed: All steps that were performed: name or key, and the arguments.
         times: When each of them was performed, in seconds after `START`.
         shown: The keys of all questions that clients were asked, in order.
-        lost: The keys of steps whose outcome no save had when a turn was lost.
-        interrupted: The keys of steps that were lost though they may not be repeated.
+        lost: The steps whose outcome no save had when a turn was lost, by key and number
+            of failed tries.
+        interrupted: The steps that were lost though they may not be repeated: when, by
+            key.
         forgotten: The keys of `Forget`, with `is_over`.
+        effects: The function and the arguments of all steps that were to start, by key.
+        started: The tries of steps that were to start, by key and number of failed tries.
         turns: The number of turns.
     """
 
@@ -145,6 +159,7 @@ class Host:
     lasts: Callable[[Want], float] = lambda want: 0.0
     result: Callable[[Want], Done | Failure] = _called
     asked: Callable[[str, Any], None] = lambda key, request: None
+    saved: Callable[[TaskRow], None] = lambda row: None
     fits: Callable[[TaskRow], bool] = lambda row: True
     commands: int = 0
     story: list[str] = field(factory=list)
@@ -152,8 +167,10 @@ class Host:
     performed: list[tuple[str, Any]] = field(factory=list)
     times: list[float] = field(factory=list)
     forgotten: list[tuple[str, bool]] = field(factory=list)
-    lost: set[str] = field(factory=set)
-    interrupted: set[str] = field(factory=set)
+    lost: set[tuple[str, int]] = field(factory=set)
+    interrupted: dict[str, float] = field(factory=dict)
+    effects: dict[str, Any] = field(factory=dict)
+    started: set[tuple[str, int]] = field(factory=set)
     turns: int = 0
     _mail: list[tuple[int, Mail]] = field(factory=list)
     _posted: int = 0
@@ -161,8 +178,9 @@ class Host:
     _later: list[tuple[float, Callable[[], None]]] = field(factory=list)
     _running: dict[str, tuple[float, Done | Failure]] = field(factory=dict)
     shown: dict[str, None] = field(factory=dict)
-    _effects: dict[str, Any] = field(factory=dict)
     _counts: Counter[str] = field(factory=Counter)
+    #: The keys of all `at_most_once` steps that were to start.
+    _once: set[str] = field(factory=set)
     #: Performances by key whose outcome no save has.
     _open: Counter[str] = field(factory=Counter)
     _moment: tuple[float, int] = (0.0, 0)
@@ -263,23 +281,26 @@ class Host:
 
     def _lose(self) -> None:
         """Note the steps that were lost with a turn."""
-        self.lost |= {key for key, count in self._open.items() if count}
-        for key, effect in self._effects.items():
-            if effect[0].__name__ in ("pay", "once") and self._open[key]:
-                self.interrupted.add(key)
-        # Started in the journal, and never performed.
-        journal = self.journal
-        prefix = f"r{journal.generation}/" if journal.generation else ""
-        self.interrupted |= {
-            prefix + place
-            for place, one in journal.places.items()
-            if one.begun and prefix + place not in self._effects
-        }
+        keys = [key for key, count in self._open.items() if count]
+        self.lost |= {(key, self._failures(key)) for key in keys}
+        self._interrupt(keys)
+
+    def _failures(self, key: str) -> int:
+        return self.row.tries.get(key, (0, 0.0))[0]
+
+    def _interrupt(self, keys: Iterable[str]) -> None:
+        for key in keys:
+            if key in self._once:
+                self.interrupted.setdefault(key, self.now)
 
     def _count(self, command: TurnCommand) -> None:
         number, self.commands = self.commands, self.commands + 1
         if number in self.cuts:
             self.story.append("CUT")
+            if isinstance(command, Start):
+                # The journal has their beginnings, though they were not performed.
+                self._note(command.wants)
+                self._interrupt(want.key for want in command.wants)
             raise Cut
         self.story.append(type(command).__name__)
         at, count = self._moment
@@ -297,6 +318,7 @@ class Host:
             case Save(row, dropped):
                 return self._save(row, dropped)
             case Start(wants):
+                self._note(wants)
                 for want in wants:
                     self._perform(want)
                 return None
@@ -308,6 +330,18 @@ class Host:
                     self._running.pop(key, None)
                 return None
 
+    def _note(self, wants: Iterable[Want]) -> None:
+        """Note steps that start, and check that none starts as another one."""
+        for want in wants:
+            key, effect = want.key, want.effect
+            if not isinstance(effect, Step):
+                continue
+            given = effect.fn, effect.args, dict(effect.kwargs)
+            assert self.effects.setdefault(key, given) == given, f"{key} is another"
+            self.started.add((key, self._failures(key)))
+            if effect.options.at_most_once:
+                self._once.add(key)
+
     # ---- saving ---------------------------------------------------------------------
 
     def _save(self, row: TaskRow, dropped: Iterable[str]) -> None:
@@ -317,6 +351,7 @@ class Host:
         assert loaded.dumps() == row.dumps(), "a row outlives its process"
         before, self.row = self.row, row
         self.saves.append(row)
+        self.saved(row)
         try:
             journal = self.journal
         except Exception:
@@ -351,7 +386,7 @@ class Host:
     def _perform(self, want: Want) -> None:
         key, effect = want.key, want.effect
         assert key not in self._running, f"{key} runs already"
-        outcome: Done | Failure | None = _drawn(want, self.now)
+        outcome: Done | Failure | None = drawn(want, self.now)
         seconds = 0.0
         if isinstance(effect, Step):
             self._check(key, effect)
@@ -374,8 +409,6 @@ class Host:
         place = journal.places.get(key.removeprefix(prefix))
         assert place is not None, f"{key}: no save has its beginning"
         assert place.begun, f"{key}: no save has its beginning"
-        given = effect.fn, effect.args, dict(effect.kwargs)
-        assert self._effects.setdefault(key, given) == given, f"{key} is another step"
         self._counts[key] += 1
         if effect.options.at_most_once:
             assert self._counts[key] == 1, f"{key} is performed twice"
@@ -413,7 +446,7 @@ class Host:
         self.now = max(self.now, to)
 
 
-def _drawn(want: Want, now: float) -> Done | None:
+def drawn(want: Want, now: float) -> Done | None:
     """Return the outcome of an effect other than a step: the same for equal keys."""
     number = crc32(want.key.encode())
     match want.effect:

@@ -762,6 +762,41 @@ def test_answer_that_does_not_fit_is_asked_again_under_another_key() -> None:
     assert text(one.run()) == "3"
 
 
+def test_step_that_lost_its_race_has_no_next_try() -> None:
+    def job() -> Flow[Any]:
+        late = yield from Within(0.5, fetch("news"))
+        yield from Confirm("Go on?")
+        return repr(late)
+
+    one = host(job, result=fails(9))
+    one.run(0.2)
+    assert one.row.tries
+    assert one.run(0.6).questions
+    assert one.row.tries == {}
+
+
+def test_question_keeps_why_the_last_answer_did_not_fit() -> None:
+    """Its text is the same after another turn."""
+
+    def job() -> Flow[Any]:
+        return (yield from Gather(Elicit("How many?", int), Confirm("Sure?")))
+
+    one = host(job)
+    one.run(0)
+    many, sure = one.row.questions
+    one.answer(many, accepted("a few"))
+    one.run(1)
+    (again,) = one.row.questions.keys() - {sure}
+    asked = one.row.questions[again]
+    assert "Your last answer" in str(asked)
+    one.answer(sure, accepted())
+    one.run(2)
+    assert one.row.questions == {again: asked}
+    one.answer(again, accepted(3))
+    one.run(3)
+    assert text(one.row) == "[3, true]"
+
+
 def test_third_answer_that_does_not_fit_is_an_error() -> None:
     one = host(asks_once)
     one.asked = lambda key, _: one.answer(key, accepted("many"))

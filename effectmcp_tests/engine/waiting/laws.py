@@ -10,7 +10,15 @@ from effectmcp.engine import Entry, Journal
 
 from .programs import Delivered, Leave, Limit, Memory, Race, Stage
 
-__all__ = ["Broken", "Expected", "check_schedule", "expect", "law", "stamps_of"]
+__all__ = [
+    "Broken",
+    "Expected",
+    "check_schedule",
+    "entries_of",
+    "expect",
+    "law",
+    "stamps_of",
+]
 
 
 class Broken(AssertionError):
@@ -125,14 +133,19 @@ def _in_order(wave: list[Delivered]) -> bool:
 
 def stamps_of(journal: Journal) -> dict[str, int | None]:
     """Return the stamps of all entries, by place."""
-    return dict(_stamps(journal.entries, ""))
+    entries = entries_of(journal)
+    return {at: one.wave for at, one in entries.items() if one.tag != "gather"}
 
 
-def _stamps(entries: tuple[Entry, ...], path: str) -> list[tuple[str, int | None]]:
-    found = []
-    for entry in entries:
-        if entry.tag != "gather":
-            found.append((path + entry.key, entry.wave))
-        for index, branch in enumerate(entry.branches):
-            found += _stamps(branch, f"{path}{entry.key}/{index}/")
+def entries_of(journal: Journal) -> dict[str, Entry]:
+    """Return all entries, by place."""
+    found: dict[str, Entry] = {}
+
+    def walk(entries: tuple[Entry, ...], path: str) -> None:
+        for entry in entries:
+            found[path + entry.key] = entry
+            for index, branch in enumerate(entry.branches):
+                walk(branch, f"{path}{entry.key}/{index}/")
+
+    walk(journal.entries, "")
     return found

@@ -4,8 +4,8 @@ A program is a tuple of statements. All branches of a run append to one list of 
 messages, arguments and conditions are computed from that list. So an order of events that
 differs in a replay shows as a divergence, or as another list.
 
-    Ask Nap Limit Race Save       what is waited for
-    Do Draw Leave                 what this process does
+    Ask Nap Limit Race Save       waits for people and clocks
+    Do Draw Mark Leave            work of this process
     When Repeat Attempt Together  ordinary Python: branches, loops, try
     Choose Again Fail             versions and ways to end
 
@@ -33,6 +33,7 @@ from effectmcp import (
     Elicit,
     FirstOf,
     Gather,
+    IdempotencyKey,
     Outcome,
     Random,
     Restart,
@@ -57,21 +58,26 @@ __all__ = [
     "Leaf",
     "Leave",
     "Limit",
+    "Mark",
     "Memory",
     "Nap",
+    "Part",
     "Program",
     "Race",
     "Repeat",
     "Save",
     "Stage",
     "Statement",
+    "StepKind",
     "Together",
     "When",
+    "bodies",
     "draw_program",
     "has",
     "show",
     "simpler_programs",
     "statements",
+    "with_bodies",
 ]
 
 StepKind: TypeAlias = Literal["plain", "failing", "replayable", "once", "flaky"]
@@ -184,6 +190,13 @@ class Draw:
 
 
 @frozen
+class Mark:
+    """Take an idempotency key."""
+
+    name: str
+
+
+@frozen
 class Leave:
     """Detach."""
 
@@ -245,6 +258,7 @@ Statement: TypeAlias = (
     | Race
     | Save
     | Draw
+    | Mark
     | Leave
     | Choose
     | When
@@ -379,9 +393,6 @@ class Memory:
         leaves = self.waiting.values()
         return {prefix + place for leaf in leaves for place in leaf.steps()}
 
-    def digest(self) -> int:
-        return crc32(repr(self.events).encode()) % 1000
-
 
 @define(eq=False)
 class Frame:
@@ -398,6 +409,16 @@ class Frame:
     def note(self, *event: Any) -> None:
         self.memory.events.append((self.path, *event))
 
+    def seen(self) -> list[Any]:
+        """Return the events that this sequence may look at."""
+        events = self.memory.events
+        if self.stage.shares_events:
+            return events
+        return [one for one in events if one[0] == self.path]
+
+    def digest(self) -> int:
+        return crc32(repr(self.seen()).encode()) % 1000
+
     def place(self, kind: str, key: str | None = None) -> str:
         """Return the place of the next effect of a kind, as defined by rule E3."""
         name = kind if key is None else f"={key}"
@@ -412,7 +433,7 @@ def played(body: Body, frame: Frame) -> Flow:
     """Play a body; return the number of events at its end."""
     yield from _play(body, frame)
     frame.note("end")
-    return len(frame.memory.events)
+    return len(frame.seen())
 
 
 def _play(body: Body, frame: Frame) -> Flow:
@@ -433,12 +454,16 @@ def shown(value: Any) -> Any:
             return type(value).__name__
 
 
-def _wait(frame: Frame, statement: Any, effect: Effect[Any], kind: str) -> Flow:
+def _wait(
+    frame: Frame, statement: Any, kind: str, effect: Effect[Any] | None = None
+) -> Flow:
     memory, key = frame.memory, None
     is_wait = kind in _WAITS and (kind in _ROUNDS or frame.stage.in_task)
     if isinstance(statement, Ask):
         key = statement.key
     leaf = Leaf(frame.path, frame.place(kind, key), statement, is_wait)
+    if effect is None:
+        effect = _effect_of(leaf, frame)
     memory.waiting[frame.path] = leaf
     try:
         value = yield effect
@@ -472,12 +497,26 @@ _ROUNDS: Final = frozenset({"elicit", "confirm", "checkpoint"})
 _WAITS: Final = _ROUNDS | {"sleep", "within", "first"}
 
 
-def _effect(part: Part, frame: Frame) -> Effect[Any]:
+def _effect_of(leaf: Leaf, frame: Frame) -> Effect[Any]:
+    parts = [_part(part, place, frame) for place, part in leaf.parts()]
+    match leaf.statement:
+        case Limit(seconds):
+            return Within(seconds, *parts)
+        case Race():
+            return FirstOf(*parts)
+        case _:
+            (effect,) = parts
+            return effect
+
+
+def _part(part: Part, place: str, frame: Frame) -> Effect[Any]:
     match part:
         case Ask():
             text = part.text
             if part.echo:
-                text = f"{text} {frame.memory.digest()}"
+                text = f"{text} {frame.digest()}"
+            if frame.stage.shows_places:
+                text = f"{text} @{place}"
             more: dict[str, Any] = {"otherwise": False} if part.otherwise else {}
             request: Any
             if part.kind == "confirm":
@@ -486,44 +525,47 @@ def _effect(part: Part, frame: Frame) -> Effect[Any]:
                 request = Elicit(text, int, key=part.key, **more)
             return Outcome(request) if part.outcome else request
         case Do():
-            about = frame.memory.digest() if part.echo else 0
+            about = frame.digest() if part.echo else 0
             return STEPS[part.kind](part.name, about)
         case Nap():
             return Sleep(part.seconds)
 
 
 def _ask(one: Ask, frame: Frame) -> Flow:
-    yield from _wait(frame, one, _effect(one, frame), one.kind)
+    yield from _wait(frame, one, one.kind)
 
 
 def _do(one: Do, frame: Frame) -> Flow:
-    yield from _wait(frame, one, _effect(one, frame), "step")
+    yield from _wait(frame, one, "step")
 
 
 def _nap(one: Nap, frame: Frame) -> Flow:
-    yield from _wait(frame, one, _effect(one, frame), "sleep")
+    yield from _wait(frame, one, "sleep")
 
 
 def _limit(one: Limit, frame: Frame) -> Flow:
-    effect: Within[Any] = Within(one.seconds, _effect(one.part, frame))
-    yield from _wait(frame, one, effect, "within")
+    yield from _wait(frame, one, "within")
 
 
 def _race(one: Race, frame: Frame) -> Flow:
-    effect: FirstOf[Any] = FirstOf(*[_effect(part, frame) for part in one.parts])
-    yield from _wait(frame, one, effect, "first")
+    yield from _wait(frame, one, "first")
 
 
 def _save(one: Save, frame: Frame) -> Flow:
-    yield from _wait(frame, one, Checkpoint(), "checkpoint")
+    yield from _wait(frame, one, "checkpoint", Checkpoint())
 
 
 def _draw(one: Draw, frame: Frame) -> Flow:
-    yield from _wait(frame, one, Random(), "random")
+    yield from _wait(frame, one, "random", Random())
+
+
+def _mark(one: Mark, frame: Frame) -> Flow:
+    key = yield from IdempotencyKey(one.name)
+    frame.note("key", one.name, key)
 
 
 def _leave(one: Leave, frame: Frame) -> Flow:
-    if (yield from _wait(frame, one, Detach(), "detach")):
+    if (yield from _wait(frame, one, "detach", Detach())):
         frame.stage.in_task = True
 
 
@@ -533,7 +575,7 @@ def _choose(one: Choose, frame: Frame) -> Flow:
 
 
 def _when(one: When, frame: Frame) -> Flow:
-    yield from _play(one.orelse if len(frame.memory.events) % 2 else one.then, frame)
+    yield from _play(one.orelse if len(frame.seen()) % 2 else one.then, frame)
 
 
 def _repeat(one: Repeat, frame: Frame) -> Flow:
@@ -589,7 +631,7 @@ def _branch(body: Body, frame: Frame, gather: str) -> Flow:
 def _again(one: Again, frame: Frame) -> Flow:
     if frame.depth < 2:
         effect = Restart(frame.stage.other, frame.depth + 1)
-        yield from _wait(frame, one, effect, "restart")
+        yield from _wait(frame, one, "restart", effect)
 
 
 def _fail(one: Fail, frame: Frame) -> Flow:
@@ -606,6 +648,7 @@ _STATEMENTS: Final[dict[type, Callable[[Any, Frame], Flow]]] = {
     Race: _race,
     Save: _save,
     Draw: _draw,
+    Mark: _mark,
     Leave: _leave,
     Choose: _choose,
     When: _when,
@@ -623,13 +666,24 @@ class Stage:
     Attributes:
         program: The program.
         in_task: Whether waiting is free now.
+        shares_events: Whether branches look at the events of each other.
+        shows_places: Whether the text of a question ends with its place.
         memory: The memory of the latest generation.
         other: The handler that the program restarts as.
     """
 
-    def __init__(self, program: Program, *, in_task: bool) -> None:
+    def __init__(
+        self,
+        program: Program,
+        *,
+        in_task: bool,
+        shares_events: bool = True,
+        shows_places: bool = False,
+    ) -> None:
         self.program = program
         self.in_task = in_task
+        self.shares_events = shares_events
+        self.shows_places = shows_places
         self.memory = Memory()
 
         def other(depth: int) -> Flow:

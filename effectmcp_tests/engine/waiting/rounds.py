@@ -37,7 +37,7 @@ from effectmcp.engine import (
 )
 
 from .host import FLOW_ID, outcome_of
-from .laws import Broken, law
+from .laws import Broken, entries_of, law
 from .programs import (
     DomainError,
     Leave,
@@ -226,7 +226,7 @@ def _races(visits: Visits, journal: Journal, now: int) -> Waiting:
     """Return the races that are waited for, as a dry replay finds them."""
     with _opened(visits.program, UNCAPPED, journal, -1) as (stage, run):
         run.start()
-        kept = _entries(run.journal)
+        kept = entries_of(run.journal)
         leaves = list(stage.memory.waiting.values())
     asked = {one.place for one in journal.asked.values()}
     return {
@@ -242,7 +242,7 @@ def _check_races(
     races: Waiting, fit: set[str], before: Journal, after: Journal, now: int
 ) -> None:
     """A clock that is up beats the answers of this round; else the first answer wins."""
-    entries = _entries(after)
+    entries = entries_of(after)
     for place, leaf in races.items():
         dues = {at: before.places[at].due for at in leaf.clocks()}
         up = {at: due for at, due in dues.items() if due is not None and due <= now}
@@ -265,7 +265,7 @@ def _check_races(
 
 
 def _check_dues(memory: Memory, before: Journal, after: Journal, now: int) -> None:
-    entries = _entries(after)
+    entries = entries_of(after)
     waiting = [one for one in memory.waiting.values() if one.place not in entries]
     clocks = {
         at: seconds
@@ -297,16 +297,3 @@ def _check_cold(
         law("8 cold", found.events == memory.events, (memory, found))
     after = evolve(after, rounds=journal.rounds, state_rounds=journal.state_rounds)
     law("8 cold", after.dumps() == text, (text, after.dumps()))
-
-
-def _entries(journal: Journal) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-
-    def walk(entries: Any, path: str) -> None:
-        for entry in entries:
-            found[path + entry.key] = entry
-            for index, branch in enumerate(entry.branches):
-                walk(branch, f"{path}{entry.key}/{index}/")
-
-    walk(journal.entries, "")
-    return found
