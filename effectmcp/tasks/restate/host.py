@@ -35,6 +35,8 @@ logger = logging.getLogger("effectmcp.tasks")
 
 #: Seconds between two looks for changes of the tasks that this process has dealt with.
 _LOOK: Final = 0.1
+#: Seconds after a look that failed.
+_AGAIN: Final = 1.0
 #: The most tasks whose changes are reported, and the most in one query.
 _WATCHED: Final = 10_000
 _AT_ONCE: Final = 200
@@ -412,7 +414,7 @@ class _Watching:
             now = self._look_up(ids)
         except TaskStoreError as exc:
             logger.warning("changes of tasks are reported later: %s", exc)
-            time.sleep(1.0)
+            time.sleep(_AGAIN)
             return
         changed = []
         with self._changed:

@@ -256,23 +256,37 @@ class Host(simulated.Host):
             case Save(row, dropped):
                 self._unsent.append((self._attempt.save(row, dropped), command))
                 return None
-            case Start() | Wait():
-                # As a host does: what begins now is performed only if this is durable.
-                number = self._attempt.sent
-                self._flush()
-                assert self._attempt.acknowledged == number
+            case Start(wants):
+                try:
+                    self._settle()
+                except simulated.Cut:
+                    if not self._unsent:
+                        # They have begun, and are not performed.
+                        self._note(wants)
+                        self._interrupt(want.key for want in wants)
+                    raise
+                return super()._obey(command)
+            case Wait():
+                self._settle()
                 return super()._obey(command)
             case _:
                 return super()._obey(command)
 
+    def _settle(self) -> None:
+        """Wait until what was saved is durable, as an endpoint does."""
+        number = self._attempt.sent
+        self._flush()
+        assert self._attempt.acknowledged == number
+
     def _flush(self, more: bytes = b"") -> None:
         """Write the saves and more; the attempt may be lost at each frame."""
-        unsent, self._unsent = self._unsent, []
-        for data, save in unsent:
+        while self._unsent:
+            data, save = self._unsent[0]
             for command in unframe(data):
                 self._point()
                 told = self.engine.execute(command)
                 if told:
+                    del self._unsent[0]
                     self._save(save.row, save.dropped)
                     self._point()
                     self._attempt.feed(told)

@@ -44,7 +44,7 @@ from effectmcp.tasks.restate.kept import (
 
 from ..rows import new_row
 from ..simulated import START, accepted, new
-from ..test_turn_properties import World, drawn_bodies, played
+from ..worlds import World, drawn_bodies, played
 from .modelled import RETENTION, SERVICE, Host
 from .wire import Field, Message, decode, encode, frame, unframe
 
@@ -624,7 +624,8 @@ def test_any_program_keeps_what_turns_guarantee(
 ) -> None:
     """`Host` checks it at each command, and whenever nothing runs."""
     world = World(seed, cancel=None if cancel is None else cancel + 0.123456789)
-    _, one, _ = played(body, world, cuts, partial(Host, skew=skew, deaf=deaf))
+    make_host = partial(Host, skew=skew, deaf=deaf)
+    one = played(body, world, cuts, make=make_host).host
     note(one.story)
     assert isinstance(one, Host)
     if one.row.is_ended:

@@ -236,8 +236,9 @@ def test_silence_ends(
     assert time.monotonic() - began < 2
 
 
-def test_over_tls(server: Scripted) -> None:
+def test_over_tls(server: Scripted, monkeypatch: pytest.MonkeyPatch) -> None:
     """This server has none."""
+    monkeypatch.setattr(engines, "PATIENCE", 0.1)
     url = server.url.replace("http", "https")
     server.answer = lambda asked: CLOSE
     engine = Engine(url, url)
