@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from attrs import frozen
 
@@ -20,9 +21,9 @@ from ..canonical import JSON
 from ..engine.journal import Journal, JournalError
 from ..errors import UsageError
 from ..exchange.task_rows import Mail, TaskRow, task_fields, wire_time
-from .restate import RestateTasks
-from .sqlite import SqliteTasks
-from .stores import Store, Stored
+
+if TYPE_CHECKING:
+    from .stores import Store, Stored
 
 __all__ = [
     "Due",
@@ -46,18 +47,22 @@ def open_store(place: str | os.PathLike[str]) -> Iterator[Store]:
     Raises:
         UsageError: If there is no such file, or it cannot be used.
     """
-    tasks = (
-        RestateTasks.from_url(place)
-        if isinstance(place, str) and place.startswith("restate+")
-        else _existing(Path(place))
-    )
+    from .restate import RestateTasks
+
+    tasks: Store
+    if isinstance(place, str) and place.startswith("restate+"):
+        tasks = RestateTasks.from_url(place)
+    else:
+        tasks = _existing(Path(place))
     try:
         yield tasks
     finally:
         tasks.close()
 
 
-def _existing(file: Path) -> SqliteTasks:
+def _existing(file: Path) -> Store:
+    from .sqlite import SqliteTasks
+
     try:
         if not file.exists():
             raise UsageError(f"there is no file {str(file)!r}")

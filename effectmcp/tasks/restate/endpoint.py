@@ -44,9 +44,6 @@ _ABORT: Final = 3.0
 #: Seconds between two signs of life of a turn that waits.
 _BEAT: Final = 4.0
 
-#: Seconds after which a connection is closed that the engine does not use.
-_IDLE: Final = 120.0
-
 #: Seconds until the next try of a turn that failed, and of a task that this version
 #: cannot read.
 _PAUSE: Final = 1.0
@@ -57,6 +54,9 @@ _REGISTER: Final = 1.0
 #: Seconds between two looks for turns of endpoints that are gone.
 _ADOPT: Final = 5.0
 
+#: A connection that stays open would tie the engine to one worker, even if that freezes,
+#: and would keep a balancer from spreading turns.
+_CLOSE: Final = ("connection", "close")
 _MANIFEST_TYPE: Final = "application/vnd.restate.endpointmanifest.v4+json"
 _FRAMES_TYPE: Final = "application/vnd.restate.invocation.v6"
 
@@ -202,33 +202,31 @@ class _Worker:
         async with stream:
             connection = _Connection(stream)
             try:
-                while await self._answer(connection):
-                    pass
+                await self._answer(connection)
             except (trio.BrokenResourceError, trio.ClosedResourceError):
                 pass  # the engine went away
             except h11.RemoteProtocolError as exc:
                 logger.warning("a request that is not HTTP: %s", exc)
 
-    async def _answer(self, connection: _Connection) -> bool:
-        """Answer one request; return whether another one may follow."""
+    async def _answer(self, connection: _Connection) -> None:
+        """Answer the one request of a connection."""
         event: Any = None
-        with trio.move_on_after(_IDLE):
+        with trio.move_on_after(_SILENCE):
             event = await connection.next_event()
         if not isinstance(event, h11.Request):
-            return False
+            return
         path = event.target.partition(b"?")[0]
+        begin, _, handler = path.decode("ascii", "replace").rpartition("/")
+        is_turn = event.method == b"POST" and begin == f"/invoke/{self.tasks.service}"
         if event.method == b"GET" and path == b"/discover":
             body = manifest(self.tasks.service)
-            return await connection.reply(200, _MANIFEST_TYPE, body)
-        begin, _, handler = path.decode("ascii", "replace").rpartition("/")
-        if event.method != b"POST" or begin != f"/invoke/{self.tasks.service}":
-            return await connection.reply(404, "text/plain", b"not found")
-        if handler not in (CREATE, POST, WAKE):
-            return await connection.reply(404, "text/plain", b"not found")
-        if dict(event.headers).get(b"content-type") != _FRAMES_TYPE.encode():
-            return await connection.reply(415, "text/plain", b"unknown version")
-        one = _Invocation(self, connection, handler)
-        return await one.run()
+            await connection.reply(200, _MANIFEST_TYPE, body)
+        elif not is_turn or handler not in (CREATE, POST, WAKE):
+            await connection.reply(404, "text/plain", b"not found")
+        elif dict(event.headers).get(b"content-type") != _FRAMES_TYPE.encode():
+            await connection.reply(415, "text/plain", b"unknown version")
+        else:
+            await _Invocation(self, connection, handler).run()
 
 
 @define(eq=False)
@@ -253,22 +251,19 @@ class _Connection:
         async with self._writing:
             await self._stream.send_all(data)
 
-    async def reply(self, status: int, content_type: str, body: bytes) -> bool:
-        """Send a whole response; return whether another request may follow."""
-        head = [("content-type", content_type), ("content-length", str(len(body)))]
+    async def reply(self, status: int, content_type: str, body: bytes) -> None:
+        """Send a whole response."""
+        length = "content-length", str(len(body))
+        head = [("content-type", content_type), length, _CLOSE]
         response = h11.Response(status_code=status, headers=head)
         await self.write(response, h11.Data(data=body), h11.EndOfMessage())
-        return await self.finish()
+        await self.finish()
 
-    async def finish(self) -> bool:
-        """Read the request to its end; return whether another one may follow."""
+    async def finish(self) -> None:
+        """Read the request to its end, so that the response arrives whole."""
         with trio.move_on_after(_SILENCE):
             while self._http.their_state is h11.SEND_BODY:
                 await self.next_event()
-        if self._http.states != {h11.CLIENT: h11.DONE, h11.SERVER: h11.DONE}:
-            return False
-        self._http.start_next_cycle()
-        return True
 
 
 @define(eq=False)
@@ -281,6 +276,7 @@ class _Invocation:
     bell: Any = field(factory=loop.Bell)
     is_gone: bool = False
     _attempt: Attempt = field(init=False)
+    _reading: trio.CancelScope = field(factory=trio.CancelScope)
     #: Events to send before the next bytes: the head of the response, and saves.
     _unsent: list[Any] = field(factory=list)
 
@@ -288,51 +284,50 @@ class _Invocation:
         tasks = self._worker.tasks
         self._attempt = Attempt(tasks.service, self._handler, tasks.retention)
 
-    async def run(self) -> bool:
-        """Run the turn; return whether another request may follow."""
-        head = [("content-type", _FRAMES_TYPE)]
+    async def run(self) -> None:
+        """Run the turn."""
+        head = [("content-type", _FRAMES_TYPE), _CLOSE]
         self._unsent.append(h11.Response(status_code=200, headers=head))
         attempt = self._attempt
         try:
             while not attempt.is_open:
                 event = await self._connection.next_event()
                 if not isinstance(event, h11.Data):
-                    return False
+                    return
                 attempt.feed(bytes(event.data))
         except TaskStoreError as exc:
             logger.error("a task is put off: %s", exc)
             await self._end(frames.error(str(exc), retry=_LATER))
-            return await self._connection.finish()
+            await self._connection.finish()
+            return
         row = attempt.row
         if row is None or not attempt.is_due(time.time()):
             await self._end(attempt.leave(time.time()))
-            return await self._connection.finish()
+            await self._connection.finish()
+            return
         self._worker.running.add(self)
+        self._worker.spawn(partial(self._play, row))
         try:
-            self._worker.spawn(partial(self._play, row))
-            return await self._read()
+            with self._reading:
+                await self._read()
         finally:
             self.is_gone = True
             self.bell.ring()
 
-    async def _read(self) -> bool:
-        """Take what the engine sends, until the turn has ended."""
+    async def _read(self) -> None:
+        """Take what the engine sends, until it ends the request.
+
+        While the turn runs, the end means that the engine has given it up.
+        """
         while True:
             event = await self._connection.next_event()
-            if isinstance(event, h11.Data):
-                try:
-                    self._attempt.feed(bytes(event.data))
-                except TaskStoreError as exc:
-                    logger.warning("a signal is left out: %s", exc)
-                self.bell.ring_here()
-            elif isinstance(event, h11.EndOfMessage):
-                break
-            else:
-                return False
-        # While the turn runs, this means that the engine has given it up.
-        if self in self._worker.running:
-            return False
-        return await self._connection.finish()
+            if not isinstance(event, h11.Data):
+                return
+            try:
+                self._attempt.feed(bytes(event.data))
+            except TaskStoreError as exc:
+                logger.warning("a signal is left out: %s", exc)
+            self.bell.ring_here()
 
     async def _play(self, row: TaskRow) -> None:
         worker = self._worker
@@ -354,6 +349,8 @@ class _Invocation:
         finally:
             worker.leave(self)
         if not self.is_gone:
+            # The engine ends the request as soon as it has this.
+            self._reading.deadline = trio.current_time() + _SILENCE
             try:
                 await self._end(data)
             except (trio.BrokenResourceError, trio.ClosedResourceError):

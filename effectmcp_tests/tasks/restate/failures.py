@@ -1,6 +1,6 @@
 """Many tasks while something fails, and the judgement of what is left.
 
-    python -m effectmcp_tests.tasks.restate.failures --tasks 1000
+    python -m effectmcp_tests.tasks.restate.failures --tasks 1000 --kills 500
 
 Each task performs steps, one of them at most once, asks and sleeps. Its steps write to a
 log. The log is judged, and not the code:
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import random
 import sys
 import tempfile
 import time
@@ -31,6 +32,7 @@ from effectmcp.errors import TaskStoreError
 from effectmcp.exchange.task_rows import TaskRow
 from effectmcp.tasks.restate import RestateTasks
 
+from ..kills import POINTS, check, forking, play
 from .engines import Node, install
 from .flaky import Proxy
 from .workers import Worker, answer, new_row, until, working
@@ -168,10 +170,33 @@ def repeat(call: Callable[[], T]) -> T:
             time.sleep(0.1)
 
 
+def _kill(node: Node, folder: Path, runs: int, seed: int) -> None:
+    place = f"restate+{node.ingress}?admin={node.admin}&name=kills"
+    kills, began = 0, time.monotonic()
+    with forking() as forks:
+        for number in range(runs):
+            dice = random.Random(seed + number)
+            points = [dice.randrange(POINTS) for _ in range(dice.randint(1, 5))]
+            each = folder / f"kills{number}"
+            each.mkdir()
+            run = play(forks, each, points, place=place)
+            try:
+                check(run)
+            except Exception:
+                print(*run.log, sep="\n")
+                print(f"--seed {seed + number} --kills 1: {points}")
+                raise
+            kills += run.kills
+    seconds = time.monotonic() - began
+    if runs:
+        print(f"{runs} tasks, {kills} kills, {seconds:.0f} s: every task is right")
+
+
 def main(arguments: Sequence[str]) -> None:
-    """Run tasks over a network that fails, while the worker and the engine are killed."""
+    """Kill workers at random points; then run tasks over a network that fails."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tasks", type=int, default=1_000)
+    parser.add_argument("--kills", type=int, default=0)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--cache", type=Path, default=Path.home() / ".cache/effectmcp")
     options = parser.parse_args(arguments)
@@ -180,6 +205,7 @@ def main(arguments: Sequence[str]) -> None:
         node = Node(install(options.cache), folder / "engine")
         node.start()
         stack.callback(node.stop)
+        _kill(node, folder, options.kills, options.seed)
         load = Load(node, folder, "network")
         worker = load.worker()
         proxy = Proxy(
