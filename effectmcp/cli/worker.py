@@ -20,7 +20,7 @@ __all__ = ["add"]
 logger = logging.getLogger("effectmcp.server")
 
 #: Runs turns, and gives a function that stops them.
-_Work: TypeAlias = Callable[[Callable[[Callable[[], None]], None]], Awaitable[None]]
+_Work: TypeAlias = Callable[..., Awaitable[None]]
 
 
 def add(parsers: Any) -> None:
@@ -72,11 +72,13 @@ def add(parsers: Any) -> None:
 def _run(options: argparse.Namespace) -> int:
     import trio
 
+    from ..drivers import trio as loop
     from ..tasks.restate import RestateTasks
+    from ..tasks.restate.engine import parse_url
     from ..tasks.sqlite import SqliteTasks
     from ..transports.default_keys import ensure_keys
     from ..transports.web import parse_address
-    from ..transports.working import check_shared, keep_tasks
+    from ..transports.working import check_shared, keep_tasks, run_turns
 
     if options.concurrency < 1:
         raise UsageError("--concurrency: give 1 or more")
@@ -88,61 +90,64 @@ def _run(options: argparse.Namespace) -> int:
         raise UsageError("a worker needs the place of the tasks: give --tasks PATH")
     keep_tasks(app, options.tasks)
     check_shared(app)
-    work: _Work
+    more = {"concurrency": options.concurrency, "grace": options.grace}
     if isinstance(app.tasks, RestateTasks):
         if options.http is None:
             raise UsageError("an engine calls its workers: give --http HOST:PORT")
-        work = partial(
-            _called,
-            app,
-            app.tasks,
-            parse_address(options.http, 9080),
-            options.advertise,
-            concurrency=options.concurrency,
-            grace=options.grace,
-        )
+        host, port = parse_address(options.http, 9080)
+        if options.advertise is not None:
+            parse_url(options.advertise)
+        elif host in ("0.0.0.0", "::"):
+            raise UsageError(
+                f"--http {options.http}: an engine cannot call this address; give"
+                " --advertise URL, too"
+            )
+        at = host, port, options.advertise
+        trio.run(partial(_listen, app, app.tasks, *at, **more))
     elif options.http is not None or options.advertise is not None:
         raise UsageError(
             "--http and --advertise are for an engine, and these tasks are in a file"
         )
     elif isinstance(app.tasks, SqliteTasks):
-        work = partial(_looking, app, options.concurrency, options.grace)
+        trio.run(_work, app, options.concurrency, partial(run_turns, loop, app, **more))
     else:
         raise UsageError(f"{app.tasks!r} is not a file: its tasks run elsewhere")
-    trio.run(_work, app, options.concurrency, work)
     return 0
 
 
-async def _looking(
-    app: Server,
-    concurrency: int,
-    grace: float,
-    give: Callable[[Callable[[], None]], None],
-) -> None:
-    from ..drivers import trio as loop
-    from ..transports.working import run_turns
-
-    await run_turns(loop, app, concurrency=concurrency, grace=grace, give=give)
-
-
-async def _called(
+async def _listen(
     app: Server,
     tasks: RestateTasks,
-    address: tuple[str, int],
+    host: str,
+    port: int,
     advertise: str | None,
-    give: Callable[[Callable[[], None]], None],
-    **options: Any,
+    *,
+    concurrency: int,
+    grace: float,
 ) -> None:
     import trio
 
     from ..tasks.restate.endpoint import serve
 
-    host, port = address
-    listeners = await trio.open_tcp_listeners(port, host=host)
+    try:
+        listeners = await trio.open_tcp_listeners(port, host=host)
+    except OSError as exc:
+        raise UsageError(
+            f"cannot listen at {host}, port {port}: {exc.strerror or exc}"
+        ) from None
     if advertise is None:
         host, port = listeners[0].socket.getsockname()[:2]
         advertise = f"http://{f'[{host}]' if ':' in host else host}:{port}"
-    await serve(app, tasks, listeners, advertise=advertise, give=give, **options)
+    work = partial(
+        serve,
+        app,
+        tasks,
+        listeners,
+        advertise=advertise,
+        concurrency=concurrency,
+        grace=grace,
+    )
+    await _work(app, concurrency, work)
 
 
 async def _work(app: Server, concurrency: int, work: _Work) -> None:
@@ -169,7 +174,7 @@ async def _work(app: Server, concurrency: int, work: _Work) -> None:
                     concurrency,
                 )
 
-            await work(give)
+            await work(give=give)
             nursery.cancel_scope.cancel()
 
     await until_signalled(shutdown, run)

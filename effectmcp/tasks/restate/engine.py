@@ -14,12 +14,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Any, Final
-from urllib.parse import quote, urlsplit
+from urllib.parse import SplitResult, quote, urlsplit
 
 from ...canonical import JSON
 from ...errors import TaskStoreError, UsageError
 
-__all__ = ["Engine"]
+__all__ = ["Engine", "parse_url"]
 
 #: Seconds to wait for a response.
 PATIENCE: Final = 5.0
@@ -57,6 +57,22 @@ def _understood() -> Iterator[None]:
         raise TaskStoreError(
             f"Restate's answer is not understood: {exc!r:.500}"
         ) from exc
+
+
+def parse_url(url: str) -> SplitResult:
+    """Return the parts of the URL of an HTTP server.
+
+    Raises:
+        UsageError: If it is not one.
+    """
+    try:
+        parts = urlsplit(url)
+        _ = parts.port  # it may be no number
+        if parts.scheme in ("http", "https") and parts.hostname:
+            return parts
+    except ValueError:
+        pass
+    raise UsageError(f"{url!r} is not the URL of an HTTP server: http://HOST:PORT")
 
 
 class Engine:
@@ -181,15 +197,9 @@ class _Interface:
     """One HTTP server, and the idle connections to it."""
 
     def __init__(self, url: str) -> None:
-        try:
-            parts = urlsplit(url)
-            port = parts.port
-            if parts.scheme not in ("http", "https") or not parts.hostname:
-                raise ValueError("no scheme or no host")
-        except ValueError:
-            raise UsageError(f"{url!r} is not the URL of an HTTP server") from None
+        parts = parse_url(url)
         self.url = url
-        self._host, self._port = parts.hostname, port
+        self._host, self._port = parts.hostname or "", parts.port
         self._path = parts.path.rstrip("/")
         self._is_secure = parts.scheme == "https"
         self._idle: deque[http.client.HTTPConnection] = deque()

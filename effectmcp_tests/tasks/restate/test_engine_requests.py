@@ -424,4 +424,5 @@ def test_urls_that_cannot_be(url: str) -> None:
     for urls in ((url, "http://localhost"), ("http://localhost", url)):
         with pytest.raises(UsageError) as info:
             Engine(*urls)
-        assert str(info.value) == f"{url!r} is not the URL of an HTTP server"
+        words = f"{url!r} is not the URL of an HTTP server: http://HOST:PORT"
+        assert str(info.value) == words
