@@ -207,6 +207,9 @@ class _Worker:
                 pass  # the engine went away
             except h11.RemoteProtocolError as exc:
                 logger.warning("a request that is not HTTP: %s", exc)
+            except Exception:
+                # Other turns run on: the engine has this one repeated.
+                logger.exception("a request of Restate failed")
 
     async def _answer(self, connection: _Connection) -> None:
         """Answer the one request of a connection."""
@@ -326,7 +329,8 @@ class _Invocation:
             try:
                 self._attempt.feed(bytes(event.data))
             except TaskStoreError as exc:
-                logger.warning("a signal is left out: %s", exc)
+                logger.warning("a turn is given up: Restate sends %s", exc)
+                return
             self.bell.ring_here()
 
     async def _play(self, row: TaskRow) -> None:
