@@ -44,7 +44,7 @@ def problem(capsys: Output, *argv: str) -> str:
 @pytest.mark.parametrize(
     ("argv", "words"),
     [
-        ([], "a worker needs the file of the tasks: give --tasks PATH"),
+        ([], "a worker needs the place of the tasks: give --tasks PATH"),
         (["--tasks", "x.db", "--concurrency", "0"], "--concurrency: give 1 or more"),
         (["--tasks", "x.db", "--grace", "-1"], "--grace: give some seconds, or 0"),
         (["--tasks", "x.db", "--grace", "nan"], "--grace: give some seconds, or 0"),
