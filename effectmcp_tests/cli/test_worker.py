@@ -22,7 +22,7 @@ from .yard import end_step, make_pipes, wait_for_step
 
 YARD = str(Path(__file__).with_name("yard.py"))
 
-#: Nobody listens there.
+#: No engine listens there.
 ENGINE = "restate+http://127.0.0.1:1?admin=http://127.0.0.1:1"
 
 Output = pytest.CaptureFixture[str]
@@ -122,7 +122,7 @@ def test_servers_with_a_store_of_their_own(
 
 
 @pytest.mark.parametrize("option", ["--http", "--advertise"])
-def test_nobody_calls_a_file(option: str, tmp_path: Path, capsys: Output) -> None:
+def test_file_has_no_address(option: str, tmp_path: Path, capsys: Output) -> None:
     argv = ["--tasks", str(tmp_path / "x.db"), option, "http://worker:9080"]
     assert problem(capsys, YARD, *argv) == (
         "--http and --advertise are for an engine, and these tasks are in a file"

@@ -43,7 +43,7 @@ LARGEST: Final = 24 * 2**20
 _ALARM: Final = b"alarm"
 #: No alarm is later, in seconds: so it is a number that the engine takes.
 _LATEST: Final = 1e11
-#: Milliseconds that an alarm may be late, so that one that was too early is not often so.
+#: Milliseconds that an alarm may be late, so that it is not too early several times.
 _STEP: Final = 250
 
 #: A state that only tasks have which are alive: its value names the owner.
@@ -79,7 +79,7 @@ class Attempt:
     _completion: int = field(default=0, init=False)
     _alarm: int | None = field(default=None, init=False)
     #: The alarm that has brought this about.
-    _rung: int | None = field(default=None, init=False)
+    _ringing: int | None = field(default=None, init=False)
     _is_open: bool = field(default=False, init=False)
     #: The mail that no saved row covers, by id; and the part of it that was not taken yet.
     _held: dict[str, Mail] = field(factory=dict, init=False)
@@ -137,7 +137,7 @@ class Attempt:
 
     def _open(self, start: Start) -> None:
         self.is_open = True
-        self.acknowledged = self.sent  # what is known is durable
+        self.acknowledged = self.sent  # known commands are durable
         data = start.state.get(STATE)
         if data is not None:
             kept = Kept.loads(data)
@@ -148,10 +148,10 @@ class Attempt:
         self._is_open = OPEN in start.state
         alarm = start.state.get(_ALARM)
         if alarm is not None:
-            # The clock does not tell whether it has rung: that of the engine may be
-            # ahead of ours.
+            # The clock does not tell whether this is the alarm: the engine's clock may be
+            # ahead of our clock.
             if self.handler == WAKE and self._input == alarm:
-                self._rung = _time(alarm)
+                self._ringing = _time(alarm)
             else:
                 self._alarm = _time(alarm)
         if self.handler == POST:
@@ -228,7 +228,7 @@ class Attempt:
         return written + frames.output() + frames.end()
 
     def _order(self, id_: str, wake: float | None, now: float) -> bytes:
-        rest = b"" if self._rung is None else frames.clear_state(_ALARM)
+        rest = b"" if self._ringing is None else frames.clear_state(_ALARM)
         if wake is None:
             return rest
         at, value = 0, b""
@@ -236,10 +236,10 @@ class Attempt:
             at = ceil(min(wake, _LATEST) * 1000)
             if self._alarm is not None and now * 1000 < self._alarm <= at:
                 return rest  # the object is woken early enough already
-            if self._rung is not None:
-                # If it has rung too early, the engine's clock is ahead: by so much, or
-                # by more if it has rung at once.
-                early = max(0, self._rung - int(now * 1000))
+            if self._ringing is not None:
+                # If the alarm was too early, the engine's clock is ahead: by so much, or
+                # by more if it was in the engine's past.
+                early = max(0, self._ringing - int(now * 1000))
                 at += early + min(early, _STEP)
             value = b"%d" % at
             rest = frames.set_state(_ALARM, value)
@@ -252,5 +252,5 @@ class Attempt:
 
 def _time(data: bytes) -> int:
     if not data.isdigit() or len(data) > 20:
-        raise TaskStoreError(f"an alarm that is no time: {data[:20]!r}")
+        raise TaskStoreError(f"an alarm that is not a time: {data[:20]!r}")
     return int(data)

@@ -67,7 +67,7 @@ def parse_url(url: str) -> SplitResult:
     """
     try:
         parts = urlsplit(url)
-        _ = parts.port  # it may be no number
+        _ = parts.port  # raises if it is not a number
         if parts.scheme in ("http", "https") and parts.hostname:
             return parts
     except ValueError:

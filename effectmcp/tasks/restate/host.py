@@ -240,7 +240,7 @@ class RestateTasks:
                 mail += read_letter(data)
         if kept is None:
             return None
-        # Mail that a turn has heard of waits in the state, and in its request.
+        # Mail that a turn has received waits in the state, and in its request.
         news = {one.id: one for one in (*kept.mail, *mail) if is_news(kept.row, one)}
         return kept, list(news.values())
 

@@ -30,7 +30,7 @@ RETENTION: Final = 60.0
 
 
 def is_command(kind: int) -> bool:
-    """Return whether frames of this type count, as the protocol has it."""
+    """Return whether frames of this type count, as the protocol defines."""
     return 0x0400 <= kind <= 0x7FFF
 
 
@@ -41,7 +41,7 @@ class Invocation:
     Attributes:
         id: Its id.
         handler: The handler.
-        journal: What is stored of it: its input, commands and notifications.
+        journal: Its stored messages: its input, commands and notifications.
         completions: The numbers of its commands that have one.
     """
 
@@ -52,7 +52,7 @@ class Invocation:
 
     @property
     def commands(self) -> int:
-        """How many commands are stored."""
+        """The number of stored commands."""
         return sum(is_command(one.kind) for one in self.journal)
 
 
@@ -184,7 +184,7 @@ class Host(simulated.Host):
 
     @property
     def kept(self) -> Kept | None:
-        """What the engine keeps of the task."""
+        """The task in the object's state."""
         data = self.engine.state.get(b"task")
         return None if data is None else Kept.loads(data)
 
@@ -261,7 +261,7 @@ class Host(simulated.Host):
                     self._settle()
                 except simulated.Cut:
                     if not self._unsent:
-                        # They have begun, and are not performed.
+                        # The journal has their beginnings, though they were not performed.
                         self._note(wants)
                         self._interrupt(want.key for want in wants)
                     raise
@@ -273,7 +273,7 @@ class Host(simulated.Host):
                 return super()._obey(command)
 
     def _settle(self) -> None:
-        """Wait until what was saved is durable, as an endpoint does."""
+        """Wait until the saved row is durable, as an endpoint does."""
         number = self._attempt.sent
         self._flush()
         assert self._attempt.acknowledged == number
@@ -339,8 +339,8 @@ class Host(simulated.Host):
                     assert row.report is None, mail
         wake = row.kept_until(RETENTION) if row.is_ended else row.wake
         if wake is not None:
-            # An engine that is behind the worker is late by that, and one that is ahead
-            # by a quarter of a second at most.
+            # An engine that is behind the worker is late by that, and an engine
+            # that is ahead by a quarter of a second at most.
             first = min((at for at, *_ in orders), default=None)
             assert first is not None, "it is woken"
             late = first / 1000 - self.skew - wake

@@ -1,4 +1,4 @@
-"""An HTTP server on the loopback interface that answers as a test has it."""
+"""An HTTP server on the loopback interface that answers as a test defines."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Scripted:
 
     @property
     def url(self) -> str:
-        """Its URL."""
+        """The URL of this server."""
         return "http://{}:{}".format(*self._listening.getsockname())
 
     def rows(self, *answers: list[dict[str, Any]] | bytes) -> None:

@@ -159,14 +159,14 @@ def test_new_task() -> None:
 
 
 def test_task_that_was_created_before() -> None:
-    """Two requests may race; and after its first save, a lost turn is begun again."""
+    """Two requests may race; and after its first save, a lost turn is repeated."""
     one = begun(CREATE, write_new(new_row(ID, tool="other")), kept=ASKING)
     assert one.row == ASKING
 
 
 @pytest.mark.parametrize("handler", [POST, WAKE])
 def test_task_that_is_unknown(handler: str) -> None:
-    """It was removed, or never there: nothing is done or kept."""
+    """The task was removed, or never there: nothing is done or kept."""
     value = write_letter([CANCEL]) if handler == POST else b"5.0"
     one = begun(handler, value, signal(CANCEL))
     assert (one.row, one.is_due(1e9), one.take_mail()) == (None, False, [])
@@ -201,10 +201,13 @@ def test_what_follows_in_the_same_bytes_is_read() -> None:
         (told(WAKE, fields=[(5, 1)]), "its whole state"),
         (frame(0, b"\x80"), "cut off"),
         (told(WAKE, state={b"task": b"x"}), "a task that this version cannot read"),
-        (told(WAKE, kept=ASKING, state={b"alarm": b"soon"}), "alarm that is no time"),
+        (
+            told(WAKE, kept=ASKING, state={b"alarm": b"soon"}),
+            "alarm that is not a time",
+        ),
         (
             told(WAKE, kept=ASKING, state={b"alarm": b"1" * 5000}),
-            "alarm that is no time",
+            "alarm that is not a time",
         ),
         (told(WAKE, b"", frame(0x0004, b"\x80")), "cut off"),
     ],
@@ -291,7 +294,7 @@ def test_mail_that_was_taken_stays_until_a_row_covers_it() -> None:
     assert saved(one.save(row, [CANCEL.id, "unknown"])).mail == (ANSWER,)
 
 
-def test_signals_of_others_and_those_that_cannot_be_read_are_left_out() -> None:
+def test_signals_of_others_and_unreadable_signals_are_left_out() -> None:
     """The request of what could not be read comes later, and is put off there."""
     one = begun(WAKE, b"", signal(CANCEL, number=1), kept=ASKING)
     bad = frame(0xFBFF, [(2, 17), (5, encode([(1, b"[[1]]")]))])
@@ -375,7 +378,7 @@ def test_row_that_no_save_can_store_changes_nothing(
     st.lists(st.sampled_from([0x0403, 0x0404, 0x040E, 0x0401, 0x800E, 0xFBFF, 0x8011])),
     st.lists(st.booleans(), max_size=4),
 )
-def test_numbers_go_on_after_those_of_lost_attempts(
+def test_numbers_follow_the_numbers_of_lost_attempts(
     known: list[int], ends: list[bool]
 ) -> None:
     more = [frame(kind, b"", flags=0x8000 * (kind == 0x0403)) for kind in known]
@@ -563,7 +566,7 @@ def test_task_on_the_model() -> None:
 
 
 def test_effect_before_the_first_save_waits_for_nothing() -> None:
-    """A value that is drawn needs no save: so there is nothing to acknowledge."""
+    """A value that is drawn needs no save: so no acknowledgement comes."""
 
     def draws() -> Flow[str]:
         now = yield from Now()

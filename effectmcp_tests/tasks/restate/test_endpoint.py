@@ -119,7 +119,7 @@ async def test_requests_that_are_refused(head: str, status: int) -> None:
 
 
 @pytest.mark.parametrize("data", [b"\x00\x01\x02\r\n\r\n", b"GET / HTTP/1.1\r\n\r\n"])
-async def test_bytes_that_are_no_http(data: bytes) -> None:
+async def test_bytes_that_are_not_http(data: bytes) -> None:
     async with endpoint() as connect:
         async with await connect() as stream:
             await stream.send_all(data)
@@ -169,7 +169,7 @@ async def test_request_that_ends_before_its_turn_begins() -> None:
 
 
 async def test_task_that_is_damaged_does_not_stop_the_worker() -> None:
-    """Its row is JSON, and has no time where one is due."""
+    """The row is JSON, and has a string instead of a time."""
     data = Kept(row=ROW).dumps().replace(b'"wake":0.0', b'"wake":"x"')
     async with endpoint() as connect:
         body = told("wake", state={b"task": data})
@@ -178,7 +178,7 @@ async def test_task_that_is_damaged_does_not_stop_the_worker() -> None:
 
 
 class Turn:
-    """A turn, as the engine has it: its request and its response are open."""
+    """A turn, as the engine plays it: its request and its response are open."""
 
     def __init__(self, stream: trio.SocketStream) -> None:
         self.stream = stream
@@ -221,7 +221,7 @@ async def test_turn_that_saves_and_performs_a_step() -> None:
     "sent", [b"\xff" * 8, frame(0x0004, b"\x80"), frame(0xFBFF, b"\x0b")]
 )
 async def test_turn_is_given_up_if_it_cannot_read_on(sent: bytes) -> None:
-    """It would miss the acknowledgement of its save, and wait."""
+    """The turn would miss the acknowledgement of its save, and wait."""
     async with endpoint() as connect:
         async with await connect() as stream:
             turn = Turn(stream)
@@ -231,7 +231,7 @@ async def test_turn_is_given_up_if_it_cannot_read_on(sent: bytes) -> None:
         await still_works(connect)
 
 
-async def test_signal_that_is_no_mail_is_left_out() -> None:
+async def test_signal_with_unreadable_mail_is_left_out() -> None:
     bad = frame(0xFBFF, [(2, 17), (5, b"\x0a\x01x")])
     async with endpoint() as connect, await connect() as stream:
         turn = Turn(stream)

@@ -1,4 +1,4 @@
-"""Requests to the engine: what is sent, and every wrong answer as a `TaskStoreError`."""
+"""Requests to the engine; every wrong answer is a `TaskStoreError`."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ CALLS: dict[str, Callable[[Engine], Any]] = {
 calls = pytest.mark.parametrize("call", CALLS.values(), ids=CALLS.keys())
 
 
-# ---- what is sent -------------------------------------------------------------------
+# ---- requests -------------------------------------------------------------------
 
 
 def test_send(server: Scripted, engine: Engine) -> None:
@@ -99,18 +99,18 @@ def test_register(server: Scripted, engine: Engine) -> None:
 
 
 def test_abandoned_deployments(server: Scripted, engine: Engine) -> None:
-    """Those of this service alone, and only if nobody listens there."""
+    """Deployments of this service alone, and only if no server listens there."""
     with socket.create_server(("127.0.0.1", 0)) as gone:
-        nobody = "http://{}:{}".format(*gone.getsockname())
+        gone_url = "http://{}:{}".format(*gone.getsockname())
     ours, other = [{"name": "shop.Task"}], [{"name": "other.Task"}]
     deployments = [
-        {"id": "dp_0", "uri": nobody, "services": ours},
-        {"id": "dp_1", "uri": nobody, "services": ours},
-        {"id": "dp_2", "uri": nobody, "services": other},
-        {"id": "dp_3", "uri": nobody, "services": ours + other},
+        {"id": "dp_0", "uri": gone_url, "services": ours},
+        {"id": "dp_1", "uri": gone_url, "services": ours},
+        {"id": "dp_2", "uri": gone_url, "services": other},
+        {"id": "dp_3", "uri": gone_url, "services": ours + other},
         {"id": "dp_4", "uri": server.url, "services": ours},
         {"id": "dp_5", "uri": "http://a..b", "services": ours},
-        {"id": "dp_6", "uri": nobody, "services": ours},
+        {"id": "dp_6", "uri": gone_url, "services": ours},
     ]
     failing = [{"id": f"dp_{number}"} for number in range(6)] + [{"id": None}]
 
@@ -122,7 +122,7 @@ def test_abandoned_deployments(server: Scripted, engine: Engine) -> None:
 
     server.answer = said
     found = engine.abandoned("shop.Task", but="dp_1")
-    assert found == {"dp_0": nobody, "dp_5": "http://a..b"}
+    assert found == {"dp_0": gone_url, "dp_5": "http://a..b"}
 
 
 def test_nothing_is_abandoned_if_nothing_fails(
@@ -177,7 +177,7 @@ def test_repeated_request_is_not_repeated_again(
 def test_response_that_is_reset_in_its_middle(
     server: Scripted, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was read of it does not count: the request is repeated."""
+    """The first half does not count: the request is repeated."""
     server.rows([{"n": 1}], [{"n": 2}], [{"n": 3}])
     engine.query("SELECT 1")
     read = HTTPResponse.read
@@ -208,7 +208,7 @@ def test_new_connection_that_is_closed(
 
 
 @calls
-def test_nobody_listens(call: Callable[[Engine], Any]) -> None:
+def test_no_server_listens(call: Callable[[Engine], Any]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as gone:
         url = "http://{}:{}".format(*gone.getsockname())
     with pytest.raises(TaskStoreError, match="does not answer at http://127"):
@@ -237,7 +237,7 @@ def test_silence_ends(
 
 
 def test_over_tls(server: Scripted, monkeypatch: pytest.MonkeyPatch) -> None:
-    """This server has none."""
+    """This server does not speak TLS."""
     monkeypatch.setattr(engines, "PATIENCE", 0.1)
     url = server.url.replace("http", "https")
     server.answer = lambda asked: CLOSE
@@ -262,7 +262,7 @@ def test_over_tls(server: Scripted, monkeypatch: pytest.MonkeyPatch) -> None:
         b"HTTP/1.1 200 \r\n" + b"a: b\r\n" * 200 + b"\r\n",
     ],
 )
-def test_answers_that_are_no_http(
+def test_answers_that_are_not_http(
     server: Scripted, engine: Engine, call: Callable[[Engine], Any], said: bytes
 ) -> None:
     server.answer = lambda asked: said + CLOSE
@@ -318,7 +318,7 @@ def test_other_requests_are_not_repeated(server: Scripted, engine: Engine) -> No
     [b"{", b"\xff", b"[" * 100_000, b"<html>", b'{"rows": [}'],
     ids=["cut off", "no UTF-8", "deep", "HTML", "syntax"],
 )
-def test_answers_that_are_no_json(
+def test_answers_that_are_not_json(
     server: Scripted, engine: Engine, call: Callable[[Engine], Any], body: bytes
 ) -> None:
     server.answer = lambda asked: answer(body)

@@ -65,13 +65,13 @@ class TestReader:
         assert read(*pieces) == wanted
         assert read(*(bytes([byte]) for byte in stream)) == wanted
 
-    def test_one_that_is_too_long_is_refused_before_its_body(self) -> None:
+    def test_long_frame_is_refused_before_its_body(self) -> None:
         head = bytes.fromhex("04000000")
         assert read(head + LONGEST.to_bytes(4, "big")) == []
         with pytest.raises(FrameError, match="a frame of 67,108,865 bytes"):
             read(head + (LONGEST + 1).to_bytes(4, "big"))
 
-    def test_frames_before_it_are_read(self) -> None:
+    def test_frames_before_a_long_one_are_read(self) -> None:
         reader = FrameReader()
         found = reader.feed(frame(1, b"a") + b"\xff" * 8)
         assert next(found) == Frame(1, b"a")
@@ -214,7 +214,7 @@ READERS: list[Callable[[bytes], Any]] = [
         (b"\xf8\x01" + b"\x80" * 1000, "a number that is too long"),
     ],
 )
-def test_bytes_that_are_no_message(
+def test_bytes_that_are_not_a_message(
     read: Callable[[bytes], Any], body: bytes, words: str
 ) -> None:
     with pytest.raises(FrameError, match=words):
@@ -258,7 +258,7 @@ def one(data: bytes) -> Message:
 
 
 def test_bytes_that_the_engine_has_accepted() -> None:
-    """They were tried on Restate 1.7.12."""
+    """Restate 1.7.12 has stored these commands."""
     stored = frames.set_state(b"row", b"x", is_acknowledged=True)
     assert stored.hex() == "040380000000000a" + "0a03726f77" + "1a030a0178"
     assert frames.end() == bytes.fromhex("0003000000000000")

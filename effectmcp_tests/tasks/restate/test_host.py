@@ -1,4 +1,4 @@
-"""`RestateTasks` on an engine that answers as a test has it: reads, limits and errors."""
+"""`RestateTasks` on an engine that answers as a test defines: reads, limits and errors."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ROW = new_row(ID, questions={"q": {}}, status="input_required")
 
 @define(eq=False)
 class Fake:
-    """What the engine keeps.
+    """The tables of the engine.
 
     Attributes:
         states: The states of tasks, by id.
@@ -163,7 +163,7 @@ class TestCreation:
             tasks.create(evolve(ROW, owner=owner))
         assert fake.sent == []
 
-    def test_user_with_the_name_of_nobody(
+    def test_user_without_a_name_is_not_anonymous(
         self, fake: Fake, tasks: RestateTasks
     ) -> None:
         fake.counts = {"": 3}
@@ -203,7 +203,7 @@ class TestCreation:
         assert tasks.create(evolve(ROW, tool="again")) == ROW
         assert fake.sent == []
 
-    def test_failure_is_told(self, fake: Fake, tasks: RestateTasks) -> None:
+    def test_failure_is_reported(self, fake: Fake, tasks: RestateTasks) -> None:
         fake.wrong["/create/send"] = answer(b"no such service", status=404)
         with pytest.raises(TaskStoreError, match="404: no such service"):
             tasks.create(ROW)
@@ -279,7 +279,7 @@ def test_names_that_cannot_be(name: str) -> None:
         RestateTasks("http://localhost", "http://localhost", name=name)
 
 
-def test_owner_is_no_part_of_a_query(fake: Fake, tasks: RestateTasks) -> None:
+def test_owner_is_not_part_of_a_query(fake: Fake, tasks: RestateTasks) -> None:
     tasks.create(evolve(ROW, owner="' OR 1=1 --"))
     assert not any("OR 1=1" in sql for sql in fake.queries)
 
@@ -313,7 +313,7 @@ class TestMail:
         assert fake.sent == [f"POST /shop.Task/{ID}/post/send"]
 
     @pytest.mark.parametrize("part", ["/resolve", "SELECT value FROM state"])
-    def test_what_is_stored_is_no_failure(
+    def test_stored_mail_does_not_fail(
         self,
         fake: Fake,
         tasks: RestateTasks,
@@ -327,7 +327,9 @@ class TestMail:
         assert "mail waits until the turn" in record.getMessage()
         assert "404: gone" in record.getMessage()
 
-    def test_what_is_not_stored_is_one(self, fake: Fake, tasks: RestateTasks) -> None:
+    def test_mail_that_is_not_stored_fails(
+        self, fake: Fake, tasks: RestateTasks
+    ) -> None:
         fake.wrong["/post/send"] = answer(b"full", status=507)
         with pytest.raises(TaskStoreError, match="507: full"):
             tasks.post(ID, [CANCEL])
@@ -357,7 +359,7 @@ class TestLooks:
     def test_mail_is_listed_once_and_only_if_it_is_news(
         self, fake: Fake, tasks: RestateTasks
     ) -> None:
-        """A turn has heard of the answer, and its request waits, too."""
+        """A turn has received the answer, and its request waits, too."""
         fake.states[ID] = Kept(row=ROW, mail=(ANSWER,))
         old = Mail("answer:p", "answer", "p"), Mail("retry", "retry")
         fake.waiting[ID] = [write_letter([ANSWER, *old]), write_letter([CANCEL])]
@@ -584,7 +586,7 @@ class TestUrls:
             ("restate+http://in?admin=ad:9070", "ad:9070"),
         ],
     )
-    def test_parts_that_are_no_urls(self, url: str, wrong: str) -> None:
+    def test_parts_that_are_not_urls(self, url: str, wrong: str) -> None:
         with pytest.raises(UsageError, match=f"'{wrong}' is not the URL of an HTTP"):
             RestateTasks.from_url(url)
 

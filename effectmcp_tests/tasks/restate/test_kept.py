@@ -1,4 +1,4 @@
-"""What the engine keeps of tasks: it survives a round trip, and damage is told as such."""
+"""The state of a task survives a round trip, and damage is reported."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ READERS: list[tuple[Callable[[bytes], Any], bytes]] = [
     "damaged",
     [b"", b"\n", b"\n\n", b"{}\n[]\n", b"{", b"[", b"\xff\n\xff\n", b"[" * 100_000],
 )
-def test_bytes_that_are_nothing(
+def test_bytes_of_another_form(
     read: Callable[[bytes], Any], data: bytes, damaged: bytes
 ) -> None:
     with pytest.raises(TaskStoreError, match=UNREADABLE):
@@ -149,7 +149,7 @@ def test_bytes_that_are_nothing(
     st.integers(0, 3),
     st.binary(max_size=3),
 )
-def test_any_damage_is_told(
+def test_any_damage_is_reported(
     reader: tuple[Callable[[bytes], Any], bytes], at: int, gone: int, put: bytes
 ) -> None:
     read, data = reader

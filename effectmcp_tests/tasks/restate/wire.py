@@ -32,7 +32,7 @@ class Message:
 
 
 def varint(number: int) -> bytes:
-    """Return a number in groups of seven bits, the lowest first; all but one go on."""
+    """Return a number in groups of seven bits, the lowest first; all but one have the high bit."""
     count = max(1, -(-number.bit_length() // 7))
     groups = [number >> 7 * at & 0x7F for at in range(count)]
     return bytes([*(group | 0x80 for group in groups[:-1]), groups[-1]])
