@@ -73,7 +73,8 @@ def add(parsers: Any) -> None:
         "--tasks",
         metavar="PATH",
         help="keep tasks in this file, which is made if needed, so that they outlive the"
-        " process; all processes on this machine may use it at once",
+        " process; all processes on this machine may use it at once. Or on Restate, for"
+        " several machines: restate+http://INGRESS:8080?admin=http://ADMIN:9070",
     )
     parser.add_argument(
         "--strict",

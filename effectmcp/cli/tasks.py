@@ -1,4 +1,4 @@
-"""`effectmcp tasks list|show|cancel|retry`: look after the tasks in a file."""
+"""`effectmcp tasks list|show|cancel|retry`: look after the tasks of a server."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .layout import columns, one_line
 if TYPE_CHECKING:
     from ..exchange.task_rows import TaskRow
     from ..tasks.operators import Waiting
-    from ..tasks.sqlite import SqliteTasks, Stored
+    from ..tasks.stores import Store, Stored
 
 __all__ = ["add"]
 
@@ -30,8 +30,8 @@ def add(parsers: Any) -> None:
     parser = parsers.add_parser(
         "tasks",
         help="look after the tasks of a server",
-        description="Look at the tasks that a server keeps in a file, cancel them, and"
-        " retry parked tasks. This works while servers and workers run.",
+        description="Look at the tasks that a server keeps, cancel them, and retry parked"
+        " tasks. This works while servers and workers run.",
     )
     actions = parser.add_subparsers(metavar="ACTION", required=True)
     for name, text, run in _ACTIONS:
@@ -49,7 +49,10 @@ def add(parsers: Any) -> None:
                 "id", metavar="ID", help="the id of the task, or enough of its start"
             )
         action.add_argument(
-            "--tasks", required=True, metavar="PATH", help="the file, as for serve"
+            "--tasks",
+            required=True,
+            metavar="PATH",
+            help="the file, or the URL of an engine, as for serve",
         )
         action.add_argument(
             "--json", action="store_true", help="print one JSON value, for programs"
@@ -69,11 +72,11 @@ _DETAILS: Final = {
 
 def _list(options: argparse.Namespace) -> int:
     from ..errors import UsageError
-    from ..tasks.operators import described, open_file
+    from ..tasks.operators import described, open_store
 
     if options.limit < 1:
         raise UsageError("--limit: give 1 or more")
-    with open_file(options.tasks) as tasks:
+    with open_store(options.tasks) as tasks:
         found = tasks.look_up(limit=options.limit)
     now = time.time()
     if options.json:
@@ -88,9 +91,9 @@ def _list(options: argparse.Namespace) -> int:
 
 
 def _show(options: argparse.Namespace) -> int:
-    from ..tasks.operators import find_one, open_file
+    from ..tasks.operators import find_one, open_store
 
-    with open_file(options.tasks) as tasks:
+    with open_store(options.tasks) as tasks:
         task = find_one(tasks, options.id)
     if options.json:
         _print_json(_everything(task, time.time()))
@@ -114,12 +117,12 @@ def _retry(options: argparse.Namespace) -> int:
 
 def _send(
     options: argparse.Namespace,
-    post: Callable[[SqliteTasks, Stored], None],
+    post: Callable[[Store, Stored], None],
     said: str,
 ) -> int:
-    from ..tasks.operators import described, find_one, open_file
+    from ..tasks.operators import described, find_one, open_store
 
-    with open_file(options.tasks) as tasks:
+    with open_store(options.tasks) as tasks:
         task = find_one(tasks, options.id)
         post(tasks, task)
         task = find_one(tasks, task.row.id)
@@ -303,7 +306,8 @@ def _lines(task: Stored, now: float) -> Iterator[str]:
         why = ", because it expired" if row.is_expired else ""
         yield f"cancelled {_time(row.cancelled_at, now)}{why}"
     if task.holder is not None:
-        yield f"runs in   process {task.holder.partition('-')[0]}"
+        pid, dash, _ = task.holder.partition("-")
+        yield f"runs in   {f'process {pid}' if dash else task.holder}"
     if task.mail:
         yield f"mail      {', '.join(task.mail)}: not read yet"
     yield f"arguments {_json(row.arguments)}"

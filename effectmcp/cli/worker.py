@@ -1,20 +1,26 @@
-"""`effectmcp worker module:app --tasks PATH`: run the turns of tasks, and serve nothing."""
+"""`effectmcp worker module:app --tasks PLACE`: run the turns of tasks; serve no clients."""
 
 from __future__ import annotations
 
 import argparse
 import logging
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..errors import UsageError
 from ..server.target import load_app
 
 if TYPE_CHECKING:
     from ..server.app import Server
+    from ..tasks.restate import RestateTasks
 
 __all__ = ["add"]
 
 logger = logging.getLogger("effectmcp.server")
+
+#: Runs turns, and gives a function that stops them.
+_Work: TypeAlias = Callable[..., Awaitable[None]]
 
 
 def add(parsers: Any) -> None:
@@ -22,15 +28,17 @@ def add(parsers: Any) -> None:
     parser = parsers.add_parser(
         "worker",
         help="run the tasks of a server",
-        description="Run the tasks that the processes of a server keep in a file, and"
-        " serve no clients. On SIGTERM or Ctrl-C, it begins no further step, waits for"
-        " the running ones, and gives its tasks back; a second signal stops it at once.",
+        description="Run the tasks that the processes of a server keep in a file or on an"
+        " engine, and serve no clients. On SIGTERM or Ctrl-C, it begins no further step,"
+        " waits for the running ones, and gives its tasks back; a second signal stops it"
+        " at once.",
     )
     parser.add_argument("target", help="module:app, or path/file.py:app")
     parser.add_argument(
         "--tasks",
         metavar="PATH",
-        help="the file of the tasks, as for serve; by default the server's own store",
+        help="the file of the tasks, or the URL of an engine, as for serve; by default"
+        " the server's own store",
     )
     parser.add_argument(
         "--concurrency",
@@ -46,15 +54,31 @@ def add(parsers: Any) -> None:
         metavar="SECONDS",
         help="how long running steps may take to end (20)",
     )
+    parser.add_argument(
+        "--http",
+        metavar="HOST:PORT",
+        help="for an engine: where it calls this worker. Only the engine may reach this"
+        " address",
+    )
+    parser.add_argument(
+        "--advertise",
+        metavar="URL",
+        help="for an engine: the URL at which it reaches this worker, or a balancer before"
+        " several workers; by default the address of --http",
+    )
     parser.set_defaults(run=_run)
 
 
 def _run(options: argparse.Namespace) -> int:
     import trio
 
+    from ..drivers import trio as loop
+    from ..tasks.restate import RestateTasks
+    from ..tasks.restate.engine import parse_url
     from ..tasks.sqlite import SqliteTasks
     from ..transports.default_keys import ensure_keys
-    from ..transports.working import check_shared, keep_tasks
+    from ..transports.web import parse_address
+    from ..transports.working import check_shared, keep_tasks, run_turns
 
     if options.concurrency < 1:
         raise UsageError("--concurrency: give 1 or more")
@@ -63,25 +87,78 @@ def _run(options: argparse.Namespace) -> int:
     app = load_app(options.target)
     ensure_keys(app, is_alone=False)
     if options.tasks is None and app.tasks is None:
-        raise UsageError("a worker needs the file of the tasks: give --tasks PATH")
+        raise UsageError("a worker needs the place of the tasks: give --tasks PATH")
     keep_tasks(app, options.tasks)
     check_shared(app)
-    if not isinstance(app.tasks, SqliteTasks):
+    more = {"concurrency": options.concurrency, "grace": options.grace}
+    if isinstance(app.tasks, RestateTasks):
+        if options.http is None:
+            raise UsageError("an engine calls its workers: give --http HOST:PORT")
+        host, port = parse_address(options.http, 9080)
+        if options.advertise is not None:
+            parse_url(options.advertise)
+        elif host in ("0.0.0.0", "::"):
+            raise UsageError(
+                f"--http {options.http}: an engine cannot call this address; give"
+                " --advertise URL, too"
+            )
+        at = host, port, options.advertise
+        trio.run(partial(_listen, app, app.tasks, *at, **more))
+    elif options.http is not None or options.advertise is not None:
+        raise UsageError(
+            "--http and --advertise are for an engine, and these tasks are in a file"
+        )
+    elif isinstance(app.tasks, SqliteTasks):
+        trio.run(_work, app, options.concurrency, partial(run_turns, loop, app, **more))
+    else:
         raise UsageError(f"{app.tasks!r} is not a file: its tasks run elsewhere")
-    trio.run(_work, app, options.concurrency, options.grace)
     return 0
 
 
-async def _work(app: Server, concurrency: int, grace: float) -> None:
+async def _listen(
+    app: Server,
+    tasks: RestateTasks,
+    host: str,
+    port: int,
+    advertise: str | None,
+    *,
+    concurrency: int,
+    grace: float,
+) -> None:
+    import trio
+
+    from ..tasks.restate.endpoint import serve
+
+    try:
+        listeners = await trio.open_tcp_listeners(port, host=host)
+    except OSError as exc:
+        raise UsageError(
+            f"cannot listen at {host}, port {port}: {exc.strerror or exc}"
+        ) from None
+    if advertise is None:
+        host, port = listeners[0].socket.getsockname()[:2]
+        advertise = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+    work = partial(
+        serve,
+        app,
+        tasks,
+        listeners,
+        advertise=advertise,
+        concurrency=concurrency,
+        grace=grace,
+    )
+    await _work(app, concurrency, work)
+
+
+async def _work(app: Server, concurrency: int, work: _Work) -> None:
     import trio
 
     from ..drivers import trio as loop
     from ..transports.signals import until_signalled
-    from ..transports.working import run_turns
 
     shutdown = trio.Event()
 
-    async def work() -> None:
+    async def run() -> None:
         async with loop.running(app), trio.open_nursery() as nursery:
 
             def give(stop: Any) -> None:
@@ -97,7 +174,7 @@ async def _work(app: Server, concurrency: int, grace: float) -> None:
                     concurrency,
                 )
 
-            await run_turns(loop, app, concurrency=concurrency, grace=grace, give=give)
+            await work(give=give)
             nursery.cancel_scope.cancel()
 
-    await until_signalled(shutdown, work)
+    await until_signalled(shutdown, run)

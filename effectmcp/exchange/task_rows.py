@@ -118,6 +118,15 @@ class TaskRow:
         """When the task expires, in seconds since 1970; `None` for never."""
         return None if self.ttl is None else self.created + self.ttl
 
+    def kept_until(self, retention: float) -> float:
+        """Return until when an ended task is kept, in seconds since 1970.
+
+        Args:
+            retention: The seconds after its end, at least.
+        """
+        kept = self.updated + retention
+        return kept if self.expires is None else max(kept, self.expires)
+
     def without(self, keys: Iterable[str]) -> TaskRow:
         """Return this row without the questions that mail has answered."""
         answered = frozenset(keys)

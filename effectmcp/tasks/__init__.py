@@ -7,9 +7,10 @@ wait to the next, for hosts of your own; `TaskHost` is what a server needs of th
 """
 
 from ..exchange.task_rows import Mail, TaskHost, TaskRow
+from .playing import is_cancelled
 from .sqlite import SqliteTasks
 from .turn import turn
-from .worker import is_cancelled, work
+from .worker import work
 
 __all__ = [
     "Mail",

@@ -1,6 +1,6 @@
-"""Look at the tasks in a file, and send them mail, while servers run on it.
+"""Look at the tasks of a store, and send them mail, while servers run on it.
 
-    with open_file("tasks.db") as tasks:
+    with open_store("tasks.db") as tasks:
         retry(tasks, find_one(tasks, "3f2a"))
 
 Everything an operator does is mail, so that no running turn is disturbed.
@@ -23,7 +23,7 @@ from ..errors import UsageError
 from ..exchange.task_rows import Mail, TaskRow, task_fields, wire_time
 
 if TYPE_CHECKING:
-    from .sqlite import SqliteTasks, Stored
+    from .stores import Store, Stored
 
 __all__ = [
     "Due",
@@ -33,7 +33,7 @@ __all__ = [
     "due_times",
     "find_one",
     "journal_of",
-    "open_file",
+    "open_store",
     "retry",
     "unfinished_steps",
     "waiting_for",
@@ -41,13 +41,28 @@ __all__ = [
 
 
 @contextmanager
-def open_file(path: str | os.PathLike[str]) -> Iterator[SqliteTasks]:
-    """Open a file of tasks that exists; close it at the end.
+def open_store(place: str | os.PathLike[str]) -> Iterator[Store]:
+    """Open a file of tasks that exists, or an engine by its URL; close it at the end.
 
     Raises:
         UsageError: If there is no such file, or it cannot be used.
     """
-    file = Path(path)
+    from .restate import RestateTasks
+
+    tasks: Store
+    if isinstance(place, str) and place.startswith("restate+"):
+        tasks = RestateTasks.from_url(place)
+    else:
+        tasks = _existing(Path(place))
+    try:
+        yield tasks
+    finally:
+        tasks.close()
+
+
+def _existing(file: Path) -> Store:
+    from .sqlite import SqliteTasks
+
     try:
         if not file.exists():
             raise UsageError(f"there is no file {str(file)!r}")
@@ -60,17 +75,12 @@ def open_file(path: str | os.PathLike[str]) -> Iterator[SqliteTasks]:
     if not os.access(file, os.R_OK | os.W_OK):
         # SQLite locks the file for readers, too.
         raise UsageError(f"{str(file)!r} may not be read and written by this user")
-    from .sqlite import SqliteTasks
-
     tasks = SqliteTasks(file)
     tasks.open()
-    try:
-        yield tasks
-    finally:
-        tasks.close()
+    return tasks
 
 
-def find_one(tasks: SqliteTasks, start: str) -> Stored:
+def find_one(tasks: Store, start: str) -> Stored:
     """Return the task with this id, or the only task whose id starts so.
 
     Raises:
@@ -84,7 +94,7 @@ def find_one(tasks: SqliteTasks, start: str) -> Stored:
     return found[0]
 
 
-def cancel(tasks: SqliteTasks, task: Stored) -> None:
+def cancel(tasks: Store, task: Stored) -> None:
     """Ask a task to end. It is cancelled in its next turn, after its cleanup.
 
     Raises:
@@ -97,7 +107,7 @@ def cancel(tasks: SqliteTasks, task: Stored) -> None:
     tasks.post(row.id, [Mail("cancel", "cancel")])
 
 
-def retry(tasks: SqliteTasks, task: Stored) -> None:
+def retry(tasks: Store, task: Stored) -> None:
     """Have a parked task tried again.
 
     Raises:

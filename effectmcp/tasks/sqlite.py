@@ -32,8 +32,9 @@ from ..canonical import dumps, loads
 from ..errors import CanonicalError, TaskLimitError, TaskRowError, TaskStoreError
 from ..exchange.task_rows import Mail, TaskRow
 from .connections import Connections, Write, next_change
+from .stores import Stored
 
-__all__ = ["Lease", "SqliteTasks", "Stored", "TakenOverError"]
+__all__ = ["Lease", "SqliteTasks", "TakenOverError"]
 
 logger = logging.getLogger("effectmcp.tasks")
 
@@ -60,21 +61,6 @@ class Lease:
 
     row: TaskRow
     fence: int
-
-
-@frozen
-class Stored:
-    """A task and what the store knows of it, for operators.
-
-    Attributes:
-        row: The task, without the questions that mail has answered.
-        holder: The process that runs its turn, as `PID-NAME`; `None` if none does.
-        mail: The kinds of mail that no saved row covers yet.
-    """
-
-    row: TaskRow
-    holder: str | None
-    mail: tuple[str, ...]
 
 
 class SqliteTasks:
@@ -349,7 +335,7 @@ class SqliteTasks:
                     (
                         row.is_ended,
                         0.0 if later else row.wake,
-                        self._purge_of(row),
+                        row.kept_until(self.retention) if row.is_ended else None,
                         next_change(db),
                         row.dumps(),
                         row.journal,
@@ -462,12 +448,6 @@ class SqliteTasks:
                     listener(id_)
                 except Exception:
                     logger.exception("a listener failed on task %s", id_)
-
-    def _purge_of(self, row: TaskRow) -> float | None:
-        if not row.is_ended:
-            return None
-        kept = row.updated + self.retention
-        return kept if row.expires is None else max(kept, row.expires)
 
     def _check_limits(self, db: sqlite3.Connection, row: TaskRow) -> None:
         (mine,) = db.execute(

@@ -34,7 +34,7 @@ from ..protocol.meta import CLIENT_CAPABILITIES, CLIENT_INFO, TASKS
 from ..protocol.revisions import PROTOCOL_VERSION, VERSIONS
 from ..server.app import Server
 from ..state.keys import Keys, make_key
-from ..tasks.worker import is_cancelled
+from ..tasks.playing import is_cancelled
 from .contracts import ContractError
 
 __all__ = [

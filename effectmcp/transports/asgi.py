@@ -26,7 +26,7 @@ import attrs
 from ..drivers.local import running
 from ..errors import UsageError
 from ..server.changes import Change
-from ..tasks.worker import WorkLoop
+from ..tasks.playing import WorkLoop
 from . import web
 from .conversation import Conversation, Endpoint
 from .hosting import Beside, Gone, HostLoop, Work, converse

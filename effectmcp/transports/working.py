@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING
 
 from ..errors import UsageError
 from ..server.changes import Change
+from ..tasks.playing import WorkLoop
+from ..tasks.restate import RestateTasks
 from ..tasks.sqlite import SqliteTasks
-from ..tasks.worker import WorkLoop, work
+from ..tasks.worker import work
 
 if TYPE_CHECKING:
     from ..exchange.task_rows import TaskHost
@@ -24,34 +26,40 @@ __all__ = ["check_shared", "ensure_tasks", "keep_tasks", "run_turns", "working"]
 logger = logging.getLogger("effectmcp.server")
 
 
-def keep_tasks(app: Server, path: str | os.PathLike[str] | None) -> None:
-    """Keep the tasks of `app` in this file, as the option `--tasks` asks; open the file.
+def keep_tasks(app: Server, place: str | os.PathLike[str] | None) -> None:
+    """Keep the tasks of `app` there, as the option `--tasks` asks; open the file.
 
     Args:
-        app: The server. If it has a store for this file, it keeps that.
-        path: The file; `None` for the store that the server has itself, if any.
+        app: The server. If it has a store for this place, it keeps that.
+        place: A file, or the URL of an engine; `None` for the store that the server has
+            itself, if any.
 
     Raises:
         UsageError: If the server keeps its tasks elsewhere, or the file cannot be used.
     """
-    if path is not None and app.tasks is None:
-        app.tasks = SqliteTasks(path)
-    tasks = app.tasks
-    if path is not None and not _is_file_of(tasks, path):
-        raise UsageError(
-            f"--tasks {path}: the server has a store of its own, tasks={tasks!r}; leave"
-            " out the option, or remove tasks= from Server()"
+    if place is not None:
+        store = (
+            RestateTasks.from_url(place)
+            if isinstance(place, str) and place.startswith("restate+")
+            else SqliteTasks(place)
         )
-    if isinstance(tasks, SqliteTasks):
-        tasks.open()
+        if app.tasks is None:
+            app.tasks = store
+        elif not _is_same(app.tasks, store):
+            raise UsageError(
+                f"--tasks {place}: the server has a store of its own,"
+                f" tasks={app.tasks!r}; leave out the option, or remove tasks= from"
+                " Server()"
+            )
+    if isinstance(app.tasks, SqliteTasks):
+        app.tasks.open()
 
 
-def _is_file_of(tasks: TaskHost | None, path: str | os.PathLike[str]) -> bool:
-    return (
-        isinstance(tasks, SqliteTasks)
-        and tasks.path is not None
-        and os.path.realpath(tasks.path) == os.path.realpath(path)
-    )
+def _is_same(one: TaskHost, other: SqliteTasks | RestateTasks) -> bool:
+    if isinstance(one, SqliteTasks) and isinstance(other, SqliteTasks):
+        paths = one.path, other.path
+        return None not in paths and len({*map(os.path.realpath, paths)}) == 1  # type: ignore[arg-type]  # neither is `None`
+    return isinstance(one, RestateTasks) and repr(one) == repr(other)
 
 
 def ensure_tasks(app: Server, *, is_alone: bool) -> None:
@@ -108,12 +116,20 @@ async def working(
         UsageError: If the store cannot be opened.
     """
     tasks = app.tasks
+    if tasks is None:
+        yield lambda: None
+        return
+    end = tasks.watch(lambda id_: app.changes.publish(Change("task", id_)))
     if not isinstance(tasks, SqliteTasks):
-        yield lambda: None  # turns of another host run elsewhere
+        try:
+            yield lambda: None  # turns of another host run elsewhere
+        finally:
+            end()
+            if isinstance(tasks, RestateTasks):
+                tasks.close()
         return
     turns = _Turns(loop, app, tasks, concurrency=32)
     tasks.is_worked = True
-    end = tasks.watch(lambda id_: app.changes.publish(Change("task", id_)))
     try:
         async with loop.crew() as spawn:
             spawn(turns.run)

@@ -425,6 +425,34 @@ def test_tasks_in_another_store_of_the_author(
                 " directory: '/gone/x.db'"
             ),
         ),
+        (
+            "",
+            ["--tasks", "restate+http://127.0.0.1:8080"],
+            (
+                "'restate+http://127.0.0.1:8080' does not name an engine: give"
+                " restate+http://INGRESS:8080?admin=http://ADMIN:9070, and &name=NAME if"
+                " several servers use it"
+            ),
+        ),
+        (
+            "",
+            ["--tasks", "restate+http://127.0.0.1?admin=http://127.0.0.1:x"],
+            "'http://127.0.0.1:x' is not the URL of an HTTP server: http://HOST:PORT",
+        ),
+        (
+            "",
+            ["--tasks", "restate+http://127.0.0.1?admin=http://127.0.0.1&name=a/b"],
+            "the name 'a/b' of tasks: use letters, digits, dots, - and _",
+        ),
+        (
+            ", tasks=SqliteTasks()",
+            ["--tasks", "restate+http://127.0.0.1?admin=http://127.0.0.1"],
+            (
+                "--tasks restate+http://127.0.0.1?admin=http://127.0.0.1: the server has a"
+                " store of its own, tasks=SqliteTasks(); leave out the option, or remove"
+                " tasks= from Server()"
+            ),
+        ),
     ],
 )
 def test_tasks_that_processes_cannot_share(

@@ -22,7 +22,7 @@ from effectmcp.effects.local import CallerInfo
 from effectmcp.engine.journal import Entry, Journal, Place
 from effectmcp.exchange.task_rows import Mail, TaskRow
 from effectmcp.tasks import SqliteTasks, holders
-from effectmcp.tasks.operators import open_file
+from effectmcp.tasks.operators import open_store
 from effectmcp.transports.working import working
 
 Output = pytest.CaptureFixture[str]
@@ -386,7 +386,7 @@ def test_an_id_that_does_not_name_one_task(
 
 
 def mail_in(path: str) -> tuple[str, ...]:
-    with open_file(path) as opened:
+    with open_store(path) as opened:
         return opened.look_up()[0].mail
 
 

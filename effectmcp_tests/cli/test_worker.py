@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -20,6 +21,9 @@ from .test_tasks import ID, row
 from .yard import end_step, make_pipes, wait_for_step
 
 YARD = str(Path(__file__).with_name("yard.py"))
+
+#: No engine listens there.
+ENGINE = "restate+http://127.0.0.1:1?admin=http://127.0.0.1:1"
 
 Output = pytest.CaptureFixture[str]
 
@@ -44,11 +48,46 @@ def problem(capsys: Output, *argv: str) -> str:
 @pytest.mark.parametrize(
     ("argv", "words"),
     [
-        ([], "a worker needs the file of the tasks: give --tasks PATH"),
+        ([], "a worker needs the place of the tasks: give --tasks PATH"),
         (["--tasks", "x.db", "--concurrency", "0"], "--concurrency: give 1 or more"),
         (["--tasks", "x.db", "--grace", "-1"], "--grace: give some seconds, or 0"),
         (["--tasks", "x.db", "--grace", "nan"], "--grace: give some seconds, or 0"),
         (["--tasks", "/gone/x.db"], "/gone/x.db cannot be opened as a store of tasks"),
+        (["--tasks", ENGINE], "an engine calls its workers: give --http HOST:PORT"),
+        (
+            ["--tasks", ENGINE, "--advertise", "http://worker:9080"],
+            "an engine calls its workers: give --http HOST:PORT",
+        ),
+        (
+            ["--tasks", ENGINE, "--http", "localhost:port"],
+            "'localhost:port' is not an address",
+        ),
+        (
+            ["--tasks", ENGINE, "--http", "0.0.0.0:9080"],
+            (
+                "--http 0.0.0.0:9080: an engine cannot call this address; give --advertise"
+                " URL, too"
+            ),
+        ),
+        (
+            ["--tasks", ENGINE, "--http", "[::]:9080"],
+            "--http [::]:9080: an engine cannot call this address",
+        ),
+        (
+            ["--tasks", ENGINE, "--http", "0.0.0.0:9080", "--advertise", "worker:9080"],
+            "'worker:9080' is not the URL of an HTTP server: http://HOST:PORT",
+        ),
+        (
+            ["--tasks", "restate+http://127.0.0.1:1", "--http", ":0"],
+            (
+                "'restate+http://127.0.0.1:1' does not name an engine: give"
+                " restate+http://INGRESS:8080?admin=http://ADMIN:9070"
+            ),
+        ),
+        (
+            ["--tasks", "restate+http://127.0.0.1:1?admin=9070", "--http", ":0"],
+            "'9070' is not the URL of an HTTP server: http://HOST:PORT",
+        ),
     ],
 )
 def test_options_that_cannot_be(argv: list[str], words: str, capsys: Output) -> None:
@@ -80,6 +119,22 @@ def test_servers_with_a_store_of_their_own(
         f"app = Server('shop', tasks={store})\n"
     )
     assert words in problem(capsys, str(file), *argv)
+
+
+@pytest.mark.parametrize("option", ["--http", "--advertise"])
+def test_file_has_no_address(option: str, tmp_path: Path, capsys: Output) -> None:
+    argv = ["--tasks", str(tmp_path / "x.db"), option, "http://worker:9080"]
+    assert problem(capsys, YARD, *argv) == (
+        "--http and --advertise are for an engine, and these tasks are in a file"
+    )
+
+
+def test_address_that_is_taken(capsys: Output) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        argv = ["--tasks", ENGINE, "--http", f"127.0.0.1:{port}"]
+        words = f"cannot listen at 127.0.0.1, port {port}: "
+        assert words in problem(capsys, YARD, *argv)
 
 
 @contextmanager

@@ -11,6 +11,8 @@ from typing import NoReturn
 import pytest
 from attrs import frozen
 
+from ..npm import Unavailable
+from ..tasks.restate.engines import install as install_engine
 from .clients import LEGACY_SCENARIOS as LEGACY_CLIENT_SCENARIOS
 from .clients import SCENARIOS as CLIENT_SCENARIOS
 from .clients import play
@@ -21,7 +23,6 @@ from .suite import (
     REVISION,
     SCENARIOS,
     Suite,
-    Unavailable,
     Verdict,
     install,
 )
@@ -69,7 +70,12 @@ def played(
     """The whole suite at both revisions, played against one server."""
     server: Server = request.param
     try:
-        with serving(server) as served:
+        program = None
+        if server.tasks == "engine":
+            cache = os.environ.get("EFFECTMCP_CONFORMANCE_CACHE")
+            place = Path(cache) if cache else tmp_path_factory.mktemp("cache")
+            program = install_engine(place.resolve())
+        with serving(server, program) as served:
             modern, legacy = (
                 suite.run(served.url, tmp_path_factory.mktemp(server.name), revision)
                 for revision in (REVISION, LEGACY)

@@ -1,4 +1,4 @@
-"""`asgi`: the example that has everything, for ASGI hosts, with its tasks in a file."""
+"""`asgi`: the example that has everything, for ASGI hosts, with tasks that are shared."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import os
 from pathlib import Path
 
 from effectmcp.server.target import load_app
-from effectmcp.tasks import SqliteTasks
 from effectmcp.transports.asgi import application
 from effectmcp.transports.sessions import SessionLimits
+from effectmcp.transports.working import keep_tasks
 
 __all__ = ["asgi"]
 
 app = load_app(str(Path(__file__).parents[2] / "examples" / "everything.py"))
-app.tasks = SqliteTasks(os.environ["EFFECTMCP_TASKS_FILE"])
+keep_tasks(app, os.environ["EFFECTMCP_TASKS_PLACE"])
 
 asgi = application(app, sessions=SessionLimits(leave=1))

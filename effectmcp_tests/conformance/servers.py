@@ -20,7 +20,9 @@ from attrs import field, frozen
 
 from effectmcp.state import make_key
 
-from .suite import Unavailable
+from ..npm import Unavailable
+from ..tasks.restate.engines import Node
+from ..tasks.restate.workers import Worker, working
 
 __all__ = ["SERVERS", "Served", "Server", "serving"]
 
@@ -35,12 +37,14 @@ class Server:
     Attributes:
         name: Its name in reports.
         command: The arguments of `python -m`; the first is the package to install. Each
-            server takes a free port, and logs its number. The first server keeps its
-            tasks in memory, and the ASGI hosts keep their tasks in a file.
+            server takes a free port, and logs its number.
+        tasks: Where it keeps its tasks: `memory`, `file`, or `engine`: a Restate, with
+            a worker.
     """
 
     name: str
     command: tuple[str, ...]
+    tasks: str = "file"
 
 
 SERVERS: Final = (
@@ -54,6 +58,7 @@ SERVERS: Final = (
             # Before the slowest tool ends, and after all others.
             "--leave=1",
         ),
+        tasks="memory",
     ),
     Server(
         "uvicorn-asyncio",
@@ -69,6 +74,7 @@ SERVERS: Final = (
             "--bind=127.0.0.1:0",
             HOSTED,
         ),
+        tasks="engine",
     ),
 )
 
@@ -92,24 +98,50 @@ class Served:
 
 
 @contextmanager
-def serving(server: Server) -> Iterator[Served]:
+def serving(server: Server, program: Path | None = None) -> Iterator[Served]:
     """Start a server, and stop it at the end of the block.
+
+    Args:
+        server: The server.
+        program: The program of Restate, for a server that needs it.
 
     Raises:
         Unavailable: It is not installed.
     """
-    with TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        yield from _serving(server, Path(folder))
-
-
-def _serving(server: Server, folder: Path) -> Iterator[Served]:
     if importlib.util.find_spec(server.command[0]) is None:
         raise Unavailable(f"{server.command[0]} is not installed")
     more = {
         "EFFECTMCP_STATE_KEYS": make_key(secrets.token_bytes(32)),
-        "EFFECTMCP_TASKS_FILE": str(folder / "tasks.db"),
         "PYTHONUNBUFFERED": "1",
     }
+    with (
+        TemporaryDirectory(ignore_cleanup_errors=True) as folder,
+        _keeping(server, program, Path(folder), more) as place,
+    ):
+        yield from _serving(server, more | {"EFFECTMCP_TASKS_PLACE": place})
+
+
+@contextmanager
+def _keeping(
+    server: Server, program: Path | None, folder: Path, more: dict[str, str]
+) -> Iterator[str]:
+    """Yield the place for the tasks of a server."""
+    if server.tasks != "engine":
+        yield str(folder / "tasks.db")
+        return
+    assert program is not None
+    node = Node(program, folder / "engine")
+    node.start()
+    source = ROOT / "examples" / "everything.py"
+    worker = Worker(node, "conformance", source, folder / "worker.log", variables=more)
+    try:
+        with working(worker):
+            yield worker.place
+    finally:
+        node.stop()
+
+
+def _serving(server: Server, more: dict[str, str]) -> Iterator[Served]:
     with subprocess.Popen(
         [sys.executable, "-m", *server.command],
         cwd=ROOT,

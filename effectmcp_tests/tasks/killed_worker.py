@@ -15,10 +15,14 @@ import asyncio
 import json
 import os
 import signal
+import socket
 import sys
 import threading
 import time
 from collections.abc import Callable, Generator
+from contextlib import AsyncExitStack
+from functools import cache
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
@@ -39,14 +43,18 @@ from effectmcp import (
 from effectmcp.drivers import asyncio as on_asyncio
 from effectmcp.drivers import trio as on_trio
 from effectmcp.engine import Journal
+from effectmcp.errors import TaskStoreError
 from effectmcp.exchange.task_rows import Mail, TaskRow
-from effectmcp.tasks import SqliteTasks, worker
-from effectmcp.tasks.turn import Save, Turn, turn
+from effectmcp.tasks import SqliteTasks, playing
+from effectmcp.tasks.restate import RestateTasks
+from effectmcp.tasks.restate.endpoint import serve
+from effectmcp.tasks.stores import Store
+from effectmcp.tasks.turn import Save, Start, Turn, Wait, turn
 from effectmcp.transports.working import working
 
 from .simulated import CAPABILITIES, accepted, new
 
-__all__ = ["Plan", "main", "task_of"]
+__all__ = ["Plan", "main", "written"]
 
 
 @frozen
@@ -54,7 +62,7 @@ class Plan:
     """The orders of a worker.
 
     Attributes:
-        path: The store.
+        place: The store: a file, or the URL of an engine.
         log: The file to append to.
         loop: `asyncio` or `trio`.
         kill: The point at which it kills itself; below 0 for never.
@@ -62,23 +70,32 @@ class Plan:
         gate: A named pipe that the tool `blocked` reads in its step.
     """
 
-    path: str
+    place: str
     log: str
     loop: str = "asyncio"
     kill: int = -1
     tools: tuple[str, ...] = ("shop",)
     gate: str = ""
 
+    def id_of(self, tool: str) -> str:
+        """Return the id of the task of a tool; no other run has the same."""
+        return blake2b(f"{self.log} {tool}".encode(), digest_size=20).hexdigest()
 
-def task_of(tool: str) -> TaskRow:
-    """Return the first row of the task of a tool."""
-    return new(
-        tool,
-        id=f"task-{tool}",
-        flow_id=f"the flow of {tool}".encode(),
-        created=0.0,
-        capabilities=CAPABILITIES,
-    )
+    def task_of(self, tool: str) -> TaskRow:
+        """Return the first row of the task of a tool."""
+        return new(
+            tool,
+            id=self.id_of(tool),
+            flow_id=f"the flow of {tool}".encode(),
+            created=0.0,
+            capabilities=CAPABILITIES,
+        )
+
+    def open(self) -> Store:
+        """Return the store, as a process that starts has it."""
+        if self.place.startswith("restate+"):
+            return RestateTasks.from_url(self.place)
+        return SqliteTasks(self.place)
 
 
 @frozen
@@ -173,7 +190,7 @@ class _Life:
         def quick() -> Flow[int]:
             return (yield from charge("quick", 1))
 
-        app = Server("shop", tasks=SqliteTasks(self.plan.path))
+        app = Server("shop", tasks=self.plan.open())
         for handler in (shop, blocked, quick):
             app.tool(handler)
         return app
@@ -193,6 +210,8 @@ class _Life:
     def turn(self, app: Server, row: TaskRow, is_stopping: Callable[[], bool]) -> Turn:
         """Run a turn; each of its commands is a point."""
         going = turn(app, row, is_stopping)
+        # Noted when they are durable: then, or at the end of the turn.
+        saves: list[TaskRow] = []
         try:
             command = next(going)
             while True:
@@ -200,44 +219,58 @@ class _Life:
                 try:
                     outcome = yield command
                 except Exception as exc:
-                    self.note("refused", task=row.id, error=type(exc).__name__)
+                    self.note("refused", task=row.tool, error=type(exc).__name__)
                     command = going.throw(exc)
                     continue
                 if isinstance(command, Save):
-                    self._note_save(command.row)
+                    saves.append(command.row)
+                elif isinstance(command, (Start, Wait)):
+                    self._note_saves(saves)
                 command = going.send(outcome)
         except StopIteration as exc:
+            self._note_saves(saves)
             return exc.value  # type: ignore[no-any-return]  # a row
         finally:
             going.close()
 
-    def _note_save(self, row: TaskRow) -> None:
-        places = Journal.loads(row.journal).places
-        self.note(
-            "saved",
-            task=row.id,
-            begun=sorted(place for place, one in places.items() if one.begun),
-            tries=sorted(row.tries),
-        )
+    def _note_saves(self, saves: list[TaskRow]) -> None:
+        for row in saves:
+            places = Journal.loads(row.journal).places
+            self.note(
+                "saved",
+                task=row.tool,
+                begun=sorted(place for place, one in places.items() if one.begun),
+                tries=sorted(row.tries),
+            )
+        saves.clear()
 
     # ---- the client ----
 
-    def follow(self, tasks: SqliteTasks) -> None:
+    def follow(self, tasks: Store) -> None:
         """Answer questions until all tasks have ended; then exit."""
         news = threading.Event()
         tasks.watch(lambda id_: news.set())
         for tool in self.plan.tools:
-            tasks.create(task_of(tool))
+            self._create(tasks, self.plan.task_of(tool))
         answered: set[str] = set()
         while True:
             news.clear()
             for tool in self.plan.tools:
-                self._follow(tasks, f"task-{tool}", answered)
+                self._follow(tasks, self.plan.id_of(tool), answered)
             if len(self._ended) == len(self.plan.tools):
                 os._exit(0)
             news.wait(0.5)
 
-    def _follow(self, tasks: SqliteTasks, id_: str, answered: set[str]) -> None:
+    def _create(self, tasks: Store, row: TaskRow) -> None:
+        while True:
+            try:
+                tasks.create(row)
+            except TaskStoreError:
+                time.sleep(0.05)  # the engine does not know its workers yet
+            else:
+                return
+
+    def _follow(self, tasks: Store, id_: str, answered: set[str]) -> None:
         row = tasks.read(id_)
         assert row is not None
         if row.is_ended and id_ not in self._ended:
@@ -245,7 +278,7 @@ class _Life:
             content = row.result and row.result.get("structuredContent")
             if content is None and row.result is not None:
                 content = row.result["content"][0]["text"]
-            self.note("ended", task=id_, status=row.status, result=content)
+            self.note("ended", task=row.tool, status=row.status, result=content)
         for key, request in row.questions.items():
             if key in answered:
                 continue
@@ -253,21 +286,26 @@ class _Life:
             # Each process sends another answer: the first stored one counts.
             is_name = "Name" in request["params"]["message"]
             value: Any = f"Ann {os.getpid()}" if is_name else os.getpid()
-            self.note("answers", task=id_, key=key, value=value)
+            self.note("answers", task=row.tool, key=key, value=value)
             tasks.post(id_, [Mail(f"answer:{key}", "answer", key, accepted(value))])
-            self.note("answered", task=id_, key=key, value=value)
+            self.note("answered", task=row.tool, key=key, value=value)
 
     # ---- the process ----
 
     async def run(self, loop: Any) -> None:
         """Work until the tasks have ended."""
-        vars(worker)["turn"] = self.turn
+        vars(playing)["turn"] = self.turn
         # To try again sooner. `effectmcp.tasks.turn` is the function, too.
         sys.modules[turn.__module__].FIRST_PAUSE = 0.005  # type: ignore[attr-defined]
         app = self.server()
         tasks = app.tasks
-        assert isinstance(tasks, SqliteTasks)
-        async with loop.running(app), working(loop, app):
+        assert isinstance(tasks, (SqliteTasks, RestateTasks))
+        async with loop.running(app), AsyncExitStack() as stack:
+            if isinstance(tasks, SqliteTasks):
+                await stack.enter_async_context(working(loop, app))
+            else:
+                nursery = await stack.enter_async_context(trio.open_nursery())
+                nursery.start_soon(self._serve, app, tasks)
             follower = threading.Thread(target=self.follow, args=(tasks,), daemon=True)
             follower.start()
             self.note("works")
@@ -275,10 +313,27 @@ class _Life:
                 await trio.sleep_forever()
             await asyncio.Event().wait()
 
+    async def _serve(self, app: Server, tasks: RestateTasks) -> None:
+        listening = _listening()
+        url = "http://{}:{}".format(*listening.getsockname())
+        listener = trio.SocketListener(trio.socket.from_stdlib_socket(listening))
+        known = tasks.engine.query(
+            f"SELECT name FROM sys_service WHERE name = '{tasks.service}'"
+        )
+        await serve(app, tasks, [listener], advertise=None if known else url)
+
+
+@cache
+def _listening() -> socket.socket:
+    """Return where an engine calls all workers of this process and of its children."""
+    found = socket.create_server(("127.0.0.1", 0))
+    found.setblocking(False)
+    return found
+
 
 def _work(plan: Plan) -> None:
     life = _Life(plan)
-    if plan.loop == "trio":
+    if plan.loop == "trio" or plan.place.startswith("restate+"):
         trio.run(life.run, on_trio)
     else:
         asyncio.run(life.run(on_asyncio))
@@ -297,6 +352,7 @@ def main() -> None:
         _work(Plan(**{**fields, "tools": tuple(fields["tools"])}))
         return
     for plan in _plans():
+        _listening()
         child = os.fork()
         if not child:
             try:

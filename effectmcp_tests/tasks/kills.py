@@ -91,7 +91,14 @@ def read_log(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def play(forks: Forks, folder: Path, kills: Iterable[int], *, first: int = 0) -> Run:
+def play(
+    forks: Forks,
+    folder: Path,
+    kills: Iterable[int],
+    *,
+    first: int = 0,
+    place: str | None = None,
+) -> Run:
     """Run a task to its end: a worker is killed at each of some points.
 
     Args:
@@ -99,13 +106,14 @@ def play(forks: Forks, folder: Path, kills: Iterable[int], *, first: int = 0) ->
         folder: An empty folder.
         kills: The points.
         first: 0 to begin with asyncio, 1 with trio; they take turns.
+        place: The URL of an engine; by default, the tasks are in a file.
     """
     log = folder / "log"
     loops = ("asyncio", "trio")
     statuses = []
     for number, kill in enumerate([*kills, -1]):
         loop = loops[(first + number) % 2]
-        plan = Plan(str(folder / "tasks.db"), str(log), loop, kill)
+        plan = Plan(place or str(folder / "tasks.db"), str(log), loop, kill)
         statuses.append(forks.work(plan))
         if statuses[-1] == 0:
             break

@@ -149,7 +149,7 @@ def test_frozen_worker_keeps_its_tasks_until_it_is_killed(
         frozen.send(signal.SIGSTOP)
         with working(tmp_path, loop, "quick", "blocked") as other:
             # All other tasks continue.
-            other.until("ended", task="task-quick")
+            other.until("ended", task="quick")
             # The other process looks for holders that died, and finds none.
             store = SqliteTasks(tmp_path / "tasks.db")
             try:
@@ -161,7 +161,7 @@ def test_frozen_worker_keeps_its_tasks_until_it_is_killed(
             found = other.until("effect", name="block")
             assert found["pid"] == other.process.pid
             gate.open()
-            ended = other.until("ended", task="task-blocked")
+            ended = other.until("ended", task="blocked")
     assert (ended["status"], ended["result"]) == ("completed", "open")
     assert len({str(one["about"]) for one in effects(tmp_path, "block")}) == 1
 
@@ -201,5 +201,5 @@ def test_write_of_a_turn_that_was_taken_over_is_refused(
             assert frozen.until("refused")["error"] == "TakenOverError"
             other.send(signal.SIGCONT)
             gate.open()
-            ended = other.until("ended", task="task-blocked")
+            ended = other.until("ended", task="blocked")
     assert (ended["status"], ended["result"]) == ("completed", "open")

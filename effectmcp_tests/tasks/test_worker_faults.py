@@ -13,7 +13,7 @@ import trio
 from effectmcp import Flow, Server, Sleep, step
 from effectmcp.drivers import trio as loop
 from effectmcp.exchange.task_rows import TaskRow
-from effectmcp.tasks import SqliteTasks, worker
+from effectmcp.tasks import SqliteTasks, playing, worker
 from effectmcp.tasks.turn import Turn, turn
 from effectmcp.transports.working import working
 
@@ -36,7 +36,7 @@ async def test_turn_that_fails_is_run_again_later(
             raise RuntimeError("a fault")
         return (yield from turn(app, row, is_stopping))
 
-    monkeypatch.setattr(worker, "turn", faulty)
+    monkeypatch.setattr(playing, "turn", faulty)
     monkeypatch.setattr(worker, "_PAUSE", 0.01)
     caplog.set_level(logging.ERROR, "effectmcp.tasks")
     tasks = SqliteTasks()

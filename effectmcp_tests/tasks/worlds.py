@@ -224,10 +224,15 @@ class Hosted:
 
     @classmethod
     def of(
-        cls, app: Server, row: TaskRow, world: World, cuts: Collection[int] = ()
+        cls,
+        app: Server,
+        row: TaskRow,
+        world: World,
+        cuts: Collection[int] = (),
+        make: Callable[..., Host] = Host,
     ) -> Hosted:
         """Return a task before its first turn."""
-        found = cls(world, Host(app, row, cuts=cuts))
+        found = cls(world, make(app, row, cuts=cuts))
         host = found.host
         host.lasts, host.result, host.asked = found._lasts, found._result, found._asked
         if world.cancel is not None:
@@ -297,6 +302,7 @@ def played(
     world: World,
     cuts: Collection[int] = (),
     saved: Callable[[Host, Memory], None] = lambda host, memory: None,
+    make: Callable[..., Host] = Host,
 ) -> Hosted:
     """Play a program to its end, or until nothing happens any more.
 
@@ -305,6 +311,7 @@ def played(
         world: Its world.
         cuts: The commands at which turns are lost.
         saved: Called at each save, with what the handler has met until then.
+        make: Returns the host.
     """
     stages: list[Stage] = []
 
@@ -314,7 +321,7 @@ def played(
 
     app = Server("shop")
     app.tool(name="job")(job)
-    hosted = Hosted.of(app, new("job", ttl=world.ttl), world, cuts)
+    hosted = Hosted.of(app, new("job", ttl=world.ttl), world, cuts, make)
     host, hosted.stages = hosted.host, stages
     host.saved = lambda row: saved(host, stages[-1].memory)
     host.run()

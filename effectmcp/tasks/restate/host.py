@@ -1,0 +1,431 @@
+"""Tasks on Restate, as the exchange and operators see them."""
+
+from __future__ import annotations
+
+import logging
+import re
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from importlib.util import find_spec
+from typing import Final
+from urllib.parse import parse_qs, urlsplit
+
+from ...errors import TaskLimitError, TaskStoreError, UsageError
+from ...exchange.task_rows import Mail, TaskRow
+from ..stores import Stored
+from .attempts import OPEN
+from .engine import Engine
+from .frames import input_value
+from .kept import (
+    CREATE,
+    POST,
+    STATE,
+    Kept,
+    is_news,
+    read_letter,
+    read_new,
+    write_letter,
+    write_new,
+)
+
+__all__ = ["RestateTasks"]
+
+logger = logging.getLogger("effectmcp.tasks")
+
+#: Seconds between two looks for changes of the tasks that this process has dealt with.
+_LOOK: Final = 0.1
+#: Seconds after a look that failed.
+_AGAIN: Final = 1.0
+#: The most tasks whose changes are reported, and the most in one query.
+_WATCHED: Final = 10_000
+_AT_ONCE: Final = 200
+#: Seconds between two counts of all tasks, at least.
+_COUNT: Final = 2.0
+
+#: All ids of tasks are such; others are not even looked for.
+_ID: Final = re.compile("[0-9a-f]{1,64}")
+_NAME: Final = re.compile("[A-Za-z0-9_.-]{1,64}")
+
+
+class RestateTasks:
+    """A `TaskHost` whose turns run in workers on any machine.
+
+    Restate keeps the tasks, and calls the workers: `effectmcp worker`.
+
+    Args:
+        ingress: The URL of Restate's ingress.
+        admin: The URL of its admin interface.
+        name: A name for these tasks: servers that share an engine need different ones.
+        ttl: Seconds from the creation of a task until it expires, unless its tool sets
+            it.
+        poll_interval: Seconds between two polls of a client, unless its tool sets it.
+        retention: Seconds that a task is kept after it has ended, at least.
+        limit: The most tasks that may be alive at once. They are counted every few
+            seconds, so there may be some more.
+        share: The most of them that one user may have; all anonymous clients are one.
+
+    Raises:
+        UsageError: If a URL or the name cannot be used, or the extra is not installed.
+    """
+
+    def __init__(
+        self,
+        ingress: str,
+        admin: str,
+        *,
+        name: str = "effectmcp",
+        ttl: float = 24 * 3600,
+        poll_interval: float = 1.0,
+        retention: float = 3600,
+        limit: int = 100_000,
+        share: int = 1_000,
+    ) -> None:
+        if not _NAME.fullmatch(name):
+            raise UsageError(
+                f"the name {name!r} of tasks: use letters, digits, dots, - and _"
+            )
+        if find_spec("xxhash") is None:
+            raise UsageError(
+                "tasks on Restate need a package more: pip install 'effectmcp[restate]'"
+            )
+        self.ingress = ingress
+        self.admin = admin
+        self.name = name
+        self.ttl = ttl
+        self.poll_interval = poll_interval
+        self.retention = retention
+        self.limit = limit
+        self.share = share
+        #: Whether turns run somewhere: workers may come and go, and tasks wait for them.
+        self.is_worked = True
+        self.engine = Engine(ingress, admin)
+        self.service = f"{name}.Task"
+        self._watching = _Watching(self._digests)
+        self._counting = threading.Lock()
+        self._counted: dict[str, int] = {}
+        self._count_after = 0.0
+
+    @classmethod
+    def from_url(cls, url: str) -> RestateTasks:
+        """Return the tasks that `restate+http://HOST:PORT?admin=URL&name=NAME` names.
+
+        Raises:
+            UsageError: If the URL is of another form.
+        """
+        try:
+            parts = urlsplit(url)
+            given = parse_qs(parts.query, strict_parsing=True)
+        except ValueError:
+            parts, given = urlsplit(""), {}
+        unknown = given.keys() - {"admin", "name"}
+        if not parts.scheme.startswith("restate+") or "admin" not in given or unknown:
+            raise UsageError(
+                f"{url!r} does not name an engine: give"
+                " restate+http://INGRESS:8080?admin=http://ADMIN:9070, and &name=NAME if"
+                " several servers use it"
+            )
+        scheme = parts.scheme.removeprefix("restate+")
+        ingress = f"{scheme}://{parts.netloc}{parts.path}"
+        return cls(
+            ingress, given["admin"][-1], name=given.get("name", ["effectmcp"])[-1]
+        )
+
+    def __repr__(self) -> str:
+        return f"RestateTasks({self.ingress!r}, {self.admin!r}, name={self.name!r})"
+
+    # ---- a `TaskHost` ---------------------------------------------------------------
+
+    def create(self, row: TaskRow) -> TaskRow:
+        """Store a new task durably; return it, or the task that has this id already."""
+        known = self._check_limits(row)
+        if known is not None:
+            return known
+        self.engine.send(self.service, CREATE, row.id, write_new(row), once=row.id)
+        # If two requests race, the first one counts.
+        stored = self.read(row.id)
+        self._watching.tell(row.id)
+        return row if stored is None else stored
+
+    def read(self, id_: str) -> TaskRow | None:
+        """Return a task, without the questions that mail has answered; `None` if unknown."""
+        found = self._find(id_)
+        if found is None:
+            return None
+        kept, mail = found
+        if kept.row.is_ended:
+            self._watching.leave(id_)
+        else:
+            self._watching.join(id_)
+        return kept.row.without([one.key for one in mail if one.kind == "answer"])
+
+    def post(self, id_: str, mail: Sequence[Mail]) -> None:
+        """Store mail durably, and wake the task."""
+        if not _ID.fullmatch(id_):
+            return
+        letter = write_letter(mail)
+        self.engine.send(self.service, POST, id_, letter)
+        self._watching.tell(id_)
+        try:
+            kept = self._state(id_)
+            if kept is not None and kept.ear:
+                self.engine.signal(kept.ear, letter)
+        except TaskStoreError as exc:
+            # It is stored: the running turn does not receive it, but the next one does.
+            logger.warning("mail waits until the turn of task %s ends: %s", id_, exc)
+
+    def watch(self, listener: Callable[[str], None]) -> Callable[[], None]:
+        """Call `listener` with the id of each task that changes; return what ends this.
+
+        Tasks that this host has not created or read are left out, because no client of
+        this process follows them.
+        """
+        return self._watching.add(listener)
+
+    def find(self, ids: Iterable[str] = (), *, limit: int = 1_000) -> list[TaskRow]:
+        """Return the tasks whose ids start so, or all: the newest first."""
+        return [one.row for one in self.look_up(ids, limit=limit)]
+
+    def look_up(self, ids: Iterable[str] = (), *, limit: int = 1_000) -> list[Stored]:
+        """Return the same as `find`, with what the engine knows of each task.
+
+        It reads all tasks, to find the newest.
+        """
+        starts = tuple(ids)
+        if not all(map(_ID.fullmatch, starts)):
+            starts = tuple(filter(_ID.fullmatch, starts))
+            if not starts:
+                return []
+        begins = " OR ".join(f"service_key LIKE '{one}%'" for one in starts) or "true"
+        found = self.engine.query(
+            f"SELECT service_key AS id FROM state WHERE service_name = '{self.service}'"
+            f" AND key = '{STATE.decode()}' AND ({begins})"
+            " UNION SELECT target_service_key AS id FROM sys_invocation"
+            f" WHERE target_service_name = '{self.service}'"
+            f" AND target_handler_name = '{CREATE}'"
+            f" AND ({begins.replace('service_key', 'target_service_key')})",
+            id=str,
+        )
+        holders = self._holders()
+        stored = []
+        for one in found:
+            task = self._find(one["id"])
+            if task is not None:
+                kept, mail = task
+                row = kept.row.without([m.key for m in mail if m.kind == "answer"])
+                kinds = tuple(m.kind for m in mail)
+                stored.append(Stored(row, holders.get(row.id), kinds))
+        stored.sort(key=lambda one: one.row.updated, reverse=True)
+        return stored[:limit]
+
+    def close(self) -> None:
+        """Close the connections. The next call opens new ones."""
+        self._watching.stop()
+        self.engine.close()
+
+    # ---- reading --------------------------------------------------------------------
+
+    def _find(self, id_: str) -> tuple[Kept, list[Mail]] | None:
+        """Return what is kept of a task, and the mail that its row does not cover."""
+        if not _ID.fullmatch(id_):
+            return None
+        # First what waits: when a request is not there any more, the state covers it.
+        waiting = self._waiting(id_)
+        kept = self._state(id_)
+        mail: list[Mail] = []
+        for data in waiting:
+            if data.startswith(b"{"):
+                kept = kept or Kept(row=read_new(data))
+            elif data.startswith(b"["):
+                mail += read_letter(data)
+        if kept is None:
+            return None
+        # Mail that a turn has received waits in the state, and in its request.
+        news = {one.id: one for one in (*kept.mail, *mail) if is_news(kept.row, one)}
+        return kept, list(news.values())
+
+    def _waiting(self, id_: str) -> list[bytes]:
+        """Return what the requests carry that the object has not run to their ends."""
+        found = self.engine.query(
+            f"SELECT id, raw FROM sys_journal WHERE partition_key = {_place(id_)}"
+            " AND index = 0",
+            raw=str,
+        )
+        return [input_value(_bytes(one["raw"])) for one in found]
+
+    def _state(self, id_: str) -> Kept | None:
+        found = self.engine.query(
+            f"SELECT value FROM state WHERE partition_key = {_place(id_)}"
+            f" AND service_name = '{self.service}' AND service_key = '{id_}'"
+            f" AND key = '{STATE.decode()}'",
+            value=str,
+        )
+        return Kept.loads(_bytes(found[0]["value"])) if found else None
+
+    def _holders(self) -> dict[str, str]:
+        """Return the invocation that each task runs, by the task's id."""
+        found = self.engine.query(
+            "SELECT id, target_service_key AS key FROM sys_invocation"
+            f" WHERE target_service_name = '{self.service}'"
+            " AND status IN ('running', 'backing-off', 'ready')",
+            id=str,
+            key=str,
+        )
+        return {one["key"]: one["id"] for one in found}
+
+    def _digests(self, ids: Sequence[str]) -> dict[str, str]:
+        places = ", ".join(map(str, map(_place, ids)))
+        found = self.engine.query(
+            "SELECT service_key AS id, md5(value) AS digest FROM state"
+            f" WHERE partition_key IN ({places}) AND service_name = '{self.service}'"
+            f" AND key = '{STATE.decode()}'",
+            id=str,
+            digest=str,
+        )
+        return {one["id"]: one["digest"] for one in found}
+
+    # ---- limits ---------------------------------------------------------------------
+
+    def _check_limits(self, row: TaskRow) -> TaskRow | None:
+        """Count the new task; return the task that has its id already, if that is known.
+
+        Raises:
+            TaskLimitError: If there are too many.
+        """
+        owner = "" if row.owner is None else f"={row.owner}"
+        with self._counting:
+            now = time.monotonic()
+            if now >= self._count_after:
+                found = self.engine.query(
+                    "SELECT value_utf8 AS owner, count(*) AS number FROM state"
+                    f" WHERE service_name = '{self.service}'"
+                    f" AND key = '{OPEN.decode()}' GROUP BY value_utf8",
+                    owner=str,
+                    number=int,
+                )
+                self._counted = {one["owner"]: one["number"] for one in found}
+                took = time.monotonic() - now
+                self._count_after = now + max(_COUNT, 20 * took)
+            mine, all_ = self._counted.get(owner, 0), sum(self._counted.values())
+            if mine < self.share and all_ < self.limit:
+                self._counted[owner] = mine + 1
+                return None
+        known = self.read(row.id)
+        if known is not None:
+            return known
+        if mine >= self.share:
+            raise TaskLimitError("you have too many tasks; wait until some have ended")
+        raise TaskLimitError("there are too many tasks; come back later")
+
+
+def _bytes(text: str) -> bytes:
+    try:
+        return bytes.fromhex(text)
+    except ValueError:
+        raise TaskStoreError("Restate's answer is not understood: no bytes") from None
+
+
+def _place(id_: str) -> int:
+    """Return where the engine keeps an object: a look there takes no search."""
+    import xxhash  # an extra
+
+    return int(xxhash.xxh3_64_intdigest(id_.encode() + b"\xff"))
+
+
+class _Watching:
+    """Tells listeners which tasks have changed.
+
+    The engine tells no changes, so a thread looks for them, as long as there are
+    listeners, and tasks to look for.
+    """
+
+    def __init__(self, digests: Callable[[Sequence[str]], dict[str, str]]) -> None:
+        self._look_up = digests
+        self._listeners: dict[object, Callable[[str], None]] = {}
+        self._digests: dict[str, str | None] = {}
+        self._changed = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    def add(self, listener: Callable[[str], None]) -> Callable[[], None]:
+        key = object()
+        with self._changed:
+            self._listeners[key] = listener
+            self._run()
+
+        def end() -> None:
+            with self._changed:
+                self._listeners.pop(key, None)
+
+        return end
+
+    def join(self, id_: str) -> None:
+        """Look for changes of this task, too."""
+        with self._changed:
+            # The task that was read last stays longest.
+            self._digests[id_] = self._digests.pop(id_, None)
+            while len(self._digests) > _WATCHED:
+                del self._digests[next(iter(self._digests))]
+            self._run()
+
+    def leave(self, id_: str) -> None:
+        """Look for changes of this task no longer: it has ended."""
+        with self._changed:
+            self._digests.pop(id_, None)
+
+    def stop(self) -> None:
+        """Tell nothing more, and wait until nothing is looked for."""
+        with self._changed:
+            self._listeners.clear()
+            thread = self._thread
+        if thread is not None:
+            thread.join()
+
+    def tell(self, id_: str) -> None:
+        """Tell the listeners that a task has changed."""
+        for listener in list(self._listeners.values()):
+            try:
+                listener(id_)
+            except Exception:
+                logger.exception("a listener failed on task %s", id_)
+
+    def _run(self) -> None:
+        if self._listeners and self._digests and self._thread is None:
+            self._thread = threading.Thread(
+                target=self._look, name="effectmcp-restate", daemon=True
+            )
+            self._thread.start()
+
+    def _look(self) -> None:
+        while True:
+            started = time.monotonic()
+            with self._changed:
+                if not self._listeners or not self._digests:
+                    self._thread = None
+                    return
+                ids = list(self._digests)
+            for at in range(0, len(ids), _AT_ONCE):
+                self._look_for(ids[at : at + _AT_ONCE])
+            # Looking takes at most a third of this thread's time.
+            took = time.monotonic() - started
+            time.sleep(max(_LOOK, 2 * took))
+
+    def _look_for(self, ids: Sequence[str]) -> None:
+        try:
+            now = self._look_up(ids)
+        except TaskStoreError as exc:
+            logger.warning("changes of tasks are reported later: %s", exc)
+            time.sleep(_AGAIN)
+            return
+        changed = []
+        with self._changed:
+            for id_ in ids:
+                digest = now.get(id_)
+                if id_ not in self._digests or digest == self._digests[id_]:
+                    continue
+                if digest is None:
+                    del self._digests[id_]  # it was removed
+                else:
+                    self._digests[id_] = digest
+                changed.append(id_)
+        for id_ in changed:
+            self.tell(id_)
