@@ -183,6 +183,7 @@ class Server:
         #: The registered features, by attribute, each in a list of its own. Threads share
         #: it without a lock: each access is one operation of a dict or a list, and the
         #: list shows which of two threads removed the feature. `_publish` copies it.
+        self._publishing: dict[str, object] = {}
         self._registered: dict[str, dict[Any, Any]] = {
             what: {}
             for what in ("tools", "prompts", "resources", "templates", "completions")
@@ -475,12 +476,19 @@ class Server:
         self.changes.publish(_CHANGES[what])
 
     def _publish(self, what: str) -> None:
-        # If several threads register at once, the last one to publish sees the features
-        # of all of them.
-        while (now := self._held(what)) != getattr(self, what):
-            setattr(self, what, now)
-        while (able := self._capabilities()) != self.capabilities:
-            self.capabilities, self.methods = able, methods_of(NEWEST, able)
+        # One thread at a time: what another one has computed before would be published
+        # after, and miss a feature whose registration has returned. Pure parts import no
+        # locks, so one operation of a dict decides, and the others try again.
+        mine = object()
+        while self._publishing.setdefault("", mine) is not mine:
+            pass
+        try:
+            setattr(self, what, self._held(what))
+            able = self._capabilities()
+            if able != self.capabilities:
+                self.capabilities, self.methods = able, methods_of(NEWEST, able)
+        finally:
+            del self._publishing[""]
 
     def _held(self, what: str) -> dict[Any, Any]:
         held = self._registered[what].copy().items()
