@@ -237,7 +237,7 @@ def test_silence_ends(
 
 
 def test_over_tls(server: Scripted, monkeypatch: pytest.MonkeyPatch) -> None:
-    """This server does not speak TLS."""
+    """The scripted server does not speak TLS."""
     monkeypatch.setattr(engines, "PATIENCE", 0.1)
     url = server.url.replace("http", "https")
     server.answer = lambda asked: CLOSE
