@@ -44,6 +44,10 @@ _WRONG: Final = (
 _NO_HEAD: Final[Mapping[str, str]] = MappingProxyType({})
 
 
+class _UnknownError(TaskStoreError):
+    """Raised when the engine answers that it does not know a service."""
+
+
 class _UnreadyError(TaskStoreError):
     """Raised when the engine answers that it cannot do this, now perhaps."""
 
@@ -103,7 +107,13 @@ class Engine:
         """
         path = f"/{quote(service)}/{quote(key, safe='')}/{handler}/send"
         more = {"idempotency-key": once} if once else {}
-        self._ingress.ask("POST", path, body, "application/octet-stream", head=more)
+        try:
+            self._ingress.ask("POST", path, body, "application/octet-stream", head=more)
+        except _UnknownError:
+            raise TaskStoreError(
+                f"Restate does not know {service} yet: start a worker, which registers it,"
+                " with `effectmcp worker`"
+            ) from None
 
     def signal(self, ear: str, value: bytes) -> None:
         """Send a value to a running invocation."""
@@ -241,7 +251,9 @@ class _Interface:
             self._idle.append(connection)
         if not 200 <= response.status < 300:
             said = text[:500].decode("utf-8", "replace")
-            kind = TaskStoreError if response.status < 500 else _UnreadyError
+            kind = _UnreadyError if response.status >= 500 else TaskStoreError
+            if response.status == 404:
+                kind = _UnknownError
             raise kind(f"Restate answers {response.status}: {said}")
         with _understood():
             return json.loads(text) if text else None

@@ -32,7 +32,7 @@ from effectmcp.engine.stops import Done, Failure, Want
 from effectmcp.errors import TaskRowError, TaskStoreError
 from effectmcp.exchange.task_rows import Mail, TaskRow
 from effectmcp.tasks.restate import attempts
-from effectmcp.tasks.restate.attempts import Attempt
+from effectmcp.tasks.restate.attempts import Attempt, owner_tag
 from effectmcp.tasks.restate.kept import (
     CREATE,
     POST,
@@ -336,7 +336,7 @@ def test_first_save_marks_the_task_as_alive() -> None:
     one = begun(CREATE, write_new(row))
     data = one.save(row)
     mark, _ = unframe(data)
-    assert mark == Message(0x0403, 0, [(1, b"open"), (3, encode([(1, "=ö".encode())]))])
+    assert mark == Message(0x0403, 0, [(1, b"open"), (3, encode([(1, owner_tag("ö"))]))])
     assert (saved(data).row, one.sent) == (row, 2)
     assert len(unframe(one.save(row))) == 1
     assert one.sent == 3
