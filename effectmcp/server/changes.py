@@ -49,7 +49,7 @@ class Changes:
 
     @property
     def has_listeners(self) -> bool:
-        """Whether a change would be told to anybody."""
+        """Whether a change has listeners."""
         return bool(self._listeners)
 
     def listen(self, listener: Listener) -> Callable[[], None]:

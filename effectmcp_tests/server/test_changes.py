@@ -23,6 +23,16 @@ def test_changes_are_received_until_the_end() -> None:
     assert heard == [TOOLS, Change("resource", "shop://x")]
 
 
+def test_whether_there_are_listeners() -> None:
+    changes = Changes()
+    assert not changes.has_listeners
+    ends = [changes.listen(lambda change: None) for _ in range(2)]
+    ends[0]()
+    assert changes.has_listeners
+    ends[1]()
+    assert not changes.has_listeners
+
+
 def test_changes_reach_all_listeners_if_one_fails(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

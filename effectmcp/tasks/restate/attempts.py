@@ -54,7 +54,7 @@ OPEN: Final = b"open"
 
 
 def owner_tag(owner: str | None) -> bytes:
-    """Return a short text that stands for the owner of a task."""
+    """Return a short text for the owner of a task, the same each time."""
     data = b"" if owner is None else b"=" + owner.encode("utf-8", "surrogatepass")
     return blake2b(data, digest_size=8).hexdigest().encode()
 
@@ -206,11 +206,13 @@ class Attempt:
         """
         held = {id_: one for id_, one in self._held.items() if id_ not in dropped}
         data = Kept(row=row, mail=tuple(held.values()), ear=self.ear).dumps()
-        is_last = row.is_ended or row.is_parked
-        if is_last and len(data) > LARGEST + _SPARE:
-            # It must end, or park, so it does without the answers.
-            data = Kept(row=row, ear=self.ear).dumps()
-        elif not is_last and len(data) > LARGEST:
+        most = LARGEST
+        if row.is_ended or row.is_parked:
+            most += _SPARE
+            if len(data) > most:
+                # It must end, or park, so it does without the answers.
+                data = Kept(row=row, ear=self.ear).dumps()
+        if len(data) > most:
             raise TaskRowError(f"the task cannot be stored: it has {len(data):,} bytes")
         written = frames.set_state(STATE, data, is_acknowledged=True)
         self._held, self.row = held, row

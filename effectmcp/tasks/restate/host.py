@@ -472,8 +472,11 @@ class _Watching:
                 logger.exception("a listener failed on task %s", id_)
 
     def _run(self) -> None:
-        if self._listeners and self._digests and self._thread is None:
-            self._stopped.clear()
+        if not self._listeners or not self._digests:
+            return
+        # A thread that was stopped may still wait for the engine: it goes on then.
+        self._stopped.clear()
+        if self._thread is None:
             self._thread = threading.Thread(
                 target=self._look, name="effectmcp-restate", daemon=True
             )
