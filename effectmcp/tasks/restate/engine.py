@@ -213,6 +213,7 @@ class _Interface:
         self._path = parts.path.rstrip("/")
         self._is_secure = parts.scheme == "https"
         self._idle: deque[http.client.HTTPConnection] = deque()
+        self._closings = 0
 
     def ask(
         self,
@@ -228,6 +229,7 @@ class _Interface:
         sent = {"content-type": content_type, "accept": "application/json", **head}
         seconds = PATIENCE if patience is None else patience
         request = method, self._path + path, body, sent, seconds
+        closings = self._closings
         connection, is_new = self._connection()
         try:
             try:
@@ -249,6 +251,8 @@ class _Interface:
             connection.close()
         else:
             self._idle.append(connection)
+            if closings != self._closings:
+                self._drop()  # it was closed meanwhile
         if not 200 <= response.status < 300:
             said = text[:500].decode("utf-8", "replace")
             kind = _UnreadyError if response.status >= 500 else TaskStoreError
@@ -299,5 +303,12 @@ class _Interface:
         return response, response.read()
 
     def close(self) -> None:
-        while self._idle:
-            self._idle.pop().close()
+        self._closings += 1
+        self._drop()
+
+    def _drop(self) -> None:
+        while True:
+            try:
+                self._idle.pop().close()
+            except IndexError:
+                return

@@ -144,6 +144,19 @@ def test_connection_is_used_again(server: Scripted, engine: Engine) -> None:
     assert server.connections == 2
 
 
+def test_connection_of_a_request_that_outlasts_the_end_is_closed(
+    server: Scripted, engine: Engine
+) -> None:
+    def close_first(asked: Asked) -> bytes:
+        engine.close()
+        return answer({"rows": []})
+
+    server.answer = close_first
+    for _ in range(2):
+        assert engine.query("SELECT 1") == []
+    assert server.connections == 2
+
+
 def test_connection_that_the_server_will_close_is_not(
     server: Scripted, engine: Engine
 ) -> None:
