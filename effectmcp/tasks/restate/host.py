@@ -361,7 +361,10 @@ class RestateTasks:
         for one in self.engine.query(
             "SELECT idempotency_key AS once FROM sys_invocation"
             f" WHERE target_service_name = '{self.service}'"
-            f" AND target_handler_name = '{CREATE}' AND idempotency_key IS NOT NULL",
+            f" AND target_handler_name = '{CREATE}' AND idempotency_key IS NOT NULL"
+            # A request whose first turn runs has a state, perhaps.
+            " AND target_service_key NOT IN (SELECT service_key FROM state"
+            f" WHERE service_name = '{self.service}' AND key = '{OPEN.decode()}')",
             once=str,
         ):
             counted[one["once"].partition(" ")[2]] += 1
