@@ -477,8 +477,8 @@ class _Watching:
     def _run(self) -> None:
         if not self._listeners or not self._digests:
             return
-        # A thread that was stopped may still wait for the engine: it goes on then.
-        self._stopped.clear()
+        # A thread that was stopped may still wait for the engine: it continues then.
+        pass
         if self._thread is None:
             self._thread = threading.Thread(
                 target=self._look, name="effectmcp-restate", daemon=True

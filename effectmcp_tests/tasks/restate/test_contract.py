@@ -142,7 +142,7 @@ class Bench:
 def test_a_task_is_counted_once_while_its_first_turn_runs(
     engine: engines.Node,
 ) -> None:
-    """Its first request has not ended, and it has a state already."""
+    """Such a task has a state, while its first request has not ended."""
     began, go_on = threading.Event(), threading.Event()
 
     @step

@@ -299,7 +299,7 @@ def test_refusals_have_their_words(
 
 
 @calls
-def test_what_is_unknown(
+def test_unknown_services(
     server: Scripted, engine: Engine, call: Callable[[Engine], Any]
 ) -> None:
     """A service is unknown until the first worker has registered it."""

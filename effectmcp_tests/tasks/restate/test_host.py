@@ -481,7 +481,7 @@ class TestLooks:
         letter: bytes | None,
         caplog: pytest.LogCaptureFixture,
     ) -> None:
-        """Another version has written it, or its mail: the others are listed."""
+        """The list leaves out a task that another version has written."""
         states = {ID: Kept(row=ROW).dumps(), OTHER: b"{}\n5\n"}
         if letter is not None:
             states[OTHER] = Kept(row=evolve(ROW, id=OTHER)).dumps()
@@ -665,7 +665,7 @@ class TestWatching:
         fake.states[ID] = Kept(row=evolve(ROW, updated=2_000.0))
         heard.wait_for(2)
 
-    def test_the_engine_is_not_asked_while_nobody_needs_it(
+    def test_the_engine_is_asked_only_when_needed(
         self, fake: Fake, tasks: RestateTasks
     ) -> None:
         heard, asked, is_needed = Heard(), Heard(), threading.Event()
