@@ -25,12 +25,12 @@ def test_changes_are_received_until_the_end() -> None:
 
 def test_whether_there_are_listeners() -> None:
     changes = Changes()
-    assert not changes.has_listeners
+    found = [changes.has_listeners]
     ends = [changes.listen(lambda change: None) for _ in range(2)]
-    ends[0]()
-    assert changes.has_listeners
-    ends[1]()
-    assert not changes.has_listeners
+    for end in ends:
+        found.append(changes.has_listeners)
+        end()
+    assert [*found, changes.has_listeners] == [False, True, True, False]
 
 
 def test_changes_reach_all_listeners_if_one_fails(

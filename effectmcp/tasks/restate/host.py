@@ -493,7 +493,7 @@ class _Watching:
                     self._thread = None
                     return
                 is_needed = any(one() for _, one in self._listeners.values())
-                ids = list(self._digests) if is_needed else []
+                ids = list(self._digests) 
             pause = _LOOK
             try:
                 for at in range(0, len(ids), _AT_ONCE):
