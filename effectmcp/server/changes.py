@@ -47,6 +47,11 @@ class Changes:
         # Threads share it without a lock: each access is one operation of the dict.
         self._listeners: dict[object, Listener] = {}
 
+    @property
+    def has_listeners(self) -> bool:
+        """Whether a change has listeners."""
+        return bool(self._listeners)
+
     def listen(self, listener: Listener) -> Callable[[], None]:
         """Call `listener` with each change; return a function that stops this."""
         key = object()

@@ -119,7 +119,15 @@ async def working(
     if tasks is None:
         yield lambda: None
         return
-    end = tasks.watch(lambda id_: app.changes.publish(Change("task", id_)))
+
+    def publish(id_: str) -> None:
+        app.changes.publish(Change("task", id_))
+
+    if isinstance(tasks, RestateTasks):
+        # The engine is asked for changes only while clients subscribe to some.
+        end = tasks.watch(publish, is_needed=lambda: app.changes.has_listeners)
+    else:
+        end = tasks.watch(publish)
     if not isinstance(tasks, SqliteTasks):
         try:
             yield lambda: None  # turns of another host run elsewhere

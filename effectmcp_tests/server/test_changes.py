@@ -23,6 +23,16 @@ def test_changes_are_received_until_the_end() -> None:
     assert heard == [TOOLS, Change("resource", "shop://x")]
 
 
+def test_whether_there_are_listeners() -> None:
+    changes = Changes()
+    found = [changes.has_listeners]
+    ends = [changes.listen(lambda change: None) for _ in range(2)]
+    for end in ends:
+        found.append(changes.has_listeners)
+        end()
+    assert [*found, changes.has_listeners] == [False, True, True, False]
+
+
 def test_changes_reach_all_listeners_if_one_fails(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

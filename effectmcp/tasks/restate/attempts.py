@@ -17,6 +17,7 @@ from __future__ import annotations
 import base64
 import logging
 from collections.abc import Iterable, Sequence
+from hashlib import blake2b
 from math import ceil
 from typing import Final
 
@@ -28,7 +29,7 @@ from . import frames
 from .frames import FrameError, FrameReader, Start
 from .kept import CREATE, POST, STATE, WAKE, Kept, is_news, read_letter, read_new
 
-__all__ = ["OPEN", "Attempt"]
+__all__ = ["OPEN", "Attempt", "owner_tag"]
 
 logger = logging.getLogger("effectmcp.tasks")
 
@@ -36,7 +37,9 @@ logger = logging.getLogger("effectmcp.tasks")
 _MAIL: Final = 17
 
 #: The most bytes of a task. The engine does not send a state beyond 32 MiB as a whole.
-LARGEST: Final = 24 * 2**20
+LARGEST: Final = 20 * 2**20
+#: What a task may have more that ends, or parks because it is too large.
+_SPARE: Final = 8 * 2**20
 
 #: A state beside the task: when the object is woken next, in milliseconds since 1970. The
 #: request that wakes it carries the same bytes.
@@ -48,6 +51,12 @@ _STEP: Final = 250
 
 #: A state that only tasks have which are alive: its value names the owner.
 OPEN: Final = b"open"
+
+
+def owner_tag(owner: str | None) -> bytes:
+    """Return a short text for the owner of a task, the same each time."""
+    data = b"" if owner is None else b"=" + owner.encode("utf-8", "surrogatepass")
+    return blake2b(data, digest_size=8).hexdigest().encode()
 
 
 @define(eq=False)
@@ -197,7 +206,13 @@ class Attempt:
         """
         held = {id_: one for id_, one in self._held.items() if id_ not in dropped}
         data = Kept(row=row, mail=tuple(held.values()), ear=self.ear).dumps()
-        if len(data) > LARGEST:
+        most = LARGEST
+        if row.is_ended or row.is_parked:
+            most += _SPARE
+            if len(data) > most:
+                # It must end, or park, so it does without the answers.
+                data = Kept(row=row, ear=self.ear).dumps()
+        if len(data) > most:
             raise TaskRowError(f"the task cannot be stored: it has {len(data):,} bytes")
         written = frames.set_state(STATE, data, is_acknowledged=True)
         self._held, self.row = held, row
@@ -205,9 +220,8 @@ class Attempt:
         if self._is_open != (not row.is_ended):
             self._is_open = not row.is_ended
             self.sent += 1
-            owner = "" if row.owner is None else f"={row.owner}"
             before = (
-                frames.set_state(OPEN, owner.encode("utf-8", "backslashreplace"))
+                frames.set_state(OPEN, owner_tag(row.owner))
                 if self._is_open
                 else frames.clear_state(OPEN)
             )

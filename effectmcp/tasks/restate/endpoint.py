@@ -44,6 +44,9 @@ _ABORT: Final = 3.0
 #: Seconds between two signs of life of a turn that waits.
 _BEAT: Final = 4.0
 
+#: The bytes of saves after which a turn ends, and another one continues.
+_LARGEST: Final = 8 * 2**20
+
 #: Seconds until the next try of a turn that failed, and of a task that this version
 #: cannot read.
 _PAUSE: Final = 1.0
@@ -75,6 +78,8 @@ def manifest(service: str) -> bytes:
         "retryPolicyInitialInterval": 50,
         "retryPolicyExponentiationFactor": 2.0,
         "retryPolicyMaxInterval": 1_000,
+        # The engine's own limit would pause a task after a minute without a worker.
+        "retryPolicyMaxAttempts": 2**32 - 1,
     }
     task = {
         "name": service,
@@ -116,7 +121,7 @@ async def serve(
     """
     async with loop.crew() as spawn, trio.open_nursery() as nursery:
         worker = _Worker(app, tasks, spawn, trio.CapacityLimiter(concurrency))
-        nursery.start_soon(trio.serve_listeners, worker.converse, listeners)
+        nursery.start_soon(worker.accept, listeners, nursery)
         nursery.start_soon(worker.beat)
         give(worker.stop)
         if advertise is not None:
@@ -132,15 +137,17 @@ async def serve(
 async def _register(tasks: RestateTasks, url: str, worker: _Worker) -> None:
     """Register the endpoint; then adopt the turns of endpoints that are gone."""
     engine = tasks.engine
-    id_ = ""
+    in_thread = partial(trio.to_thread.run_sync, abandon_on_cancel=True)
+    id_ = problem = ""
     while not worker.is_stopping:
         try:
             if not id_:
-                id_ = await trio.to_thread.run_sync(engine.register, url)
+                id_ = await in_thread(engine.register, url)
                 logger.info("Restate runs the turns of %s at %s", tasks.name, url)
-            adopted = await trio.to_thread.run_sync(_adopt, tasks, id_, url)
+            adopted = await in_thread(_adopt, tasks, id_, url)
         except TaskStoreError as exc:
-            if not id_:
+            if not id_ and str(exc) != problem:
+                problem = str(exc)
                 logger.warning("this worker cannot be registered yet: %s", exc)
         else:
             for gone in adopted:
@@ -166,13 +173,15 @@ class _Worker:
     spawn: Callable[[Callable[[], Coroutine[Any, Any, None]]], None]
     limit: trio.CapacityLimiter
     is_stopping: bool = False
+    accepting: trio.CancelScope = field(factory=trio.CancelScope)
     ended: trio.Event = field(factory=trio.Event)
     running: set[_Invocation] = field(factory=set)
     _changed: trio.Event = field(factory=trio.Event)
 
     def stop(self) -> None:
-        """Begin no further step."""
+        """Accept no more turns, and begin no further step."""
         self.is_stopping = True
+        self.accepting.cancel()
         self.ended.set()
         for one in self.running:
             one.bell.ring()
@@ -187,14 +196,24 @@ class _Worker:
         self.running.discard(one)
         self._changed.set()
 
+    async def accept(
+        self, listeners: list[trio.SocketListener], nursery: trio.Nursery
+    ) -> None:
+        """Serve connections until stopped."""
+        with self.accepting:
+            await trio.serve_listeners(
+                self.converse, listeners, handler_nursery=nursery
+            )
+
     async def beat(self) -> None:
         """Show the engine that the turns live which wait for a step."""
         sign = frames.awaiting("mail")
         while True:
             await trio.sleep(_BEAT)
             for one in list(self.running):
-                # It may have ended while another one was written to.
-                if one in self.running and not one.is_gone:
+                # It may have ended while another one was written to. And if the engine
+                # does not read from one connection, the other turns must not wait.
+                if one in self.running and not one.is_gone and not one.is_writing:
                     await one.write(sign)
 
     async def converse(self, stream: trio.SocketStream) -> None:
@@ -218,6 +237,7 @@ class _Worker:
             event = await connection.next_event()
         if not isinstance(event, h11.Request):
             return
+        connection.method = event.method
         path = event.target.partition(b"?")[0]
         begin, _, handler = path.decode("ascii", "replace").rpartition("/")
         is_turn = event.method == b"POST" and begin == f"/invoke/{self.tasks.service}"
@@ -237,8 +257,14 @@ class _Connection:
     """One connection, as HTTP."""
 
     _stream: trio.SocketStream
+    method: bytes = b""
     _http: h11.Connection = field(factory=lambda: h11.Connection(h11.SERVER))
     _writing: trio.Lock = field(factory=trio.Lock)
+
+    @property
+    def is_writing(self) -> bool:
+        """Whether bytes wait until the engine reads."""
+        return self._writing.locked()
 
     async def close(self) -> None:
         """Close it at once."""
@@ -259,7 +285,10 @@ class _Connection:
         length = "content-length", str(len(body))
         head = [("content-type", content_type), length, _CLOSE]
         response = h11.Response(status_code=status, headers=head)
-        await self.write(response, h11.Data(data=body), h11.EndOfMessage())
+        # The response to a HEAD has no body.
+        is_head = self.method == b"HEAD"
+        data = [] if is_head else [h11.Data(data=body)]
+        await self.write(response, *data, h11.EndOfMessage())
         await self.finish()
 
     async def finish(self) -> None:
@@ -282,6 +311,8 @@ class _Invocation:
     _reading: trio.CancelScope = field(factory=trio.CancelScope)
     #: Events to send before the next bytes: the head of the response, and saves.
     _unsent: list[Any] = field(factory=list)
+    #: The bytes of all saves.
+    _saved: int = 0
 
     def __attrs_post_init__(self) -> None:
         tasks = self._worker.tasks
@@ -308,7 +339,6 @@ class _Invocation:
             await self._end(attempt.leave(time.time()))
             await self._connection.finish()
             return
-        self._worker.running.add(self)
         self._worker.spawn(partial(self._play, row))
         try:
             with self._reading:
@@ -335,12 +365,24 @@ class _Invocation:
 
     async def _play(self, row: TaskRow) -> None:
         worker = self._worker
+        # As long as it waits for a place, it shows no sign of life: if that takes long,
+        # the engine has it run by another worker.
+        async with worker.limit:
+            if self.is_gone:
+                return
+            if worker.is_stopping:
+                await self._finish(frames.error("this worker stops", retry=_PAUSE))
+                return
+            worker.running.add(self)
+            await self._run(row)
+
+    async def _run(self, row: TaskRow) -> None:
+        worker = self._worker
         running = RunningTurn(
-            loop, worker.app, self, self.bell, worker.spawn, lambda: worker.is_stopping
+            loop, worker.app, self, self.bell, worker.spawn, self._is_stopping
         )
         try:
-            async with worker.limit:
-                await running.play(row)
+            await running.play(row)
             data = self._attempt.leave(time.time())
         except TaskStoreError as exc:
             logger.warning(
@@ -353,12 +395,15 @@ class _Invocation:
         finally:
             worker.leave(self)
         if not self.is_gone:
-            # The engine ends the request as soon as it has this.
-            self._reading.deadline = trio.current_time() + _SILENCE
-            try:
-                await self._end(data)
-            except (trio.BrokenResourceError, trio.ClosedResourceError):
-                pass  # the engine has the turn repeated
+            await self._finish(data)
+
+    async def _finish(self, data: bytes) -> None:
+        # The engine ends the request as soon as it has this.
+        self._reading.deadline = trio.current_time() + _SILENCE
+        try:
+            await self._end(data)
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            pass  # the engine has the turn repeated
 
     async def _end(self, data: bytes) -> None:
         await self._flush(h11.Data(data=data), h11.EndOfMessage())
@@ -366,6 +411,15 @@ class _Invocation:
     async def _flush(self, *events: Any) -> None:
         unsent, self._unsent = self._unsent, []
         await self._connection.write(*unsent, *events)
+
+    def _is_stopping(self) -> bool:
+        # The engine keeps each save of a turn until the turn ends.
+        return self._worker.is_stopping or self._saved > _LARGEST
+
+    @property
+    def is_writing(self) -> bool:
+        """Whether bytes wait until the engine reads."""
+        return self._connection.is_writing
 
     async def write(self, data: bytes) -> None:
         """Send the unsent events and these bytes, if the engine is there."""
@@ -389,15 +443,17 @@ class _Invocation:
         nothing waits for the acknowledgement.
         """
         self._check()
-        self._unsent.append(h11.Data(data=self._attempt.save(row, dropped)))
+        data = self._attempt.save(row, dropped)
+        self._saved += len(data)
+        self._unsent.append(h11.Data(data=data))
 
     async def settle(self) -> None:
         """Write the saved row, and wait until it is durable."""
         number = self._attempt.sent
-        if self._unsent:
-            await self.write(b"")
-        # The engine may hear this worker, and not be heard.
+        # The engine may hear this worker, and not be heard; or not read.
         with trio.move_on_after(_SILENCE):
+            if self._unsent:
+                await self.write(b"")
             while self._attempt.acknowledged < number:
                 self._check()
                 await self.bell.wait()

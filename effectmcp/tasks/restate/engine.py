@@ -44,6 +44,10 @@ _WRONG: Final = (
 _NO_HEAD: Final[Mapping[str, str]] = MappingProxyType({})
 
 
+class _UnknownError(TaskStoreError):
+    """Raised when the engine answers that it does not know a service."""
+
+
 class _UnreadyError(TaskStoreError):
     """Raised when the engine answers that it cannot do this, now perhaps."""
 
@@ -103,7 +107,13 @@ class Engine:
         """
         path = f"/{quote(service)}/{quote(key, safe='')}/{handler}/send"
         more = {"idempotency-key": once} if once else {}
-        self._ingress.ask("POST", path, body, "application/octet-stream", head=more)
+        try:
+            self._ingress.ask("POST", path, body, "application/octet-stream", head=more)
+        except _UnknownError:
+            raise TaskStoreError(
+                f"Restate does not know {service} yet: start a worker, which registers it,"
+                " with `effectmcp worker`"
+            ) from None
 
     def signal(self, ear: str, value: bytes) -> None:
         """Send a value to a running invocation."""
@@ -203,6 +213,7 @@ class _Interface:
         self._path = parts.path.rstrip("/")
         self._is_secure = parts.scheme == "https"
         self._idle: deque[http.client.HTTPConnection] = deque()
+        self._closings = 0
 
     def ask(
         self,
@@ -218,6 +229,7 @@ class _Interface:
         sent = {"content-type": content_type, "accept": "application/json", **head}
         seconds = PATIENCE if patience is None else patience
         request = method, self._path + path, body, sent, seconds
+        closings = self._closings
         connection, is_new = self._connection()
         try:
             try:
@@ -239,9 +251,13 @@ class _Interface:
             connection.close()
         else:
             self._idle.append(connection)
+            if closings != self._closings:
+                self._drop()  # it was closed meanwhile
         if not 200 <= response.status < 300:
             said = text[:500].decode("utf-8", "replace")
-            kind = TaskStoreError if response.status < 500 else _UnreadyError
+            kind = _UnreadyError if response.status >= 500 else TaskStoreError
+            if response.status == 404:
+                kind = _UnknownError
             raise kind(f"Restate answers {response.status}: {said}")
         with _understood():
             return json.loads(text) if text else None
@@ -287,5 +303,12 @@ class _Interface:
         return response, response.read()
 
     def close(self) -> None:
-        while self._idle:
-            self._idle.pop().close()
+        self._closings += 1
+        self._drop()
+
+    def _drop(self) -> None:
+        while True:
+            try:
+                self._idle.pop().close()
+            except IndexError:
+                return

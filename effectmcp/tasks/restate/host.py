@@ -6,21 +6,25 @@ import logging
 import re
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from hashlib import blake2b
 from importlib.util import find_spec
-from typing import Final
+from typing import Final, TypeAlias
 from urllib.parse import parse_qs, urlsplit
 
+from ...canonical import dumps
 from ...errors import TaskLimitError, TaskStoreError, UsageError
 from ...exchange.task_rows import Mail, TaskRow
 from ..stores import Stored
-from .attempts import OPEN
+from .attempts import OPEN, owner_tag
 from .engine import Engine
 from .frames import input_value
 from .kept import (
     CREATE,
     POST,
     STATE,
+    WAKE,
     Kept,
     is_news,
     read_letter,
@@ -37,6 +41,8 @@ logger = logging.getLogger("effectmcp.tasks")
 _LOOK: Final = 0.1
 #: Seconds after a look that failed.
 _AGAIN: Final = 1.0
+#: Seconds that a host waits for its last look when it is closed.
+_STOP: Final = 1.0
 #: The most tasks whose changes are reported, and the most in one query.
 _WATCHED: Final = 10_000
 _AT_ONCE: Final = 200
@@ -46,6 +52,9 @@ _COUNT: Final = 2.0
 #: All ids of tasks are such; others are not even looked for.
 _ID: Final = re.compile("[0-9a-f]{1,64}")
 _NAME: Final = re.compile("[A-Za-z0-9_.-]{1,64}")
+
+
+_Listener: TypeAlias = Callable[[str], None]
 
 
 class RestateTasks:
@@ -103,7 +112,7 @@ class RestateTasks:
         self.service = f"{name}.Task"
         self._watching = _Watching(self._digests)
         self._counting = threading.Lock()
-        self._counted: dict[str, int] = {}
+        self._counted: Counter[str] = Counter()
         self._count_after = 0.0
 
     @classmethod
@@ -141,10 +150,16 @@ class RestateTasks:
         known = self._check_limits(row)
         if known is not None:
             return known
-        self.engine.send(self.service, CREATE, row.id, write_new(row), once=row.id)
-        # If two requests race, the first one counts.
-        stored = self.read(row.id)
+        # The text shows whose task it is before its first turn.
+        once = f"{row.id} {_tag(row.owner)}"
+        self.engine.send(self.service, CREATE, row.id, write_new(row), once=once)
         self._watching.tell(row.id)
+        try:
+            # If two requests race, the first one counts.
+            stored = self.read(row.id)
+        except TaskStoreError as exc:
+            logger.warning("task %s is stored, and cannot be read: %s", row.id, exc)
+            return row
         return row if stored is None else stored
 
     def read(self, id_: str) -> TaskRow | None:
@@ -164,23 +179,35 @@ class RestateTasks:
         if not _ID.fullmatch(id_):
             return
         letter = write_letter(mail)
-        self.engine.send(self.service, POST, id_, letter)
+        # While it waits, the same mail again is left out.
+        ids = dumps([one.id for one in mail])
+        once = f"{id_} {blake2b(ids, digest_size=16).hexdigest()}"
+        self.engine.send(self.service, POST, id_, letter, once=once)
         self._watching.tell(id_)
         try:
-            kept = self._state(id_)
-            if kept is not None and kept.ear:
-                self.engine.signal(kept.ear, letter)
+            state = self._state(id_)
+            if state is not None and (ear := Kept.loads(state).ear):
+                self.engine.signal(ear, letter)
         except TaskStoreError as exc:
             # It is stored: the running turn does not receive it, but the next one does.
             logger.warning("mail waits until the turn of task %s ends: %s", id_, exc)
 
-    def watch(self, listener: Callable[[str], None]) -> Callable[[], None]:
+    def watch(
+        self,
+        listener: Callable[[str], None],
+        *,
+        is_needed: Callable[[], bool] = lambda: True,
+    ) -> Callable[[], None]:
         """Call `listener` with the id of each task that changes; return what ends this.
 
         Tasks that this host has not created or read are left out, because no client of
         this process follows them.
+
+        Args:
+            listener: It is called in any thread, and must not wait.
+            is_needed: Whether it matters now; otherwise the engine is not asked for it.
         """
-        return self._watching.add(listener)
+        return self._watching.add(listener, is_needed)
 
     def find(self, ids: Iterable[str] = (), *, limit: int = 1_000) -> list[TaskRow]:
         """Return the tasks whose ids start so, or all: the newest first."""
@@ -189,27 +216,44 @@ class RestateTasks:
     def look_up(self, ids: Iterable[str] = (), *, limit: int = 1_000) -> list[Stored]:
         """Return the same as `find`, with what the engine knows of each task.
 
-        It reads all tasks, to find the newest.
+        It reads all tasks, to find the newest. Tasks that this version cannot read are
+        left out.
         """
         starts = tuple(ids)
         if not all(map(_ID.fullmatch, starts)):
             starts = tuple(filter(_ID.fullmatch, starts))
             if not starts:
                 return []
-        begins = " OR ".join(f"service_key LIKE '{one}%'" for one in starts) or "true"
-        found = self.engine.query(
-            f"SELECT service_key AS id FROM state WHERE service_name = '{self.service}'"
-            f" AND key = '{STATE.decode()}' AND ({begins})"
-            " UNION SELECT target_service_key AS id FROM sys_invocation"
+        begins = " OR ".join(f"key LIKE '{one}%'" for one in starts) or "true"
+        waiting: dict[str, list[bytes]] = {}
+        for one in self.engine.query(
+            "SELECT target_service_key AS key, raw FROM sys_invocation JOIN sys_journal"
+            " ON sys_invocation.id = sys_journal.id AND index = 0"
             f" WHERE target_service_name = '{self.service}'"
-            f" AND target_handler_name = '{CREATE}'"
-            f" AND ({begins.replace('service_key', 'target_service_key')})",
-            id=str,
-        )
+            f" AND target_handler_name <> '{WAKE}'"
+            f" AND ({begins.replace('key', 'target_service_key')})",
+            key=str,
+            raw=str,
+        ):
+            data = input_value(_bytes(one["raw"]))
+            waiting.setdefault(one["key"], []).append(data)
+        states: dict[str, bytes | None] = dict.fromkeys(waiting)
+        for one in self.engine.query(
+            "SELECT service_key AS key, value FROM state"
+            f" WHERE service_name = '{self.service}' AND key = '{STATE.decode()}'"
+            f" AND ({begins.replace('key', 'service_key')})",
+            key=str,
+            value=str,
+        ):
+            states[one["key"]] = _bytes(one["value"])
         holders = self._holders()
         stored = []
-        for one in found:
-            task = self._find(one["id"])
+        for key, state in states.items():
+            try:
+                task = _together(state, waiting.get(key, []))
+            except TaskStoreError as exc:
+                logger.error("task %s is left out: %s", key, exc)
+                continue
             if task is not None:
                 kept, mail = task
                 row = kept.row.without([m.key for m in mail if m.kind == "answer"])
@@ -231,18 +275,7 @@ class RestateTasks:
             return None
         # First what waits: when a request is not there any more, the state covers it.
         waiting = self._waiting(id_)
-        kept = self._state(id_)
-        mail: list[Mail] = []
-        for data in waiting:
-            if data.startswith(b"{"):
-                kept = kept or Kept(row=read_new(data))
-            elif data.startswith(b"["):
-                mail += read_letter(data)
-        if kept is None:
-            return None
-        # Mail that a turn has received waits in the state, and in its request.
-        news = {one.id: one for one in (*kept.mail, *mail) if is_news(kept.row, one)}
-        return kept, list(news.values())
+        return _together(self._state(id_), waiting)
 
     def _waiting(self, id_: str) -> list[bytes]:
         """Return what the requests carry that the object has not run to their ends."""
@@ -253,14 +286,14 @@ class RestateTasks:
         )
         return [input_value(_bytes(one["raw"])) for one in found]
 
-    def _state(self, id_: str) -> Kept | None:
+    def _state(self, id_: str) -> bytes | None:
         found = self.engine.query(
             f"SELECT value FROM state WHERE partition_key = {_place(id_)}"
             f" AND service_name = '{self.service}' AND service_key = '{id_}'"
             f" AND key = '{STATE.decode()}'",
             value=str,
         )
-        return Kept.loads(_bytes(found[0]["value"])) if found else None
+        return _bytes(found[0]["value"]) if found else None
 
     def _holders(self) -> dict[str, str]:
         """Return the invocation that each task runs, by the task's id."""
@@ -292,30 +325,79 @@ class RestateTasks:
         Raises:
             TaskLimitError: If there are too many.
         """
-        owner = "" if row.owner is None else f"={row.owner}"
-        with self._counting:
-            now = time.monotonic()
-            if now >= self._count_after:
-                found = self.engine.query(
-                    "SELECT value_utf8 AS owner, count(*) AS number FROM state"
-                    f" WHERE service_name = '{self.service}'"
-                    f" AND key = '{OPEN.decode()}' GROUP BY value_utf8",
-                    owner=str,
-                    number=int,
-                )
-                self._counted = {one["owner"]: one["number"] for one in found}
-                took = time.monotonic() - now
-                self._count_after = now + max(_COUNT, 20 * took)
-            mine, all_ = self._counted.get(owner, 0), sum(self._counted.values())
-            if mine < self.share and all_ < self.limit:
-                self._counted[owner] = mine + 1
-                return None
+        tag = _tag(row.owner)
+        # One request counts, and the others use the last count meanwhile.
+        if time.monotonic() >= self._count_after and self._counting.acquire(False):
+            try:
+                self._count()
+            except TaskStoreError as exc:
+                logger.warning("tasks are counted later: %s", exc)
+            finally:
+                self._counting.release()
+        mine, all_ = self._counted[tag], self._counted.total()
+        if mine < self.share and all_ < self.limit:
+            self._counted[tag] += 1
+            return None
         known = self.read(row.id)
         if known is not None:
             return known
         if mine >= self.share:
             raise TaskLimitError("you have too many tasks; wait until some have ended")
         raise TaskLimitError("there are too many tasks; come back later")
+
+    def _count(self) -> None:
+        """Count the tasks that are alive, by owner: those with a state, and new ones."""
+        started = time.monotonic()
+        self._count_after = started + _COUNT
+        counted: Counter[str] = Counter()
+        for one in self.engine.query(
+            "SELECT value_utf8 AS owner, count(*) AS number FROM state"
+            f" WHERE service_name = '{self.service}'"
+            f" AND key = '{OPEN.decode()}' GROUP BY value_utf8",
+            owner=str,
+            number=int,
+        ):
+            counted[one["owner"]] += one["number"]
+        for one in self.engine.query(
+            "SELECT idempotency_key AS once FROM sys_invocation"
+            f" WHERE target_service_name = '{self.service}'"
+            f" AND target_handler_name = '{CREATE}' AND idempotency_key IS NOT NULL"
+            # A request whose first turn runs has a state, perhaps.
+            " AND target_service_key NOT IN (SELECT service_key FROM state"
+            f" WHERE service_name = '{self.service}' AND key = '{OPEN.decode()}')",
+            once=str,
+        ):
+            counted[one["once"].partition(" ")[2]] += 1
+        self._counted = counted
+        took = time.monotonic() - started
+        self._count_after = started + max(_COUNT, 20 * took)
+
+
+def _together(
+    state: bytes | None, waiting: Iterable[bytes]
+) -> tuple[Kept, list[Mail]] | None:
+    """Return what is kept of a task, and the mail that its row does not cover.
+
+    Args:
+        state: The state of its object.
+        waiting: The requests that it has not run to their ends.
+    """
+    kept = None if state is None else Kept.loads(state)
+    mail: list[Mail] = []
+    for data in waiting:
+        if data.startswith(b"{"):
+            kept = kept or Kept(row=read_new(data))
+        elif data.startswith(b"["):
+            mail += read_letter(data)
+    if kept is None:
+        return None
+    # Mail that a turn has received waits in the state, and in its request.
+    news = {one.id: one for one in (*kept.mail, *mail) if is_news(kept.row, one)}
+    return kept, list(news.values())
+
+
+def _tag(owner: str | None) -> str:
+    return owner_tag(owner).decode()
 
 
 def _bytes(text: str) -> bytes:
@@ -341,15 +423,18 @@ class _Watching:
 
     def __init__(self, digests: Callable[[Sequence[str]], dict[str, str]]) -> None:
         self._look_up = digests
-        self._listeners: dict[object, Callable[[str], None]] = {}
+        self._listeners: dict[object, tuple[_Listener, Callable[[], bool]]] = {}
+        self._stopped = threading.Event()
         self._digests: dict[str, str | None] = {}
         self._changed = threading.Lock()
         self._thread: threading.Thread | None = None
 
-    def add(self, listener: Callable[[str], None]) -> Callable[[], None]:
+    def add(
+        self, listener: _Listener, is_needed: Callable[[], bool]
+    ) -> Callable[[], None]:
         key = object()
         with self._changed:
-            self._listeners[key] = listener
+            self._listeners[key] = listener, is_needed
             self._run()
 
         def end() -> None:
@@ -377,19 +462,24 @@ class _Watching:
         with self._changed:
             self._listeners.clear()
             thread = self._thread
+            self._stopped.set()
         if thread is not None:
-            thread.join()
+            thread.join(_STOP)  # it waits for the engine perhaps
 
     def tell(self, id_: str) -> None:
         """Tell the listeners that a task has changed."""
-        for listener in list(self._listeners.values()):
+        for listener, _ in list(self._listeners.values()):
             try:
                 listener(id_)
             except Exception:
                 logger.exception("a listener failed on task %s", id_)
 
     def _run(self) -> None:
-        if self._listeners and self._digests and self._thread is None:
+        if not self._listeners or not self._digests:
+            return
+        # A thread that was stopped may still wait for the engine: it continues then.
+        pass
+        if self._thread is None:
             self._thread = threading.Thread(
                 target=self._look, name="effectmcp-restate", daemon=True
             )
@@ -402,20 +492,22 @@ class _Watching:
                 if not self._listeners or not self._digests:
                     self._thread = None
                     return
-                ids = list(self._digests)
-            for at in range(0, len(ids), _AT_ONCE):
-                self._look_for(ids[at : at + _AT_ONCE])
-            # Looking takes at most a third of this thread's time.
+                is_needed = any(one() for _, one in self._listeners.values())
+                ids = list(self._digests) 
+            pause = _LOOK
+            try:
+                for at in range(0, len(ids), _AT_ONCE):
+                    if not self._stopped.is_set():
+                        self._look_for(ids[at : at + _AT_ONCE])
+            except TaskStoreError as exc:
+                logger.warning("changes of tasks are reported later: %s", exc)
+                pause = _AGAIN
+            # Looking takes at most a tenth of this thread's time.
             took = time.monotonic() - started
-            time.sleep(max(_LOOK, 2 * took))
+            self._stopped.wait(max(pause, 9 * took))
 
     def _look_for(self, ids: Sequence[str]) -> None:
-        try:
-            now = self._look_up(ids)
-        except TaskStoreError as exc:
-            logger.warning("changes of tasks are reported later: %s", exc)
-            time.sleep(_AGAIN)
-            return
+        now = self._look_up(ids)
         changed = []
         with self._changed:
             for id_ in ids:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import resource
 import signal
 import socket
@@ -9,6 +10,7 @@ import subprocess
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -20,37 +22,17 @@ from ... import npm
 HERE: Final = Path(__file__).parent
 PROGRAM: Final = "node_modules/@restatedev/restate-server-linux-x64/bin/restate-server"
 
-_CONFIG: Final = """\
-roles = ["http-ingress", "admin", "worker", "log-server", "metadata-server"]
-cluster-name = "tests"
-node-name = "one"
-auto-provision = true
-base-dir = "{path}/data"
-listen-mode = "tcp"
-bind-address = "127.0.0.1:{node}"
-advertised-address = "http://127.0.0.1:{node}/"
-default-num-partitions = 2
-default-replication = 1
-disable-telemetry = true
+EXAMPLES: Final = Path(__file__).parents[3] / "examples" / "restate"
+
+#: What tests add to a configuration: small, quiet, and soon to notice who is gone.
+_FIRST: Final = """\
 disable-prometheus = true
 log-filter = "warn,octocrab=off"
 log-disable-ansi-codes = true
 rocksdb-total-memory-size = "96 MiB"
 shutdown-timeout = "5s"
-default-journal-retention = "0s"
-
-[ingress]
-bind-address = "127.0.0.1:{ingress}"
-advertised-address = "http://127.0.0.1:{ingress}/"
-
-[admin]
-bind-address = "127.0.0.1:{admin}"
-advertised-address = "http://127.0.0.1:{admin}/"
-disable-web-ui = true
-
-[worker]
-cleanup-interval = "1m"
-
+"""
+_LAST: Final = """
 [worker.invoker]
 connect-timeout = "1s"
 """
@@ -82,18 +64,41 @@ class Node:
     Args:
         program: The program.
         path: An empty folder for its data.
+        example: The configuration, among the examples.
+        ports: The port to use instead of each of the configuration; by default, free
+            ports.
     """
 
-    def __init__(self, program: Path, path: Path) -> None:
+    def __init__(
+        self,
+        program: Path,
+        path: Path,
+        example: str = "one-node.toml",
+        ports: Mapping[str, int] | None = None,
+    ) -> None:
         self._program = program
         self._path = path
-        ingress, admin, node = free_ports(3)
-        self.ingress = f"http://127.0.0.1:{ingress}"
-        self.admin = f"http://127.0.0.1:{admin}"
         path.mkdir(parents=True, exist_ok=True)
-        config = _CONFIG.format(path=path, ingress=ingress, admin=admin, node=node)
+        config = (EXAMPLES / example).read_text()
+        used = sorted(set(re.findall(r"127\.0\.0\.1:(\d+)", config)))
+        ports = ports or dict(zip(used, free_ports(len(used)), strict=True))
+        config = re.sub(
+            r"127\.0\.0\.1:(\d+)", lambda one: f"127.0.0.1:{ports[one[1]]}", config
+        )
+        # Snapshots need a store that no test has.
+        config = config.partition("# A log is cut off")[0]
+        config = re.sub('base-dir = ".*"', f'base-dir = "{path}/data"', config)
+        config = re.sub("(roles = .*\n)", rf"\1{_FIRST}", config) + _LAST
         (path / "restate.toml").write_text(config)
+        self.ingress = self._url(config, "ingress")
+        self.admin = self._url(config, "admin")
         self._process: subprocess.Popen[bytes] | None = None
+
+    @staticmethod
+    def _url(config: str, section: str) -> str:
+        found = re.search(rf'\[{section}\]\nbind-address = "(.*)"', config)
+        assert found is not None, config
+        return f"http://{found[1]}"
 
     @property
     def process(self) -> subprocess.Popen[bytes]:
@@ -103,6 +108,11 @@ class Node:
 
     def start(self) -> None:
         """Start it, and wait until it answers."""
+        self.launch()
+        self.wait()
+
+    def launch(self) -> None:
+        """Start it."""
         with open(self._path / "log", "ab") as log:
             self._process = subprocess.Popen(
                 [self._program, "--no-logo", "-c", str(self._path / "restate.toml")],
@@ -114,6 +124,9 @@ class Node:
                 # SIGXFSZ stays ignored: a write that the limit forbids is an error.
                 restore_signals=False,
             )
+
+    def wait(self) -> None:
+        """Wait until it answers."""
         until = time.monotonic() + 60
         engine = Engine(self.ingress, self.admin)
         while True:

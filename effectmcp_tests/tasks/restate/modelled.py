@@ -16,7 +16,7 @@ from typing import Any, Final
 from attrs import define, field
 
 from effectmcp.exchange.task_rows import Mail, TaskRow
-from effectmcp.tasks.restate.attempts import Attempt
+from effectmcp.tasks.restate.attempts import Attempt, owner_tag
 from effectmcp.tasks.restate.kept import CREATE, POST, Kept, write_letter, write_new
 from effectmcp.tasks.turn import ReadMail, Save, Start, TurnCommand, Wait, turn
 
@@ -327,7 +327,7 @@ class Host(simulated.Host):
             return
         assert kept.row.dumps() == row.dumps(), "what was saved last is kept"
         is_open = self.engine.state.get(b"open")
-        assert is_open == (None if row.is_ended else b"")
+        assert is_open == (None if row.is_ended else owner_tag(row.owner))
         for mail in () if row.is_ended else self.mail:
             match mail.kind:
                 case "answer":

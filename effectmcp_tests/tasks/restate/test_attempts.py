@@ -7,6 +7,7 @@ frame (`modelled`).
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
@@ -32,7 +33,7 @@ from effectmcp.engine.stops import Done, Failure, Want
 from effectmcp.errors import TaskRowError, TaskStoreError
 from effectmcp.exchange.task_rows import Mail, TaskRow
 from effectmcp.tasks.restate import attempts
-from effectmcp.tasks.restate.attempts import Attempt
+from effectmcp.tasks.restate.attempts import Attempt, owner_tag
 from effectmcp.tasks.restate.kept import (
     CREATE,
     POST,
@@ -336,7 +337,9 @@ def test_first_save_marks_the_task_as_alive() -> None:
     one = begun(CREATE, write_new(row))
     data = one.save(row)
     mark, _ = unframe(data)
-    assert mark == Message(0x0403, 0, [(1, b"open"), (3, encode([(1, "=ö".encode())]))])
+    assert mark == Message(
+        0x0403, 0, [(1, b"open"), (3, encode([(1, owner_tag("ö"))]))]
+    )
     assert (saved(data).row, one.sent) == (row, 2)
     assert len(unframe(one.save(row))) == 1
     assert one.sent == 3
@@ -345,7 +348,14 @@ def test_first_save_marks_the_task_as_alive() -> None:
 def test_anonymous_users_are_one_owner() -> None:
     row = new_row(ID)
     mark, _ = unframe(begun(CREATE, write_new(row)).save(row))
-    assert mark.fields[1] == (3, encode([(1, b"")]))
+    assert mark.fields[1] == (3, encode([(1, b"e4a6a0577479b2b4")]))
+
+
+def test_tags_of_owners() -> None:
+    owners = [None, "", "=", "ann", "ann ", "bob", "\ud800", "\\ud800", "\ufffd"]
+    tags = [owner_tag(one) for one in owners]
+    assert len(set(tags)) == len(owners)
+    assert all(re.fullmatch(b"[0-9a-f]{16}", one) for one in tags)
 
 
 def test_last_save_removes_the_mark() -> None:
@@ -371,6 +381,54 @@ def test_row_that_no_save_can_store_changes_nothing(
         with pytest.raises(TaskRowError, match=words):
             one.save(row, [ANSWER.id])
         assert (one.sent, one.row) == (0, ASKING)
+    assert saved(one.save(ASKING)).mail == (ANSWER,)
+
+
+LAST = [{"report": "it is too large"}, {"status": "failed"}]
+
+
+@pytest.mark.parametrize("changes", LAST)
+def test_row_that_parks_or_ends_may_be_larger(
+    changes: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last save was near the limit, and the report comes on top of it."""
+    monkeypatch.setattr(attempts, "LARGEST", 2_000)
+    monkeypatch.setattr(attempts, "_SPARE", 1_000)
+    one = begun(POST, write_letter([ANSWER]), kept=ASKING)
+    row = evolve(ASKING, journal=bytes(2_000), **changes)
+    mail = () if row.is_ended else (ANSWER,)
+    assert saved(one.save(row)) == Kept(row=row, mail=(ANSWER,), ear=one.ear)
+    with pytest.raises(TaskRowError):
+        one.save(evolve(row, report=None, status="working"))
+    # What other turns read of it:
+    again = begun(WAKE, b"", kept=Kept(row=row, mail=(ANSWER,)))
+    assert again.take_mail() == list(mail)
+
+
+@pytest.mark.parametrize("changes", LAST)
+def test_row_that_parks_or_ends_does_without_its_mail(
+    changes: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attempts, "LARGEST", 2_000)
+    monkeypatch.setattr(attempts, "_SPARE", 1_000)
+    large = evolve(ANSWER, value={"action": "x" * 1_000})
+    one = begun(POST, write_letter([large]), kept=ASKING)
+    row = evolve(ASKING, journal=bytes(2_000), **changes)
+    assert saved(one.save(row)) == Kept(row=row, ear=one.ear)
+    assert one.row == row
+
+
+@pytest.mark.parametrize("changes", LAST)
+def test_row_that_is_too_large_alone(
+    changes: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A result may have any size; beyond the spare bytes the task parks instead."""
+    monkeypatch.setattr(attempts, "LARGEST", 2_000)
+    monkeypatch.setattr(attempts, "_SPARE", 1_000)
+    one = begun(POST, write_letter([ANSWER]), kept=ASKING)
+    with pytest.raises(TaskRowError, match=r"it has 3,\d+ bytes"):
+        one.save(evolve(ASKING, journal=bytes(3_000), **changes), [ANSWER.id])
+    assert (one.sent, one.row) == (0, ASKING)
     assert saved(one.save(ASKING)).mail == (ANSWER,)
 
 

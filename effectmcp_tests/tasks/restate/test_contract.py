@@ -13,11 +13,12 @@ from typing import Any
 import pytest
 import trio
 
-from effectmcp import Server
+from effectmcp import Flow, Server, step
 from effectmcp.drivers import trio as loop
 from effectmcp.tasks import TaskHost
 from effectmcp.tasks.restate import RestateTasks
 from effectmcp.tasks.restate import engine as requests
+from effectmcp.tasks.restate.attempts import owner_tag
 from effectmcp.tasks.restate.endpoint import serve
 from effectmcp.testing.task_contract import (
     TASK_CHECKS,
@@ -26,6 +27,7 @@ from effectmcp.testing.task_contract import (
     check_tasks,
 )
 
+from ..rows import new_row
 from . import engines
 
 pytestmark = pytest.mark.restate
@@ -135,6 +137,45 @@ class Bench:
 
     def refuse(self, ability: Ability) -> None:
         raise AssertionError("it lacks nothing")
+
+
+def test_a_task_is_counted_once_while_its_first_turn_runs(
+    engine: engines.Node,
+) -> None:
+    """Such a task has a state, while its first request has not ended."""
+    began, go_on = threading.Event(), threading.Event()
+
+    @step
+    def work() -> None:
+        began.set()
+        go_on.wait(60)
+
+    def job() -> Flow[None]:
+        yield from work()
+
+    bench = Bench(engine)
+    with bench.fresh():
+        app = Server("shop", tasks=bench.open())
+        app.tool(name="job")(job)
+        tasks = app.tasks
+        assert isinstance(tasks, RestateTasks)
+        counts = []
+
+        def count_tasks() -> None:
+            tasks._count()
+            counts.append(dict(tasks._counted))
+
+        count_tasks()
+        id_ = "0f" * 20
+        tasks.create(new_row(id_, tool="job", arguments={}))
+        count_tasks()
+        with bench.working(app):
+            assert began.wait(60)
+            count_tasks()
+            go_on.set()
+        tasks.close()
+    one = {owner_tag(None).decode(): 1}
+    assert counts == [{}, one, one]
 
 
 @pytest.mark.parametrize("name", TASK_CHECKS)

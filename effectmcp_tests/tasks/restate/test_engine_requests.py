@@ -144,6 +144,19 @@ def test_connection_is_used_again(server: Scripted, engine: Engine) -> None:
     assert server.connections == 2
 
 
+def test_connection_of_a_request_that_outlasts_the_end_is_closed(
+    server: Scripted, engine: Engine
+) -> None:
+    def close_first(asked: Asked) -> bytes:
+        engine.close()
+        return answer({"rows": []})
+
+    server.answer = close_first
+    for _ in range(2):
+        assert engine.query("SELECT 1") == []
+    assert server.connections == 2
+
+
 def test_connection_that_the_server_will_close_is_not(
     server: Scripted, engine: Engine
 ) -> None:
@@ -272,19 +285,35 @@ def test_answers_that_are_not_http(
 
 
 @calls
-@pytest.mark.parametrize("status", [301, 400, 404, 409, 429])
+@pytest.mark.parametrize("status", [301, 400, 409, 429])
 def test_refusals_have_their_words(
     server: Scripted, engine: Engine, call: Callable[[Engine], Any], status: int
 ) -> None:
     server.answer = lambda asked: (
         answer(b"no \xff" + b"x" * 1000, status=status) + CLOSE
     )
-    words = (
-        "does not answer" if status == 100 else f"Restate answers {status}: no � ?x+"
-    )
+    words = f"Restate answers {status}: no � ?x+"
     with pytest.raises(TaskStoreError, match=words) as info:
         call(engine)
     assert len(str(info.value)) < 600
+
+
+@calls
+def test_unknown_services(
+    server: Scripted, engine: Engine, call: Callable[[Engine], Any]
+) -> None:
+    """A service is unknown until the first worker has registered it."""
+    server.answer = lambda asked: answer(b"not found", status=404)
+    with pytest.raises(TaskStoreError) as info:
+        call(engine)
+    is_send = server.asked[0].line.endswith("/send")
+    assert str(info.value) == (
+        "Restate does not know shop.Task yet: start a worker, which registers it, with"
+        " `effectmcp worker`"
+        if is_send
+        else "Restate answers 404: not found"
+    )
+    assert len(server.asked) == 1
 
 
 def test_query_is_repeated_while_the_engine_starts(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import re
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -14,11 +16,12 @@ from effectmcp.errors import TaskLimitError, TaskStoreError, UsageError
 from effectmcp.exchange.task_rows import Mail
 from effectmcp.tasks.operators import open_store
 from effectmcp.tasks.restate import RestateTasks, host
+from effectmcp.tasks.restate.attempts import owner_tag
 from effectmcp.tasks.restate.kept import Kept, write_letter, write_new
 from effectmcp.tasks.stores import Stored
 
 from ..rows import new_row
-from .scripted import Asked, Scripted, answer
+from .scripted import SILENCE, Asked, Scripted, answer
 from .wire import encode
 
 ID = "0f" * 20
@@ -28,6 +31,13 @@ CANCEL = Mail("cancel", "cancel")
 ROW = new_row(ID, questions={"q": {}}, status="input_required")
 
 
+def tag(owner: str | None) -> str:
+    return owner_tag(owner).decode()
+
+
+ANYBODY = tag(None)
+
+
 @define(eq=False)
 class Fake:
     """The tables of the engine.
@@ -35,7 +45,8 @@ class Fake:
     Attributes:
         states: The states of tasks, by id.
         waiting: What the requests carry that wait, by id.
-        counts: How many tasks of each owner are alive.
+        counts: How many tasks of each owner are alive, by the owner's tag.
+        created: The idempotency keys of the requests that create tasks, and wait.
         holders: The invocations that run, by id of the task.
         wrong: Answers instead of the right ones, by a part of the query.
     """
@@ -44,6 +55,7 @@ class Fake:
     states: dict[str, Kept] = field(factory=dict)
     waiting: dict[str, list[bytes]] = field(factory=dict)
     counts: dict[str, int] = field(factory=dict)
+    created: list[str] = field(factory=list)
     holders: dict[str, str] = field(factory=dict)
     wrong: dict[str, bytes] = field(factory=dict)
 
@@ -71,9 +83,17 @@ class Fake:
         return answer({"rows": self._rows(asked.sql)})
 
     def _rows(self, sql: str) -> list[dict[str, Any]]:
-        if "UNION" in sql:
-            ids = dict.fromkeys((*self.states, *self.waiting))
-            return [{"id": id_} for id_ in ids]
+        if "JOIN sys_journal" in sql:
+            return [
+                {"key": id_, "raw": raw(one)}
+                for id_, requests in self.waiting.items()
+                for one in requests
+            ]
+        if "AS key, value FROM state" in sql:
+            return [
+                {"key": id_, "value": kept.dumps().hex()}
+                for id_, kept in self.states.items()
+            ]
         if "sys_journal" in sql:
             for id_, requests in self.waiting.items():
                 if str(host._place(id_)) in sql:
@@ -84,6 +104,8 @@ class Fake:
                     return [{"value": kept.dumps().hex()}]
         if "value_utf8" in sql:
             return [{"owner": at, "number": one} for at, one in self.counts.items()]
+        if "idempotency_key" in sql:
+            return [{"once": one} for one in self.created]
         if "status IN" in sql:
             return [{"key": at, "id": one} for at, one in self.holders.items()]
         if "md5" in sql:
@@ -130,7 +152,7 @@ class TestCreation:
         assert fake.sent == [f"POST /shop.Task/{ID}/create/send"]
         [asked] = [one for one in fake.server.asked if one.line.endswith("send")]
         assert asked.body == write_new(ROW)
-        assert asked.head["idempotency-key"] == ID
+        assert asked.head["idempotency-key"] == f"{ID} {ANYBODY}"
         assert heard == [ID]
         end()
         end()
@@ -145,9 +167,9 @@ class TestCreation:
     @pytest.mark.parametrize(
         ("counts", "owner", "words"),
         [
-            ({"=ann": 3}, "ann", "you have too many tasks"),
-            ({"": 3}, None, "you have too many tasks"),
-            ({"=bob": 2, "=ann": 2, "": 1}, "eve", "there are too many tasks"),
+            ({tag("ann"): 3}, "ann", "you have too many tasks"),
+            ({ANYBODY: 3}, None, "you have too many tasks"),
+            ({tag("bob"): 2, tag("ann"): 2, "": 1}, "eve", "there are too many tasks"),
         ],
     )
     def test_too_many(
@@ -166,13 +188,13 @@ class TestCreation:
     def test_user_without_a_name_is_not_anonymous(
         self, fake: Fake, tasks: RestateTasks
     ) -> None:
-        fake.counts = {"": 3}
+        fake.counts = {ANYBODY: 3}
         tasks.create(evolve(ROW, owner=""))
 
     def test_new_tasks_are_counted_between_two_counts(
         self, fake: Fake, tasks: RestateTasks
     ) -> None:
-        fake.counts = {"": 1}
+        fake.counts = {ANYBODY: 1}
         tasks.create(ROW)
         tasks.create(ROW)
         with pytest.raises(TaskLimitError, match="you have"):
@@ -187,26 +209,89 @@ class TestCreation:
         self, fake: Fake, tasks: RestateTasks, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(host, "_COUNT", 0.0)
-        fake.counts = {"": 3}
+        fake.counts = {ANYBODY: 3}
         with pytest.raises(TaskLimitError):
             tasks.create(ROW)
         fake.counts = {}
         tasks._count_after = 0.0
         tasks.create(ROW)
 
+    def test_tasks_without_a_state_are_counted(
+        self, fake: Fake, tasks: RestateTasks
+    ) -> None:
+        """No worker runs, so their requests wait."""
+        fake.counts = {ANYBODY: 1, tag("ann"): 1}
+        fake.created = [f"{OTHER} {ANYBODY}", f"{OTHER} {tag('ann')}"]
+        tasks.create(ROW)
+        with pytest.raises(TaskLimitError, match="there are too many tasks"):
+            tasks.create(evolve(ROW, owner="ann"))
+        [sql] = [one for one in fake.queries if "idempotency_key" in one]
+        assert "target_handler_name = 'create'" in sql
+
+    def test_count_that_fails_leaves_the_last_count(
+        self, fake: Fake, tasks: RestateTasks, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        fake.counts = {ANYBODY: 2}
+        tasks.create(ROW)
+        for part in ("value_utf8", "idempotency_key"):
+            tasks._count_after = 0.0
+            fake.counts = {}
+            fake.wrong = {part: answer(b"busy", status=400)}
+            tasks.create(evolve(ROW, owner="ann"))
+        assert [one.getMessage() for one in caplog.records] == [
+            "tasks are counted later: Restate answers 400: busy"
+        ] * 2
+        # The next count is not at once.
+        with pytest.raises(TaskLimitError, match="there are"):
+            tasks.create(evolve(ROW, owner="bob"))
+        assert len(caplog.records) == 2
+
+    def test_one_request_counts_and_the_others_use_the_last_count(
+        self, fake: Fake, tasks: RestateTasks
+    ) -> None:
+        fake.counts = {ANYBODY: 2}
+        tasks.create(ROW)
+        tasks._count_after = 0.0
+        fake.counts = {}
+        with tasks._counting, pytest.raises(TaskLimitError, match="you have"):
+            tasks.create(ROW)
+        tasks.create(ROW)
+
     def test_known_task_is_returned_beyond_the_limit(
         self, fake: Fake, tasks: RestateTasks
     ) -> None:
         """A client repeats a request that it had no response to."""
-        fake.counts = {"": 3}
+        fake.counts = {ANYBODY: 3}
         fake.states[ID] = Kept(row=ROW)
         assert tasks.create(evolve(ROW, tool="again")) == ROW
         assert fake.sent == []
 
     def test_failure_is_reported(self, fake: Fake, tasks: RestateTasks) -> None:
         fake.wrong["/create/send"] = answer(b"no such service", status=404)
-        with pytest.raises(TaskStoreError, match="404: no such service"):
+        with pytest.raises(TaskStoreError, match=r"shop\.Task yet: start a worker"):
             tasks.create(ROW)
+        fake.wrong["/create/send"] = answer(b"full", status=507)
+        with pytest.raises(TaskStoreError, match="507: full"):
+            tasks.create(ROW)
+
+    @pytest.mark.parametrize("part", ["sys_journal", "SELECT value FROM state"])
+    def test_stored_task_does_not_fail(
+        self,
+        fake: Fake,
+        tasks: RestateTasks,
+        part: str,
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:
+        """A client that is refused would lose the task."""
+        fake.wrong[part] = answer(b"gone", status=404)
+        heard: list[str] = []
+        tasks.watch(heard.append)
+        assert tasks.create(ROW) == ROW
+        assert heard == [ID]
+        [record] = caplog.records
+        assert record.getMessage() == (
+            f"task {ID} is stored, and cannot be read: Restate answers 404: gone"
+        )
 
 
 # ---- reading ------------------------------------------------------------------------
@@ -303,6 +388,18 @@ class TestMail:
         assert bodies == {write_letter([ANSWER, CANCEL])}
         assert heard == [ID]
 
+    def test_same_mail_has_the_same_key(self, fake: Fake, tasks: RestateTasks) -> None:
+        """A client repeats it, perhaps with another answer: the first one counts."""
+        changed = evolve(ANSWER, value={"action": "cancel"})
+        for mail in ([ANSWER], [changed], [ANSWER, CANCEL], [CANCEL]):
+            tasks.post(ID, mail)
+        tasks.post(OTHER, [CANCEL])
+        sent = [one for one in fake.server.asked if one.line in fake.sent]
+        first, second, *others = [one.head["idempotency-key"] for one in sent]
+        assert re.fullmatch(f"{ID} [0-9a-f]{{32}}", first)
+        assert second == first
+        assert len({first, *others}) == 4
+
     @pytest.mark.parametrize("kept", [None, Kept(row=ROW)])
     def test_without_a_turn_it_waits(
         self, fake: Fake, tasks: RestateTasks, kept: Kept | None
@@ -348,13 +445,15 @@ class TestLooks:
         assert tasks.look_up() == [Stored(newer, None, ()), Stored(ROW, "inv_1", ())]
         assert tasks.find() == [newer, ROW]
         assert tasks.find(limit=1) == [newer]
-        assert "(true)" in fake.queries[0]
+        assert all("(true)" in sql for sql in fake.queries[:2])
 
     def test_several_beginnings(self, fake: Fake, tasks: RestateTasks) -> None:
         tasks.look_up(["0f", "1"])
-        sql = fake.queries[0]
-        assert "(service_key LIKE '0f%' OR service_key LIKE '1%')" in sql
-        assert "(target_service_key LIKE '0f%' OR target_service_key LIKE '1%')" in sql
+        # First what waits, as for a read.
+        first, second, _ = fake.queries
+        wanted = "(target_service_key LIKE '0f%' OR target_service_key LIKE '1%')"
+        assert wanted in first
+        assert "(service_key LIKE '0f%' OR service_key LIKE '1%')" in second
 
     def test_mail_is_listed_once_and_only_if_it_is_news(
         self, fake: Fake, tasks: RestateTasks
@@ -367,6 +466,32 @@ class TestLooks:
         assert found.mail == ("answer", "cancel")
         assert (found.row.status, found.row.questions) == ("working", {})
 
+    def test_task_that_waits_for_its_first_turn(
+        self, fake: Fake, tasks: RestateTasks
+    ) -> None:
+        fake.waiting[ID] = [write_new(ROW), write_letter([ANSWER])]
+        [found] = tasks.look_up()
+        assert (found.row.id, found.mail) == (ID, ("answer",))
+
+    @pytest.mark.parametrize("letter", [None, b"[1]"])
+    def test_task_that_cannot_be_read_is_left_out(
+        self,
+        fake: Fake,
+        tasks: RestateTasks,
+        letter: bytes | None,
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:
+        """The list leaves out a task that another version has written."""
+        states = {ID: Kept(row=ROW).dumps(), OTHER: b"{}\n5\n"}
+        if letter is not None:
+            states[OTHER] = Kept(row=evolve(ROW, id=OTHER)).dumps()
+            fake.waiting[OTHER] = [letter]
+        rows = [{"key": id_, "value": one.hex()} for id_, one in states.items()]
+        fake.wrong["AS key, value"] = answer({"rows": rows})
+        assert tasks.find() == [ROW]
+        [record] = caplog.records
+        assert record.getMessage().startswith(f"task {OTHER} is left out: ")
+
     def test_task_that_is_removed_meanwhile(
         self, fake: Fake, tasks: RestateTasks
     ) -> None:
@@ -377,7 +502,19 @@ class TestLooks:
 # ---- wrong answers ------------------------------------------------------------------
 
 WRONG: list[tuple[str, Callable[[RestateTasks], Any], list[Any]]] = [
-    ("UNION", lambda tasks: tasks.look_up(), [{}, {"id": None}, {"id": 5}, {"id": []}]),
+    (
+        "JOIN",
+        lambda tasks: tasks.look_up(),
+        [
+            *({}, {"key": "a"}, {"key": 5, "raw": ""}, {"key": "a", "raw": None}),
+            *({"key": "a", "raw": "0"}, {"key": "a", "raw": "0a"}),
+        ],
+    ),
+    (
+        "AS key, value",
+        lambda tasks: tasks.look_up(),
+        [{}, {"key": "a"}, {"key": 5, "value": ""}, {"key": "a", "value": "0"}],
+    ),
     (
         "status IN",
         lambda tasks: tasks.look_up(),
@@ -398,8 +535,13 @@ WRONG: list[tuple[str, Callable[[RestateTasks], Any], list[Any]]] = [
     ),
     (
         "value_utf8",
-        lambda tasks: tasks.create(ROW),
+        lambda tasks: tasks._count(),
         [{}, {"owner": "", "number": "1"}, {"owner": None, "number": 1}],
+    ),
+    (
+        "idempotency_key",
+        lambda tasks: tasks._count(),
+        [{}, {"once": None}, {"once": 5}],
     ),
 ]
 
@@ -523,6 +665,33 @@ class TestWatching:
         fake.states[ID] = Kept(row=evolve(ROW, updated=2_000.0))
         heard.wait_for(2)
 
+    def test_the_engine_is_asked_only_when_needed(
+        self, fake: Fake, tasks: RestateTasks
+    ) -> None:
+        heard, asked, is_needed = Heard(), Heard(), threading.Event()
+
+        def needs() -> bool:
+            asked("")
+            return is_needed.is_set()
+
+        fake.states[ID] = Kept(row=ROW)
+        tasks.watch(heard, is_needed=needs)
+        tasks.read(ID)
+        asked.wait_for(3)
+        assert not any("md5" in sql for sql in fake.queries)
+        is_needed.set()
+        heard.wait_for(1)
+
+    def test_one_listener_that_needs_it_is_enough(
+        self, fake: Fake, tasks: RestateTasks
+    ) -> None:
+        heard = Heard()
+        fake.states[ID] = Kept(row=ROW)
+        tasks.watch(lambda id_: None, is_needed=lambda: False)
+        tasks.watch(heard)
+        tasks.read(ID)
+        heard.wait_for(1)
+
     def test_too_many_tasks_are_forgotten(
         self, fake: Fake, tasks: RestateTasks, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -538,6 +707,96 @@ class TestWatching:
         tasks.watch(heard)
         tasks._watching._look_for([ID])
         assert heard.ids == []
+
+
+class TestClosing:
+    def test_engine_that_hangs(
+        self, fake: Fake, tasks: RestateTasks, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(host, "_STOP", 0.05)
+        fake.wrong["md5"] = SILENCE
+        fake.states[ID] = Kept(row=ROW)
+        tasks.watch(Heard())
+        tasks.read(ID)
+        wait_for_look(fake)
+        began = time.monotonic()
+        tasks.close()
+        assert time.monotonic() - began < 2
+
+    def test_no_further_tasks_are_looked_for(
+        self, hanging: Hanging, tasks: RestateTasks, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(host, "_AT_ONCE", 1)
+        tasks._watching.join(OTHER)
+        tasks._watching.join(ID)
+        tasks.watch(Heard())
+        wait_for_look(hanging.fake)
+        thread = hanging.close(tasks)
+        hanging.go_on.set()
+        thread.join(60)
+        assert not thread.is_alive()
+        assert sum("md5" in sql for sql in hanging.fake.queries) == 1
+
+    def test_it_is_used_again_while_the_last_look_hangs(
+        self, hanging: Hanging, tasks: RestateTasks
+    ) -> None:
+        tasks.watch(Heard())
+        tasks.read(ID)
+        wait_for_look(hanging.fake)
+        thread = hanging.close(tasks)
+        heard = Heard()
+        tasks.watch(heard)
+        hanging.go_on.set()
+        heard.wait_for(1)
+        row = evolve(ROW, updated=2_000.0)
+        hanging.fake.states[ID] = Kept(row=row)
+        heard.wait_for(2)
+        assert tasks._watching._thread is thread
+
+
+def wait_for_look(fake: Fake) -> None:
+    while not any("md5" in sql for sql in fake.queries):
+        threading.Event().wait(0.001)
+
+
+@define(eq=False)
+class Hanging:
+    """An engine that is slow to tell what has changed.
+
+    Attributes:
+        fake: Its tables.
+        go_on: Whether it answers.
+    """
+
+    fake: Fake
+    go_on: threading.Event = field(factory=threading.Event)
+
+    def __attrs_post_init__(self) -> None:
+        say = self.fake.server.answer
+
+        def wait(asked: Asked) -> bytes:
+            if asked.line == "POST /query" and "md5" in asked.sql:
+                self.go_on.wait(60)
+            return say(asked)
+
+        self.fake.server.answer = wait
+
+    def close(self, tasks: RestateTasks) -> threading.Thread:
+        """Close the host; return its thread, which waits for the engine."""
+        thread = tasks._watching._thread
+        assert thread is not None
+        tasks.close()
+        assert thread.is_alive()
+        return thread
+
+
+@pytest.fixture
+def hanging(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hanging]:
+    monkeypatch.setattr(host, "_STOP", 0.05)
+    fake.states[ID] = Kept(row=ROW)
+    one = Hanging(fake)
+    yield one
+    one.go_on.set()
 
 
 # ---- construction -------------------------------------------------------------------
