@@ -43,6 +43,8 @@ _LOOK: Final = 0.1
 _AGAIN: Final = 1.0
 #: Seconds that a host waits for its last look when it is closed.
 _STOP: Final = 1.0
+#: The longest time between two looks, in seconds.
+_LONGEST: Final = 5.0
 #: The most tasks whose changes are reported, and the most in one query.
 _WATCHED: Final = 10_000
 _AT_ONCE: Final = 200
@@ -478,7 +480,7 @@ class _Watching:
         if not self._listeners or not self._digests:
             return
         # A thread that was stopped may still wait for the engine: it continues then.
-        pass
+        self._stopped.clear()
         if self._thread is None:
             self._thread = threading.Thread(
                 target=self._look, name="effectmcp-restate", daemon=True
@@ -493,7 +495,7 @@ class _Watching:
                     self._thread = None
                     return
                 is_needed = any(one() for _, one in self._listeners.values())
-                ids = list(self._digests) 
+                ids = list(self._digests) if is_needed else []
             pause = _LOOK
             try:
                 for at in range(0, len(ids), _AT_ONCE):
@@ -502,9 +504,9 @@ class _Watching:
             except TaskStoreError as exc:
                 logger.warning("changes of tasks are reported later: %s", exc)
                 pause = _AGAIN
-            # Looking takes at most a tenth of this thread's time.
+            # Looking takes a tenth of this thread's time, unless the engine is slow.
             took = time.monotonic() - started
-            self._stopped.wait(max(pause, 9 * took))
+            self._stopped.wait(max(pause, min(9 * took, _LONGEST)))
 
     def _look_for(self, ids: Sequence[str]) -> None:
         now = self._look_up(ids)
