@@ -17,6 +17,7 @@ machines.
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import random
 import socket
@@ -170,13 +171,11 @@ async def serve(place: str) -> None:
 
 def dbos(url: str) -> None:
     """Run the flow of `count` as a workflow of DBOS."""
-    import dbos
-
-    its: Any = dbos.DBOS
+    its: Any = importlib.import_module("dbos").DBOS
     its(config={"name": "shop", "system_database_url": url, "log_level": "ERROR"})
     do = its.step(name="add")(lambda total, number: total + number)
 
-    @its.workflow(name="count")  # type: ignore[untyped-decorator]  # it has no types
+    @its.workflow(name="count")  # type: ignore[untyped-decorator]  # not imported above
     def workflow(steps: int) -> int:
         total = 0
         for number in range(steps):
