@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from typing import Any
 
 import pytest
@@ -282,6 +283,26 @@ def test_features_from_many_threads_are_all_offered() -> None:
     assert app.tools.keys() == {f"tool-{number}" for number in range(50)}
     assert len(refused) == 150
     assert len(heard) == 450
+
+
+def test_one_thread_publishes_at_a_time() -> None:
+    class Held(dict[str, object]):
+        tries = 0
+
+        def setdefault(self, key: str, default: object = None, /) -> object:
+            self.tries += 1
+            return super().setdefault(key, default)
+
+    app, _ = shop()
+    held = app._publishing = Held({"": "another thread"})
+    thread = threading.Thread(target=lambda: app.tool(name="late")(hello))
+    thread.start()
+    while held.tries < 2:
+        time.sleep(0.001)
+    assert "late" not in app.tools
+    del held[""]
+    thread.join()
+    assert "late" in app.tools
 
 
 def test_feature_is_removed_once() -> None:
