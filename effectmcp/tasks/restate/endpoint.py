@@ -137,12 +137,13 @@ async def serve(
 async def _register(tasks: RestateTasks, url: str, worker: _Worker) -> None:
     """Register the endpoint; then adopt the turns of endpoints that are gone."""
     engine = tasks.engine
-    in_thread = partial(trio.to_thread.run_sync, abandon_on_cancel=True)
+    in_thread = trio.to_thread.run_sync
     id_ = problem = ""
     while not worker.is_stopping:
         try:
             if not id_:
-                id_ = await in_thread(engine.register, url)
+                # The engine may take long, because it calls this worker in return.
+                id_ = await in_thread(engine.register, url, abandon_on_cancel=True)
                 logger.info("Restate runs the turns of %s at %s", tasks.name, url)
             adopted = await in_thread(_adopt, tasks, id_, url)
         except TaskStoreError as exc:

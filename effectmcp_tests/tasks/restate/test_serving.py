@@ -17,7 +17,7 @@ PLACE = "restate+http://127.0.0.1:1?admin=http://127.0.0.1:2"
 
 
 class Host:
-    """A host of an author, as far as a server without requests needs it."""
+    """A host of an author, with the methods that a server without requests needs."""
 
     is_worked = True
 
@@ -53,7 +53,7 @@ async def test_turns_run_elsewhere() -> None:
     assert not tasks._watching._listeners
 
 
-async def test_changes_of_any_host_are_told() -> None:
+async def test_changes_of_any_host_are_published() -> None:
     host: Any = Host()
     app = Server("shop", tasks=host)
     heard: list[Change] = []
