@@ -17,12 +17,10 @@ machines.
 from __future__ import annotations
 
 import argparse
-import importlib
 import json
 import random
 import socket
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -48,6 +46,7 @@ from effectmcp_tests.tasks.restate.workers import new_row
 from .tasks import (
     KEY,
     Http,
+    Worker,
     add,
     add_async,
     ask,
@@ -58,7 +57,6 @@ from .tasks import (
     say,
     spread,
 )
-from .tasks import Worker as SqliteWorker
 
 #: Turns that this process has run.
 performed = [0]
@@ -169,63 +167,7 @@ async def serve(place: str) -> None:
         nursery.cancel_scope.cancel()
 
 
-def dbos(url: str) -> None:
-    """Run the flow of `count` as a workflow of DBOS."""
-    its: Any = importlib.import_module("dbos").DBOS
-    its(config={"name": "shop", "system_database_url": url, "log_level": "ERROR"})
-    do = its.step(name="add")(lambda total, number: total + number)
-
-    @its.workflow(name="count")  # type: ignore[untyped-decorator]  # not imported above
-    def workflow(steps: int) -> int:
-        total = 0
-        for number in range(steps):
-            total = do(total, number)
-        return total
-
-    its.launch()
-    for _, steps in orders():
-        started = time.process_time()
-        workflow(steps)
-        say(time.process_time() - started)
-    its.destroy()
-
-
 # ---- measuring ----------------------------------------------------------------------
-
-
-class Process:
-    """A process of `work`, `serve` or `dbos`."""
-
-    def __init__(self, *arguments: object, fd: int | None = None) -> None:
-        command = [sys.executable, "-m", "benchmarks.restate", *map(str, arguments)]
-        self.process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            pass_fds=() if fd is None else (fd,),
-        )
-
-    def __enter__(self) -> Process:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.close()
-        try:
-            self.process.wait(10)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-
-    def hear(self) -> Any:
-        assert self.process.stdout is not None
-        return json.loads(self.process.stdout.readline())
-
-    def do(self, *order: object) -> Any:
-        assert self.process.stdin is not None
-        self.process.stdin.write(json.dumps(order) + "\n")
-        self.process.stdin.flush()
-        return self.hear()
 
 
 def place_of(node: Node, name: str) -> str:
@@ -233,12 +175,14 @@ def place_of(node: Node, name: str) -> str:
 
 
 @contextmanager
-def workers(node: Node, name: str, number: int) -> Iterator[list[Process]]:
+def workers(node: Node, name: str, number: int) -> Iterator[list[Worker]]:
     with socket.create_server(("127.0.0.1", 0)) as listening, ExitStack() as stack:
         fd = listening.fileno()
         place = place_of(node, name)
         found = [
-            stack.enter_context(Process("work", place, fd, int(not one), fd=fd))
+            stack.enter_context(
+                Worker("work", place, fd, int(not one), module="restate", fd=fd)
+            )
             for one in range(number)
         ]
         for one in found:
@@ -252,7 +196,7 @@ def measure_steps(
     """Return the CPU milliseconds of a step, of each kind, run by run."""
     with ExitStack() as stack:
         (engine,) = stack.enter_context(workers(node, "steps", 1))
-        sqlite = stack.enter_context(SqliteWorker("work", at / "steps.db"))
+        sqlite = stack.enter_context(Worker("work", at / "steps.db"))
         kinds = {
             "Restate": partial(engine.do, "count", False),
             "Restate, async": partial(engine.do, "count", True),
@@ -261,7 +205,7 @@ def measure_steps(
         }
         if postgres is not None:
             kinds["DBOS, PostgreSQL"] = partial(
-                stack.enter_context(Process("dbos", postgres)).do, "count"
+                stack.enter_context(Worker("dbos", postgres)).do, "count", "DBOS"
             )
         times: dict[str, list[float]] = {name: [] for name in kinds}
         for do in kinds.values():
@@ -311,7 +255,10 @@ def measure_waiting(sizes: Sizes, node: Node) -> tuple[list[float], list[float]]
     name = "waiting"
     tasks = RestateTasks.from_url(place_of(node, name))
     tasks.share = tasks.limit = 1_000_000
-    with workers(node, name, 1), Process("serve", place_of(node, name)) as server:
+    with (
+        workers(node, name, 1),
+        Worker("serve", place_of(node, name), module="restate") as server,
+    ):
         port = server.hear()
         memory = [resident(node.process.pid)]
         rows = [some_row("ask") for _ in range(sizes.waiting)]
@@ -377,8 +324,6 @@ if __name__ == "__main__":
             trio.run(work, place, int(fd), bool(int(is_first)))
         case ["serve", place]:
             trio.run(serve, place)
-        case ["dbos", url]:
-            dbos(url)
         case _:
             parser = argparse.ArgumentParser(description=__doc__)
             parser.add_argument("program", type=Path)

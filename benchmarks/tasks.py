@@ -210,10 +210,10 @@ async def serve(path: str) -> None:
         nursery.cancel_scope.cancel()
 
 
-def dbos(path: str) -> None:
-    """Run the flow of `count` as a workflow of DBOS."""
+def dbos(place: str) -> None:
+    """Run the flow of `count` as a workflow of DBOS, in a file or at a URL."""
+    url = place if "://" in place else f"sqlite:///{place}"
     its: Any = importlib.import_module("dbos").DBOS
-    url = f"sqlite:///{path}"
     its(config={"name": "shop", "system_database_url": url, "log_level": "ERROR"})
     do = its.step(name="add")(lambda total, number: total + number)
 
@@ -240,18 +240,32 @@ class Worker:
 
     Args:
         kind: The name of the function.
-        path: Its file.
+        *about: Its arguments; the first is its file.
         trace: Where strace is to write the times that it waits for the disk.
+        module: The benchmark.
+        fd: A file that the process inherits.
     """
 
-    def __init__(self, kind: str, path: Path, trace: Path | None = None) -> None:
-        command = [sys.executable, "-m", "benchmarks.tasks", kind, str(path)]
+    def __init__(
+        self,
+        kind: str,
+        *about: object,
+        trace: Path | None = None,
+        module: str = "tasks",
+        fd: int | None = None,
+    ) -> None:
+        command = [sys.executable, "-m", f"benchmarks.{module}", kind]
+        command += map(str, about)
         if trace is not None:
             watched = ["-f", "--seccomp-bpf", "-qq", "-e", "trace=fsync,fdatasync"]
             command = ["strace", *watched, "-o", str(trace), *command]
         self.trace = trace
         self.process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            pass_fds=() if fd is None else (fd,),
         )
 
     def __enter__(self) -> Worker:
@@ -336,10 +350,10 @@ def count_syncs(sizes: Sizes, at: Path) -> dict[str, float]:
     """Return how often the disk is waited for: for a step of each kind, and for a turn."""
     found = {}
     for name, kind in kinds().items():
-        with Worker(kind, at / f"{name}.db", at / f"{name}.txt") as worker:
+        with Worker(kind, at / f"{name}.db", trace=at / f"{name}.txt") as worker:
             worker.do("count", name, 1)
             found[name] = worker.syncs("count", name, sizes.steps) / sizes.steps
-    with Worker("work", at / "turns.db", at / "turns.txt") as worker:
+    with Worker("work", at / "turns.db", trace=at / "turns.txt") as worker:
         worker.do("nap", 1, 1)
         # The difference of two runs, as each creation is a wait of its own: its reply
         # leaves before the next call comes.
@@ -536,8 +550,8 @@ if __name__ == "__main__":
             trio.run(work, path)
         case ["serve", path]:
             trio.run(serve, path)
-        case ["dbos", path]:
-            dbos(path)
+        case ["dbos", place]:
+            dbos(place)
         case arguments:
             with suppress(KeyboardInterrupt):
                 main(TINY if arguments == ["--tiny"] else Sizes())

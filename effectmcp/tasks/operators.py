@@ -47,10 +47,10 @@ def open_store(place: str | os.PathLike[str]) -> Iterator[Store]:
     Raises:
         UsageError: If there is no such file, or it cannot be used.
     """
-    from .restate import RestateTasks
+    from .restate import RestateTasks, is_engine
 
     tasks: Store
-    if isinstance(place, str) and place.startswith("restate+"):
+    if is_engine(place):
         tasks = RestateTasks.from_url(place)
     else:
         tasks = _existing(Path(place))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from ..errors import UsageError
 from ..server.changes import Change
 from ..tasks.playing import WorkLoop
-from ..tasks.restate import RestateTasks
+from ..tasks.restate import RestateTasks, is_engine
 from ..tasks.sqlite import SqliteTasks
 from ..tasks.worker import work
 
@@ -38,11 +38,7 @@ def keep_tasks(app: Server, place: str | os.PathLike[str] | None) -> None:
         UsageError: If the server keeps its tasks elsewhere, or the file cannot be used.
     """
     if place is not None:
-        store = (
-            RestateTasks.from_url(place)
-            if isinstance(place, str) and place.startswith("restate+")
-            else SqliteTasks(place)
-        )
+        store = RestateTasks.from_url(place) if is_engine(place) else SqliteTasks(place)
         if app.tasks is None:
             app.tasks = store
         elif not _is_same(app.tasks, store):

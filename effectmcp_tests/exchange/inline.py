@@ -245,7 +245,7 @@ class Inline:
 
 
 def _text(question: Question) -> str:
-    text: str = question.effect.message  # type: ignore[attr-defined]
+    text: str = question.effect.message  # type: ignore[attr-defined]  # no program has ListRoots
     return text + ("\n\nYour last" if question.problems else "")
 
 

@@ -46,7 +46,7 @@ from effectmcp.engine import Journal
 from effectmcp.errors import TaskStoreError
 from effectmcp.exchange.task_rows import Mail, TaskRow
 from effectmcp.tasks import SqliteTasks, playing
-from effectmcp.tasks.restate import RestateTasks
+from effectmcp.tasks.restate import RestateTasks, is_engine
 from effectmcp.tasks.restate.endpoint import serve
 from effectmcp.tasks.stores import Store
 from effectmcp.tasks.turn import Save, Start, Turn, Wait, turn
@@ -93,7 +93,7 @@ class Plan:
 
     def open(self) -> Store:
         """Return the store, as a process that starts has it."""
-        if self.place.startswith("restate+"):
+        if is_engine(self.place):
             return RestateTasks.from_url(self.place)
         return SqliteTasks(self.place)
 
@@ -333,7 +333,7 @@ def _listening() -> socket.socket:
 
 def _work(plan: Plan) -> None:
     life = _Life(plan)
-    if plan.loop == "trio" or plan.place.startswith("restate+"):
+    if plan.loop == "trio" or is_engine(plan.place):
         trio.run(life.run, on_trio)
     else:
         asyncio.run(life.run(on_asyncio))

@@ -27,7 +27,7 @@ from attrs import define, field, frozen
 
 from .killed_worker import Plan, written
 
-__all__ = ["Forks", "Run", "check", "forking", "play", "read_log"]
+__all__ = ["Forks", "Run", "campaign", "check", "forking", "play", "read_log"]
 
 #: The most points of the task, and a few more.
 POINTS = 70
@@ -199,28 +199,39 @@ def _check_beginnings(run: Run) -> None:
             seen.add((line["pid"], place))
 
 
-def main() -> None:
-    """Run tasks whose workers are killed at random points."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--runs", type=int, default=300)
-    parser.add_argument("--seed", type=int, default=0)
-    args = parser.parse_args()
+def campaign(runs: int, seed: int, *, place: str | None = None) -> None:
+    """Run tasks whose workers are killed at random points; print how it went.
+
+    Args:
+        runs: The number of tasks.
+        seed: Decides the points.
+        place: The URL of an engine; by default, the tasks are in files.
+    """
     kills, began = 0, time.monotonic()
     with forking() as forks:
-        for number in range(args.runs):
-            dice = Random(args.seed + number)
+        for number in range(runs):
+            dice = Random(seed + number)
             points = [dice.randrange(POINTS) for _ in range(dice.randint(1, 5))]
             with tempfile.TemporaryDirectory() as folder:
-                run = play(forks, Path(folder), points, first=number % 2)
+                run = play(forks, Path(folder), points, first=number % 2, place=place)
                 try:
                     check(run)
                 except Exception:
                     print(*run.log, sep="\n")
-                    print(f"--seed {args.seed + number} --runs 1: {points}")
+                    print(f"seed {seed + number}, 1 run: {points}")
                     raise
             kills += run.kills
     seconds = time.monotonic() - began
-    print(f"{args.runs} tasks, {kills} kills, {seconds:.0f} s: every task is right")
+    print(f"{runs} tasks, {kills} kills, {seconds:.0f} s: every task is right")
+
+
+def main() -> None:
+    """Run a campaign."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--runs", type=int, default=300)
+    parser.add_argument("--seed", type=int, default=0)
+    args = parser.parse_args()
+    campaign(args.runs, args.seed)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,6 @@ engine orders the turns, and repeats a turn if its worker was lost. The row is t
 state, and the requests in the object's queue are its mail.
 """
 
-from .host import RestateTasks
+from .host import RestateTasks, is_engine
 
-__all__ = ["RestateTasks"]
+__all__ = ["RestateTasks", "is_engine"]

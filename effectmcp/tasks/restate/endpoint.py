@@ -325,16 +325,19 @@ class _Invocation:
         self._unsent.append(h11.Response(status_code=200, headers=head))
         attempt = self._attempt
         try:
-            while not attempt.is_open:
-                event = await self._connection.next_event()
-                if not isinstance(event, h11.Data):
-                    return
-                attempt.feed(bytes(event.data))
+            with trio.move_on_after(_SILENCE):
+                while not attempt.is_open:
+                    event = await self._connection.next_event()
+                    if not isinstance(event, h11.Data):
+                        return
+                    attempt.feed(bytes(event.data))
         except TaskStoreError as exc:
             logger.error("a task is put off: %s", exc)
             await self._end(frames.error(str(exc), retry=_LATER))
             await self._connection.finish()
             return
+        if not attempt.is_open:
+            return  # it took too long
         row = attempt.row
         if row is None or not attempt.is_due(time.time()):
             await self._end(attempt.leave(time.time()))

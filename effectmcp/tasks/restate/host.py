@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from hashlib import blake2b
 from importlib.util import find_spec
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, TypeGuard
 from urllib.parse import parse_qs, urlsplit
 
 from ...canonical import dumps
@@ -33,7 +33,7 @@ from .kept import (
     write_new,
 )
 
-__all__ = ["RestateTasks"]
+__all__ = ["RestateTasks", "is_engine"]
 
 logger = logging.getLogger("effectmcp.tasks")
 
@@ -57,6 +57,14 @@ _NAME: Final = re.compile("[A-Za-z0-9_.-]{1,64}")
 
 
 _Listener: TypeAlias = Callable[[str], None]
+
+#: How URLs begin that name an engine.
+_SCHEME: Final = "restate+"
+
+
+def is_engine(place: object) -> TypeGuard[str]:
+    """Return whether the place of tasks is the URL of an engine, and not a file."""
+    return isinstance(place, str) and place.startswith(_SCHEME)
 
 
 class RestateTasks:
@@ -130,13 +138,13 @@ class RestateTasks:
         except ValueError:
             parts, given = urlsplit(""), {}
         unknown = given.keys() - {"admin", "name"}
-        if not parts.scheme.startswith("restate+") or "admin" not in given or unknown:
+        if not is_engine(parts.scheme) or "admin" not in given or unknown:
             raise UsageError(
                 f"{url!r} does not name an engine: give"
                 " restate+http://INGRESS:8080?admin=http://ADMIN:9070, and &name=NAME if"
                 " several servers use it"
             )
-        scheme = parts.scheme.removeprefix("restate+")
+        scheme = parts.scheme.removeprefix(_SCHEME)
         ingress = f"{scheme}://{parts.netloc}{parts.path}"
         return cls(
             ingress, given["admin"][-1], name=given.get("name", ["effectmcp"])[-1]

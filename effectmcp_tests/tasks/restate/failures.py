@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import random
 import sys
 import tempfile
 import time
@@ -32,7 +31,7 @@ from effectmcp.errors import TaskStoreError
 from effectmcp.exchange.task_rows import TaskRow
 from effectmcp.tasks.restate import RestateTasks
 
-from ..kills import POINTS, check, forking, play
+from ..kills import campaign
 from .engines import Node, install
 from .flaky import Proxy
 from .workers import Worker, answer, new_row, until, working
@@ -170,28 +169,6 @@ def repeat(call: Callable[[], T]) -> T:
             time.sleep(0.1)
 
 
-def _kill(node: Node, folder: Path, runs: int, seed: int) -> None:
-    place = f"restate+{node.ingress}?admin={node.admin}&name=kills"
-    kills, began = 0, time.monotonic()
-    with forking() as forks:
-        for number in range(runs):
-            dice = random.Random(seed + number)
-            points = [dice.randrange(POINTS) for _ in range(dice.randint(1, 5))]
-            each = folder / f"kills{number}"
-            each.mkdir()
-            run = play(forks, each, points, place=place)
-            try:
-                check(run)
-            except Exception:
-                print(*run.log, sep="\n")
-                print(f"--seed {seed + number} --kills 1: {points}")
-                raise
-            kills += run.kills
-    seconds = time.monotonic() - began
-    if runs:
-        print(f"{runs} tasks, {kills} kills, {seconds:.0f} s: every task is right")
-
-
 def main(arguments: Sequence[str]) -> None:
     """Kill workers at random points; then run tasks over a network that fails."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -205,7 +182,9 @@ def main(arguments: Sequence[str]) -> None:
         node = Node(install(options.cache), folder / "engine")
         node.start()
         stack.callback(node.stop)
-        _kill(node, folder, options.kills, options.seed)
+        if options.kills:
+            place = f"restate+{node.ingress}?admin={node.admin}&name=kills"
+            campaign(options.kills, options.seed, place=place)
         load = Load(node, folder, "network")
         worker = load.worker()
         proxy = Proxy(
