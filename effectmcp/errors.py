@@ -11,6 +11,7 @@
     │   ├── NondeterminismError     a handler whose replay asks another question
     │   ├── BudgetError             a handler that loops without ever asking
     │   ├── KeysError               a state key that protects nothing
+    │   ├── LedgerError             a call that counts once, and nothing to count it
     │   └── StateSizeError          a state larger than clients carry
     ├── DivergenceError         operators: the handler changed during a flow
     ├── TaskStoreError          operators: tasks that cannot be read or stored
@@ -59,6 +60,7 @@ __all__ = [
     "FormError",
     "InvalidAnswer",
     "KeysError",
+    "LedgerError",
     "NondeterminismError",
     "NotAnEffectError",
     "OutputError",
@@ -151,6 +153,22 @@ class BudgetError(UsageError):
 
 class KeysError(UsageError):
     """Raised for a key ring that is missing or would protect nothing."""
+
+
+class LedgerError(UsageError):
+    """Raised for a call that counts once on a server without a ledger.
+
+    Attributes:
+        name: The handler or tool.
+    """
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"{name} counts once (single_use=True, or a question with once=True), and this"
+            " server has nothing that counts: give Server(tasks=SqliteTasks(path)) or"
+            " Server(ledger=...), or --tasks PATH"
+        )
+        self.name = name
 
 
 class StateSizeError(UsageError):

@@ -149,6 +149,8 @@ def _write_request(key: object, request: InputRequest[Any]) -> JSON:
         name: getattr(request, name)
         for field in request.__attrs_attrs__
         if (name := field.name) not in _UNRECORDED
+        # Left out unless it is set: earlier versions do not know it.
+        and (name != "once" or request.once)
     }
     for name, value in fields.items():
         if isinstance(value, tuple):

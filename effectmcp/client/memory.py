@@ -26,8 +26,8 @@ class InMemory:
     """A channel to an app, which encodes and decodes all messages, as on a wire.
 
     Args:
-        app: The server. Without keys it gets random ones. Its lifespan is opened, unless
-            it is open already.
+        app: The server. Without keys it gets random ones, and without a ledger one in
+            memory. Its lifespan is opened, unless it is open already.
         principal: The user that the server sees.
     """
 
@@ -48,6 +48,11 @@ class InMemory:
     async def __aenter__(self) -> Self:
         if self._app.keys is None:
             self._app.keys = Keys(make_key(secrets.token_bytes(32)))
+        if self._app.ledger is None:
+            # Imported here: the test kit imports this module, and is pure otherwise.
+            from ..tasks.sqlite import SqliteTasks
+
+            self._app.ledger = SqliteTasks()
         if not self._app.is_running:
             await self._stack.enter_async_context(_driver().running(self._app))
         return self

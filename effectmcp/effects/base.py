@@ -23,6 +23,7 @@ __all__ = [
     "bind",
     "check_message",
     "check_number",
+    "check_once",
     "check_type",
     "on_built",
 ]
@@ -120,12 +121,15 @@ class InputRequest(Effect[T_co]):
             answer stays with its question when the handler is edited around it.
         otherwise: The value to use if the user declines or dismisses the question, or
             if the client cannot be asked. A declined `Confirm` is always `False`.
+        once: Whether the answer counts for one completed flow only. A `Confirm` and an
+            `ElicitUrl` may be such questions.
     """
 
     __slots__ = ()
     may_lose: ClassVar[bool] = True
     key: str | None
     otherwise: Any
+    once: bool = False
 
 
 def check_message(effect: InputRequest[Any], message: object) -> None:
@@ -134,6 +138,12 @@ def check_message(effect: InputRequest[Any], message: object) -> None:
             f"{type(effect).__name__}(): the first argument is the message, a string, not"
             f" {message!r}"
         )
+
+
+def check_once(effect: InputRequest[Any], once: object) -> None:
+    if not isinstance(once, bool):
+        name = type(effect).__name__
+        raise UsageError(f"{name}(once={once!r}): give True or False")
 
 
 def check_number(effect: Effect[Any], name: str, value: object) -> None:

@@ -15,7 +15,15 @@ from typing_extensions import TypeForm
 from ..errors import Declined, Dismissed, UsageError
 from ..forms.form import Form, form_of
 from . import base
-from .base import Effect, InputRequest, assign, bind, check_message, check_type
+from .base import (
+    Effect,
+    InputRequest,
+    assign,
+    bind,
+    check_message,
+    check_once,
+    check_type,
+)
 
 __all__ = [
     "Accepted",
@@ -145,6 +153,9 @@ class Confirm(InputRequest[bool]):
         key: Your own name for this question.
         otherwise: The value to return if the user closes the question, or if the client
             cannot be asked. A user who declines has answered: that is `False`.
+        once: Whether the answer counts for one completed flow only: a client that goes back
+            to an earlier state, to use the answer a second time or to give another one,
+            is refused before anything is performed. Needs a ledger; see `Server`.
 
     Returns:
         `True` if the user accepts, `False` if the user declines.
@@ -157,21 +168,37 @@ class Confirm(InputRequest[bool]):
     message: str
     key: str | None
     otherwise: Any
+    once: bool = False
 
     @overload
-    def __init__(self, message: str, *, key: str | None = None) -> None: ...
+    def __init__(
+        self, message: str, *, key: str | None = None, once: bool = False
+    ) -> None: ...
     @overload
     def __init__(
-        self, message: str, *, key: str | None = None, otherwise: bool
+        self,
+        message: str,
+        *,
+        key: str | None = None,
+        otherwise: bool,
+        once: bool = False,
     ) -> None: ...
     def __init__(
-        self, message: str, *, key: str | None = None, otherwise: Any = NOTHING
+        self,
+        message: str,
+        *,
+        key: str | None = None,
+        otherwise: Any = NOTHING,
+        once: Any = False,
     ) -> None:
         if type(message) is not str:
             check_message(self, message)
+        if type(once) is not bool:
+            check_once(self, once)
         assign(self, "message", message)
         assign(self, "key", key)
         assign(self, "otherwise", otherwise)
+        assign(self, "once", once)
         self.__attrs_post_init__()
 
 
@@ -186,6 +213,7 @@ class ElicitUrl(InputRequest[T_co]):
         url: The address of the page.
         key: Your own name for this question.
         otherwise: The value to return instead of raising an error.
+        once: See `Confirm`.
 
     Returns:
         `None` if the user agrees.
@@ -200,10 +228,16 @@ class ElicitUrl(InputRequest[T_co]):
     url: str
     key: str | None
     otherwise: Any
+    once: bool = False
 
     @overload
     def __init__(
-        self: ElicitUrl[None], message: str, url: str, *, key: str | None = None
+        self: ElicitUrl[None],
+        message: str,
+        url: str,
+        *,
+        key: str | None = None,
+        once: bool = False,
     ) -> None: ...
     @overload
     def __init__(
@@ -213,6 +247,7 @@ class ElicitUrl(InputRequest[T_co]):
         *,
         key: str | None = None,
         otherwise: V,
+        once: bool = False,
     ) -> None: ...
     def __init__(
         self,
@@ -221,14 +256,18 @@ class ElicitUrl(InputRequest[T_co]):
         *,
         key: str | None = None,
         otherwise: Any = NOTHING,
+        once: Any = False,
     ) -> None:
         if type(message) is not str:
             check_message(self, message)
+        if type(once) is not bool:
+            check_once(self, once)
         check_type(self, "url", url, "a text", str)
         assign(self, "message", message)
         assign(self, "url", url)
         assign(self, "key", key)
         assign(self, "otherwise", otherwise)
+        assign(self, "once", once)
         self.__attrs_post_init__()
 
 

@@ -176,6 +176,9 @@ def refuse_unread(effect: InputRequest[Any], value: Any) -> Said:
     raise UsageError("an Unread answer can be read by Run(read=...) only")
 
 
+#: The tags of what a user decided.
+_DECIDED: Final[frozenset[Tag]] = frozenset({"accepted", "declined", "dismissed"})
+
 #: The outcome of a question that the client cannot be asked.
 UNASKED: Final[Found] = ("unasked", b"null")
 
@@ -348,7 +351,14 @@ class Answers:
                 wanted, out.unfit + 1, tuple(map(readable, exc.problems))
             )
         self._places.settle(wanted.place)
+        if subject.once:
+            self._consent(found)
         return found
+
+    def _consent(self, found: Found) -> None:
+        """Note that the user answered a question with `once=True`."""
+        if found[0] in _DECIDED:
+            self._flow.consented()
 
     def _unfit(
         self, wanted: Wanted, count: int, problems: tuple[str, ...]
@@ -390,11 +400,17 @@ class Answers:
         if len(held) + len(own) > 1:
             return None
         try:
-            if own:
-                return self._read_one(wanted, answers[0]), True
-            return self._read_pooled(wanted, held[0].entry), False
+            found = (
+                self._read_one(wanted, answers[0])
+                if own
+                else self._read_pooled(wanted, held[0].entry)
+            )
         except Unfit as exc:
             return exc
+        subject = wanted.subject
+        if isinstance(subject, InputRequest) and subject.once:
+            self._consent(found)
+        return found, bool(own)
 
     def _read_pooled(self, wanted: Wanted, entry: Entry) -> Found:
         if entry.tag != "unread":

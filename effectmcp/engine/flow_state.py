@@ -60,6 +60,7 @@ class FlowState:
         resolve: Finds handlers by name.
         read: Reads `Unread` answers.
         clock: Returns the seconds since 1970; `None` without a clock.
+        consented: Called when the answer to a question with `once=True` is taken.
         name: The handler's name in reports.
         version: Its declared version.
         watch: Notes each effect that is performed, in development mode.
@@ -80,6 +81,7 @@ class FlowState:
     resolve: Callable[[str], Callable[..., Any] | None]
     read: Read
     clock: Callable[[], float] | None
+    consented: Callable[[], None]
     name: str
     version: str | None
     watch: Watch | None

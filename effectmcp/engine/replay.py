@@ -90,6 +90,10 @@ def _unheard(effect: Effect[Any]) -> None:
     pass
 
 
+def _unnoticed() -> None:
+    pass
+
+
 class Run:
     """One flow, resumed from its journal.
 
@@ -114,6 +118,8 @@ class Run:
         clock: Returns the seconds since 1970, as `time.time` does. Required if a flow
             waits for a time: `Sleep` in a task, and `Within` or `FirstOf` of a
             question.
+        consented: Called when the answer to a question with `once=True` is taken, before
+            anything is performed after it.
         name: The handler's name in reports; by default its own.
         version: The handler's declared version, for reports.
 
@@ -151,6 +157,7 @@ class Run:
         resolve: Callable[[str], Callable[..., Any] | None] = find,
         read: Read = refuse_unread,
         clock: Callable[[], float] | None = None,
+        consented: Callable[[], None] = _unnoticed,
         name: str | None = None,
         version: str | None = None,
     ) -> None:
@@ -185,6 +192,7 @@ class Run:
             resolve,
             read,
             clock,
+            consented,
             name or name_of(handler),
             version,
             Watch() if rules.development else None,

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from ..protocol.revisions import Revision
     from ..server.app import Server
     from .commands import Peer
+    from .ledger import Taken
     from .sessions import Running
 
 __all__ = ["MODERN", "Context", "Dialect", "Draft", "Legacy", "Modern", "caller_of"]
@@ -153,6 +154,7 @@ class Context:
         dialect: Adapts results and errors to the client's era.
         clock: Returns the seconds since 1970.
         entropy: Returns as many random bytes as it is asked for.
+        taken: What the ledger gave to this request: it is for `handle` to give back.
         running: The request's entry in its session; `None` without a session.
     """
 
@@ -163,6 +165,7 @@ class Context:
     dialect: Dialect
     clock: Callable[[], float]
     entropy: Callable[[int], bytes]
+    taken: list[Taken]
     running: Running | None = None
 
 

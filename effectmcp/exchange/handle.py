@@ -37,10 +37,12 @@ from .answers import ANSWERS, mismatch
 from .commands import Exchange, Incoming, Peer, Reply
 from .context import MODERN, Context
 from .handshakes import answer_legacy, hear_notification, hear_response
+from .ledger import Answered, keep_reply, read_reply
 from .telling import tell
 
 if TYPE_CHECKING:
     from ..server.app import Server
+    from .ledger import Taken
 
 __all__ = ["handle"]
 
@@ -97,29 +99,57 @@ def handle(
         )
     began = _begin(app, read, peer, revision, clock) if app.observers else None
     reply: Reply | None = None
+    taken: list[Taken] = []
     try:
-        if revision.has_handshake:
-            answering = answer_legacy(
-                app, read, peer, clock, entropy, revision, ANSWERS
-            )
-        else:
-            meta = meta or _explain(read, peer.headers, app.methods)
-            context = Context(app, peer, read, meta, MODERN, clock, entropy)
-            answering = ANSWERS[read.method](context)
-        reply = yield from answering
-    except ProtocolError as exc:
-        # In legacy revisions, the HTTP status is only about the transport of a message:
-        # a JSON-RPC error travels with 200.
-        status = 200 if revision.has_handshake else exc.status
-        reply = Reply(error_message(read.id, exc), status)
-    except Exception:
-        logger.exception("%s failed", read.method)
-        reply = Reply(internal_error(read.id), 500)
+        try:
+            if revision.has_handshake:
+                answering = answer_legacy(
+                    app, read, peer, clock, entropy, revision, taken, ANSWERS
+                )
+            else:
+                meta = meta or _explain(read, peer.headers, app.methods)
+                context = Context(app, peer, read, meta, MODERN, clock, entropy, taken)
+                answering = ANSWERS[read.method](context)
+            reply = yield from answering
+        except ProtocolError as exc:
+            reply = _failed(read, revision, exc)
+        except Answered as exc:
+            reply = read_reply(read.id, exc.reply)
+        except Exception:
+            logger.exception("%s failed", read.method)
+            reply = Reply(internal_error(read.id), 500)
+        if taken and reply.message is not None:
+            reply = yield from _counted(app, read, revision, taken, reply)
     finally:
+        for one in taken:  # the request was cut off
+            if app.ledger is not None:
+                app.ledger.leave(one)
         if began is not None:
             _end(app, read, began, reply, clock)
     assert reply is not None  # pyright forgets it, as `finally` reads the variable
     return reply
+
+
+def _failed(request: Request, revision: Revision, error: ProtocolError) -> Reply:
+    # In legacy revisions, the HTTP status is only about the transport of a message: a
+    # JSON-RPC error travels with 200.
+    status = 200 if revision.has_handshake else error.status
+    return Reply(error_message(request.id, error), status)
+
+
+def _counted(
+    app: Server,
+    request: Request,
+    revision: Revision,
+    taken: list[Taken],
+    reply: Reply,
+) -> Exchange:
+    """Have the ledger keep the reply to a request that counts once; return what to send."""
+    assert app.ledger is not None  # it gave what was taken
+    try:
+        return (yield from keep_reply(app.ledger, taken, reply))
+    except ProtocolError as exc:
+        return _failed(request, revision, exc)
 
 
 #: Numbers of requests, for observers.

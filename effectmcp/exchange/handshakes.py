@@ -38,6 +38,7 @@ from .sessions import Session
 if TYPE_CHECKING:
     from ..server.app import Server
     from .answers import Answering
+    from .ledger import Taken
 
 __all__ = ["answer_legacy", "hear_notification", "hear_response"]
 
@@ -49,6 +50,7 @@ def answer_legacy(
     clock: Callable[[], float],
     entropy: Callable[[int], bytes],
     revision: Revision,
+    taken: list[Taken],
     answers: Mapping[str, Callable[[Context], Answering]],
 ) -> Answering:
     """Answer a request of a revision with the `initialize` handshake.
@@ -78,6 +80,7 @@ def answer_legacy(
             dialect=dialect,
             clock=clock,
             entropy=entropy,
+            taken=taken,
             running=running,
         )
         reply = yield from answers[request.method](context)

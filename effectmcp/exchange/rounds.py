@@ -51,6 +51,7 @@ from ..errors import (
     Cancelled,
     DivergenceError,
     KeysError,
+    LedgerError,
     StateError,
     UsageError,
 )
@@ -72,12 +73,14 @@ from ..state.seal import Call, whole_seconds
 from .calls import checked, contained
 from .commands import Ask, Command, Notify, Overdue, PerformAll
 from .context import Context, Legacy, caller_of
+from .ledger import take, use_of
 from .tasks import can_follow, create_task, new_row
 from .telling import tell
 
 if TYPE_CHECKING:
     from ..protocol.meta import Meta
     from ..state.seal import Sealer
+    from .ledger import Ledger
     from .task_rows import TaskRow
 
 __all__ = ["Dropped", "FlowCall", "Handle", "Interim", "Round", "begin", "resume"]
@@ -96,28 +99,31 @@ class Round:
         run: The run. Close it if the round ends without a token, for example when the
             client has disconnected.
         stop: The latest stop of the run.
+        claims: What the round resumed from.
+        is_counted: Whether a ledger counts this round, and so all later ones.
     """
 
     run: Run
     stop: Stop
-    _claims: Claims
+    claims: Claims
     _call: Call
     _sealer: Sealer | None
+    is_counted: bool = False
 
     @property
     def flow_id(self) -> bytes:
         """The flow's id, the same in every round."""
-        return self._claims.flow_id
+        return self.claims.flow_id
 
     @property
     def first_version(self) -> str | None:
         """The handler's declared version when the flow started."""
-        return self._claims.version
+        return self.claims.version
 
     @property
     def first_trace(self) -> str | None:
         """The trace context of the request that started the flow."""
-        return self._claims.trace
+        return self.claims.trace
 
     def performed(self, outcomes: Mapping[str, Done | Failure]) -> Stop:
         """Resume the run with one outcome for each want; return its next stop.
@@ -165,7 +171,7 @@ class Round:
                 " with `effectmcp keygen` and give it to every replica, as"
                 " EFFECTMCP_STATE_KEYS or Server(keys=Keys(...))"
             )
-        claims = self._claims.after(self.run.suspend())
+        claims = self.claims.after(self.run.suspend(), is_counted=self.is_counted)
         return sealer.seal(claims, self._call, now=now)
 
 
@@ -207,9 +213,7 @@ def begin(
         version=version,
         trace=trace,
     )
-    return _round(
-        handler, args, kwargs, claims, now, call, sealer, answers, rules, options
-    )
+    return _round(handler, args, kwargs, claims, call, sealer, answers, rules, options)
 
 
 def resume(
@@ -231,28 +235,21 @@ def resume(
         StateError: If this request may not use that state.
         DivergenceError: If the handler changed so that the flow cannot resume.
     """
-    return _round(
-        handler, args, kwargs, token, now, call, sealer, answers, rules, options
-    )
+    claims = sealer.open(token, call, now=now)
+    return _round(handler, args, kwargs, claims, call, sealer, answers, rules, options)
 
 
 def _round(
     handler: Callable[..., Any],
     args: tuple[Any, ...],
     kwargs: Mapping[str, Any],
-    origin: Claims | str,
-    now: float,
+    claims: Claims,
     call: Call,
     sealer: Sealer | None,
     answers: Mapping[str, Answer],
     rules: Rules,
     options: Mapping[str, Any],
 ) -> Round:
-    if isinstance(origin, Claims):
-        claims = origin
-    else:
-        assert sealer is not None  # `resume` requires one
-        claims = sealer.open(origin, call, now=now)
     if sealer is not None and sealer.keys.readable:
         # A private step is refused before it is performed. Afterwards its result would
         # have to travel in a readable state (docs/internals/state.md#readable-rings).
@@ -318,13 +315,29 @@ class FlowCall:
     _latest: float | None = None
     #: The error to raise after the cleanup of a flow that was ended early.
     _end: Overdue | Dropped | None = None
+    #: Whether the user has answered a question with `once=True` in this request.
+    _is_consented: bool = False
+    #: The request, as a state is bound to it, and its state, unless it asks live.
+    _call: Call = field(init=False)
+    _token: str | None = field(init=False)
+    _answers: Mapping[str, Answer] = _NO_ANSWERS
 
     def run(self, kwargs: Mapping[str, Any]) -> Generator[Command, Any, Any]:
         """Run the flow; return its value, or an `Interim` if it asks."""
         dialect = self._context.dialect
         if self._context.running is not None:
             self._context.running.is_flow = dialect.is_live
-        round_ = self._open(kwargs)
+        self._token = (
+            None
+            if dialect.is_live
+            else self._context.request.params.get("requestState")
+        )
+        if self._feature.single_use and not dialect.is_live:
+            self._check_ledger()
+        claims = self._claims()
+        if self._token is not None and (claims.is_counted or self._feature.single_use):
+            yield from self._count(claims, is_first=False)
+        round_ = self._open(kwargs, claims)
         outcome: Any = "dropped"
         asked, size, error = 0, 0, None
         try:
@@ -341,6 +354,10 @@ class FlowCall:
                 raise self._end
             match stop:
                 case Asked(questions):
+                    for one in questions:
+                        if one.effect.once:
+                            self._check_ledger()
+                    round_.is_counted = bool(self._context.taken)
                     token = round_.token(now=self._context.clock())
                     outcome, asked, size = "asked", len(questions), len(token)
                     return Interim(questions, token)
@@ -358,6 +375,8 @@ class FlowCall:
                     assert_never(stop)
         except Exception as exc:
             outcome, error = "raised", exc
+            if isinstance(exc, (Overdue, DivergenceError)):
+                self._leave()  # the flow did not end, and may resume
             raise
         finally:
             if outcome != "asked":  # a round that asks is closed by `token`
@@ -379,57 +398,72 @@ class FlowCall:
                     ),
                 )
 
-    def _open(self, kwargs: Mapping[str, Any]) -> Round:
-        context, feature = self._context, self._feature
-        app = context.app
-        call = Call(
+    def _claims(self) -> Claims:
+        """Return what the request resumes from: the claims of its state, or of a new flow.
+
+        Raises:
+            StateError: If this request may not use that state.
+        """
+        context, token, sealer = self._context, self._token, self._context.app.sealer
+        self._call = Call(
             method=context.request.method,
             target=self._target,
             arguments=self._arguments,
             principal=context.peer.principal,
         )
-        is_live = context.dialect.is_live
-        params = {} if is_live else context.request.params
-        token = params.get("requestState")
-        rules = app.rules[isinstance(feature, Tool), is_live]
-        if isinstance(feature, Tool) and feature.task is not None:
-            rules = feature.rules_of(rules)
-        options: dict[str, Any] = {
-            "call": call,
-            "now": context.clock(),
-            "answers": read_answers(params),
-            "rules": rules,
-            "supports": partial(context.dialect.can_answer, context.meta.capabilities),
-            "emit": self._heard.append,
-            "read": read_result,
-            "clock": self._clock,
-            "name": feature.handler.name,
-        }
-        function = feature.handler.function
         if token is None:
-            round_ = begin(
-                function,
+            if not context.dialect.is_live:
+                self._answers = read_answers(context.request.params)
+            return Claims(
+                flow_id=context.entropy(16),
+                started=whole_seconds(context.clock()),
+                journal=Journal(),
+                version=self._feature.version,
+                trace=context.meta.trace,
+            )
+        self._answers = read_answers(context.request.params)
+        try:
+            if sealer is None:
+                # This server has no keys, so it sealed none.
+                raise StateError("forged")
+            return sealer.open(token, self._call, now=context.clock())
+        except StateError as exc:
+            self._tell_refusal(exc)
+            raise
+
+    def _open(self, kwargs: Mapping[str, Any], claims: Claims) -> Round:
+        context, feature = self._context, self._feature
+        app = context.app
+        is_live = context.dialect.is_live
+        rules = app.rules[isinstance(feature, Tool), is_live]
+        if isinstance(feature, Tool) and (feature.task or feature.single_use):
+            rules = feature.rules_of(rules)
+        try:
+            round_ = _round(
+                feature.handler.function,
                 (),
                 kwargs,
+                claims,
+                self._call,
                 # A flow that asks live is never sealed.
-                sealer=None if is_live else app.sealer,
-                flow_id=context.entropy(16),
-                version=feature.version,
-                trace=context.meta.trace,
-                **options,
+                None if is_live else app.sealer,
+                self._answers,
+                rules,
+                {
+                    "supports": partial(
+                        context.dialect.can_answer, context.meta.capabilities
+                    ),
+                    "emit": self._heard.append,
+                    "read": read_result,
+                    "clock": self._clock,
+                    "consented": self._consent,
+                    "name": feature.handler.name,
+                },
             )
-        else:
-            try:
-                if app.sealer is None:
-                    # This server has no keys, so it sealed none.
-                    raise StateError("forged")
-                round_ = resume(
-                    function, (), kwargs, token=token, sealer=app.sealer, **options
-                )
-            except (StateError, DivergenceError) as exc:
-                method = context.request.method
-                tell(app, RoundRefused(method=method, target=self._target, error=exc))
-                raise
+        except DivergenceError as exc:
+            self._tell_refusal(exc)
+            self._leave()
+            raise
         if app.observers:
             tell(
                 self._context.app,
@@ -441,10 +475,62 @@ class FlowCall:
                     flow_id=round_.flow_id.hex(),
                     trace=context.meta.trace,
                     first_trace=round_.first_trace,
-                    is_first=token is None,
+                    is_first=self._token is None,
                 ),
             )
         return round_
+
+    # ---- single use -----------------------------------------------------------------
+
+    def _count(
+        self, claims: Claims, *, is_first: bool
+    ) -> Generator[Command, Any, None]:
+        """Have the ledger count this request; return when it may run.
+
+        Args:
+            claims: Its state.
+            is_first: Whether the flow has not been counted before.
+
+        Raises:
+            Answered: If the same request has been answered before.
+            StateError: If another request has used the state.
+        """
+        context = self._context
+        ledger, sealer = self._check_ledger(), context.app.sealer
+        assert self._token is not None  # a flow is counted from its first state on
+        assert sealer is not None  # it has opened that
+        use = use_of(context, claims, self._token, sealer, is_first=is_first)
+        try:
+            yield from take(context, ledger, use, self._seconds)
+        except StateError as exc:
+            self._tell_refusal(exc)
+            raise
+
+    def _consent(self) -> None:
+        self._is_consented = True
+
+    def _check_ledger(self) -> Ledger:
+        ledger = self._context.app.ledger
+        if ledger is None:
+            raise LedgerError(self._feature.handler.name)
+        return ledger
+
+    def _leave(self) -> None:
+        """Note that the request was cut off: the same one may run again."""
+        ledger, taken = self._context.app.ledger, self._context.taken
+        if ledger is not None:
+            for one in taken:
+                ledger.leave(one)
+        taken.clear()
+
+    def _tell_refusal(self, error: StateError | DivergenceError) -> None:
+        method = self._context.request.method
+        tell(
+            self._context.app,
+            RoundRefused(method=method, target=self._target, error=error),
+        )
+
+    # ---- becoming a task ------------------------------------------------------------
 
     def _detach(
         self, round_: Round, effect: Effect[Any]
@@ -471,6 +557,13 @@ class FlowCall:
         if self._end is None and self._seconds is not None:
             self._deadline = self._context.clock() + self._seconds
         while True:
+            if (
+                self._token is not None
+                and self._is_consented
+                and not self._context.taken
+            ):
+                # Now, before anything is performed after it.
+                yield from self._count(round_.claims, is_first=True)
             if self._heard:
                 yield from self._flush()
             if not isinstance(stop, Perform):

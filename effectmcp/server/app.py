@@ -34,6 +34,7 @@ from .features import (
 if TYPE_CHECKING:
     from ..content import Annotations, Icon
     from ..effects.base import InputRequest
+    from ..exchange.ledger import Ledger
     from ..exchange.task_rows import TaskHost
     from ..protocol.methods import Capability, Method
     from .events import Observer
@@ -72,6 +73,9 @@ class Server:
             `EFFECTMCP_STATE_KEYS`, or use a random key if only one process serves.
         tasks: The store of tasks, such as `effectmcp.tasks.SqliteTasks("tasks.db")`.
             Without it, transports keep them in memory if only one process serves.
+        ledger: Where requests that count once are counted, for tools with
+            `single_use=True` and questions with `once=True`. The default is the store of
+            tasks.
         lifespan: A function that returns a context manager, which is entered once,
             before requests are served. It may be async if there is an event loop. Steps
             and plain functions get the values that it yields in their `= Provided()`
@@ -114,6 +118,7 @@ class Server:
         instructions: str | None = None,
         keys: Keys | None = None,
         tasks: TaskHost | None = None,
+        ledger: Ledger | None = None,
         lifespan: Lifespan | None = None,
         observers: Iterable[Observer] = (),
         timeout: float | None = None,
@@ -192,6 +197,7 @@ class Server:
         self._state_life = state_life
         self.sealer: Sealer | None = None
         self.keys = keys
+        self._ledger = ledger
         self.tasks = tasks
 
     def __repr__(self) -> str:
@@ -228,6 +234,19 @@ class Server:
         self._tasks = tasks
         self._publish("tools")
 
+    @property
+    def ledger(self) -> Ledger | None:
+        """Where requests that count once are counted; without one, none may run."""
+        if self._ledger is not None:
+            return self._ledger
+        tasks: Any = self._tasks
+        # A store of tasks need not be a ledger, too.
+        return tasks if hasattr(tasks, "take") else None
+
+    @ledger.setter
+    def ledger(self, ledger: Ledger | None) -> None:
+        self._ledger = ledger
+
     def change_rules(self, **changes: Any) -> None:
         """Change the rules of all flows, for example in tests."""
         self.rules = {
@@ -257,6 +276,7 @@ class Server:
         version: str | None = ...,
         meta: Mapping[str, JSON] | None = ...,
         task: TaskSupport | None = ...,
+        single_use: bool = ...,
     ) -> Callable[[F], F]: ...
     def tool(self, *functions: Any, **options: Any) -> Any:
         """Offer a function as a tool, at import or at any later time.
@@ -284,6 +304,9 @@ class Server:
             meta: The `_meta` that the list shows.
             task: Whether a call is a task from its start: `"optional"` if the client can
                 follow tasks, else inline; `"required"` refuses other clients.
+            single_use: Whether each state of a call counts for one request: sent again,
+                the same request gets the same reply, and any other one is refused. Needs
+                a ledger.
 
         Raises:
             SchemaError: If something about the function cannot be published. The

@@ -59,6 +59,7 @@ class Feature:
         timeout: Seconds per request; `None` for the server's default.
         version: The handler's version, for reports about flows that started with
             another one.
+        single_use: Whether each state of a call counts for one request. Only tools may.
     """
 
     name: str
@@ -67,6 +68,7 @@ class Feature:
     requires: tuple[type[InputRequest[Any]], ...] = ()
     timeout: float | None = None
     version: str | None = None
+    single_use: bool = False
 
 
 TaskSupport: TypeAlias = Literal["optional", "required"]
@@ -94,9 +96,14 @@ class Tool(Feature):
         """Return some rules as they are for this tool.
 
         A tool that is a task for some clients has been written for it, so it may sleep
-        in a request, too (docs/internals/replay.md#v3).
+        in a request, too (docs/internals/replay.md#v3). The first request of a call has
+        no state that could count once, so it brings no answers (docs/internals/replay.md#q3).
         """
-        return rules if self.task is None else attrs.evolve(rules, later=True)
+        if self.task is not None:
+            rules = attrs.evolve(rules, later=True)
+        if self.single_use:
+            rules = attrs.evolve(rules, early_answers=False)
+        return rules
 
 
 @frozen(eq=False, kw_only=True)
@@ -250,6 +257,7 @@ def make_tool(
     version: str | None = None,
     meta: Mapping[str, JSON] | None = None,
     task: TaskSupport | None = None,
+    single_use: bool = False,
 ) -> Tool:
     """Make a tool; see `Server.tool` for the parameters."""
     name = _checked_name(name or _function_name(function), "tool")
@@ -260,6 +268,13 @@ def make_tool(
         raise SchemaError(
             f"{name}: task={task!r} is for a generator that yields effects: write a flow"
             " whose steps are what takes long"
+        )
+    if single_use not in (True, False):
+        raise SchemaError(f"{name}: single_use={single_use!r}: give True or False")
+    if single_use and handler.kind != "flow":
+        raise SchemaError(
+            f"{name}: single_use=True is for a generator that yields effects: other"
+            " functions ask nothing, so they have no state to use twice"
         )
     schema = dict(handler.takes.schema)
     output, raw = None, None
@@ -294,6 +309,7 @@ def make_tool(
         raw_output=raw,
         headers=param_headers(schema),
         task=task,
+        single_use=single_use,
     )
 
 

@@ -137,7 +137,7 @@ _TAG_NUMBERS: Final[Mapping[tuple[Tag | None, bool], int]] = {
 _ACCEPTED: Final = _TAG_NUMBERS["accepted", False]
 #: Flags of the parts after the questions. States that were sealed before waves were
 #: counted have only the first flag.
-_MORE, _WAVES, _WAITS = 1, 2, 4
+_MORE, _WAVES, _WAITS, _COUNTED = 1, 2, 4, 8
 _KIND_NUMBERS: Final = {kind: number for number, kind in enumerate(KINDS)}
 #: Times (the start of the flow, then each relative to the last), bindings, four counts.
 _HEADER: Final = struct.Struct(f">QII{BINDINGS}sIIII")
@@ -180,6 +180,8 @@ class Claims:
         journal: The journal of the flow.
         version: The handler's declared version when the flow started.
         trace: The first round's trace context, so that later rounds can link to it.
+        is_counted: Whether the state is for one use: the ledger counts each request
+            from here on.
 
     Raises:
         UsageError: If an attribute has another type or an impossible value.
@@ -190,6 +192,7 @@ class Claims:
     journal: Journal
     version: str | None = None
     trace: str | None = None
+    is_counted: bool = False
 
     def __attrs_post_init__(self) -> None:
         # One function instead of a validator per field: each round makes two `Claims`.
@@ -203,14 +206,20 @@ class Claims:
         if self.trace is not None and type(self.trace) is not str:
             raise UsageError(f"Claims(trace={self.trace!r}): give a text")
 
-    def after(self, journal: Journal) -> Claims:
-        """Return the claims of the same flow after its next round."""
+    def after(self, journal: Journal, *, is_counted: bool = False) -> Claims:
+        """Return the claims of the same flow after its next round.
+
+        Args:
+            journal: Its journal then.
+            is_counted: Whether the ledger counted that round.
+        """
         return Claims(
             flow_id=self.flow_id,
             started=self.started,
             journal=journal,
             version=self.version,
             trace=self.trace,
+            is_counted=is_counted,
         )
 
 
@@ -341,6 +350,7 @@ def pack(packed: Packed) -> bytes:
         (_MORE if has_more else 0)
         | (_WAVES if journal.waves is not None else 0)
         | (_WAITS if has_waits else 0)
+        | (_COUNTED if claims.is_counted else 0)
     )
     if journal.waves is not None:
         structure += _number(journal.waves)
@@ -687,7 +697,7 @@ class _Unpacker:
         askings = self.askings()
         flags = structure.data[structure.at]  # a second byte would be a newer one's
         structure.at += 1
-        if flags & ~(_MORE | _WAVES | _WAITS):
+        if flags & ~(_MORE | _WAVES | _WAITS | _COUNTED):
             raise NewerError("more than this version knows")
         waves = structure.number() if flags & _WAVES else None
         more = self.more() if flags & _MORE else _NO_MORE
@@ -722,6 +732,7 @@ class _Unpacker:
             journal=journal,
             version=more.version,
             trace=more.trace,
+            is_counted=bool(flags & _COUNTED),
         )
         issued = started + since
         return Packed(claims, bindings, issued, issued + ttl)

@@ -10,7 +10,7 @@ in this order and stops at the first failure. Clients get the same error for eac
     times                     from the future, expired, past its absolute life
 
 For the reasons of the order, see docs/internals/state.md#opening. Nothing here keeps a
-state from being used twice (docs/internals/replay.md#s7).
+state from being used twice: see `exchange.ledger`.
 
 Each request contains the tool, the arguments and the user again. So a token needs only
 short keyed digests of these (MRTR, Server Requirements, 5: principal, originating
@@ -259,6 +259,20 @@ class Sealer:
         except (StateError, PackingError) as exc:
             raise _refusal(exc, call) from None
         return packed.claims
+
+    def last_use(self, token: str) -> int:
+        """Return when the last clock of a replica lets `open` refuse a token as expired.
+
+        Args:
+            token: A token that `open` has accepted.
+        """
+        data, _ = self.keys.unwrap(token)
+        # One replica's clock may be late, and that of the store early.
+        return unpack(data).expires + 2 * self.leeway
+
+    def last_round(self, claims: Claims) -> int:
+        """Return when no state of a flow can be used any more, on any replica."""
+        return claims.started + self.life + 2 * self.leeway
 
     def check_times(self, packed: Packed, now: int) -> None:
         """Check that a state may be used now.

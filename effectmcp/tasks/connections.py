@@ -22,6 +22,8 @@ from typing import Any, Final, TypeAlias, TypeVar
 from attrs import field, frozen
 
 from ..errors import TaskStoreError
+from ..exchange.ledger import Taken
+from . import uses
 from .holders import Holder, check_local
 from .tables import connected, is_busy
 
@@ -73,6 +75,8 @@ class Connections:
         holder: This process, as rows name it.
         held: The tasks whose turn runs here: id and fence.
         loose: Tasks that could not be given back, because the store failed.
+        late: What requests that count once could not store, because the store failed:
+            their replies, or `None` for a request that was cut off.
 
     Raises:
         UsageError: If the file cannot be opened as a store of tasks.
@@ -85,6 +89,8 @@ class Connections:
         self._queue: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self.held: set[tuple[str, int]] = set()
         self.loose: set[tuple[str, int]] = set()
+        self.late: dict[Taken, bytes | None] = {}
+        self._counts = False
         self._is_shared = path is not None
         with ExitStack() as undo:
             if path is not None:
@@ -134,6 +140,11 @@ class Connections:
                 return job.future
         job.future.set_exception(TaskStoreError("the store of tasks is closed"))
         return job.future
+
+    def count(self, write: Write, *, is_durable: bool = True) -> Future[Any]:
+        """Do the same as `submit` for requests that count once."""
+        self._counts = True
+        return self.submit(write, is_durable=is_durable)
 
     def read(self, read: Callable[[sqlite3.Connection], T]) -> T:
         """Return what `read` finds.
@@ -189,8 +200,9 @@ class Connections:
 
     def _pause(self) -> float | None:
         if not self._is_shared:
-            # Nothing changes in memory without a write, and tasks end after the first.
-            return _SWEEP if self._told else None
+            # Nothing changes in memory without a write, and after the first there is
+            # something to remove in time.
+            return _SWEEP if self._told or self._counts else None
         return _LOOK
 
     def _commit(self, jobs: Sequence[_Job]) -> None:
@@ -291,8 +303,8 @@ class Connections:
         """Take over from holders that died, and remove tasks that ended long ago."""
         others, is_old = self.read(self._waste)
         dead = [name for name in others if self.holder.is_dead(name)]
-        loose = list(self.loose)
-        if not dead and not is_old and not loose:
+        loose, late = list(self.loose), self.late.copy()
+        if not dead and not is_old and not loose and not late:
             return  # without a write, so that a sweep does not hold the others up
         for name in dead:
             logger.warning("the tasks of the dead process %s are taken over", name)
@@ -300,6 +312,8 @@ class Connections:
         def write(db: sqlite3.Connection) -> None:
             for name in dead:
                 _free(db, "holder = ?", (name,))
+                uses.free(db, name)
+            uses.settle(db, late)
             for id_, fence in loose:
                 _free(
                     db,
@@ -307,26 +321,37 @@ class Connections:
                     (id_, fence, self.holder.name),
                 )
             remove_old(db)
+            uses.remove_old(db)
 
         job = _Job(write, is_durable=False)
         self._commit([job])
         if job.future.exception() is None:
             self.loose.difference_update(loose)
+            for taken in late:
+                self.late.pop(taken, None)
 
     def _waste(self, db: sqlite3.Connection) -> tuple[list[str], bool]:
         others = db.execute(
-            "SELECT DISTINCT holder FROM tasks WHERE holder IS NOT NULL AND holder != ?",
+            "SELECT holder FROM tasks WHERE holder IS NOT NULL AND holder != ?1"
+            " UNION SELECT holder FROM uses WHERE holder IS NOT NULL AND holder != ?1",
             (self.holder.name,),
         ).fetchall()
         old = db.execute(
             "SELECT 1 FROM tasks WHERE purge IS NOT NULL AND purge <= ? LIMIT 1",
             (time.time(),),
         ).fetchone()
-        return [name for (name,) in others], old is not None
+        is_old = old is not None or uses.has_old(db)
+        return [name for (name,) in others], is_old
 
     def _end(self) -> None:
         name = self.holder.name
-        self._commit([_Job(lambda db: _free(db, "holder = ?", (name,)))])
+
+        def write(db: sqlite3.Connection) -> None:
+            _free(db, "holder = ?", (name,))
+            uses.settle(db, self.late)
+            uses.free(db, name)
+
+        self._commit([_Job(write)])
         with self._lock:
             self._writer.close()
         with self._reading:

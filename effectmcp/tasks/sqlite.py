@@ -22,6 +22,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 from weakref import WeakSet
@@ -30,7 +31,9 @@ from attrs import frozen
 
 from ..canonical import dumps, loads
 from ..errors import CanonicalError, TaskLimitError, TaskRowError, TaskStoreError
+from ..exchange.ledger import Taken, Taking, Use
 from ..exchange.task_rows import Mail, TaskRow
+from . import uses as table
 from .connections import Connections, Write, next_change
 from .stores import Stored
 
@@ -75,6 +78,9 @@ class SqliteTasks:
         retention: Seconds that a task is kept after it has ended, at least.
         limit: The most tasks that may be alive at once.
         share: The most of them that one user may have; all anonymous clients are one.
+        uses: The most bytes for requests that count once, and their replies. Each counts
+            for 1 KiB more than its reply.
+        uses_share: The most bytes of one user.
         is_worked: Whether turns run somewhere. Transports with a loop set it; set it
             yourself for a server without one if an `effectmcp worker` runs.
 
@@ -92,6 +98,8 @@ class SqliteTasks:
         retention: float = 3600,
         limit: int = 100_000,
         share: int = 1_000,
+        uses: int = 2**30,
+        uses_share: int = 2**28,
         is_worked: bool = False,
     ) -> None:
         self.path = None if path is None else Path(path).absolute()
@@ -100,6 +108,8 @@ class SqliteTasks:
         self.retention = retention
         self.limit = limit
         self.share = share
+        self.uses = uses
+        self.uses_share = uses_share
         self.is_worked = is_worked
         self._listeners: dict[object, tuple[Callable[[str], None], bool]] = {}
         self._opening = threading.Lock()
@@ -233,6 +243,51 @@ class SqliteTasks:
             UsageError: If it cannot be used.
         """
         self._store()
+
+    # ---- a `Ledger` -----------------------------------------------------------------
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether other processes share it."""
+        return self.path is not None
+
+    def take(self, use: Use) -> Taking:
+        """Take the slots of a request that counts once, durably."""
+        store = self._store()
+        taking: Taking = store.count(
+            partial(
+                table.take,
+                use=use,
+                holder=store.holder.name,
+                budget=self.uses,
+                share=self.uses_share,
+            )
+        ).result()
+        return taking
+
+    def keep(self, taken: Taken, reply: bytes) -> None:
+        """Store the reply of a request durably; if that fails, store it later."""
+        store = self._store()
+        kept = store.count(partial(table.keep, taken=taken, reply=reply))
+        try:
+            kept.result()
+        except TaskStoreError:
+            store.late[taken] = reply
+            raise
+
+    def leave(self, taken: Taken) -> None:
+        """Note that a request was cut off. Do not wait."""
+        store = self._opened
+        if store is None:  # `close` has freed all slots
+            return
+        late = {taken: None}
+
+        def ended(future: Future[None]) -> None:
+            if future.exception() is not None:
+                store.late.update(late)
+
+        freed = store.count(partial(table.settle, late=late), is_durable=False)
+        freed.add_done_callback(ended)
 
     # ---- for workers ----------------------------------------------------------------
 

@@ -9,16 +9,18 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from ..errors import UsageError
+from . import uses
 
 __all__ = ["VERSION", "connected", "is_busy"]
 
 #: The version of the tables. Files of older versions are migrated, newer ones refused.
-VERSION: Final = 1
+VERSION: Final = 2
 
 #: "efft": marks a file as ours.
 _APPLICATION: Final = 0x65666674
@@ -27,7 +29,7 @@ _APPLICATION: Final = 0x65666674
 BUSY: Final = 10_000
 
 # Not STRICT, which SQLite 3.34 of RHEL 9 does not have.
-_TABLES: Final = """
+_TASKS: Final = """
 CREATE TABLE tasks (
     id TEXT PRIMARY KEY,
     owner TEXT,
@@ -57,6 +59,9 @@ CREATE TABLE mail (
 CREATE TABLE changes (last INTEGER NOT NULL);
 INSERT INTO changes VALUES (0);
 """
+
+#: What each version added. Tables of an older version are as all up to it.
+_VERSIONS: Final = (_TASKS, uses.TABLES)
 
 
 def connected(path: Path | None) -> sqlite3.Connection:
@@ -104,7 +109,7 @@ def _prepare(db: sqlite3.Connection, name: str, *, is_file: bool) -> None:
 
 
 def _is_ready(db: sqlite3.Connection, name: str) -> bool:
-    """Return whether the tables exist.
+    """Return whether the tables exist, in this version.
 
     Raises:
         UsageError: If there are other ones.
@@ -120,7 +125,7 @@ def _is_ready(db: sqlite3.Connection, name: str) -> bool:
                 f"{name} was written by a newer version of effectmcp (tables of version"
                 f" {version}, this one knows {VERSION}): upgrade this one"
             )
-        return True
+        return bool(version == VERSION)
     if application or version or count:
         raise UsageError(f"{name} is a database of something else")
     return False
@@ -151,8 +156,10 @@ def _create(db: sqlite3.Connection, name: str) -> None:
     db.execute("BEGIN IMMEDIATE")
     try:
         if not _is_ready(db, name):  # another process may have been faster
-            for statement in _TABLES.split(";"):
-                db.execute(statement)
+            (version,) = db.execute("PRAGMA user_version").fetchone()
+            for tables in _VERSIONS[version:]:
+                for statement in _statements(tables):
+                    db.execute(statement)
             db.execute(f"PRAGMA application_id = {_APPLICATION}")
             db.execute(f"PRAGMA user_version = {VERSION}")
         db.execute("COMMIT")
@@ -160,3 +167,13 @@ def _create(db: sqlite3.Connection, name: str) -> None:
         with suppress(sqlite3.Error):
             db.execute("ROLLBACK")
         raise
+
+
+def _statements(text: str) -> Iterator[str]:
+    # Not `executescript`, which would commit. A trigger has semicolons inside.
+    statement = ""
+    for line in text.splitlines(keepends=True):
+        statement += line
+        if sqlite3.complete_statement(statement):
+            yield statement
+            statement = ""

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ..errors import UsageError
+from ..errors import LedgerError, UsageError
 from ..server.changes import Change
 from ..tasks.playing import WorkLoop
 from ..tasks.restate import RestateTasks, is_engine
@@ -66,7 +66,7 @@ def ensure_tasks(app: Server, *, is_alone: bool) -> None:
         is_alone: Whether no other process serves it: another one would not find them.
 
     Raises:
-        UsageError: If there is no store, and a tool cannot do without.
+        UsageError: If there is no store or no ledger, and a tool cannot do without.
     """
     if app.tasks is None and is_alone:
         app.tasks = SqliteTasks()
@@ -76,14 +76,17 @@ def ensure_tasks(app: Server, *, is_alone: bool) -> None:
             f"the tool {needing[0]!r} is always a task, and this server keeps none: give"
             " Server(tasks=SqliteTasks(path)), or --tasks PATH"
         )
+    counting = [tool.name for tool in app.tools.values() if tool.single_use]
+    if app.ledger is None and counting:
+        raise LedgerError(f"the tool {counting[0]!r}")
 
 
 def check_shared(app: Server) -> None:
     """Refuse tasks that other processes of this server could not use.
 
     Raises:
-        UsageError: If they are kept in memory, or there is no store and a tool cannot do
-            without.
+        UsageError: If they are kept in memory, or there is no store or no ledger that all
+            share and a tool cannot do without.
     """
     if isinstance(app.tasks, SqliteTasks) and app.tasks.path is None:
         raise UsageError(
@@ -91,6 +94,12 @@ def check_shared(app: Server) -> None:
             " finds them: give SqliteTasks(path), or remove it and give --tasks PATH"
         )
     ensure_tasks(app, is_alone=False)
+    if app.ledger is not None and not app.ledger.is_shared:
+        raise UsageError(
+            f"ledger={app.ledger!r} counts in one process only: in another one, a call that"
+            " counts once would count again. Give SqliteTasks(path), or remove it and give"
+            " --tasks PATH"
+        )
 
 
 @asynccontextmanager

@@ -83,6 +83,7 @@ def flow(read: Read) -> FlowState:
         resolve=find,
         read=read,
         clock=None,
+        consented=lambda: None,
         name="test",
         version=None,
         watch=None,

@@ -52,7 +52,7 @@ def sent(fields: dict[str, Any], id_: Id = 1) -> Reply:
     """Return the reply with these fields."""
     request, meta = Request(id_, "tools/call", {}), Meta("2026-07-28", {})
     return reply_to(
-        Context(APP, Peer(), request, meta, MODERN, lambda: 0.0, bytes), fields
+        Context(APP, Peer(), request, meta, MODERN, lambda: 0.0, bytes, []), fields
     )
 
 
