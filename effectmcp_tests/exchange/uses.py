@@ -20,17 +20,17 @@ import argparse
 import itertools
 import logging
 import tempfile
+import threading
 import time
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from functools import partial
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from random import Random
 from typing import Any, Final, Literal, TypeAlias
 
-from attrs import define, field, frozen
+from attrs import Factory, define, field, frozen
 
 from effectmcp import Confirm, Elicit, Flow, IdempotencyKey, Sleep, Step
 from effectmcp.engine.stops import Done, Failure, Want
@@ -41,7 +41,12 @@ from effectmcp.exchange.ledger import Held, Ledger, Taken, Taking, Use, judge
 from effectmcp.server import Server
 from effectmcp.tasks import SqliteTasks
 from effectmcp.tasks.connections import Connections
+from effectmcp.tasks.restate import RestateTasks
+from effectmcp.tasks.restate.ledger import RestateLedger
 
+from ..tasks.restate.engines import Node, install
+from ..tasks.restate.modelled_uses import ModelledEngine
+from ..tasks.restate.workers import Worker, working
 from ..tasks.simulated import drawn
 from ..wire import EVERYTHING, KEYS, Wire, request
 
@@ -66,7 +71,13 @@ Action: TypeAlias = tuple[str, int, int, int]
 
 
 class Host(ABC):
-    """Where the processes of a server have their ledger."""
+    """Where the processes of a server have their ledger.
+
+    Attributes:
+        clock: Returns the virtual time.
+    """
+
+    clock: Callable[[], float]
 
     @abstractmethod
     def ledger(self, process: int) -> Ledger:
@@ -76,11 +87,14 @@ class Host(ABC):
     def kill(self, process: int) -> None:
         """End a process, as SIGKILL does; `ledger` returns that of the next one."""
 
-    def close(self) -> None:
+    def settle(self) -> None:  # noqa: B027  # most have nothing to do
+        """Do what a process does later: after a client has disconnected."""
+
+    def close(self) -> None:  # noqa: B027  # most have nothing to do
         """Release what the processes hold."""
 
 
-@define(eq=False)
+@define(eq=False, slots=False)
 class Modelled(Host):
     """A ledger that is a dict, and does only what `judge` decides."""
 
@@ -132,7 +146,7 @@ class _ModelLedger:
             )
 
 
-@define(eq=False)
+@define(eq=False, slots=False)
 class Memory(Host):
     """`SqliteTasks` in memory, which all threads of one process share: it cannot die."""
 
@@ -148,7 +162,7 @@ class Memory(Host):
         self.tasks.close()
 
 
-@define(eq=False)
+@define(eq=False, slots=False)
 class OnDisk(Host):
     """`SqliteTasks` in a file, with a connection, a thread and a lock for each process."""
 
@@ -204,6 +218,44 @@ def _in_memory() -> Iterator[Host]:
         host.close()
 
 
+@define(eq=False, slots=False)
+class OnEngine(Host):
+    """`RestateTasks` on an engine: on a model of it, with the same bytes, or on a real one."""
+
+    engine: Any = field(factory=ModelledEngine)
+    service: str = "shop.Use"
+    ledgers: dict[int, RestateLedger] = field(factory=dict)
+
+    def ledger(self, process: int) -> RestateLedger:
+        if process not in self.ledgers:
+            made = RestateLedger(
+                self.engine,
+                self.service,
+                Counter,
+                limit=9,
+                share=9,
+                clock=lambda: self.clock(),
+            )
+            # No thread: what it would do is done at once, or never again.
+            made._thread = threading.current_thread()
+            self.ledgers[process] = made
+        return self.ledgers[process]
+
+    def settle(self) -> None:
+        for one in self.ledgers.values():
+            for taken, held in list(one._held.items()):
+                one._write(taken, held)
+
+    def kill(self, process: int) -> None:
+        self.settle()
+        self.ledgers.pop(process, None)
+
+
+@contextmanager
+def _on_engine() -> Iterator[Host]:
+    yield OnEngine()
+
+
 @contextmanager
 def _modelled() -> Iterator[Host]:
     yield Modelled()
@@ -213,7 +265,35 @@ HOSTS: Final[dict[str, Callable[[], Any]]] = {
     "model": _modelled,
     "memory": _in_memory,
     "sqlite": _on_disk,
+    "restate": _on_engine,
 }
+
+
+@contextmanager
+def _real_engine(cache: Path) -> Iterator[Callable[[], Any]]:
+    """Run a real Restate and a worker; yield what makes hosts on it."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        node = Node(install(cache.resolve()), folder / "engine")
+        node.start()
+        try:
+            source = folder / "app.py"
+            source.write_text("from effectmcp import Server\napp = Server('shop')\n")
+            with working(Worker(node, "uses", source, folder / "log")):
+                yield on_engine(node)
+        finally:
+            node.stop()
+
+
+def on_engine(node: Node) -> Callable[[], Any]:
+    """Return what makes hosts on a real engine that has a worker for `uses`."""
+    tasks = RestateTasks(node.ingress, node.admin, name="uses")
+
+    @contextmanager
+    def make() -> Iterator[Host]:
+        yield OnEngine(tasks.engine, tasks.uses_service)
+
+    return make
 
 
 # ---- the world ----------------------------------------------------------------------
@@ -247,6 +327,8 @@ class World:
         host: The ledger.
         kind: `tool` for a tool with `single_use=True`, `consent` for questions with
             `once=True`.
+        seed: Where the randomness of the processes begins: another one for each flow on
+            the same host.
 
     Attributes:
         performed: The steps that were performed: what, and the idempotency key.
@@ -256,6 +338,7 @@ class World:
 
     host: Host
     kind: Literal["tool", "consent"]
+    seed: int = 0
     now: float = field(factory=time.time)
     performed: list[tuple[str, str]] = field(factory=list)
     cut: list[Running] = field(factory=list)
@@ -264,9 +347,12 @@ class World:
     states: list[tuple[str, dict[str, str]]] = field(factory=list)
     _apps: dict[int, Server] = field(factory=dict)
     _ids: Iterator[int] = field(factory=itertools.count)
-    _random: Random = field(factory=partial(Random, 0))
+    _random: Random = field(
+        default=Factory(lambda world: Random(world.seed), takes_self=True)
+    )
 
     def __attrs_post_init__(self) -> None:
+        self.host.clock = lambda: self.now
         begun = self._begin(0, {"name": "order", "arguments": {}})
         self._finish(begun)
 
@@ -275,7 +361,7 @@ class World:
     def _app(self, process: int) -> Server:
         if process not in self._apps:
             app = Server("shop", keys=KEYS, ledger=self.host.ledger(process))
-            app.tool(self._order, name="order", single_use=self.kind == "tool")
+            app.tool(name="order", single_use=self.kind == "tool")(self._order)
             self._apps[process] = app
         return self._apps[process]
 
@@ -312,6 +398,7 @@ class World:
                 cut = self.running.pop(one % len(self.running))
                 self.cut.append(cut)
                 cut.exchange.close()
+                self.host.settle()
             case "kill":
                 self._kill(one % PROCESSES)
             case _:
@@ -367,6 +454,7 @@ class World:
                 return Done(function(*args))
             case Sleep(seconds):
                 self.now += seconds
+                self.host.settle()
                 return Done(None)
             case _:
                 known = drawn(want, self.now)
@@ -478,18 +566,6 @@ class World:
             one for one in self.ended if one.state == state and "result" in one.reply
         ]
 
-    def _first_result(self, state: str) -> Wire:
-        """Send what was cut off, and else an answer that fits; return the first result."""
-        contents = [one.content for one in self.cut if one.state == state]
-        for content in contents:
-            begun = self._begin(0, content)
-            self._finish(begun)
-            if "result" in self.ended[-1].reply:
-                return self._result()
-        self._ask(state, dict(self.states)[state], 0, 0)
-        self._finish()
-        return self._result()
-
     def _counted(self) -> dict[str, list[Ended]]:
         """Return the results of each round that counts once, by its state."""
         counted: dict[str, list[Ended]] = {}
@@ -552,11 +628,15 @@ _FORGOTTEN: Final[list[Exchange]] = []
 
 
 def played(
-    make: Callable[[], Any], kind: Literal["tool", "consent"], actions: Sequence[Action]
+    make: Callable[[], Any],
+    kind: Literal["tool", "consent"],
+    actions: Sequence[Action],
+    *,
+    seed: int = 0,
 ) -> World:
     """Play a script on a host, and check the rules; return the world in its end."""
     with make() as host:
-        world = World(host, kind)
+        world = World(host, kind, seed)
         for one in actions:
             world.act(one)
         world.check()
@@ -567,7 +647,7 @@ def scripted(seed: int) -> list[Action]:
     """Return the script of a seed."""
     random = Random(seed)
     return [
-        (random.choice(ACTIONS), *(random.randrange(12) for _ in range(3)))
+        (random.choice(ACTIONS), *[random.randrange(12) for _ in "123"])  # type: ignore[misc]  # three
         for _ in range(random.randrange(4, 60))
     ]
 
@@ -578,15 +658,22 @@ def main() -> None:
     parser.add_argument(
         "--seeds", default="0:10000", help="the first, and the one behind"
     )
-    parser.add_argument("--on", choices=HOSTS, default="sqlite")
+    parser.add_argument("--on", choices=[*HOSTS, "engine"], default="sqlite")
+    parser.add_argument("--cache", type=Path, default=Path.home() / ".cache/effectmcp")
     options = parser.parse_args()
     logging.disable(logging.CRITICAL)
-    first, last = map(int, options.seeds.split(":"))
+    with ExitStack() as stack:
+        make = HOSTS.get(options.on) or stack.enter_context(_real_engine(options.cache))
+        play_seeds(make, options.on, *map(int, options.seeds.split(":")))
+
+
+def play_seeds(make: Callable[[], Any], on: str, first: int, last: int) -> None:
+    """Play the scripts of the seeds from `first` up to `last`; print a line of counts."""
     began, counts = time.monotonic(), Counter[str]()
     for seed in range(first, last):
         kind: Literal["tool", "consent"] = "consent" if seed % 2 else "tool"
         try:
-            world = played(HOSTS[options.on], kind, scripted(seed))
+            world = played(make, kind, scripted(seed), seed=seed)
         except BaseException:
             print(f"seed {seed}, {kind}")
             raise
@@ -597,7 +684,7 @@ def main() -> None:
         _FORGOTTEN.clear()
     seconds = time.monotonic() - began
     print(
-        f"{last - first} interleavings on {options.on}, {seconds:.0f} s: {dict(counts)}:"
+        f"{last - first} interleavings on {on}, {seconds:.0f} s: {dict(counts)}:"
         " one effect, one reply"
     )
 

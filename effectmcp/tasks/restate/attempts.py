@@ -26,8 +26,9 @@ from attrs import define, field
 from ...errors import TaskRowError, TaskStoreError
 from ...exchange.task_rows import Mail, TaskRow
 from . import frames
-from .frames import FrameError, FrameReader, Start
+from .frames import Start
 from .kept import CREATE, POST, STATE, WAKE, Kept, is_news, read_letter, read_new
+from .openings import Opening
 
 __all__ = ["OPEN", "Attempt", "owner_tag"]
 
@@ -80,10 +81,7 @@ class Attempt:
     sent: int = field(default=-1, init=False)
     acknowledged: int = field(default=-1, init=False)
     row: TaskRow | None = field(default=None, init=False)
-    _reader: FrameReader = field(factory=FrameReader, init=False)
-    _start: Start | None = field(default=None, init=False)
-    _left: int = field(default=0, init=False)
-    _input: bytes = field(default=b"", init=False)
+    _opening: Opening = field(factory=Opening, init=False)
     _signals: list[bytes] = field(factory=list, init=False)
     _completion: int = field(default=0, init=False)
     _alarm: int | None = field(default=None, init=False)
@@ -102,26 +100,18 @@ class Attempt:
         Raises:
             TaskStoreError: If this version cannot read them.
         """
-        for one in self._reader.feed(data):
-            if self._start is None:
-                self._begin(one)
-                continue
+        for one in self._opening.feed(data):
+            if self._opening.is_open and not self.is_open:
+                self._open(self._started)
             match one.kind:
                 case frames.COMMAND_ACK:
                     self.acknowledged = frames.ack_index(one.body)
-                case frames.INPUT:
-                    self._input = frames.input_value(one.body)
                 case frames.SIGNAL:
                     number, value = frames.signal_value(one.body)
                     if number == _MAIL:
                         self._signals.append(value)
                 case _:
                     pass  # what earlier attempts have done is in the state
-            if self._left:
-                self._left -= 1
-                self.sent += frames.is_command(one.kind)
-                if not self._left:
-                    self._open(self._start)
         if self.is_open:
             signals, self._signals = self._signals, []
             for value in signals:
@@ -133,38 +123,36 @@ class Attempt:
                 else:
                     self._receive(mail)
 
-    def _begin(self, frame: frames.Frame) -> None:
-        if frame.kind != frames.START:
-            raise FrameError("an attempt that does not start")
-        start = Start.loads(frame.body)
-        if start.is_partial or not start.known:
-            raise FrameError("an attempt without its input, or its whole state")
-        self._start = start
-        self._left = start.known
-        # Earlier attempts have used fewer numbers than there are known messages.
-        self._completion = start.known
+    @property
+    def _started(self) -> Start:
+        start = self._opening.start
+        assert start is not None  # nothing is written before
+        return start
 
     def _open(self, start: Start) -> None:
         self.is_open = True
+        self.sent = self._opening.commands - 1
         self.acknowledged = self.sent  # known commands are durable
+        # Earlier attempts have used fewer numbers than there are known messages.
+        self._completion = start.known
         data = start.state.get(STATE)
         if data is not None:
             kept = Kept.loads(data)
             self.row = kept.row
             self._receive(kept.mail)
         elif self.handler == CREATE:
-            self.row = read_new(self._input)
+            self.row = read_new(self._opening.input)
         self._is_open = OPEN in start.state
         alarm = start.state.get(_ALARM)
         if alarm is not None:
             # The clock does not tell whether this is the alarm: the engine's clock may be
             # ahead of our clock.
-            if self.handler == WAKE and self._input == alarm:
+            if self.handler == WAKE and self._opening.input == alarm:
                 self._ringing = _time(alarm)
             else:
                 self._alarm = _time(alarm)
         if self.handler == POST:
-            self._receive(read_letter(self._input))
+            self._receive(read_letter(self._opening.input))
 
     def _receive(self, mail: Iterable[Mail]) -> None:
         row = self.row
@@ -178,8 +166,7 @@ class Attempt:
     @property
     def ear(self) -> str:
         """The address of signals to this invocation, for the engine's HTTP interface."""
-        assert self._start is not None  # nothing is written before
-        address = self._start.invocation + _MAIL.to_bytes(4, "big")
+        address = self._started.invocation + _MAIL.to_bytes(4, "big")
         return "sign_1" + base64.urlsafe_b64encode(address).decode().rstrip("=")
 
     def is_due(self, now: float) -> bool:

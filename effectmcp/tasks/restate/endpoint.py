@@ -28,6 +28,7 @@ from ..playing import RunningTurn
 from . import frames
 from .attempts import Attempt
 from .kept import CREATE, POST, WAKE
+from .uses import HANDLERS, UseAttempt
 
 if TYPE_CHECKING:
     from ...server.app import Server
@@ -61,11 +62,17 @@ _ADOPT: Final = 5.0
 #: and would keep a balancer from spreading turns.
 _CLOSE: Final = ("connection", "close")
 _MANIFEST_TYPE: Final = "application/vnd.restate.endpointmanifest.v4+json"
+_TURNS: Final = (CREATE, POST, WAKE)
 _FRAMES_TYPE: Final = "application/vnd.restate.invocation.v6"
 
 
-def manifest(service: str) -> bytes:
-    """Return what the endpoint tells the engine of itself: the same for each version."""
+def manifest(service: str, uses: str) -> bytes:
+    """Return what the endpoint tells the engine of itself: the same for each version.
+
+    Args:
+        service: The service of tasks.
+        uses: The service of requests that count once.
+    """
     handler = {
         "ty": "EXCLUSIVE",
         "input": {"required": False, "contentType": "*/*"},
@@ -81,18 +88,21 @@ def manifest(service: str) -> bytes:
         # The engine's own limit would pause a task after a minute without a worker.
         "retryPolicyMaxAttempts": 2**32 - 1,
     }
-    task = {
-        "name": service,
-        "ty": "VIRTUAL_OBJECT",
-        "enableLazyState": False,
-        "handlers": [{"name": name, **handler} for name in (CREATE, POST, WAKE)],
-    }
+    services = [
+        {
+            "name": one,
+            "ty": "VIRTUAL_OBJECT",
+            "enableLazyState": False,
+            "handlers": [{"name": name, **handler} for name in names],
+        }
+        for one, names in ((service, (CREATE, POST, WAKE)), (uses, HANDLERS))
+    ]
     return json.dumps(
         {
             "protocolMode": "BIDI_STREAM",
             "minProtocolVersion": 6,
             "maxProtocolVersion": 6,
-            "services": [task],
+            "services": services,
         }
     ).encode()
 
@@ -159,7 +169,7 @@ async def _register(tasks: RestateTasks, url: str, worker: _Worker) -> None:
 
 def _adopt(tasks: RestateTasks, id_: str, url: str) -> list[str]:
     engine = tasks.engine
-    gone = engine.abandoned(tasks.service, but=id_)
+    gone = engine.abandoned(tasks.service, tasks.uses_service, but=id_)
     for one in gone:
         engine.move(one, url)
     return list(gone.values())
@@ -241,16 +251,44 @@ class _Worker:
         connection.method = event.method
         path = event.target.partition(b"?")[0]
         begin, _, handler = path.decode("ascii", "replace").rpartition("/")
-        is_turn = event.method == b"POST" and begin == f"/invoke/{self.tasks.service}"
+        tasks = self.tasks
+        is_post = event.method == b"POST"
+        is_use = begin == f"/invoke/{tasks.uses_service}" and handler in HANDLERS
+        is_turn = begin == f"/invoke/{tasks.service}" and handler in _TURNS
         if event.method == b"GET" and path == b"/discover":
-            body = manifest(self.tasks.service)
+            body = manifest(tasks.service, tasks.uses_service)
             await connection.reply(200, _MANIFEST_TYPE, body)
-        elif not is_turn or handler not in (CREATE, POST, WAKE):
+        elif not is_post or not (is_use or is_turn):
             await connection.reply(404, "text/plain", b"not found")
         elif dict(event.headers).get(b"content-type") != _FRAMES_TYPE.encode():
             await connection.reply(415, "text/plain", b"unknown version")
+        elif is_use:
+            await _answer_use(connection, UseAttempt(tasks.uses_service, handler))
         else:
             await _Invocation(self, connection, handler).run()
+
+
+async def _answer_use(connection: _Connection, attempt: UseAttempt) -> None:
+    """Run an attempt that waits for nothing: a request that counts once."""
+    try:
+        with trio.move_on_after(_SILENCE):
+            while True:
+                event = await connection.next_event()
+                if not isinstance(event, h11.Data):
+                    return
+                if attempt.feed(bytes(event.data)):
+                    break
+        data = attempt.run()
+    except TaskStoreError as exc:
+        logger.error("a request that counts once is put off: %s", exc)
+        data = frames.error(str(exc), retry=_LATER)
+    head = [("content-type", _FRAMES_TYPE), _CLOSE]
+    await connection.write(
+        h11.Response(status_code=200, headers=head),
+        h11.Data(data=data),
+        h11.EndOfMessage(),
+    )
+    await connection.finish()
 
 
 @define(eq=False)

@@ -107,13 +107,28 @@ class Engine:
         """
         path = f"/{quote(service)}/{quote(key, safe='')}/{handler}/send"
         more = {"idempotency-key": once} if once else {}
+        self._known(service, path, body, more)
+
+    def _known(
+        self, service: str, path: str, body: bytes, head: Mapping[str, str]
+    ) -> Any:
         try:
-            self._ingress.ask("POST", path, body, "application/octet-stream", head=more)
+            return self._ingress.ask(
+                "POST", path, body, "application/octet-stream", head=head
+            )
         except _UnknownError:
             raise TaskStoreError(
                 f"Restate does not know {service} yet: start a worker, which registers it,"
                 " with `effectmcp worker`"
             ) from None
+
+    def call(self, service: str, handler: str, key: str, body: bytes) -> Any:
+        """Call a handler of an object; return the JSON of its answer.
+
+        After an error, it may be called nevertheless, now or later.
+        """
+        path = f"/{quote(service)}/{quote(key, safe='')}/{handler}"
+        return self._known(service, path, body, {})
 
     def signal(self, ear: str, value: bytes) -> None:
         """Send a value to a running invocation."""
@@ -157,7 +172,7 @@ class Engine:
         with _understood():
             return str(reply["id"])
 
-    def abandoned(self, service: str, but: str) -> dict[str, str]:
+    def abandoned(self, service: str, *others: str, but: str) -> dict[str, str]:
         """Return the deployments of a service whose endpoints run no turn any more.
 
         The engine tries an invocation again where it began, however long that endpoint
@@ -165,6 +180,7 @@ class Engine:
 
         Args:
             service: The name of the service.
+            others: Services that the endpoints may have beside it, and no more.
             but: The id of a deployment that lives.
 
         Returns:
@@ -184,7 +200,8 @@ class Engine:
                 one["id"]: one["uri"]
                 for one in reply["deployments"]
                 if one["id"] in ids
-                and [each["name"] for each in one["services"]] == [service]
+                and service in (names := {each["name"] for each in one["services"]})
+                and names <= {service, *others}
                 and not _Interface(one["uri"]).is_there()
             }
 

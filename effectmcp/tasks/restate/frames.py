@@ -286,9 +286,9 @@ def send(
     return _frame(_ONE_WAY_CALL, body)
 
 
-def output() -> bytes:
-    """Return the frame that gives the invocation an empty result."""
-    return _frame(_OUTPUT, _put(14, b""))
+def output(value: bytes = b"") -> bytes:
+    """Return the frame that gives the invocation its result."""
+    return _frame(_OUTPUT, _put(14, _put(1, value) if value else b""))
 
 
 def awaiting(name: str) -> bytes:

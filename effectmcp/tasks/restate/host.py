@@ -8,6 +8,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from hashlib import blake2b
 from importlib.util import find_spec
 from typing import Final, TypeAlias, TypeGuard
@@ -15,6 +16,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from ...canonical import dumps
 from ...errors import TaskLimitError, TaskStoreError, UsageError
+from ...exchange.ledger import Taken, Taking, Use
 from ...exchange.task_rows import Mail, TaskRow
 from ..stores import Stored
 from .attempts import OPEN, owner_tag
@@ -32,6 +34,7 @@ from .kept import (
     write_letter,
     write_new,
 )
+from .ledger import RestateLedger
 
 __all__ = ["RestateTasks", "is_engine"]
 
@@ -83,6 +86,9 @@ class RestateTasks:
         limit: The most tasks that may be alive at once. They are counted every few
             seconds, so there may be some more.
         share: The most of them that one user may have; all anonymous clients are one.
+        uses: The most flows that may have requests that count once. They are counted as
+            tasks are.
+        uses_share: The most of them of one user.
 
     Raises:
         UsageError: If a URL or the name cannot be used, or the extra is not installed.
@@ -99,6 +105,8 @@ class RestateTasks:
         retention: float = 3600,
         limit: int = 100_000,
         share: int = 1_000,
+        uses: int = 1_000_000,
+        uses_share: int = 100_000,
     ) -> None:
         if not _NAME.fullmatch(name):
             raise UsageError(
@@ -121,9 +129,19 @@ class RestateTasks:
         self.engine = Engine(ingress, admin)
         self.service = f"{name}.Task"
         self._watching = _Watching(self._digests)
-        self._counting = threading.Lock()
-        self._counted: Counter[str] = Counter()
-        self._count_after = 0.0
+        self._counts = _Counts("tasks", self._count)
+        #: The service of requests that count once.
+        self.uses_service = f"{name}.Use"
+        uses_counts = _Counts(
+            "calls that count once", partial(self._count_open, self.uses_service)
+        )
+        self._ledger = RestateLedger(
+            self.engine,
+            self.uses_service,
+            uses_counts.now,
+            limit=uses,
+            share=uses_share,
+        )
 
     @classmethod
     def from_url(cls, url: str) -> RestateTasks:
@@ -277,6 +295,25 @@ class RestateTasks:
         self._watching.stop()
         self.engine.close()
 
+    # ---- a `Ledger` -----------------------------------------------------------------
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether other processes share it: they do."""
+        return True
+
+    def take(self, use: Use) -> Taking:
+        """Take the slots of a request that counts once, durably."""
+        return self._ledger.take(use)
+
+    def keep(self, taken: Taken, reply: bytes) -> None:
+        """Store the reply of a request durably; if that fails, store it later."""
+        self._ledger.keep(taken, reply)
+
+    def leave(self, taken: Taken) -> None:
+        """Note that a request was cut off. Do not wait."""
+        self._ledger.leave(taken)
+
     # ---- reading --------------------------------------------------------------------
 
     def _find(self, id_: str) -> tuple[Kept, list[Mail]] | None:
@@ -336,17 +373,10 @@ class RestateTasks:
             TaskLimitError: If there are too many.
         """
         tag = _tag(row.owner)
-        # One request counts, and the others use the last count meanwhile.
-        if time.monotonic() >= self._count_after and self._counting.acquire(False):
-            try:
-                self._count()
-            except TaskStoreError as exc:
-                logger.warning("tasks are counted later: %s", exc)
-            finally:
-                self._counting.release()
-        mine, all_ = self._counted[tag], self._counted.total()
+        counted = self._counts.now()
+        mine, all_ = counted[tag], counted.total()
         if mine < self.share and all_ < self.limit:
-            self._counted[tag] += 1
+            counted[tag] += 1
             return None
         known = self.read(row.id)
         if known is not None:
@@ -355,19 +385,20 @@ class RestateTasks:
             raise TaskLimitError("you have too many tasks; wait until some have ended")
         raise TaskLimitError("there are too many tasks; come back later")
 
-    def _count(self) -> None:
-        """Count the tasks that are alive, by owner: those with a state, and new ones."""
-        started = time.monotonic()
-        self._count_after = started + _COUNT
-        counted: Counter[str] = Counter()
-        for one in self.engine.query(
+    def _count_open(self, service: str) -> Counter[str]:
+        """Count the objects of a service that are alive, by owner."""
+        found = self.engine.query(
             "SELECT value_utf8 AS owner, count(*) AS number FROM state"
-            f" WHERE service_name = '{self.service}'"
+            f" WHERE service_name = '{service}'"
             f" AND key = '{OPEN.decode()}' GROUP BY value_utf8",
             owner=str,
             number=int,
-        ):
-            counted[one["owner"]] += one["number"]
+        )
+        return Counter({one["owner"]: one["number"] for one in found})
+
+    def _count(self) -> Counter[str]:
+        """Count the tasks that are alive, by owner: those with a state, and new ones."""
+        counted = self._count_open(self.service)
         for one in self.engine.query(
             "SELECT idempotency_key AS once FROM sys_invocation"
             f" WHERE target_service_name = '{self.service}'"
@@ -378,9 +409,33 @@ class RestateTasks:
             once=str,
         ):
             counted[one["once"].partition(" ")[2]] += 1
-        self._counted = counted
-        took = time.monotonic() - started
-        self._count_after = started + max(_COUNT, 20 * took)
+        return counted
+
+
+class _Counts:
+    """What the engine counts, every few seconds: counting takes it long."""
+
+    def __init__(self, what: str, count: Callable[[], Counter[str]]) -> None:
+        self._what = what
+        self._count = count
+        self._counting = threading.Lock()
+        self._counted: Counter[str] = Counter()
+        self._count_after = 0.0
+
+    def now(self) -> Counter[str]:
+        """Return the latest count, to add to; one caller counts anew if it is old."""
+        if time.monotonic() >= self._count_after and self._counting.acquire(False):
+            started = time.monotonic()
+            self._count_after = started + _COUNT
+            try:
+                self._counted = self._count()
+                took = time.monotonic() - started
+                self._count_after = started + max(_COUNT, 20 * took)
+            except TaskStoreError as exc:
+                logger.warning("%s are counted later: %s", self._what, exc)
+            finally:
+                self._counting.release()
+        return self._counted
 
 
 def _together(

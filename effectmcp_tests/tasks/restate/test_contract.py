@@ -162,8 +162,7 @@ def test_a_task_is_counted_once_while_its_first_turn_runs(
         counts = []
 
         def count_tasks() -> None:
-            tasks._count()
-            counts.append(dict(tasks._counted))
+            counts.append(dict(tasks._count()))
 
         count_tasks()
         id_ = "0f" * 20

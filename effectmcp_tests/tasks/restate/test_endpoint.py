@@ -84,7 +84,7 @@ async def invoked(connect: Callable[[], Any], handler: str, body: bytes) -> byte
 
 async def still_works(connect: Callable[[], Any]) -> None:
     found = await asked(connect, "GET /discover HTTP/1.1\r\nconnection: close")
-    assert found.endswith(manifest("shop.Task"))
+    assert found.endswith(manifest("shop.Task", "shop.Use"))
 
 
 def frames_in(response: bytes) -> list[Any]:
@@ -129,7 +129,7 @@ async def test_bytes_that_are_not_http(data: bytes) -> None:
 
 
 def test_manifest() -> None:
-    found = json.loads(manifest("shop.Task"))
+    found = json.loads(manifest("shop.Task", "shop.Use"))
     assert found["protocolMode"] == "BIDI_STREAM"
     [service] = found["services"]
     assert [one["name"] for one in service["handlers"]] == ["create", "post", "wake"]

@@ -213,7 +213,7 @@ class TestCreation:
         with pytest.raises(TaskLimitError):
             tasks.create(ROW)
         fake.counts = {}
-        tasks._count_after = 0.0
+        tasks._counts._count_after = 0.0
         tasks.create(ROW)
 
     def test_tasks_without_a_state_are_counted(
@@ -234,7 +234,7 @@ class TestCreation:
         fake.counts = {ANYBODY: 2}
         tasks.create(ROW)
         for part in ("value_utf8", "idempotency_key"):
-            tasks._count_after = 0.0
+            tasks._counts._count_after = 0.0
             fake.counts = {}
             fake.wrong = {part: answer(b"busy", status=400)}
             tasks.create(evolve(ROW, owner="ann"))
@@ -251,9 +251,9 @@ class TestCreation:
     ) -> None:
         fake.counts = {ANYBODY: 2}
         tasks.create(ROW)
-        tasks._count_after = 0.0
+        tasks._counts._count_after = 0.0
         fake.counts = {}
-        with tasks._counting, pytest.raises(TaskLimitError, match="you have"):
+        with tasks._counts._counting, pytest.raises(TaskLimitError, match="you have"):
             tasks.create(ROW)
         tasks.create(ROW)
 
