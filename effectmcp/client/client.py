@@ -50,6 +50,7 @@ from .questions import (
 )
 from .results import Result
 from .rounds import Complete, OngoingCall, Pending
+from .session_tasks import TaskTools
 from .steps import Steps
 from .task_groups import cancelled_at_end
 
@@ -107,6 +108,8 @@ class Client:
             server that does not support it.
         drafts: Whether to start with `initialize` and offer the drafts of 2026-07-28,
             `2026-06-XX`. If the server chooses a released revision, that is used.
+        task_tools: Which tools of a server of 2025-11-25 are called as tasks: those that
+            require it, or with `"optional"` also those that allow it.
 
     Raises:
         UsageError: If `version` is unknown, or `rounds` is less than 1.
@@ -131,12 +134,17 @@ class Client:
         round_timeout: float | None = None,
         version: str | None = None,
         drafts: bool = False,
+        task_tools: TaskTools = "required",
     ) -> None:
         if version not in (None, *VERSIONS, *HANDSHAKES):
             known = ", ".join((*VERSIONS, *HANDSHAKES))
             raise UsageError(f"Client(version={version!r}): it is one of {known}")
         if rounds < 1:
             raise UsageError(f"Client(rounds={rounds}): give 1 or more")
+        if task_tools not in ("required", "optional"):
+            raise UsageError(
+                f"Client(task_tools={task_tools!r}): give 'required' or 'optional'"
+            )
         if on_log is not None and log_level is None:
             log_level = "info"
         self.answering = Answering(
@@ -152,6 +160,7 @@ class Client:
         #: The revision to offer to a legacy server.
         self._offered = DRAFT.version if drafts else version or next(iter(HANDSHAKES))
         self._is_known = version in VERSIONS and not drafts
+        self._task_tools = task_tools
         self._shaking = anyio.Lock()
         self._on_progress = on_progress
         self._on_log = on_log
@@ -226,6 +235,7 @@ class Client:
             self._group,
             lambda: next(self._ids),
             self._offered,
+            self._task_tools,
         )
         await adapter.shake()
         self._stack.callback(adapter.close)

@@ -46,11 +46,12 @@ from .channels import Channel, ChannelError, Frame, Hear, SessionEnded
 from .errors import ReplyError
 from .messages import Profile, belonging, result_of
 from .rounds import MAY_ASK
+from .session_tasks import TASK_METHODS, SessionTasks, TaskTools
 
 if TYPE_CHECKING:
     from .questions import Answering
 
-__all__ = ["HandshakeAdapter"]
+__all__ = ["HandshakeAdapter", "RunningCall"]
 
 logger = logging.getLogger("effectmcp.client")
 
@@ -84,7 +85,7 @@ class _HeldQuestion:
 
 
 @define(eq=False)
-class _RunningCall:
+class RunningCall:
     """A request that is running below.
 
     Attributes:
@@ -144,6 +145,7 @@ class HandshakeAdapter:
         group: Runs tasks that outlast a round.
         ids: Returns ids for requests.
         version: The revision to offer.
+        task_tools: Which tools are called as tasks.
     """
 
     has_headers = False
@@ -156,6 +158,7 @@ class HandshakeAdapter:
         group: TaskGroup,
         ids: Callable[[], int],
         version: str,
+        task_tools: TaskTools = "required",
     ) -> None:
         self._channel = channel
         self._profile = profile
@@ -169,10 +172,16 @@ class HandshakeAdapter:
         self._shaking = anyio.Lock()
         self._attending: anyio.CancelScope | None = None
         #: Running calls, by the state that the client has for each, in order of start.
-        self._calls: dict[str, _RunningCall] = {}
+        self._calls: dict[str, RunningCall] = {}
         self._keys = itertools.count(1)
         #: Listeners for changes, by the ids of their requests.
         self._listening: dict[Any, _Listener] = {}
+        self._tasks = SessionTasks(self, task_tools)
+
+    @property
+    def retries(self) -> bool:
+        """Whether the session speaks the drafts, in which calls are retried."""
+        return self._headers[_VERSION] == DRAFT.version
 
     # ---- the handshake ----
 
@@ -185,6 +194,7 @@ class HandshakeAdapter:
             ChannelError: If the server cannot be reached, or sends an invalid message.
         """
         self._is_initialized = False
+        self._tasks.forget_tools()
         if self._attending is not None:
             self._attending.cancel()
         params = {
@@ -276,12 +286,16 @@ class HandshakeAdapter:
 
     # ---- messages that the server sends ----
 
-    async def _heard(self, told: Frame, call: _RunningCall | None = None) -> None:
+    async def _heard(self, told: Frame, call: RunningCall | None = None) -> None:
         """Handle a message. `call` is the call on whose stream it came, if any."""
         asks = "id" in told
         if not asks and told["method"] in _CHANGES:
             return await self._changed(told)
         if not asks or told["method"] != "ping":
+            if self._tasks.is_of_task(told):
+                call = self._tasks.take(told)
+                if call is None:
+                    return  # kept until the task is read again
             is_stray = call is None
             call = call or self._call_of(told)
             if call is not None:
@@ -295,7 +309,7 @@ class HandshakeAdapter:
         if asks:
             self._group.start_soon(self._answer, told)
 
-    def _call_of(self, told: Frame) -> _RunningCall | None:
+    def _call_of(self, told: Frame) -> RunningCall | None:
         """Return the call for a message that came on no call's own stream, if any.
 
         This is a guess: a question goes to the latest call that may ask, a notification
@@ -313,6 +327,8 @@ class HandshakeAdapter:
         return None
 
     async def _changed(self, told: Frame) -> None:
+        if told["method"] == "notifications/tools/list_changed":
+            self._tasks.forget_tools()
         params = told.get("params")
         params = params if isinstance(params, dict) else {}
         for id_, listener in tuple(self._listening.items()):
@@ -352,32 +368,108 @@ class HandshakeAdapter:
             return _result(message, self._discovered())
         if method == "subscriptions/listen":
             await self._listen(message, hear)
+        if method in TASK_METHODS:
+            return await self._of_task(message, hear)
+        await self._session()
         state = params.get("requestState")
-        if state is not None and self._headers[_VERSION] != DRAFT.version:
+        is_live = not self.retries
+        if method == "tools/call" and not (state is not None and is_live):
+            capabilities = self._welcome.get("capabilities")
+            if await self._tasks.asks_for_task(params.get("name"), capabilities):
+                message = {**message, "params": {**params, "task": {}}}
+        if state is not None and is_live:
             call = self._calls.get(state)
             if call is None:
                 # The call ran in another process, or before the client was closed.
                 error = ProtocolError(StateError.CODE, StateError.PUBLIC)
                 return error_message(message["id"], error)
-            await self._reply(call, params.get("inputResponses") or {})
+            await self.reply_to(call, params.get("inputResponses") or {})
         else:
             state, call = self._begin(message)
         return await self._next(message, state, call, hear)
 
-    def _begin(self, message: Frame) -> tuple[str, _RunningCall]:
+    # ---- for `SessionTasks` ----
+
+    async def _of_task(self, message: Frame, hear: Hear) -> Frame:
+        try:
+            return _result(message, await self._tasks.answer(message, hear))
+        except ProtocolError as exc:
+            return error_message(message["id"], exc)
+
+    async def own_request(
+        self, method: str, params: Mapping[str, JSON]
+    ) -> Mapping[str, Any]:
+        """Send a request of another form than the one above; return its result.
+
+        Raises:
+            ProtocolError: If the server responds with an error.
+            ReplyError: If its response is invalid.
+            ChannelError: If it cannot be reached.
+        """
+        message = self._request(method, params)
+        return _own_result(message, await self._exchange(message, self._heard))
+
+    def begin_task_result(self, id_: str) -> tuple[str, RunningCall]:
+        """Begin to wait for the result of a task; return the call, and its name."""
+        params = {"taskId": id_, "_meta": {}}
+        return self._begin(self._request("tasks/result", params), may_ask=True)
+
+    async def next_of_task(
+        self,
+        call: RunningCall,
+        hear: Hear,
+        until: float,
+        *,
+        new_key: Callable[[], str],
+    ) -> tuple[Mapping[str, Any], Frame | None]:
+        """Wait for questions of a task or its result.
+
+        Args:
+            call: The running `tasks/result`.
+            hear: Called with notifications.
+            until: The time when to stop waiting.
+            new_key: Returns a key for a question.
+
+        Returns:
+            The outstanding questions, and the response if it has come.
+        """
+        if call.asked:
+            until = -math.inf
+        while (came := await _next_of(call, until)) is not None:
+            if isinstance(came, Exception):
+                raise came
+            if "method" not in came:
+                return {}, came
+            if "id" not in came:
+                await hear(came)
+                continue
+            self._hold(call, came, new_key())
+            until = min(until, anyio.current_time() + _TOGETHER)
+        return {key: one.request for key, one in call.asked.items()}, None
+
+    def _hold(self, call: RunningCall, came: Frame, key: str) -> None:
+        params = came.get("params")
+        params = params if isinstance(params, dict) else {}
+        request = {"method": str(came["method"]), "params": params}
+        call.asked[key] = _HeldQuestion(came["id"], request)
+
+    def _begin(
+        self, message: Frame, *, may_ask: bool | None = None
+    ) -> tuple[str, RunningCall]:
         # Without a limit, as questions and responses must not be lost: `_heard` limits
         # only the notifications.
         send, came = anyio.create_memory_object_stream[Any](math.inf)
         token = message["params"]["_meta"].get("progressToken")
-        may_ask = message["method"] in MAY_ASK
-        call = _RunningCall(may_ask, token, anyio.CancelScope(), send, came)
+        if may_ask is None:
+            may_ask = message["method"] in MAY_ASK
+        call = RunningCall(may_ask, token, anyio.CancelScope(), send, came)
         # Random, so that a state stored by another client matches no call here.
         state = f"live-{secrets.token_urlsafe(12)}"
         self._calls[state] = call
         self._group.start_soon(self._run, _older(message), call)
         return state, call
 
-    async def _run(self, message: Frame, call: _RunningCall) -> None:
+    async def _run(self, message: Frame, call: RunningCall) -> None:
         """Run one request below, from start to end. Errors go to `call.send`."""
 
         async def hear(told: Frame) -> None:
@@ -410,7 +502,8 @@ class HandshakeAdapter:
                 return False
         return True
 
-    async def _reply(self, call: _RunningCall, responses: Mapping[str, JSON]) -> None:
+    async def reply_to(self, call: RunningCall, responses: Mapping[str, JSON]) -> None:
+        """Send the answers to questions of a call, by the keys that they have above."""
         for key, response in responses.items():
             question = call.asked.pop(key, None)
             if question is not None:
@@ -424,7 +517,7 @@ class HandshakeAdapter:
                     ) from None
 
     async def _next(
-        self, message: Frame, state: str, call: _RunningCall, hear: Hear
+        self, message: Frame, state: str, call: RunningCall, hear: Hear
     ) -> Frame:
         """Wait for the call's response or its next questions."""
         # Counted from the first question, so that endless questions end up in rounds.
@@ -449,11 +542,7 @@ class HandshakeAdapter:
                 if "id" not in came:
                     await hear(came)
                     continue
-                params = came.get("params")
-                params = params if isinstance(params, dict) else {}
-                request = {"method": str(came["method"]), "params": params}
-                key = f"question-{next(self._keys)}"
-                call.asked[key] = _HeldQuestion(came["id"], request)
+                self._hold(call, came, f"question-{next(self._keys)}")
         except BaseException:
             self.leave(state)
             raise
@@ -475,7 +564,7 @@ class HandshakeAdapter:
         for state, call in tuple(self._calls.items()):
             self._end(state, call)
 
-    def _end(self, state: str, call: _RunningCall) -> None:
+    def _end(self, state: str, call: RunningCall) -> None:
         self._calls.pop(state, None)
         call.scope.cancel()
         call.came.close()
@@ -486,6 +575,13 @@ class HandshakeAdapter:
         if isinstance(result, dict) and result.get("resultType") == "task":
             # The handshake does not declare that this client follows tasks.
             raise ReplyError("a result of the unknown type 'task'")
+        if (
+            "task" in message["params"]
+            and isinstance(result, dict)
+            and "task" in result
+        ):
+            response["result"] = self._tasks.announced(result)
+            return response
         if (
             self._headers[_VERSION] == DRAFT.version
             and isinstance(result, dict)
@@ -561,8 +657,10 @@ def _older(message: Frame) -> Frame:
     return {**older, "params": params} if params else older
 
 
-async def _next_of(call: _RunningCall, until: float) -> Any:
+async def _next_of(call: RunningCall, until: float) -> Any:
     """Return the next message or error of a call; `None` if none comes before `until`."""
+    with suppress(anyio.WouldBlock, anyio.EndOfStream, anyio.ClosedResourceError):
+        return call.came.receive_nowait()  # also if there is no time left
     with anyio.CancelScope(deadline=until):
         try:
             return await call.came.receive()

@@ -353,7 +353,7 @@ def left(until: float | None) -> float | None:
 async def ask_client(asking: Inquiry, send: Send, bell: Ringing) -> None:
     """Send questions; wait until they are answered or cancelled, or until a deadline."""
     asking.listen(bell.ring)
-    for message in asking.messages.values():
+    for message in asking.take_unsent():
         await send(message)
     while not asking.is_over and left(asking.until) != 0.0:
         await bell.wait(left(asking.until))

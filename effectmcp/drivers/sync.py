@@ -310,7 +310,7 @@ def _obey(
         case Notify(message):
             return send(message)
         case Ask(asking):
-            for message in asking.messages.values():
+            for message in asking.take_unsent():
                 send(message)
             return wait(asking)
         case Listen(subscription):

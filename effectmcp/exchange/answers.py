@@ -39,14 +39,17 @@ from .results import (
 )
 from .rounds import FlowCall, Handle, Interim
 from .subscriptions import open_subscription
-from .task_rows import task_fields
+from .task_results import result_of_task
+from .task_wires import EXTENSION, support_of
 from .tasks import (
-    can_follow,
+    can_run,
     cancel_task,
     create_task,
     get_task,
+    is_task,
+    list_tasks,
     new_row,
-    no_task,
+    read_answers_of_task,
     readable_tasks,
     update_task,
 )
@@ -83,7 +86,8 @@ def reply_to(context: Context, outcome: Mapping[str, JSON] | Interim | Handle) -
         assert not isinstance(dialect, Legacy)  # such a flow asks live, and is kept
         outcome = dialect.interim(outcome.questions, outcome.token)
     elif isinstance(outcome, Handle):
-        outcome = {"resultType": "task", **task_fields(outcome.row, is_new=True)}
+        assert dialect.tasks is not None  # `can_follow` has checked it
+        outcome = dialect.tasks.handle(outcome.row)
     result = dialect.result(context.app.info, outcome)
     message = result_message(context.request.id, result)
     try:
@@ -107,7 +111,18 @@ def _discover(context: Context) -> Answering:
 def _list(context: Context) -> Answering:
     yield from ()
     app, request = context.app, context.request
-    return reply_to(context, list_page(app, request.method, request.params))
+    page = list_page(app, request.method, request.params)
+    wire = context.dialect.tasks
+    if "tools" in page and wire is not None and wire.is_requested and can_run(app):
+        # Clients ask for tasks of these tools only (2025-11-25, Tool-Level Negotiation).
+        page["tools"] = [
+            {
+                **one,
+                "execution": {"taskSupport": support_of(app.tools.get(one["name"]))},
+            }
+            for one in page["tools"]
+        ]
+    return reply_to(context, page)
 
 
 def _prepare(
@@ -135,16 +150,13 @@ def _prepare(
             raise lacking
     seconds = context.app.timeout if feature.timeout is None else feature.timeout
     has_state = context.request.params.get("requestState") is not None
-    if (
-        isinstance(feature, Tool)
-        and feature.task is not None
-        # A call that began with rounds ends with them.
-        and (context.dialect.is_live or not has_state)
+    if isinstance(feature, Tool) and (
+        feature.task is not None or context.dialect.tasks is not EXTENSION
     ):
-        if can_follow(context):
+        # A call that began with rounds ends with them.
+        is_begun = has_state and not context.dialect.is_live
+        if is_task(context, feature, is_begun=is_begun):
             return partial(_start_task, context, feature, arguments)
-        if feature.task == "required":
-            raise no_task(context, feature.name)
     if feature.handler.kind == "flow":
         return FlowCall(context, feature, target, arguments, seconds).run
     if has_state:
@@ -310,6 +322,9 @@ ANSWERS: Final[Mapping[str, Callable[[Context], Answering]]] = {
     "completion/complete": _complete,
     "subscriptions/listen": _listen,
     "tasks/get": _of_task(get_task),
+    "tasks/result": _of_task(result_of_task),
+    "tasks/list": _of_task(list_tasks),
+    "tasks/input_response": _of_task(read_answers_of_task),
     "tasks/update": _of_task(update_task),
     "tasks/cancel": _of_task(cancel_task),
 }

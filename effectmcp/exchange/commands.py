@@ -7,7 +7,7 @@
             case PerformAll(wants): come_of_it = {want.key: perform(want) for want in wants}
             case Invoke():       come_of_it = Done(command.function(**command.kwargs))
             case Notify():       come_of_it = send(command.message)
-            case Ask():          come_of_it = ...  # send asking.messages; until it is over
+            case Ask():          come_of_it = ...  # send asking.take_unsent(); until it is over
             case Listen():       come_of_it = ...  # until the server shuts down
         command = exchange.send(come_of_it)
 
@@ -116,8 +116,8 @@ class Notify:
 
 @record(eq=False)
 class Ask:
-    """Send the messages of `asking` on the stream of this request, now, and wait until
-    it is over, or until its time is up. Each reply arrives as a separate message."""
+    """Send the unsent messages of `asking` on the stream of this request, now, and wait
+    until it is over, or until its time is up. Each reply arrives as a separate message."""
 
     asking: Inquiry
 

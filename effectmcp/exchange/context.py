@@ -28,6 +28,7 @@ from ..protocol.modern import (
     missing_capability,
 )
 from ..records import record
+from .task_wires import EXTENSION, REQUESTED, TaskWire
 
 if TYPE_CHECKING:
     from ..protocol.jsonrpc import Request
@@ -47,10 +48,12 @@ class Modern:
     Attributes:
         era: The era, as `Caller()` reports it.
         is_live: Whether questions are sent while the request runs.
+        tasks: How clients speak of tasks; `None` if they cannot.
     """
 
     era: Literal["modern", "legacy"] = "modern"
     is_live = False
+    tasks: TaskWire | None = EXTENSION
 
     #: Whether a client can be asked an effect, or an effect of a class.
     can_answer = staticmethod(can_answer)
@@ -87,6 +90,7 @@ class _HandshakeDialect:
 
     def __init__(self, revision: Revision, obstacle: str | None = None) -> None:
         self.revision = revision
+        self.tasks: TaskWire | None = REQUESTED if revision.tasks else None
         self._obstacle = obstacle
         #: Why an effect could not be asked last, by the name of its class.
         self._reasons: dict[str, str] = {}

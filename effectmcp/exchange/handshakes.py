@@ -32,8 +32,8 @@ from ..protocol.revisions import Revision, negotiate
 from .commands import Peer, Reply
 from .context import Context, Draft, Legacy
 from .lists import capabilities_of
-from .rounds import Dropped
-from .sessions import Session
+from .sessions import Dropped, Session
+from .tasks import task_capability
 
 if TYPE_CHECKING:
     from ..server.app import Server
@@ -146,9 +146,13 @@ def _initialize(app: Server, request: Request, peer: Peer) -> Reply:
         or (key == "title" and revision.titles)
         or (key in ("icons", "websiteUrl", "description") and revision.icons)
     }
+    capabilities = capabilities_of(app)
+    tasks = task_capability(app, peer.principal) if revision.tasks else None
+    if tasks is not None:
+        capabilities["tasks"] = tasks
     result: dict[str, JSON] = {
         "protocolVersion": revision.version,
-        "capabilities": capabilities_of(app),
+        "capabilities": capabilities,
         "serverInfo": info,
     }
     if app.instructions is not None:

@@ -74,6 +74,7 @@ from .calls import checked, contained
 from .commands import Ask, Command, Notify, Overdue, PerformAll
 from .context import Context, Legacy, caller_of
 from .ledger import take, use_of
+from .sessions import Dropped
 from .tasks import can_follow, create_task, new_row
 from .telling import tell
 
@@ -83,7 +84,7 @@ if TYPE_CHECKING:
     from .ledger import Ledger
     from .task_rows import TaskRow
 
-__all__ = ["Dropped", "FlowCall", "Handle", "Interim", "Round", "begin", "resume"]
+__all__ = ["FlowCall", "Handle", "Interim", "Round", "begin", "resume"]
 
 logger = logging.getLogger("effectmcp.server")
 
@@ -268,10 +269,6 @@ def _round(
 
 
 # ---- for a request -------------------------------------------------------------------
-
-
-class Dropped(BaseException):
-    """Raised when a cancelled live flow has ended: no response is sent."""
 
 
 @record(eq=False)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ..protocol.revisions import Revision
     from ..server.changes import Change
 
-__all__ = ["Inquiry", "News", "Running", "Session"]
+__all__ = ["Dropped", "Inquiry", "News", "Running", "Session", "TaskInquiry"]
 
 #: Ids of questions, unique in this process: a late reply must not match another
 #: question in any session.
@@ -34,12 +34,18 @@ _IDS = itertools.count(1)
 
 #: Resources that one session may subscribe to.
 _MAX_URIS = 1_000
+#: Tasks of one session whose status is reported: the ones that it created last.
+_MAX_TASKS = 1_000
 
 _NO_RACES: Mapping[Id, str] = {}
 
 
 def _nobody() -> None:
     pass
+
+
+class Dropped(BaseException):
+    """Raised when a request has ended for which no client waits: no response is sent."""
 
 
 class Inquiry:
@@ -64,6 +70,7 @@ class Inquiry:
         self.races = races
         self.replies: dict[Id, Mapping[str, JSON]] = {}
         self.is_gone = False
+        self._unsent = list(messages.values())
         self._wake: Callable[[], None] = _nobody
 
     @property
@@ -85,6 +92,11 @@ class Inquiry:
         if self.is_over:
             wake()
 
+    def take_unsent(self) -> list[Mapping[str, JSON]]:
+        """Return the messages that must be sent now; a driver calls this once."""
+        unsent, self._unsent = self._unsent, []
+        return unsent
+
     def take(self, reply: Response) -> None:
         """Record a reply; only the first to each question counts."""
         self.replies.setdefault(reply.id, reply.message)
@@ -94,6 +106,37 @@ class Inquiry:
     def end(self) -> None:
         """Stop waiting: no further replies can arrive."""
         self.is_gone = True
+        self._wake()
+
+
+class TaskInquiry(Inquiry):
+    """Questions of a task, and a wait for its changes: each one ends the wait, too.
+
+    It is waited for several times, and questions may be added and withdrawn meanwhile.
+    """
+
+    def __init__(self) -> None:
+        self._open: dict[Id, Mapping[str, JSON]] = {}
+        super().__init__(self._open)
+        self.is_changed = False
+
+    @property
+    def is_over(self) -> bool:
+        """Whether something has happened: a reply, a change, or the client is gone."""
+        return self.is_gone or self.is_changed or bool(self.replies)
+
+    def add(self, id_: Id, message: Mapping[str, JSON]) -> None:
+        """Add a question."""
+        self._open[id_] = message
+        self._unsent.append(message)
+
+    def remove(self, id_: Id) -> None:
+        """Remove a question."""
+        self._open.pop(id_, None)
+
+    def change(self) -> None:
+        """Note that the task has changed. Any thread may call this."""
+        self.is_changed = True
         self._wake()
 
 
@@ -132,20 +175,58 @@ class News:
     acknowledgement = None
     #: Changes that a `Subscription` reports at once. A session has none.
     first: tuple[Change, ...] = ()
-    #: Whether `message` reads a store.
-    is_read = False
 
     def __init__(self) -> None:
         self.uris: frozenset[str] = frozenset()
+        #: Whether `message` reads a store.
+        self.is_read = False
+        self._tasks: dict[str, Callable[[], dict[str, JSON] | None]] = {}
+        self._told: dict[str, dict[str, JSON]] = {}
 
     def wants(self, change: Change) -> bool:
         """Return whether the client is notified of `change`."""
         if change.what == "task":
-            return False  # tasks are of 2026-07-28
+            return change.uri in self._tasks
         return change.what != "resource" or change.uri in self.uris
 
-    def message(self, change: Change) -> dict[str, JSON]:
-        """Return the notification of `change`."""
+    def follow(self, id_: str, read: Callable[[], dict[str, JSON] | None]) -> None:
+        """Notify the client of a task's status: it has asked for this task.
+
+        Args:
+            id_: The id of the task.
+            read: Returns its fields; `None` if it was removed. It may block.
+        """
+        self._tasks[id_] = read
+        self.is_read = True
+        while len(self._tasks) > _MAX_TASKS:
+            self.leave(next(iter(self._tasks)))
+
+    def leave(self, id_: str) -> None:
+        """Report nothing more of a task."""
+        self._tasks.pop(id_, None)
+        self._told.pop(id_, None)
+
+    def _of_task(self, id_: str) -> dict[str, JSON] | None:
+        read = self._tasks.get(id_)
+        fields = None if read is None else read()
+        if fields is None:
+            self.leave(id_)
+            return None
+        # A task is saved more often than its status changes.
+        told = {key: fields.get(key) for key in ("status", "statusMessage")}
+        if self._told.get(id_) == told:
+            return None
+        self._told[id_] = told
+        return notification("notifications/tasks/status", fields)
+
+    def message(self, change: Change) -> dict[str, JSON] | None:
+        """Return the notification of `change`; `None` if there is nothing to tell.
+
+        Raises:
+            TaskStoreError: If the task that changed cannot be read.
+        """
+        if change.what == "task":
+            return self._of_task(change.uri or "")
         if change.what == "resource":
             return notification("notifications/resources/updated", {"uri": change.uri})
         return notification(f"notifications/{change.what}/list_changed", {})
@@ -249,6 +330,20 @@ class Session:
         if running.is_cancelled:
             asking.end()
         return asking
+
+    def ask_more(
+        self, asking: TaskInquiry, make: Callable[[Id], Mapping[str, JSON]]
+    ) -> Id:
+        """Add a question to those of a task; return its id."""
+        id_: Id = next(_IDS)
+        asking.add(id_, make(id_))
+        self._asked[_key(id_)] = asking
+        return id_
+
+    def withdraw(self, asking: TaskInquiry, id_: Id) -> None:
+        """Stop waiting for the reply to a question of a task."""
+        asking.remove(id_)
+        self._asked.pop(_key(id_), None)
 
     def asked(self, running: Running) -> None:
         """Remove the questions of a request: they were answered, or are given up."""

@@ -244,6 +244,19 @@ class TaskHost(Protocol):
         """
         ...
 
+    def owned(self, owner: str, *, after: str, limit: int) -> list[TaskRow]:
+        """Return tasks of a user in the order of their ids, as `read` does.
+
+        Args:
+            owner: The user.
+            after: The id after which to begin; empty for the first.
+            limit: The most tasks to return.
+
+        Raises:
+            TaskStoreError: If the store could not be read.
+        """
+        ...
+
     def find(self, ids: Iterable[str] = (), *, limit: int = 1_000) -> list[TaskRow]:
         """Return the tasks whose ids start so, or all: the newest first, for operators."""
         ...

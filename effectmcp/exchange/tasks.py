@@ -7,14 +7,17 @@ task of another user and a removed task get the same error as an unknown id.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
+from contextvars import copy_context
+from functools import partial
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final
 
 from ..canonical import JSON, dumps
 from ..effects.control import Detach
+from ..effects.local import Sleep
 from ..engine.journal import Entry, Journal
-from ..engine.stops import Failure
+from ..engine.stops import Failure, Want
 from ..errors import (
     ProtocolError,
     TaskLimitError,
@@ -22,27 +25,41 @@ from ..errors import (
     ToolError,
     UsageError,
 )
-from ..protocol.jsonrpc import INVALID_PARAMS
-from ..protocol.meta import TASKS
-from ..protocol.modern import MISSING_CAPABILITY
-from .commands import Command, Invoke
+from ..protocol.jsonrpc import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND
+from ..protocol.meta import RELATED_TASK, TASKS
+from .commands import Command, Invoke, PerformAll
 from .results import error_of
-from .task_rows import Mail, TaskRow, task_fields
+from .task_rows import ENDED, Mail, TaskRow
+from .task_wires import (
+    EXTENSION,
+    REQUESTED,
+    old_fields,
+    old_status,
+    related,
+    requested_ttl,
+)
 
 if TYPE_CHECKING:
     from ..effects.local import CallerInfo
+    from ..server.app import Server
     from ..server.features import Tool
     from .context import Context
     from .task_rows import TaskHost
 
 __all__ = [
     "can_follow",
+    "can_run",
     "cancel_task",
     "create_task",
+    "find_task",
     "get_task",
+    "is_task",
+    "list_tasks",
     "new_row",
-    "no_task",
+    "post_mail",
+    "read_answers_of_task",
     "readable_tasks",
+    "task_capability",
     "task_id",
     "update_task",
 ]
@@ -51,32 +68,76 @@ __all__ = [
 _SAID: Final = frozenset({"accepted", "declined", "dismissed", "refused", "invalid"})
 
 
+def can_run(app: Server) -> bool:
+    """Return whether a server runs tasks, so that clients may ask for them."""
+    return app.tasks is not None and app.tasks.is_worked
+
+
+def task_capability(app: Server, principal: str | None) -> JSON:
+    """Return what a server declares of tasks to a client of 2025-11-25; `None` for none.
+
+    "Receivers that cannot identify requestors SHOULD NOT declare the `tasks.list`
+    capability" (2025-11-25, Task Isolation and Access Control).
+    """
+    if not can_run(app) or "tasks" not in app.capabilities:
+        return None
+    listed: dict[str, JSON] = {} if principal is None else {"list": {}}
+    return {**listed, "cancel": {}, "requests": {"tools": {"call": {}}}}
+
+
 def can_follow(context: Context) -> bool:
-    """Return whether this server has tasks, and the client can follow them."""
-    tasks = context.app.tasks
-    return tasks is not None and tasks.is_worked and _is_declared(context)
+    """Return whether this call may become a task, for its client and for this server."""
+    return can_run(context.app) and _is_wanted(context)
 
 
-def no_task(context: Context, name: str) -> Exception:
+def _is_wanted(context: Context) -> bool:
+    wire = context.dialect.tasks
+    if wire is None:
+        return False
+    if wire.is_requested:
+        return "task" in context.request.params
+    return _is_declared(context)
+
+
+def is_task(context: Context, tool: Tool, *, is_begun: bool) -> bool:
+    """Return whether a call is a task from its start.
+
+    Args:
+        context: The request.
+        tool: Its tool.
+        is_begun: Whether the call began with rounds before this request.
+
+    Raises:
+        Exception: If the call has to be a task, and cannot be one; or if the client asks
+            for a task, and the tool is none.
+    """
+    wire = context.dialect.tasks
+    if wire is not None and wire.is_requested and can_follow(context):
+        requested_ttl(context.request.params)
+        if tool.task is None:
+            raise ProtocolError(
+                METHOD_NOT_FOUND, f"Tool {tool.name} cannot be called as a task"
+            )
+    if is_begun or not tool.is_whole_task:
+        return False
+    if can_follow(context):
+        return True
+    if tool.task == "required":
+        raise _no_task(context, tool.name)
+    return False
+
+
+def _no_task(context: Context, name: str) -> Exception:
     """Return the error for a call that has to be a task, where `can_follow` is false."""
-    if _is_declared(context):
-        problem = f"{name} is always a task, and this server runs no tasks"
-        return error_of(UsageError(problem), name)
-    if context.dialect.era == "modern":
-        return _missing_extension()
-    return ToolError(
-        f"{name} is always a task, and the connected client cannot follow tasks."
-    )
-
-
-def _missing_extension() -> ProtocolError:
-    # A new one each time: an exception keeps the frames that it has passed.
-    return ProtocolError(
-        MISSING_CAPABILITY,
-        f"Missing required client capability: extensions.{TASKS}",
-        {"requiredCapabilities": {"extensions": {TASKS: {}}}},
-        status=400,
-    )
+    wire = context.dialect.tasks
+    if wire is None:
+        return ToolError(
+            f"{name} is always a task, and the connected client cannot follow tasks."
+        )
+    if can_run(context.app):
+        return wire.not_asked(name)
+    problem = f"{name} is always a task, and this server runs no tasks"
+    return error_of(UsageError(problem), name)
 
 
 def _is_declared(context: Context) -> bool:
@@ -153,6 +214,10 @@ def new_row(
     assert tasks is not None  # `can_follow` has checked it
     now = context.clock()
     poll = detach.poll_interval
+    ttl = tasks.ttl if detach.ttl is None else detach.ttl
+    if "task" in context.request.params and context.dialect.tasks is REQUESTED:
+        wanted = requested_ttl(context.request.params)
+        ttl = ttl if wanted is None else min(ttl, wanted)
     return TaskRow(
         id=task_id(flow_id, journal),
         tool=tool.name,
@@ -167,7 +232,7 @@ def new_row(
         version=version,
         trace=trace,
         journal=journal.dumps(),
-        ttl=tasks.ttl if detach.ttl is None else detach.ttl,
+        ttl=ttl,
         poll_interval=tasks.poll_interval if poll is None else poll,
     )
 
@@ -186,7 +251,15 @@ def create_task(context: Context, row: TaskRow) -> Generator[Command, Any, TaskR
         raise ToolError(str(exc)) from None
     except TaskStoreError as exc:
         raise error_of(exc, row.tool) from None
+    session = context.peer.session
+    if session is not None and context.dialect.tasks is REQUESTED:
+        session.news.follow(stored.id, partial(_read_fields, context.app, stored.id))
     return stored
+
+
+def _read_fields(app: Server, id_: str) -> dict[str, JSON] | None:
+    row = None if app.tasks is None else app.tasks.read(id_)
+    return None if row is None else old_fields(row)
 
 
 # ---- the methods --------------------------------------------------------------------
@@ -194,7 +267,9 @@ def create_task(context: Context, row: TaskRow) -> Generator[Command, Any, TaskR
 
 def get_task(context: Context) -> Generator[Command, Any, dict[str, JSON]]:
     """Return the fields of `tasks/get`'s result."""
-    return task_fields((yield from _find(context)))
+    wire = context.dialect.tasks
+    assert wire is not None  # otherwise the revision has no such method
+    return wire.fields((yield from find_task(context)))
 
 
 def update_task(context: Context) -> Generator[Command, Any, dict[str, JSON]]:
@@ -203,8 +278,15 @@ def update_task(context: Context) -> Generator[Command, Any, dict[str, JSON]]:
     Answers to questions that are not outstanding are ignored: they were answered before,
     or withdrawn.
     """
-    row = yield from _find(context)
-    answers = context.request.params.get("inputResponses")
+    row = yield from find_task(context)
+    yield from _post_answers(context, row, context.request.params)
+    return {}
+
+
+def _post_answers(
+    context: Context, row: TaskRow, params: Mapping[str, JSON]
+) -> Generator[Command, Any, None]:
+    answers = params.get("inputResponses")
     if not isinstance(answers, dict):
         raise _invalid("inputResponses is required, and is an object")
     mail = [
@@ -212,18 +294,112 @@ def update_task(context: Context) -> Generator[Command, Any, dict[str, JSON]]:
         for key in row.questions
         if key in answers
     ]
+    yield from post_mail(context, row.id, mail)
+
+
+def post_mail(
+    context: Context, id_: str, mail: list[Mail]
+) -> Generator[Command, Any, None]:
+    """Store mail to a task, if there is some."""
     if mail:
-        yield from _ask(_host(context).post, id_=row.id, mail=mail)
-    return {}
+        yield from _ask(_host(context).post, id_=id_, mail=mail)
 
 
 def cancel_task(context: Context) -> Generator[Command, Any, dict[str, JSON]]:
-    """Ask a task to end; return the fields of `tasks/cancel`'s result, which has none."""
-    row = yield from _find(context)
+    """Ask a task to end; return the fields of `tasks/cancel`'s result."""
+    row = yield from find_task(context)
+    if context.dialect.tasks is REQUESTED:
+        return (yield from _cancel_now(context, row))
     if not row.is_ended:
         mail = [Mail("cancel", "cancel")]
         yield from _ask(_host(context).post, id_=row.id, mail=mail)
     return {}
+
+
+def _cancel_now(
+    context: Context, row: TaskRow
+) -> Generator[Command, Any, dict[str, JSON]]:
+    """Cancel a task of 2025-11-25; return its fields.
+
+    "Receivers MUST reject cancellation requests for tasks already in a terminal status",
+    and others "MUST transition the task to `cancelled` status before sending the
+    response" (Tasks, Task Cancellation): so wait until its turn has the message.
+    """
+    if old_status(row) in ENDED:
+        raise _terminal(row)
+    host, pause = _host(context), _PAUSE
+    yield from _ask(host.post, id_=row.id, mail=[Mail("cancel", "cancel")])
+    until = context.clock() + _PATIENCE
+    while context.clock() < until:
+        found: TaskRow | None = yield from _ask(host.read, id_=row.id)
+        if found is None or (found.is_ended and found.cancelled_at is None):
+            raise _terminal(found or row)
+        if found.cancelled_at is not None:
+            return old_fields(found)
+        yield PerformAll((Want("task", Sleep(pause), copy_context()),))
+        pause = min(2 * pause, _LONGEST)
+    raise ProtocolError(
+        INTERNAL_ERROR, "The task will be cancelled, and has not noticed yet"
+    )
+
+
+#: Seconds between two looks whether a task was cancelled: the first pause, the longest,
+#: and all of them together.
+_PAUSE: Final = 0.01
+_LONGEST: Final = 0.32
+_PATIENCE: Final = 30.0
+
+
+def _terminal(row: TaskRow) -> ProtocolError:
+    return _invalid(f"the task is already in the terminal status {old_status(row)}")
+
+
+def list_tasks(context: Context) -> Generator[Command, Any, dict[str, JSON]]:
+    """Return the fields of `tasks/list`'s result: the tasks of this user.
+
+    Raises:
+        ProtocolError: If the client is anonymous: it would see the tasks of strangers
+            (2025-11-25, Task Isolation and Access Control).
+    """
+    owner = context.peer.principal
+    if owner is None:
+        raise ProtocolError(METHOD_NOT_FOUND, "Method not found")
+    after = _cursor_of(context.request.params.get("cursor"))
+    size = context.app.page_size
+    rows: list[TaskRow] = yield from _ask(
+        _host(context).owned, owner=owner, after=after, limit=size + 1
+    )
+    shown = rows[:size]
+    page: dict[str, JSON] = {"tasks": [old_fields(row) for row in shown]}
+    if len(rows) > size:
+        page["nextCursor"] = f"{_CURSOR}{shown[-1].id}"
+    return page
+
+
+_CURSOR: Final = "after-"
+
+
+def _cursor_of(cursor: JSON) -> str:
+    """Return the id behind which a page begins."""
+    if cursor is None:
+        return ""
+    id_ = cursor.removeprefix(_CURSOR) if isinstance(cursor, str) else ""
+    if cursor != f"{_CURSOR}{id_}" or not id_.isalnum() or not id_.isascii():
+        raise _invalid("no such cursor")
+    return id_
+
+
+def read_answers_of_task(
+    context: Context,
+) -> Generator[Command, Any, dict[str, JSON]]:
+    """Store the answers of the drafts' `tasks/input_response`; return its fields."""
+    params = context.request.params
+    meta = params.get("_meta")
+    named = meta.get(RELATED_TASK) if isinstance(meta, dict) else None
+    id_ = named.get("taskId") if isinstance(named, dict) else params.get("taskId")
+    row = yield from find_task(context, id_)
+    yield from _post_answers(context, row, params)
+    return {"_meta": related(row.id)}
 
 
 def readable_tasks(
@@ -235,7 +411,7 @@ def readable_tasks(
         ProtocolError: If the client did not declare the extension.
     """
     if not _is_declared(context):
-        raise _missing_extension()
+        raise EXTENSION.not_asked("")
     tasks, owner = context.app.tasks, context.peer.principal
     if tasks is None:
         return []
@@ -251,16 +427,20 @@ def readable_tasks(
     return found
 
 
-def _find(context: Context) -> Generator[Command, Any, TaskRow]:
+def find_task(context: Context, id_: JSON = None) -> Generator[Command, Any, TaskRow]:
     """Return the task that a request names.
+
+    Args:
+        context: The request.
+        id_: The id; by default the parameter `taskId`.
 
     Raises:
         ProtocolError: If the client cannot follow tasks, or has no such task.
     """
     # First, so that a client without the extension learns nothing about the task.
-    if not _is_declared(context):
-        raise _missing_extension()
-    id_ = context.request.params.get("taskId")
+    if context.dialect.tasks is EXTENSION and not _is_declared(context):
+        raise EXTENSION.not_asked("")
+    id_ = context.request.params.get("taskId") if id_ is None else id_
     if not isinstance(id_, str):
         raise _invalid("taskId is required, and is a string")
     row: TaskRow | None = yield from _ask(_host(context).read, id_=id_)

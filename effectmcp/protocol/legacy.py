@@ -32,6 +32,7 @@ __all__ = [
     "question_message",
     "read_hello",
     "read_reply",
+    "request_message",
 ]
 
 
@@ -150,7 +151,25 @@ def question_message(
         id_: The id of the request.
         elicitation_id: The `elicitationId` of a page to open.
     """
-    asked = request_of(question)
+    return request_message(request_of(question), revision, id_, elicitation_id)
+
+
+def request_message(
+    asked: Mapping[str, Any],
+    revision: Revision,
+    id_: Id,
+    elicitation_id: str,
+    meta: Mapping[str, JSON] | None = None,
+) -> dict[str, JSON]:
+    """Return the request that asks a question, given its form in 2026-07-28.
+
+    Args:
+        asked: The question, as `request_of` returns it.
+        revision: The revision that the client speaks.
+        id_: The id of the request.
+        elicitation_id: The `elicitationId` of a page to open.
+        meta: The `_meta` of the request, if any.
+    """
     params = dict(asked.get("params", {}))
     if "requestedSchema" in params and not revision.multiple:
         params["requestedSchema"] = _older_form(params["requestedSchema"])
@@ -158,6 +177,8 @@ def question_message(
         params["elicitationId"] = elicitation_id
     elif not revision.links:
         params.pop("mode", None)
+    if meta is not None:
+        params["_meta"] = dict(meta)
     message: dict[str, JSON] = {"jsonrpc": "2.0", "id": id_, "method": asked["method"]}
     return {**message, "params": params} if params else message
 

@@ -20,6 +20,7 @@ __all__ = [
     "CLIENT_CAPABILITIES",
     "CLIENT_INFO",
     "LOG_LEVEL",
+    "RELATED_TASK",
     "SERVER_INFO",
     "SUBSCRIPTION_ID",
     "TASKS",
@@ -40,6 +41,8 @@ SERVER_INFO: Final = _PREFIX + "serverInfo"
 SUBSCRIPTION_ID: Final = _PREFIX + "subscriptionId"
 #: The extension for calls that become tasks, in the capabilities of both sides.
 TASKS: Final = _PREFIX + "tasks"
+#: The task to which a message belongs, in 2025-11-25.
+RELATED_TASK: Final = _PREFIX + "related-task"
 
 
 @record

@@ -39,6 +39,9 @@ class Method:
     until: str | None = None
 
 
+#: The first revision with tasks: later ones speak of them in other ways.
+_FIRST_TASKS: Final = min(one.version for one in REVISIONS.values() if one.tasks)
+
 METHODS: Final[Mapping[str, Method]] = {
     "initialize": Method(until=DRAFT.version),
     "ping": Method(until=DRAFT.version),
@@ -55,9 +58,12 @@ METHODS: Final[Mapping[str, Method]] = {
     "resources/unsubscribe": Method("resources", until=DRAFT.version),
     "completion/complete": Method("completions"),
     "subscriptions/listen": Method(since=NEWEST.version),
-    "tasks/get": Method("tasks", name_from="taskId", since=NEWEST.version),
+    "tasks/get": Method("tasks", name_from="taskId", since=_FIRST_TASKS),
+    "tasks/result": Method("tasks", since=_FIRST_TASKS, until=DRAFT.version),
+    "tasks/list": Method("tasks", since=_FIRST_TASKS, until=DRAFT.version),
+    "tasks/input_response": Method("tasks", since=DRAFT.version, until=DRAFT.version),
     "tasks/update": Method("tasks", name_from="taskId", since=NEWEST.version),
-    "tasks/cancel": Method("tasks", name_from="taskId", since=NEWEST.version),
+    "tasks/cancel": Method("tasks", name_from="taskId", since=_FIRST_TASKS),
 }
 
 

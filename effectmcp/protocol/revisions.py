@@ -64,6 +64,7 @@ class Revision:
             content, and content may link to resources.
         primes: Whether a stream starts with an event from which it can be resumed, and
             the server may close it early.
+        tasks: Whether a client may ask that its call becomes a task.
     """
 
     version: str
@@ -77,13 +78,14 @@ class Revision:
     icons: bool = True
     titles: bool = True
     primes: bool = True
+    tasks: bool = True
 
 
 #: All revisions by version, the newest first.
 REVISIONS: Final[Mapping[str, Revision]] = {
     one.version: one
     for one in (
-        Revision(version="2026-07-28", has_handshake=False, retries=True),
+        Revision(version="2026-07-28", has_handshake=False, retries=True, tasks=False),
         Revision(version="2026-06-XX", retries=True, is_draft=True),
         Revision(version="2025-11-25"),
         Revision(
@@ -93,6 +95,7 @@ REVISIONS: Final[Mapping[str, Revision]] = {
             tools=False,
             icons=False,
             primes=False,
+            tasks=False,
         ),
         Revision(
             version="2025-03-26",
@@ -103,6 +106,7 @@ REVISIONS: Final[Mapping[str, Revision]] = {
             icons=False,
             titles=False,
             primes=False,
+            tasks=False,
         ),
     )
 }

@@ -303,7 +303,9 @@ class Server:
             version: The handler's version, for reports after a deploy.
             meta: The `_meta` that the list shows.
             task: Whether a call is a task from its start: `"optional"` if the client can
-                follow tasks, else inline; `"required"` refuses other clients.
+                follow tasks, else inline; `"required"` refuses other clients. A tool that
+                becomes one by `Detach()` needs `"deferred"` only to be offered as such to
+                clients of 2025-11-25, which ask for tasks by themselves.
             single_use: Whether each state of a call counts for one request: sent again,
                 the same request gets the same reply, and any other one is refused. Needs
                 a ledger.

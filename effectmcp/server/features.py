@@ -71,7 +71,7 @@ class Feature:
     single_use: bool = False
 
 
-TaskSupport: TypeAlias = Literal["optional", "required"]
+TaskSupport: TypeAlias = Literal["optional", "required", "deferred"]
 
 
 @frozen(eq=False, kw_only=True)
@@ -84,13 +84,19 @@ class Tool(Feature):
         raw_output: The output schema, if it was written by hand.
         headers: Arguments that clients mirror into HTTP headers.
         task: Whether a call is a task from its start: `"optional"` if the client can
-            follow tasks, `"required"` always; `None` if only a `Detach` makes it one.
+            follow tasks, `"required"` always. If only a `Detach` makes it one: `None`, or
+            `"deferred"` to offer that to clients of 2025-11-25 and the drafts, too.
     """
 
     output: Output | None = None
     raw_output: RawSchema | None = None
     headers: tuple[ParamHeader, ...] = ()
     task: TaskSupport | None = None
+
+    @property
+    def is_whole_task(self) -> bool:
+        """Whether a call may be a task from its start."""
+        return self.task in ("optional", "required")
 
     def rules_of(self, rules: Rules) -> Rules:
         """Return some rules as they are for this tool.
@@ -99,7 +105,7 @@ class Tool(Feature):
         in a request, too (docs/internals/replay.md#v3). The first request of a call has
         no state that could count once, so it brings no answers (docs/internals/replay.md#q3).
         """
-        if self.task is not None:
+        if self.is_whole_task:
             rules = attrs.evolve(rules, later=True)
         if self.single_use:
             rules = attrs.evolve(rules, early_answers=False)
@@ -262,8 +268,10 @@ def make_tool(
     """Make a tool; see `Server.tool` for the parameters."""
     name = _checked_name(name or _function_name(function), "tool")
     handler = make_handler(function, schema=input_schema, of=f"input_schema of {name}")
-    if task not in (None, "optional", "required"):
-        raise SchemaError(f"{name}: task={task!r}: give 'optional' or 'required'")
+    if task not in (None, "optional", "required", "deferred"):
+        raise SchemaError(
+            f"{name}: task={task!r}: give 'optional', 'required' or 'deferred'"
+        )
     if task is not None and handler.kind != "flow":
         raise SchemaError(
             f"{name}: task={task!r} is for a generator that yields effects: write a flow"

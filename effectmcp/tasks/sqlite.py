@@ -157,12 +157,7 @@ class SqliteTasks:
 
         def read(db: sqlite3.Connection) -> TaskRow | None:
             row = _row_of(db, id_)
-            if row is None or not row.questions:
-                return row
-            found = db.execute(
-                "SELECT key FROM mail WHERE task = ? AND kind = 'answer'", (id_,)
-            )
-            return row.without([key for (key,) in found])
+            return None if row is None else _unanswered(db, row)
 
         return self._read(read)
 
@@ -235,6 +230,20 @@ class SqliteTasks:
                 row = row.without([key for kind, key in mail if kind == "answer"])
                 stored.append(Stored(row, holder, tuple(kind for kind, _ in mail)))
         return stored
+
+    def owned(self, owner: str, *, after: str, limit: int) -> list[TaskRow]:
+        """Return tasks of a user in the order of their ids, as `read` does."""
+
+        def read(db: sqlite3.Connection) -> list[TaskRow]:
+            found = db.execute(
+                "SELECT id, data, journal FROM tasks WHERE owner = ? AND id > ?"
+                " ORDER BY id LIMIT ?",
+                (owner, after, limit),
+            ).fetchall()
+            rows = [_readable(*one) for one in found]
+            return [_unanswered(db, row) for row in rows if row is not None]
+
+        return self._read(read)
 
     def open(self) -> None:
         """Open the file now; otherwise the first use does.
@@ -535,6 +544,16 @@ def _row_of(db: sqlite3.Connection, id_: str) -> TaskRow | None:
         "SELECT data, journal FROM tasks WHERE id = ?", (id_,)
     ).fetchone()
     return None if found is None else TaskRow.loads(*found)
+
+
+def _unanswered(db: sqlite3.Connection, row: TaskRow) -> TaskRow:
+    """Return a row without the questions that mail has answered."""
+    if not row.questions:
+        return row
+    found = db.execute(
+        "SELECT key FROM mail WHERE task = ? AND kind = 'answer'", (row.id,)
+    )
+    return row.without([key for (key,) in found])
 
 
 def _mail_of(db: sqlite3.Connection, id_: str) -> list[tuple[str, str]]:

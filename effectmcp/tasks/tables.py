@@ -60,8 +60,10 @@ CREATE TABLE changes (last INTEGER NOT NULL);
 INSERT INTO changes VALUES (0);
 """
 
+_OWNED: Final = "CREATE INDEX tasks_by_owner_and_id ON tasks (owner, id);"
+
 #: What each version added. Tables of an older version are as all up to it.
-_VERSIONS: Final = (_TASKS, uses.TABLES)
+_VERSIONS: Final = (_TASKS, uses.TABLES + _OWNED)
 
 
 def connected(path: Path | None) -> sqlite3.Connection:

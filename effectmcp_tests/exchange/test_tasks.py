@@ -495,7 +495,7 @@ def test_plain_function_cannot_be_a_task(task: Any) -> None:
     for function in (later, lambda: "x"):
         with pytest.raises(SchemaError, match="write a flow"):
             app.tool(name="t", task=task)(function)
-    with pytest.raises(SchemaError, match="give 'optional' or 'required'"):
+    with pytest.raises(SchemaError, match="give 'optional', 'required' or"):
         app.tool(name="t", task="always")(nap)  # type: ignore[call-overload]  # the mistake
 
 

@@ -30,7 +30,7 @@ from .frames import Start
 from .kept import CREATE, POST, STATE, WAKE, Kept, is_news, read_letter, read_new
 from .openings import Opening
 
-__all__ = ["OPEN", "Attempt", "owner_tag"]
+__all__ = ["OPEN", "OWNER", "Attempt", "owner_tag"]
 
 logger = logging.getLogger("effectmcp.tasks")
 
@@ -52,6 +52,8 @@ _STEP: Final = 250
 
 #: A state that only tasks have which are alive: its value names the owner.
 OPEN: Final = b"open"
+#: A state that all tasks have, with the same value.
+OWNER: Final = b"owner"
 
 
 def owner_tag(owner: str | None) -> bytes:
@@ -88,6 +90,7 @@ class Attempt:
     #: The alarm that has brought this about.
     _ringing: int | None = field(default=None, init=False)
     _is_open: bool = field(default=False, init=False)
+    _is_owned: bool = field(default=False, init=False)
     #: The mail that no saved row covers, by id; and the part of it that was not taken yet.
     _held: dict[str, Mail] = field(factory=dict, init=False)
     _unread: list[Mail] = field(factory=list, init=False)
@@ -143,6 +146,7 @@ class Attempt:
         elif self.handler == CREATE:
             self.row = read_new(self._opening.input)
         self._is_open = OPEN in start.state
+        self._is_owned = OWNER in start.state
         alarm = start.state.get(_ALARM)
         if alarm is not None:
             # The clock does not tell whether this is the alarm: the engine's clock may be
@@ -213,6 +217,10 @@ class Attempt:
                 else frames.clear_state(OPEN)
             )
             written = before + written
+        if not self._is_owned:
+            self._is_owned = True
+            self.sent += 1
+            written = frames.set_state(OWNER, owner_tag(row.owner)) + written
         return written
 
     def leave(self, now: float) -> bytes:

@@ -236,5 +236,5 @@ async def test_signal_with_unreadable_mail_is_left_out() -> None:
     async with endpoint() as connect, await connect() as stream:
         turn = Turn(stream)
         await turn.begin()
-        await turn.send(bad + frame(0x0004, b"\x08\x01"))
+        await turn.send(bad + frame(0x0004, b"\x08\x02"))
         assert b"a cup" in await turn.finish()
