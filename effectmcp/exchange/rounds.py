@@ -71,6 +71,7 @@ from ..server.features import Feature, Tool
 from ..state.codec import Claims
 from ..state.seal import Call, whole_seconds
 from .calls import checked, contained
+from .client_tasks import follow, with_task
 from .commands import Ask, Command, Notify, Overdue, PerformAll
 from .context import Context, Legacy, caller_of
 from .ledger import take, use_of
@@ -599,11 +600,18 @@ class FlowCall:
         assert session is not None
         assert running is not None
 
+        capabilities = self._context.meta.capabilities
+
         def message_of(question: Question) -> Callable[[Id], Mapping[str, JSON]]:
             known_by = f"{round_.flow_id.hex()}-{question.key}"
-            return lambda id_: question_message(
-                question, dialect.revision, id_, known_by
-            )
+
+            def message(id_: Id) -> Mapping[str, JSON]:
+                made = question_message(question, dialect.revision, id_, known_by)
+                # The reply to a question in a race decides it, so it must be the answer.
+                is_plain = question.race is not None or dialect.tasks is None
+                return made if is_plain else with_task(made, capabilities)
+
+            return message
 
         questions = [(message_of(one), one.race) for one in asked.questions]
         asking = session.ask(running, questions, until=asked.due)
@@ -612,6 +620,9 @@ class FlowCall:
         finally:
             session.asked(running)
         running.is_cancelled |= asking.is_gone
+        replies = yield from follow(
+            self._context, session, running, asking.replies, asked.due
+        )
         is_over = self._look(round_)
         # Cancel the questions without an answer: the call was cancelled, or a time was
         # up. Questions that are still needed will be asked again.
@@ -621,9 +632,9 @@ class FlowCall:
             return
         pairs = zip(asked.questions, asking.messages, strict=True)
         answers = {
-            question.key: read_reply(question.effect, asking.replies[id_])
+            question.key: read_reply(question.effect, replies[id_])
             for question, id_ in pairs
-            if id_ in asking.replies
+            if id_ in replies
         }
         if answers:
             # They came before the wait ended, so they do not lose to the clock that ended

@@ -54,8 +54,7 @@ def keep(
     engine: ModelledEngine, taken: Taken, reply: bytes | None, *, is_left: bool = False
 ) -> bool:
     request = keep_request(taken, reply, is_left=is_left)
-    answer = engine.call(SERVICE, KEEP, taken.flow, request)
-    return answer == {"kept": True}
+    return bool(engine.call(SERVICE, KEEP, taken.flow, request) == {"kept": True})
 
 
 def forget(engine: ModelledEngine, until: float) -> None:
@@ -220,6 +219,7 @@ def test_slots_are_removed_when_no_state_can_name_them(engine: ModelledEngine) -
     engine.pass_time(11.0)
     assert sorted(engine.objects["f1"]) == [b"open", b"reply 2", b"slots"]
     assert take(engine, OTHER) == ONE
+    keep(engine, ONE, b"reply")
     engine.pass_time(21.0)
     assert engine.objects["f1"] == {}
 
@@ -282,7 +282,8 @@ def test_take_after_lost_attempts_uses_a_number_of_its_own() -> None:
 
 
 def test_refused_take_writes_nothing() -> None:
-    state = {b"slots": b'{"1":{"request":"other","fence":1,"until":10.0}}'}
+    slot = {"request": "other", "fence": 1, "until": 10.0, "beat": 0}
+    state = {b"slots": json.dumps({"1": slot}).encode()}
     assert ran(TAKE, take_request(USE), state) == [output({"spent": True}), END]
 
 
@@ -307,7 +308,6 @@ def test_forget_the_last_slot_clears_all() -> None:
         (TAKE, b"[]", {}),
         (TAKE, b"{}", {}),
         (TAKE, b"\xff", {}),
-        (TAKE, b'{"slots":[],"request":"r","by":"b","over":null}', {}),
         (TAKE, b'{"slots":5,"request":"r","by":"b","over":null}', {}),
         (TAKE, take_request(USE), {b"slots": b"["}),
         (TAKE, take_request(USE), {b"slots": b"[]"}),
@@ -325,6 +325,15 @@ def test_request_of_another_version_is_not_understood(
 ) -> None:
     attempt = UseAttempt(SERVICE, handler)
     assert attempt.feed(told(body, state))
+    with pytest.raises(TaskStoreError, match="is not understood"):
+        attempt.run()
+
+
+# It fails: `StopIteration` is not among the errors that `UseAttempt.run` translates.
+def test_take_without_slots_is_not_understood() -> None:
+    body = take_request(attrs.evolve(USE, slots=()))
+    attempt = UseAttempt(SERVICE, TAKE)
+    assert attempt.feed(told(body, {}))
     with pytest.raises(TaskStoreError, match="is not understood"):
         attempt.run()
 
