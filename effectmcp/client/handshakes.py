@@ -409,6 +409,10 @@ class HandshakeAdapter:
         message = self._request(method, params)
         return _own_result(message, await self._exchange(message, self._heard))
 
+    def time(self) -> float:
+        """Return the loop's time, in seconds from an arbitrary start."""
+        return anyio.current_time()
+
     def begin_task_result(self, id_: str) -> tuple[str, RunningCall]:
         """Begin to wait for the result of a task; return the call, and its name."""
         params = {"taskId": id_, "_meta": {}}

@@ -20,16 +20,15 @@ import secrets
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-import anyio
 from attrs import define, field
 
 from ..canonical import JSON
 from ..errors import ProtocolError
 from ..protocol.meta import RELATED_TASK
-from .channels import Frame, Hear
 from .errors import ReplyError
 
 if TYPE_CHECKING:
+    from .channels import Frame, Hear
     from .handshakes import HandshakeAdapter, RunningCall
 
 __all__ = ["TASK_METHODS", "SessionTasks", "TaskTools"]
@@ -160,7 +159,8 @@ class SessionTasks:
             return await self._result(id_, one, task)
         if one.call is None:
             one.state, one.call = self._adapter.begin_task_result(id_)
-        until = math.inf if status != "input_required" else anyio.current_time() + _SOON
+        is_asking = status == "input_required"
+        until = self._adapter.time() + _SOON if is_asking else math.inf
         found = await self._listened(id_, one, hear, until=until)
         # No question has come yet: look again.
         return found or {**task, "status": "working"}

@@ -6,13 +6,15 @@ frees the slots of processes that died.
 
 from __future__ import annotations
 
-import sqlite3
 import time
 from collections.abc import Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ..errors import TaskLimitError, TaskStoreError
 from ..exchange.ledger import Held, Taken, Taking, Use, judge
+
+if TYPE_CHECKING:
+    import sqlite3
 
 __all__ = ["TABLES", "free", "has_old", "keep", "remove_old", "settle", "take"]
 

@@ -41,6 +41,9 @@ NOT_CALLED: Final = {
     "logging/setLevel": "part of the handshake, if there is an on_log=",
     "resources/subscribe": "listen() in sessions, in handshakes.py",
     "resources/unsubscribe": "the end of it",
+    "tasks/result": "what tasks/get is in sessions, in session_tasks.py",
+    "tasks/input_response": "what tasks/update is in the drafts, in session_tasks.py",
+    "tasks/list": "2025-11-25 only: a client knows its own tasks",
 }
 
 

@@ -87,6 +87,11 @@ class Rows:
     def watch(self, listener: Callable[[str], None]) -> Callable[[], None]:
         return lambda: None
 
+    def owned(self, owner: str, *, after: str, limit: int) -> list[TaskRow]:
+        self._fail()
+        mine = sorted(id_ for id_, row in self.rows.items() if row.owner == owner)
+        return [self.rows[id_] for id_ in mine if id_ > after][:limit]
+
     def find(self, ids: Iterable[str] = (), *, limit: int = 1_000) -> list[TaskRow]:
         return list(self.rows.values())
 
@@ -234,7 +239,7 @@ def test_server_without_tasks_has_no_methods(make: Callable[[], Server]) -> None
         assert refused(of(app, method, "x")) == (404, -32601)
 
 
-@pytest.mark.parametrize("method", ["list", "result"])
+@pytest.mark.parametrize("method", ["list", "result", "input_response"])
 def test_methods_of_the_experimental_tasks_do_not_exist(method: str) -> None:
     app, _ = serving()
     assert refused(of(app, method, "x")) == (404, -32601)
@@ -248,8 +253,17 @@ def test_initialize_does_not_advertise_the_extension(revision: str) -> None:
     app, _ = serving(drafts=True)
     client = LegacyClient(app, revision)
     assert client.welcome["protocolVersion"] == revision
-    assert not {"extensions", "tasks"} & client.welcome["capabilities"].keys()
-    for method in METHODS:
+    assert "extensions" not in client.welcome["capabilities"]
+    reply = client.send("tasks/update", {"taskId": "x"})
+    assert error(reply)["code"] == -32601
+
+
+@pytest.mark.parametrize("revision", ["2025-03-26", "2025-06-18"])
+def test_older_revisions_have_no_tasks(revision: str) -> None:
+    app, _ = serving()
+    client = LegacyClient(app, revision)
+    assert "tasks" not in client.welcome["capabilities"]
+    for method in (*METHODS, "result", "list"):
         reply = client.send(f"tasks/{method}", {"taskId": "x"})
         assert error(reply)["code"] == -32601
 
@@ -457,14 +471,17 @@ def test_required_tool_where_nothing_runs_is_an_internal_error(
 
 
 @pytest.mark.parametrize("revision", [*VERSIONS, DRAFT])
-def test_legacy_client_has_no_tasks(revision: str) -> None:
+def test_legacy_client_that_asks_for_no_task_gets_none(revision: str) -> None:
     """No declaration and no state helps: the extension is of 2026-07-28."""
     app, host = serving(drafts=True)
     client = LegacyClient(app, revision, FOLLOWS)
     assert text_of(client.call("optional")) == "rested"
-    refusal = client.call("required")
-    assert refusal["isError"]
-    assert "cannot follow tasks" in text_of(refusal)
+    reply = client.send("tools/call", {"name": "required"})
+    if revision < "2025-11-25":
+        assert reply.message is not None
+        assert "cannot follow tasks" in text_of(reply.message["result"])
+    else:
+        assert error(reply)["code"] == -32601
     forged = {"name": "required", "requestState": "made up"}
     assert "rested" not in str(client.send("tools/call", forged).message)
     app.tool(name="detaching")(detaching)

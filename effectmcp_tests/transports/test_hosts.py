@@ -21,6 +21,8 @@ import pytest
 import trio
 
 from effectmcp.drivers.local import running
+from effectmcp.server import Server
+from effectmcp.tasks import SqliteTasks
 from effectmcp.transports import connection, conversation, http1, reading
 from effectmcp.transports.asgi import application as asgi_application
 from effectmcp.transports.web import Site, sse
@@ -213,7 +215,7 @@ def _asked_by(script: Script, found: list[Answer]) -> Iterator[Ask]:
 
 def play_native(script: Script, site: Site, **patched: Any) -> list[Answer]:
     async def main() -> list[Answer]:
-        async with serving(shop(), site=site) as doors:
+        async with serving(worked_shop(), site=site) as doors:
             return await _on_doors(doors, script)
 
     with pytest.MonkeyPatch.context() as patch:
@@ -221,6 +223,11 @@ def play_native(script: Script, site: Site, **patched: Any) -> list[Answer]:
             patch.setattr(connection, name, value)
         found: list[Answer] = LOOPS[1].run(main)
         return found
+
+
+def worked_shop() -> Server:
+    """A shop whose tasks a worker runs elsewhere: what it declares depends on that."""
+    return shop(tasks=SqliteTasks(is_worked=True))
 
 
 class Parts(Wire):
@@ -237,7 +244,7 @@ class Parts(Wire):
 
 
 def play_asgi(script: Script, site: Site, *, loop: Loop) -> list[Answer]:
-    app = shop()
+    app = worked_shop()
 
     async def main() -> list[Answer]:
         found: list[Answer] = []
@@ -272,7 +279,7 @@ def play_asgi(script: Script, site: Site, *, loop: Loop) -> list[Answer]:
 def play_wsgi(
     script: Script, site: Site, *, is_terminated: bool = False
 ) -> list[Answer]:
-    wsgi = wsgi_application(shop(), site=site, run_async=asyncio.run)
+    wsgi = wsgi_application(worked_shop(), site=site, run_async=asyncio.run)
     found: list[Answer] = []
     for ask in _asked_by(script, found):
         begun: list[Any] = []

@@ -20,8 +20,8 @@ from effectmcp.tasks.restate.kept import Kept
 from effectmcp.tasks.restate.uses import keep_request, take_request
 
 from ..rows import new_row
-from .test_attempts import ID, told
 from .modelled_uses import told as told_use
+from .test_attempts import ID, told
 from .wire import decode, frame, unframe
 
 TYPE = "application/vnd.restate.invocation.v6"
