@@ -108,8 +108,8 @@ class Client:
             server that does not support it.
         drafts: Whether to start with `initialize` and offer the drafts of 2026-07-28,
             `2026-06-XX`. If the server chooses a released revision, that is used.
-        task_tools: Which tools of a server of 2025-11-25 are called as tasks: those that
-            require it, or with `"optional"` also those that allow it.
+        task_tools: Which tools of a server of 2025-11-25 are called as tasks: tools that
+            require it, or with `"optional"` also tools that allow it.
 
     Raises:
         UsageError: If `version` is unknown, or `rounds` is less than 1.

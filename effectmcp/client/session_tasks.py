@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = ["TASK_METHODS", "SessionTasks", "TaskTools"]
 
-#: Which tools are called as tasks: those that require it, or also those that allow it.
+#: Which tools are called as tasks: tools that require it, or also tools that allow it.
 TaskTools = Literal["required", "optional"]
 
 #: The methods of the extension that this translates.
@@ -54,9 +54,9 @@ class _Followed:
     """A task that this client follows.
 
     Attributes:
-        call: The running `tasks/result`; `None` if there is none.
+        call: The running `tasks/result`; `None` if it does not run.
         state: Its name in the adapter.
-        early: Questions that came while there was none.
+        early: Questions that came while it did not run.
         state_below: The `requestState` of a draft's questions.
     """
 
@@ -189,7 +189,7 @@ class SessionTasks:
             await one.call.send.send(question)
         one.early.clear()
         call = one.call
-        assert call is not None  # it runs, or was begun
+        assert call is not None  # it runs
         try:
             asked, response = await self._adapter.next_of_task(
                 call, hear, until, new_key=_new_key
@@ -244,7 +244,7 @@ class SessionTasks:
     # ---- messages of the server -----------------------------------------------------
 
     def take(self, told: Frame) -> RunningCall | None:
-        """Return the call that gets a message of a task; keep it if there is none yet."""
+        """Return the call that gets a message of a task; keep the message before a call."""
         one = self._followed.get(task_of(told))
         if one is None or "id" not in told:
             return None

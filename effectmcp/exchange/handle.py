@@ -145,7 +145,7 @@ def _counted(
     reply: Reply,
 ) -> Exchange:
     """Have the ledger keep the reply to a request that counts once; return what to send."""
-    assert app.ledger is not None  # it gave what was taken
+    assert app.ledger is not None  # the slots are from there
     try:
         return (yield from keep_reply(app.ledger, taken, reply))
     except ProtocolError as exc:

@@ -1,4 +1,4 @@
-"""Requests that count once: which of them may run, and the replies of those that did.
+"""Requests that count once: the ledger that lets them run, and keeps their replies.
 
 A `requestState` may be sent any number of times, as a server keeps nothing of a round.
 "Servers for which a given requestState must be consumed at most once MUST enforce that
@@ -8,8 +8,8 @@ slots that it names:
 
     a number    the round. A tool with `single_use=True` names it in each round; any other
                 flow in each round from the first answer to a question with `once=True`
-    line        the flow, named together with that first answer. From there on, the flow
-                has one line of rounds: forks from an earlier state never get the slot
+    line        the flow, named together with that first answer. After it, the flow has one
+                line of rounds: forks from an earlier state never get the slot
 
     slot                                     a request that names it
     free                                     gets it, and runs
@@ -62,7 +62,7 @@ __all__ = [
 
 logger = logging.getLogger("effectmcp.server")
 
-#: The slot of a flow, beside those of its rounds.
+#: The slot of a flow, beside the slots of its rounds.
 LINE: Final = "line"
 #: The most bytes of a reply that is kept. A larger one is sent, and not repeated.
 LARGEST: Final = 2**20
@@ -106,7 +106,7 @@ class Held:
         request: The digest of the request that has it.
         fence: How often it was taken.
         holder: What runs the request now; `None` if nothing does.
-        reply: The reply; `None` if there is none yet.
+        reply: The reply; `None` before it is kept.
     """
 
     request: str
@@ -310,7 +310,7 @@ def keep_reply(
 
     Args:
         ledger: The ledger.
-        taken: What the request has taken. It is emptied: the ledger has the reply.
+        taken: The slots of the request. The list is emptied: the ledger has the reply.
         reply: The reply.
 
     Raises:

@@ -34,7 +34,7 @@ _IDS = itertools.count(1)
 
 #: Resources that one session may subscribe to.
 _MAX_URIS = 1_000
-#: Tasks of one session whose status is reported: the ones that it created last.
+#: The most tasks of one session whose status is reported: the latest ones.
 _MAX_TASKS = 1_000
 
 _NO_RACES: Mapping[Id, str] = {}
@@ -220,7 +220,7 @@ class News:
         return notification("notifications/tasks/status", fields)
 
     def message(self, change: Change) -> dict[str, JSON] | None:
-        """Return the notification of `change`; `None` if there is nothing to tell.
+        """Return the notification of `change`; `None` if the client needs no notification.
 
         Raises:
             TaskStoreError: If the task that changed cannot be read.
@@ -334,7 +334,7 @@ class Session:
     def ask_more(
         self, asking: TaskInquiry, make: Callable[[Id], Mapping[str, JSON]]
     ) -> Id:
-        """Add a question to those of a task; return its id."""
+        """Ask one more question of a task; return the id of the request."""
         id_: Id = next(_IDS)
         asking.add(id_, make(id_))
         self._asked[_key(id_)] = asking

@@ -4,7 +4,7 @@
 on the stream of this request, as any other live question. The drafts answer as soon as
 there are questions, and the client sends their answers by `tasks/input_response`.
 
-This process is told of changes where a loop runs; elsewhere it looks once a second.
+Where a loop runs, changes of the task end the wait; elsewhere the task is read each second.
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ _NEEDS: Final[Mapping[str, str]] = {
 
 
 def _can_answer(question: Mapping[str, Any], capabilities: Mapping[str, Any]) -> bool:
-    """Return whether this client can answer: another one may have begun the task."""
+    """Return whether this client can answer: another one may have created the task."""
     declared = capabilities.get(_NEEDS[question["method"]])
     if question.get("params", {}).get("mode") == "url":
         return isinstance(declared, dict) and "url" in declared
@@ -166,7 +166,7 @@ def _can_answer(question: Mapping[str, Any], capabilities: Mapping[str, Any]) ->
 
 
 def _answer_in(reply: Mapping[str, Any], method: str) -> JSON:
-    """Return the answer in a response; `None` if there is none to keep.
+    """Return the answer in a response; `None` if the response has no answer.
 
     The mail of a task holds results. An error of a client whose user was asked counts as
     a form that was closed; after other errors, the question stays outstanding.

@@ -1,4 +1,4 @@
-"""How each wire speaks of tasks: a column for each, and a row for each thing to say.
+"""The tasks of each wire: a column for each wire, and a row for each difference.
 
                       extension              2025-11-25              drafts
     who creates       the server             the client, by `task` in the params of a call
@@ -163,8 +163,8 @@ REQUESTED: Final = TaskWire(
 def support_of(tool: Tool | None) -> str:
     """Return the `execution.taskSupport` of a tool; `None` if it was removed.
 
-    A tool that only becomes a task by `Detach()` says so with `task="deferred"`: nothing
-    in 2025-11-25 shows that its calls may also end without one.
+    A tool that only becomes a task by `Detach()` is "optional" if it has
+    `task="deferred"`: 2025-11-25 has no word for a call that may end without a task.
     """
     if tool is None or tool.task is None:
         return "forbidden"

@@ -109,7 +109,7 @@ def is_task(context: Context, tool: Tool, *, is_begun: bool) -> bool:
 
     Raises:
         Exception: If the call has to be a task, and cannot be one; or if the client asks
-            for a task, and the tool is none.
+            for a task, and the tool does not allow it.
     """
     wire = context.dialect.tasks
     if wire is not None and wire.is_requested and can_follow(context):
@@ -134,7 +134,7 @@ def _no_task(context: Context, name: str) -> Exception:
         return ToolError(
             f"{name} is always a task, and the connected client cannot follow tasks."
         )
-    if can_run(context.app):
+    if not _is_wanted(context):
         return wire.not_asked(name)
     problem = f"{name} is always a task, and this server runs no tasks"
     return error_of(UsageError(problem), name)

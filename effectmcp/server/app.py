@@ -236,7 +236,7 @@ class Server:
 
     @property
     def ledger(self) -> Ledger | None:
-        """Where requests that count once are counted; without one, none may run."""
+        """The ledger of requests that count once; without it, such requests are refused."""
         if self._ledger is not None:
             return self._ledger
         tasks: Any = self._tasks

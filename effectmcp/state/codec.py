@@ -181,7 +181,7 @@ class Claims:
         version: The handler's declared version when the flow started.
         trace: The first round's trace context, so that later rounds can link to it.
         is_counted: Whether the state is for one use: the ledger counts each request
-            from here on.
+            of the flow since an earlier round.
 
     Raises:
         UsageError: If an attribute has another type or an impossible value.

@@ -267,7 +267,7 @@ class Sealer:
             token: A token that `open` has accepted.
         """
         data, _ = self.keys.unwrap(token)
-        # One replica's clock may be late, and that of the store early.
+        # The clock of a replica may be late, and the clock of the store early.
         return unpack(data).expires + 2 * self.leeway
 
     def last_round(self, claims: Claims) -> int:

@@ -439,7 +439,7 @@ class RestateTasks:
 
 
 class _Counts:
-    """What the engine counts, every few seconds: counting takes it long."""
+    """A count of the engine, which is renewed every few seconds: counting takes long."""
 
     def __init__(self, what: str, count: Callable[[], Counter[str]]) -> None:
         self._what = what
@@ -449,7 +449,7 @@ class _Counts:
         self._count_after = 0.0
 
     def now(self) -> Counter[str]:
-        """Return the latest count, to add to; one caller counts anew if it is old."""
+        """Return the latest count, to add to; if it is old, one caller counts again."""
         if time.monotonic() >= self._count_after and self._counting.acquire(False):
             started = time.monotonic()
             self._count_after = started + _COUNT

@@ -63,7 +63,7 @@ def take_request(use: Use, over: Seen | None = None) -> bytes:
 
     Args:
         use: The use.
-        over: What is believed to be dead, and may be taken over.
+        over: An execution that is believed to be dead, and may be taken over.
     """
     return _dumps(
         {
@@ -80,8 +80,8 @@ def read_taking(answer: Any, use: Use) -> Taken | Seen | bytes | None:
     """Return the result of a take, from the answer's JSON.
 
     Returns:
-        What is taken; the request that still runs; the reply that is kept; or `None`, if
-        another request has a slot.
+        The taken slots; the execution that still runs; the reply that is kept; or `None`,
+        if another request has a slot.
 
     Raises:
         TaskStoreError: If the answer is of another form.
