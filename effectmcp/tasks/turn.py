@@ -24,6 +24,7 @@ The guarantees of a turn, even if it is cut off between two commands:
     an answer stays in the mail until a saved journal has it
     mail is read before each wave, also while a step runs
     the outcomes of steps and the new questions are saved before a wait
+    the count of a step's failed tries is stored until a saved journal has its outcome
 
 So each step of a sequence costs one save. A step is performed again only if the process
 was lost between its beginning and the save of its outcome, under the same idempotency key
@@ -45,7 +46,7 @@ from ..effects.base import Effect
 from ..effects.control import Detach
 from ..effects.local import Caller, Progress, Status
 from ..effects.steps import Step
-from ..engine.journal import Journal, JournalError
+from ..engine.journal import Journal, JournalError, wire_key
 from ..engine.replay import Run
 from ..engine.rules import TASK, Rules
 from ..engine.stops import (
@@ -229,6 +230,7 @@ class _Turn:
         inbox: The answers that no saved journal has yet, by wire key.
         dropped: The ids of mail to drop with the next save.
         running: The effects that were started, by key.
+        settled: The keys of steps that failed before, and whose outcome the run has now.
         said: The latest status message.
         has_arrived: Whether the run has more than the last save: the outcome of a step,
             or questions. A wait may be long, so this is saved before it.
@@ -241,6 +243,7 @@ class _Turn:
     _inbox: dict[str, Mail] = field(factory=dict)
     _dropped: list[str] = field(factory=list)
     _running: dict[str, Want] = field(factory=dict)
+    _settled: set[str] = field(factory=set)
     _said: str | None = None
     _has_arrived: bool = False
 
@@ -437,7 +440,7 @@ class _Turn:
         for key, outcome in outcomes.items():
             want = self._running.pop(key, None)
             self._has_arrived |= want is not None and isinstance(want.effect, Step)
-            count, _ = tries.pop(key, (0, 0.0))
+            count, _ = tries.get(key, (0, 0.0))
             if want is not None and self._is_tried_again(want, outcome, count):
                 # No float is as large as the power for a thousand tries.
                 pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(count, 99))
@@ -452,6 +455,8 @@ class _Turn:
                 )
             else:
                 final[key] = outcome
+                if count:
+                    self._settled.add(key)
         if tries != self._row.tries:
             self._row = attrs.evolve(self._row, tries=tries)
         return final
@@ -525,11 +530,7 @@ class _Turn:
         journal = run.journal
         asked = journal.asked
         questions: dict[str, JSON] = {}
-        shown, tries = self._row.questions, self._row.tries
-        if tries and isinstance(stop, Asked):
-            # A step that lost its race is not tried again.
-            wanted = {want.key for want in stop.wants}
-            tries = {key: one for key, one in tries.items() if key in wanted}
+        shown = self._row.questions
         if self._row.cancelled_at is not None:
             pass  # it asks nothing any more
         elif isinstance(stop, Asked):
@@ -547,11 +548,33 @@ class _Turn:
             journal=journal.dumps(),
             status="input_required" if questions else "working",
             questions=questions,
-            tries=tries,
+            tries=self._tries_of(stop, journal),
             message=self._row.message if self._said is None else self._said,
             wake=wake,
         )
         yield from self._save(row, [key for key in self._inbox if key not in asked])
+
+    def _tries_of(
+        self, stop: Stop, journal: Journal
+    ) -> Mapping[str, tuple[int, float]]:
+        """Return the failed tries of the steps that may still be performed."""
+        tries = self._row.tries
+        if not tries:
+            return tries
+        if isinstance(stop, Asked):
+            # A step that lost its race is not tried again.
+            wanted = {want.key for want in stop.wants}
+            return {key: one for key, one in tries.items() if key in wanted}
+        # The journal has the outcome of a racing step only when its race is decided. If
+        # the step is lost before, the same try is performed again
+        # (docs/internals/replay.md#what-must-be-equal).
+        begun = {
+            wire_key(journal.generation, place, 1)
+            for place, one in journal.places.items()
+            if one.begun
+        }
+        over = self._settled - begun
+        return {key: one for key, one in tries.items() if key not in over}
 
     def _ended(self, run: Run, stop: Returned | Raised, tool: Tool) -> TaskRow:
         row = attrs.evolve(

@@ -6,6 +6,7 @@ in passing what a turn guarantees wherever it is cut off:
     a step is performed only if the saved journal has its beginning
     a step is performed again only if no save had its outcome, and with equal arguments
     a step that is `at_most_once` is performed once
+    the count of a step's failed tries is kept until a save has its outcome
     mail is dropped only if the saved journal does not need it any more
     the key of a question is never used again
 """
@@ -375,6 +376,10 @@ class Host:
         begun = {prefix + at for at, one in journal.places.items() if one.begun}
         for key in [key for key in self._open if key not in begun]:
             del self._open[key]
+        if not row.is_ended and before.report is None:  # a retry by hand counts anew
+            for key in before.tries.keys() & begun:
+                kept, _ = row.tries.get(key, (0, 0.0))
+                assert kept >= before.tries[key][0], f"{key} forgets its failed tries"
         for key, request in row.questions.items():
             if key not in before.questions:
                 assert key not in self.shown, f"{key} is used again"

@@ -390,6 +390,47 @@ def test_retries_end_with_the_last_failure() -> None:
     assert one.row.tries == {}
 
 
+def test_last_try_of_a_race_is_the_last_after_a_loss_too() -> None:
+    """A step beside the race keeps it undecided, so no journal has the failure yet."""
+
+    def races() -> Flow[Any]:
+        return (yield from FirstOf(slow("news"), Sleep(1000)))
+
+    def beside() -> Flow[Any]:
+        yield from Sleep(4)
+        return (yield from make("cup"))
+
+    def job() -> Flow[str]:
+        try:
+            yield from Gather(races(), beside())
+        except OSError as exc:
+            return f"gave up: {exc}"
+        return "no failure"
+
+    def is_slow(want: Want) -> bool:
+        return want.key == "gather-1/0/first-1/0/step-1"
+
+    def result(want: Want) -> Done | Failure:
+        return Failure(OSError("down")) if is_slow(want) else Done("a cup")
+
+    def play(*cuts: int) -> Host:
+        return host(
+            job,
+            result=result,
+            lasts=lambda want: 2.0 if is_slow(want) else 10.0,
+            cuts=cuts,
+        )
+
+    one = play()
+    assert text(one.run()) == "gave up: down"
+    assert one.times == [0, 3, 4]
+    # The turn is lost when it has saved what came after the failure, at 5.
+    last = max(at for at, name in enumerate(one.story) if name == "Wait")
+    one = play(last)
+    assert text(one.run()) == "gave up: down"
+    assert one.times == [0, 3, 4, 5, 15]
+
+
 def test_try_that_takes_time_does_not_wait_hot() -> None:
     """A running step is no longer due for its next try."""
     one = host(fetches, result=fails(1), lasts=lambda want: 100.0)

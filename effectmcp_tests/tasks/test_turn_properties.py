@@ -26,8 +26,11 @@ from ..engine.waiting.programs import (
     Leaf,
     Limit,
     Memory,
+    Nap,
     Program,
+    Race,
     Stage,
+    Together,
     show,
 )
 from .simulated import Host
@@ -216,6 +219,20 @@ def without_problems(question: Any) -> Any:
     return {**question, "params": {**params, "message": message}}
 
 
+@example(
+    # The second try succeeds while a step runs beside the race, so only the process has
+    # its outcome (B3a 2). A row that is saved then must keep that one try has failed: the
+    # same try is performed again (S1), and not the first one, with its failure and pause.
+    body=(
+        Together(
+            (
+                (Nap(5), Do("plain", "s")),
+                (Race((Do("flaky", "t"), Nap(9))),),
+            )
+        ),
+    ),
+    seed=8,
+)
 @settings(max_examples=60)
 @given(drawn_bodies(KINDS) | drawn_bodies(ONCE), seeds)
 def test_every_row_is_where_the_task_was(body: Body, seed: int) -> None:
