@@ -143,8 +143,8 @@ class Host:
         performed: All steps that were performed: name or key, and the arguments.
         times: When each of them was performed, in seconds after `START`.
         shown: The keys of all questions that clients were asked, in order.
-        lost: The steps whose outcome no save had when a turn was lost, by key and number
-            of failed tries.
+        lost: The steps whose outcome no save had when a turn was lost: which turn that was
+            last, by key and number of failed tries.
         interrupted: The steps that were lost though they may not be repeated: when, by
             key.
         forgotten: The keys of `Forget`, with `is_over`.
@@ -168,7 +168,7 @@ class Host:
     performed: list[tuple[str, Any]] = field(factory=list)
     times: list[float] = field(factory=list)
     forgotten: list[tuple[str, bool]] = field(factory=list)
-    lost: set[tuple[str, int]] = field(factory=set)
+    lost: dict[tuple[str, int], int] = field(factory=dict)
     interrupted: dict[str, float] = field(factory=dict)
     effects: dict[str, Any] = field(factory=dict)
     started: set[tuple[str, int]] = field(factory=set)
@@ -283,7 +283,7 @@ class Host:
     def _lose(self) -> None:
         """Note the steps that were lost with a turn."""
         keys = [key for key, count in self._open.items() if count]
-        self.lost |= {(key, self._failures(key)) for key in keys}
+        self.lost |= {(key, self._failures(key)): self.turns for key in keys}
         self._interrupt(keys)
 
     def _failures(self, key: str) -> int:

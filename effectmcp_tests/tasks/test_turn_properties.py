@@ -93,6 +93,20 @@ def compared(
     assert one.story == uncut.story
 
 
+@example(
+    # The step of the race is lost twice. After the second loss, a branch performs steps
+    # until the clock is up, so the race is decided before the step begins again (B3a 2).
+    body=(
+        Together(
+            (
+                (Nap(2), Do("plain", "s")),
+                (Race((Nap(3), Do("plain", "t"))),),
+            )
+        ),
+    ),
+    seed=3,
+    cuts=frozenset({4, 10}),
+)
 @given(drawn_bodies(KINDS), seeds, cuts)
 def test_cuts_change_nothing(body: Body, seed: int, cuts: frozenset[int]) -> None:
     note(show(body))

@@ -211,7 +211,7 @@ class Hosted:
         host: The host.
         tries: The performances of steps, by key and number of failed tries.
         stages: The runs of its handler.
-        again: When they began last, if they did more than once.
+        again: In which turn and when they began last, if they did more than once.
         ends: When they end.
     """
 
@@ -219,7 +219,7 @@ class Hosted:
     host: Host
     tries: Counter[tuple[str, int]] = field(factory=Counter)
     stages: list[Stage] = field(factory=list)
-    again: dict[tuple[str, int], float] = field(factory=dict)
+    again: dict[tuple[str, int], tuple[int, float]] = field(factory=dict)
     ends: dict[tuple[str, int], float] = field(factory=dict)
 
     @classmethod
@@ -257,7 +257,8 @@ class Hosted:
         """Return the world in which a task has the same outcome without a lost turn.
 
         A step is interrupted when its turn is lost (S5). A step of a race beside other
-        branches begins again when all of them wait (B3a 2): a clock may be up then.
+        branches begins again when all of them wait (B3a 2). If a clock is up then, the
+        step never begins again.
 
         Args:
             shift: The time between the loss and the interruption. What else happens at
@@ -266,8 +267,9 @@ class Hosted:
         host, late = self.host, dict[tuple[str, int], float]()
         for nth, end in self.ends.items():
             if nth in host.lost and race_of(nth[0]) is not None:
-                again = self.again.get(nth)
-                late[nth] = inf if again is None else max(end, again + SOON)
+                turn, again = self.again.get(nth, (0, inf))
+                is_lost = turn <= host.lost[nth]
+                late[nth] = inf if is_lost else max(end, again + SOON)
         interrupted = {key: at + shift for key, at in host.interrupted.items()}
         return evolve(self.world, interrupted=interrupted, late=late)
 
@@ -278,7 +280,7 @@ class Hosted:
         # A step that started elsewhere ends when it would have ended.
         nth, now, world = self._nth(want), self.host.now, self.world
         if nth in self.ends:
-            self.again[nth] = now
+            self.again[nth] = self.host.turns, now
         else:
             end = world.late.get(nth, now + world.seconds(nth))
             self.ends[nth] = world.interrupted.get(want.key, end)
