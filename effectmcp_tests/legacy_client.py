@@ -57,7 +57,21 @@ _RESULTS = {
     "resources/templates/list": "ListResourceTemplatesResult",
     "resources/read": "ReadResourceResult",
     "completion/complete": "CompleteResult",
+    "tasks/get": "GetTaskResult",
+    # What the underlying request would have returned: here, only tools become tasks.
+    "tasks/result": "CallToolResult",
+    "tasks/list": "ListTasksResult",
+    "tasks/cancel": "CancelTaskResult",
 }
+
+
+def _kind_of(method: str, message: Mapping[str, Any], result: Mapping[str, Any]) -> str:
+    """The schema's name for the result of a request."""
+    assert method in _RESULTS, f"add {method!r} to _RESULTS of legacy_client.py"
+    is_task = "task" in message.get("params", {}) and "task" in result
+    if method == "tools/call" and is_task:
+        return "CreateTaskResult"
+    return _RESULTS[method]
 
 
 def hello(
@@ -135,8 +149,8 @@ class LegacyClient:
 
         reply = self.handle(self.app, message, self.peer, send=hear)
         if self.version == NEWEST and reply.message and "result" in reply.message:
-            assert method in _RESULTS, f"add {method!r} to _RESULTS of legacy_client.py"
-            fits(_RESULTS[method], reply.message["result"], NEWEST)
+            found = reply.message["result"]
+            fits(_kind_of(method, message, found), found, NEWEST)
         return reply
 
     def _hear(self, told: Wire, answer: Answer) -> None:

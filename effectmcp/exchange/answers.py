@@ -46,6 +46,7 @@ from .tasks import (
     cancel_task,
     create_task,
     get_task,
+    is_asked_for,
     is_task,
     list_tasks,
     new_row,
@@ -206,13 +207,19 @@ def _call_tool(context: Context) -> Answering:
         try:
             kwargs = tool.handler.takes.read(arguments)
         except ArgumentsError as exc:
+            if is_asked_for(context):
+                raise bad_arguments(exc) from None
             return reply_to(context, told_failure(exc))
         value = yield from call(kwargs)
         if isinstance(value, (Interim, Handle)):
             return reply_to(context, value)
         return reply_to(context, tool_result(tool, value))
     except Exception as exc:
-        return reply_to(context, tool_failure(_told(context, exc), name))
+        exc = _told(context, exc)
+        if tool.is_whole_task and is_asked_for(context):
+            # A client that asked for a task reads a task, or an error.
+            raise error_of(exc, name) from exc
+        return reply_to(context, tool_failure(exc, name))
 
 
 def _get_prompt(context: Context) -> Answering:

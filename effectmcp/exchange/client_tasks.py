@@ -90,7 +90,7 @@ def follow(
     """
     found = {id_: one for id_, one in replies.items() if _named(one) is None}
     tasks = [
-        _Task(id_, task_id)
+        _Task(id_, task_id, _pause_of(one["result"]["task"]))
         for id_, one in replies.items()
         if (task_id := _named(one)) is not None
     ]
@@ -171,10 +171,15 @@ def _named(reply: Mapping[str, Any]) -> str | None:
 def _polled(task: _Task, reply: Mapping[str, Any]) -> _Task:
     result = reply.get("result")
     result = result if isinstance(result, dict) else {}
-    milliseconds: Any = result.get("pollInterval")
-    pause = _INTERVAL
-    if type(milliseconds) in (int, float):
-        pause = max(_SHORTEST, min(_LONGEST, float(milliseconds) / 1000))
     # A description without a known status ends the polling: the result is an error then.
     is_open = result.get("status") in ("working", "input_required")
-    return evolve(task, pause=pause, is_ended=not is_open)
+    return evolve(task, pause=_pause_of(result), is_ended=not is_open)
+
+
+def _pause_of(task: Mapping[str, Any]) -> float:
+    milliseconds: Any = task.get("pollInterval")
+    # Compared before it is divided: an overlong integer cannot become a float. NaN is
+    # not above the limit.
+    if type(milliseconds) not in (int, float) or not milliseconds > 0:
+        return _INTERVAL
+    return max(_SHORTEST, float(min(_LONGEST * 1000, milliseconds)) / 1000)

@@ -6,10 +6,11 @@ invariant server-side" (2026-07-28, Multi Round-Trip Requests, Server Requiremen
 `Ledger` is where they do. It has a few *slots* for each flow, and a request must have all
 slots that it names:
 
-    a number    the round. A tool with `single_use=True` names it in each round; any other
-                flow in each round from the first answer to a question with `once=True`
-    line        the flow, named together with that first answer. After it, the flow has one
-                line of rounds: forks from an earlier state never get the slot
+    a number    the round of a tool with `single_use=True`
+    a digest    a state of any other flow, from the first state on that asks a question with
+                `once=True`
+    line        the flow, named with the first answer to such a question. After it, the flow
+                has one line of states: forks from an earlier state never get the slot
 
     slot                                     a request that names it
     free                                     gets it, and runs
@@ -189,8 +190,8 @@ class Ledger(Protocol):
     def keep(self, taken: Taken, reply: bytes) -> None:
         """Store the reply of a request durably.
 
-        If this fails, the ledger holds the reply in memory, stores it when it can, and
-        returns it to the next `take` of this process.
+        If this fails, the ledger holds the reply in memory, and stores it as soon as it
+        can. Until then the request counts as running.
 
         Raises:
             TaskStoreError: If it could not be stored, or another execution has taken the
@@ -222,7 +223,14 @@ class Answered(BaseException):
 
 
 def use_of(
-    context: Context, claims: Claims, token: str, sealer: Sealer, *, is_first: bool
+    context: Context,
+    claims: Claims,
+    token: str,
+    sealer: Sealer,
+    *,
+    by: str,
+    by_round: bool,
+    is_consent: bool,
 ) -> Use:
     """Return the use that a request makes of its state.
 
@@ -231,23 +239,26 @@ def use_of(
         claims: Its state.
         token: The same, as the client sent it.
         sealer: The server's sealer.
-        is_first: Whether this is where the flow gets its one line.
+        by: A name for this execution.
+        by_round: Whether each round has one slot; otherwise each state has one.
+        is_consent: Whether this is where the flow gets its one line.
     """
     answers = context.request.params.get("inputResponses")
-    journal = claims.journal
-    number = str(journal.rounds + journal.state_rounds)
-    slots = [(number, sealer.last_use(token))]
-    if is_first:
+    journal, key = claims.journal, claims.flow_id
+    slot = str(journal.rounds + journal.state_rounds)
+    if not by_round:
+        slot = blake2b(token.encode(), key=key, digest_size=8, person=b"s").hexdigest()
+    slots = [(slot, sealer.last_use(token))]
+    if is_consent:
         slots.append((LINE, sealer.last_round(claims)))
     # Not canonical JSON, which refuses what a client may send beside its answers.
     sent = json.dumps([token, answers], sort_keys=True).encode()
-    key = claims.flow_id
     return Use(
         flow=blake2b(key=key, digest_size=16, person=b"ledger").hexdigest(),
         slots=tuple(slots),
         request=blake2b(sent, key=key, digest_size=16, person=b"use").hexdigest(),
         owner=context.peer.principal,
-        by=context.entropy(8).hex(),
+        by=by,
     )
 
 
@@ -270,12 +281,17 @@ def take(
     pause = _PAUSE
     until = context.clock() + (_PATIENCE if seconds is None else seconds)
     while True:
-        outcome = yield Invoke(ledger.take, {"use": use})
+        attempt = _Attempt(ledger, use)
+        try:
+            outcome = yield Invoke(attempt.run, {})
+        except BaseException:
+            attempt.give_up()
+            raise
         if isinstance(outcome, Failure):
             raise _refusal(outcome.error)
         taking: Taking = outcome.value
         if isinstance(taking, Taken):
-            context.taken.append(taking)
+            context.taken[:] = [taking]
             return
         if isinstance(taking, Kept):
             raise Answered(taking.reply)
@@ -288,6 +304,30 @@ def take(
             )
         yield PerformAll((Want("ledger", Sleep(pause), copy_context()),))
         pause = min(2 * pause, _LONGEST)
+
+
+class _Attempt:
+    """One `take`, in a thread that continues even if its request was cut off."""
+
+    def __init__(self, ledger: Ledger, use: Use) -> None:
+        self._ledger = ledger
+        self._use = use
+        self._taken: Taken | None = None
+        self._is_over = False
+
+    def run(self) -> Taking:
+        taking = self._ledger.take(self._use)
+        if isinstance(taking, Taken):
+            self._taken = taking
+            if self._is_over:
+                self._ledger.leave(taking)
+        return taking
+
+    def give_up(self) -> None:
+        """Leave the taken slots, now or later: one of the two threads sees the other."""
+        self._is_over = True
+        if self._taken is not None:
+            self._ledger.leave(self._taken)
 
 
 def _refusal(error: Exception) -> Exception:

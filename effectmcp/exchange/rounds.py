@@ -102,7 +102,8 @@ class Round:
             client has disconnected.
         stop: The latest stop of the run.
         claims: What the round resumed from.
-        is_counted: Whether a ledger counts this round, and so all later ones.
+        is_counted: Whether a ledger counts the use of the next state.
+        has_line: Whether the flow has its one line in that ledger.
     """
 
     run: Run
@@ -111,6 +112,7 @@ class Round:
     _call: Call
     _sealer: Sealer | None
     is_counted: bool = False
+    has_line: bool = False
 
     @property
     def flow_id(self) -> bytes:
@@ -173,7 +175,9 @@ class Round:
                 " with `effectmcp keygen` and give it to every replica, as"
                 " EFFECTMCP_STATE_KEYS or Server(keys=Keys(...))"
             )
-        claims = self.claims.after(self.run.suspend(), is_counted=self.is_counted)
+        claims = self.claims.after(
+            self.run.suspend(), is_counted=self.is_counted, has_line=self.has_line
+        )
         return sealer.seal(claims, self._call, now=now)
 
 
@@ -315,6 +319,8 @@ class FlowCall:
     _end: Overdue | Dropped | None = None
     #: Whether the user has answered a question with `once=True` in this request.
     _is_consented: bool = False
+    #: A name for this execution of the request, for the ledger.
+    _name: str = ""
     #: The request, as a state is bound to it, and its state, unless it asks live.
     _call: Call = field(init=False)
     _token: str | None = field(init=False)
@@ -334,8 +340,9 @@ class FlowCall:
             self._check_ledger()
         claims = self._claims()
         if self._token is not None and (claims.is_counted or self._feature.single_use):
-            yield from self._count(claims, is_first=False)
+            yield from self._count(claims)
         round_ = self._open(kwargs, claims)
+        round_.has_line = claims.has_line
         outcome: Any = "dropped"
         asked, size, error = 0, 0, None
         try:
@@ -352,10 +359,11 @@ class FlowCall:
                 raise self._end
             match stop:
                 case Asked(questions):
+                    round_.is_counted = bool(self._context.taken)
                     for one in questions:
                         if one.effect.once:
                             self._check_ledger()
-                    round_.is_counted = bool(self._context.taken)
+                            round_.is_counted = True
                     token = round_.token(now=self._context.clock())
                     outcome, asked, size = "asked", len(questions), len(token)
                     return Interim(questions, token)
@@ -481,13 +489,13 @@ class FlowCall:
     # ---- single use -----------------------------------------------------------------
 
     def _count(
-        self, claims: Claims, *, is_first: bool
+        self, claims: Claims, *, is_consent: bool = False
     ) -> Generator[Command, Any, None]:
         """Have the ledger count this request; return when it may run.
 
         Args:
             claims: Its state.
-            is_first: Whether the flow has not been counted before.
+            is_consent: Whether it has an answer to a question with `once=True`.
 
         Raises:
             Answered: If the same request has been answered before.
@@ -497,7 +505,16 @@ class FlowCall:
         ledger, sealer = self._check_ledger(), context.app.sealer
         assert self._token is not None  # a flow is counted from its first state on
         assert sealer is not None  # it has opened that
-        use = use_of(context, claims, self._token, sealer, is_first=is_first)
+        self._name = self._name or context.entropy(8).hex()
+        use = use_of(
+            context,
+            claims,
+            self._token,
+            sealer,
+            by=self._name,
+            by_round=self._feature.single_use,
+            is_consent=is_consent,
+        )
         try:
             yield from take(context, ledger, use, self._seconds)
         except StateError as exc:
@@ -558,10 +575,13 @@ class FlowCall:
             if (
                 self._token is not None
                 and self._is_consented
-                and not self._context.taken
+                and not self._feature.single_use
             ):
                 # Now, before anything is performed after it.
-                yield from self._count(round_.claims, is_first=True)
+                self._is_consented = False
+                if not round_.has_line:
+                    yield from self._count(round_.claims, is_consent=True)
+                    round_.has_line = True
             if self._heard:
                 yield from self._flush()
             if not isinstance(stop, Perform):

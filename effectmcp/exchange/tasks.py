@@ -53,6 +53,7 @@ __all__ = [
     "create_task",
     "find_task",
     "get_task",
+    "is_asked_for",
     "is_task",
     "list_tasks",
     "new_row",
@@ -99,6 +100,12 @@ def _is_wanted(context: Context) -> bool:
     return _is_declared(context)
 
 
+def is_asked_for(context: Context) -> bool:
+    """Return whether the client asks, in this request, that its call becomes a task."""
+    wire = context.dialect.tasks
+    return wire is not None and wire.is_requested and can_follow(context)
+
+
 def is_task(context: Context, tool: Tool, *, is_begun: bool) -> bool:
     """Return whether a call is a task from its start.
 
@@ -111,8 +118,7 @@ def is_task(context: Context, tool: Tool, *, is_begun: bool) -> bool:
         Exception: If the call has to be a task, and cannot be one; or if the client asks
             for a task, and the tool does not allow it.
     """
-    wire = context.dialect.tasks
-    if wire is not None and wire.is_requested and can_follow(context):
+    if is_asked_for(context):
         requested_ttl(context.request.params)
         if tool.task is None:
             raise ProtocolError(

@@ -137,7 +137,7 @@ _TAG_NUMBERS: Final[Mapping[tuple[Tag | None, bool], int]] = {
 _ACCEPTED: Final = _TAG_NUMBERS["accepted", False]
 #: Flags of the parts after the questions. States that were sealed before waves were
 #: counted have only the first flag.
-_MORE, _WAVES, _WAITS, _COUNTED = 1, 2, 4, 8
+_MORE, _WAVES, _WAITS, _COUNTED, _LINED = 1, 2, 4, 8, 16
 _KIND_NUMBERS: Final = {kind: number for number, kind in enumerate(KINDS)}
 #: Times (the start of the flow, then each relative to the last), bindings, four counts.
 _HEADER: Final = struct.Struct(f">QII{BINDINGS}sIIII")
@@ -180,8 +180,8 @@ class Claims:
         journal: The journal of the flow.
         version: The handler's declared version when the flow started.
         trace: The first round's trace context, so that later rounds can link to it.
-        is_counted: Whether the state is for one use: the ledger counts each request
-            of the flow since an earlier round.
+        is_counted: Whether the state is for one use, which a ledger counts.
+        has_line: Whether the flow has its one line in that ledger.
 
     Raises:
         UsageError: If an attribute has another type or an impossible value.
@@ -193,6 +193,7 @@ class Claims:
     version: str | None = None
     trace: str | None = None
     is_counted: bool = False
+    has_line: bool = False
 
     def __attrs_post_init__(self) -> None:
         # One function instead of a validator per field: each round makes two `Claims`.
@@ -206,12 +207,15 @@ class Claims:
         if self.trace is not None and type(self.trace) is not str:
             raise UsageError(f"Claims(trace={self.trace!r}): give a text")
 
-    def after(self, journal: Journal, *, is_counted: bool = False) -> Claims:
+    def after(
+        self, journal: Journal, *, is_counted: bool = False, has_line: bool = False
+    ) -> Claims:
         """Return the claims of the same flow after its next round.
 
         Args:
             journal: Its journal then.
-            is_counted: Whether the ledger counted that round.
+            is_counted: Whether the new state is for one use.
+            has_line: Whether the flow has its one line.
         """
         return Claims(
             flow_id=self.flow_id,
@@ -220,6 +224,7 @@ class Claims:
             version=self.version,
             trace=self.trace,
             is_counted=is_counted,
+            has_line=has_line,
         )
 
 
@@ -351,6 +356,7 @@ def pack(packed: Packed) -> bytes:
         | (_WAVES if journal.waves is not None else 0)
         | (_WAITS if has_waits else 0)
         | (_COUNTED if claims.is_counted else 0)
+        | (_LINED if claims.has_line else 0)
     )
     if journal.waves is not None:
         structure += _number(journal.waves)
@@ -697,7 +703,7 @@ class _Unpacker:
         askings = self.askings()
         flags = structure.data[structure.at]  # a second byte would be a newer one's
         structure.at += 1
-        if flags & ~(_MORE | _WAVES | _WAITS | _COUNTED):
+        if flags & ~(_MORE | _WAVES | _WAITS | _COUNTED | _LINED):
             raise NewerError("more than this version knows")
         waves = structure.number() if flags & _WAVES else None
         more = self.more() if flags & _MORE else _NO_MORE
@@ -733,6 +739,7 @@ class _Unpacker:
             version=more.version,
             trace=more.trace,
             is_counted=bool(flags & _COUNTED),
+            has_line=bool(flags & _LINED),
         )
         issued = started + since
         return Packed(claims, bindings, issued, issued + ttl)

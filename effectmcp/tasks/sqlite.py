@@ -289,11 +289,13 @@ class SqliteTasks:
         store = self._opened
         if store is None:  # `close` has freed all slots
             return
+        if taken in store.late:
+            return  # its reply is kept later
         late = {taken: None}
 
         def ended(future: Future[None]) -> None:
             if future.exception() is not None:
-                store.late.update(late)
+                store.late.setdefault(taken, None)
 
         freed = store.count(partial(table.settle, late=late), is_durable=False)
         freed.add_done_callback(ended)

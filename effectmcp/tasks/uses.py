@@ -31,6 +31,7 @@ CREATE TABLE uses (
     request TEXT NOT NULL,
     fence INTEGER NOT NULL,
     holder TEXT,
+    execution TEXT,
     owner TEXT NOT NULL,
     until REAL NOT NULL,
     reply BLOB,
@@ -85,15 +86,16 @@ def take(
             (use.flow, name, use.request, owner, until),
         )
     db.execute(
-        "UPDATE uses SET fence = ?, holder = ? WHERE flow = ? AND slot = ?",
-        (taking.fence, holder, use.flow, taking.slot),
+        "UPDATE uses SET fence = ?, holder = ?, execution = ? WHERE flow = ? AND slot = ?",
+        (taking.fence, holder, use.by, use.flow, taking.slot),
     )
     return taking
 
 
 def _held(db: sqlite3.Connection, flow: str, slot: str) -> Held | None:
     found = db.execute(
-        "SELECT request, fence, holder, reply FROM uses WHERE flow = ? AND slot = ?",
+        "SELECT request, fence, iif(holder IS NULL, NULL, execution), reply FROM uses"
+        " WHERE flow = ? AND slot = ?",
         (flow, slot),
     ).fetchone()
     return None if found is None else Held(*found)

@@ -99,6 +99,8 @@ class Modelled(Host):
     """A ledger that is a dict, and does only what `judge` decides."""
 
     slots: dict[tuple[str, str], Held] = field(factory=dict)
+    #: The process of each execution.
+    runs: dict[str, str] = field(factory=dict)
     _numbers: Iterator[int] = field(factory=itertools.count)
     _names: dict[int, str] = field(factory=dict)
 
@@ -111,7 +113,7 @@ class Modelled(Host):
     def kill(self, process: int) -> None:
         dead = self._names.pop(process, None)
         for place, one in self.slots.items():
-            if one.holder is not None and one.holder == dead:
+            if one.holder is not None and self.runs[one.holder] == dead:
                 self.slots[place] = Held(one.request, one.fence, None, one.reply)
 
 
@@ -128,7 +130,8 @@ class _ModelLedger:
         if isinstance(taking, Taken):
             for place in places:
                 slots.setdefault(place, Held(use.request, 0))
-            slots[places[0]] = Held(use.request, taking.fence, self.name)
+            slots[places[0]] = Held(use.request, taking.fence, use.by)
+            self.host.runs[use.by] = self.name
         return taking
 
     def keep(self, taken: Taken, reply: bytes) -> None:

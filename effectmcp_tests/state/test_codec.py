@@ -271,7 +271,7 @@ def test_unpack_of_flags_that_are_unknown() -> None:
     (structure, *rest) = parts_of(pack(packed_of()))
     assert structure.endswith(b"\0")
     with pytest.raises(PackingError, match="more than this version knows"):
-        unpack(sections(structure[:-1] + b"\20", *rest))
+        unpack(sections(structure[:-1] + b"\40", *rest))
 
 
 @pytest.mark.parametrize(

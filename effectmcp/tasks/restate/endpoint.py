@@ -271,13 +271,15 @@ class _Worker:
 async def _answer_use(connection: _Connection, attempt: UseAttempt) -> None:
     """Run an attempt that waits for nothing: a request that counts once."""
     try:
+        is_open = False
         with trio.move_on_after(_SILENCE):
-            while True:
+            while not is_open:
                 event = await connection.next_event()
                 if not isinstance(event, h11.Data):
                     return
-                if attempt.feed(bytes(event.data)):
-                    break
+                is_open = attempt.feed(bytes(event.data))
+        if not is_open:
+            return  # it took too long
         data = attempt.run()
     except TaskStoreError as exc:
         logger.error("a request that counts once is put off: %s", exc)

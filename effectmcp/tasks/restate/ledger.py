@@ -19,7 +19,7 @@ from ...errors import TaskLimitError, TaskStoreError
 from ...exchange.ledger import BUSY, SPENT, Kept, Taken, Taking, Use
 from .attempts import owner_tag
 from .engine import Engine
-from .uses import KEEP, TAKE, Seen, keep_request, read_taking, take_request
+from .uses import FULL, KEEP, TAKE, Seen, keep_request, read_taking, take_request
 
 __all__ = ["RestateLedger"]
 
@@ -96,10 +96,10 @@ class RestateLedger:
                     while len(self._seen) > _SEEN:
                         del self._seen[next(iter(self._seen))]
             return BUSY
-        with self._lock:
-            self._seen.pop(place, None)
         if found is None:
             return SPENT
+        with self._lock:
+            self._seen.pop(place, None)
         if isinstance(found, bytes):
             return Kept(found)
         self._note(found, _Held())
@@ -119,6 +119,10 @@ class RestateLedger:
 
     def leave(self, taken: Taken) -> None:
         """Note that a request was cut off. Do not wait."""
+        with self._lock:
+            held = self._held.get(taken)
+        if held is not None and held.reply is not None:
+            return  # its reply is kept later
         self._note(taken, _Held(is_left=True))
         self._wake.set()
 
@@ -131,16 +135,15 @@ class RestateLedger:
 
     def _take(self, use: Use, over: Seen | None) -> Taken | Seen | bytes | None:
         counted = self._count()
-        mine = counted[owner_tag(use.owner).decode()]
-        if mine >= self._share:
-            raise TaskLimitError(
-                "you have too many calls that count once; come back later"
-            )
-        if counted.total() >= self._limit:
-            raise TaskLimitError(
-                "there are too many calls that count once; come back later"
-            )
-        answer = self._ask(TAKE, use.flow, take_request(use, over))
+        problem = None
+        if counted[owner_tag(use.owner).decode()] >= self._share:
+            problem = "you have too many calls that count once; come back later"
+        elif counted.total() >= self._limit:
+            problem = "there are too many calls that count once; come back later"
+        request = take_request(use, over, is_full=problem is not None)
+        answer = self._ask(TAKE, use.flow, request)
+        if answer == FULL:
+            raise TaskLimitError(problem or "")
         return read_taking(answer, use)
 
     def _keep(self, taken: Taken, request: bytes) -> None:

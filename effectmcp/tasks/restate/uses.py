@@ -26,6 +26,7 @@ from .openings import Opening
 
 __all__ = [
     "FORGET",
+    "FULL",
     "HANDLERS",
     "KEEP",
     "TAKE",
@@ -43,6 +44,9 @@ KEEP: Final = "keep"
 FORGET: Final = "forget"
 HANDLERS: Final = (TAKE, KEEP, FORGET)
 
+#: The answer to a take for which there is no room.
+FULL: Final = {"full": True}
+
 _SLOTS: Final = b"slots"
 _REPLY: Final = b"reply "
 
@@ -58,12 +62,13 @@ class Seen:
     beat: int
 
 
-def take_request(use: Use, over: Seen | None = None) -> bytes:
+def take_request(use: Use, over: Seen | None = None, *, is_full: bool = False) -> bytes:
     """Return the request that takes slots.
 
     Args:
         use: The use.
         over: An execution that is believed to be dead, and may be taken over.
+        is_full: Whether there is no room for a flow that has no slots yet.
     """
     return _dumps(
         {
@@ -72,6 +77,7 @@ def take_request(use: Use, over: Seen | None = None) -> bytes:
             "by": use.by,
             "owner": owner_tag(use.owner).decode(),
             "over": None if over is None else [over.fence, over.beat],
+            "full": is_full,
         }
     )
 
@@ -162,7 +168,7 @@ class UseAttempt:
 
     def _take(self, given: Any, slots: dict[str, Any], start: frames.Start) -> Any:
         names: dict[str, float] = dict(given["slots"])
-        first = next(iter(names))
+        first = list(names)[0]
         use = Use(
             flow=start.key,
             slots=tuple(names.items()),
@@ -176,7 +182,8 @@ class UseAttempt:
             held[0] = Held(mine.request, mine.fence, None, mine.reply)
         match judge(use, held):
             case Taken(fence=fence):
-                pass
+                if given["full"] and not slots:
+                    return FULL
             case "busy":
                 return {"busy": [slots[first]["fence"], slots[first]["beat"]]}
             case "spent":

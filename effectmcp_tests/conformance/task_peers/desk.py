@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from effectmcp import Confirm, Detach, Elicit, Flow, Sample, Server, Sleep, ToolError
+from effectmcp import (
+    Confirm,
+    Detach,
+    Elicit,
+    Flow,
+    Sample,
+    Server,
+    Sleep,
+    Status,
+    ToolError,
+)
 from effectmcp.tasks import SqliteTasks
 
 __all__ = ["app"]
@@ -25,8 +35,9 @@ def survey(topic: str) -> Flow[str]:
 
 
 @app.tool(task="optional")
-def audit() -> str:
+def audit() -> Flow[str]:
     """Fail."""
+    yield from Status("Auditing")
     raise ToolError("The books are closed")
 
 

@@ -65,7 +65,7 @@ class ModelledEngine:
                 case 0x0403:
                     state[fields[1]] = dict(decode(fields[3])).get(1, b"")  # type: ignore[assignment]  # bytes
                 case 0x0404:
-                    del state[fields[1]]
+                    state.pop(fields[1], None)
                 case 0x0405:
                     state.clear()
                 case 0x040E:
