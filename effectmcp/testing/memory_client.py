@@ -52,7 +52,7 @@ class MemoryClient:
 
     Args:
         app: The server. Open its lifespan with `drivers.sync.running`. A server without
-            keys gets random ones.
+            keys gets random ones, and a server without a ledger one in memory.
         answers: The answers to its questions.
         capabilities: The capabilities that the client declares.
         principal: The user that requests come from.
@@ -68,6 +68,11 @@ class MemoryClient:
     ) -> None:
         if app.keys is None:
             app.keys = Keys(make_key(secrets.token_bytes(32)))
+        if app.ledger is None:
+            # Imported here: the rest of the kit needs no store.
+            from ..tasks.sqlite import SqliteTasks
+
+            app.ledger = SqliteTasks()
         self.app = app
         self.answers: Answers = {} if answers is None else answers
         self._peer = Peer(principal=principal)
