@@ -224,12 +224,13 @@ class SessionTasks:
                 params["requestState"] = one.state_below
             await self._adapter.own_request("tasks/input_response", params)
             return {}
-        if one.call is not None:
+        call = one.call
+        if call is not None:
             with_meta = {
-                key: {**one, "_meta": meta} if isinstance(one, dict) else one
-                for key, one in responses.items()
+                key: {**said, "_meta": meta} if isinstance(said, dict) else said
+                for key, said in responses.items()
             }
-            await self._adapter.reply_to(one.call, with_meta)
+            await self._adapter.reply_to(call, with_meta)
         return {}
 
     def _ended(self, id_: str, fields: Mapping[str, JSON]) -> Mapping[str, JSON]:

@@ -268,7 +268,7 @@ def take(
     """Have the ledger count a request; return when it may run.
 
     Args:
-        context: The request. Its `taken` gets what was taken.
+        context: The request. Its `taken` gets the taken slots.
         ledger: The ledger.
         use: The use.
         seconds: The time limit of the request.

@@ -183,7 +183,7 @@ class World:
         outcome: Any
         try:
             command = next(exchange)
-            while True:
+            for _ in range(_PATIENCE):
                 match command:
                     case Ask(asking):
                         for one in asking.take_unsent():
@@ -208,6 +208,7 @@ class World:
                     case _:
                         raise AssertionError(command)
                 command = exchange.send(outcome)
+            raise AssertionError("it works for ever")
         except StopIteration as end:
             reply: Reply = end.value
             return reply
