@@ -160,7 +160,7 @@ class Client:
         #: The revision to offer to a legacy server.
         self._offered = DRAFT.version if drafts else version or next(iter(HANDSHAKES))
         self._is_known = version in VERSIONS and not drafts
-        self._task_tools = task_tools
+        self._task_tools: TaskTools = task_tools
         self._shaking = anyio.Lock()
         self._on_progress = on_progress
         self._on_log = on_log

@@ -116,9 +116,9 @@ class Desk:
 def seat(
     tool: Callable[..., Any], wire: str = NEWEST, capabilities: Any = DECLARED
 ) -> tuple[Older, Desk]:
-    """A client, and the desk that answers its questions; `tool` is no task."""
+    """A client, and the desk that answers its questions; `tool` is no task here."""
     here = world()
-    here.app.tool(name="tool")(tool)
+    here.app.tool(name="tool", task="optional")(tool)
     user = here.user(wire, capabilities=capabilities)
     assert isinstance(user, Older)
     return user, Desk(here)
