@@ -246,7 +246,7 @@ class SessionTasks:
 
     def take(self, told: Frame) -> RunningCall | None:
         """Return the call that gets a message of a task; keep the message before a call."""
-        one = self._followed.get(task_of(told))
+        one = self._followed.get(_task_of(told))
         if one is None or "id" not in told:
             return None
         if one.call is None:
@@ -255,10 +255,10 @@ class SessionTasks:
 
     def is_of_task(self, told: Frame) -> bool:
         """Return whether a message belongs to a task that is followed."""
-        return "id" in told and task_of(told) in self._followed
+        return "id" in told and _task_of(told) in self._followed
 
 
-def task_of(told: Frame) -> str:
+def _task_of(told: Frame) -> str:
     """Return the id of the task to which a message belongs; empty if to none."""
     params = told.get("params")
     meta = params.get("_meta") if isinstance(params, dict) else None

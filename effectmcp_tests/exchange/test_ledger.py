@@ -69,7 +69,14 @@ from effectmcp.exchange.ledger import (
 )
 from effectmcp.forms.form import Unfit
 from effectmcp.lowlevel import Given, InputRequired
-from effectmcp.server import Event, RoundEnded, RoundRefused, Salvaged, Server
+from effectmcp.server import (
+    Event,
+    RoundBegan,
+    RoundEnded,
+    RoundRefused,
+    Salvaged,
+    Server,
+)
 from effectmcp.state import Sealer
 from effectmcp.state.codec import BINDINGS, Claims, Packed, pack, unpack
 from effectmcp.tasks import SqliteTasks
@@ -195,7 +202,7 @@ def serving(
 
 
 def consenting(handler: Callable[..., Any], ledger: Any = None, **more: Any) -> Server:
-    """Return a server whose tool `order` may be used again, but for its questions."""
+    """Return a server whose tool `order` may be used again, except for its questions."""
     return serving(handler, ledger, once=False, **more)
 
 
@@ -355,6 +362,10 @@ def test_judge_one_slot_follows_the_table(held: Held | None, wanted: Taking) -> 
         ([None, Held("other", 0)], SPENT),
         ([Held("r", 1, None, b"x"), Held("other", 0)], SPENT),
         ([Held("r", 1), Held("r", 0)], Taken("f", "1", 2)),
+        ([Held("r", 1, "me"), None], Taken("f", "1", 2)),
+        ([Held("r", 1, "me"), Held("other", 0)], SPENT),
+        ([Held("r", 1, "them"), None], BUSY),
+        ([Held("r", 2, None, b"x"), None], Kept(b"x")),
     ],
     ids=str,
 )
@@ -402,7 +413,7 @@ def test_single_use_other_answers_are_refused_in_public_words() -> None:
 
 @pytest.mark.parametrize("answers", [None, {}, {"unknown": {"action": "accept"}}])
 def test_single_use_request_without_an_answer_counts(answers: Any) -> None:
-    """It gets a state of its own, in which the question can be answered."""
+    """The reply has a state of its own, in which the question can be answered."""
     app = serving(order)
     asked = first(app)
     state = asked["requestState"]
@@ -570,7 +581,7 @@ def test_request_whose_handler_diverges_runs_again_with_the_right_one() -> None:
 
 
 def test_request_whose_handler_diverges_later_runs_again_with_the_right_one() -> None:
-    """It passes a new effect first, and then misses the step that was performed."""
+    """The handler passes a new effect first, and then misses the performed step."""
 
     def paid() -> Flow[str]:
         return (yield from Step(charge, "Ann"))
@@ -601,9 +612,6 @@ def test_request_whose_client_disconnects_runs_again(
     check_runs_again(app, options, before=int(where is is_keep))
 
 
-# It fails: `take` of exchange/ledger.py notes what was taken when its command returns, and
-# the drivers abandon the thread of a command when the client disconnects. So nothing gives
-# the slot back, and while this process lives, the same request is told to come later.
 @pytest.mark.parametrize("is_early", [True, False])
 def test_request_whose_client_disconnects_during_its_take_runs_again(
     is_early: bool,
@@ -611,6 +619,26 @@ def test_request_whose_client_disconnects_during_its_take_runs_again(
     app = serving(order)
     options = answering(first(app), {"value": "Ann"})
     one = ByHand(app, **options)
+    command = one.command
+    assert isinstance(command, Invoke)
+    if is_early:
+        command.function(**command.kwargs)
+    one.exchange.close()
+    if not is_early:
+        command.function(**command.kwargs)
+    assert result(ByHand(app, **options).run())["resultType"] == "input_required"
+    assert charged == ["Ann"]
+
+
+@pytest.mark.parametrize("is_early", [True, False])
+def test_request_whose_client_disconnects_as_it_takes_its_line_runs_again(
+    is_early: bool,
+) -> None:
+    """The request has the slot of its state then, under a fence that may be older."""
+    app = consenting(paying(confirmed))
+    options = answering(named(app), {})
+    one = ByHand(app, **options)
+    one.step()
     command = one.command
     assert isinstance(command, Invoke)
     if is_early:
@@ -634,7 +662,7 @@ def test_request_that_is_interrupted_runs_again() -> None:
 
 
 def test_request_whose_driver_fails_gets_one_reply() -> None:
-    """Any other error is a reply, also when no handler raised it."""
+    """An error of a driver is a reply, although no handler raised it."""
     app = serving(order)
     options = answering(first(app), {"value": "Ann"})
     reply = ByHand(app, **options).until(is_step).fail(OSError("no thread"))
@@ -658,6 +686,20 @@ def test_reply_under_an_older_fence_is_refused() -> None:
     assert {held.holder for held in host.slots.values()} == {None}
 
 
+def test_request_that_was_taken_over_before_its_consent_gets_the_kept_reply() -> None:
+    """A server may be frozen, and continue when another one has answered."""
+    host = Modelled()
+    app = consenting(paying(confirmed), host.ledger(0))
+    options = answering(named(app), {})
+    frozen = ByHand(app, **options)
+    frozen.step()
+    for place, held in host.slots.items():
+        host.slots[place] = attrs.evolve(held, holder=None)
+    reply = same(app, options)
+    assert bare(frozen.run()) == bare(reply)
+    assert charged == ["Ann"]
+
+
 # ---- a ledger that fails ------------------------------------------------------------
 
 
@@ -674,6 +716,24 @@ def test_ledger_away_at_take_performs_nothing(
     assert refused(reply) == (200, -32_603)
     assert "nothing was done. Send the same request again" in error(reply)["message"]
     assert "the disk is full" in caplog.text
+    ledger.on_take = None
+    check_runs_again(app, options, before=0)
+
+
+@pytest.mark.parametrize(
+    "failure", [TaskStoreError("the disk is full"), TaskLimitError("come back later")]
+)
+def test_ledger_away_at_the_line_of_a_flow_performs_nothing(failure: Exception) -> None:
+    """The request has the slot of its state, and must get the line when it is sent again."""
+    ledger = Away()
+    app = consenting(paying(confirmed), ledger)
+    options = answering(named(app), {})
+    one = ByHand(app, **options)
+    one.step()
+    ledger.on_take = failure
+    reply = one.run()
+    assert refused(reply) == (200, -32_603)
+    assert "later" in error(reply)["message"]
     ledger.on_take = None
     check_runs_again(app, options, before=0)
 
@@ -793,7 +853,7 @@ def test_same_request_may_be_closed_while_it_waits() -> None:
     assert result(running.run())["resultType"] == "input_required"
 
 
-def test_other_request_does_not_wait_for_one_that_runs() -> None:
+def test_other_request_does_not_wait_for_a_running_one() -> None:
     host = Modelled()
     app = serving(order, host.ledger(0))
     asked = first(app)
@@ -878,7 +938,7 @@ def test_consent_used_a_second_time_gets_the_same_reply(
 def test_consent_after_another_decision_is_refused(
     question: Callable[[str], InputRequest[Any]], action: str
 ) -> None:
-    """Also the other way round: a decision counts, whichever it is."""
+    """A refusal is a decision, too, and counts."""
     app = consenting(paying(question))
     asked = named(app)
     reply = call(app, "order", **saying(asked, action=action))
@@ -914,7 +974,7 @@ def test_forks_before_a_consent_are_legal_and_only_one_has_it() -> None:
 
 
 def test_fork_of_another_length_is_refused() -> None:
-    """Its round has another number, but the flow has one line."""
+    """The round of the fork has another number, but the flow has one line."""
 
     def order() -> Flow[str]:
         name = yield from Elicit("Who?", str)
@@ -951,27 +1011,89 @@ def test_rounds_after_a_consent_keep_their_replies_though_the_handler_changed() 
     assert bare(call(app, "order", **options)) == bare(before)
 
 
+def reworded(name: str) -> Confirm:
+    return Confirm(f"Really pay for {name}?", once=True, otherwise=False)
+
+
+@pytest.mark.parametrize("changed", [paying(reworded), order])
+def test_consent_keeps_its_reply_though_its_question_was_reworded_or_removed(
+    changed: Callable[..., Any],
+) -> None:
+    app = consenting(paying(confirmed))
+    asked = named(app)
+    options = answering(asked, {})
+    before = call(app, "order", **options)
+    app.remove(app.tools["order"])
+    app.tool(name="order")(changed)
+    assert bare(same(app, options)) == bare(before)
+    assert refused(call(app, "order", **saying(asked, action="decline"))) == USED
+    assert charged == ["Ann"]
+
+
+def test_consent_keeps_its_reply_though_its_tool_is_for_one_use_now() -> None:
+    ledger = Modelled().ledger(0)
+    options = answering(named(consenting(paying(confirmed), ledger)), {})
+    before = call(consenting(paying(confirmed), ledger), "order", **options)
+    after = call(serving(paying(confirmed), ledger), "order", **options)
+    assert charged == ["Ann"]
+    assert bare(after) == bare(before)
+
+
+def check_asked_again(app: Server, asked: Asking, options: Mapping[str, Any]) -> None:
+    """Check that a request uses its state up, and gets another for the consent."""
+    again = result(same(app, options))
+    assert "Pay for Ann?" in str(again["inputRequests"])
+    assert refused(call(app, "order", **answering(asked, {}))) == USED
+    assert charged == []
+    same(app, answering(again, {}))
+    assert refused(call(app, "order", **saying(again, action="decline"))) == USED
+    assert refused(call(app, "order", **saying(asked, action="decline"))) == USED
+    assert charged == ["Ann"]
+
+
 @pytest.mark.parametrize(
     "answer", [{"action": "maybe"}, {"action": 5}, {}, {"content": {}}], ids=str
 )
-def test_answer_that_does_not_fit_does_not_count(answer: Any) -> None:
-    """It is asked again, and the state stays open."""
+def test_answer_that_does_not_fit_uses_up_its_state(answer: Any) -> None:
+    """The user is asked again, in a new state."""
     app = consenting(paying(confirmed))
     asked = named(app)
-    for _ in range(2):
-        again = result(call(app, "order", **saying(asked, **answer)))
-        assert again["resultType"] == "input_required"
-    assert charged == []
-    check_runs_again(app, answering(asked, {}), before=0)
+    check_asked_again(app, asked, saying(asked, **answer))
 
 
-def test_request_without_the_answer_does_not_count() -> None:
+@pytest.mark.parametrize("answers", [None, {}, {"unknown": {"action": "accept"}}])
+def test_request_without_the_answer_uses_up_its_state(answers: Any) -> None:
     app = consenting(paying(confirmed))
     asked = named(app)
-    for answers in (None, {}, {"unknown": {"action": "accept"}}):
-        again = call(app, "order", state=asked["requestState"], answers=answers)
-        assert result(again)["resultType"] == "input_required"
-    check_runs_again(app, answering(asked, {}), before=0)
+    options = {"state": asked["requestState"], "answers": answers}
+    check_asked_again(app, asked, options)
+
+
+def test_fork_from_before_a_consent_is_legal_after_an_answer_that_does_not_fit() -> (
+    None
+):
+    """A consent that was asked, and not answered, is not in the flow's one line."""
+    app = consenting(paying(confirmed))
+    asked = first(app)
+    ann = result(call(app, "order", **answering(asked, {"value": "Ann"})))
+    again = result(call(app, "order", **saying(ann, action="maybe")))
+    bob = result(call(app, "order", **answering(asked, {"value": "Bob"})))
+    done = result(same(app, answering(bob, {})))
+    assert refused(call(app, "order", **answering(again, {}))) == USED
+    same(app, answering(done, {"value": "Eve"}))
+    assert charged == ["Bob", "Eve"]
+
+
+def test_state_after_an_answer_that_does_not_fit_may_get_the_line() -> None:
+    app = consenting(paying(confirmed))
+    asked = first(app)
+    ann = result(call(app, "order", **answering(asked, {"value": "Ann"})))
+    again = result(call(app, "order", **saying(ann, action="maybe")))
+    bob = result(call(app, "order", **answering(asked, {"value": "Bob"})))
+    same(app, answering(again, {}))
+    for fork in (ann, bob):
+        assert refused(call(app, "order", **answering(fork, {}))) == USED
+    assert charged == ["Ann"]
 
 
 def together() -> Flow[list[Any]]:
@@ -1000,20 +1122,62 @@ def test_consent_beside_an_open_question_counts_at_once() -> None:
     assert charged == ["Ann"]
 
 
-def test_answer_beside_an_open_consent_does_not_count() -> None:
+def test_answer_beside_an_open_consent_uses_up_its_state() -> None:
     app = consenting(together)
     state = first(app)["requestState"]
-    forks = [
-        result(call(app, "order", state=state, answers={WHO: one}))
-        for one in (ANN, BOB)
-    ]
-    one, other = ({"state": x["requestState"], "answers": {PAY: YES}} for x in forks)
-    same(app, one)
-    assert refused(call(app, "order", **other)) == USED
+    again = result(same(app, {"state": state, "answers": {WHO: ANN}}))
+    assert [*again["inputRequests"]] == [PAY]
+    for answers in ({WHO: BOB}, {PAY: YES}, {PAY: YES, WHO: ANN}):
+        assert refused(call(app, "order", state=state, answers=answers)) == USED
+    state = again["requestState"]
+    done = result(same(app, {"state": state, "answers": {PAY: YES}}))
+    assert "receipt 1 for Ann" in str(done)
+    no = {PAY: {"action": "decline"}}
+    assert refused(call(app, "order", state=state, answers=no)) == USED
     assert charged == ["Ann"]
 
 
-def test_consent_that_waits_in_the_pool_counts_when_it_is_taken() -> None:
+def test_line_of_a_flow_is_taken_with_its_first_consent_only() -> None:
+    def twice() -> Flow[str]:
+        yield from Gather(Confirm("One?", once=True), Confirm("Two?", once=True))
+        yield from Confirm("Three?", once=True)
+        return (yield from Step(charge, "Ann"))
+
+    ledger = Noted()
+    app = consenting(twice, ledger)
+    asked = first(app)
+    again = result(call(app, "order", **answering(asked, {}, {})))
+    done = result(call(app, "order", **answering(again, {})))
+    assert text_of(done) == "receipt 1 for Ann"
+    assert [len(one.slots) for one in ledger.uses] == [1, 2, 1]
+    assert refused(call(app, "order", **saying(again, action="decline"))) == USED
+    assert refused(call(app, "order", **saying(asked, action="decline"))) == USED
+
+
+def test_consent_to_a_question_that_is_for_one_use_since_a_deploy_counts() -> None:
+    """The state that asked is for many uses, so it is counted with the answer."""
+
+    def asking(once: bool) -> Callable[[], Flow[str]]:
+        def order() -> Flow[str]:
+            yield from Confirm("Pay?", once=once)
+            return (yield from Step(charge, "Ann"))
+
+        return order
+
+    events: list[Event] = []
+    ledger = Noted()
+    asked = first(consenting(asking(once=False), ledger))
+    app = consenting(asking(once=True), ledger, observers=[events.append])
+    same(app, answering(asked, {}))
+    assert [len(one.slots) for one in ledger.uses] == [2, 2]
+    assert refused(call(app, "order", **saying(asked, action="decline"))) == USED
+    assert charged == ["Ann"]
+    # The handler runs up to the consent, and nothing is performed.
+    outcomes = [one.outcome for one in events if isinstance(one, RoundEnded)]
+    assert outcomes == ["returned", "dropped", "raised"]
+
+
+def test_consent_that_waits_in_the_pool_gets_the_line_when_it_is_taken() -> None:
     """An edit puts a question before it: until it is asked again, nothing was agreed."""
 
     def before() -> Flow[str]:
@@ -1024,20 +1188,21 @@ def test_consent_that_waits_in_the_pool_counts_when_it_is_taken() -> None:
         yield from Elicit("Who?", str)
         return (yield from before())
 
-    events: list[Event] = []
-    ledger = Modelled().ledger(0)
-    options = answering(first(consenting(before, ledger)), {})
-    app = consenting(after, ledger, observers=[events.append])
-    pooled = [result(call(app, "order", **options)) for _ in range(2)]
-    assert all("Who?" in str(one["inputRequests"]) for one in pooled)
-    same(app, answering(pooled[0], {"value": "Ann"}))
-    assert refused(call(app, "order", **answering(pooled[0], {"value": "Bob"}))) == USED
-    assert refused(call(app, "order", **answering(pooled[1], {"value": "Bob"}))) == USED
+    host = Modelled()
+    asked = first(consenting(before, host.ledger(0)))
+    app = consenting(after, host.ledger(0))
+    pooled = result(same(app, answering(asked, {})))
+    assert "Who?" in str(pooled["inputRequests"])
+    assert "line" not in {slot for _, slot in host.slots}
+    same(app, answering(pooled, {"value": "Ann"}))
+    assert "line" in {slot for _, slot in host.slots}
+    assert refused(call(app, "order", **answering(pooled, {"value": "Bob"}))) == USED
+    assert refused(call(app, "order", **saying(asked, action="decline"))) == USED
     assert charged == ["Ann"]
 
 
 def test_consent_that_was_salvaged_stays_counted() -> None:
-    """Its answer goes to the same question behind an inserted one."""
+    """The answer goes to the same question behind an inserted one."""
 
     def before() -> Flow[str]:
         yield from Confirm("Pay?", once=True)
@@ -1120,7 +1285,7 @@ def test_task_that_a_flow_becomes_is_kept_as_its_reply() -> None:
 
 
 def test_whole_task_of_a_tool_for_one_use_needs_no_slot() -> None:
-    """It asks in the task, where each question is answered once."""
+    """The questions are asked in the task, where each is answered once."""
     rows: Any = Rows()
     host = Modelled()
     app = Server("shop", keys=KEYS, tasks=rows, ledger=host.ledger(0))
@@ -1153,7 +1318,7 @@ def test_optional_task_of_a_tool_for_one_use_counts_where_it_is_called() -> None
 def test_run_reports_what_a_user_decided_before_anything_follows(
     answer: Answer, wanted: int, once: bool
 ) -> None:
-    """A failure of the client, and an answer that does not fit, are no decisions."""
+    """A failure of the client decides nothing, nor does an answer that does not fit."""
 
     def handler() -> Flow[Any]:
         yield from Confirm("Pay?", once=once, key="pay", otherwise=False)
@@ -1361,7 +1526,7 @@ def test_once_is_part_of_a_question_and_off_by_default() -> None:
     assert not Elicit("Who?", str).once
 
 
-# ---- what is stored -----------------------------------------------------------------
+# ---- uses that are stored -----------------------------------------------------------
 
 
 class Noted(Away):
@@ -1382,14 +1547,29 @@ def test_slots_are_kept_while_a_state_can_name_them() -> None:
     now = int(time.time())
     asked = result(call(app, "order", **answering(named(app), {})))
     call(app, "order", **answering(asked, {"value": "Bob"}))
-    (number, expires), (line, life) = ledger.uses[0].slots
+    asking, consent, tip = ledger.uses
+    [(state, expires)] = asking.slots
+    assert consent == attrs.evolve(asking, slots=consent.slots)
+    of_state, (line, life) = consent.slots
+    assert of_state == (state, expires)
     assert isinstance(app.sealer, Sealer)
     leeway = 2 * app.sealer.leeway
     assert line == "line"
     assert now <= life - leeway - 1_000 <= time.time()
     assert now <= expires - leeway - app.sealer.ttl <= time.time()
-    [(later, _)] = ledger.uses[1].slots
-    assert int(later) == int(number) + 1
+    [(later, _)] = tip.slots
+    assert later != state
+    assert [len(bytes.fromhex(one)) for one in (state, later)] == [8, 8]
+    assert tip.by != asking.by
+
+
+def test_slots_of_a_tool_for_one_use_are_its_rounds() -> None:
+    ledger = Noted()
+    app = serving(paying(confirmed), ledger)
+    asked = result(call(app, "order", **answering(named(app), {})))
+    call(app, "order", **answering(asked, {"value": "Bob"}))
+    names = [[slot for slot, _ in one.slots] for one in ledger.uses]
+    assert names == [["1"], ["2"], ["3"]]
 
 
 def test_use_of_a_request_reveals_no_token_and_no_answer() -> None:
@@ -1409,7 +1589,7 @@ def test_use_of_a_request_reveals_no_token_and_no_answer() -> None:
     assert all(set(x) <= set("0123456789abcdef") for x in (ann.flow, ann.request))
 
 
-def test_request_is_the_same_whatever_the_order_of_its_answers() -> None:
+def test_request_is_the_same_in_every_order_of_its_answers() -> None:
     """A proxy or a client may write the same JSON in another order."""
     app = consenting(together)
     state = first(app)["requestState"]
@@ -1420,7 +1600,7 @@ def test_request_is_the_same_whatever_the_order_of_its_answers() -> None:
 
 
 def test_request_with_odd_answers_can_be_counted() -> None:
-    """Canonical JSON would refuse them, but they are beside what is read."""
+    """Canonical JSON would refuse them, but they are beside the answers."""
     app = serving(order)
     options = answering(first(app), {"value": "Ann"})
     options["answers"]["odd"] = {"a": 1e300, "b": 2**80, "c": [[]]}
@@ -1428,13 +1608,14 @@ def test_request_with_odd_answers_can_be_counted() -> None:
     assert charged == ["Ann"]
 
 
-def test_round_that_was_answered_before_is_reported_as_dropped() -> None:
-    """For a consent, the handler runs up to it; nothing of that is performed."""
+def test_reply_that_was_kept_begins_no_round() -> None:
+    """The kept reply is sent before the handler runs."""
     events: list[Event] = []
     app = consenting(paying(confirmed), observers=[events.append])
     same(app, answering(named(app), {}))
     outcomes = [one.outcome for one in events if isinstance(one, RoundEnded)]
-    assert outcomes == ["asked", "asked", "asked", "dropped"]
+    assert outcomes == ["asked", "asked", "asked"]
+    assert sum(isinstance(one, RoundBegan) for one in events) == 3
 
 
 # ---- limits of `SqliteTasks` --------------------------------------------------------

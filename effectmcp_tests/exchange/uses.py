@@ -1,14 +1,14 @@
 """A world in which clients send states again, to several processes at once.
 
-The processes share keys and a ledger. A script says which request begins where, which one
-advances by a command, which process dies, and which client disconnects. `World.check`
+The processes share keys and a ledger. A script names the request that begins, the one to
+advance by a command, the process that dies, and the client that disconnects. `World.check`
 holds what happened to the rules (docs/internals/replay.md#s7), which are written here
 again, without a look at the ledger's own records:
 
     one reply    all results of a round are equal, and belong to one request
     one effect   nothing is performed twice, unless something was cut off; and then under
                  the same idempotency key
-    no fork      of a flow, one line of rounds performs what comes after a consent
+    no fork      one line of rounds of each flow performs the steps after a consent
     no loss      in the end, the request that counts gets its reply
 
     python -m effectmcp_tests.exchange.uses --seeds 0:10000 --on sqlite
@@ -71,7 +71,7 @@ Action: TypeAlias = tuple[str, int, int, int]
 
 
 class Host(ABC):
-    """Where the processes of a server have their ledger.
+    """The place where the processes of a server have their ledger.
 
     Attributes:
         clock: Returns the virtual time.
@@ -85,7 +85,7 @@ class Host(ABC):
 
     @abstractmethod
     def kill(self, process: int) -> None:
-        """End a process, as SIGKILL does; `ledger` returns that of the next one."""
+        """End a process, as SIGKILL does; `ledger` returns the ledger of its successor."""
 
     def settle(self) -> None:  # noqa: B027  # most have nothing to do
         """Do what a process does later: after a client has disconnected."""
@@ -519,7 +519,7 @@ class World:
             assert asked.count("Pay") <= 1, "two requests have the consent"
         self._check_refusals()
         self._check_effects()
-        # No loss: each request that has counted gets its reply once more.
+        # No loss: each request that has counted gets its reply again.
         for results in list(counted.values()):
             if results:
                 self._repeat(results[0])
@@ -540,7 +540,7 @@ class World:
             for state, _ in self.states:
                 if self._question(state).startswith("Pay") and self._results(state):
                     return state
-            # A request that was cut off may have been the one that counts.
+            # The request that counts may have been cut off.
             for one in self.cut:
                 asked = self._question(one.state) if one.state else ""
                 if asked.startswith("Pay") and "result" in self._again(one).reply:

@@ -10,7 +10,6 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-import attrs
 import pytest
 
 from effectmcp.errors import TaskLimitError, TaskStoreError, UsageError
@@ -35,14 +34,20 @@ def use(
     request: str = "r",
     owner: str | None = None,
     until: float = NEVER,
+    by: str = "this execution",
 ) -> Use:
     return Use(
         flow=flow,
         slots=tuple((one, until) for one in slots or ("1",)),
         request=request,
         owner=owner,
-        by="this execution",
+        by=by,
     )
+
+
+def again(*slots: str, **more: Any) -> Use:
+    """Return the same use, of another execution."""
+    return use(*slots, by="another execution", **more)
 
 
 @contextmanager
@@ -104,9 +109,41 @@ def test_take_free_slots_gives_the_first_fence(tmp_path: Path, is_file: bool) ->
 def test_take_running_request_is_busy(tmp_path: Path, is_file: bool) -> None:
     with storing(place(tmp_path, is_file)) as tasks:
         tasks.take(use())
-        assert tasks.take(use()) == BUSY
-        assert tasks.take(attrs.evolve(use(), by="another one")) == BUSY
+        assert tasks.take(again()) == BUSY
+        assert tasks.take(again("1", "line")) == BUSY
         assert tasks.take(use(request="other")) == SPENT
+        assert rows(tasks) == [("1", 1, None)]
+
+
+@PLACES
+def test_take_by_the_same_execution_raises_the_fence(
+    tmp_path: Path, is_file: bool
+) -> None:
+    """An execution takes the slot of its state first, and the line later with it."""
+    with storing(place(tmp_path, is_file)) as tasks:
+        tasks.take(use())
+        assert tasks.take(use("1", "line")) == Taken("f", "1", 2)
+        assert rows(tasks) == [("1", 2, None), ("line", 0, None)]
+        assert used(tasks)[""] == 2 * 1024
+        assert tasks.take(again("1", "line")) == BUSY
+        tasks.leave(ONE)  # an older fence
+        assert tasks.take(again()) == BUSY
+        with pytest.raises(TaskStoreError, match="taken again"):
+            tasks.keep(ONE, b"reply")
+        tasks.keep(Taken("f", "1", 2), b"reply")
+        assert tasks.take(use("1", "line")) == Kept(b"reply")
+
+
+@PLACES
+def test_take_of_the_line_is_spent_if_another_state_has_it(
+    tmp_path: Path, is_file: bool
+) -> None:
+    with storing(place(tmp_path, is_file)) as tasks:
+        tasks.take(use("1"))
+        tasks.take(use("2", request="other"))
+        assert tasks.take(use("2", "line", request="other")) == Taken("f", "2", 2)
+        assert tasks.take(use("1", "line")) == SPENT
+        assert rows(tasks) == [("1", 1, None), ("2", 2, None), ("line", 0, None)]
 
 
 @PLACES
@@ -124,7 +161,7 @@ def test_take_answered_request_returns_its_reply(tmp_path: Path, is_file: bool) 
 def test_take_by_another_process_is_decided_by_the_file(tmp_path: Path) -> None:
     with storing(tmp_path / "t.db") as one, storing(tmp_path / "t.db") as other:
         one.take(use())
-        assert other.take(use()) == BUSY
+        assert other.take(again()) == BUSY
         one.keep(ONE, b"reply")
         assert other.take(use()) == Kept(b"reply")
         assert other.take(use(request="other")) == SPENT
@@ -156,7 +193,7 @@ def test_leave_with_an_older_fence_changes_nothing(memory: SqliteTasks) -> None:
     memory.leave(ONE)
     memory.take(use())
     memory.leave(ONE)
-    assert memory.take(use()) == BUSY
+    assert memory.take(again()) == BUSY
 
 
 def test_leave_after_the_reply_changes_nothing(memory: SqliteTasks) -> None:
@@ -234,7 +271,9 @@ def test_reply_that_cannot_be_stored_is_stored_by_the_sweep(
     store = memory._store()
     store._sweep()  # it fails, too
     assert store.late == {ONE: b"reply"}
-    assert memory.take(use()) == BUSY
+    memory.leave(ONE)  # the reply is kept later
+    assert store.late == {ONE: b"reply"}
+    assert memory.take(again()) == BUSY
     store._sweep()
     assert store.late == {}
     assert memory.take(use()) == Kept(b"reply")
@@ -274,7 +313,7 @@ def test_late_reply_changes_no_slot_that_was_taken_again(memory: SqliteTasks) ->
     memory._store()._sweep()
     assert memory._store().late == {}
     assert rows(memory) == [("1", 2, None)]
-    assert memory.take(use()) == BUSY
+    assert memory.take(again()) == BUSY
 
 
 @pytest.mark.usefixtures("unswept")
@@ -302,7 +341,7 @@ def test_slot_of_a_dead_process_is_freed_by_another(
     host = OnDisk(tmp_path)
     dead = host.ledger(0)
     dead.take(use())
-    assert host.ledger(1).take(use()) == BUSY
+    assert host.ledger(1).take(again()) == BUSY
     host.kill(0)
     assert "dead process" in caplog.text
     assert host.ledger(1).take(use(request="other")) == SPENT
@@ -314,7 +353,7 @@ def test_slot_of_a_living_process_stays(tmp_path: Path) -> None:
     host = OnDisk(tmp_path)
     host.ledger(0).take(use())
     host.ledger(1)._store()._sweep()
-    assert host.ledger(1).take(use()) == BUSY
+    assert host.ledger(1).take(again()) == BUSY
     host.ledger(0).keep(ONE, b"reply")
     host.close()
 
@@ -398,7 +437,7 @@ def test_all_users_together_have_a_limit() -> None:
 
 
 def test_request_that_has_its_slots_is_answered_at_the_limit() -> None:
-    """It needs no more room, and to refuse it would lose its reply."""
+    """The request needs no more room, and to refuse it would lose its reply."""
     with storing(uses=1024, uses_share=1024) as tasks:
         tasks.take(use())
         tasks.leave(ONE)
@@ -429,7 +468,7 @@ def test_old_slots_are_removed_some_at_a_time(
 
 
 def test_sweep_without_waste_writes_nothing(tmp_path: Path) -> None:
-    """It would keep other processes from writing."""
+    """A write would keep other processes from writing."""
     with storing(tmp_path / "t.db") as tasks:
         tasks.take(use())
         statements: list[str] = []

@@ -231,7 +231,8 @@ async def test_turn_that_saves_and_performs_a_step() -> None:
     async with endpoint() as connect, await connect() as stream:
         turn = Turn(stream)
         await turn.begin()
-        for known in (b"", b"\x08\x01"):  # the save is the first command
+        # The input is command 0, the mark of the owner is 1, and the save is 2.
+        for known in (b"", b"\x08\x01", b"\x08\x02"):
             await turn.send(frame(0x0004, known))
         assert b"a cup" in await turn.finish()
 
@@ -330,8 +331,6 @@ async def test_request_that_counts_once_may_arrive_in_pieces() -> None:
         assert b'{"fence":1}' in await everything(stream)
 
 
-# It fails: `_answer_use` runs the attempt although it is not open, and so fails on an
-# assertion of `UseAttempt.run`, whose traceback is logged. `_Invocation.run` returns.
 async def test_request_that_counts_once_and_takes_too_long_is_not_run(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

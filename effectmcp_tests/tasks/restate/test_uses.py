@@ -20,6 +20,7 @@ from effectmcp.tasks.restate.frames import FrameError
 from effectmcp.tasks.restate.openings import Opening
 from effectmcp.tasks.restate.uses import (
     FORGET,
+    FULL,
     HANDLERS,
     KEEP,
     TAKE,
@@ -40,6 +41,7 @@ OTHER = attrs.evolve(USE, request="other")
 AGAIN = attrs.evolve(USE, by="another execution")
 ONE = Taken("f1", "1", 1)
 END = Message(0x0003, 0, [])
+LINE_ENDS = 99_501, FORGET, "f1", b"99.5"
 
 
 # ---- requests and their results -----------------------------------------------------
@@ -83,6 +85,7 @@ def test_handlers_have_the_names_that_the_engine_knows() -> None:
         {"spent": 1},
         {"spent": False},
         {"reply": 5},
+        FULL,
         "x" * 999,
     ],
 )
@@ -93,7 +96,7 @@ def test_read_taking_of_another_form_is_an_error(answer: Any) -> None:
 
 
 def test_request_to_take_shows_no_user() -> None:
-    """The engine is told as much as it needs to count."""
+    """The engine gets a tag of the user, which is enough to count."""
     data = json.loads(take_request(USE, Seen(3, 7)))
     assert data["owner"] == owner_tag("ann").decode()
     assert data["over"] == [3, 7]
@@ -106,7 +109,7 @@ def test_request_to_take_shows_no_user() -> None:
 def test_take_free_slots_gives_the_first_fence(engine: ModelledEngine) -> None:
     assert take(engine, BOTH) == ONE
     assert engine.objects["f1"][b"open"] == owner_tag("ann")
-    assert engine.later == [(99_501, FORGET, "f1", b"99.5")]
+    assert engine.later == [LINE_ENDS]
 
 
 def test_take_of_another_request_is_spent(engine: ModelledEngine) -> None:
@@ -127,10 +130,49 @@ def test_take_running_request_is_busy_with_its_beat(engine: ModelledEngine) -> N
 
 
 def test_take_by_the_same_execution_raises_the_fence(engine: ModelledEngine) -> None:
-    """The engine repeats an attempt whose answer was lost."""
+    """The engine repeats an attempt whose answer was lost, and a flow takes its line."""
     assert take(engine) == ONE
-    assert take(engine) == Taken("f1", "1", 2)
+    assert take(engine, BOTH) == Taken("f1", "1", 2)
     assert not keep(engine, ONE, b"too late")
+    assert take(engine, AGAIN) == Seen(2, 0)
+    assert engine.later == [(10_001, FORGET, "f1", b"10.0"), LINE_ENDS]
+
+
+def test_take_of_the_line_is_spent_if_another_state_has_it(
+    engine: ModelledEngine,
+) -> None:
+    take(engine)
+    other = attrs.evolve(OTHER, slots=(("2", 20.0),))
+    take(engine, other)
+    other = attrs.evolve(OTHER, slots=(("2", 20.0), ("line", 99.5)))
+    assert take(engine, other) == Taken("f1", "2", 2)
+    before = dict(engine.objects["f1"])
+    assert take(engine, BOTH) is None
+    assert engine.objects["f1"] == before
+
+
+def test_take_without_room_is_refused_for_a_flow_without_slots(
+    engine: ModelledEngine,
+) -> None:
+    full = take_request(USE, is_full=True)
+    assert engine.call(SERVICE, TAKE, "f1", full) == FULL
+    assert (engine.objects["f1"], engine.later) == ({}, [])
+
+
+def test_take_without_room_is_granted_to_a_flow_with_slots(
+    engine: ModelledEngine,
+) -> None:
+    def full(use: Use) -> Any:
+        body = take_request(use, is_full=True)
+        return read_taking(engine.call(SERVICE, TAKE, "f1", body), use)
+
+    take(engine)
+    assert full(OTHER) is None
+    assert full(AGAIN) == Seen(1, 0)
+    assert full(BOTH) == Taken("f1", "1", 2)
+    keep(engine, Taken("f1", "1", 2), b"reply")
+    assert full(USE) == b"reply"
+    assert full(attrs.evolve(OTHER, slots=(("2", 20.0),))) == Taken("f1", "2", 1)
 
 
 def test_take_answered_request_returns_its_reply(engine: ModelledEngine) -> None:
@@ -181,7 +223,7 @@ def test_take_over_of_a_removed_slot_takes_it(engine: ModelledEngine) -> None:
 
 
 def test_keep_again_changes_nothing(engine: ModelledEngine) -> None:
-    """An attempt whose answer was lost has kept it; the next one says so, too."""
+    """An attempt whose answer was lost has kept the reply, and so has the next one."""
     take(engine)
     assert keep(engine, ONE, b"reply")
     before = dict(engine.objects["f1"])
@@ -238,7 +280,7 @@ def test_forget_too_early_changes_nothing(engine: ModelledEngine) -> None:
 
 
 def test_forget_of_an_unknown_flow_is_harmless(engine: ModelledEngine) -> None:
-    """It was removed by an earlier request for later."""
+    """An earlier request for later has removed the flow."""
     forget(engine, 9.9)
     assert engine.objects["f1"] == {}
 
@@ -308,7 +350,8 @@ def test_forget_the_last_slot_clears_all() -> None:
         (TAKE, b"[]", {}),
         (TAKE, b"{}", {}),
         (TAKE, b"\xff", {}),
-        (TAKE, b'{"slots":5,"request":"r","by":"b","over":null}', {}),
+        (TAKE, b'{"slots":5,"request":"r","by":"b","over":null,"full":false}', {}),
+        (TAKE, b'{"slots":[["1",1.0]],"request":"r","by":"b","over":null}', {}),
         (TAKE, take_request(USE), {b"slots": b"["}),
         (TAKE, take_request(USE), {b"slots": b"[]"}),
         (TAKE, take_request(USE), {b"slots": b'{"1":5}'}),
@@ -329,7 +372,6 @@ def test_request_of_another_version_is_not_understood(
         attempt.run()
 
 
-# It fails: `StopIteration` is not among the errors that `UseAttempt.run` translates.
 def test_take_without_slots_is_not_understood() -> None:
     body = take_request(attrs.evolve(USE, slots=()))
     attempt = UseAttempt(SERVICE, TAKE)
