@@ -6,9 +6,9 @@ invariant server-side" (2026-07-28, Multi Round-Trip Requests, Server Requiremen
 `Ledger` is where they do. It has a few *slots* for each flow, and a request must have all
 slots that it names:
 
+    a digest    the state: of a tool with `single_use=True`, and of any other flow from the
+                first state on that asks a question with `once=True`
     a number    the round of a tool with `single_use=True`
-    a digest    a state of any other flow, from the first state on that asks a question with
-                `once=True`
     line        the flow, named with the first answer to such a question. After it, the flow
                 has one line of states: forks from an earlier state never get the slot
 
@@ -85,7 +85,7 @@ class Use:
     Attributes:
         flow: A name for the flow, which reveals nothing of it: hexadecimal digits.
         slots: The slots that it needs, each with the time until which it is kept, in
-            seconds since 1970. The first one is the round's, and gets the reply.
+            seconds since 1970. The first one is the state's, and gets the reply.
         request: A digest of what the client sent: two requests with the same one are the
             same request, sent twice.
         owner: The authenticated user; `None` for an anonymous client.
@@ -122,7 +122,7 @@ class Taken:
 
     Attributes:
         flow: The name of its flow.
-        slot: The slot of its round.
+        slot: The slot of its state.
         fence: The number that its reply must show.
     """
 
@@ -240,15 +240,16 @@ def use_of(
         token: The same, as the client sent it.
         sealer: The server's sealer.
         by: A name for this execution.
-        by_round: Whether each round has one slot; otherwise each state has one.
+        by_round: Whether the round has one slot, too: then the state has no forks.
         is_consent: Whether this is where the flow gets its one line.
     """
     answers = context.request.params.get("inputResponses")
     journal, key = claims.journal, claims.flow_id
-    slot = str(journal.rounds + journal.state_rounds)
-    if not by_round:
-        slot = blake2b(token.encode(), key=key, digest_size=8, person=b"s").hexdigest()
-    slots = [(slot, sealer.last_use(token))]
+    state = blake2b(token.encode(), key=key, digest_size=8, person=b"state").hexdigest()
+    expires = sealer.last_use(token)
+    slots = [(state, expires)]
+    if by_round:
+        slots.append((str(journal.rounds + journal.state_rounds), expires))
     if is_consent:
         slots.append((LINE, sealer.last_round(claims)))
     # Not canonical JSON, which refuses what a client may send beside its answers.
@@ -294,6 +295,7 @@ def take(
             context.taken[:] = [taking]
             return
         if isinstance(taking, Kept):
+            context.taken.clear()  # another execution has the slots, and has ended
             raise Answered(taking.reply)
         if taking == SPENT:
             raise StateError("used")

@@ -52,6 +52,7 @@ from ..errors import (
     DivergenceError,
     KeysError,
     LedgerError,
+    ProtocolError,
     StateError,
     UsageError,
 )
@@ -519,6 +520,10 @@ class FlowCall:
             yield from take(context, ledger, use, self._seconds)
         except StateError as exc:
             self._tell_refusal(exc)
+            raise
+        except ProtocolError:
+            # Nothing was performed, so the state that was taken before is free again.
+            self._leave()
             raise
 
     def _consent(self) -> None:

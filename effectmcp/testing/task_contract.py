@@ -196,32 +196,38 @@ class _Process:
     def cancel(self, id_: str) -> None:
         _must_be_empty(self.send("tasks/cancel", taskId=id_))
 
-    def answer(self, id_: str, answers: Mapping[str, JSON]) -> None:
+    def answer(
+        self, id_: str, answers: Mapping[str, JSON], user: str | None = None
+    ) -> None:
         """Answer questions, by key."""
         found = {
             key: {"action": "accept", "content": {"value": one}}
             for key, one in answers.items()
         }
-        _must_be_empty(self.send("tasks/update", taskId=id_, inputResponses=found))
+        _must_be_empty(
+            self.send("tasks/update", user, taskId=id_, inputResponses=found)
+        )
 
-    def until(self, id_: str, is_so: Callable[[_Fields], bool]) -> _Fields:
+    def until(
+        self, id_: str, is_so: Callable[[_Fields], bool], user: str | None = None
+    ) -> _Fields:
         """Wait for a change after which the task is so; return its fields."""
         late = time.monotonic() + _PATIENCE
         while True:
             self._changed.clear()
-            fields = self.get(id_)
+            fields = self.get(id_, user)
             if is_so(fields):
                 return fields
             if not self._changed.wait(max(0.0, late - time.monotonic())):
                 raise AssertionError(f"nothing has changed for long: {dict(fields)}")
 
-    def until_asked(self, id_: str) -> dict[str, str]:
+    def until_asked(self, id_: str, user: str | None = None) -> dict[str, str]:
         """Wait until the task asks; return the key of each question, by its message."""
-        return _asked(self.until(id_, lambda one: bool(_asked(one))))
+        return _asked(self.until(id_, lambda one: bool(_asked(one)), user))
 
-    def end(self, id_: str, status: str = "completed") -> str:
+    def end(self, id_: str, status: str = "completed", user: str | None = None) -> str:
         """Wait until the task has ended so; return its text."""
-        fields = self.until(id_, lambda one: one["status"] in _ENDED)
+        fields = self.until(id_, lambda one: one["status"] in _ENDED, user)
         _must(fields["status"], status)
         result = fields.get("result")
         return "" if result is None else str(result["content"][0]["text"])
@@ -583,6 +589,43 @@ def _a_task_of_another_user_is_not_found(bench: TaskBench) -> None:
         _must(one.get(id_, "ann")["status"] in _ENDED, False)
 
 
+def _tasks_of_an_owner_are_listed(bench: TaskBench) -> None:
+    with _process(bench, _ask_name) as one:
+
+        def listed(user: str, size: int) -> list[str]:
+            found: list[str] = []
+            while True:
+                after = found[-1] if found else ""
+                page = one.host.owned(user, after=after, limit=size)
+                _must(len(page) <= size, True)
+                _must({row.owner for row in page} <= {user}, True)
+                found += [row.id for row in page]
+                if len(page) < size:
+                    return found
+
+        _must(listed("ann", 3), [])
+        # No turn has run yet: a client may list its tasks as soon as it knows one.
+        hers = sorted(one.create("ann") for _ in range(4))
+        his = one.create("bob")
+        one.create()
+        for size in (1, 2, 4, 100):
+            _must(listed("ann", size), hers)
+        _must(listed("bob", 2), [his])
+        for stranger in ("eve", "", "an", "ann ", "%", "' OR 1 --"):
+            _must(listed(stranger, 2), [])
+        with one.working():
+            first, second, *_ = hers
+            (key,) = one.until_asked(first, "ann").values()
+            one.answer(first, {key: "Ann"}, "ann")
+            _must(one.end(first, user="ann"), "Ann")
+            _must_be_empty(one.send("tasks/cancel", "ann", taskId=second))
+            one.end(second, "cancelled", "ann")
+            # Ended tasks can be read, so they are listed.
+            for size in (1, 3, 100):
+                _must(listed("ann", size), hers)
+            _must(listed("bob", 100), [his])
+
+
 # ---- several processes --------------------------------------------------------------
 
 
@@ -707,6 +750,7 @@ TASK_CHECKS: Final[Mapping[str, Callable[[TaskBench], None]]] = {
         _a_step_is_told_that_its_task_is_cancelled,
         _a_task_ends_when_its_ttl_lapses,
         _a_task_of_another_user_is_not_found,
+        _tasks_of_an_owner_are_listed,
         _each_turn_runs_in_one_of_two_workers,
         _a_storage_that_was_away_loses_nothing,
         _a_full_storage_loses_nothing,

@@ -46,7 +46,7 @@ from .ways import on_both
 NEWEST, DRAFT = "2025-11-25", "2026-06-XX"
 REVISIONS = pytest.mark.parametrize("version", [NEWEST, DRAFT])
 
-DECLARED = {"tasks": {"cancel": {}, "requests": {"tools": {"call": {}}}}}
+DECLARED: Any = {"tasks": {"cancel": {}, "requests": {"tools": {"call": {}}}}}
 ID = "task-1"
 META = {RELATED_TASK: {"taskId": ID}}
 DONE = {"content": [{"type": "text", "text": "done"}]}
@@ -227,8 +227,8 @@ class Shop(Legacy):
                 "requestState": f"s{len(self.rounds)}",
                 "_meta": META,
             }
-        while self._is_waiting():
-            await anyio.sleep(0.01)
+        for event in [*self._waiting.values()]:
+            await event.wait()
         while self.rounds:
             batch = self.rounds[0]
 
@@ -765,7 +765,8 @@ async def test_task_that_was_cancelled_elsewhere_is_an_error(
     async with shop.client() as client:
         with pytest.raises(TaskCancelled, match="by the operator"):
             await client.call_tool("tool")
-        await until(lambda: not client._line._calls)  # type: ignore[union-attr]
+        line: Any = client._line
+        await until(lambda: not line._calls)
 
 
 # ---- cancel -------------------------------------------------------------------------
@@ -789,7 +790,8 @@ async def test_call_that_is_cancelled_cancels_its_task(
         if rounds and version == NEWEST:
             await until(lambda: shop.cancelled)
             assert shop.cancelled == [shop.requests("tasks/result")[0]["id"]]
-        assert not client._line._tasks._followed  # type: ignore[union-attr]
+        line: Any = client._line
+        assert not line._tasks._followed
 
 
 @REVISIONS

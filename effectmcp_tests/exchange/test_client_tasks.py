@@ -181,7 +181,11 @@ DECLARATIONS: Mapping[str, tuple[Any, bool, bool]] = {
     "both": (TASKS, True, True),
     "elicitation": ({"requests": {"elicitation": {"create": {}}}}, True, False),
     "sampling": ({"requests": {"sampling": {"createMessage": {}}}}, False, True),
-    "tools, which are for servers": ({"requests": {"tools": {"call": {}}}}, False, False),
+    "tools, which are for servers": (
+        {"requests": {"tools": {"call": {}}}},
+        False,
+        False,
+    ),
     "null": ({"requests": {"elicitation": {"create": None}}}, False, False),
     "true": ({"requests": {"elicitation": {"create": True}}}, False, False),
     "a list": ({"requests": ["elicitation"]}, False, False),
@@ -227,7 +231,9 @@ def roots() -> Flow[str]:
 @pytest.mark.parametrize("requests", [TASKS["requests"], {"": {}}, {"roots": {}}])
 def test_question_of_another_kind_has_no_task(requests: Any) -> None:
     """Whatever a client declares: the protocol has no such task."""
-    user, desk = seat(roots, capabilities={**EVERYTHING, "tasks": {"requests": requests}})
+    user, desk = seat(
+        roots, capabilities={**EVERYTHING, "tasks": {"requests": requests}}
+    )
     assert text(user, desk) == "0"
 
 
@@ -476,7 +482,10 @@ def test_result_that_names_a_task_again_is_not_followed() -> None:
 
 @given(
     st.recursive(
-        st.none() | st.booleans() | st.integers(-5, 5) | st.sampled_from(["working", ""]),
+        st.none()
+        | st.booleans()
+        | st.integers(-5, 5)
+        | st.sampled_from(["working", ""]),
         lambda inner: (
             st.lists(inner, max_size=2)
             | st.dictionaries(

@@ -184,13 +184,14 @@ class World:
         try:
             command = next(exchange)
             for _ in range(_PATIENCE):
+                outcome = None
                 match command:
                     case Ask(asking):
                         for one in asking.take_unsent():
                             send(one)
-                        outcome = self._wait(asking)
+                        self._wait(asking)
                     case Notify(one):
-                        outcome = send(one)
+                        send(one)
                     case Invoke():
                         try:
                             value = command.function(**command.kwargs)
@@ -697,7 +698,7 @@ def test_host_that_is_full_is_an_error_of_the_tool(wire: str) -> None:
 
 # ---- task, ttl ----------------------------------------------------------------------
 
-MALFORMED: Final = (
+MALFORMED: Final[tuple[Any, ...]] = (
     [],
     "x",
     5,

@@ -6,17 +6,42 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from effectmcp import Flow, Server, Sleep
 from effectmcp.canonical import JSON
+from effectmcp.drivers import sync
 from effectmcp.effects.local import CallerInfo
+from effectmcp.exchange.commands import Peer
 from effectmcp.tasks import SqliteTasks, TaskRow
 from effectmcp.tasks.sqlite import Lease
 
-__all__ = ["claim", "json_values", "new_row", "task_rows"]
+__all__ = ["claim", "json_values", "listed", "new_row", "task_rows"]
 
 
 def claim(tasks: SqliteTasks, n: int) -> list[Lease]:
     """Take up to `n` tasks that are due."""
     return tasks.claim(n).result(60)
+
+
+def listed(tasks: Any, owner: str, size: int) -> list[str]:
+    """Return the ids that `tasks/list` of 2025-11-25 shows a user, in pages of a size."""
+    app = Server("shop", tasks=tasks, page_size=size)
+    app.tool(name="order", task="optional")(_order)
+    tasks.is_worked = True
+    found: list[str] = []
+    params: dict[str, Any] = {}
+    while True:
+        message = {"jsonrpc": "2.0", "id": 1, "method": "tasks/list", "params": params}
+        headers = {"mcp-protocol-version": "2025-11-25"}
+        reply: Any = sync.handle(app, message, Peer(principal=owner, headers=headers))
+        page = reply.message["result"]
+        found += [one["taskId"] for one in page["tasks"]]
+        if "nextCursor" not in page:
+            return found
+        params = {"cursor": page["nextCursor"]}
+
+
+def _order(title: str) -> Flow[None]:
+    yield from Sleep(0)
 
 
 def new_row(id_: str = "task-1", **changes: Any) -> TaskRow:

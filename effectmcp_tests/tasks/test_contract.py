@@ -193,6 +193,29 @@ class Careless(SqliteTasks):
         return super().create(row)
 
 
+class Open(SqliteTasks):
+    """A host that lists the tasks of others."""
+
+    def owned(self, owner: str, *, after: str, limit: int) -> list[TaskRow]:
+        rows = sorted(self.find(), key=lambda row: row.id)
+        return [row for row in rows if row.id > after][:limit]
+
+
+class Boundless(SqliteTasks):
+    """A host whose pages have no limit."""
+
+    def owned(self, owner: str, *, after: str, limit: int) -> list[TaskRow]:
+        return super().owned(owner, after=after, limit=1_000)
+
+
+class Tidy(SqliteTasks):
+    """A host that lists no task that has ended."""
+
+    def owned(self, owner: str, *, after: str, limit: int) -> list[TaskRow]:
+        rows = super().owned(owner, after=after, limit=limit)
+        return [row for row in rows if not row.is_ended]
+
+
 class Broken(Bench):
     """A bench for a host that breaks the contract."""
 
@@ -232,6 +255,9 @@ class Broken(Bench):
             "nothing has changed for long",
         ),
         (Broken(Twice), "a_task_is_created_once_and_read_at_once", "expected TaskRow"),
+        (Broken(Open), "tasks_of_an_owner_are_listed", "expected True"),
+        (Broken(Boundless), "tasks_of_an_owner_are_listed", "expected True"),
+        (Broken(Tidy), "tasks_of_an_owner_are_listed", r"expected \["),
         (
             Broken(SqliteTasks, works=False),
             "a_step_is_told_that_its_task_is_cancelled",

@@ -20,7 +20,7 @@ from effectmcp import TaskLimitError, TaskRowError, TaskStoreError, UsageError
 from effectmcp.tasks import Mail, SqliteTasks, TaskRow, connections, sqlite
 from effectmcp.tasks.sqlite import Lease, TakenOverError
 
-from .rows import claim, json_values, new_row, task_rows
+from .rows import claim, json_values, listed, new_row, task_rows
 
 
 @pytest.fixture(params=[False, True], ids=["memory", "file"])
@@ -72,6 +72,64 @@ def test_task_is_created_once(tasks: SqliteTasks) -> None:
     assert tasks.create(attrs.evolve(row, tool="other")) == row
     assert tasks.read(row.id) == row
     assert tasks.read("other") is None
+
+
+def owned(tasks: SqliteTasks, owner: str, after: str = "", limit: int = 9) -> list[str]:
+    return [row.id for row in tasks.owned(owner, after=after, limit=limit)]
+
+
+def test_owned_are_in_the_order_of_their_ids(tasks: SqliteTasks) -> None:
+    """Not of their age: a page must not shift while others are created."""
+    for id_ in ("c", "a", "d", "b"):
+        tasks.create(new_row(id_, owner="ann"))
+    tasks.create(new_row("bb", owner="bob"))
+    tasks.create(new_row("cc"))
+    assert owned(tasks, "ann") == ["a", "b", "c", "d"]
+    assert owned(tasks, "ann", limit=2) == ["a", "b"]
+    assert owned(tasks, "ann", "b", 2) == ["c", "d"]
+    assert owned(tasks, "ann", "d") == []
+    assert owned(tasks, "ann", "bb", 1) == ["c"]
+    assert owned(tasks, "bob") == ["bb"]
+    for stranger in ("", "an", "ann' OR 1 --", "%"):
+        assert owned(tasks, stranger) == []
+
+
+def test_owned_are_as_they_are_read(tasks: SqliteTasks) -> None:
+    """Without the questions that mail has answered."""
+    questions: dict[str, Any] = {"q": {"method": "x"}, "p": {"method": "y"}}
+    tasks.create(
+        new_row("a", owner="ann", status="input_required", questions=questions)
+    )
+    tasks.post("a", [Mail("answer:q", "answer", "q", {"action": "decline"})])
+    (row,) = tasks.owned("ann", after="", limit=1)
+    assert row == tasks.read("a")
+    assert [*row.questions] == ["p"]
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+@pytest.mark.parametrize("damaged", ["a", "b", "c", "d"])
+def test_task_that_cannot_be_read_hides_no_other(
+    tasks: SqliteTasks, damaged: str, size: int
+) -> None:
+    """ "Receivers MUST include a `nextCursor` in the response if more tasks are available"
+    (2025-11-25, Task Listing): a damaged task must not look like the end.
+    """
+    for id_ in ("a", "b", "c", "d"):
+        tasks.create(new_row(id_, owner="ann"))
+    edit(tasks, "UPDATE tasks SET data = ? WHERE id = ?", b"{}", damaged)
+    left = [one for one in ("a", "b", "c", "d") if one != damaged]
+    assert owned(tasks, "ann") == left
+    assert listed(tasks, "ann", size) == left
+
+
+def test_owned_of_a_store_that_fails_is_an_error(tmp_path: Path) -> None:
+    with opened(tmp_path / "t.db") as tasks:
+        tasks.create(new_row("a", owner="ann"))
+        other = sqlite3.connect(tmp_path / "t.db")
+        other.execute("ALTER TABLE tasks RENAME TO gone")
+        other.close()
+        with pytest.raises(TaskStoreError):
+            tasks.owned("ann", after="", limit=1)
 
 
 def test_any_row_is_kept(tasks: SqliteTasks) -> None:

@@ -102,6 +102,10 @@ class RestateLedger:
             self._seen.pop(place, None)
         if isinstance(found, bytes):
             return Kept(found)
+        with self._lock:
+            # An execution takes its state again, together with the flow's line.
+            for earlier in [one for one in self._held if (one.flow, one.slot) == place]:
+                del self._held[earlier]
         self._note(found, _Held())
         return found
 

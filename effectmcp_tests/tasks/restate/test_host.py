@@ -20,7 +20,7 @@ from effectmcp.tasks.restate.attempts import owner_tag
 from effectmcp.tasks.restate.kept import Kept, write_letter, write_new
 from effectmcp.tasks.stores import Stored
 
-from ..rows import new_row
+from ..rows import listed, new_row
 from .scripted import SILENCE, Asked, Scripted, answer
 from .wire import encode
 
@@ -94,6 +94,9 @@ class Fake:
                 {"key": id_, "value": kept.dumps().hex()}
                 for id_, kept in self.states.items()
             ]
+        owners = re.search(r"value_utf8 = '([^']*)'|LIKE '% ([^']*)'", sql)
+        if owners is not None:
+            return self._owned(sql, *owners.groups())
         if "sys_journal" in sql:
             for id_, requests in self.waiting.items():
                 if str(host._place(id_)) in sql:
@@ -115,6 +118,21 @@ class Fake:
                 if str(host._place(id_)) in sql
             ]
         return []
+
+    def _owned(self, sql: str, of_state: Any, of_request: Any) -> list[dict[str, Any]]:
+        """The ids of the tasks of an owner: from the states, or from what waits."""
+        (after,) = re.findall(r"service_key > '([^']*)'", sql)
+        (limit,) = re.findall(r"LIMIT (\d+)", sql)
+        if of_state is not None:
+            found = [
+                id_
+                for id_, kept in self.states.items()
+                if tag(kept.row.owner) == of_state
+            ]
+        else:
+            found = [one.split()[0] for one in self.created if one.endswith(of_request)]
+        ids = sorted(id_ for id_ in found if id_ > after)[: int(limit)]
+        return [{"key": id_} for id_ in ids]
 
 
 def raw(request: bytes) -> str:
@@ -859,3 +877,83 @@ def test_extra_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host, "find_spec", lambda name: None)
     with pytest.raises(UsageError, match=r"pip install 'effectmcp\[restate\]'"):
         RestateTasks("http://in", "http://ad")
+
+
+# ---- the tasks of a user ------------------------------------------------------------
+
+
+class TestOwned:
+    @staticmethod
+    def ids(tasks: RestateTasks, owner: str, after: str = "", limit: int = 9) -> Any:
+        return [row.id for row in tasks.owned(owner, after=after, limit=limit)]
+
+    @staticmethod
+    def keep(fake: Fake, *ids: str, owner: str | None = "ann") -> None:
+        for id_ in ids:
+            row = evolve(ROW, id=id_, owner=owner)
+            fake.states[id_] = Kept(row=row)
+
+    @staticmethod
+    def wait(fake: Fake, *ids: str, owner: str | None = "ann") -> None:
+        for id_ in ids:
+            fake.waiting[id_] = [write_new(evolve(ROW, id=id_, owner=owner))]
+            fake.created.append(f"{id_} {tag(owner)}")
+
+    def test_order_is_that_of_the_ids(self, fake: Fake, tasks: RestateTasks) -> None:
+        """Those with a state, and those whose request waits: one list."""
+        one, two, three, four = (f"{n}f" * 20 for n in range(4))
+        self.keep(fake, three, one)
+        self.wait(fake, two, four)
+        self.keep(fake, "ee" * 20, owner="bob")
+        self.wait(fake, "ef" * 20, owner=None)
+        assert self.ids(tasks, "ann") == [one, two, three, four]
+        assert self.ids(tasks, "ann", limit=3) == [one, two, three]
+        assert self.ids(tasks, "ann", two, 1) == [three]
+        assert self.ids(tasks, "ann", four) == []
+        assert self.ids(tasks, "bob") == ["ee" * 20]
+        assert self.ids(tasks, "eve") == []
+
+    def test_task_in_both_tables_is_listed_once(
+        self, fake: Fake, tasks: RestateTasks
+    ) -> None:
+        """Its first attempt runs: it has a state, and the request is not over."""
+        self.keep(fake, ID)
+        self.wait(fake, ID)
+        assert self.ids(tasks, "ann") == [ID]
+
+    def test_task_that_is_gone_meanwhile_hides_no_other(
+        self, fake: Fake, tasks: RestateTasks
+    ) -> None:
+        """ "Receivers MUST include a `nextCursor` in the response if more tasks are
+        available" (2025-11-25, Task Listing).
+        """
+        ids = [f"{n}f" * 20 for n in range(4)]
+        self.keep(fake, ids[0], ids[2], ids[3])
+        fake.created.append(f"{ids[1]} {tag('ann')}")
+        for size in (1, 2, 3):
+            assert listed(tasks, "ann", size) == [ids[0], ids[2], ids[3]]
+
+    @pytest.mark.parametrize("after", ["x", "' OR 1 --", "0f" * 40, "\0"])
+    def test_cursor_of_another_kind_begins_again(
+        self, fake: Fake, tasks: RestateTasks, after: str
+    ) -> None:
+        """It comes from a client, and must not reach the query."""
+        self.keep(fake, ID)
+        assert self.ids(tasks, "ann", after) == [ID]
+        assert not any(f"'{after}'" in sql for sql in fake.queries)
+
+    def test_name_of_a_user_does_not_reach_the_query(
+        self, fake: Fake, tasks: RestateTasks
+    ) -> None:
+        name = "ann' OR 1 -- %"
+        self.keep(fake, ID, owner=name)
+        assert self.ids(tasks, name) == [ID]
+        assert not any(name in sql for sql in fake.queries)
+
+    def test_engine_that_fails_is_an_error(
+        self, fake: Fake, tasks: RestateTasks
+    ) -> None:
+        for part in ("AS key FROM state", "target_service_key AS key"):
+            fake.wrong = {part: answer(b"busy", status=400)}
+            with pytest.raises(TaskStoreError):
+                tasks.owned("ann", after="", limit=1)
