@@ -108,7 +108,6 @@ class Shop(Legacy):
     answers: list[Any] = field(factory=list)
     serves: Callable[[Asking], Any] | None = None
     _count: int = field(default=0, init=False)
-    _asking: bool = field(default=False, init=False)
     is_cancelled: bool = field(default=False, init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -171,7 +170,6 @@ class Shop(Legacy):
 
     async def _say(self, say: Hear) -> None:
         """Send the questions of a round, and go on with the next one when they are in."""
-        self._asking = True
         batch = self.rounds.pop(0)
         events = []
         for number, message in enumerate(batch):

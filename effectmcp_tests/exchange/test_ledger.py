@@ -1563,13 +1563,14 @@ def test_slots_are_kept_while_a_state_can_name_them() -> None:
     assert tip.by != asking.by
 
 
-def test_slots_of_a_tool_for_one_use_are_its_rounds() -> None:
+def test_slots_of_a_tool_for_one_use_are_its_states_and_its_rounds() -> None:
     ledger = Noted()
     app = serving(paying(confirmed), ledger)
     asked = result(call(app, "order", **answering(named(app), {})))
     call(app, "order", **answering(asked, {"value": "Bob"}))
-    names = [[slot for slot, _ in one.slots] for one in ledger.uses]
-    assert names == [["1"], ["2"], ["3"]]
+    slots = [[slot for slot, _ in one.slots] for one in ledger.uses]
+    assert [number for _, number in slots] == ["1", "2", "3"]
+    assert len({state for state, _ in slots}) == 3
 
 
 def test_use_of_a_request_reveals_no_token_and_no_answer() -> None:

@@ -285,7 +285,7 @@ def test_first_of_two_replies_counts() -> None:
     user = client(here)
     id_ = user.start("asking")
 
-    def answer(question: Wire) -> Wire:
+    def answer(question: Wire) -> Wire | None:
         for value in ("first", "second"):
             said = {"action": "accept", "content": {"value": value}}
             user.client.reply({"jsonrpc": "2.0", "id": question["id"], "result": said})
@@ -590,19 +590,20 @@ def test_inquiry_of_a_task_is_over_with_each_event() -> None:
     """A reply, a change, or the end; and it can be waited for again."""
     asking = TaskInquiry()
     woken: list[str] = []
+    over = [asking.is_over]
     asking.listen(lambda: woken.append("x"))
-    assert not asking.is_over
     asking.change()
-    assert asking.is_over
+    over.append(asking.is_over)
     asking.is_changed = False
-    assert not asking.is_over
+    over.append(asking.is_over)
     asking.add(1, message_of(1))
     asking.take(Response(1, {"result": {}}))
-    assert asking.is_over
+    over.append(asking.is_over)
     assert asking.replies.pop(1) == {"result": {}}
-    assert not asking.is_over
+    over.append(asking.is_over)
     asking.end()
-    assert asking.is_over
+    over.append(asking.is_over)
+    assert over == [False, True, False, True, False, True]
     assert len(woken) == 3
     asking.listen(lambda: woken.append("again"))
     assert woken[-1] == "again"
@@ -628,10 +629,10 @@ def test_inquiry_sends_its_messages_once() -> None:
 
 def test_news_follow_their_last_tasks() -> None:
     news = News()
-    assert not news.is_read
+    read = [news.is_read]
     for number in range(1_001):
         news.follow(str(number), lambda: {"status": "working"})
-    assert news.is_read
+    assert [*read, news.is_read] == [False, True]
     assert not news.wants(Change("task", "0"))
     assert news.wants(Change("task", "1"))
     assert news.message(Change("task", "0")) is None

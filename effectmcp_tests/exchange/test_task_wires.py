@@ -968,7 +968,8 @@ def test_task_that_cannot_be_read_is_not_found(wire: str, method: str) -> None:
         )
     ]
     assert errors == [{"code": INVALID_PARAMS, "message": "Task not found"}] * 5
-    for id_ in (None, 5, [], {}):
+    ids: list[Any] = [None, 5, [], {}]
+    for id_ in ids:
         assert error(bob.send(method, {"taskId": id_}))["code"] == INVALID_PARAMS
     assert here.host.mail == []
     assert ann.get(hers)["status"] == "working"
@@ -1031,7 +1032,8 @@ def test_result_keeps_the_metadata_of_the_tool(wire: str) -> None:
     here = world()
     user = here.user(wire)
     id_ = user.start("optional")
-    for meta in ({"shop": 1}, {RELATED_TASK: {"taskId": "forged"}}, 5):
+    metas: list[Any] = [{"shop": 1}, {RELATED_TASK: {"taskId": "forged"}}, 5]
+    for meta in metas:
         result = {"content": [], "_meta": meta}
         here.host.change(id_, status="completed", result=result)
         found = user.result("tasks/result", {"taskId": id_})
@@ -1174,7 +1176,8 @@ def test_failure_without_fields_is_an_internal_error(
 
 def listed(user: User) -> list[list[Wire]]:
     """The pages of `tasks/list`."""
-    pages, params = [], {}
+    pages: list[list[Wire]] = []
+    params: Wire = {}
     for _ in range(100):
         page = user.result("tasks/list", params)
         pages.append(page["tasks"])
@@ -1369,15 +1372,15 @@ def test_cancel_of_the_extension_is_only_acknowledged(tool: Callable[..., Any]) 
     user = here.user(MODERN)
     id_ = user.start(tool.__name__)
     here.play()
+    acknowledged = {"resultType", "_meta"}
     for _ in range(2):
-        found = user.result("tasks/cancel", {"taskId": id_})
-        assert found.keys() == {"resultType", "_meta"}
+        assert user.result("tasks/cancel", {"taskId": id_}).keys() == acknowledged
     is_ended = user.get(id_)["status"] in ("cancelled", "completed")
     assert not is_ended
     here.play()
     status = "completed" if tool is stubborn else "cancelled"
     assert user.get(id_)["status"] == status
-    assert user.result("tasks/cancel", {"taskId": id_}).keys() == found.keys()
+    assert user.result("tasks/cancel", {"taskId": id_}).keys() == acknowledged
 
 
 def test_cancelled_task_looks_different_on_each_wire() -> None:
@@ -1481,11 +1484,13 @@ def test_draft_may_name_the_task_in_the_params() -> None:
     params: Wire = {"taskId": id_, "inputResponses": {}}
     found = user.result("tasks/input_response", params)
     assert found == {"_meta": {RELATED_TASK: {"taskId": id_}}}
-    for meta in ({}, {RELATED_TASK: 5}, {RELATED_TASK: {}}, 5, None):
+    metas: list[Any] = [{}, {RELATED_TASK: 5}, {RELATED_TASK: {}}, 5, None]
+    for meta in metas:
         params = {"inputResponses": {}, "_meta": meta}
         reply = user.send("tasks/input_response", params)
         assert error(reply)["code"] == INVALID_PARAMS
-    for answers in (None, [], 5):
+    malformed: list[Any] = [None, [], 5]
+    for answers in malformed:
         reply = answered(user, id_, answers)
         assert error(reply)["code"] == INVALID_PARAMS
 
