@@ -225,8 +225,9 @@ class Shop(Legacy):
                 "requestState": f"s{len(self.rounds)}",
                 "_meta": META,
             }
-        for event in [*self._waiting.values()]:
-            await event.wait()
+        for key, event in [*self._waiting.items()]:
+            if key.startswith('"early'):
+                await event.wait()
         while self.rounds:
             batch = self.rounds[0]
 
@@ -580,6 +581,23 @@ async def test_question_between_polls_is_kept_until_the_next(
     (reply,) = shop.replies
     assert reply["id"] == "early-0-0"
     assert reply["result"]["content"] == {"value": "Who?"}
+
+
+async def test_early_questions_share_one_result(autojump_clock: Any) -> None:
+    """Both come before `tasks/result`, and both are answered in one round."""
+    shop = Shop(rounds=[["Who?", "And?"]], polls=2)
+
+    async def get(message: Any) -> Any:
+        if len(shop.requests("tasks/get")) == 2:
+            await shop._say(shop.stream)
+        return await shop._tasks_get(Asking(message, shop, shop.stream))
+
+    shop.said["tasks/get"] = get
+    async with shop.client() as client:
+        result = await client.call_tool("tool")
+    assert (result.text, result.rounds) == ("done", 2)
+    assert sorted(one["id"] for one in shop.replies) == ["early-0-0", "early-0-1"]
+    assert shop.methods.count("tasks/result") == 1
 
 
 @pytest.mark.parametrize("early", ["stream", "call"])

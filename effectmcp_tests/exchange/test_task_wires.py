@@ -686,14 +686,34 @@ def test_prompts_ignore_task(wire: str) -> None:
 
 
 @pytest.mark.parametrize("wire", REQUESTED)
-def test_host_that_is_full_is_an_error_of_the_tool(wire: str) -> None:
+def test_host_that_is_full_is_an_error_of_the_request(wire: str) -> None:
+    """A client that asked for a task reads a task, or an error: not a tool's result."""
     here = world()
     user = here.user(wire)
     here.host.failure = TaskLimitError("you have too many tasks")
-    reply = user.call("optional")
+    assert error(user.call("optional")) == {
+        "code": INTERNAL_ERROR,
+        "message": "you have too many tasks",
+    }
+
+
+@pytest.mark.parametrize("wire", [MODERN, *REQUESTED])
+@pytest.mark.parametrize("asks", [False, True])
+def test_arguments_are_read_before_there_is_a_task(wire: str, asks: bool) -> None:
+    """Their error is that of the request if it asks for a task."""
+    here = world()
+    user = here.user(wire)
+    arguments = {"ask": "perhaps"}
+    if asks:
+        reply = user.call("deferred", arguments)
+    else:
+        reply = user.send("tools/call", {"name": "deferred", "arguments": arguments})
     assert reply.message is not None
-    assert text_of(reply.message["result"]) == "you have too many tasks"
-    assert reply.message["result"]["isError"]
+    if asks and wire != MODERN:
+        assert error(reply)["code"] == INVALID_PARAMS
+    else:
+        assert reply.message["result"]["isError"]
+    assert here.host.rows == {}
 
 
 # ---- task, ttl ----------------------------------------------------------------------
@@ -704,13 +724,15 @@ MALFORMED: Final[tuple[Any, ...]] = (
     5,
     None,
     True,
-    *({"ttl": one} for one in ("60000", 0, -1, True, [], {}, 1e15, -1e300, 10**16)),
 )
+TTLS: Final[tuple[Any, ...]] = ("60000", 0, -1, True, [], {}, 1e15, -1e300, 10**16)
 
 
 @pytest.mark.parametrize("wire", REQUESTED)
 @pytest.mark.parametrize("tool", ["optional", "required", "deferred"])
-@pytest.mark.parametrize("task", MALFORMED, ids=repr)
+@pytest.mark.parametrize(
+    "task", [*MALFORMED, *({"ttl": one} for one in TTLS)], ids=repr
+)
 def test_malformed_task_is_invalid(wire: str, tool: str, task: Any) -> None:
     here = world()
     params = {"name": tool, "arguments": {}, "task": task}
