@@ -17,7 +17,7 @@ import itertools
 import logging
 import math
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
@@ -539,10 +539,15 @@ class HandshakeAdapter:
                     raise came
                 if "method" not in came:
                     strays = call.strays
+                    stray_ids = [one["id"] for one in strays]
+                    early = [
+                        one for one in call.asked.values() if one.id not in stray_ids
+                    ]
                     self._end(state, call)
+                    answered = self._answered(message, came, early)
                     for stray in strays:
                         await self._heard(stray)
-                    return self._answered(message, came)
+                    return answered
                 if "id" not in came:
                     await hear(came)
                     continue
@@ -573,7 +578,9 @@ class HandshakeAdapter:
         call.scope.cancel()
         call.came.close()
 
-    def _answered(self, message: Frame, response: Frame) -> Frame:
+    def _answered(
+        self, message: Frame, response: Frame, asked: Iterable[_HeldQuestion]
+    ) -> Frame:
         response = {**response, "id": message["id"]}
         result = response.get("result")
         if isinstance(result, dict) and result.get("resultType") == "task":
@@ -584,7 +591,8 @@ class HandshakeAdapter:
             and isinstance(result, dict)
             and "task" in result
         ):
-            response["result"] = self._tasks.announced(result)
+            frames = [{"id": one.id, **one.request} for one in asked]
+            response["result"] = self._tasks.announced(result, frames)
             return response
         if (
             self._headers[_VERSION] == DRAFT.version

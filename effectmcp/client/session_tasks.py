@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from attrs import define, field
@@ -41,6 +41,9 @@ TASK_METHODS: Final = frozenset({"tasks/get", "tasks/update", "tasks/cancel"})
 
 #: The most pages of tools that are read to find out which require tasks.
 _MOST_PAGES: Final = 100
+
+#: The most questions of a task that are kept while it is not read.
+_MOST_EARLY: Final = 1_000
 
 #: Seconds to wait for a question that a server has announced by its status.
 _SOON: Final = 1.0
@@ -101,7 +104,8 @@ class SessionTasks:
         for _ in range(_MOST_PAGES):
             params = {} if cursor is None else {"cursor": cursor}
             page = await self._adapter.own_request("tools/list", params)
-            for tool in page.get("tools") or ():
+            tools = page.get("tools")
+            for tool in tools if isinstance(tools, list) else ():
                 execution = tool.get("execution") if isinstance(tool, dict) else None
                 if isinstance(execution, dict):
                     found[str(tool.get("name"))] = execution.get("taskSupport")
@@ -110,8 +114,14 @@ class SessionTasks:
                 break
         return found
 
-    def announced(self, result: Mapping[str, Any]) -> dict[str, JSON]:
+    def announced(
+        self, result: Mapping[str, Any], asked: Iterable[Frame]
+    ) -> dict[str, JSON]:
         """Return the result that announces a task, in the form of the extension.
+
+        Args:
+            result: The result of the server.
+            asked: Questions that came before it, on the stream of the call.
 
         Raises:
             ReplyError: If it does not describe a task.
@@ -119,6 +129,10 @@ class SessionTasks:
         task = result.get("task")
         if not isinstance(task, dict):
             raise ReplyError("a task without a description")
+        id_ = task.get("taskId")
+        for question in asked:
+            if isinstance(id_, str) and _task_of(question) == id_:
+                self._followed.setdefault(id_, _Followed()).early.append(question)
         return {**_translated(task), "resultType": "task"}
 
     # ---- the methods of the extension -----------------------------------------------
@@ -246,10 +260,8 @@ class SessionTasks:
 
     def take(self, told: Frame) -> RunningCall | None:
         """Return the call that gets a message of a task; keep the message before a call."""
-        one = self._followed.get(_task_of(told))
-        if one is None or "id" not in told:
-            return None
-        if one.call is None:
+        one = self._followed[_task_of(told)]
+        if one.call is None and len(one.early) < _MOST_EARLY:
             one.early.append(told)
         return one.call
 

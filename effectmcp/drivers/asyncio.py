@@ -31,6 +31,7 @@ from ..exchange.commands import (
     Invoke,
     Listen,
     Notify,
+    Outlast,
     Overdue,
     Peer,
     PerformAll,
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
     from ..exchange.sessions import News
     from ..exchange.subscriptions import Subscription
     from ..server.app import Server
+    from ..server.changes import Change
 
 __all__ = [
     "Bell",
@@ -67,6 +69,7 @@ __all__ = [
     "listen",
     "now",
     "obey",
+    "outlast",
     "running",
     "sleep",
     "spawn",
@@ -112,13 +115,51 @@ async def obey(app: Server, command: Command, send: Send) -> Any:
             return await send(message)
         case Ask(asking):
             return await ask_client(asking, send, Bell())
+        case Outlast():
+            return None  # `Begun.finish` does what it says
         case Listen(subscription):
             return await listen(app, subscription, send)
 
 
+async def outlast(app: Server, work: Callable[[], Awaitable[T]]) -> T:
+    """Run `work()` even if this task is cancelled, until the server shuts down."""
+    loop = asyncio.get_running_loop()
+    task = loop.create_task(_awaited(work))
+    is_cancelled = False
+
+    def hear(change: Change) -> None:
+        if change.what == "end" and not loop.is_closed():
+            loop.call_soon_threadsafe(give_up)
+
+    def give_up() -> None:
+        if is_cancelled:
+            task.cancel()
+
+    end = app.changes.listen(hear)
+    try:
+        while not task.done():
+            try:
+                await asyncio.wait([task])
+            except asyncio.CancelledError:
+                is_cancelled = True
+                if app.changes.is_over:
+                    task.cancel()
+        if is_cancelled:
+            raise asyncio.CancelledError
+        return task.result()
+    finally:
+        end()
+
+
+async def _awaited(work: Callable[[], Awaitable[T]]) -> T:
+    return await work()
+
+
 #: Starts to answer one JSON-RPC message; finishes if that needs no waiting. See
 #: `drivers.begun.begin`.
-begin: Final[BeginExchange] = functools.partial(begun.begin, answer=answer, obey=obey)
+begin: Final[BeginExchange] = functools.partial(
+    begun.begin, answer=answer, obey=obey, outlast=outlast
+)
 
 
 @asynccontextmanager

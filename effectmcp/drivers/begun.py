@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any, Protocol, TypeAlias
 
 from attrs import define
@@ -24,6 +25,7 @@ from ..exchange.commands import (
     Incoming,
     Listen,
     Notify,
+    Outlast,
     Peer,
     PerformAll,
     Reply,
@@ -31,10 +33,13 @@ from ..exchange.commands import (
 from ..server.app import Server
 from .local import at_once
 
-__all__ = ["BeginExchange", "Begun", "Obey", "Send", "begin", "drop"]
+__all__ = ["BeginExchange", "Begun", "Obey", "Outlasting", "Send", "begin", "drop"]
 
 Send: TypeAlias = Callable[[Mapping[str, JSON]], Awaitable[None]]
 Obey: TypeAlias = Callable[[Server, Command, Send], Awaitable[Any]]
+Outlasting: TypeAlias = Callable[
+    [Server, Callable[[], Awaitable[Reply | None]]], Awaitable[Reply | None]
+]
 
 
 async def drop(message: Mapping[str, JSON]) -> None:
@@ -48,6 +53,7 @@ def begin(
     *,
     answer: Callable[..., Exchange],
     obey: Obey,
+    outlast: Outlasting,
 ) -> Reply | Begun:
     """Start to answer one JSON-RPC message; finish if that needs no waiting.
 
@@ -57,6 +63,7 @@ def begin(
         peer: The sender.
         answer: `exchange.handle.handle`.
         obey: Executes a command, on the loop.
+        outlast: Runs a function even if its task is cancelled, until the server ends.
 
     Returns:
         The reply, or the started exchange, if it has to wait for something.
@@ -72,7 +79,7 @@ def begin(
     except StopIteration as end:
         reply: Reply = end.value
         return reply
-    return Begun(app, exchange, command, obey)
+    return Begun(app, exchange, command, obey, outlast)
 
 
 @define(eq=False)
@@ -83,6 +90,7 @@ class Begun:
     _exchange: Exchange
     _command: Command
     _obey: Obey
+    _outlast: Outlasting
 
     async def finish(self, send: Send = drop) -> Reply:
         """Execute this and all further commands; return the reply. Call it only once.
@@ -90,22 +98,39 @@ class Begun:
         Args:
             send: Sends a notification on the stream of this request, immediately.
         """
-        exchange, command = self._exchange, self._command
         try:
-            while True:
+            reply = await self._until(send, is_lasting=False)
+            if reply is None:
+                rest = partial(self._until, send, is_lasting=True)
+                reply = await self._outlast(self._app, rest)
+            assert reply is not None  # the second time, there is nothing to stop for
+            return reply
+        finally:
+            self._exchange.close()
+
+    async def _until(self, send: Send, *, is_lasting: bool) -> Reply | None:
+        """Execute commands; return the reply, or `None` where the exchange must outlast."""
+        exchange = self._exchange
+        try:
+            while is_lasting or not isinstance(self._command, Outlast):
                 try:
-                    outcome = await self._obey(self._app, command, send)
+                    outcome = await self._obey(self._app, self._command, send)
                 except Exception as exc:
-                    if isinstance(command, (Notify, Ask, Listen)):
+                    if isinstance(self._command, (Ask, Listen)) or (
+                        isinstance(self._command, Notify) and not is_lasting
+                    ):
                         raise  # an error of the transport
-                    command = exchange.throw(exc)
+                    if isinstance(self._command, Notify):
+                        # The client is gone, and its request is finished nevertheless.
+                        self._command = exchange.send(None)
+                        continue
+                    self._command = exchange.throw(exc)
                 else:
-                    command = exchange.send(outcome)
+                    self._command = exchange.send(outcome)
         except StopIteration as end:
             reply: Reply = end.value
             return reply
-        finally:
-            exchange.close()
+        return None
 
 
 class BeginExchange(Protocol):

@@ -47,6 +47,7 @@ from ..exchange.commands import (
     Invoke,
     Listen,
     Notify,
+    Outlast,
     Overdue,
     Peer,
     PerformAll,
@@ -313,6 +314,8 @@ def _obey(
             for message in asking.take_unsent():
                 send(message)
             return wait(asking)
+        case Outlast():
+            return None  # nothing interrupts this driver
         case Listen(subscription):
             return _tell_now(subscription, send)
 

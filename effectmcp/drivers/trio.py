@@ -15,7 +15,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager, nullcontext, suppress
 from contextvars import Context, copy_context
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
@@ -35,6 +35,7 @@ from ..exchange.commands import (
     Invoke,
     Listen,
     Notify,
+    Outlast,
     Overdue,
     Peer,
     PerformAll,
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
     from ..exchange.sessions import News
     from ..exchange.subscriptions import Subscription
     from ..server.app import Server
+    from ..server.changes import Change
 
 __all__ = [
     "Bell",
@@ -71,6 +73,7 @@ __all__ = [
     "listen",
     "now",
     "obey",
+    "outlast",
     "running",
     "sleep",
     "spawn",
@@ -118,13 +121,38 @@ async def obey(app: Server, command: Command, send: Send) -> Any:
             return await send(message)
         case Ask(asking):
             return await ask_client(asking, send, Bell())
+        case Outlast():
+            return None  # `Begun.finish` does what it says
         case Listen(subscription):
             return await listen(app, subscription, send)
 
 
+async def outlast(app: Server, work: Callable[[], Awaitable[T]]) -> T:
+    """Run `work()` even if this task is cancelled, until the server shuts down."""
+    token = trio.lowlevel.current_trio_token()
+    with trio.CancelScope(shield=not app.changes.is_over) as scope:
+
+        def lift() -> None:
+            scope.shield = False
+
+        def hear(change: Change) -> None:
+            if change.what == "end":
+                with suppress(trio.RunFinishedError):
+                    token.run_sync_soon(lift)
+
+        end = app.changes.listen(hear)
+        try:
+            return await work()
+        finally:
+            end()
+    raise AssertionError("this scope is not cancelled itself")
+
+
 #: Starts to answer one JSON-RPC message; finishes if that needs no waiting. See
 #: `drivers.begun.begin`.
-begin: Final[BeginExchange] = functools.partial(begun.begin, answer=answer, obey=obey)
+begin: Final[BeginExchange] = functools.partial(
+    begun.begin, answer=answer, obey=obey, outlast=outlast
+)
 
 
 def _seconds(limit: float | None) -> float:

@@ -140,10 +140,16 @@ def check_message(effect: InputRequest[Any], message: object) -> None:
         )
 
 
-def check_once(effect: InputRequest[Any], once: object) -> None:
+def check_once(effect: InputRequest[Any], once: object, otherwise: object) -> None:
+    name = type(effect).__name__
     if not isinstance(once, bool):
-        name = type(effect).__name__
         raise UsageError(f"{name}(once={once!r}): give True or False")
+    # Without an answer nothing is counted, so nothing may be agreed to.
+    if once and otherwise is not NOTHING and otherwise is not False:
+        raise UsageError(
+            f"{name}(once=True, otherwise={otherwise!r}): without an answer there is no"
+            " consent to count; leave out otherwise="
+        )
 
 
 def check_number(effect: Effect[Any], name: str, value: object) -> None:

@@ -155,7 +155,8 @@ class Confirm(InputRequest[bool]):
             cannot be asked. A user who declines has answered: that is `False`.
         once: Whether the answer counts for one completed flow only: a client that goes back
             to an earlier state, to use the answer a second time or to give another one,
-            is refused before anything is performed. Needs a ledger; see `Server`.
+            is refused before anything is performed. Needs a ledger; see `Server`. Then
+            `otherwise=` may only be `False`.
 
     Returns:
         `True` if the user accepts, `False` if the user declines.
@@ -193,8 +194,8 @@ class Confirm(InputRequest[bool]):
     ) -> None:
         if type(message) is not str:
             check_message(self, message)
-        if type(once) is not bool:
-            check_once(self, once)
+        if once is not False:
+            check_once(self, once, otherwise)
         assign(self, "message", message)
         assign(self, "key", key)
         assign(self, "otherwise", otherwise)
@@ -260,8 +261,8 @@ class ElicitUrl(InputRequest[T_co]):
     ) -> None:
         if type(message) is not str:
             check_message(self, message)
-        if type(once) is not bool:
-            check_once(self, once)
+        if once is not False:
+            check_once(self, once, otherwise)
         check_type(self, "url", url, "a text", str)
         assign(self, "message", message)
         assign(self, "url", url)

@@ -46,12 +46,17 @@ def with_task(
     message: Mapping[str, Any], capabilities: Mapping[str, JSON]
 ) -> Mapping[str, JSON]:
     """Return a question with `task`, if the client may answer it as a task."""
-    found: Any = capabilities.get("tasks")
-    for name in ("requests", *_DECLARED.get(message["method"], ("",))):
-        found = found.get(name) if isinstance(found, dict) else None
-    if not isinstance(found, dict):
+    declared = _DECLARED.get(message["method"])
+    if declared is None or not _has(capabilities, "tasks", "requests", *declared):
         return message
     return {**message, "params": {**message["params"], "task": {}}}
+
+
+def _has(capabilities: Mapping[str, JSON], *names: str) -> bool:
+    found: Any = capabilities
+    for name in names:
+        found = found.get(name) if isinstance(found, dict) else None
+    return isinstance(found, dict)
 
 
 @frozen
@@ -75,6 +80,7 @@ def follow(
     context: Context,
     session: Session,
     running: Running,
+    messages: Mapping[Id, Mapping[str, Any]],
     replies: Mapping[Id, Mapping[str, JSON]],
     until: float | None,
 ) -> Generator[Command, Any, dict[Id, Mapping[str, JSON]]]:
@@ -84,16 +90,20 @@ def follow(
         context: The request that has asked.
         session: Its session.
         running: The same request, in the session.
-        replies: The replies to its questions, by the ids of these.
+        messages: Its questions, by id.
+        replies: The replies to them.
         until: When to stop waiting, in seconds since 1970; `None` for no limit. The
             tasks that run then are cancelled, and have no reply.
     """
-    found = {id_: one for id_, one in replies.items() if _named(one) is None}
     tasks = [
         _Task(id_, task_id, _pause_of(one["result"]["task"]))
         for id_, one in replies.items()
-        if (task_id := _named(one)) is not None
+        # Only a question that was asked with `task` may be answered by one.
+        if "task" in messages[id_].get("params", {})
+        and (task_id := _named(one)) is not None
     ]
+    followed = {one.reply for one in tasks}
+    found = {id_: one for id_, one in replies.items() if id_ not in followed}
     while tasks and not _is_over(context, running, until):
         if not any(one.is_ended for one in tasks):
             pause = context.clock() + min(one.pause for one in tasks)
@@ -111,8 +121,9 @@ def follow(
             else:
                 left.append(_polled(task, reply))
         tasks = left
-    for task in tasks:
-        yield Notify(_request(f"cancel-{task.id}", "tasks/cancel", task.id))
+    may_cancel = _has(context.meta.capabilities, "tasks", "cancel")
+    for task in tasks if may_cancel else ():
+        yield Notify(_request(session.new_id(), "tasks/cancel", task.id))
     return found
 
 
@@ -121,8 +132,9 @@ def _is_over(context: Context, running: Running, until: float | None) -> bool:
 
 
 def _wait(running: Running, until: float) -> Generator[Command, Any, None]:
-    asking = running.asking = TaskInquiry()
+    asking = TaskInquiry()
     asking.until = until
+    running.wait_for(asking)
     try:
         yield Ask(asking)
     finally:

@@ -8,6 +8,7 @@
             case Invoke():       come_of_it = Done(command.function(**command.kwargs))
             case Notify():       come_of_it = send(command.message)
             case Ask():          come_of_it = ...  # send asking.take_unsent(); until it is over
+            case Outlast():      come_of_it = None  # the client's leaving ends nothing now
             case Listen():       come_of_it = ...  # until the server shuts down
         command = exchange.send(come_of_it)
 
@@ -40,6 +41,7 @@ __all__ = [
     "Invoke",
     "Listen",
     "Notify",
+    "Outlast",
     "Overdue",
     "Peer",
     "PerformAll",
@@ -65,6 +67,7 @@ class Peer:
         address: The client address, for logs.
         session: The session that the client opened with `initialize`, if any.
         is_busy: Whether the server already asks as many users live as it can.
+        cannot_wait: Whether as many requests as possible already wait for tasks.
     """
 
     principal: str | None = None
@@ -72,6 +75,7 @@ class Peer:
     address: str | None = None
     session: Session | None = None
     is_busy: bool = False
+    cannot_wait: bool = False
 
 
 @record(eq=False)
@@ -123,6 +127,16 @@ class Ask:
 
 
 @record(eq=False)
+class Outlast:
+    """From now on, finish the exchange even if its client disconnects or cancels it.
+
+    Otherwise a client could cut a request off again and again, and have it performed again
+    each time. Only the end of the server cuts it off. It is yielded once, and has no
+    outcome; a driver that cannot be interrupted has nothing to do.
+    """
+
+
+@record(eq=False)
 class Listen:
     """Send the messages of `subscription` for all changes, until the server shuts down.
 
@@ -138,7 +152,7 @@ Incoming: TypeAlias = (
     bytes | str | Mapping[str, JSON] | Request | Notification | Response | Malformed
 )
 
-Command: TypeAlias = PerformAll | Invoke | Notify | Ask | Listen
+Command: TypeAlias = PerformAll | Invoke | Notify | Ask | Outlast | Listen
 
 
 def _encoded(reply: Reply) -> bytes | None:

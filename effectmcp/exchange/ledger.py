@@ -37,7 +37,7 @@ from ..engine.stops import Failure, Want
 from ..errors import ProtocolError, StateError, TaskLimitError, TaskStoreError
 from ..protocol.jsonrpc import INTERNAL_ERROR, Id, encode
 from ..records import record
-from .commands import Command, Invoke, PerformAll, Reply
+from .commands import Command, Invoke, Outlast, PerformAll, Reply
 
 if TYPE_CHECKING:
     from ..state.codec import Claims
@@ -293,6 +293,7 @@ def take(
         taking: Taking = outcome.value
         if isinstance(taking, Taken):
             context.taken[:] = [taking]
+            yield Outlast()
             return
         if isinstance(taking, Kept):
             context.taken.clear()  # another execution has the slots, and has ended

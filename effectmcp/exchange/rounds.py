@@ -577,11 +577,7 @@ class FlowCall:
         if self._end is None and self._seconds is not None:
             self._deadline = self._context.clock() + self._seconds
         while True:
-            if (
-                self._token is not None
-                and self._is_consented
-                and not self._feature.single_use
-            ):
+            if self._token is not None and self._is_consented:
                 # Now, before anything is performed after it.
                 self._is_consented = False
                 if not round_.has_line:
@@ -646,7 +642,12 @@ class FlowCall:
             session.asked(running)
         running.is_cancelled |= asking.is_gone
         replies = yield from follow(
-            self._context, session, running, asking.replies, asked.due
+            self._context,
+            session,
+            running,
+            asking.messages,
+            asking.replies,
+            asked.due,
         )
         is_over = self._look(round_)
         # Cancel the questions without an answer: the call was cancelled, or a time was

@@ -157,6 +157,12 @@ class Running:
     is_flow: bool = False
     asking: Inquiry | None = None
 
+    def wait_for(self, asking: Inquiry) -> None:
+        """Note what the request waits for: a cancel ends it, also an earlier one."""
+        self.asking = asking
+        if self.is_cancelled:
+            asking.end()
+
     def cancel(self) -> None:
         """Mark the request as cancelled, and stop waiting for its questions."""
         self.is_cancelled = True
@@ -198,8 +204,9 @@ class News:
         """
         self._tasks[id_] = read
         self.is_read = True
-        while len(self._tasks) > _MAX_TASKS:
-            self.leave(next(iter(self._tasks)))
+        # Other threads may leave some meanwhile.
+        for old in list(self._tasks)[:-_MAX_TASKS]:
+            self.leave(old)
 
     def leave(self, id_: str) -> None:
         """Report nothing more of a task."""
@@ -216,7 +223,8 @@ class News:
         told = {key: fields.get(key) for key in ("status", "statusMessage")}
         if self._told.get(id_) == told:
             return None
-        self._told[id_] = told
+        if id_ in self._tasks:
+            self._told[id_] = told
         return notification("notifications/tasks/status", fields)
 
     def message(self, change: Change) -> dict[str, JSON] | None:
@@ -324,11 +332,10 @@ class Session:
             messages[id_] = make(id_)
             if race is not None:
                 races[id_] = race
-        asking = running.asking = Inquiry(messages, until, races)
+        asking = Inquiry(messages, until, races)
         for id_ in messages:
             self._asked[_key(id_)] = asking
-        if running.is_cancelled:
-            asking.end()
+        running.wait_for(asking)
         return asking
 
     def ask_more(
@@ -344,6 +351,10 @@ class Session:
         """Stop waiting for the reply to a question of a task."""
         asking.remove(id_)
         self._asked.pop(_key(id_), None)
+
+    def new_id(self) -> Id:
+        """Return an id for a request whose reply does not matter."""
+        return next(_IDS)
 
     def asked(self, running: Running) -> None:
         """Remove the questions of a request: they were answered, or are given up."""

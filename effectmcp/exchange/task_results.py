@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, Final
 from attrs import define, field
 
 from ..canonical import JSON
-from ..protocol.jsonrpc import Id, notification
+from ..errors import ProtocolError
+from ..protocol.jsonrpc import INTERNAL_ERROR, Id, notification
 from ..protocol.legacy import request_message
 from .commands import Ask, Command, Notify
 from .context import Legacy
@@ -46,32 +47,38 @@ def result_of_task(context: Context) -> Generator[Command, Any, dict[str, JSON]]
         Dropped: If the client does not wait any longer.
     """
     row = yield from find_task(context)
+    if context.peer.cannot_wait and outcome_of(row) is None:
+        raise ProtocolError(
+            INTERNAL_ERROR,
+            "Too many requests wait on this server. Poll the task with tasks/get, and"
+            " send this request again later.",
+        )
     asking = TaskInquiry()
     running = context.running
     if running is not None:
-        running.asking = asking  # so that a cancel of the request ends the wait
+        running.wait_for(asking)
 
     def hear(change: Change) -> None:
         if change.what == "end" or (change.what, change.uri) == ("task", row.id):
             asking.change()
 
     dialect, session = context.dialect, context.peer.session
+    is_live = isinstance(dialect, Legacy)
     asked: _Asked | None = None
     if isinstance(dialect, Legacy) and session is not None:
         asked = _Asked(asking, session, dialect.revision, context.meta.capabilities)
     end = context.app.changes.listen(hear)
     try:
         while (outcome := outcome_of(row)) is None:
-            if row.questions and not isinstance(dialect, Legacy):
+            if row.questions and not is_live:
                 return {"inputRequests": dict(row.questions), "_meta": related(row.id)}
             asking.is_changed = False
             row = yield from find_task(context, row.id)
             if asked is not None:
                 for id_ in asked.update(row):
-                    yield Notify(
-                        notification("notifications/cancelled", {"requestId": id_})
-                    )
-            if outcome_of(row) is not None or (row.questions and asked is None):
+                    params = {"requestId": id_, "_meta": related(row.id)}
+                    yield Notify(notification("notifications/cancelled", params))
+            if outcome_of(row) is not None or (row.questions and not is_live):
                 continue
             asking.until = context.clock() + _LOOK
             yield Ask(asking)
@@ -160,9 +167,14 @@ _NEEDS: Final[Mapping[str, str]] = {
 def _can_answer(question: Mapping[str, Any], capabilities: Mapping[str, Any]) -> bool:
     """Return whether this client can answer: another one may have created the task."""
     declared = capabilities.get(_NEEDS[question["method"]])
-    if question.get("params", {}).get("mode") == "url":
-        return isinstance(declared, dict) and "url" in declared
-    return isinstance(declared, dict)
+    if not isinstance(declared, dict):
+        return False
+    params = question.get("params", {})
+    if question["method"] == "elicitation/create":
+        # An empty object means forms (2025-11-25, Elicitation, Capabilities).
+        mode = params.get("mode", "form")
+        return mode in declared or (mode == "form" and not declared)
+    return "tools" in declared or not {"tools", "toolChoice"} & params.keys()
 
 
 def _answer_in(reply: Mapping[str, Any], method: str) -> JSON:

@@ -106,7 +106,11 @@ def old_status(row: TaskRow) -> TaskStatus:
     continues to completion or fails" (Tasks, Task Cancellation), and a result with
     `isError` is a failure (Tasks, Task Execution Errors).
     """
-    if row.cancelled_at is not None and not row.is_expired:
+    at, expires = row.cancelled_at, row.expires
+    # A task that expires is ended by a cancel, too, which has the time of its expiry.
+    if at is not None and (
+        not row.is_expired or (expires is not None and at < expires)
+    ):
         return "cancelled"
     if row.status == "completed" and (row.result or {}).get("isError") is True:
         return "failed"

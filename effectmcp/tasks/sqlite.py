@@ -23,6 +23,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final, TypeVar
 from weakref import WeakSet
@@ -79,8 +80,8 @@ class SqliteTasks:
         limit: The most tasks that may be alive at once.
         share: The most of them that one user may have; all anonymous clients are one.
         uses: The most bytes for requests that count once, and their replies. Each counts
-            for 1 KiB more than its reply.
-        uses_share: The most bytes of one user.
+            for 1 KiB more than its reply. By default 1 GiB, and 64 MiB in memory.
+        uses_share: The most bytes of one user; by default a quarter of that.
         is_worked: Whether turns run somewhere. Transports with a loop set it; set it
             yourself for a server without one if an `effectmcp worker` runs.
 
@@ -98,8 +99,8 @@ class SqliteTasks:
         retention: float = 3600,
         limit: int = 100_000,
         share: int = 1_000,
-        uses: int = 2**30,
-        uses_share: int = 2**28,
+        uses: int | None = None,
+        uses_share: int | None = None,
         is_worked: bool = False,
     ) -> None:
         self.path = None if path is None else Path(path).absolute()
@@ -108,8 +109,9 @@ class SqliteTasks:
         self.retention = retention
         self.limit = limit
         self.share = share
-        self.uses = uses
-        self.uses_share = uses_share
+        most = 2**26 if path is None else 2**30
+        self.uses = most if uses is None else uses
+        self.uses_share = self.uses // 4 if uses_share is None else uses_share
         self.is_worked = is_worked
         self._listeners: dict[object, tuple[Callable[[str], None], bool]] = {}
         self._opening = threading.Lock()
@@ -237,11 +239,11 @@ class SqliteTasks:
         def read(db: sqlite3.Connection) -> list[TaskRow]:
             found = db.execute(
                 "SELECT id, data, journal FROM tasks WHERE owner = ? AND id > ?"
-                " ORDER BY id LIMIT ?",
-                (owner, after, limit),
-            ).fetchall()
-            rows = [_readable(*one) for one in found]
-            return [_unanswered(db, row) for row in rows if row is not None]
+                " ORDER BY id",
+                (owner, after),
+            )
+            rows = (row for one in found if (row := _readable(*one)) is not None)
+            return [_unanswered(db, row) for row in islice(rows, limit)]
 
         return self._read(read)
 

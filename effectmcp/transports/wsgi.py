@@ -46,7 +46,7 @@ from .web import Head, Send, Site, length_of
 
 if TYPE_CHECKING:
     from ..exchange.commands import Peer
-    from ..exchange.sessions import Inquiry
+    from ..exchange.sessions import Inquiry, TaskInquiry
     from ..server.app import Server
 
 __all__ = ["WSGIApplication", "application"]
@@ -134,7 +134,8 @@ class WSGIApplication:
         self._principal = principal
         self._run_async = run_async
         self._questions = questions
-        self._asking = 0
+        #: How many requests wait: for answers, and for tasks (`True`).
+        self._waits = {False: 0, True: 0}
         self._lock = threading.Lock()
         self._ended = threading.Condition()
         self._count = 0
@@ -199,8 +200,10 @@ class WSGIApplication:
         self._open()
         peer = step.peer
         stream = _EventStream(talk, start_response, is_live=peer.session is not None)
-        if peer.session is not None and self._asking >= self._questions:
+        if peer.session is not None and self._waits[False] >= self._questions:
             peer = attrs.evolve(peer, is_busy=True)
+        if self._waits[True] >= self._questions:
+            peer = attrs.evolve(peer, cannot_wait=True)
         try:
             with self._counted():
                 reply = handle(
@@ -226,17 +229,20 @@ class WSGIApplication:
 
     def _wait(self, peer: Peer, stream: _EventStream, asking: Inquiry) -> None:
         session, sessions = peer.session, self._endpoint.sessions
-        assert session is not None  # only clients with a session are asked live
-        assert sessions is not None
-        sessions.reading(session, +1)
+        # A wait for a task takes a thread, too, and has seats of its own: otherwise it
+        # would take those of users who are asked. It needs no session.
+        is_parked = isinstance(asking, TaskInquiry)
+        if session is not None and sessions is not None:
+            sessions.reading(session, +1)
         with self._ended:
-            self._asking += 1
+            self._waits[is_parked] += 1
         try:
             stream.wait(asking)
         finally:
             with self._ended:
-                self._asking -= 1
-            sessions.reading(session, -1)
+                self._waits[is_parked] -= 1
+            if session is not None and sessions is not None:
+                sessions.reading(session, -1)
 
     @contextmanager
     def _counted(self) -> Iterator[None]:

@@ -845,6 +845,9 @@ BROKEN: Final = {"code": -32603, "message": "it broke"}
 OOPS: Final = {"content": [{"type": "text", "text": "oops"}], "isError": True}
 
 #: Rows of the host, and their status and message in the old revisions.
+#: When a task expires, it is ended by a cancel of that time.
+LATE = 1e10
+
 STATUSES: Final[Mapping[str, tuple[Wire, str, str | None]]] = {
     "working": ({}, "working", "so far"),
     "input_required": (
@@ -914,13 +917,13 @@ STATUSES: Final[Mapping[str, tuple[Wire, str, str | None]]] = {
         {
             "status": "failed",
             "error": BROKEN,
-            "cancelled_at": 5.0,
+            "cancelled_at": LATE,
             "is_expired": True,
         },
         "failed",
         "it broke",
     ),
-    "expiring": ({"cancelled_at": 5.0, "is_expired": True}, "working", "so far"),
+    "expiring": ({"cancelled_at": LATE, "is_expired": True}, "working", "so far"),
 }
 
 

@@ -35,7 +35,14 @@ from attrs import Factory, define, field, frozen
 from effectmcp import Confirm, Elicit, Flow, IdempotencyKey, Sleep, Step
 from effectmcp.engine.stops import Done, Failure, Want
 from effectmcp.errors import StateError
-from effectmcp.exchange.commands import Command, Exchange, Invoke, Peer, PerformAll
+from effectmcp.exchange.commands import (
+    Command,
+    Exchange,
+    Invoke,
+    Outlast,
+    Peer,
+    PerformAll,
+)
 from effectmcp.exchange.handle import handle
 from effectmcp.exchange.ledger import Held, Ledger, Taken, Taking, Use, judge
 from effectmcp.server import Server
@@ -447,6 +454,8 @@ class World:
                     outcome = Failure(exc)
             case PerformAll(wants):
                 outcome = {want.key: self._value(want) for want in wants}
+            case Outlast():
+                outcome = None
             case _:
                 raise AssertionError(one.command)
         self._send(one, outcome)

@@ -429,7 +429,7 @@ def test_anonymous_clients_are_one_user() -> None:
 
 
 def test_all_users_together_have_a_limit() -> None:
-    with storing(uses=2048) as tasks:
+    with storing(uses=2048, uses_share=2048) as tasks:
         tasks.take(use(flow="a", owner="ann"))
         tasks.take(use(flow="b", owner="bob"))
         with pytest.raises(TaskLimitError, match="there are too many calls that count"):

@@ -242,8 +242,17 @@ class RestateTasks:
 
         Tasks that an earlier version created are left out.
         """
-        tag = _tag(owner)
+        found: list[TaskRow] = []
         after = after if _ID.fullmatch(after) else ""
+        while len(found) < limit and (ids := self._owned(owner, after, limit)):
+            rows = [self.read(id_) for id_ in ids]
+            found += [row for row in rows if row is not None and row.owner == owner]
+            after = ids[-1]
+        return found[:limit]
+
+    def _owned(self, owner: str, after: str, limit: int) -> list[str]:
+        """Return the next ids of tasks that have the tag of a user."""
+        tag = _tag(owner)
         kept = self.engine.query(
             "SELECT service_key AS key FROM state"
             f" WHERE service_name = '{self.service}' AND key = '{OWNER.decode()}'"
@@ -259,9 +268,7 @@ class RestateTasks:
             f" ORDER BY target_service_key LIMIT {int(limit)}",
             key=str,
         )
-        ids = sorted({one["key"] for one in (*kept, *new)})[:limit]
-        rows = [self.read(id_) for id_ in ids]
-        return [row for row in rows if row is not None and row.owner == owner]
+        return sorted({one["key"] for one in (*kept, *new)})[:limit]
 
     def find(self, ids: Iterable[str] = (), *, limit: int = 1_000) -> list[TaskRow]:
         """Return the tasks whose ids start so, or all: the newest first."""

@@ -147,7 +147,9 @@ class RestateLedger:
         request = take_request(use, over, is_full=problem is not None)
         answer = self._ask(TAKE, use.flow, request)
         if answer == FULL:
-            raise TaskLimitError(problem or "")
+            raise TaskLimitError(
+                problem or "this call has too many states that count once"
+            )
         return read_taking(answer, use)
 
     def _keep(self, taken: Taken, request: bytes) -> None:
@@ -184,14 +186,17 @@ class RestateLedger:
                     self._thread = None
                     return
                 held = list(self._held.items())
-            try:
-                for taken, one in held:
+            # Signs of life first: what fails or takes long must not hold them up.
+            held.sort(key=lambda one: one[1].reply is not None)
+            failed = ""
+            for taken, one in held:
+                try:
                     self._write(taken, one)
-                problem = ""
-            except TaskStoreError as exc:
-                if str(exc) != problem:
-                    problem = str(exc)
-                    logger.warning("requests that count once are kept later: %s", exc)
+                except Exception as exc:
+                    failed = f"{exc}"
+            if failed and failed != problem:
+                logger.warning("requests that count once are kept later: %s", failed)
+            problem = failed
 
     def _write(self, taken: Taken, one: _Held) -> None:
         with self._lock:

@@ -47,6 +47,10 @@ HANDLERS: Final = (TAKE, KEEP, FORGET)
 #: The answer to a take for which there is no room.
 FULL: Final = {"full": True}
 
+#: The most slots of one flow: the engine sends them all with each request. Only forks
+#: need more than a few for each round.
+_MOST: Final = 100
+
 _SLOTS: Final = b"slots"
 _REPLY: Final = b"reply "
 
@@ -182,7 +186,8 @@ class UseAttempt:
             held[0] = Held(mine.request, mine.fence, None, mine.reply)
         match judge(use, held):
             case Taken(fence=fence):
-                if given["full"] and not slots:
+                is_new = None in held
+                if is_new and (len(slots) >= _MOST or (given["full"] and not slots)):
                     return FULL
             case "busy":
                 return {"busy": [slots[first]["fence"], slots[first]["beat"]]}
