@@ -38,7 +38,7 @@ __all__ = ["BeginExchange", "Begun", "Obey", "Outlasting", "Send", "begin", "dro
 Send: TypeAlias = Callable[[Mapping[str, JSON]], Awaitable[None]]
 Obey: TypeAlias = Callable[[Server, Command, Send], Awaitable[Any]]
 Outlasting: TypeAlias = Callable[
-    [Server, Callable[[], Awaitable[Reply | None]]], Awaitable[Reply | None]
+    [Server, Callable[[], Awaitable[Reply]]], Awaitable[Reply]
 ]
 
 
@@ -92,45 +92,36 @@ class Begun:
     _obey: Obey
     _outlast: Outlasting
 
-    async def finish(self, send: Send = drop) -> Reply:
+    async def finish(self, send: Send = drop, *, is_lasting: bool = False) -> Reply:
         """Execute this and all further commands; return the reply. Call it only once.
 
         Args:
             send: Sends a notification on the stream of this request, immediately.
+            is_lasting: Whether to finish the exchange though the client may have left.
         """
+        exchange, command = self._exchange, self._command
         try:
-            reply = await self._until(send, is_lasting=False)
-            if reply is None:
-                rest = partial(self._until, send, is_lasting=True)
-                reply = await self._outlast(self._app, rest)
-            assert reply is not None  # the second time, there is nothing to stop for
-            return reply
-        finally:
-            self._exchange.close()
-
-    async def _until(self, send: Send, *, is_lasting: bool) -> Reply | None:
-        """Execute commands; return the reply, or `None` where the exchange must outlast."""
-        exchange = self._exchange
-        try:
-            while is_lasting or not isinstance(self._command, Outlast):
+            while True:
+                if isinstance(command, Outlast) and not is_lasting:
+                    self._command = command
+                    rest = partial(self.finish, send, is_lasting=True)
+                    return await self._outlast(self._app, rest)
                 try:
-                    outcome = await self._obey(self._app, self._command, send)
+                    outcome = await self._obey(self._app, command, send)
                 except Exception as exc:
-                    if isinstance(self._command, (Ask, Listen)) or (
-                        isinstance(self._command, Notify) and not is_lasting
-                    ):
+                    if isinstance(command, Notify) and is_lasting:
+                        command = exchange.send(None)  # the client has left
+                    elif isinstance(command, (Notify, Ask, Listen)):
                         raise  # an error of the transport
-                    if isinstance(self._command, Notify):
-                        # The client is gone, and its request is finished nevertheless.
-                        self._command = exchange.send(None)
-                        continue
-                    self._command = exchange.throw(exc)
+                    else:
+                        command = exchange.throw(exc)
                 else:
-                    self._command = exchange.send(outcome)
+                    command = exchange.send(outcome)
         except StopIteration as end:
             reply: Reply = end.value
             return reply
-        return None
+        finally:
+            exchange.close()
 
 
 class BeginExchange(Protocol):

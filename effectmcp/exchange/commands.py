@@ -128,10 +128,10 @@ class Ask:
 
 @record(eq=False)
 class Outlast:
-    """From now on, finish the exchange even if its client disconnects or cancels it.
+    """Finish the rest of the exchange even if its client disconnects or cancels it.
 
-    Otherwise a client could cut a request off again and again, and have it performed again
-    each time. Only the end of the server cuts it off. It is yielded once, and has no
+    Otherwise a client could have a step performed many times, by leaving while it runs. Only
+    the end of the server cuts the exchange off. It is yielded once, and has no
     outcome; a driver that cannot be interrupted has nothing to do.
     """
 

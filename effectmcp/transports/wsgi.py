@@ -229,8 +229,8 @@ class WSGIApplication:
 
     def _wait(self, peer: Peer, stream: _EventStream, asking: Inquiry) -> None:
         session, sessions = peer.session, self._endpoint.sessions
-        # A wait for a task takes a thread, too, and has seats of its own: otherwise it
-        # would take those of users who are asked. It needs no session.
+        # A wait for a task takes a thread, too, and has seats of its own: otherwise users
+        # could not be asked while clients wait for tasks. It needs no session.
         is_parked = isinstance(asking, TaskInquiry)
         if session is not None and sessions is not None:
             sessions.reading(session, +1)
