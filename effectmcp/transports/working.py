@@ -79,6 +79,13 @@ def ensure_tasks(app: Server, *, is_alone: bool) -> None:
     counting = [tool.name for tool in app.tools.values() if tool.single_use]
     if app.ledger is None and counting:
         raise LedgerError(f"the tool {counting[0]!r}")
+    if counting and app.ledger is not None and not app.ledger.is_shared:
+        logger.warning(
+            "calls of %r count once, in the memory of this process: after a restart, its"
+            " states could be used once more if its keys stay. Give --tasks PATH, or"
+            " Server(tasks=SqliteTasks(path))",
+            counting[0],
+        )
 
 
 def check_shared(app: Server) -> None:
