@@ -1,4 +1,4 @@
-"""Tasks of 2025-11-25 and of the drafts, seen by our client as those of the extension."""
+"""Tasks of 2025-11-25 and of the drafts: our client shows them like the extension's."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class Shop(Legacy):
         tools: The `execution.taskSupport` of its tools; `None` for none.
         rounds: The messages of the questions that its task asks, one round after another.
         end: The result or the error of its task.
-        polls: How often the task is `working` before it goes on.
+        polls: How often the task is `working` before it continues.
         early: Sends the questions of a round, before `tasks/result`.
         said: Replies that differ from the usual ones, by method.
         answers: The answers to its questions.
@@ -169,7 +169,7 @@ class Shop(Legacy):
         return {"task": described("working")}
 
     async def _say(self, say: Hear) -> None:
-        """Send the questions of a round, and go on with the next one when they are in."""
+        """Send the questions of a round; the next round waits for their replies."""
         batch = self.rounds.pop(0)
         events = []
         for number, message in enumerate(batch):
@@ -410,7 +410,7 @@ async def test_endless_pages_of_tools_end() -> None:
     ids=repr,
 )
 async def test_malformed_page_of_tools_requires_nothing(page: Any) -> None:
-    """Or it is a `ReplyError`: a server must not crash its client."""
+    """The call is made, or raises `ReplyError`: a server must not crash its client."""
     shop = Shop(said={"tools/list": page})
     async with shop.client() as client:
         try:
@@ -421,7 +421,7 @@ async def test_malformed_page_of_tools_requires_nothing(page: Any) -> None:
 
 @pytest.mark.parametrize("reply", [5, None, [], fails(-32601), fails(-32603)], ids=repr)
 async def test_error_of_the_list_is_raised(reply: Any) -> None:
-    """Before the call: nothing has begun, so the caller may try again."""
+    """The list is read before the call is sent, so the caller may try again."""
     shop = Shop(said={"tools/list": reply})
     async with shop.client() as client:
         with pytest.raises((ReplyError, ProtocolError)):
@@ -606,7 +606,7 @@ async def test_question_before_the_handle_is_answered(
 ) -> None:
     """The client does not know the task yet; the question names it nevertheless.
 
-    It comes on the stream of the session, or on that of the call, before its response.
+    The question comes on the session's stream, or on the call's, before the response.
     """
     shop = Shop(rounds=[["Who?"]], early=early, polls=0)
     async with shop.client(timeout=30) as client:
@@ -936,7 +936,7 @@ async def test_task_that_was_not_asked_for_is_no_task() -> None:
         {"taskId": ID, "status": {}},
         described("working", pollInterval=-5),
         described("working", statusMessage={}),
-        # Fields of the extension do not replace those of this revision.
+        # Fields of the extension do not replace the fields of 2025-11-25.
         {**described("working"), "pollInterval": None, "pollIntervalMs": "x"},
     ],
     ids=repr,
@@ -996,7 +996,7 @@ async def test_endless_questions_of_a_task_end_in_rounds(autojump_clock: Any) ->
 async def test_raw_answers_to_no_question_are_acknowledged(
     responses: Any, autojump_clock: Any
 ) -> None:
-    """As those of the extension; answers that are no object are passed on as they are."""
+    """The extension does the same; answers other than objects are passed on unchanged."""
     shop = Shop(polls=10**9)
     async with shop.client() as client:
         params = {"taskId": ID, "inputResponses": responses}
@@ -1051,7 +1051,7 @@ def of_our_own(parts: list[Any], end: str) -> Server:
 @pytest.mark.parametrize("end", ["return", "fail", "refuse"])
 @pytest.mark.parametrize("parts", [[], ["Ann", None, ("Bob", "Cid")]], ids=repr)
 async def test_our_client_sees_one_kind_of_tasks(parts: Any, end: str) -> None:
-    """The same questions and the same end, whatever the revision on the wire."""
+    """On each wire, the client sees the same questions and the same end."""
     lives = []
     for options in ({}, {"version": NEWEST}, {"drafts": True}):
         app = of_our_own(parts, end)

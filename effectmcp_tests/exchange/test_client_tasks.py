@@ -116,7 +116,7 @@ class Desk:
 def seat(
     tool: Callable[..., Any], wire: str = NEWEST, capabilities: Any = DECLARED
 ) -> tuple[Older, Desk]:
-    """A client, and the desk that answers its questions; `tool` is no task here."""
+    """A client, and the desk that answers its questions; `tool` runs without a task."""
     here = world()
     here.app.tool(name="tool", task="optional")(tool)
     user = here.user(wire, capabilities=capabilities)
@@ -216,7 +216,7 @@ def test_question_of_an_older_revision_has_no_task(wire: str) -> None:
 
 
 def test_draft_is_asked_by_retry() -> None:
-    """So nothing of it can be a task of the client."""
+    """A question that is asked by retry cannot become a task of the client."""
     user, desk = seat(ask, DRAFT)
     found = called(user, desk)["result"]
     (question,) = found["inputRequests"].values()
@@ -230,7 +230,7 @@ def roots() -> Flow[str]:
 
 @pytest.mark.parametrize("requests", [TASKS["requests"], {"": {}}, {"roots": {}}])
 def test_question_of_another_kind_has_no_task(requests: Any) -> None:
-    """Whatever a client declares: the protocol has no such task."""
+    """The protocol has no such task, so the declaration of a client is ignored."""
     user, desk = seat(
         roots, capabilities={**EVERYTHING, "tasks": {"requests": requests}}
     )
@@ -417,7 +417,7 @@ HOSTILE: tuple[Any, ...] = (
 
 @pytest.mark.parametrize("said", HOSTILE, ids=repr)
 def test_reply_without_an_id_is_a_plain_reply(said: Any) -> None:
-    """It is no answer either, so the question is asked again; then it is answered."""
+    """The reply is not an answer, so the question is asked again; then it is answered."""
     user, desk = seat(ask)
     answers = iter([{"result": said}])
     desk.is_ignoring = True
@@ -529,7 +529,7 @@ def quick_again(desk: Desk) -> None:
 
 
 def test_task_whose_time_is_up_is_cancelled() -> None:
-    """And its question is asked again, as any other question that is still needed."""
+    """The question is asked again, as any other question that is still needed."""
     user, desk = seat(impatient)
     quick_again(desk)
     began = desk.here.host.now
@@ -555,7 +555,7 @@ def test_task_of_a_client_without_cancel_is_left() -> None:
 
 
 def test_only_the_tasks_that_run_are_cancelled() -> None:
-    """An answer that is in counts, whatever else is late."""
+    """An answer that is in counts, even if other answers are late."""
 
     def two() -> Flow[str]:
         one, other, _ = yield from Gather(
@@ -654,7 +654,7 @@ def racing() -> Flow[str]:
 
 
 def test_races_are_never_augmented() -> None:
-    """The first reply decides a race, and the reply of a task says nothing yet."""
+    """The first reply decides a race, and the reply of a task has no answer yet."""
     user, desk = seat(racing)
 
     def answer(question: Wire) -> Wire | None:

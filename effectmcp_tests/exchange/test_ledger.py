@@ -296,7 +296,7 @@ class ByHand:
 
     def _send(self, outcome: Any) -> None:
         self.command = self.exchange.send(outcome)
-        while isinstance(self.command, Outlast):  # there is nothing to do
+        while isinstance(self.command, Outlast):  # needs no action here
             self.command = self.exchange.send(None)
 
     def until(self, is_there: Callable[[Command], bool]) -> ByHand:
@@ -1576,7 +1576,7 @@ def test_slots_of_a_tool_for_one_use_are_its_states_and_its_rounds() -> None:
     asked = result(call(app, "order", **answering(named(app), {})))
     call(app, "order", **answering(asked, {"value": "Bob"}))
     slots = [[slot for slot, _ in one.slots] for one in ledger.uses]
-    # The consent takes its state once more, with the line of the flow.
+    # The consent takes its state a second time, with the line of the flow.
     assert [rest for _, *rest in slots] == [["1"], ["2"], ["2", "line"], ["3"]]
     assert len({state for state, *_ in slots}) == 3
 

@@ -104,7 +104,7 @@ def cancel(user: Older, id_: Any) -> None:
 
 
 def test_questions_of_a_gather_go_out_together() -> None:
-    """And the replies may come in any order."""
+    """The replies may come in any order."""
     here = world(both)
     user = client(here)
     id_ = user.start("both")
@@ -149,7 +149,7 @@ def test_every_kind_of_question_can_be_asked() -> None:
     assert page.startswith(id_)
 
 
-#: Capabilities of a session that has not begun the task; the methods that it is asked.
+#: Capabilities of a session that did not start the task; the methods that it is asked.
 CAPABILITIES: Mapping[str, tuple[Wire, set[str]]] = {
     "none": ({}, set()),
     "null": ({"elicitation": None, "sampling": 5, "roots": []}, set()),
@@ -164,8 +164,8 @@ CAPABILITIES: Mapping[str, tuple[Wire, set[str]]] = {
 
 @pytest.mark.parametrize("name", CAPABILITIES)
 def test_session_is_asked_what_it_can_answer(name: str) -> None:
-    """Another session of the same user has begun the task: its capabilities are not
-    those of this one. Servers ask for nothing that was not negotiated (Lifecycle,
+    """The task was started by another session of the same user, which has other
+    capabilities. Servers ask for nothing that was not negotiated (Lifecycle,
     Operation; Elicitation, Capabilities).
     """
     here = world()
@@ -256,7 +256,7 @@ def test_question_whose_time_is_up_is_withdrawn() -> None:
 
 
 def test_late_reply_is_ignored() -> None:
-    """And a reply to a question that was never asked."""
+    """A reply to a question that was never asked is ignored, too."""
     here = world()
 
     @here.app.tool(task="optional")
@@ -321,7 +321,7 @@ def test_error_for_a_form_closes_it(failure: Any, ends: str) -> None:
 
 
 def test_error_for_another_question_leaves_it_outstanding() -> None:
-    """It is not asked again in this request; another session may answer it."""
+    """The question is not asked again in this request; another session may answer it."""
     here = world()
 
     @here.app.tool(task="optional")
@@ -476,7 +476,7 @@ def test_session_that_ends_ends_the_request() -> None:
 
 @pytest.mark.parametrize("wire", REQUESTED)
 def test_cancel_of_the_task_ends_the_request_with_an_error(wire: str) -> None:
-    """Also while it asks: the question is withdrawn."""
+    """If the task is asking a question, the question is withdrawn."""
     here = world(asking, long)
     user, again = here.user(wire, "ann"), here.user(wire, "ann")
     assert isinstance(user, Older)
@@ -543,7 +543,7 @@ def test_request_leaves_nothing_behind() -> None:
 
 
 def test_draft_that_waits_sees_the_question_when_it_comes() -> None:
-    """Not after the next look, but with the change."""
+    """The wait ends with the change, and not after the next look."""
     here = world()
 
     @here.app.tool(task="optional")
@@ -560,7 +560,7 @@ def test_draft_that_waits_sees_the_question_when_it_comes() -> None:
 
 
 def test_request_without_a_session_asks_nothing() -> None:
-    """A client of 2025-11-25 may send requests without one: nobody could be asked."""
+    """A client of 2025-11-25 may send requests without one: no client could be asked."""
     here = world(asking)
     user = client(here)
     id_ = user.start("asking")

@@ -376,7 +376,7 @@ class Host:
         begun = {prefix + at for at, one in journal.places.items() if one.begun}
         for key in [key for key in self._open if key not in begun]:
             del self._open[key]
-        if not row.is_ended and before.report is None:  # a retry by hand counts anew
+        if not row.is_ended and before.report is None:  # a manual retry starts at 0
             for key in before.tries.keys() & begun:
                 kept, _ = row.tries.get(key, (0, 0.0))
                 assert kept >= before.tries[key][0], f"{key} forgets its failed tries"

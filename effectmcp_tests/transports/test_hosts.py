@@ -1,4 +1,4 @@
-"""One contract for all hosts: what is asked alike is answered alike.
+"""One contract for all hosts: equal requests get equal answers.
 
 Each script is played on the server's own HTTP, as it is and with h11 for every request,
 on ASGI under both loops, and on WSGI. Answers differ in what `Endpoint` says that a host
@@ -593,7 +593,7 @@ def native(name: str) -> list[tuple[Ask, Answer]]:
 
 
 def cannot(host: Host, ask: Ask) -> int | None:
-    """The status with which a host says that it cannot do what is asked."""
+    """The status of a host that cannot serve this request, or None."""
     if host.needs_length and ask.is_chunked and ask.status in (200, 413):
         return 411
     if not host.has_streams and ask.method == "GET" and ask.status in (200, 400):
