@@ -797,7 +797,7 @@ def test_a_form_that_is_taller_than_the_terminal(tmp_path: Path) -> None:
     child.expect("more below")
     child.expect("Esc close")
     child.send("\x1b[A")  # around, to the last
-    # Up by what was drawn and no more: all of that is on the screen.
+    # Up by the height of the drawing and no more: all of it is on the screen.
     child.expect(r"\x1b\[9A\r\x1b\[J")
     child.expect("more above")
     child.expect(r"field_29[^\n]*▏")

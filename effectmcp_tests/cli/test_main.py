@@ -133,7 +133,7 @@ def test_a_reader_that_closes_the_pipe_early_causes_no_message(argv: list[str]) 
     os.close(ours)
     done = piped(*argv, to=theirs, errors=subprocess.PIPE)
     assert (done.returncode, done.stderr) == (141, "")
-    # What is raised in the middle of a call comes in a group, and leaves through it.
+    # An exception in the middle of a call comes in a group, and leaves through it.
     done = piped("list", SERVED, "--raw", to=subprocess.PIPE, errors=theirs)
     assert (done.returncode, done.stdout) == (141, "")
     os.close(theirs)

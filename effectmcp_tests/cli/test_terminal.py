@@ -1,4 +1,4 @@
-"""The driver of a terminal, without one: pipes, and what is written."""
+"""The driver of a terminal, without one: pipes, and their output."""
 
 from __future__ import annotations
 

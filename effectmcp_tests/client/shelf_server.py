@@ -60,7 +60,7 @@ app = Server(
 
 @app.tool
 def noted(mark: str) -> list[str]:
-    """Tell what was noted under a mark."""
+    """Return the notes under a mark."""
     return [note for of, note in NOTES if of == mark]
 
 

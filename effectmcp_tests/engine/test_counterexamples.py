@@ -207,7 +207,7 @@ def test_step_that_mutates_its_arguments_changes_nothing(way: Any) -> None:
 
 
 def test_answer_in_flight_survives_an_inserted_question() -> None:
-    """G: rolling upgrades keep what was gathered."""
+    """G: rolling upgrades keep the gathered values."""
     city = Elicit("Which city?", str)
     before, after = flow_of(city), flow_of(Elicit("Which country?", str), city)
     stop, journal = round_of(before, Journal())

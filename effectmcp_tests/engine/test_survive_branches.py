@@ -64,7 +64,7 @@ log: list[Any] = []
 
 @pytest.fixture(autouse=True)
 def empty_log() -> None:
-    """Each test begins with an empty log of what was performed."""
+    """Each test begins with an empty log of effects."""
     log.clear()
 
 

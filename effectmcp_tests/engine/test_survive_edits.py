@@ -218,7 +218,7 @@ def test_effect_edited(edit: str, policy: Policy, inside: bool) -> None:
 @on_top_and_in_a_branch
 @under_the_four_policies
 def test_effect_inserted_after(policy: Policy, inside: bool) -> None:
-    """An effect inserted after what was answered: no divergence, under any policy."""
+    """An effect inserted after the answers: no divergence, under any policy."""
     v1, v2 = wrapped(inside, a, b, c), wrapped(inside, a, b, new, c)
     stop, journal = rounds_of(v1, 3)
     stop, journal = round_of(v2, journal, answers(stop), under(policy))

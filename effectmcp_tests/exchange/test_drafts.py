@@ -1,4 +1,4 @@
-"""The drafts: a handshake as before, rounds as in what was released, other words."""
+"""The drafts: a handshake as before, rounds as in the release, other words."""
 
 from __future__ import annotations
 

@@ -194,7 +194,7 @@ def test_round_takes_early_answers_and_rules() -> None:
     strict = attrs.evolve(RETRY, early_answers=False)
     round_ = start(handler, answers=early, rules=strict)
     assert isinstance(round_.stop, Asked)
-    # Not in a later round: there, what was asked has a token.
+    # Not in a later round: there, the question has a token.
     round_ = go_on(round_.token(now=NOW), {}, handler)
     assert isinstance(round_.stop, Asked)
 

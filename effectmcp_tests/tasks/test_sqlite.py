@@ -79,7 +79,7 @@ def owned(tasks: SqliteTasks, owner: str, after: str = "", limit: int = 9) -> li
 
 
 def test_owned_are_in_the_order_of_their_ids(tasks: SqliteTasks) -> None:
-    """Not of their age: a page must not shift while others are created."""
+    """The age does not count: a page must not shift while others are created."""
     for id_ in ("c", "a", "d", "b"):
         tasks.create(new_row(id_, owner="ann"))
     tasks.create(new_row("bb", owner="bob"))

@@ -424,7 +424,7 @@ def test_last_try_of_a_race_is_the_last_after_a_loss_too() -> None:
     one = play()
     assert text(one.run()) == "gave up: down"
     assert one.times == [0, 3, 4]
-    # The turn is lost when it has saved what came after the failure, at 5.
+    # The turn is lost when it has saved the effects after the failure, at 5.
     last = max(at for at, name in enumerate(one.story) if name == "Wait")
     one = play(last)
     assert text(one.run()) == "gave up: down"
@@ -817,7 +817,7 @@ def test_step_that_lost_its_race_has_no_next_try() -> None:
 
 
 def test_question_keeps_why_the_last_answer_did_not_fit() -> None:
-    """Its text is the same after another turn."""
+    """The text of the question is the same after another turn."""
 
     def job() -> Flow[Any]:
         return (yield from Gather(Elicit("How many?", int), Confirm("Sure?")))

@@ -1,4 +1,4 @@
-"""The laws of what is drawn: it fits, the referee agrees, and it shrinks to little.
+"""The laws of a drawn value: it fits, the referee agrees, and it shrinks to little.
 
 The referee is jsonschema-rs, as for the forms and schemas themselves.
 """

@@ -90,7 +90,7 @@ class Node:
     is_new_answer: bool = False
     children: list[Node] | None = None
     failure: BaseException | None = None
-    #: What is thrown at the yields that cleanup may not make.
+    #: The exception at the yields that cleanup may not make.
     ending: type[BaseException] | None = None
     has_ended: bool = False
     value: Any = None
@@ -158,7 +158,7 @@ class Flow:
     is_live: bool = False
     journal: Journal = field(factory=Journal)
     memory: Memory = field(factory=Memory)
-    #: What was logged: by label, and whether it is sent (None: open).
+    #: The log messages: by label, and whether it is sent (None: open).
     logs: list[tuple[str, bool | None]] = field(factory=list)
 
     #: Answers by explicit key, in a request without a state.

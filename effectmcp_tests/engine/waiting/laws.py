@@ -51,7 +51,7 @@ class Expected:
     winners: list[tuple[str, int | None]]
 
     def check(self, *, is_cancelling: bool) -> None:
-        """Compare with what was delivered."""
+        """Compare with the deliveries."""
         if is_cancelling:
             return
         new = self.memory.log[self.past :][: len(self.winners)]
@@ -73,7 +73,7 @@ class Expected:
 def expect(
     memory: Memory, at_hand: set[str], dues: Mapping[str, float], now: int
 ) -> Expected:
-    """Return what is delivered when these places have answers and results."""
+    """Return the deliveries when these places have answers and results."""
     winners: list[tuple[str, int | None]] = []
     for _, leaf in sorted(memory.waiting.items()):
         up = {at: due for at, due in dues.items() if due <= now and at in leaf.clocks()}

@@ -299,7 +299,7 @@ class Leaf:
     is_wait: bool
 
     def parts(self) -> list[tuple[str, Part]]:
-        """Return what is waited for, with places: the parts of a race, or itself."""
+        """Return the awaited parts, with places: the parts of a race, or itself."""
         match self.statement:
             case Limit(_, part):
                 return [(f"{self.place}/0/{_part_key(part)}", part)]

@@ -900,7 +900,7 @@ class TestOwned:
             fake.created.append(f"{id_} {tag(owner)}")
 
     def test_order_is_that_of_the_ids(self, fake: Fake, tasks: RestateTasks) -> None:
-        """Those with a state, and those whose request waits: one list."""
+        """Tasks with a state and tasks whose request waits are in one list."""
         one, two, three, four = (f"{n}f" * 20 for n in range(4))
         self.keep(fake, three, one)
         self.wait(fake, two, four)
@@ -916,7 +916,7 @@ class TestOwned:
     def test_task_in_both_tables_is_listed_once(
         self, fake: Fake, tasks: RestateTasks
     ) -> None:
-        """Its first attempt runs: it has a state, and the request is not over."""
+        """While its first attempt runs, a task has a state and an open request."""
         self.keep(fake, ID)
         self.wait(fake, ID)
         assert self.ids(tasks, "ann") == [ID]
@@ -937,7 +937,7 @@ class TestOwned:
     def test_cursor_of_another_kind_begins_again(
         self, fake: Fake, tasks: RestateTasks, after: str
     ) -> None:
-        """It comes from a client, and must not reach the query."""
+        """A cursor comes from a client, and must not reach the query."""
         self.keep(fake, ID)
         assert self.ids(tasks, "ann", after) == [ID]
         assert not any(f"'{after}'" in sql for sql in fake.queries)
