@@ -82,7 +82,7 @@ def ensure_tasks(app: Server, *, is_alone: bool) -> None:
     if counting and app.ledger is not None and not app.ledger.is_shared:
         logger.warning(
             "calls of %r count once, in the memory of this process: after a restart, its"
-            " states could be used once more if its keys stay. Give --tasks PATH, or"
+            " states could be used again if its keys stay. Give --tasks PATH, or"
             " Server(tasks=SqliteTasks(path))",
             counting[0],
         )
