@@ -127,7 +127,19 @@ async def working(
     Raises:
         UsageError: If the store cannot be opened.
     """
-    tasks = app.tasks
+    tasks, ledger = app.tasks, app.ledger
+    try:
+        async with _working(loop, app, tasks, grace) as stop:
+            yield stop
+    finally:
+        if ledger is not tasks and isinstance(ledger, (SqliteTasks, RestateTasks)):
+            ledger.close()
+
+
+@asynccontextmanager
+async def _working(
+    loop: WorkLoop, app: Server, tasks: TaskHost | None, grace: float
+) -> AsyncIterator[Callable[[], None]]:
     if tasks is None:
         yield lambda: None
         return

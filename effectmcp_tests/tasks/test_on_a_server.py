@@ -91,3 +91,13 @@ async def test_flow_that_detaches(tmp_path: Path, is_file: bool) -> None:
         assert acknowledged["result"].keys() == {"resultType", "_meta"}
         ended = await until(app, id_, "completed", "failed")
         assert ended["result"]["content"][0]["text"] == "vm-big is Ann (True)"
+
+
+async def test_ledger_of_its_own_is_closed_with_the_server(tmp_path: Path) -> None:
+    """Otherwise its holder would look alive until the process ends."""
+    ledger = SqliteTasks(tmp_path / "once.db")
+    app = Server("shop", keys=Keys(make_key(bytes(32))), ledger=ledger)
+    async with loop.running(app), working(loop, app):
+        ledger.open()
+        assert ledger._opened is not None
+    assert ledger._opened is None
