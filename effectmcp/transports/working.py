@@ -132,7 +132,8 @@ async def working(
         async with _working(loop, app, tasks, grace) as stop:
             yield stop
     finally:
-        if ledger is not tasks and isinstance(ledger, (SqliteTasks, RestateTasks)):
+        # A store of tasks that is the ledger, too, is closed with its turns.
+        if isinstance(ledger, (SqliteTasks, RestateTasks)) and id(ledger) != id(tasks):
             ledger.close()
 
 
