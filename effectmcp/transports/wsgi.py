@@ -38,6 +38,7 @@ from ..canonical import JSON
 from ..drivers.local import contain, is_never, left
 from ..drivers.sync import handle, running
 from ..errors import UsageError
+from ..exchange.sessions import TaskInquiry
 from ..server.changes import Change
 from .conversation import Begin, Conversation, Endpoint, Identify, Next, Receive
 from .mounted import EVERY_PATH, prepare
@@ -46,7 +47,7 @@ from .web import Head, Send, Site, length_of
 
 if TYPE_CHECKING:
     from ..exchange.commands import Peer
-    from ..exchange.sessions import Inquiry, TaskInquiry
+    from ..exchange.sessions import Inquiry
     from ..server.app import Server
 
 __all__ = ["WSGIApplication", "application"]

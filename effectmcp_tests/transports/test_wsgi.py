@@ -22,10 +22,13 @@ import pytest
 from effectmcp import Flow, Sleep, UsageError
 from effectmcp.drivers import sync
 from effectmcp.server import Server
+from effectmcp.server.changes import Change
 from effectmcp.tasks import SqliteTasks
 from effectmcp.transports.web import Site
 from effectmcp.transports.wsgi import WSGIApplication, application
 
+from ..exchange.test_tasks import Rows
+from ..tasks.rows import new_row
 from .shop import (
     JSON,
     Bank,
@@ -403,6 +406,7 @@ def test_a_lifespan_is_closed_when_the_process_exits() -> None:
 EXITING = """
 from contextlib import contextmanager
 from effectmcp.server import Server
+from effectmcp.server.changes import Change
 from effectmcp_tests.transports.test_wsgi import application, asked, request
 
 @contextmanager
@@ -468,3 +472,41 @@ def test_tools_that_can_do_without_tasks_are_served_without() -> None:
         yield from Sleep(0)
 
     strict(app)
+
+
+# ---- waiting for tasks --------------------------------------------------------------
+
+
+def test_wait_for_a_task_has_a_seat_of_its_own_and_needs_no_session() -> None:
+    """A client that follows tasks must not take the threads of users who are asked."""
+    host = Rows()
+    app = Server("shop", tasks=host)
+    app.tool(name="nap", task="optional")(resting)
+    row = new_row("0f", tool="nap", arguments={}, capabilities={})
+    host.rows[row.id] = row
+    wsgi = application(app, questions=1)
+    body = {"jsonrpc": "2.0", "id": 1, "method": "tasks/result"}
+    sent = json.dumps({**body, "params": {"taskId": row.id}}).encode()
+    headers = {
+        "content-type": "application/json",
+        "accept": "application/json, text/event-stream",
+        "mcp-protocol-version": "2025-11-25",
+    }
+    found: list[Response] = []
+    first = threading.Thread(target=lambda: found.append(asked(wsgi, sent, headers)))
+    first.start()
+    while not wsgi._waits[True]:
+        assert first.is_alive()
+    refused = asked(wsgi, sent, headers).json["error"]
+    assert refused["message"].startswith("Too many requests wait")
+    assert not wsgi._waits[False]  # a user could be asked now
+    host.change(row.id, status="completed", result={"content": []})
+    app.changes.publish(Change("task", row.id))
+    first.join(60)
+    assert found[0].json["result"]["content"] == []
+    assert not wsgi._waits[True]
+
+
+def resting() -> Flow[str]:
+    yield from Sleep(0)
+    return "rested"
