@@ -129,10 +129,10 @@ class SessionTasks:
         task = result.get("task")
         if not isinstance(task, dict):
             raise ReplyError("a task without a description")
-        id_ = task.get("taskId")
-        for question in asked:
-            if isinstance(id_, str) and _task_of(question) == id_:
-                self._followed.setdefault(id_, _Followed()).early.append(question)
+        id_ = str(task.get("taskId"))
+        early = [one for one in asked if _task_of(one) == id_]
+        if early:
+            self._followed.setdefault(id_, _Followed()).early += early[:_MOST_EARLY]
         return {**_translated(task), "resultType": "task"}
 
     # ---- the methods of the extension -----------------------------------------------

@@ -122,8 +122,8 @@ def handle(
             reply = yield from _counted(app, read, revision, taken, reply)
     finally:
         for one in taken:  # the request was cut off
-            if app.ledger is not None:
-                app.ledger.leave(one)
+            assert app.ledger is not None  # the slots are from there
+            app.ledger.leave(one)
         if began is not None:
             _end(app, read, began, reply, clock)
     assert reply is not None  # pyright forgets it, as `finally` reads the variable

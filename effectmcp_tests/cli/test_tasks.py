@@ -525,7 +525,7 @@ def test_a_file_of_a_newer_version(file: Callable[..., str], capsys: Output) -> 
     db.close()
     assert problem(capsys, "list", "--tasks", path) == (
         f"{path} was written by a newer version of effectmcp (tables of version 99, this"
-        " one knows 1): upgrade this one"
+        " one knows 2): upgrade this one"
     )
 
 

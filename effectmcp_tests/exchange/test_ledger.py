@@ -35,7 +35,7 @@ from effectmcp import (
 )
 from effectmcp.drivers.sync import perform
 from effectmcp.effects.base import InputRequest
-from effectmcp.engine import Answer, Journal, Run
+from effectmcp.engine import Answer, Asked, Journal, Returned, Run
 from effectmcp.engine.stops import Done, Failure
 from effectmcp.errors import (
     ClientFailed,
@@ -1671,3 +1671,23 @@ def test_interleavings_have_one_effect_and_one_reply(
 @pytest.mark.parametrize("host", HOSTS)
 def test_interleavings_have_one_effect_and_one_reply_long(host: str) -> None:
     play_seeds(HOSTS[host], host, 0, 10_000)
+
+
+@pytest.mark.parametrize("otherwise", [True, None, "yes", 0])
+def test_consent_that_counts_once_needs_an_answer(otherwise: Any) -> None:
+    """A client could leave its capability out, and nothing would be counted."""
+    with pytest.raises(UsageError, match="there is no consent to count"):
+        Confirm("Pay?", once=True, otherwise=otherwise)
+    with pytest.raises(UsageError, match="there is no consent to count"):
+        ElicitUrl("Pay", "https://pay.example", once=True, otherwise=otherwise)
+
+
+def test_consent_needs_no_listener_in_an_engine_of_its_own() -> None:
+    def flow() -> Flow[bool]:
+        return (yield from Confirm("Pay?", once=True))
+
+    first = Run(flow, flow_id=bytes(16))
+    asked = first.start()
+    assert isinstance(asked, Asked)
+    run = Run(flow, flow_id=bytes(16), journal=first.suspend())
+    assert run.start({asked.questions[0].key: Accepted(None)}) == Returned(True)

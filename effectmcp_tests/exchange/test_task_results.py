@@ -758,3 +758,16 @@ def test_result_on_a_loop_with_a_worker(loop: str, is_cancelled: bool) -> None:
 def test_dropped_is_no_error_of_a_tool() -> None:
     """A handler that catches every `Exception` does not catch it."""
     assert not issubclass(Dropped, Exception)
+
+
+def test_news_of_a_task_that_is_left_meanwhile_keeps_nothing() -> None:
+    """A session may leave a task in one thread while another one reads it."""
+    news = News()
+
+    def read() -> dict[str, Any]:
+        news.leave("x")
+        return {"status": "working"}
+
+    news.follow("x", read)
+    assert news.message(Change("task", "x")) is not None
+    assert not news._told
