@@ -81,7 +81,6 @@ from effectmcp.server import (
 from effectmcp.state import Sealer
 from effectmcp.state.codec import BINDINGS, Claims, Packed, pack, unpack
 from effectmcp.tasks import SqliteTasks
-from effectmcp.tasks.sqlite import _alive
 from effectmcp.transports.mounted import prepare
 from effectmcp.transports.working import check_shared, ensure_tasks
 
@@ -117,14 +116,6 @@ def nothing_charged() -> None:
 def charge(what: str) -> str:
     charged.append(what)
     return f"receipt {len(charged)} for {what}"
-
-
-@pytest.fixture(autouse=True)
-def closed() -> Iterator[None]:
-    """Close the ledgers of a test: each has a thread, which looks for work for ever."""
-    yield
-    for one in list(_alive):
-        one.close()
 
 
 # ---- handlers -----------------------------------------------------------------------
