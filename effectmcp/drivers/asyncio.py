@@ -145,6 +145,8 @@ async def outlast(app: Server, work: Callable[[], Awaitable[T]]) -> T:
                 if app.changes.is_over:
                     task.cancel()
         if is_cancelled:
+            if not task.cancelled():
+                task.exception()  # read, or asyncio would report it as lost
             raise asyncio.CancelledError
         return task.result()
     finally:

@@ -241,7 +241,8 @@ class Server:
             return self._ledger
         tasks: Any = self._tasks
         # A store of tasks need not be a ledger, too.
-        return tasks if hasattr(tasks, "take") else None
+        is_ledger = all(hasattr(tasks, one) for one in ("take", "keep", "leave"))
+        return tasks if is_ledger else None
 
     @ledger.setter
     def ledger(self, ledger: Ledger | None) -> None:

@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import anyio
+
+# The SDK is installed beside our own environment, where the type checker does not see it.
 from mcp import (  # type: ignore[import-not-found]
     ClientSession,
     McpError,
