@@ -49,7 +49,7 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
         body = (event.get("body") or "").encode()
         if event.get("isBase64Encoded"):
             body = base64.b64decode(body)
-        step = talk.body(body) if len(body) <= step.limit else talk.too_large()
+        step = talk.body(body)
     if isinstance(step, Begin):
         # There is no `send=`: notifications are dropped, as a function cannot stream.
         step = talk.reply(handle(app, step.message, step.peer))

@@ -14,9 +14,11 @@ import functools
 import math
 from asyncio import Lock, sleep
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from contextvars import Context
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
+from weakref import WeakKeyDictionary
 
 from ..effects.base import Effect
 from ..effects.control import FirstOf, TimedOut, Within
@@ -40,6 +42,7 @@ from ..exchange.commands import (
 from ..exchange.handle import handle as answer
 from . import begun
 from .begun import BeginExchange, Send, drop
+from .lanes import Lanes, Performer
 from .local import (
     Job,
     ask_client,
@@ -102,15 +105,20 @@ async def handle(
     return found if isinstance(found, Reply) else await found.finish(send)
 
 
-async def obey(app: Server, command: Command, send: Send) -> Any:
-    """Execute a command of an exchange, and return its outcome."""
+async def obey(
+    app: Server, command: Command, send: Send, peer: Peer | None = None
+) -> Any:
+    """Execute a command of an exchange with a client, and return its outcome."""
     match command:
         case PerformAll(wants, deadline):
             async with _until(deadline):
-                return await _perform(app, wants)
+                return await _perform(_performer(app, peer), wants)
         case Invoke():
             async with _until(command.deadline):
-                return await _call(job_of_invoke(command, app.provided))
+                performer = _performer(app, peer)
+                return await _call(
+                    performer, job_of_invoke(command, performer.provided)
+                )
         case Notify(message):
             return await send(message)
         case Ask(asking):
@@ -178,11 +186,19 @@ async def _until(deadline: float | None) -> AsyncIterator[None]:
 # ---- performing ---------------------------------------------------------------------
 
 
-async def _perform(app: Server, wants: tuple[Want, ...]) -> dict[str, Done | Failure]:
+def _performer(app: Server, peer: Peer | None = None) -> Performer:
+    return Performer(app.provided, app.threads, None if peer is None else peer.party)
+
+
+async def _perform(
+    performer: Performer, wants: tuple[Want, ...]
+) -> dict[str, Done | Failure]:
     if len(wants) == 1:
         (want,) = wants  # a task costs more than most steps
-        return {want.key: await _value(app, want.effect, want.context)}
-    found = await _together([_value(app, want.effect, want.context) for want in wants])
+        return {want.key: await _value(performer, want.effect, want.context)}
+    found = await _together(
+        [_value(performer, want.effect, want.context) for want in wants]
+    )
     return {want.key: outcome for want, outcome in zip(wants, found, strict=True)}
 
 
@@ -201,13 +217,17 @@ async def _end(tasks: list[asyncio.Future[Any]]) -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _value(app: Server, effect: Effect[Any], context: Context) -> Done | Failure:
+async def _value(
+    performer: Performer, effect: Effect[Any], context: Context
+) -> Done | Failure:
     done = at_once(effect)
     if done is not None:
         return done
     match effect:
         case Step():
-            return await _call(job_of_step(effect, context, app.provided))
+            return await _call(
+                performer, job_of_step(effect, context, performer.provided)
+            )
         case Sleep(seconds):
             await asyncio.sleep(pause(seconds))
             return Done(None)
@@ -215,20 +235,20 @@ async def _value(app: Server, effect: Effect[Any], context: Context) -> Done | F
             # An error of the effect becomes a Failure, so a TimeoutError is our own.
             try:
                 async with asyncio.timeout(seconds):
-                    return await _value(app, inner, context)
+                    return await _value(performer, inner, context)
             except TimeoutError:
                 return Done(TimedOut())
         case FirstOf(effects):
-            return await _first(app, effects, context)
+            return await _first(performer, effects, context)
         case _:
             raise StepError(f"{type(effect).__name__}() cannot be performed here")
 
 
 async def _first(
-    app: Server, effects: tuple[Effect[Any], ...], context: Context
+    performer: Performer, effects: tuple[Effect[Any], ...], context: Context
 ) -> Done | Failure:
     tasks: list[asyncio.Future[Any]] = [
-        asyncio.ensure_future(_value(app, effect, context)) for effect in effects
+        asyncio.ensure_future(_value(performer, effect, context)) for effect in effects
     ]
     try:
         ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -251,16 +271,18 @@ async def attempt(app: Server, want: Want) -> Done | Failure:
         return done
     assert isinstance(want.effect, Step)  # a task waits for all others
     job = job_of_step(want.effect, want.context, app.provided).once()
-    return await _call(job, has_own_task=True)
+    return await _call(_performer(app), job, has_own_task=True)
 
 
-async def _call(job: Job, *, has_own_task: bool = False) -> Done | Failure:
+async def _call(
+    performer: Performer, job: Job, *, has_own_task: bool = False
+) -> Done | Failure:
     tried = 0
     while True:
         tried += 1
         try:
             async with _within(job.timeout):
-                return Done(await _once(job, has_own_task))
+                return Done(await _once(performer, job, has_own_task))
         except Exception as exc:
             if job.is_last(tried, exc):
                 return Failure(exc)
@@ -279,12 +301,13 @@ async def _within(seconds: float | None) -> AsyncIterator[None]:
         raise TimeoutError(f"it took longer than {seconds:g} seconds") from None
 
 
-async def _once(job: Job, has_own_task: bool) -> Any:
+async def _once(performer: Performer, job: Job, has_own_task: bool) -> Any:
     loop = asyncio.get_running_loop()
     if not job.is_async:
         # Abandoned when cancelled: a thread cannot be cancelled, but its awaiting task
         # can.
-        return await loop.run_in_executor(None, job.fresh_context().run, job.call)
+        call = functools.partial(job.fresh_context().run, job.call)
+        return await _in_thread(call, job.function, performer.party, performer.each)
     if has_own_task:
         return await job.acall(is_cancel)
     context = job.fresh_context()
@@ -349,7 +372,47 @@ async def listen(app: Server, subscription: Subscription | News, send: Send) -> 
 
 
 async def _aside(call: Callable[[], Any]) -> Any:
-    return await asyncio.get_running_loop().run_in_executor(None, call)
+    return await _in_thread(call, call, None, _ASIDE)
+
+
+#: How many threads read tasks for subscriptions at once.
+_ASIDE: Final = 20
+
+_lanes: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, Lanes]] = WeakKeyDictionary()
+
+#: Lanes limit the threads. An executor of its own, as the loop's has six on two cores.
+_THREADS: Final = ThreadPoolExecutor(10_000, "effectmcp")
+
+
+async def _in_thread(
+    call: Callable[[], T], function: object, party: str | None, each: int
+) -> T:
+    """Call a function in a thread, once there is room in its lane."""
+    loop = asyncio.get_running_loop()
+    lanes = _lanes.get(loop)
+    if lanes is None:
+        lanes = _lanes[loop] = Lanes()
+    started: asyncio.Future[None] = loop.create_future()
+
+    def start() -> None:
+        if not started.done():
+            started.set_result(None)
+
+    place = lanes.enter(function, party, each, start)
+    try:
+        await started
+        doing = _THREADS.submit(call)
+    except BaseException:
+        lanes.leave(place)
+        raise
+
+    def ended(doing: Future[T]) -> None:
+        # The thread may outlive the loop.
+        with suppress(RuntimeError):
+            loop.call_soon_threadsafe(lanes.leave, place)
+
+    doing.add_done_callback(ended)
+    return await asyncio.wrap_future(doing)
 
 
 # ---- what a transport needs of the loop ---------------------------------------------

@@ -36,7 +36,7 @@ from .local import at_once
 __all__ = ["BeginExchange", "Begun", "Obey", "Outlasting", "Send", "begin", "drop"]
 
 Send: TypeAlias = Callable[[Mapping[str, JSON]], Awaitable[None]]
-Obey: TypeAlias = Callable[[Server, Command, Send], Awaitable[Any]]
+Obey: TypeAlias = Callable[[Server, Command, Send, Peer | None], Awaitable[Any]]
 Outlasting: TypeAlias = Callable[
     [Server, Callable[[], Awaitable[Reply]]], Awaitable[Reply]
 ]
@@ -79,7 +79,7 @@ def begin(
     except StopIteration as end:
         reply: Reply = end.value
         return reply
-    return Begun(app, exchange, command, obey, outlast)
+    return Begun(app, exchange, command, obey, outlast, peer)
 
 
 @define(eq=False)
@@ -91,6 +91,7 @@ class Begun:
     _command: Command
     _obey: Obey
     _outlast: Outlasting
+    _peer: Peer | None = None
 
     async def finish(self, send: Send = drop, *, is_lasting: bool = False) -> Reply:
         """Execute this and all further commands; return the reply. Call it only once.
@@ -107,7 +108,7 @@ class Begun:
                     rest = partial(self.finish, send, is_lasting=True)
                     return await self._outlast(self._app, rest)
                 try:
-                    outcome = await self._obey(self._app, command, send)
+                    outcome = await self._obey(self._app, command, send, self._peer)
                 except Exception as exc:
                     if isinstance(command, Notify) and is_lasting:
                         command = exchange.send(None)  # the client has left

@@ -72,6 +72,7 @@ class Job:
     """A function to call.
 
     Attributes:
+        function: The function that its author gave.
         is_async: Whether to await it.
         tries: The maximum number of tries.
         timeout: Seconds that one try may take; `None` for no limit.
@@ -79,6 +80,7 @@ class Job:
     """
 
     _name: Callable[[], str]
+    function: object
     is_async: bool
     _call: Callable[[], Any]
     _context: Context
@@ -174,6 +176,7 @@ def job_of_step(step: Step[Any], context: Context, provided: Mapping[Any, Any]) 
 
     return Job(
         partial(step_name, step),
+        step.fn,
         spec.is_async,
         call,
         context,
@@ -196,7 +199,8 @@ def job_of_invoke(command: Invoke, provided: Mapping[Any, Any]) -> Job:
         for key, annotation in command.provided.items():
             of = f"the parameter {key!r} of {name()}"
             kwargs[key] = _provide(key, annotation, provided, of)
-    return Job(name, command.is_async, partial(function, **kwargs), copy_context())
+    call = partial(function, **kwargs)
+    return Job(name, function, command.is_async, call, copy_context())
 
 
 def contain(exc: BaseException, name: str, is_cancel: IsCancel) -> None:

@@ -44,6 +44,7 @@ from ..exchange.commands import (
 from ..exchange.handle import handle as answer
 from . import begun
 from .begun import BeginExchange, Send, drop
+from .lanes import Lanes, Performer, Place
 from .local import (
     Job,
     ask_client,
@@ -106,16 +107,21 @@ async def handle(
     return found if isinstance(found, Reply) else await found.finish(send)
 
 
-async def obey(app: Server, command: Command, send: Send) -> Any:
-    """Execute a command of an exchange, and return its outcome."""
+async def obey(
+    app: Server, command: Command, send: Send, peer: Peer | None = None
+) -> Any:
+    """Execute a command of an exchange with a client, and return its outcome."""
     match command:
         case PerformAll(wants, deadline):
             with trio.move_on_after(_seconds(left(deadline))):
-                return await _perform(app, wants)
+                return await _perform(_performer(app, peer), wants)
             raise Overdue
         case Invoke():
             with trio.move_on_after(_seconds(left(command.deadline))):
-                return await _call(job_of_invoke(command, app.provided))
+                performer = _performer(app, peer)
+                return await _call(
+                    performer, job_of_invoke(command, performer.provided)
+                )
             raise Overdue
         case Notify(message):
             return await send(message)
@@ -162,14 +168,20 @@ def _seconds(limit: float | None) -> float:
 # ---- performing ---------------------------------------------------------------------
 
 
-async def _perform(app: Server, wants: tuple[Want, ...]) -> dict[str, Done | Failure]:
+def _performer(app: Server, peer: Peer | None = None) -> Performer:
+    return Performer(app.provided, app.threads, None if peer is None else peer.party)
+
+
+async def _perform(
+    performer: Performer, wants: tuple[Want, ...]
+) -> dict[str, Done | Failure]:
     if len(wants) == 1:
         (want,) = wants  # a nursery costs more than most steps
-        return {want.key: await _value(app, want.effect, want.context)}
+        return {want.key: await _value(performer, want.effect, want.context)}
     outcomes: dict[str, Done | Failure] = {}
 
     async def one(want: Want) -> None:
-        outcomes[want.key] = await _value(app, want.effect, want.context)
+        outcomes[want.key] = await _value(performer, want.effect, want.context)
 
     await _together([functools.partial(one, want) for want in wants])
     return outcomes
@@ -198,22 +210,26 @@ async def _together(
         raise errors[0]
 
 
-async def _value(app: Server, effect: Effect[Any], context: Context) -> Done | Failure:
+async def _value(
+    performer: Performer, effect: Effect[Any], context: Context
+) -> Done | Failure:
     done = at_once(effect)
     if done is not None:
         return done
     match effect:
         case Step():
-            return await _call(job_of_step(effect, context, app.provided))
+            return await _call(
+                performer, job_of_step(effect, context, performer.provided)
+            )
         case Sleep(seconds):
             await trio.sleep(pause(seconds))
             return Done(None)
         case Within(seconds, inner):
             with trio.move_on_after(max(0.0, seconds)):
-                return await _value(app, inner, context)
+                return await _value(performer, inner, context)
             return Done(TimedOut())
         case FirstOf(effects):
-            return await _first(app, effects, context)
+            return await _first(performer, effects, context)
         case _:
             raise StepError(f"{type(effect).__name__}() cannot be performed here")
 
@@ -228,17 +244,17 @@ async def attempt(app: Server, want: Want) -> Done | Failure:
         return done
     assert isinstance(want.effect, Step)  # a task waits for all others
     job = job_of_step(want.effect, want.context, app.provided).once()
-    return await _call(job, has_own_task=True)
+    return await _call(_performer(app), job, has_own_task=True)
 
 
 async def _first(
-    app: Server, effects: tuple[Effect[Any], ...], context: Context
+    performer: Performer, effects: tuple[Effect[Any], ...], context: Context
 ) -> Done | Failure:
     winners: list[Done | Failure] = []
     scope = trio.CancelScope()
 
     async def race(position: int, effect: Effect[Any]) -> None:
-        outcome = await _value(app, effect, context)
+        outcome = await _value(performer, effect, context)
         if isinstance(outcome, Done):
             outcome = Done((position, outcome.value))
         winners.append(outcome)
@@ -249,13 +265,15 @@ async def _first(
     return winners[0]
 
 
-async def _call(job: Job, *, has_own_task: bool = False) -> Done | Failure:
+async def _call(
+    performer: Performer, job: Job, *, has_own_task: bool = False
+) -> Done | Failure:
     tried = 0
     while True:
         tried += 1
         try:
             with trio.move_on_after(_seconds(job.timeout)):
-                return Done(await _once(job, has_own_task))
+                return Done(await _once(performer, job, has_own_task))
             # Not `trio.fail_after`: its error is not a TimeoutError, and a step must fail
             # in the same way on every driver.
             raise TimeoutError(f"it took longer than {job.timeout:g} seconds")
@@ -264,12 +282,15 @@ async def _call(job: Job, *, has_own_task: bool = False) -> Done | Failure:
                 return Failure(exc)
 
 
-async def _once(job: Job, has_own_task: bool) -> Any:
+async def _once(performer: Performer, job: Job, has_own_task: bool) -> Any:
     if not job.is_async:
         # Abandoned when cancelled: a thread cannot be cancelled, but its awaiting task
         # can.
         return await trio.to_thread.run_sync(
-            job.fresh_context().run, job.call, abandon_on_cancel=True
+            job.fresh_context().run,
+            job.call,
+            abandon_on_cancel=True,
+            limiter=_limiter(job.function, performer.party, performer.each),
         )
     if has_own_task:
         return await job.acall(is_cancel)
@@ -339,7 +360,50 @@ async def listen(app: Server, subscription: Subscription | News, send: Send) -> 
 
 
 async def _aside(call: Callable[[], Any]) -> Any:
-    return await trio.to_thread.run_sync(call, abandon_on_cancel=True)
+    limiter = _limiter(call, None, _ASIDE)
+    return await trio.to_thread.run_sync(call, abandon_on_cancel=True, limiter=limiter)
+
+
+#: How many threads read tasks for subscriptions at once.
+_ASIDE: Final = 20
+
+_lanes: Final[trio.lowlevel.RunVar[Lanes]] = trio.lowlevel.RunVar("lanes")
+
+
+def _limiter(function: object, party: str | None, each: int) -> Any:
+    """Return a limiter for one call in a thread, as `trio.to_thread.run_sync` takes it."""
+    try:
+        lanes = _lanes.get()
+    except LookupError:
+        lanes = Lanes()
+        _lanes.set(lanes)
+    return _Limiter(lanes, function, party, each)
+
+
+class _Limiter:
+    """The lane of one call."""
+
+    def __init__(
+        self, lanes: Lanes, function: object, party: str | None, each: int
+    ) -> None:
+        self._lanes = lanes
+        self._started = trio.Event()
+        self._enter = functools.partial(lanes.enter, function, party, each)
+        self._place: Place | None = None
+
+    async def acquire_on_behalf_of(self, borrower: object) -> None:
+        """Wait until there is room for the call."""
+        self._place = self._enter(self._started.set)
+        try:
+            await self._started.wait()
+        except BaseException:
+            self._lanes.leave(self._place)
+            raise
+
+    def release_on_behalf_of(self, borrower: object) -> None:
+        """Note that the thread has ended; trio calls this, also if nobody waits for it."""
+        assert self._place is not None
+        self._lanes.leave(self._place)
 
 
 # ---- what a transport needs of the loop ---------------------------------------------

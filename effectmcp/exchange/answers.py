@@ -26,7 +26,7 @@ from ..server.features import Completion, Feature, Resource, Tool
 from ..server.handlers import read_texts
 from .calls import call_once
 from .commands import Command, Invoke, Listen, Notify, Reply
-from .context import Context, Legacy, caller_of
+from .context import Context, Legacy, caller_of, seated
 from .lists import discover, find_completion, list_page, suggestions
 from .results import (
     bad_arguments,
@@ -294,11 +294,12 @@ def _complete(context: Context) -> Answering:
 
 def _listen(context: Context) -> Answering:
     subscription = open_subscription(context.request.id, context.request.params)
-    if subscription.asked_tasks:
-        ids = yield from readable_tasks(context, subscription.asked_tasks)
-        if ids and context.app.tasks is not None:
-            subscription.follow(ids, context.app.tasks.read)
-    yield Listen(subscription)
+    with seated(context, "Subscribe again later."):
+        if subscription.asked_tasks:
+            ids = yield from readable_tasks(context, subscription.asked_tasks)
+            if ids and context.app.tasks is not None:
+                subscription.follow(ids, context.app.tasks.read)
+        yield Listen(subscription)
     # The server shuts down. Two messages announce it: this one, that the stream is
     # closed (Cancellation), and the result, that it is a graceful end (Subscriptions,
     # Graceful Closure).

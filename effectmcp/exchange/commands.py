@@ -27,10 +27,12 @@ from attrs import Factory, field
 from ..canonical import JSON
 from ..protocol.jsonrpc import Malformed, Notification, Request, Response, encode
 from ..records import record
+from .shares import party_of
 
 if TYPE_CHECKING:
     from ..engine.stops import Want
     from .sessions import Inquiry, Session
+    from .shares import Shares
     from .subscriptions import Subscription
 
 __all__ = [
@@ -64,10 +66,11 @@ class Peer:
         principal: The authenticated user. A state is bound to one user.
         headers: The HTTP headers by lower-cased name. `None` if the transport has no
             headers, such as a pipe: then nothing is checked against them.
-        address: The client address, for logs.
+        address: The client's address, for shares; `None` if many clients have it.
         session: The session that the client opened with `initialize`, if any.
         is_busy: Whether the server already asks as many users live as it can.
-        cannot_wait: Whether as many requests as possible already wait for tasks.
+        seats: Seats for requests that wait for changes, such as subscriptions; `None`
+            for no limit.
     """
 
     principal: str | None = None
@@ -75,7 +78,12 @@ class Peer:
     address: str | None = None
     session: Session | None = None
     is_busy: bool = False
-    cannot_wait: bool = False
+    seats: Shares | None = None
+
+    @property
+    def party(self) -> str | None:
+        """The party whose share of the server's resources this client takes."""
+        return party_of(self.principal, self.address)
 
 
 @record(eq=False)

@@ -10,7 +10,8 @@ For clients that cannot be asked, see docs/internals/replay.md#q4.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from ..canonical import JSON
@@ -39,7 +40,16 @@ if TYPE_CHECKING:
     from .ledger import Taken
     from .sessions import Running
 
-__all__ = ["MODERN", "Context", "Dialect", "Draft", "Legacy", "Modern", "caller_of"]
+__all__ = [
+    "MODERN",
+    "Context",
+    "Dialect",
+    "Draft",
+    "Legacy",
+    "Modern",
+    "caller_of",
+    "seated",
+]
 
 
 class Modern:
@@ -192,3 +202,28 @@ def _told(kind: str, reason: str) -> ToolError:
     return ToolError(
         f"This needs to ask {asks}, and the connected client cannot be asked: {reason}."
     )
+
+
+@contextmanager
+def seated(context: Context, advice: str) -> Iterator[None]:
+    """Take a seat for a request that waits for changes, for as long as the block runs.
+
+    Args:
+        context: The request.
+        advice: What the client can do instead.
+
+    Raises:
+        ProtocolError: If no seat is left for this client.
+    """
+    seats, party = context.peer.seats, context.peer.party
+    if seats is not None and not seats.take(party):
+        raise ProtocolError(
+            INTERNAL_ERROR,
+            f"Too many requests wait on this server. {advice}",
+            status=503,
+        )
+    try:
+        yield
+    finally:
+        if seats is not None:
+            seats.give(party)

@@ -88,7 +88,7 @@ class Use:
             seconds since 1970. The first one is the state's, and gets the reply.
         request: A digest of what the client sent: two requests with the same one are the
             same request, sent twice.
-        owner: The authenticated user; `None` for an anonymous client.
+        owner: The party whose share it takes; `None` for a client without a share.
         by: A name for this execution of the request, never used for another one.
     """
 
@@ -258,7 +258,7 @@ def use_of(
         flow=blake2b(key=key, digest_size=16, person=b"ledger").hexdigest(),
         slots=tuple(slots),
         request=blake2b(sent, key=key, digest_size=16, person=b"use").hexdigest(),
-        owner=context.peer.principal,
+        owner=context.peer.party,
         by=by,
     )
 

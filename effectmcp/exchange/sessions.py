@@ -44,6 +44,10 @@ def _nobody() -> None:
     pass
 
 
+def _always() -> bool:
+    return True
+
+
 class Dropped(BaseException):
     """Raised when a request has ended for which no client waits: no response is sent."""
 
@@ -267,6 +271,8 @@ class Session:
         principal: The user who opened the session; no other user may use it.
         log_level: The lowest level of log messages to send.
         most: Limit of requests that run at the same time.
+        enter: Takes a place for a request among those of all sessions, if one is left.
+        leave: Gives it back.
         is_closed: Whether the session has ended.
         news: The changes that the client is notified of.
     """
@@ -276,6 +282,8 @@ class Session:
     principal: str | None = None
     log_level: str = "info"
     most: int = 1_000
+    enter: Callable[[], bool] = _always
+    leave: Callable[[], None] = _nobody
     is_closed: bool = False
     news: News = field(factory=News, init=False)
     _running: dict[tuple[type, Id], Running] = field(factory=dict, init=False)
@@ -295,7 +303,7 @@ class Session:
             raise ProtocolError(
                 INVALID_REQUEST, "Invalid request: a request with this id is running"
             )
-        if len(self._running) >= self.most:
+        if len(self._running) >= self.most or not self.enter():
             raise ProtocolError(
                 INVALID_REQUEST, "Invalid request: too many requests are running"
             )
@@ -304,7 +312,8 @@ class Session:
 
     def ended(self, running: Running) -> None:
         """Remove a request that was answered or has failed."""
-        self._running.pop(_key(running.id), None)
+        if self._running.pop(_key(running.id), None) is not None:
+            self.leave()
 
     @property
     def is_busy(self) -> bool:

@@ -28,6 +28,8 @@ _FLAGS: Final = {
     "resourcesListChanged": "resources",
 }
 _MAX_URIS: Final = 1_000
+#: Fewer, as each one is read from the store before the subscription starts.
+_MAX_TASKS: Final = 100
 
 
 class Subscription:
@@ -141,10 +143,10 @@ def open_subscription(id_: Id, params: Mapping[str, JSON]) -> Subscription:
     tasks = asked.get("taskIds", [])
     if (
         not isinstance(tasks, list)
-        or len(tasks) > _MAX_URIS
+        or len(tasks) > _MAX_TASKS
         or not all(isinstance(id_, str) for id_ in tasks)
     ):
-        raise _invalid(f"notifications.taskIds is a list of at most {_MAX_URIS:,} ids")
+        raise _invalid(f"notifications.taskIds is a list of at most {_MAX_TASKS:,} ids")
     if uris:
         wanted["resourceSubscriptions"] = list(dict.fromkeys(uris))
     return Subscription(id_, wanted, tasks)

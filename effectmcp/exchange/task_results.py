@@ -16,11 +16,10 @@ from typing import TYPE_CHECKING, Any, Final
 from attrs import define, field
 
 from ..canonical import JSON
-from ..errors import ProtocolError
-from ..protocol.jsonrpc import INTERNAL_ERROR, Id, notification
+from ..protocol.jsonrpc import Id, notification
 from ..protocol.legacy import request_message
 from .commands import Ask, Command, Notify
-from .context import Legacy
+from .context import Legacy, seated
 from .sessions import Dropped, TaskInquiry
 from .task_rows import Mail
 from .task_wires import outcome_of, related
@@ -47,12 +46,22 @@ def result_of_task(context: Context) -> Generator[Command, Any, dict[str, JSON]]
         Dropped: If the client does not wait any longer.
     """
     row = yield from find_task(context)
-    if context.peer.cannot_wait and outcome_of(row) is None:
-        raise ProtocolError(
-            INTERNAL_ERROR,
-            "Too many requests wait on this server. Poll the task with tasks/get, and"
-            " send this request again later.",
-        )
+    if outcome_of(row) is not None:
+        return _result(row)
+    advice = "Poll the task with tasks/get, and send this request again later."
+    with seated(context, advice):
+        return (yield from _wait(context, row))
+
+
+def _result(row: TaskRow) -> dict[str, JSON]:
+    outcome = outcome_of(row)
+    assert outcome is not None  # the task has ended
+    meta = outcome.get("_meta")
+    meta = meta if isinstance(meta, dict) else {}
+    return {**outcome, "_meta": {**meta, **related(row.id)}}
+
+
+def _wait(context: Context, row: TaskRow) -> Generator[Command, Any, dict[str, JSON]]:
     asking = TaskInquiry()
     running = context.running
     if running is not None:
@@ -69,7 +78,7 @@ def result_of_task(context: Context) -> Generator[Command, Any, dict[str, JSON]]
         asked = _Asked(asking, session, dialect.revision, context.meta.capabilities)
     end = context.app.changes.listen(hear)
     try:
-        while (outcome := outcome_of(row)) is None:
+        while outcome_of(row) is None:
             if row.questions and not is_live:
                 return {"inputRequests": dict(row.questions), "_meta": related(row.id)}
             asking.is_changed = False
@@ -86,9 +95,7 @@ def result_of_task(context: Context) -> Generator[Command, Any, dict[str, JSON]]
                 raise Dropped
             if asked is not None and (mail := asked.take_mail()):
                 yield from post_mail(context, row.id, mail)
-        meta = outcome.get("_meta")
-        meta = meta if isinstance(meta, dict) else {}
-        return {**outcome, "_meta": {**meta, **related(row.id)}}
+        return _result(row)
     finally:
         end()
         if asked is not None:

@@ -82,6 +82,8 @@ class Server:
             parameters, by name or by annotation.
         observers: Functions that are called with each `Event`.
         timeout: Seconds per request, unless a feature sets its own; `None`: no limit.
+        threads: How many threads one blocking function may use at once, of which one
+            user or, without authentication, one address gets half.
         ttl: Seconds that a client may cache lists.
         page_size: Items per page of a list.
         rounds: Limit of interim results per call.
@@ -122,6 +124,7 @@ class Server:
         lifespan: Lifespan | None = None,
         observers: Iterable[Observer] = (),
         timeout: float | None = None,
+        threads: int = 40,
         ttl: float = 60,
         page_size: int = 100,
         rounds: int = 9,
@@ -135,12 +138,15 @@ class Server:
     ) -> None:
         if page_size < 1:
             raise UsageError(f"Server(page_size={page_size}): give 1 or more")
+        if threads < 1:
+            raise UsageError(f"Server(threads={threads}): give 1 or more")
         self.name = name
         self.version = version
         self.instructions = instructions
         self.lifespan = lifespan
         self.observers = tuple(observers)
         self.timeout = checked_timeout(f"Server({name!r})", timeout)
+        self.threads = threads
         self.ttl = ttl
         self.page_size = page_size
         self.legacy = legacy

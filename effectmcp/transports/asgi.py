@@ -77,8 +77,12 @@ def application(
             process. Only clients that speak 2026-07-28 can then be asked questions.
     """
     prepare(app)
-    kept = Sessions(app, sessions) if sessions is not None and app.legacy else None
-    endpoint = Endpoint(app=app, site=site, sessions=kept, quiet=keep_alive)
+    kept = None
+    if sessions is not None and app.legacy:
+        kept = Sessions(app, sessions, share=site.share)
+    endpoint = Endpoint(
+        app=app, site=site, sessions=kept, quiet=keep_alive, has_pieces=True
+    )
     return ASGIApplication(endpoint, principal)
 
 
@@ -150,17 +154,14 @@ class _AsgiHost:
         self._receive = receive
         self._send = send
 
-    async def receive(self, limit: int) -> bytes | None:
-        body = bytearray()
+    async def receive(self, add: Callable[[bytes], web.Send | None]) -> web.Send | None:
         while True:
             message = await self._receive()
             if message["type"] == "http.disconnect":
                 raise Gone
-            body += message.get("body", b"")
-            if len(body) > limit:
-                return None
-            if not message.get("more_body", False):
-                return bytes(body)
+            refused = add(message.get("body", b""))
+            if refused is not None or not message.get("more_body", False):
+                return refused
 
     async def send(self, part: web.Send) -> None:
         if part.status is not None:
@@ -170,7 +171,14 @@ class _AsgiHost:
             ]
             start = {"status": part.status, "headers": headers}
             await self._emit({"type": "http.response.start", **start})
-        body = {"body": part.data, "more_body": not part.is_last}
+        data, more = part.data, part.more
+        while more:
+            await self._emit_body(data, more_body=True)
+            data = more.popleft()
+        await self._emit_body(data, more_body=not part.is_last)
+
+    async def _emit_body(self, data: bytes, *, more_body: bool) -> None:
+        body = {"body": data, "more_body": more_body}
         await self._emit({"type": "http.response.body", **body})
 
     async def _emit(self, message: MutableMapping[str, Any]) -> None:

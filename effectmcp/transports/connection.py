@@ -14,8 +14,11 @@ passes, the reaction depends on what the client was doing:
     reading the response                break it off
 
 `http1` interprets the bytes, with one wire for each request. Memory is bounded by what a
-wire keeps of a head, by `Site.max_body`, and by writing no event before the kernel has
-accepted the previous one.
+wire keeps of a head, by the budget for bodies (`Site.bodies`), by `Limits.unsent`, and by
+writing no event before the kernel has accepted the previous one.
+
+A client that takes its time gives way to others: its connection closes while it sends a
+request and the connections are needed, or while it reads and the memory is needed.
 """
 
 from __future__ import annotations
@@ -24,29 +27,38 @@ import logging
 import math
 import socket
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from email.utils import formatdate
 from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
 import trio
 from attrs import field, frozen, validators
 
+from ..exchange.shares import Budget, Holding, Shares, party_of
 from .conversation import Conversation, Endpoint, Judged, judge
 from .hosting import Beside, Gone, Work, converse
 from .http1 import MalformedHttp, Plain, RequestHead, SeenHeads, Wire, open_wire
-from .web import Head, Send, refusal
+from .open_files import files
+from .web import Head, Send, client_address, refusal
 
 if TYPE_CHECKING:
     from .disconnects import Disconnects
     from .hosting import HostLoop
     from .reading import Calls
 
-__all__ = ["Connection", "Direct", "Limits", "Shared"]
+__all__ = ["Connection", "Direct", "Limits", "Shared", "connections_of"]
 
 T = TypeVar("T")
 
 logger = logging.getLogger("effectmcp.server")
 
 _RECEIVE: Final = 64 * 1024
+
+_LINE_END: Final = b"\r\n"
+
+#: What an empty line before a request may look like until the request follows.
+_PREFIXES: Final = (b"", b"\r", b"\n", b"\r\n")
 
 #: Seconds that a request may still take to arrive when the server shuts down.
 _LAST: Final = 0.05
@@ -59,8 +71,12 @@ class Limits:
     Attributes:
         head: The maximum size of a request's head in bytes.
         headers: The maximum number of headers of a request.
-        connections: The maximum number of connections. A further connection closes the
-            connection idle for longest; if none is idle, it gets status 503.
+        connections: The maximum number of connections; `None` for 1,000, or fewer if the
+            process may not open as many files. A further connection closes the one that
+            is idle for longest, or else the one whose request has been incomplete for
+            longest; if there is none, it gets status 503.
+        unsent: Bytes of responses that clients have not read yet. Beyond it, the oldest
+            response of the user or address with the most of them breaks off.
         head_time: Time for a client to send a head, and, on a new connection, to start.
         body_time: Time for a client to send a body.
         idle: Time between two requests of a connection.
@@ -73,7 +89,10 @@ class Limits:
 
     head: int = field(default=64 * 1024, validator=validators.ge(1_024))
     headers: int = field(default=100, validator=validators.ge(10))
-    connections: int = field(default=1_000, validator=validators.ge(1))
+    connections: int | None = field(
+        default=None, validator=validators.optional(validators.ge(1))
+    )
+    unsent: int = field(default=128 * 1024 * 1024, validator=validators.ge(1))
     head_time: float = field(default=10, validator=validators.gt(0))
     body_time: float = field(default=60, validator=validators.gt(0))
     idle: float = field(default=75, validator=validators.gt(0))
@@ -82,6 +101,23 @@ class Limits:
     linger: float = field(default=2, validator=validators.ge(0))
     grace: float = field(default=20, validator=validators.ge(0))
     retry_after: int = field(default=5, validator=validators.ge(0))
+
+    @property
+    def most_connections(self) -> int:
+        """The maximum number of connections in this process."""
+        return connections_of(files()) if self.connections is None else self.connections
+
+
+#: The most connections that are accepted unless an operator asks for more.
+_CONNECTIONS: Final = 1_000
+
+#: Files that the server and its tools open beside the connections, and a quarter more.
+_FILES: Final = 32
+
+
+def connections_of(files: int) -> int:
+    """Return how many connections a process may have that may open so many files."""
+    return min(_CONNECTIONS, max(1, (files - _FILES) * 3 // 4))
 
 
 class Shared:
@@ -93,6 +129,13 @@ class Shared:
         limits: Limits on connections and requests.
         disconnects: Notices clients that disconnect.
         calls: Runs calls that outlive a connection.
+
+    Attributes:
+        seats: The connections, by address.
+        unsent: The bytes that clients have not read yet.
+        idle: Idle connections, and when to close them, the longest idle first. The time
+            of new connections is infinite, as they have a deadline of their own.
+        arriving: Connections whose request is incomplete, the slowest first.
     """
 
     def __init__(
@@ -111,9 +154,11 @@ class Shared:
         self.is_closing = False
         #: `trio.current_time`, without its lookups.
         self.now = trio.lowlevel.current_clock().current_time
-        #: Idle connections, and when to close them, the longest idle first. The time of
-        #: new connections is infinite, as they have a deadline of their own.
+        share = endpoint.site.share
+        self.seats = Shares(limits.most_connections, share)
+        self.unsent = Budget(limits.unsent, share)
         self.idle: dict[Connection, float] = {}
+        self.arriving: dict[Connection, None] = {}
         self._date = (0, b"")
 
     def date(self) -> bytes:
@@ -122,6 +167,25 @@ class Shared:
         if second != self._date[0]:
             self._date = second, formatdate(second, usegmt=True).encode()
         return self._date[1]
+
+    def make_room(self, party: str | None = None) -> bool:
+        """Close a connection whose client keeps the server waiting.
+
+        Args:
+            party: The address whose connection to close; `None` for any.
+
+        Returns:
+            Whether there was one.
+        """
+        for connection in tuple(self.idle):
+            if party in (None, connection.party) and connection.leave():
+                connection.vacate()
+                return True
+        for connection in self.arriving:
+            if party in (None, connection.party):
+                connection.give_way()
+                return True
+        return False
 
     def close_idle(self) -> float:
         """Close connections that were idle for too long; return when to check again."""
@@ -208,12 +272,20 @@ class Direct(trio.abc.HalfCloseableStream):
 
 
 class Connection:
-    """A client's connection: it answers requests one after the other."""
+    """A client's connection: it answers requests one after the other.
+
+    Attributes:
+        party: The client's address; `None` for a trusted proxy, which has many clients.
+    """
 
     def __init__(self, shared: Shared, stream: trio.abc.Stream) -> None:
         self.limits = shared.limits
         self._shared = shared
         self._bound_to, self._peer = _addresses(stream)
+        site = shared.endpoint.site
+        self.party = party_of(None, client_address(site, self._peer, {}))
+        self._has_seat = self._gives_way = False
+        self._unsent: Holding | None = None
         self._stream = (
             Direct(stream) if isinstance(stream, trio.SocketStream) else stream
         )
@@ -229,6 +301,31 @@ class Connection:
         #: The body of the request, if it has arrived with a known head.
         self._data: bytes | None = None
         self._judged = SeenHeads[Judged](shared.limits.head)
+
+    def sit_down(self) -> bool:
+        """Take a place among the connections; return whether there was one."""
+        seats = self._shared.seats
+        while not seats.take(self.party):
+            spent = self.party if seats.is_spent(self.party) else None
+            if not self._shared.make_room(spent):
+                if spent is not None:
+                    logger.warning("%s has its share of the connections", spent)
+                return False
+        self._has_seat = True
+        return True
+
+    def vacate(self) -> None:
+        """Leave that place, if this connection still has it."""
+        if self._has_seat:
+            self._has_seat = False
+            self._shared.seats.give(self.party)
+
+    def give_way(self) -> None:
+        """Close the connection, whose request is incomplete, for another one."""
+        self._gives_way = True
+        self._shared.arriving.pop(self, None)
+        self.vacate()
+        self._scope.cancel()
 
     def leave(self) -> bool:
         """Close the connection, which is idle; return False if a request is arriving."""
@@ -259,12 +356,14 @@ class Connection:
             with trio.move_on_after(self.limits.linger):
                 if self._scope.cancelled_caught:
                     lingers = await self._time_out()
-                if lingers:
+                if lingers and not self._gives_way:
                     await self._hang_up()
         except (trio.BrokenResourceError, trio.ClosedResourceError) as exc:
             logger.debug("%s is gone: %r", self._peer, exc)
         finally:
+            self.vacate()
             self._shared.idle.pop(self, None)
+            self._shared.arriving.pop(self, None)
             await trio.aclose_forcefully(self._stream)
 
     async def turn_away(self) -> None:
@@ -357,6 +456,8 @@ class Connection:
             self._is_new = False
             if not self._rest:
                 return None
+            if self._rest[0] in _LINE_END and not await self._skip_line():
+                return None
         else:
             # Let other tasks run, however many requests a client sends ahead.
             await trio.lowlevel.checkpoint()
@@ -376,6 +477,27 @@ class Connection:
             self._take_time()
         return head
 
+    async def _skip_line(self) -> bool:
+        """Skip one empty line before a request (RFC 9112, section 2.2).
+
+        Returns:
+            Whether something follows.
+        """
+        self._sends = "head"
+        self._hurry(self.limits.head_time)
+        self._shared.arriving[self] = None
+        while bytes(self._rest) in _PREFIXES:
+            data = await self._receive()
+            if not data:
+                return False
+            self._rest += data
+        del self._shared.arriving[self]
+        for end in (b"\r\n", b"\n"):
+            if self._rest.startswith(end):
+                del self._rest[: len(end)]
+                break
+        return True
+
     async def _read(self) -> Head:
         limits = self.limits
         self._wire = wire = open_wire(
@@ -385,9 +507,11 @@ class Connection:
         if request is None:
             self._sends = "head"
             self._hurry(limits.head_time)
+            self._shared.arriving[self] = None
             while request is None:
                 wire.receive(await self._receive())
                 request = wire.head()
+            del self._shared.arriving[self]
         return _asked(request, self._bound_to, self._peer)
 
     def _judge(self, head: Head) -> Judged | Send:
@@ -397,10 +521,10 @@ class Connection:
             self._judged.keep(judged)
         return judged
 
-    async def receive(self, limit: int) -> bytes | None:
-        """Return the body of this request; `None` if it is longer than `limit`."""
+    async def receive(self, add: Callable[[bytes], Send | None]) -> Send | None:
+        """Pass the body of this request to `add`; return its refusal."""
         try:
-            return await self._body(limit)
+            return await self._body(add)
         except (
             trio.BrokenResourceError,
             trio.ClosedResourceError,
@@ -408,32 +532,32 @@ class Connection:
         ) as exc:
             raise Gone from exc
 
-    async def _body(self, limit: int) -> bytes | None:
+    async def _body(self, add: Callable[[bytes], Send | None]) -> Send | None:
         wire = self._wire
         self._sends = "body"
         invitation = wire.invitation()
         if invitation:
             await self._write(invitation)
-        parts: list[bytes] = []
-        size = 0
         is_waiting = False
-        while True:
+        refused = None
+        while refused is None:
             part = wire.part()
             if part is None:
                 if not is_waiting:
                     is_waiting = True
+                    self._shared.arriving[self] = None
                     self._hurry(self.limits.body_time)
                 wire.receive(await self._receive())
             elif part:
-                parts.append(part)
-                size += len(part)
-                if size > limit:
-                    return None
+                refused = add(part)
             else:
                 self._sends = "all"
-                if self._is_timed:
-                    self._take_time()
-                return parts[0] if len(parts) == 1 else b"".join(parts)
+                break
+        if is_waiting:
+            del self._shared.arriving[self]
+        if self._is_timed:
+            self._take_time()
+        return refused
 
     # ---- out ----
 
@@ -441,20 +565,62 @@ class Connection:
         rest: bytes | memoryview = data
         if isinstance(self._stream, Direct):
             rest = self._stream.send_now(data)
-        if rest:
-            self._hurry(self.limits.write)
+        if not rest:
+            return
+        self._hurry(self.limits.write)
+        if self._unsent is not None:
             await self._stream.send_all(rest)
+            return
+        with self._holding(len(rest)):
+            await self._stream.send_all(rest)
+
+    @contextmanager
+    def _holding(self, size: int) -> Iterator[Holding]:
+        """Count bytes that the client has not read yet; break off if there are too many."""
+        talk = self._conversation
+        party = self.party if talk is None else talk.party
+        holding = self._shared.unsent.open(party, self._scope.cancel)
+        self._unsent = holding
+        try:
+            if not holding.add(size):
+                self._scope.cancel()
+            yield holding
+        finally:
+            holding.close()
+            self._unsent = None
+
+    async def _write_more(self, part: Send) -> None:
+        """Send the pieces of a large response; free each one that is sent."""
+        more, wire, is_whole = part.more, self._wire, part.status is not None
+        assert more is not None
+        with self._holding(sum(map(len, more))) as holding:
+            while more:
+                piece = more.popleft()
+                size = len(piece)
+                is_chunk = not (is_whole and part.is_last)
+                data = wire.chunk(piece) if is_chunk else wire.more(piece)
+                del piece
+                await self._write(data)
+                del data
+                holding.remove(size)
+                # Other clients wait while the kernel copies.
+                await trio.lowlevel.checkpoint()
+        if part.is_last and not is_whole:
+            await self._write(wire.end())
 
     def _bytes_of(self, part: Send, *, closes: bool = False) -> bytes:
         wire, status = self._wire, part.status
         if status is None:
             data = wire.chunk(part.data) if part.data else b""
-            return data + wire.end() if part.is_last else data
+            return data + wire.end() if part.is_last and not part.more else data
         fields, date = part.headers, self._shared.date()
         if closes or self._shared.is_closing:
             self._closes = True
             fields = (*fields, ("Connection", "close"))
         if part.is_last:
+            if part.more:
+                left = part.length - len(part.data)
+                return wire.answer(status, fields, part.data, date, left)
             return wire.answer(status, fields, part.data, date)
         return wire.open(status, fields, date) + wire.chunk(part.data)
 
@@ -494,6 +660,8 @@ class Connection:
         closes = not (part.status is None or self._is_read or self._wire.skip())
         try:
             await self._write(self._bytes_of(part, closes=closes))
+            if part.more:
+                await self._write_more(part)
         except (trio.BrokenResourceError, trio.ClosedResourceError) as exc:
             self._has_left = True
             raise Gone from exc

@@ -13,8 +13,8 @@ each event, which returns the next step:
     judge()                         Identify, Receive, Begin, Read, or Send: the response
     identified(principal)           Receive, Begin, Read, or Send
     unidentified(error)             Send
-    body(data)                      Begin
-    too_large()                     Send
+    part(data)                      Send: a refusal; or None, as the body may go on
+    body(data)                      Begin, or Send
     waits()                         Read: for a session's request that waits
     notify(message), event(data)    Send: a part of a stream
     tick()                          Send: a comment; or None, as it is not quiet enough
@@ -26,6 +26,10 @@ a notification, or, after a long silence, a comment that keeps proxies from clos
 connection. Then it becomes a stream of events. A client that disconnects cancels its
 request (2026-07-28, Streamable HTTP, Cancellation), unless it has a session: then it may
 reconnect and continue to read (2025-11-25, Resumability).
+
+The body of a request is kept here, and counted from its first large part on until its
+request is answered: unfinished bodies give way to those of other clients. A host calls
+`close()` at the end.
 
 The limits of a host are fields of `Endpoint`, and nowhere else.
 """
@@ -43,12 +47,14 @@ import attrs
 
 from ..canonical import JSON
 from ..exchange.commands import Incoming, Peer, Reply
+from ..exchange.shares import Budget, Holding, Shares, party_of
 from ..protocol.jsonrpc import encode, internal_error, read_message
 from ..records import record
 from .sessions import SESSION_ID, Sessions, Stream
 from .web import (
     JSON_TYPE,
     KEEP_ALIVE,
+    PIECE,
     SSE_HEADERS,
     Fields,
     Head,
@@ -57,7 +63,9 @@ from .web import (
     TwiceError,
     check_origin,
     check_request,
+    client_address,
     cors,
+    cut,
     joined,
     refusal,
     sse,
@@ -82,6 +90,14 @@ __all__ = [
 logger = logging.getLogger("effectmcp.server")
 
 
+def _seats_of(endpoint: Endpoint) -> Shares:
+    return Shares(endpoint.site.waiting, endpoint.site.share)
+
+
+def _bodies_of(endpoint: Endpoint) -> Budget:
+    return Budget(endpoint.site.bodies, endpoint.site.share)
+
+
 @attrs.frozen(eq=False, kw_only=True)
 class Endpoint:
     """One server on HTTP: the settings that all its requests share.
@@ -94,6 +110,9 @@ class Endpoint:
         needs_length: Whether this host cannot find the end of a body without a
             Content-Length.
         quiet: Seconds of silence after which a waiting client gets a comment.
+        has_pieces: Whether this host sends a large body in pieces (`Send.more`).
+        seats: Seats for requests that wait for changes.
+        bodies: The budget of the bodies of requests.
     """
 
     app: Server
@@ -102,6 +121,9 @@ class Endpoint:
     has_streams: bool = True
     needs_length: bool = False
     quiet: float = 15
+    has_pieces: bool = False
+    seats: Shares = attrs.Factory(_seats_of, takes_self=True)
+    bodies: Budget = attrs.Factory(_bodies_of, takes_self=True)
 
 
 @record
@@ -164,9 +186,10 @@ class Identify:
 
 @record
 class Receive:
-    """Read the body, of at most `limit` bytes, and call `body` or `too_large`."""
+    """Read the body: call `part` with each part, and then `body`.
 
-    limit: int
+    A refusal that `part` returns is the response; read no more then.
+    """
 
 
 @record
@@ -188,6 +211,13 @@ class Read:
 
 Next: TypeAlias = Identify | Receive | Begin | Read | Send
 
+_RECEIVE: Final = Receive()
+
+#: Bytes of a body that are not counted: nearly all requests are smaller.
+_FREE: Final = 16 * 1024
+
+_RETRY_AFTER: Final = ("Retry-After", "5")
+
 State: TypeAlias = Literal["head", "body", "begun", "stream", "over"]
 
 #: The states in which a host may call each method.
@@ -195,8 +225,8 @@ _LEGAL: Final[Mapping[str, frozenset[State]]] = {
     "judge": frozenset({"head"}),
     "identified": frozenset({"head"}),
     "unidentified": frozenset({"head"}),
+    "part": frozenset({"body"}),
     "body": frozenset({"body"}),
-    "too_large": frozenset({"body"}),
     "waits": frozenset({"begun"}),
     "event": frozenset({"begun", "stream"}),
     "tick": frozenset({"begun", "stream", "over"}),
@@ -223,6 +253,7 @@ class Conversation:
         quiet_until: When to send a comment to a waiting client, by the clock.
         fields: Headers that are added to every response to this request, even if the
             host creates it.
+        holding: Counts the bytes of the body; `None` for a small one.
     """
 
     endpoint: Endpoint
@@ -236,6 +267,9 @@ class Conversation:
     )
     fields: Fields = attrs.field(default=(), init=False)
     quiet_until: float = attrs.field(default=math.inf, init=False)
+    holding: Holding | None = attrs.field(default=None, init=False)
+    _parts: list[bytes] = attrs.field(factory=list, init=False)
+    _size: int = attrs.field(default=0, init=False)
     _judged: Judged | None = attrs.field(default=None, init=False)
     _peer: Peer | None = attrs.field(default=None, init=False)
     _state: State = attrs.field(default="head", init=False)
@@ -262,7 +296,12 @@ class Conversation:
         head, headers = self._judged.head, self._judged.headers
         endpoint = self.endpoint
         sessions = endpoint.sessions
-        peer = Peer(principal=principal, headers=headers, address=head.peer)
+        address = head.peer
+        if endpoint.site.proxies:
+            address = client_address(endpoint.site, address, headers)
+        peer = Peer(
+            principal=principal, headers=headers, address=address, seats=endpoint.seats
+        )
         if sessions is not None and "mcp-session-id" in headers:
             admitted = sessions.admit(peer)
             if isinstance(admitted, Send):
@@ -275,9 +314,13 @@ class Conversation:
             # Refuse a body that is too large before the client sends it.
             if length and length.isdecimal() and len(length) <= 18:
                 if int(length) > limit:
-                    return self.too_large()
+                    return self._too_large()
                 data, self._data = self._data, None
-                return Receive(limit) if data is None else self.body(data)
+                if data is None:
+                    return _RECEIVE
+                if len(data) <= _FREE:
+                    return self._begin(data)
+                return self.body(data)
             return self._expect(length)
         # Other methods need a session; `check_request` has refused them without one.
         assert sessions is not None
@@ -308,20 +351,53 @@ class Conversation:
                 # Without a length, reading might wait forever for the next request of
                 # this connection.
                 return self._refuse(411, "send Content-Length")
-            return Receive(self.endpoint.site.max_body)
+            return _RECEIVE
         if length.isdecimal():
-            return self.too_large()
+            return self._too_large()
         return self._refuse(400, "Content-Length is a number")
 
-    def too_large(self) -> Send:
-        """Answer a request whose body has more bytes than the site allows."""
-        assert self._state in _LEGAL["too_large"], self._state
+    def _too_large(self) -> Send:
+        self._parts.clear()
         limit = self.endpoint.site.max_body
         return self._refuse(413, f"a request has at most {limit:,} bytes")
 
-    def body(self, data: bytes) -> Begin:
-        """Continue with the whole body."""
+    def part(self, data: bytes) -> Send | None:
+        """Add a part of the body; return a refusal if there is no room for it."""
+        assert self._state in _LEGAL["part"], self._state
+        self._size += len(data)
+        if self._size > self.endpoint.site.max_body:
+            return self._too_large()
+        if self._size > _FREE:
+            holding = self.holding
+            if holding is None:
+                assert self._peer is not None
+                party = self._peer.party
+                holding = self.endpoint.bodies.open(party, self._give_way)
+                self.holding = holding
+            if not holding.add(self._size - holding.size):
+                return self._no_room()
+        self._parts.append(data)
+        return None
+
+    def _give_way(self) -> None:
+        self._parts.clear()
+
+    def _no_room(self) -> Send:
+        self._parts.clear()
+        return self._busy("the server holds too many large requests")
+
+    def body(self, data: bytes = b"") -> Begin | Send:
+        """Continue at the end of the body; `data` is its last part."""
         assert self._state in _LEGAL["body"], self._state
+        refused = self.part(data) if data else None
+        if refused is not None:
+            return refused
+        if self.holding is not None and not self.holding.settle():
+            return self._no_room()
+        parts, self._parts = self._parts, []
+        return self._begin(parts[0] if len(parts) == 1 else b"".join(parts))
+
+    def _begin(self, data: bytes) -> Begin:
         assert self._peer is not None
         self._state = "begun"
         if self._peer.session is None:
@@ -353,10 +429,14 @@ class Conversation:
     def event(self, data: bytes) -> Send:
         """Send events."""
         assert self._state in _LEGAL["event"], self._state
+        more = None
+        if len(data) > PIECE and self.endpoint.has_pieces:
+            data, more = cut(data)
         if self._state == "stream":
-            return Send(None, (), data, is_last=False)
+            return Send(None, (), data, is_last=False, more=more)
         self._state = "stream"
-        return Send(200, (*SSE_HEADERS, *self.fields), data, is_last=False)
+        headers = (*SSE_HEADERS, *self.fields)
+        return Send(200, headers, data, is_last=False, more=more)
 
     def tick(self) -> Send | None:
         """Send a comment if nothing was sent for a long time; else return `None`.
@@ -377,17 +457,27 @@ class Conversation:
         """Send the response, and nothing after it."""
         assert self._state in _LEGAL["reply"], self._state
         if self._state == "stream":
-            self._state = "over"
             # A request that its client has cancelled gets no response.
-            return Send(None, (), sse(reply.body) if reply.body is not None else b"")
+            last = self.event(b"" if reply.body is None else sse(reply.body))
+            self._state = "over"
+            return attrs.evolve(last, is_last=True)
         sessions = self.endpoint.sessions
         if reply.opened is not None and sessions is not None:
-            self.fields = (*self.fields, (SESSION_ID, sessions.keep(reply.opened)))
+            assert self._peer is not None
+            id_ = sessions.keep(reply.opened, self._peer.party)
+            if id_ is None:
+                return self._busy("the server has too many sessions")
+            self.fields = (*self.fields, (SESSION_ID, id_))
         if reply.body is None:
             return self._send(Send(reply.status))
+        if reply.status == 503:
+            self.fields = (*self.fields, _RETRY_AFTER)
         self._state = "over"
         fields = (("Content-Type", JSON_TYPE), *self.fields)
-        return Send(reply.status, fields, reply.body)
+        data, more = reply.body, None
+        if len(data) > PIECE and self.endpoint.has_pieces:
+            data, more = cut(data)
+        return Send(reply.status, fields, data, more=more)
 
     def end(self) -> Send:
         """Send the end of a stream."""
@@ -405,6 +495,32 @@ class Conversation:
             return None
         fields = (("Content-Type", JSON_TYPE), *self.fields)
         return Send(500, fields, encode(internal_error(None)))
+
+    @property
+    def party(self) -> str | None:
+        """The party of the client, as far as it is known yet."""
+        if self._peer is not None:
+            return self._peer.party
+        judged = self._judged
+        return None if judged is None else party_of(None, judged.head.peer)
+
+    def close(self) -> None:
+        """Free what is left of the request, once it is answered or given up."""
+        self._parts.clear()
+        if self.holding is not None:
+            self.holding.close()
+
+    def hand_over(self) -> Holding | None:
+        """Return what counts the body; the caller closes it once it needs that no more."""
+        holding, self.holding = self.holding, None
+        return holding
+
+    def _busy(self, problem: str) -> Send:
+        assert self._peer is not None
+        # Operators read this: behind a proxy that they did not name, all clients have
+        # one address, and one share.
+        logger.warning("%s; %s was refused", problem, self._peer.party or "a client")
+        return self._refuse(503, f"{problem}; come back later", _RETRY_AFTER)
 
     def _refuse(self, status: int, problem: str, *fields: tuple[str, str]) -> Send:
         return self._send(refusal(status, problem, *fields))

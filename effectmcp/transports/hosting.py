@@ -45,8 +45,11 @@ class Gone(Exception):
 class Host(Protocol):
     """Interface of a connection, for one request."""
 
-    async def receive(self, limit: int) -> bytes | None:
-        """Return the body; `None` if it is longer than `limit`.
+    async def receive(self, add: Callable[[bytes], Send | None]) -> Send | None:
+        """Pass each part of the body to `add`, to the end or until that refuses it.
+
+        Returns:
+            The refusal, if there is one.
 
         Raises:
             Gone: If the client has disconnected.
@@ -103,22 +106,24 @@ async def converse(
         if isinstance(step, Identify):
             step = await _identify(loop, talk, step)
         if isinstance(step, Receive):
-            data = await host.receive(step.limit)
-            step = talk.too_large() if data is None else talk.body(data)
+            step = await host.receive(talk.part) or talk.body()
         if isinstance(step, Begin):
-            begun = loop.begin(talk.endpoint.app, step.message, step.peer)
-            if isinstance(begun, Reply):
-                if begun.opened is not None:
+            # A large request or reply must not be kept while its client waits or reads:
+            # so nothing here refers to them for longer than needed.
+            session = step.peer.session
+            request = None if session is None else step.message
+            found = loop.begin(talk.endpoint.app, step.message, step.peer)
+            step = None
+            if isinstance(found, Reply):
+                if found.opened is not None:
                     calls.sweep(loop, talk.endpoint.sessions)
-                step = talk.reply(begun)
-            elif step.peer.session is None:
-                waiting = WaitingResponse(loop, talk, host, loop.Lock())
-                talk.heard()
-                finish = partial(begun.finish, waiting.notify)
-                reply = await host.wait(finish, waiting.comment)
-                step = None if reply is None else talk.reply(reply)
+                step = talk.reply(found)
+            elif session is None:
+                step = await _finish(loop, talk, host, found)
             else:
-                step = await _aside(loop, talk, step, begun, calls)
+                assert isinstance(request, Request)  # only requests wait
+                step = await _aside(loop, talk, request, found, calls)
+            del found, request
         if isinstance(step, Read):
             waiting = WaitingResponse(loop, talk, host, loop.Lock())
             talk.heard()
@@ -134,6 +139,9 @@ async def converse(
             raise
         logger.exception("answering a request failed")
         await host.send(failed)
+    finally:
+        if talk.holding is not None:
+            talk.close()
 
 
 async def _identify(loop: HostLoop, talk: Conversation, step: Identify) -> Next:
@@ -153,15 +161,31 @@ async def _found(loop: HostLoop, step: Identify) -> Any:
         raise
 
 
+async def _finish(
+    loop: HostLoop, talk: Conversation, host: Host, begun: Begun
+) -> Send | None:
+    waiting = WaitingResponse(loop, talk, host, loop.Lock())
+    talk.heard()
+    finish = partial(begun.finish, waiting.notify)
+    reply = await host.wait(finish, waiting.comment)
+    return None if reply is None else talk.reply(reply)
+
+
 async def _aside(
-    loop: HostLoop, talk: Conversation, step: Begin, begun: Begun, calls: Calls
+    loop: HostLoop, talk: Conversation, request: Request, begun: Begun, calls: Calls
 ) -> Next:
     """Finish a session's request in a background task; return the next step."""
-    assert isinstance(step.message, Request)  # only requests wait
     read = talk.waits()
-    calls.start(loop, begun, step.message, read.session, read.stream)
+    holding = talk.hand_over()
+    ended = None if holding is None else holding.close
+    calls.start(loop, begun, request, read.session, read.stream, ended)
     only = await settle(loop, read.stream)
-    return read if only is None else talk.reply(Reply(None, body=only))
+    if only is None:
+        return read
+    sessions = talk.endpoint.sessions
+    assert sessions is not None  # the stream is from there
+    sessions.answered(read.session, read.stream)
+    return talk.reply(Reply(None, body=only))
 
 
 @define(eq=False)

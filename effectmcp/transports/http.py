@@ -10,9 +10,10 @@ rest.
 
 from __future__ import annotations
 
+import errno
 import logging
 import ssl
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -20,11 +21,13 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import trio
 
 from ..drivers import trio as loop
+from ..exchange.shares import Shares
 from ..server.changes import Change
 from .connection import Connection, Limits, Shared
 from .conversation import Endpoint
 from .default_keys import ensure_keys
 from .disconnects import Disconnects
+from .open_files import files
 from .reading import Calls
 from .sessions import SessionLimits, Sessions
 from .signals import until_signalled
@@ -34,7 +37,7 @@ from .working import ensure_tasks, working
 if TYPE_CHECKING:
     from ..server.app import Server
 
-__all__ = ["Limits", "open_listeners", "run", "serve"]
+__all__ = ["Accepting", "Limits", "open_listeners", "run", "serve"]
 
 logger = logging.getLogger("effectmcp.server")
 
@@ -106,9 +109,18 @@ async def serve(
     ):
         kept = None
         if sessions is not None and app.legacy:
-            kept = Sessions(app, sessions, clock=trio.current_time)
+            kept = Sessions(app, sessions, share=site.share, clock=trio.current_time)
             connections.start_soon(_sweep, kept, shutdown)
-        endpoint = Endpoint(app=app, site=site, sessions=kept, quiet=limits.quiet)
+        # Each waiting request has a connection, and some are left for the others.
+        waiting = max(1, min(site.waiting, limits.most_connections // 2))
+        endpoint = Endpoint(
+            app=app,
+            site=site,
+            sessions=kept,
+            quiet=limits.quiet,
+            has_pieces=True,
+            seats=Shares(waiting, site.share),
+        )
         shared = Shared(
             endpoint, loop, limits, disconnects, Calls(connections.start_soon)
         )
@@ -119,7 +131,7 @@ async def serve(
                 partial(
                     trio.serve_listeners,
                     serving.connected,
-                    list(listeners),
+                    [Accepting(one, shared.make_room) for one in listeners],
                     handler_nursery=connections,
                 )
             )
@@ -136,6 +148,39 @@ async def serve(
         serving.close()
     if connections.cancel_scope.cancelled_caught:
         logger.warning("what still ran after %g s was cut off", limits.grace)
+
+
+class Accepting(trio.abc.Listener[trio.abc.Stream]):
+    """A listener that closes idle connections when the process has no files left.
+
+    Args:
+        listener: Accepts the connections.
+        make_room: Closes a connection; returns whether there was one to close.
+    """
+
+    def __init__(self, listener: Listener, make_room: Callable[[], bool]) -> None:
+        self._listener = listener
+        self._make_room = make_room
+
+    async def accept(self) -> trio.abc.Stream:
+        """Accept a connection."""
+        while True:
+            try:
+                stream: trio.abc.Stream = await self._listener.accept()
+                return stream
+            except OSError as exc:
+                # trio waits a moment, logs this, and tries again.
+                if exc.errno not in _NO_FILES or not self._make_room():
+                    raise
+                await trio.lowlevel.checkpoint()  # the connection's task closes it
+
+    async def aclose(self) -> None:
+        """Close the listener."""
+        await self._listener.aclose()
+
+
+#: The errors when the process or the system can open no more files.
+_NO_FILES: Final = (errno.EMFILE, errno.ENFILE)
 
 
 @asynccontextmanager
@@ -205,31 +250,27 @@ class _Serving:
 
     def __init__(self, shared: Shared) -> None:
         self._shared = shared
-        self._count = 0
         self._turned_away = 0
+        # They take files, too.
+        self._most_turned_away = min(_TURNED_AWAY, files() // 8)
 
     async def connected(self, stream: trio.abc.Stream) -> None:
         """Serve a connection to its end; log errors, as other connections continue."""
-        limits = self._shared.limits
+        connection = Connection(self._shared, stream)
         try:
-            if self._count < limits.connections or self._make_room():
-                self._count += 1
-                try:
-                    await Connection(self._shared, stream).run()
-                finally:
-                    self._count -= 1
-            elif self._turned_away < _TURNED_AWAY:
-                await self._turn_away(stream)
+            if connection.sit_down():
+                await connection.run()
+            elif self._turned_away < self._most_turned_away:
+                await self._turn_away(connection)
+            else:
+                await trio.aclose_forcefully(stream)
         except Exception:
             logger.exception("a connection failed")
 
-    def _make_room(self) -> bool:
-        return any(connection.leave() for connection in self._shared.idle)
-
-    async def _turn_away(self, stream: trio.abc.Stream) -> None:
+    async def _turn_away(self, connection: Connection) -> None:
         self._turned_away += 1
         try:
-            await Connection(self._shared, stream).turn_away()
+            await connection.turn_away()
         finally:
             self._turned_away -= 1
 

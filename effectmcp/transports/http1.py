@@ -328,8 +328,22 @@ class Wire(Protocol):
         """Whether no response has started yet."""
         ...
 
-    def answer(self, status: int, fields: Fields, body: bytes, date: bytes) -> bytes:
-        """Return a whole response, with its date and length."""
+    def answer(
+        self, status: int, fields: Fields, body: bytes, date: bytes, left: int = 0
+    ) -> bytes:
+        """Return a whole response, with its date and length.
+
+        Args:
+            status: The status.
+            fields: The headers.
+            body: The body.
+            date: The date.
+            left: How many bytes of the body follow in `more`.
+        """
+        ...
+
+    def more(self, data: bytes) -> bytes:
+        """Return further bytes of the body of an answer."""
         ...
 
     def open(self, status: int, fields: Fields, date: bytes) -> bytes:
@@ -377,6 +391,7 @@ class Plain:
     _is_cut: bool = False
     _has_begun: bool = False
     _has_ended: bool = False
+    _left: int = 0
 
     def receive(self, data: bytes | bytearray) -> None:
         if data:
@@ -409,11 +424,20 @@ class Plain:
     def may_answer(self) -> bool:
         return not self._has_begun
 
-    def answer(self, status: int, fields: Fields, body: bytes, date: bytes) -> bytes:
+    def answer(
+        self, status: int, fields: Fields, body: bytes, date: bytes, left: int = 0
+    ) -> bytes:
         self._has_begun = True  # do not try again if the head cannot be written
-        length = b"" if status == 204 else b"Content-Length: %d\r\n" % len(body)
+        size = len(body) + left
+        length = b"" if status == 204 else b"Content-Length: %d\r\n" % size
         data = b"%bDate: %b\r\n%b\r\n%b" % (_start(status, fields), date, length, body)
-        self._has_ended = True
+        self._left = left
+        self._has_ended = not left
+        return data
+
+    def more(self, data: bytes) -> bytes:
+        self._left -= len(data)
+        self._has_ended = not self._left
         return data
 
     def open(self, status: int, fields: Fields, date: bytes) -> bytes:
@@ -463,7 +487,7 @@ class ByH11:
         self._max_head = max_head
         self._max_headers = max_headers
         self._is_head = False
-        self._size = self._chunks = 0
+        self._size = self._chunks = self._left = 0
 
     def receive(self, data: bytes | bytearray) -> None:
         self._http.receive_data(bytes(data))
@@ -528,12 +552,22 @@ class ByH11:
     def may_answer(self) -> bool:
         return self._http.our_state in (h11.IDLE, h11.SEND_RESPONSE)
 
-    def answer(self, status: int, fields: Fields, body: bytes, date: bytes) -> bytes:
+    def answer(
+        self, status: int, fields: Fields, body: bytes, date: bytes, left: int = 0
+    ) -> bytes:
         length = length_of(Send(status, fields, body))
+        if left:
+            length = (("Content-Length", str(len(body) + left)),)
         data = self._start(status, (*fields, ("Date", date.decode()), *length))
         if body and not self._is_head:
             data += self.chunk(body)
-        return data + self.end()
+        self._left = left
+        return data if left else data + self.end()
+
+    def more(self, data: bytes) -> bytes:
+        self._left -= len(data)
+        sent = self.chunk(data)
+        return sent if self._left else sent + self.end()
 
     def open(self, status: int, fields: Fields, date: bytes) -> bytes:
         return self._start(status, (*fields, ("Date", date.decode())))

@@ -108,10 +108,11 @@ class Calls:
         request: Request,
         session: Session,
         stream: Stream,
+        ended: Callable[[], None] | None = None,
     ) -> None:
-        """Start `run_call` in a background task."""
+        """Start `run_call` in a background task, which calls `ended` at its end."""
         spawn = self._spawn or loop.spawn
-        spawn(partial(self._run, loop, begun, request, session, stream))
+        spawn(partial(self._run, loop, begun, request, session, stream, ended))
 
     async def _run(
         self,
@@ -120,12 +121,15 @@ class Calls:
         request: Request,
         session: Session,
         stream: Stream,
+        ended: Callable[[], None] | None,
     ) -> None:
         self._count += 1
         try:
             await run_call(loop, begun, request, session, stream)
         finally:
             self._count -= 1
+            if ended is not None:
+                ended()
             if self._ended is not None:
                 self._ended()
 
@@ -160,9 +164,13 @@ async def settle(loop: Loop, stream: Stream) -> bytes | None:
     """Return the response, if it comes within a moment and before any other message."""
     bell = loop.Bell()
     reader = stream.read(0, bell.ring)
-    if not stream.is_over:
-        await loop.within(_MOMENT, bell.wait)
-    reader.leave()
+    try:
+        if not stream.is_over:
+            await loop.within(_MOMENT, bell.wait)
+    except BaseException:
+        reader.leave()
+        raise
+    # The reader stays until the next one replaces it: a client is here.
     return stream.only
 
 
@@ -187,6 +195,7 @@ async def pump(
     bell = loop.Bell()
     reader = stream.read(after, bell.ring)
     leave = math.inf
+    is_done = False
     sessions.reading(session, +1)
     try:
         if session.revision.primes:
@@ -202,8 +211,9 @@ async def pump(
                 await write(event)
             left = leave - loop.now()
             if is_over or left <= 0:
+                is_done = is_over
                 return
             await loop.within(left, bell.wait)
     finally:
-        reader.leave()
+        reader.leave(is_done=is_done)
         sessions.reading(session, -1)

@@ -14,17 +14,20 @@ messages are kept for as long as the session, up to a limit.
 from __future__ import annotations
 
 import logging
+import math
 import secrets
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Final
+from functools import partial
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import attrs
 from attrs import define, field, frozen, validators
 
 from ..drivers.local import Mailbox
+from ..exchange.shares import Budget, Holding, Shares
 from ..protocol.jsonrpc import encode
 from .web import Send, refusal, session_named
 
@@ -45,15 +48,21 @@ class SessionLimits:
     """Limits on sessions. Times are in seconds.
 
     Attributes:
-        sessions: The maximum number of sessions. A new one beyond that ends the session
-            that was quiet for longest.
+        sessions: The maximum number of sessions. For a new one beyond that, the session
+            ends whose client has been gone for longest. Without one, the new one gets
+            the status 503.
         idle: How long a session lasts without a request or an open stream.
+        resume: How long a client may be gone until its session may end for a new one.
         requests: The maximum number of requests of one session that run at once. They
             continue when their client disconnects, so this limits the work that a client
             can leave behind.
-        streams: The number of ended streams of one session that can still be read again.
+        running: The maximum number of such requests of all sessions.
+        streams: The number of ended streams of one session that can still be read again,
+            for as long as `resume`.
         kept: Bytes of one stream that can be read again. Older messages are dropped,
             except questions and messages that are still being read.
+        held: Bytes of the streams of all sessions. Beyond it the oldest stream of the
+            user or address with the most bytes ends, and its messages are lost.
         leave: How long a stream's connection stays open before the server closes it, and
             the client reconnects: set it if a proxy limits the time of connections.
             Applies only to clients that support this (2025-11-25); `None` for no limit.
@@ -62,9 +71,12 @@ class SessionLimits:
 
     sessions: int = field(default=1_000, validator=validators.ge(1))
     idle: float = field(default=1800, validator=validators.gt(0))
+    resume: float = field(default=60, validator=validators.ge(0))
     requests: int = field(default=100, validator=validators.ge(1))
+    running: int = field(default=1_000, validator=validators.ge(1))
     streams: int = field(default=4, validator=validators.ge(0))
     kept: int = field(default=1024 * 1024, validator=validators.ge(0))
+    held: int = field(default=64 * 1024 * 1024, validator=validators.ge(0))
     leave: float | None = field(
         default=None, validator=validators.optional(validators.gt(0))
     )
@@ -74,23 +86,42 @@ class SessionLimits:
 # ---- streams ------------------------------------------------------------------------
 
 
+OpenHolding: TypeAlias = Callable[[Callable[[], None]], Holding]
+
+
 class Stream:
     """A sequence of messages, read by one reader at a time.
 
     Args:
         name: The prefix of the ids of its events.
         kept: The number of bytes that are kept to be read again.
+        hold: Opens a holding for its bytes, given a function that frees them; `None` if
+            they are not counted.
+        rests: Called each time when the stream is over and nobody reads it.
+
+    Attributes:
+        is_over: Whether no more messages follow.
+        is_lost: Whether messages were dropped that nobody had read.
+        is_written: Whether a reader has written all messages, with the last one.
+        only: The response, if no message was sent before it.
     """
 
-    def __init__(self, name: str, kept: int) -> None:
+    def __init__(
+        self,
+        name: str,
+        kept: int,
+        hold: OpenHolding | None = None,
+        rests: Callable[[Stream], None] | None = None,
+    ) -> None:
         self.name = name
-        self.is_over = False
-        #: The response, if no message was sent before it.
+        self.is_over = self.is_lost = self.is_written = False
         self.only: bytes | None = None
         self._kept = kept
+        self._rests = rests
         #: Messages, and whether they are questions.
         self._events: deque[tuple[bytes, bool]] = deque()
         self._size = 0
+        self._holding = None if hold is None else hold(self.lose)
         #: The number of the first event that is kept.
         self._first = 1
         self._reader: StreamReader | None = None
@@ -105,7 +136,18 @@ class Stream:
         while self._size > self._kept and len(self._events) > 1 and self._is_old():
             self._size -= len(self._events.popleft()[0])
             self._first += 1
+        self._count()
         self.wake()
+
+    def _count(self) -> None:
+        holding = self._holding
+        if holding is None:
+            return
+        more = self._size - holding.size
+        if more < 0:
+            holding.remove(-more)
+        elif more and not holding.add(more):
+            self.lose()
 
     def _is_old(self) -> bool:
         """Return whether the oldest kept event may be dropped."""
@@ -117,12 +159,45 @@ class Stream:
 
     def end(self, response: bytes | None = None) -> None:
         """Add the response, if there is one, and end the stream."""
-        if response is not None and not self.is_over:
+        if self.is_over:
+            return
+        if response is not None:
             if not self.last:
                 self.only = response
             self.add(response)
         self.is_over = True
         self.wake()
+        self._rest()
+
+    def lose(self) -> None:
+        """End the stream, and drop its messages: other clients need the bytes."""
+        self.is_lost = True
+        self.drop()
+
+    def drop(self) -> None:
+        """End the stream, and free the bytes of its messages."""
+        self.is_over = True
+        self.only = None
+        self._first += len(self._events)
+        self._events.clear()
+        self._size = 0
+        if self._holding is not None:
+            self._holding.close()
+        self.wake()
+
+    @property
+    def is_small(self) -> bool:
+        """Whether all messages can be kept to be read again."""
+        return self._size <= self._kept
+
+    @property
+    def is_read(self) -> bool:
+        """Whether somebody reads it."""
+        return self._reader is not None
+
+    def _rest(self) -> None:
+        if self._rests is not None and self.is_over and self._reader is None:
+            self._rests(self)
 
     def wake(self) -> None:
         """Wake the reader."""
@@ -152,10 +227,12 @@ class Stream:
         """Return whether `reader` is the current reader."""
         return self._reader is reader
 
-    def left(self, reader: StreamReader) -> None:
-        """Note that `reader` has stopped."""
+    def left(self, reader: StreamReader, *, is_done: bool) -> None:
+        """Note that `reader` has stopped, and whether it had written all messages."""
         if self._reader is reader:
             self._reader = None
+            self.is_written = self.is_written or (is_done and self.is_over)
+            self._rest()
 
 
 class StreamReader:
@@ -190,9 +267,13 @@ class StreamReader:
         place = f"{self._stream.name}-{self._after}"
         return f"id: {place}\nretry: {int(retry * 1000)}\ndata: \n\n".encode()
 
-    def leave(self) -> None:
-        """Stop reading."""
-        self._stream.left(self)
+    def leave(self, *, is_done: bool = False) -> None:
+        """Stop reading.
+
+        Args:
+            is_done: Whether everything that was taken is written.
+        """
+        self._stream.left(self, is_done=is_done)
 
 
 # ---- sessions -----------------------------------------------------------------------
@@ -208,6 +289,7 @@ class _Kept:
     unlisten: Callable[[], None]
     news: Stream
     seen: float
+    party: str | None = None
     #: The number of connections that read one of its streams.
     open: int = 0
     count: int = 0
@@ -223,6 +305,7 @@ class Sessions:
     Args:
         app: The server.
         limits: Limits on sessions.
+        share: The part of each limit that one user or address may take.
         clock: Returns seconds from an arbitrary start.
         lock: A reentrant lock, if several threads call this.
     """
@@ -232,6 +315,7 @@ class Sessions:
         app: Server,
         limits: SessionLimits = SessionLimits(),  # frozen
         *,
+        share: float = 1.0,
         clock: Callable[[], float] = time.monotonic,
         lock: AbstractContextManager[object] = _NO_LOCK,
     ) -> None:
@@ -242,22 +326,42 @@ class Sessions:
         self._kept: OrderedDict[str, _Kept] = OrderedDict()
         self._by_session: dict[Session, _Kept] = {}
         self._lock = lock
+        self._count = Shares(limits.sessions, share, lock)
+        self._running = Shares(limits.running, share, lock)
+        self._budget = Budget(limits.held, share, lock)
+        #: Streams that are over, and when to look at them again; the next one first.
+        self._resting: deque[tuple[float, _Kept, Stream]] = deque()
 
     def __len__(self) -> int:
         return len(self._kept)
 
-    def keep(self, session: Session) -> str:
-        """Keep a session that was opened, and return its id."""
+    def keep(self, session: Session, party: str | None = None) -> str | None:
+        """Keep a session that was opened.
+
+        Args:
+            session: The session.
+            party: The party of its client.
+
+        Returns:
+            Its id; `None` if there are too many, and none of them may end for it.
+        """
         self.sweep()
-        session.most = self.limits.requests
-        id_ = secrets.token_urlsafe(24)
-        news = Stream("news", self.limits.kept)
-        mailbox = Mailbox(session.news, news.wake)
-        unlisten = self._app.changes.listen(mailbox.hear)
-        kept = _Kept(id_, session, mailbox, unlisten, news, self._clock())
         with self._lock:
-            while len(self._kept) >= self.limits.sessions:
-                self._close(self._quietest(), "there are too many")
+            while not self._count.take(party):
+                gone = self._longest_gone(
+                    party if self._count.is_spent(party) else None
+                )
+                if gone is None:
+                    return None
+                self._close(gone, "there are too many")
+            session.most = self.limits.requests
+            session.enter = partial(self._running.take, party)
+            session.leave = partial(self._running.give, party)
+            id_ = secrets.token_urlsafe(24)
+            news = Stream("news", self.limits.kept)
+            mailbox = Mailbox(session.news, news.wake)
+            unlisten = self._app.changes.listen(mailbox.hear)
+            kept = _Kept(id_, session, mailbox, unlisten, news, self._clock(), party)
             self._kept[id_] = self._by_session[session] = kept
         return id_
 
@@ -300,22 +404,40 @@ class Sessions:
         """
         now = self._clock()
         with self._lock:
+            while self._resting and self._resting[0][0] <= now:
+                _, kept, stream = self._resting.popleft()
+                if not stream.is_read and (stream.is_written or not stream.is_small):
+                    self._forget(kept, stream)
             while self._kept:
                 kept = next(iter(self._kept.values()))
                 left = kept.seen + self.limits.idle - now
                 if left > 0:
-                    return left
+                    return min(left, self._until_rested(now))
                 if kept.open:
                     self._touch(kept)  # its client is reading a stream
                 else:
                     self._close(kept, "it was quiet for too long")
         return self.limits.idle
 
-    def _quietest(self) -> _Kept:
+    def _until_rested(self, now: float) -> float:
+        return self._resting[0][0] - now if self._resting else math.inf
+
+    def _longest_gone(self, party: str | None) -> _Kept | None:
+        """Return the session whose client has been gone for longest.
+
+        Args:
+            party: The party whose sessions may end; `None` for all.
+
+        Returns:
+            The session; `None` if each client is here, or may still resume.
+        """
+        before = self._clock() - self.limits.resume
         for kept in self._kept.values():
-            if not kept.open and not kept.session.is_busy:
+            if kept.seen > before:
+                break
+            if not kept.open and party in (None, kept.party):
                 return kept
-        return next(iter(self._kept.values()))  # all of them are in use
+        return None
 
     def _touch(self, kept: _Kept) -> None:
         kept.seen = self._clock()
@@ -324,10 +446,14 @@ class Sessions:
     def _close(self, kept: _Kept, reason: str) -> None:
         logger.debug("session %.8s ends: %s", kept.id, reason)
         del self._kept[kept.id], self._by_session[kept.session]
+        self._count.give(kept.party)
         kept.unlisten()
         kept.session.close()
         for stream in (kept.news, *kept.streams.values()):
-            stream.end()
+            if stream.is_read:
+                stream.end()
+            else:
+                stream.drop()
 
     # ---- streams ----
 
@@ -340,13 +466,37 @@ class Sessions:
         kept = self._by_session.get(session)
         if kept is None:
             return _no_session()
-        over = [name for name, one in kept.streams.items() if one.is_over]
-        for name in over[: max(0, len(over) - self.limits.streams)]:
-            del kept.streams[name]
+        over = [one for one in kept.streams.values() if one.is_over]
+        for one in over[: max(0, len(over) - self.limits.streams)]:
+            self._forget(kept, one)
         kept.count += 1
         name = str(kept.count)
-        stream = kept.streams[name] = Stream(name, self.limits.kept)
+        stream = kept.streams[name] = Stream(
+            name,
+            self.limits.kept,
+            partial(self._budget.open, kept.party),
+            partial(self._rests, kept),
+        )
         return stream
+
+    def answered(self, session: Session, stream: Stream) -> None:
+        """Drop a stream whose only message, the response, was not sent as an event."""
+        kept = self._by_session.get(session)
+        if kept is not None:
+            self._forget(kept, stream)
+
+    def _rests(self, kept: _Kept, stream: Stream) -> None:
+        if kept.id not in self._kept:
+            stream.drop()
+        elif stream.is_written and not stream.is_small:
+            self._forget(kept, stream)
+        else:
+            # A client whose connection broke may have received less than was written.
+            self._resting.append((self._clock() + self.limits.resume, kept, stream))
+
+    def _forget(self, kept: _Kept, stream: Stream) -> None:
+        kept.streams.pop(stream.name, None)
+        stream.drop()
 
     def find_stream(
         self, session: Session, headers: Mapping[str, str]
@@ -367,6 +517,7 @@ class Sessions:
         stream = kept.news if name == kept.news.name else kept.streams.get(name)
         if (
             stream is None
+            or stream.is_lost
             or not number.isdecimal()
             or len(number) > 9
             or int(number) > stream.last

@@ -11,9 +11,11 @@ to that machine (DNS rebinding), so `Host` and `Origin` are checked before anyth
 
 from __future__ import annotations
 
+import functools
 import ipaddress
 import logging
 import re
+from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from typing import Final, TypeAlias
 from urllib.parse import urlsplit
@@ -30,6 +32,7 @@ from .caching import cached
 __all__ = [
     "JSON_TYPE",
     "KEEP_ALIVE",
+    "PIECE",
     "SSE_HEADERS",
     "Fields",
     "Head",
@@ -38,7 +41,9 @@ __all__ = [
     "TwiceError",
     "check_origin",
     "check_request",
+    "client_address",
     "cors",
+    "cut",
     "joined",
     "length_of",
     "parse_address",
@@ -60,6 +65,10 @@ SSE_HEADERS: Final = (
     # Without this, nginx would hold events back until its buffer is full.
     ("X-Accel-Buffering", "no"),
 )
+
+
+def _lower(text: str) -> str:
+    return text.lower()
 
 
 def _lowered(texts: Collection[str]) -> Collection[str]:
@@ -89,9 +98,29 @@ def _check_origins(site: object, attribute: object, origins: Collection[str]) ->
             )
 
 
+_UNIX: Final = "unix"
+
+
+def _check_proxies(site: object, attribute: object, proxies: Collection[str]) -> None:
+    for proxy in proxies:
+        try:
+            _network(proxy)
+        except ValueError:
+            raise UsageError(
+                f"Site(proxies=...): {proxy!r} is not an address; write 10.0.0.7,"
+                f" 10.0.0.0/8 or {_UNIX!r}"
+            ) from None
+
+
+@functools.lru_cache
+def _network(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network | None:
+    return None if text == _UNIX else ipaddress.ip_network(text)
+
+
 @frozen(kw_only=True)
 class Site:
-    """The path of a server, and the hosts, origins and users that are allowed.
+    """The path of a server, the hosts, origins and users that are allowed, and how much
+    of the server one of them may take.
 
     Attributes:
         path: The only path that is served; `None` for every path, if a host has routed
@@ -104,6 +133,17 @@ class Site:
         authenticate: Returns the user, given the headers by lower-cased name; `None` for
             an anonymous client. If it raises `PermissionError`, the response has status
             401. May be an async function, for the server's loop.
+        proxies: Addresses and networks of trusted proxies, such as `10.0.0.0/8`;
+            `"unix"` for clients of Unix sockets. Their header says which client they
+            speak for. They have no share themselves.
+        forwarded: The header that these proxies set: `X-Forwarded-For` or `Forwarded`.
+            A proxy passes on the other one as clients send it, so only one is read.
+        share: The part of each limit that one user or, without authentication, one
+            address may take: of connections, sessions, seats and bytes. 1 for all of it.
+        waiting: How many requests may wait for changes: subscriptions, and requests for
+            the results of running tasks.
+        bodies: Bytes of requests that the server holds at once, by their size on the
+            wire: those that still arrive, and those that are being answered.
     """
 
     path: str | None = field(default="/mcp", validator=_check_path)
@@ -115,6 +155,19 @@ class Site:
     authenticate: (
         Callable[[Mapping[str, str]], str | None | Awaitable[str | None]] | None
     ) = None
+    proxies: Collection[str] = field(
+        default=(), converter=_lowered, validator=_check_proxies
+    )
+    forwarded: str = field(
+        default="x-forwarded-for",
+        converter=_lower,
+        validator=validators.in_(("x-forwarded-for", "forwarded")),
+    )
+    share: float = field(
+        default=0.25, validator=validators.and_(validators.gt(0), validators.le(1))
+    )
+    waiting: int = field(default=500, validator=validators.ge(1))
+    bodies: int = field(default=128 * 1024 * 1024, validator=validators.ge(1))
 
 
 @record
@@ -149,12 +202,31 @@ class Send:
         headers: The headers of a response that starts here, without its length.
         data: Bytes of the body.
         is_last: Whether the response ends with these bytes.
+        more: The pieces of a large body that follow `data`; `None` for a small one. A host
+            removes each piece when it sends it: so the memory is freed while a client
+            reads, and a client that does not read keeps no second copy.
     """
 
     status: int | None
     headers: Fields = ()
     data: bytes = field(default=b"", repr=False)
     is_last: bool = True
+    more: deque[bytes] | None = field(default=None, eq=False, repr=False)
+
+    @property
+    def length(self) -> int:
+        """The number of bytes that are left to send."""
+        return len(self.data) + sum(map(len, self.more or ()))
+
+
+#: The size of a piece: larger bodies are sent in pieces.
+PIECE: Final = 256 * 1024
+
+
+def cut(data: bytes) -> tuple[bytes, deque[bytes]]:
+    """Cut a large body into its first piece, and the others."""
+    places = range(PIECE, len(data), PIECE)
+    return data[:PIECE], deque(data[one : one + PIECE] for one in places)
 
 
 def length_of(answer: Send) -> Fields:
@@ -164,7 +236,7 @@ def length_of(answer: Send) -> Fields:
         return ()
     if any(name == "Content-Length" for name, _ in answer.headers):
         return ()  # the length of a body that is not sent, as for HEAD
-    return (("Content-Length", str(len(answer.data))),)
+    return (("Content-Length", str(answer.length)),)
 
 
 class TwiceError(Exception):
@@ -301,6 +373,65 @@ def _is_local(host: str) -> bool:
     # A socket for IPv4 and IPv6 reports IPv4 addresses in their mapped form.
     mapped = getattr(address, "ipv4_mapped", None)
     return bool((mapped or address).is_loopback)
+
+
+# ---- proxies ------------------------------------------------------------------------
+
+#: Characters of a name that a proxy gives to a client.
+_LONGEST_NAME: Final = 100
+
+#: The client in an element of `Forwarded` (RFC 7239, section 4).
+_FOR: Final = re.compile(r'(?:^|;)\s*for\s*=\s*("[^"]*"|[^\s;]*)', re.IGNORECASE)
+
+#: An address with a port: `192.0.2.1:80` or `[2001:db8::1]:80`; no bare IPv6 address.
+_PORT: Final = re.compile(r"\[(.*)\](?::\d+)?\Z|([^:]*):\d+\Z")
+
+
+def client_address(
+    site: Site, peer: str | None, headers: Mapping[str, str]
+) -> str | None:
+    """Return the address of the client that sent a request, also through proxies.
+
+    Args:
+        site: The site, with the proxies that it trusts.
+        peer: The address that the request came from; `None` for a Unix socket.
+        headers: The headers by lower-cased name.
+
+    Returns:
+        The address or the name that the trusted proxies gave; `None` if they gave none.
+    """
+    if not _is_proxy(site, peer):
+        return peer
+    # The last element was added by the proxy that sent this, the one before by the proxy
+    # that that one names. What the first untrusted address says itself is not read.
+    for element in reversed(headers.get(site.forwarded, "").split(",")):
+        if site.forwarded == "forwarded":
+            found = _FOR.search(element)
+            element = found[1].strip('"') if found else ""
+        name = _without_port(element.strip())
+        if not name or name.lower() == "unknown":
+            return None
+        if not _is_proxy(site, name):
+            return name[:_LONGEST_NAME]
+    return None
+
+
+def _without_port(text: str) -> str:
+    found = _PORT.match(text)
+    return text if found is None else found[1] or found[2] or ""
+
+
+def _is_proxy(site: Site, peer: str | None) -> bool:
+    if peer is None:
+        return _UNIX in site.proxies
+    try:
+        address = ipaddress.ip_address(peer)
+    except ValueError:
+        return False
+    # A socket for IPv4 and IPv6 reports IPv4 addresses in their mapped form.
+    address = getattr(address, "ipv4_mapped", None) or address
+    networks = map(_network, site.proxies)
+    return any(one is not None and address in one for one in networks)
 
 
 _PREFLIGHT: Final = (

@@ -39,6 +39,7 @@ from ..drivers.local import contain, is_never, left
 from ..drivers.sync import handle, running
 from ..errors import UsageError
 from ..exchange.sessions import TaskInquiry
+from ..exchange.shares import Budget, Shares
 from ..server.changes import Change
 from .conversation import Begin, Conversation, Endpoint, Identify, Next, Receive
 from .mounted import EVERY_PATH, prepare
@@ -101,9 +102,16 @@ def application(
     _check_worked(app)
     kept = None
     if sessions is not None and app.legacy:
-        kept = Sessions(app, sessions, lock=threading.RLock())
+        kept = Sessions(app, sessions, share=site.share, lock=threading.RLock())
     endpoint = Endpoint(
-        app=app, site=site, sessions=kept, has_streams=False, quiet=keep_alive
+        app=app,
+        site=site,
+        sessions=kept,
+        has_streams=False,
+        quiet=keep_alive,
+        has_pieces=True,
+        seats=Shares(questions, lock=threading.Lock()),
+        bodies=Budget(site.bodies, site.share, threading.RLock()),
     )
     return WSGIApplication(endpoint, principal, run_async, questions)
 
@@ -135,8 +143,8 @@ class WSGIApplication:
         self._principal = principal
         self._run_async = run_async
         self._questions = questions
-        #: How many requests wait: for answers, and for tasks (`True`).
-        self._waits = {False: 0, True: 0}
+        #: How many requests wait for answers.
+        self._asked = 0
         self._lock = threading.Lock()
         self._ended = threading.Condition()
         self._count = 0
@@ -149,14 +157,16 @@ class WSGIApplication:
         endpoint = self._endpoint_for(environ)
         find = None if self._principal is None else partial(self._principal, environ)
         talk = Conversation(endpoint, _asked(environ), find=find)
-        step: Next = talk.judge()
-        if isinstance(step, Identify):
-            step = self._identify(talk, step)
-        if isinstance(step, Receive):
-            data = _read(environ, step.limit)
-            step = talk.too_large() if data is None else talk.body(data)
-        if isinstance(step, Begin):
-            return self._begin(talk, step, start_response)
+        try:
+            step: Next = talk.judge()
+            if isinstance(step, Identify):
+                step = self._identify(talk, step)
+            if isinstance(step, Receive):
+                step = _read(environ, endpoint.site.max_body, talk) or talk.body()
+            if isinstance(step, Begin):
+                return self._begin(talk, step, start_response)
+        finally:
+            talk.close()
         assert isinstance(step, Send)  # the only other step, without streams
         return _answer(start_response, step)
 
@@ -201,19 +211,17 @@ class WSGIApplication:
         self._open()
         peer = step.peer
         stream = _EventStream(talk, start_response, is_live=peer.session is not None)
-        if peer.session is not None and self._waits[False] >= self._questions:
+        if peer.session is not None and self._asked >= self._questions:
             peer = attrs.evolve(peer, is_busy=True)
-        if self._waits[True] >= self._questions:
-            peer = attrs.evolve(peer, cannot_wait=True)
         try:
-            with self._counted():
+            with self._counted(), self._present(peer):
                 reply = handle(
                     self.app,
                     step.message,
                     peer,
                     send=stream.notify,
                     run_async=self._run_async,
-                    wait=partial(self._wait, peer, stream),
+                    wait=partial(self._wait, stream),
                 )
             answer = talk.reply(reply)
         except OSError:
@@ -225,25 +233,33 @@ class WSGIApplication:
             logger.exception("answering a request failed")
             answer = failed
         if stream.is_begun:
-            return stream.end(answer.data)
+            return stream.end(answer)
         return _answer(start_response, answer)
 
-    def _wait(self, peer: Peer, stream: _EventStream, asking: Inquiry) -> None:
-        session, sessions = peer.session, self._endpoint.sessions
-        # A wait for a task takes a thread, too, and has seats of its own: otherwise users
-        # could not be asked while clients wait for tasks. It needs no session.
-        is_parked = isinstance(asking, TaskInquiry)
-        if session is not None and sessions is not None:
-            sessions.reading(session, +1)
+    def _wait(self, stream: _EventStream, asking: Inquiry) -> None:
+        # A wait for a task takes a thread, too, and has a seat of its own: otherwise users
+        # could not be asked while clients wait for tasks.
+        asked = not isinstance(asking, TaskInquiry)
         with self._ended:
-            self._waits[is_parked] += 1
+            self._asked += asked
         try:
             stream.wait(asking)
         finally:
             with self._ended:
-                self._waits[is_parked] -= 1
-            if session is not None and sessions is not None:
-                sessions.reading(session, -1)
+                self._asked -= asked
+
+    @contextmanager
+    def _present(self, peer: Peer) -> Iterator[None]:
+        """Note that the client of a session is here, and waits for an answer."""
+        session, sessions = peer.session, self._endpoint.sessions
+        if session is None or sessions is None:
+            yield
+            return
+        sessions.reading(session, +1)
+        try:
+            yield
+        finally:
+            sessions.reading(session, -1)
 
     @contextmanager
     def _counted(self) -> Iterator[None]:
@@ -339,19 +355,19 @@ class _EventStream:
             write = _start(self._start_response, part)
             # PEP 3333 requires every host to return a callable, but not every host does.
             self._write = write if callable(write) else None
-        if self._write is None:
-            self._kept.append(part.data)
-        else:
-            self._write(part.data)
+        for data in _pieces(part):
+            if self._write is None:
+                self._kept.append(data)
+            else:
+                self._write(data)
 
-    def end(self, data: bytes) -> list[bytes]:
+    def end(self, last: Send) -> list[bytes]:
         """Send the last event; return the bytes that are left to send.
 
         Nothing is left if the host lets applications write: some hosts would take a
         single returned part for the whole response.
         """
-        if data:
-            self._try(Send(None, (), data))
+        self._try(last)
         return self._kept
 
 
@@ -379,20 +395,30 @@ def _asked(environ: Environ) -> Head:
     )
 
 
-def _read(environ: Environ, limit: int) -> bytes | None:
-    """Return the body; `None` if it is longer than `limit`."""
+def _read(environ: Environ, limit: int, talk: Conversation) -> Send | None:
+    """Pass the body to `talk`; return its refusal, if there is one."""
     left = int(environ.get("CONTENT_LENGTH") or limit + 1)
-    source, parts, size = environ["wsgi.input"], [], 0
+    source = environ["wsgi.input"]
     while left and (part := source.read(min(left, 65_536))):
-        parts.append(part)
-        size += len(part)
+        refused = talk.part(part)
+        if refused is not None:
+            return refused
         left -= len(part)
-    return None if size > limit else b"".join(parts)
+    return None
 
 
-def _answer(start_response: StartResponse, answer: Send) -> list[bytes]:
+def _answer(start_response: StartResponse, answer: Send) -> Iterable[bytes]:
     _start(start_response, answer)
+    if answer.more:
+        return _pieces(answer)
     return [answer.data] if answer.data else []
+
+
+def _pieces(part: Send) -> Iterator[bytes]:
+    if part.data:
+        yield part.data
+    while part.more:
+        yield part.more.popleft()
 
 
 def _start(start_response: StartResponse, answer: Send) -> Any:

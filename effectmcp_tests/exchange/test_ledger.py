@@ -1590,7 +1590,7 @@ def test_use_of_a_request_reveals_no_token_and_no_answer() -> None:
         for _ in range(2):
             call(app, "order", peer=peer, **answering(asked, {"value": "Ann"}))
     ann, again, bob, _ = ledger.uses
-    assert (ann.owner, bob.owner) == ("ann", "bob")
+    assert (ann.owner, bob.owner) == ("user ann", "user bob")
     assert (ann.flow, ann.request) == (again.flow, again.request)
     assert ann.by != again.by
     assert ann.flow != bob.flow

@@ -1039,18 +1039,18 @@ def test_subscription_reads_in_a_thread(name: str) -> None:
 
 
 @LOOPS
-def test_subscription_to_a_thousand_tasks(name: str) -> None:
+def test_subscription_to_a_hundred_tasks(name: str) -> None:
     app, host = serving()
-    ids = [started(app) for _ in range(1_000)]
+    ids = [started(app) for _ in range(100)]
 
     def script(heard: list[Wire]) -> bool:
-        if len(heard) == 1_001:
+        if len(heard) == 101:
             for id_ in ids:
                 put(host, id_, "cancelled")
                 app.changes.publish(Change("task", id_))
-        return len(heard) == 2_001
+        return len(heard) == 201
 
     told = followed(name, app, ids, script)
-    assert [one["taskId"] for one in told[:1_000]] == ids
-    assert {one["taskId"] for one in told[1_000:]} == set(ids)
-    assert {one["status"] for one in told[1_000:]} == {"cancelled"}
+    assert [one["taskId"] for one in told[:100]] == ids
+    assert {one["taskId"] for one in told[100:]} == set(ids)
+    assert {one["status"] for one in told[100:]} == {"cancelled"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -94,8 +95,9 @@ def status_of(answer: object) -> int | None:
 
 def test_a_body_is_read_and_its_exchange_starts() -> None:
     talk = Table(options={"sessions": None}).talk()
-    assert talk.judge() == Receive(4 * 1024 * 1024)
+    assert talk.judge() == Receive()
     begin = talk.body(b"{}")
+    assert isinstance(begin, Begin)
     assert begin.message == b"{}"
     assert begin.peer.principal is None
     assert begin.peer.headers is not None
@@ -108,13 +110,14 @@ def test_a_body_with_too_large_a_declared_length_is_not_read() -> None:
         answer = Table().talk(site=site, content_length=length).judge()
         assert status_of(answer) == 413
         assert "4,000 bytes" in message_of(answer)
-    assert Table().talk(site=site, content_length="4000").judge() == Receive(4000)
+    assert Table().talk(site=site, content_length="4000").judge() == Receive()
 
 
 def test_a_body_that_turns_out_too_long() -> None:
     talk = Table().talk(site=Site(max_body=4000))
     assert isinstance(talk.judge(), Receive)
-    assert status_of(talk.too_large()) == 413
+    assert talk.part(bytes(4000)) is None
+    assert status_of(talk.part(b"x")) == 413
 
 
 def test_a_length_that_is_not_a_number() -> None:
@@ -140,7 +143,9 @@ def test_a_hook_identifies_the_client() -> None:
     step = talk.judge()
     assert isinstance(step, Identify)
     assert isinstance(talk.identified(step.find()), Receive)
-    assert talk.body(b"").peer.principal == "ann"
+    begin = talk.body()
+    assert isinstance(begin, Begin)
+    assert begin.peer.principal == "ann"
 
 
 def test_a_host_that_knows_already_is_asked_instead() -> None:
@@ -331,7 +336,7 @@ def test_a_reply_that_fails_on_its_way_breaks_the_stream_off() -> None:
 
 def test_a_host_that_reports_nonsense_gets_an_assertion_error() -> None:
     talk = Table().begun()
-    for told in (talk.judge, talk.too_large):
+    for told in (talk.judge, partial(talk.part, b""), talk.body):
         with pytest.raises(AssertionError):
             told()
 

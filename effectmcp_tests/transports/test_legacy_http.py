@@ -748,7 +748,7 @@ async def test_a_session_ends_when_it_was_quiet_for_long(autojump_clock: Any) ->
 
 async def test_too_many_handshakes_end_quiet_sessions() -> None:
     made = desk()
-    async with opened(made, sessions=SessionLimits(sessions=3)) as old:
+    async with opened(made, sessions=SessionLimits(sessions=3, resume=0)) as old:
         async with old.stream(tool("order", title="Dune")) as reading:
             await reading.prime()
             question = await reading.message()

@@ -125,9 +125,12 @@ async def test_sessions_give_their_memory_back(autojump_clock: Any) -> None:
 async def test_sessions_above_the_limit_leave_nothing(
     limit: int, autojump_clock: Any
 ) -> None:
-    async with serving(waiting(), sessions=SessionLimits(sessions=limit)) as doors:
+    async with serving(
+        waiting(), sessions=SessionLimits(sessions=limit, resume=0)
+    ) as doors:
         for number in range(1, 100, 2):
             await live(doors, number)
+            await trio.sleep(1)  # the server notices that the client is gone
         await trio.testing.wait_all_tasks_blocked()
         assert len(handlers()) == limit
     assert handlers() == []

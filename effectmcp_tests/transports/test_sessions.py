@@ -23,6 +23,10 @@ from effectmcp.transports.web import Send
 from ..legacy_client import NEWEST
 
 
+def new_session(principal: str | None = None) -> Session:
+    return Session(HANDSHAKES[NEWEST], Hello(NEWEST, {}, None), principal)
+
+
 class Kept(Sessions):
     """Sessions, and the clock that they use."""
 
@@ -32,8 +36,10 @@ class Kept(Sessions):
         super().__init__(self.app, SessionLimits(**limits), clock=lambda: self.now)
 
     def open(self, principal: str | None = None) -> tuple[str, Session]:
-        session = Session(HANDSHAKES[NEWEST], Hello(NEWEST, {}, None), principal)
-        return self.keep(session), session
+        session = new_session(principal)
+        id_ = self.keep(session)
+        assert id_ is not None
+        return id_, session
 
     def stream(self, session: Session) -> Stream:
         stream = self.open_stream(session)
@@ -201,7 +207,7 @@ def test_a_session_that_is_read_does_not_keep_others_alive() -> None:
 
 
 def test_one_too_many_ends_the_quietest() -> None:
-    sessions = Kept(sessions=2)
+    sessions = Kept(sessions=2, resume=0)
     (first, one), (_, two) = sessions.open(), sessions.open()
     admitted(sessions, peer(first))
     _, three = sessions.open()
@@ -211,14 +217,14 @@ def test_one_too_many_ends_the_quietest() -> None:
 
 def test_a_session_that_is_read_is_not_the_quietest() -> None:
     """Otherwise a client with many handshakes would end what others wait for."""
-    sessions = Kept(sessions=2)
+    sessions = Kept(sessions=2, resume=0)
     (_, one), (_, two) = sessions.open(), sessions.open()
     sessions.reading(one, +1)
     _, three = sessions.open()
     assert [x.is_closed for x in (one, two, three)] == [False, True, False]
     sessions.reading(three, +1)
-    sessions.open()
-    assert [x.is_closed for x in (one, three)] == [True, False]
+    assert sessions.keep(new_session()) is None
+    assert [x.is_closed for x in (one, three)] == [False, False]
 
 
 def test_a_client_ends_its_own() -> None:
@@ -275,7 +281,7 @@ def test_a_session_that_ended_does_not_listen_for_changes() -> None:
 
 def test_many_threads() -> None:
     """Threads share sessions, as in a WSGI host."""
-    sessions = Kept(sessions=5)
+    sessions = Kept(sessions=5, resume=0)
 
     def live() -> None:
         for _ in range(50):

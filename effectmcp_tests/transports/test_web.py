@@ -60,7 +60,8 @@ def judged(site: Site, head: Head) -> Peer | Send:
         except PermissionError as exc:
             return talk.unidentified(exc)
         step = talk.identified(principal)
-    return step if isinstance(step, Send) else talk.body(b"").peer
+    begin = step if isinstance(step, Send) else talk.body()
+    return begin if isinstance(begin, Send) else begin.peer
 
 
 def status(found: Peer | Send) -> int | None:

@@ -495,16 +495,17 @@ def test_wait_for_a_task_has_a_seat_of_its_own_and_needs_no_session() -> None:
     found: list[Response] = []
     first = threading.Thread(target=lambda: found.append(asked(wsgi, sent, headers)))
     first.start()
-    while not wsgi._waits[True]:
+    seats = wsgi._endpoint.seats
+    while not seats.count:
         assert first.is_alive()
     refused = asked(wsgi, sent, headers).json["error"]
     assert refused["message"].startswith("Too many requests wait")
-    assert not wsgi._waits[False]  # a user could be asked now
+    assert not wsgi._asked  # a user could be asked now
     host.change(row.id, status="completed", result={"content": []})
     app.changes.publish(Change("task", row.id))
     first.join(60)
     assert found[0].json["result"]["content"] == []
-    assert not wsgi._waits[True]
+    assert not seats.count
 
 
 def resting() -> Flow[str]:

@@ -1,0 +1,121 @@
+"""Which blocking call gets a thread next. No threads, and no loop.
+
+    lanes = Lanes()
+    place = lanes.enter(function, party, 40, start)   calls `start` once there is room
+    lanes.leave(place)                                when the thread has ended
+
+A thread cannot be stopped: it works on though its client has left. So each function has a
+lane of its own, with room for so many threads, and in it a party has half of the room. The
+calls of one slow tool delay no other tool, and those of one client no other client.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Final
+
+from attrs import define, field
+
+from ..exchange.shares import Shares
+
+__all__ = ["Performer", "Lanes", "Place"]
+
+#: The part of a lane that one party may take.
+_PART: Final = 0.5
+
+
+@define(eq=False)
+class Place:
+    """A call in a lane.
+
+    Attributes:
+        key: The key of the lane.
+        party: The party of the client.
+        start: Starts the call.
+        has_thread: Whether it was started.
+    """
+
+    key: object
+    party: str | None
+    start: Callable[[], None]
+    has_thread: bool = False
+
+
+@define(eq=False)
+class _Lane:
+    seats: Shares
+    waiting: deque[Place] = field(factory=deque)
+
+
+class Lanes:
+    """The lanes of one event loop: one for each function, as authors wrote them."""
+
+    def __init__(self) -> None:
+        self._lanes: dict[object, _Lane] = {}
+
+    def enter(
+        self,
+        function: object,
+        party: str | None,
+        each: int,
+        start: Callable[[], None],
+    ) -> Place:
+        """Enter a call; start it now, or as soon as others have left.
+
+        Args:
+            function: The function to call.
+            party: The party of the client; `None` for a call without a client.
+            each: The room of the lane.
+            start: Starts the call.
+        """
+        place = Place(_key_of(function), party, start)
+        lane = self._lanes.get(place.key)
+        if lane is None:
+            lane = self._lanes[place.key] = _Lane(Shares(each, _PART))
+        if lane.seats.take(party):
+            place.has_thread = True
+            start()
+        else:
+            lane.waiting.append(place)
+        return place
+
+    def leave(self, place: Place) -> None:
+        """Remove a call that has ended, or that waits no longer; start the next ones."""
+        lane = self._lanes[place.key]
+        if not place.has_thread:
+            lane.waiting.remove(place)
+            return
+        lane.seats.give(place.party)
+        for one in tuple(lane.waiting):
+            if lane.seats.count >= lane.seats.limit:
+                break
+            if lane.seats.take(one.party):
+                lane.waiting.remove(one)
+                one.has_thread = True
+                one.start()
+
+
+def _key_of(function: Any) -> object:
+    """Return what is the same for all calls of one function, as its closures are not."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    return getattr(function, "__code__", None) or getattr(
+        getattr(function, "__func__", None), "__code__", type(function)
+    )
+
+
+@define(eq=False)
+class Performer:
+    """For whom a driver performs effects.
+
+    Attributes:
+        provided: The values that the lifespan provides.
+        each: How many threads one function may use at once.
+        party: The party of the client; `None` for a task, which has none.
+    """
+
+    provided: Any
+    each: int
+    party: str | None = None

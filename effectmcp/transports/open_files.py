@@ -1,0 +1,15 @@
+"""How many files this process may open: each connection is one."""
+
+from __future__ import annotations
+
+__all__ = ["files"]
+
+
+def files() -> int:
+    """Return how many files this process may open, of all kinds."""
+    try:
+        import resource
+    except ImportError:  # Windows has no such limit
+        return 2**31
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return 2**31 if limit == resource.RLIM_INFINITY else limit
