@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,11 +17,14 @@ if TYPE_CHECKING:
 
 __all__ = ["add"]
 
+logger = logging.getLogger("effectmcp.server")
+
 _OF_HTTP: Final = (
     "path",
     "workers",
     "allow_host",
     "allow_origin",
+    "trust_proxy",
     "leave",
     "certificate",
     "key",
@@ -57,6 +61,13 @@ def add(parsers: Any) -> None:
         action="append",
         metavar="ORIGIN",
         help="an origin whose pages may call the server (repeatable)",
+    )
+    parser.add_argument(
+        "--trust-proxy",
+        action="append",
+        metavar="ADDRESS",
+        help="a proxy or a network of proxies whose X-Forwarded-For header is true"
+        " (repeatable)",
     )
     parser.add_argument(
         "--leave",
@@ -129,14 +140,26 @@ def _load(options: argparse.Namespace) -> Server:
 def _serve_http(options: argparse.Namespace) -> None:
     import trio
 
+    from ..transports.memory import give_back_large_blocks
     from ..transports.sessions import SessionLimits
-    from ..transports.web import Site, parse_address
+    from ..transports.web import Site, is_local, parse_address
 
     host, port = parse_address(options.http)
     path = "/mcp" if options.path is None else options.path
     if not path.startswith("/"):
         raise UsageError(f"--path {path}: it begins with a /")
-    site = Site(path=path, hosts=options.allow_host, origins=options.allow_origin or ())
+    site = Site(
+        path=path,
+        hosts=options.allow_host,
+        origins=options.allow_origin or (),
+        proxies=options.trust_proxy or (),
+    )
+    if not is_local(host):
+        logger.warning(
+            "%s is not only for this machine, and there is no authentication: whoever"
+            " can connect may call every tool",
+            options.http,
+        )
     # Checked before anything runs, and again in the workers.
     context = _context(options.certificate, options.key)
     workers = 1 if options.workers is None else options.workers
@@ -145,6 +168,7 @@ def _serve_http(options: argparse.Namespace) -> None:
     if workers != 1 and options.leave is not None:
         raise UsageError("--leave is for one process: several keep no sessions")
     if workers == 1:
+        give_back_large_blocks()
         app = _load(options)
         try:
             sessions = SessionLimits(leave=options.leave)

@@ -73,6 +73,7 @@ __all__ = [
     "now",
     "obey",
     "outlast",
+    "pass_turn",
     "running",
     "sleep",
     "spawn",
@@ -165,10 +166,15 @@ async def _awaited(work: Callable[[], Awaitable[T]]) -> T:
     return await work()
 
 
+async def pass_turn() -> None:
+    """Let all other tasks run, and their events arrive."""
+    await asyncio.sleep(0)
+
+
 #: Starts to answer one JSON-RPC message; finishes if that needs no waiting. See
 #: `drivers.begun.begin`.
 begin: Final[BeginExchange] = functools.partial(
-    begun.begin, answer=answer, obey=obey, outlast=outlast
+    begun.begin, answer=answer, obey=obey, outlast=outlast, pass_turn=pass_turn
 )
 
 
@@ -398,18 +404,18 @@ async def _in_thread(
         if not started.done():
             started.set_result(None)
 
-    place = lanes.enter(function, party, each, start)
+    ticket = lanes.enter(function, party, each, start)
     try:
         await started
         doing = _THREADS.submit(call)
     except BaseException:
-        lanes.leave(place)
+        lanes.leave(ticket)
         raise
 
     def ended(doing: Future[T]) -> None:
         # The thread may outlive the loop.
         with suppress(RuntimeError):
-            loop.call_soon_threadsafe(lanes.leave, place)
+            loop.call_soon_threadsafe(lanes.leave, ticket)
 
     doing.add_done_callback(ended)
     return await asyncio.wrap_future(doing)

@@ -9,6 +9,7 @@ only the execution of commands differs between loops.
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -32,6 +33,7 @@ from ..exchange.commands import (
 )
 from ..server.app import Server
 from .local import at_once
+from .turns import LONG, TURNS
 
 __all__ = ["BeginExchange", "Begun", "Obey", "Outlasting", "Send", "begin", "drop"]
 
@@ -54,6 +56,7 @@ def begin(
     answer: Callable[..., Exchange],
     obey: Obey,
     outlast: Outlasting,
+    pass_turn: Callable[[], Awaitable[None]],
 ) -> Reply | Begun:
     """Start to answer one JSON-RPC message; finish if that needs no waiting.
 
@@ -64,11 +67,13 @@ def begin(
         answer: `exchange.handle.handle`.
         obey: Executes a command, on the loop.
         outlast: Runs a function even if its task is cancelled, until the server ends.
+        pass_turn: Lets all other tasks run.
 
     Returns:
         The reply, or the started exchange, if it has to wait for something.
     """
     exchange = answer(app, message, peer, clock=time.time, entropy=os.urandom)
+    began = time.perf_counter()
     try:
         command = next(exchange)
         while isinstance(command, PerformAll):
@@ -79,7 +84,10 @@ def begin(
     except StopIteration as end:
         reply: Reply = end.value
         return reply
-    return Begun(app, exchange, command, obey, outlast, peer)
+    finally:
+        if time.perf_counter() - began > LONG:
+            TURNS.note(peer)
+    return Begun(app, exchange, command, obey, outlast, pass_turn, peer)
 
 
 @define(eq=False)
@@ -91,6 +99,7 @@ class Begun:
     _command: Command
     _obey: Obey
     _outlast: Outlasting
+    _pass_turn: Callable[[], Awaitable[None]]
     _peer: Peer | None = None
 
     async def finish(self, send: Send = drop, *, is_lasting: bool = False) -> Reply:
@@ -101,6 +110,7 @@ class Begun:
             is_lasting: Whether to finish the exchange though the client may have left.
         """
         exchange, command = self._exchange, self._command
+        began = math.inf
         try:
             while True:
                 if isinstance(command, Outlast) and not is_lasting:
@@ -108,6 +118,8 @@ class Begun:
                     rest = partial(self.finish, send, is_lasting=True)
                     return await self._outlast(self._app, rest)
                 try:
+                    if TURNS.is_needed:
+                        await TURNS.begin(self._peer, self._pass_turn)
                     outcome = await self._obey(self._app, command, send, self._peer)
                 except Exception as exc:
                     if isinstance(command, Notify) and is_lasting:
@@ -117,8 +129,13 @@ class Begun:
                     else:
                         command = exchange.throw(exc)
                 else:
+                    if TURNS.is_needed:
+                        await TURNS.end(self._peer, self._pass_turn)
+                    began = time.perf_counter()
                     command = exchange.send(outcome)
         except StopIteration as end:
+            if time.perf_counter() - began > LONG:
+                TURNS.note(self._peer)
             reply: Reply = end.value
             return reply
         finally:

@@ -1,8 +1,8 @@
 """Which blocking call gets a thread next. No threads, and no loop.
 
     lanes = Lanes()
-    place = lanes.enter(function, party, 40, start)   calls `start` once there is room
-    lanes.leave(place)                                when the thread has ended
+    ticket = lanes.enter(function, party, 40, start)   calls `start` once there is room
+    lanes.leave(ticket)                                when the thread has ended
 
 A thread cannot be stopped: it works on though its client has left. So each function has a
 lane of its own, with room for so many threads, and in it a party has half of the room. The
@@ -20,14 +20,14 @@ from attrs import define, field
 
 from ..exchange.shares import Shares
 
-__all__ = ["Performer", "Lanes", "Place"]
+__all__ = ["Lanes", "Performer", "Ticket"]
 
 #: The part of a lane that one party may take.
 _PART: Final = 0.5
 
 
 @define(eq=False)
-class Place:
+class Ticket:
     """A call in a lane.
 
     Attributes:
@@ -46,7 +46,7 @@ class Place:
 @define(eq=False)
 class _Lane:
     seats: Shares
-    waiting: deque[Place] = field(factory=deque)
+    waiting: deque[Ticket] = field(factory=deque)
 
 
 class Lanes:
@@ -61,7 +61,7 @@ class Lanes:
         party: str | None,
         each: int,
         start: Callable[[], None],
-    ) -> Place:
+    ) -> Ticket:
         """Enter a call; start it now, or as soon as others have left.
 
         Args:
@@ -70,24 +70,24 @@ class Lanes:
             each: The room of the lane.
             start: Starts the call.
         """
-        place = Place(_key_of(function), party, start)
-        lane = self._lanes.get(place.key)
+        ticket = Ticket(_key_of(function), party, start)
+        lane = self._lanes.get(ticket.key)
         if lane is None:
-            lane = self._lanes[place.key] = _Lane(Shares(each, _PART))
+            lane = self._lanes[ticket.key] = _Lane(Shares(each, _PART))
         if lane.seats.take(party):
-            place.has_thread = True
+            ticket.has_thread = True
             start()
         else:
-            lane.waiting.append(place)
-        return place
+            lane.waiting.append(ticket)
+        return ticket
 
-    def leave(self, place: Place) -> None:
+    def leave(self, ticket: Ticket) -> None:
         """Remove a call that has ended, or that waits no longer; start the next ones."""
-        lane = self._lanes[place.key]
-        if not place.has_thread:
-            lane.waiting.remove(place)
+        lane = self._lanes[ticket.key]
+        if not ticket.has_thread:
+            lane.waiting.remove(ticket)
             return
-        lane.seats.give(place.party)
+        lane.seats.give(ticket.party)
         for one in tuple(lane.waiting):
             if lane.seats.count >= lane.seats.limit:
                 break

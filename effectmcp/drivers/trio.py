@@ -44,7 +44,7 @@ from ..exchange.commands import (
 from ..exchange.handle import handle as answer
 from . import begun
 from .begun import BeginExchange, Send, drop
-from .lanes import Lanes, Performer, Place
+from .lanes import Lanes, Performer, Ticket
 from .local import (
     Job,
     ask_client,
@@ -75,6 +75,7 @@ __all__ = [
     "now",
     "obey",
     "outlast",
+    "pass_turn",
     "running",
     "sleep",
     "spawn",
@@ -154,10 +155,15 @@ async def outlast(app: Server, work: Callable[[], Awaitable[T]]) -> T:
     raise AssertionError("this scope is not cancelled itself")
 
 
+async def pass_turn() -> None:
+    """Let all other tasks run, and their events arrive."""
+    await trio.lowlevel.checkpoint()
+
+
 #: Starts to answer one JSON-RPC message; finishes if that needs no waiting. See
 #: `drivers.begun.begin`.
 begin: Final[BeginExchange] = functools.partial(
-    begun.begin, answer=answer, obey=obey, outlast=outlast
+    begun.begin, answer=answer, obey=obey, outlast=outlast, pass_turn=pass_turn
 )
 
 
@@ -389,21 +395,21 @@ class _Limiter:
         self._lanes = lanes
         self._started = trio.Event()
         self._enter = functools.partial(lanes.enter, function, party, each)
-        self._place: Place | None = None
+        self._ticket: Ticket | None = None
 
     async def acquire_on_behalf_of(self, borrower: object) -> None:
         """Wait until there is room for the call."""
-        self._place = self._enter(self._started.set)
+        self._ticket = self._enter(self._started.set)
         try:
             await self._started.wait()
         except BaseException:
-            self._lanes.leave(self._place)
+            self._lanes.leave(self._ticket)
             raise
 
     def release_on_behalf_of(self, borrower: object) -> None:
         """Note that the thread has ended; trio calls this, also if nobody waits for it."""
-        assert self._place is not None
-        self._lanes.leave(self._place)
+        assert self._ticket is not None
+        self._lanes.leave(self._ticket)
 
 
 # ---- what a transport needs of the loop ---------------------------------------------

@@ -60,8 +60,10 @@ _LINE_END: Final = b"\r\n"
 #: What an empty line before a request may look like until the request follows.
 _PREFIXES: Final = (b"", b"\r", b"\n", b"\r\n")
 
-#: Seconds that a request may still take to arrive when the server shuts down.
-_LAST: Final = 0.05
+#: Seconds that a request may still take to arrive when the server shuts down, and that a
+#: client may take to notice that. Busy clients send their next request within it, and
+#: learn with its response that the connection closes: so none is reset.
+_LAST: Final = 0.25
 
 
 @frozen(kw_only=True)
@@ -342,10 +344,7 @@ class Connection:
 
     def finish(self) -> None:
         """Close the connection, which is idle, after a request that is arriving."""
-        if isinstance(self._stream, Direct):
-            self.leave()
-        else:
-            self._hurry(_LAST)  # other streams cannot be checked for unread bytes
+        self._hurry(_LAST)
 
     async def run(self) -> None:
         """Answer requests until the client or the server closes the connection."""
@@ -353,8 +352,11 @@ class Connection:
         try:
             with self._scope:
                 lingers = await self._talk()
-            with trio.move_on_after(self.limits.linger):
-                if self._scope.cancelled_caught:
+            linger = self.limits.linger
+            if self._shared.is_closing and self._sends == "nothing":
+                linger, lingers = min(linger, _LAST), not self._has_left
+            with trio.move_on_after(linger):
+                if self._scope.cancelled_caught and self._sends != "nothing":
                     lingers = await self._time_out()
                 if lingers and not self._gives_way:
                     await self._hang_up()
@@ -589,11 +591,12 @@ class Connection:
             holding.close()
             self._unsent = None
 
-    async def _write_more(self, part: Send) -> None:
-        """Send the pieces of a large response; free each one that is sent."""
+    async def _write_large(self, part: Send, *, closes: bool) -> None:
+        """Send a large response in pieces; free each one that is sent."""
         more, wire, is_whole = part.more, self._wire, part.status is not None
         assert more is not None
         with self._holding(sum(map(len, more))) as holding:
+            await self._write(self._bytes_of(part, closes=closes))
             while more:
                 piece = more.popleft()
                 size = len(piece)
@@ -659,9 +662,10 @@ class Connection:
         # A response before the end of the request's body announces the close.
         closes = not (part.status is None or self._is_read or self._wire.skip())
         try:
-            await self._write(self._bytes_of(part, closes=closes))
             if part.more:
-                await self._write_more(part)
+                await self._write_large(part, closes=closes)
+            else:
+                await self._write(self._bytes_of(part, closes=closes))
         except (trio.BrokenResourceError, trio.ClosedResourceError) as exc:
             self._has_left = True
             raise Gone from exc

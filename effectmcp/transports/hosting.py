@@ -19,6 +19,7 @@ from attrs import define
 
 from ..canonical import JSON
 from ..drivers.local import contain
+from ..drivers.turns import TURNS
 from ..exchange.commands import Reply
 from ..protocol.jsonrpc import Request
 from .conversation import Begin, Conversation, Identify, Next, Read, Receive
@@ -83,6 +84,9 @@ class HostLoop(Loop, Protocol):
     def begin(self) -> BeginExchange: ...
 
     @property
+    def pass_turn(self) -> Callable[[], Awaitable[None]]: ...
+
+    @property
     def is_cancel(self) -> Callable[[BaseException], bool]: ...
 
 
@@ -112,6 +116,8 @@ async def converse(
             # so nothing here refers to them for longer than needed.
             session = step.peer.session
             request = None if session is None else step.message
+            if talk.holding is not None and TURNS.is_needed:
+                await TURNS.begin(step.peer, loop.pass_turn)  # it is long to read
             found = loop.begin(talk.endpoint.app, step.message, step.peer)
             step = None
             if isinstance(found, Reply):

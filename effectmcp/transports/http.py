@@ -12,9 +12,12 @@ from __future__ import annotations
 
 import errno
 import logging
+import os
+import socket
 import ssl
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -94,11 +97,13 @@ async def serve(
     ensure_tasks(app, is_alone=is_alone)
     if listeners is None:
         listeners = await open_listeners(host, port)
+    accepting_listeners = [Accepting(one) for one in listeners]
+    served: Sequence[Listener] = accepting_listeners
     if ssl_context is not None:
         # Not `https_compatible`, which sends no close_notify: an old client could not
         # tell a whole response from half of one. If a client sends none itself, it has
         # just disconnected.
-        listeners = [trio.SSLListener(one, ssl_context) for one in listeners]
+        served = [trio.SSLListener(one, ssl_context) for one in accepting_listeners]
     shutdown = trio.Event() if shutdown is None else shutdown
     site = Site() if site is None else site
     async with (
@@ -126,12 +131,14 @@ async def serve(
         )
         connections.start_soon(_close_idle, shared, shutdown)
         serving = _Serving(shared)
+        for one in accepting_listeners:
+            one.make_room = shared.make_room
         async with trio.open_nursery() as accepting:
             await accepting.start(
                 partial(
                     trio.serve_listeners,
                     serving.connected,
-                    [Accepting(one, shared.make_room) for one in listeners],
+                    list(served),
                     handler_nursery=connections,
                 )
             )
@@ -142,6 +149,11 @@ async def serve(
                     "%s is served at %s", app.name, _url(scheme, listener, site)
                 )
             await shutdown.wait()
+            shared.is_closing = True
+            for one in accepting_listeners:
+                one.drain()
+            while any(one.drained for one in accepting_listeners):
+                await trio.lowlevel.checkpoint()
             accepting.cancel_scope.cancel()
         stop_working()
         connections.cancel_scope.deadline = trio.current_time() + limits.grace
@@ -150,33 +162,72 @@ async def serve(
         logger.warning("what still ran after %g s was cut off", limits.grace)
 
 
+def _no_room() -> bool:
+    return False
+
+
 class Accepting(trio.abc.Listener[trio.abc.Stream]):
-    """A listener that closes idle connections when the process has no files left.
+    """A listener that loses no client, when files run out and at the end.
 
     Args:
         listener: Accepts the connections.
-        make_room: Closes a connection; returns whether there was one to close.
+
+    Attributes:
+        make_room: Closes a connection of which the server can do without; returns whether
+            there was one.
+        drained: Connections that the kernel had accepted when the listener was closed.
     """
 
-    def __init__(self, listener: Listener, make_room: Callable[[], bool]) -> None:
+    def __init__(self, listener: Listener) -> None:
         self._listener = listener
-        self._make_room = make_room
+        self._is_drained = False
+        self.make_room: Callable[[], bool] = _no_room
+        self.drained: deque[trio.abc.Stream] = deque()
 
     async def accept(self) -> trio.abc.Stream:
-        """Accept a connection."""
+        """Accept a connection; wait for ever once the listener is drained."""
         while True:
+            if self.drained:
+                await trio.lowlevel.checkpoint()
+                return self.drained.popleft()
+            if self._is_drained:
+                await trio.sleep_forever()
             try:
                 stream: trio.abc.Stream = await self._listener.accept()
                 return stream
+            except trio.ClosedResourceError:
+                if not self._is_drained:
+                    raise
             except OSError as exc:
                 # trio waits a moment, logs this, and tries again.
-                if exc.errno not in _NO_FILES or not self._make_room():
+                if exc.errno not in _NO_FILES or not self.make_room():
                     raise
                 await trio.lowlevel.checkpoint()  # the connection's task closes it
 
+    def drain(self) -> None:
+        """Close the listener; keep the connections that the kernel has accepted.
+
+        The kernel would reset those, whose clients have sent requests already.
+        """
+        listener = self._listener
+        if not isinstance(listener, trio.SocketListener):
+            return  # no kernel accepts for it
+        self._is_drained = True
+        # trio's socket cannot accept without waiting.
+        raw = socket.socket(fileno=os.dup(listener.socket.fileno()))
+        raw.setblocking(False)
+        with suppress(OSError):  # BlockingIOError: that was the last one
+            while True:
+                accepted = trio.socket.from_stdlib_socket(raw.accept()[0])
+                self.drained.append(trio.SocketStream(accepted))
+        raw.close()
+        listener.socket.close()
+
     async def aclose(self) -> None:
-        """Close the listener."""
+        """Close the listener, and what was not taken."""
         await self._listener.aclose()
+        for stream in self.drained:
+            await trio.aclose_forcefully(stream)
 
 
 #: The errors when the process or the system can open no more files.

@@ -44,6 +44,7 @@ __all__ = [
     "client_address",
     "cors",
     "cut",
+    "is_local",
     "joined",
     "length_of",
     "parse_address",
@@ -326,14 +327,14 @@ def _origin_problem(site: Site, asked: Head, headers: Mapping[str, str]) -> str 
         if host not in site.hosts:
             return f"this server is not known by that name; {_ALLOW_HOST}"
     elif asked.bound_to is not None and (
-        _is_local(asked.bound_to) and not _is_local(host)
+        is_local(asked.bound_to) and not is_local(host)
     ):
         return f"this server is for its own machine; {_ALLOW_HOST}"
     origin = headers.get("origin")
     if origin is None or origin in site.origins:
         return None
     page = _host_of(origin.partition("://")[2]) if _ORIGIN.match(origin) else ""
-    if _is_local(page) and _is_local(host):
+    if is_local(page) and is_local(host):
         return None
     # The server's own pages. Without `site.hosts`, the same name in both headers proves
     # nothing: it may be an attacker's name that resolves to this address. An IP address
@@ -363,7 +364,8 @@ def _is_address(host: str) -> bool:
 
 
 @cached
-def _is_local(host: str) -> bool:
+def is_local(host: str) -> bool:
+    """Return whether a name or an address is of this machine only."""
     if host == "localhost" or host.endswith(".localhost"):
         return True
     try:

@@ -37,6 +37,7 @@ from ..server.target import load_app
 from ..tasks.sqlite import SqliteTasks
 from .default_keys import VARIABLE, ensure_keys
 from .http import Limits, run
+from .memory import give_back_large_blocks
 from .signals import until_signalled
 from .web import Site
 from .working import check_shared, keep_tasks
@@ -234,6 +235,10 @@ class _Supervisor:
     def stop(self) -> None:
         """Terminate every process, which lets it finish its requests; start no more."""
         self._stopping.set()
+        # Otherwise the kernel would accept clients here after the processes have closed
+        # the address, and nobody would answer them.
+        for own in self._sockets:
+            _close(own)
         for process in self._processes:
             process.terminate()
 
@@ -346,6 +351,7 @@ def main(argv: Sequence[str]) -> None:
     logging.basicConfig(
         level=logging.INFO, format="%(levelname)s %(name)s[%(process)d]: %(message)s"
     )
+    give_back_large_blocks()
     app = load_app(options["target"])
     keep_tasks(app, options["tasks"])
     trio.run(_work, app, options)

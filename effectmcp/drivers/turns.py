@@ -1,0 +1,107 @@
+"""Work that holds the event loop for long, such as encoding a large reply.
+
+A party whose requests are such work does one piece in each turn of the loop, so that the
+requests of others are answered in between. Nobody else waits for a turn.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from ..exchange.commands import Peer
+
+__all__ = ["LONG", "TURNS", "Turns"]
+
+#: Seconds of work that count as long.
+LONG: Final = 0.005
+
+#: Turns of the loop between two pieces of long work: in so many, a short request is
+#: received, performed in a thread and answered.
+_TURNS: Final = 8
+
+#: Seconds after which a party is forgotten.
+_MEMORY: Final = 1.0
+
+#: How many parties are remembered.
+_MOST: Final = 1_000
+
+
+class Turns:
+    """The parties whose requests were long work lately.
+
+    Args:
+        clock: Returns seconds from an arbitrary start.
+
+    Attributes:
+        is_needed: Whether there are any.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+        self.is_needed = False
+        self._clock = clock
+        #: How many pieces of long work there were.
+        self._count = 0
+        #: How many outcomes wait for a turn.
+        self._ending = 0
+        self._parties: dict[str | None, float] = {}
+
+    def note(self, peer: Peer | None) -> None:
+        """Note that a request was long work, which has ended now."""
+        self._count += 1
+        party = None if peer is None else peer.party
+        self._parties.pop(party, None)
+        if len(self._parties) >= _MOST:
+            del self._parties[next(iter(self._parties))]
+        self._parties[party] = self._clock()
+        self.is_needed = True
+
+    def must_wait(self, peer: Peer | None) -> bool:
+        """Return whether a request has to wait for a turn."""
+        before = self._clock() - _MEMORY
+        for party, since in tuple(self._parties.items()):
+            if since > before:
+                break
+            del self._parties[party]
+        self.is_needed = bool(self._parties)
+        return (None if peer is None else peer.party) in self._parties
+
+    async def begin(
+        self, peer: Peer | None, pass_turn: Callable[[], Awaitable[None]]
+    ) -> None:
+        """Wait for a turn to begin work, if this peer has to.
+
+        Args:
+            peer: The peer.
+            pass_turn: Lets all other tasks run, and their events arrive.
+        """
+        if self.must_wait(peer):
+            # Outcomes that wait hold memory: no further ones are made meanwhile.
+            await self._wait(pass_turn, lambda: not self._ending)
+
+    async def end(
+        self, peer: Peer | None, pass_turn: Callable[[], Awaitable[None]]
+    ) -> None:
+        """Wait for a turn to make a reply of an outcome, if this peer has to."""
+        if self.must_wait(peer):
+            self._ending += 1
+            try:
+                await self._wait(pass_turn, lambda: True)
+            finally:
+                self._ending -= 1
+
+    async def _wait(
+        self, pass_turn: Callable[[], Awaitable[None]], may_go: Callable[[], bool]
+    ) -> None:
+        seen = -1
+        while seen != self._count or not may_go():  # another one was first
+            seen = self._count
+            for _ in range(_TURNS):
+                await pass_turn()
+        self._count += 1
+
+
+#: Shared by the loops of a process: they share its cores, too.
+TURNS: Final = Turns()
