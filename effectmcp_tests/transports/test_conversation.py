@@ -8,6 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import attrs
 import pytest
 from attrs import define, field
 from hypothesis import given
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 
 from effectmcp.exchange.commands import Reply
 from effectmcp.exchange.sessions import Session
+from effectmcp.exchange.shares import Budget
 from effectmcp.protocol.jsonrpc import Request
 from effectmcp.protocol.legacy import Hello
 from effectmcp.protocol.revisions import HANDSHAKES
@@ -26,10 +28,10 @@ from effectmcp.transports.conversation import (
     Read,
     Receive,
 )
-from effectmcp.transports.web import Head, Send, Site, length_of
+from effectmcp.transports.web import PIECE, Head, Send, Site, length_of
 
 from ..legacy_client import NEWEST
-from .test_sessions import Kept
+from .test_sessions import Kept, new_session
 
 PAGE = "http://localhost:6274"
 RESULT = {"jsonrpc": "2.0", "id": 1, "result": {}}
@@ -379,3 +381,142 @@ def test_an_answer_begins_once_and_ends_once(before: list[str], end: str) -> Non
     is_broken = end == "fail" and len(parts) > 0 and not lasts[-1]
     assert lasts == [False] * (len(parts) - 1) + [not is_broken]
     assert (length_of(parts[0]) != ()) is parts[0].is_last
+
+
+# ---- limits -------------------------------------------------------------------------
+
+MIB = 1024 * 1024
+
+
+@define
+class Bodies:
+    """Requests of one endpoint, whose bodies are counted."""
+
+    table: Table = field(factory=Table)
+    site: Site = Site(bodies=4 * MIB, share=0.5)
+
+    def __attrs_post_init__(self) -> None:
+        self.table.options["bodies"] = Budget(self.site.bodies, self.site.share)
+
+    @property
+    def budget(self) -> Budget:
+        found: Budget = self.table.options["bodies"]
+        return found
+
+    def talk(self, address: str = "192.0.2.1") -> Conversation:
+        site = attrs.evolve(self.site, proxies=["127.0.0.1"])
+        talk = self.table.talk(site=site, x_forwarded_for=address)
+        assert isinstance(talk.judge(), Receive)
+        return talk
+
+
+def test_small_body_is_not_counted() -> None:
+    bodies = Bodies()
+    talk = bodies.talk()
+    assert talk.part(bytes(16 * 1024)) is None
+    assert talk.holding is None
+    assert talk.part(b"x") is None
+    assert bodies.budget.size == 16 * 1024 + 1
+    talk.close()
+    assert bodies.budget.size == 0
+
+
+def test_unfinished_bodies_of_one_client_give_way() -> None:
+    """The slowest first: it learns that at its next part, or at its end."""
+    bodies = Bodies()
+    first, second, third = (bodies.talk() for _ in range(3))
+    other = bodies.talk("192.0.2.2")
+    for talk in (other, first, second, third):
+        assert talk.part(bytes(MIB)) is None
+    assert bodies.budget.size == 3 * MIB
+    refused = first.part(b"more")
+    assert status_of(refused) == 503
+    assert isinstance(refused, Send)
+    assert dict(refused.headers)["Retry-After"] == "5"
+    assert "too many large requests" in message_of(refused)
+    assert isinstance(other.body(), Begin)
+    assert isinstance(second.body(), Begin)
+
+
+def test_body_that_gave_way_is_not_taken_for_an_empty_one() -> None:
+    bodies = Bodies()
+    first, *others = (bodies.talk() for _ in range(3))
+    assert first.part(b"{" + bytes(MIB)) is None
+    for talk in others:
+        assert talk.part(bytes(MIB)) is None
+    assert status_of(first.body()) == 503
+
+
+def test_bodies_that_are_being_answered_do_not_give_way(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    bodies = Bodies()
+    answering = [bodies.talk() for _ in range(2)]
+    for talk in answering:
+        assert isinstance(talk.body(bytes(MIB)), Begin)
+    assert status_of(bodies.talk().part(bytes(MIB))) == 503
+    assert (
+        "the server holds too many large requests; 192.0.2.1 was refused" in caplog.text
+    )
+    assert bodies.talk("192.0.2.2").part(bytes(MIB)) is None
+    answering[0].close()
+    assert bodies.talk().part(bytes(MIB)) is None
+
+
+def test_body_is_counted_while_its_call_runs_on() -> None:
+    bodies = Bodies()
+    talk = bodies.talk()
+    talk.body(bytes(MIB))
+    holding = talk.hand_over()
+    talk.close()
+    assert holding is not None
+    assert bodies.budget.size == MIB
+    holding.close()
+    assert bodies.budget.size == 0
+
+
+def test_too_many_sessions() -> None:
+    table = Table(sessions=Kept(sessions=1))
+    table.sessions.open()
+    answer = table.begun().reply(Reply(RESULT, opened=new_session()))
+    assert status_of(answer) == 503
+    assert dict(answer.headers)["Retry-After"] == "5"
+    assert "Mcp-Session-Id" not in dict(answer.headers)
+
+
+def test_reply_of_a_busy_server_says_when_to_return() -> None:
+    answer = Table().begun().reply(Reply(RESULT, 503))
+    assert dict(answer.headers)["Retry-After"] == "5"
+
+
+def test_party_before_the_user_is_known() -> None:
+    talk = Table().talk()
+    assert talk.party is None
+    talk.judge()
+    assert talk.party is None  # the table's head has no address
+    head = Head("POST", "/mcp", FIELDS.items(), "127.0.0.1", "192.0.2.1")
+    endpoint = Endpoint(app=Table().sessions.app, site=Site(authenticate=str))
+    talk = Conversation(endpoint, head)
+    assert isinstance(talk.judge(), Identify)
+    assert talk.party == "192.0.2.1"
+    talk.identified("ann")
+    assert talk.party == "user ann"
+
+
+@pytest.mark.parametrize("has_pieces", [False, True])
+def test_large_answer_in_pieces(has_pieces: bool) -> None:
+    """Only for a host that sends pieces: no other may lose the rest."""
+    table = Table(options={"has_pieces": has_pieces})
+    text = "x" * (3 * PIECE)
+    answer = table.begun().reply(Reply({**RESULT, "result": {"text": text}}))
+    data = b"".join([answer.data, *(answer.more or ())])
+    assert (answer.more is not None) is has_pieces
+    assert json.loads(data)["result"]["text"] == text
+    assert answer.length == len(data)
+    assert dict(length_of(answer))["Content-Length"] == str(len(data))
+    talk = table.begun()
+    talk.event(b":\n\n")
+    last = talk.reply(Reply({**RESULT, "result": {"text": text}}))
+    assert last.is_last
+    assert (last.more is not None) is has_pieces
+    assert text.encode() in b"".join([last.data, *(last.more or ())])

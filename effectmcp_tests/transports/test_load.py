@@ -16,6 +16,7 @@ import trio
 from effectmcp import Elicit, Flow, Progress, Step
 from effectmcp.server import Server
 from effectmcp.transports import http
+from effectmcp.transports.web import Site
 
 from .shop import answer, call, events, nap, shop, text_of
 from .wire import Client
@@ -100,7 +101,9 @@ async def test_five_hundred_conversations_leave_nothing() -> None:
     left: list[tuple[int, int, int]] = []
     with trio.fail_after(120):
         async with trio.open_nursery() as nursery:
-            listeners = await nursery.start(partial(http.serve, crowd(), port=0))
+            listeners = await nursery.start(
+                partial(http.serve, crowd(), port=0, site=Site(share=1))
+            )
             address = listeners[0].socket.getsockname()[:2]
             for seed in (0, 10_000, 20_000):
                 ended += await storm(address, seed)

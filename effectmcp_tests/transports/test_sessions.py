@@ -12,6 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from effectmcp import Server
+from effectmcp.errors import ProtocolError
 from effectmcp.exchange.commands import Peer
 from effectmcp.exchange.sessions import Session
 from effectmcp.protocol.legacy import Hello
@@ -30,14 +31,17 @@ def new_session(principal: str | None = None) -> Session:
 class Kept(Sessions):
     """Sessions, and the clock that they use."""
 
-    def __init__(self, **limits: Any) -> None:
+    def __init__(self, *, share: float = 1, **limits: Any) -> None:
         self.now = 0.0
         self.app = Server("shop")
-        super().__init__(self.app, SessionLimits(**limits), clock=lambda: self.now)
+        kept = SessionLimits(**limits)
+        super().__init__(self.app, kept, share=share, clock=lambda: self.now)
 
-    def open(self, principal: str | None = None) -> tuple[str, Session]:
+    def open(
+        self, principal: str | None = None, party: str | None = None
+    ) -> tuple[str, Session]:
         session = new_session(principal)
-        id_ = self.keep(session)
+        id_ = self.keep(session, party)
         assert id_ is not None
         return id_, session
 
@@ -636,3 +640,201 @@ def test_a_question_is_not_dropped_while_no_client_reads() -> None:
     found = list(stream.read(0, lambda: None).take())
     assert len(found) == 6
     assert b"question" in found[0]
+
+
+# ---- shares -------------------------------------------------------------------------
+
+
+def closed(*sessions: Session) -> list[bool]:
+    return [one.is_closed for one in sessions]
+
+
+def test_party_with_its_share_loses_its_own_longest_gone() -> None:
+    sessions = Kept(sessions=4, share=0.5, resume=60)
+    _, other = sessions.open(party="b")
+    (_, first), (_, second) = (sessions.open(party="a") for _ in range(2))
+    sessions.now = 60
+    sessions.open(party="a")
+    assert closed(other, first, second) == [False, True, False]
+    # Those that were gone for less than that may still return.
+    sessions.admit(peer(sessions._by_session[second].id))
+    assert sessions.keep(new_session(), "a") is None
+    assert closed(other, second) == [False, False]
+
+
+def test_client_within_its_resume_time_is_not_evicted() -> None:
+    """A hundred clients that shake hands and leave end nobody's session."""
+    sessions = Kept(sessions=3, resume=60)
+    held = [sessions.open(party=f"{n}")[1] for n in range(3)]
+    sessions.now = 59.9
+    assert all(sessions.keep(new_session(), "late") is None for _ in range(100))
+    assert closed(*held) == [False] * 3
+    sessions.now = 60
+    assert sessions.keep(new_session(), "late") is not None
+    assert closed(*held) == [True, False, False]
+
+
+def test_session_with_an_open_stream_is_never_evicted() -> None:
+    sessions = Kept(sessions=1, resume=60, idle=1800)
+    _, session = sessions.open()
+    sessions.reading(session, +1)
+    sessions.now = 100_000
+    assert sessions.keep(new_session()) is None
+    sessions.reading(session, -1)
+    assert sessions.keep(new_session()) is None
+    sessions.now += 60
+    assert sessions.keep(new_session()) is not None
+    assert session.is_closed
+
+
+def test_session_that_was_refused_leaves_nothing() -> None:
+    sessions = Kept(sessions=1)
+    sessions.open()
+    for _ in range(3):
+        assert sessions.keep(new_session()) is None
+    assert len(sessions) == sessions._count.count == 1
+    assert len(sessions.app.changes._listeners) == 1
+
+
+def test_requests_of_all_sessions_are_limited() -> None:
+    """They go on without their clients, so each one of many sessions could leave some."""
+    sessions = Kept(running=4, share=0.5)
+    (_, first), (_, second), (_, other) = (sessions.open(party=one) for one in "aab")
+    running = [first.begin(1), second.begin(1)]
+    with pytest.raises(ProtocolError, match="too many requests are running"):
+        first.begin(2)
+    other.begin(1)
+    first.ended(running[0])
+    first.ended(running[0])
+    assert second.begin(2).id == 2
+    with pytest.raises(ProtocolError, match="too many requests are running"):
+        first.begin(3)
+
+
+def answered(sessions: Kept, session: Session, size: int, *, reads: bool) -> str:
+    """Return an event id to resume from, of a stream whose answer was written or not."""
+    stream = sessions.stream(session)
+    reader = stream.read(0, nothing)
+    stream.add(said(1))
+    if reads:
+        stream.end(said(2, size))
+        assert numbers(reader) == [f"{stream.name}-1", f"{stream.name}-2"]
+    reader.leave(is_done=reads)
+    stream.end(said(2, size))
+    return f"{stream.name}-0"
+
+
+@pytest.mark.parametrize("reads", [True, False])
+@pytest.mark.parametrize("size", [50, 200])
+def test_answer_is_kept_while_it_may_be_needed(reads: bool, size: int) -> None:
+    """A small one that was written: for the resume time. One that nobody has read: a small
+    one as long as the session, a large one for the resume time.
+    """
+    sessions = Kept(kept=100, resume=60, idle=1800)
+    _, session = sessions.open()
+    last = answered(sessions, session, size, reads=reads)
+    if reads and size > 100:
+        assert sessions.status(session, last) == 400  # written, and too large
+    else:
+        stream, _ = sessions.find(session, last)
+        assert numbers(stream.read(0, nothing))[-1].endswith("-2")
+        stream.read(0, nothing).leave()
+    sessions.now = 61
+    sessions.sweep()
+    if reads or size > 100:
+        assert sessions.status(session, last) == 400
+        assert sessions._budget.size == 0
+    else:
+        assert numbers(sessions.find(session, last)[0].read(0, nothing))
+
+
+def test_sweep_returns_in_time_for_the_next_answer() -> None:
+    sessions = Kept(resume=60, idle=1800)
+    _, session = sessions.open()
+    sessions.now = 10
+    answered(sessions, session, 50, reads=True)
+    sessions.now = 20
+    assert sessions.sweep() == 50
+
+
+def test_answer_that_is_being_read_again_stays() -> None:
+    sessions = Kept(kept=100, resume=60)
+    _, session = sessions.open()
+    last = answered(sessions, session, 50, reads=True)
+    stream, _ = sessions.find(session, last)
+    reader = stream.read(0, nothing)
+    sessions.now = 61
+    sessions.sweep()
+    assert len(numbers(reader)) == 2
+
+
+def test_streams_of_all_sessions_share_a_budget() -> None:
+    sessions = Kept(held=1_000, share=0.5, kept=10_000)
+    (_, first), (_, second), (_, other) = (sessions.open(party=one) for one in "aab")
+    streams = [sessions.stream(one) for one in (first, second, other)]
+    for stream in streams:
+        stream.add(said(1, 300))
+    assert [one.is_lost for one in streams] == [True, False, False]
+    assert sessions.status(first, "1-0") == 400
+    assert numbers(streams[0].read(0, nothing)) == []
+    assert sessions._budget.size == 600
+
+
+def test_stream_that_is_lost_wakes_its_reader() -> None:
+    sessions = Kept(held=100, kept=10_000)
+    _, session = sessions.open()
+    rung: list[str] = []
+    stream = sessions.stream(session)
+    reader = stream.read(0, lambda: rung.append("rung"))
+    stream.add(said(1, 90))
+    sessions.stream(session).add(said(1, 90))
+    assert rung == ["rung", "rung"]
+    assert is_over(reader)
+    stream.add(said(2))
+    assert numbers(reader) == []
+
+
+def test_stream_without_room_is_lost() -> None:
+    sessions = Kept(held=100, kept=10_000)
+    _, session = sessions.open()
+    stream = sessions.stream(session)
+    stream.add(said(1, 60))
+    assert stream._holding is not None
+    stream._holding.settle()
+    other = sessions.stream(session)
+    other.add(said(1, 60))
+    assert (stream.is_lost, other.is_lost) == (False, True)
+
+
+def test_trimmed_messages_are_counted_no_more() -> None:
+    sessions = Kept(held=1_000, kept=100)
+    _, session = sessions.open()
+    stream = sessions.stream(session)
+    for number in range(10):
+        stream.add(said(number, 40))
+    assert sessions._budget.size == 80
+
+
+def test_session_that_ends_frees_its_streams() -> None:
+    sessions = Kept()
+    _, session = sessions.open()
+    unread, read = sessions.stream(session), sessions.stream(session)
+    reader = read.read(0, nothing)
+    for stream in (unread, read):
+        stream.add(said(1, 40))
+    sessions.close(session)
+    assert sessions._budget.size == 40
+    assert numbers(reader) == ["2-1"]
+    reader.leave(is_done=True)
+    assert sessions._budget.size == 0
+    sessions.answered(session, read)  # the session has ended
+
+
+def test_answer_that_was_no_event_is_dropped() -> None:
+    sessions = Kept()
+    _, session = sessions.open()
+    stream = sessions.stream(session)
+    stream.end(b"{}")
+    sessions.answered(session, stream)
+    assert sessions._budget.size == 0
+    assert sessions.status(session, "1-0") == 400

@@ -18,6 +18,7 @@ from effectmcp.transports.web import (
     Head,
     Send,
     Site,
+    client_address,
     cors,
     parse_address,
     refusal,
@@ -481,3 +482,90 @@ def test_any_string_is_an_address_or_a_usage_error(text: str) -> None:
         return
     assert host
     assert 0 <= port < 65_536
+
+
+# ---- proxies ------------------------------------------------------------------------
+
+NEAR, FAR = "10.0.0.1", "10.0.0.2"
+
+
+@pytest.mark.parametrize(
+    ("peer", "forwarded", "address"),
+    [
+        # Only a trusted proxy is believed.
+        ("192.0.2.1", "203.0.113.9", "192.0.2.1"),
+        (None, "203.0.113.9", None),
+        ("not an address", "203.0.113.9", "not an address"),
+        # The client that it names; the rest is what the client says itself.
+        (NEAR, "203.0.113.9", "203.0.113.9"),
+        (NEAR, "198.51.100.1, 203.0.113.9", "203.0.113.9"),
+        (NEAR, f"198.51.100.1, 203.0.113.9, {FAR}", "203.0.113.9"),
+        (NEAR, f"198.51.100.1,203.0.113.9:80,{FAR}:1", "203.0.113.9"),
+        (NEAR, "[2001:db8::1]:80", "2001:db8::1"),
+        (NEAR, "[2001:db8::1]", "2001:db8::1"),
+        (NEAR, "2001:db8::1", "2001:db8::1"),
+        ("::ffff:10.0.0.1", "203.0.113.9", "203.0.113.9"),
+        # A proxy that names nobody.
+        (NEAR, "", None),
+        (NEAR, "unknown", None),
+        (NEAR, "203.0.113.9, unknown", None),
+        (NEAR, FAR, None),
+        (NEAR, "x" * 200, "x" * 100),
+    ],
+)
+def test_address_behind_a_proxy(
+    peer: str | None, forwarded: str, address: str | None
+) -> None:
+    site = Site(proxies=["10.0.0.0/8"])
+    assert client_address(site, peer, {"x-forwarded-for": forwarded}) == address
+
+
+@pytest.mark.parametrize(
+    ("forwarded", "address"),
+    [
+        ("for=203.0.113.9", "203.0.113.9"),
+        ('For="[2001:db8::1]:4711"', "2001:db8::1"),
+        ("for=198.51.100.1, for=203.0.113.9;proto=https;by=10.0.0.1", "203.0.113.9"),
+        ("proto=https; for=203.0.113.9", "203.0.113.9"),
+        ("for=_hidden", "_hidden"),
+        ("for=unknown", None),
+        ("proto=https", None),
+        ("", None),
+    ],
+)
+def test_address_in_forwarded(forwarded: str, address: str | None) -> None:
+    site = Site(proxies=[NEAR], forwarded="Forwarded")
+    headers = {"forwarded": forwarded, "x-forwarded-for": "198.51.100.7"}
+    assert client_address(site, NEAR, headers) == address
+
+
+def test_the_other_header_is_not_read() -> None:
+    """A proxy passes on what it does not set, as the client wrote it."""
+    site = Site(proxies=[NEAR])
+    headers = {"forwarded": "for=203.0.113.9"}
+    assert client_address(site, NEAR, headers) is None
+
+
+def test_proxy_on_a_unix_socket() -> None:
+    site = Site(proxies=["unix"])
+    headers = {"x-forwarded-for": "203.0.113.9"}
+    assert client_address(site, None, headers) == "203.0.113.9"
+    assert client_address(site, "10.0.0.1", headers) == "10.0.0.1"
+
+
+def test_proxy_that_is_no_address() -> None:
+    with pytest.raises(UsageError, match=r"10\.0\.0\.300.*write 10\.0\.0\.7"):
+        Site(proxies=["10.0.0.300"])
+    with pytest.raises(UsageError, match="is a string, not a list"):
+        Site(proxies="10.0.0.1")
+    with pytest.raises(ValueError, match="forwarded"):
+        Site(forwarded="x-real-ip")
+    with pytest.raises(ValueError, match="share"):
+        Site(share=0)
+
+
+@given(st.text(max_size=60), st.sampled_from(["x-forwarded-for", "forwarded"]))
+def test_no_header_raises(text: str, name: str) -> None:
+    site = Site(proxies=[NEAR], forwarded=name)
+    found = client_address(site, NEAR, {name: text})
+    assert found is None or 0 < len(found) <= 100

@@ -50,6 +50,11 @@ class Client:
     async def __aexit__(self, *exc: object) -> None:
         await trio.aclose_forcefully(self.stream)
 
+    def close(self) -> None:
+        """Close the socket at once."""
+        assert isinstance(self.stream, trio.SocketStream)
+        self.stream.socket.close()
+
     # ---- out ----
 
     async def send(self, data: bytes) -> None:
