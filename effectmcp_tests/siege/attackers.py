@@ -36,7 +36,7 @@ _TINY: Final = 4_096
 
 @frozen(kw_only=True)
 class Orders:
-    """What hostile clients do.
+    """The orders of hostile clients.
 
     Attributes:
         how: The name of the attack; see `ATTACKS`.
@@ -231,7 +231,7 @@ async def objects(band: Band, number: int, ready: Ready) -> None:
         await trio.sleep(band.orders.seconds)
 
 
-#: The ends of a line, to someone: a reader of logs, a terminal, or Python.
+#: The ends of a line, in a log, at a terminal, or for Python.
 _ENDS: Final = ("\n", "\r", "\r\n", "\x0b", "\x0c", "\x85", "\u2028", "\u2029")
 
 
@@ -281,7 +281,7 @@ ATTACKS: Final[Mapping[str, Callable[[Band, int, Ready], Awaitable[None]]]] = {
 
 
 async def attack(orders: Orders, *, task_status: trio.TaskStatus[Counter[str]]) -> None:
-    """Attack until cancelled; started at full force, with what was seen so far."""
+    """Attack until cancelled; started at full force, with the count of the outcomes."""
     band = Band(orders)
     gate = trio.Semaphore(orders.at_once)
     missing = orders.count
@@ -334,7 +334,8 @@ def main() -> None:
     """Attack as ordered."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    text = sys.stdin.buffer.raw.readline()  # unbuffered: the rest is for trio
+    with open(0, "rb", buffering=0, closefd=False) as unbuffered:
+        text = unbuffered.readline()
     if text:
         trio.run(_main, Orders(**json.loads(text)))
 

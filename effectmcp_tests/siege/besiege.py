@@ -27,7 +27,7 @@ __all__ = ["Hostile", "besiege", "hostile"]
 
 @frozen
 class Pace:
-    """How long the phases of a siege last, in seconds.
+    """The seconds that the phases of a siege last.
 
     Attributes:
         quiet: Before the attack.
@@ -46,7 +46,7 @@ class Pace:
 
 _PACES: Final[dict[Form, Pace]] = {
     "long": Pace(quiet=3, hold=4, settle=2, patience=15, rise=90),
-    "short": Pace(quiet=0.4, hold=0.4, settle=0.3, patience=4, rise=6),
+    "short": Pace(quiet=0.3, hold=0.3, settle=0.3, patience=4, rise=6),
 }
 
 
@@ -58,7 +58,7 @@ class Hostile:
     _rest: bytearray
 
     async def start(self, orders: dict[str, Any], rise: float) -> Counter[str]:
-        """Attack; return at full force, or after so many seconds, with what was seen."""
+        """Attack; return at full force, or after so many seconds, with the outcomes."""
         assert self._process.stdin is not None
         await self._process.stdin.send_all(json.dumps(orders).encode() + b"\n")
         with trio.move_on_after(rise):
@@ -66,7 +66,7 @@ class Hostile:
         return Counter({"not at full force": 1})
 
     async def stop(self, seconds: float = 5) -> Counter[str]:
-        """End the attack, and return what was seen."""
+        """End the attack, and return the outcomes."""
         assert self._process.stdin is not None
         await self._process.stdin.aclose()
         found: Counter[str] = Counter()

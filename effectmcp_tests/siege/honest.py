@@ -1,13 +1,11 @@
-"""Honest clients: they verify each answer, and count what was refused or lost.
+"""Honest clients: they verify each answer, and count the missing ones.
 
     crowd = Crowd(port, kinds, patience=10)
     await crowd.run()                            until cancelled or stopped
     crowd.phase = "under"                        requests from here count as under attack
     crowd.tally("calls", "under").p(99)
 
-A request is *refused* if the server says so, with a status or by not accepting the
-connection; *lost* if its answer does not come, comes incomplete or is wrong. Unique texts
-show which question an answer belongs to.
+A request is *refused* if it gets another status, or its connection is not accepted; *lost* if its answer does not come, comes incomplete or is wrong. Unique words show which question an answer belongs to.
 """
 
 from __future__ import annotations
@@ -180,8 +178,8 @@ class _Client:
 
     async def line(self) -> Line:
         """Return the connection of this client."""
-        if self._line is not None and self._line.closes:
-            await self._leave()
+        if self._line is not None and (self._line.closes or self._line.peek() == b""):
+            await self._leave()  # the server closed it, and it may do that
         if self._line is None:
             try:
                 self._line = await Line.open(self.crowd.port)

@@ -179,7 +179,8 @@ class Line:
                 break
         pairs = (line.partition(":") for line in lines)
         headers = {name.lower(): value.strip() for name, _, value in pairs}
-        self.closes = headers.get("connection", "").lower() == "close"
+        is_old = first.startswith("HTTP/1.0")
+        self.closes = is_old or headers.get("connection", "").lower() == "close"
         return status, headers
 
     async def _parts(self, status: int, headers: Mapping[str, str]) -> Any:
@@ -222,7 +223,7 @@ class Line:
         return found
 
     def peek(self) -> bytes | None:
-        """Return the first received bytes without reading them; `None` if there are none."""
+        """Return the first received bytes without reading them; `None` if there are not any."""
         number = self.stream.socket.fileno()
         with socket.socket(fileno=number) as raw:
             try:

@@ -116,7 +116,7 @@ class Rush:
                         break
 
     async def come(self) -> None:
-        """Connect again and again, each time for one call."""
+        """Connect every few ms, each time for one call."""
         async with trio.open_nursery() as nursery:
             while (line := await self.connect()) is not None:
                 nursery.start_soon(self._once, line)
@@ -136,20 +136,22 @@ async def shut_down(name: str, form: Form = "long") -> Report:
     refused, ended = [], []
     for _ in range(1 if form == "short" else 5):
         with serving(host, form) as served:
-            rush = Rush(served.port)
+            rush, stopped = Rush(served.port), 0.0
             with trio.move_on_after(40):
                 async with trio.open_nursery() as nursery:
                     for _ in range(8):
                         nursery.start_soon(rush.keep)
                     nursery.start_soon(rush.come)
                     await trio.sleep(0.5 if form == "short" else 1.5)
-                    rush.stopped = trio.current_time()
+                    stopped = rush.stopped = trio.current_time()
                     served.process.send_signal(signal.SIGTERM)
-            while served.is_running() and trio.current_time() < rush.stopped + 45:
-                await trio.sleep(0.01)
-            ended.append(trio.current_time() - rush.stopped)
+            with trio.move_on_at(stopped + 45):
+                await trio.to_thread.run_sync(
+                    served.process.wait, abandon_on_cancel=True
+                )
+            ended.append(trio.current_time() - stopped)
             if rush.refused is not None:
-                refused.append(rush.refused - rush.stopped)
+                refused.append(rush.refused - stopped)
             if served.is_running():
                 fates["the server did not end"] += 1
         fates += rush.fates

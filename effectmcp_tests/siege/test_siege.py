@@ -1,0 +1,79 @@
+"""The attacks in their short form: a few seconds for each, and no tight times."""
+
+from __future__ import annotations
+
+import math
+import sys
+
+import pytest
+import trio
+
+from .attacks import ATTACKS
+from .besiege import besiege
+from .hosts import HOSTS, Host, Unavailable, fit
+from .reports import Report, table
+from .run import chosen
+from .shutdown import SHUTDOWNS, shut_down
+
+pytestmark = pytest.mark.skipif(
+    sys.platform != "linux", reason="needs further loopback addresses, and /proc"
+)
+
+BRIEF = [(name, host) for name, one in ATTACKS.items() for host in one.briefly]
+FULL = [(name, host) for name, one in ATTACKS.items() for host in one.hosts]
+
+
+def _host(name: str) -> Host:
+    host = HOSTS[name]
+    pytest.importorskip(host.needs, reason=f"pip install {host.needs}")
+    return host
+
+
+@pytest.mark.parametrize(("name", "host"), BRIEF)
+def test_server_withstands_the_attack(name: str, host: str) -> None:
+    report = trio.run(besiege, ATTACKS[name], _host(host), "short")
+    assert not report.problems, table([report])
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("name", "host"), FULL)
+def test_server_withstands_the_full_attack(name: str, host: str) -> None:
+    report = trio.run(besiege, ATTACKS[name], _host(host), "long")
+    assert not report.problems, table([report])
+
+
+@pytest.mark.parametrize("name", SHUTDOWNS)
+def test_shutdown_loses_no_request_that_was_accepted(name: str) -> None:
+    report = trio.run(shut_down, name, "short")
+    assert not report.problems, table([report])
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", SHUTDOWNS)
+def test_repeated_shutdowns_lose_no_request_that_was_accepted(name: str) -> None:
+    report = trio.run(shut_down, name, "long")
+    assert not report.problems, table([report])
+
+
+# ---- the harness --------------------------------------------------------------------
+
+
+def test_number_means_all_its_variants() -> None:
+    assert chosen(["4", "14-text"]) == ["4-listen", "4-heads", "4-bodies", "14-text"]
+    assert chosen(["all"]) == [*ATTACKS, *SHUTDOWNS]
+
+
+def test_slope_of_memory_is_in_mb_per_minute() -> None:
+    assert fit([(0, 10), (30, 15), (60, 20)]) == pytest.approx(10)
+    assert math.isnan(fit([(0, 10)]))
+
+
+def test_report_without_answers_is_printed() -> None:
+    report = Report(attack="1", host="own", form="short", problems=["no | answer"])
+    assert "FAILS: no / answer" in table([report])
+
+
+def test_server_that_does_not_start_is_reported() -> None:
+    host = Host("none", lambda form: [sys.executable, "-c", "raise SystemExit('no')"])
+    with pytest.raises(Unavailable, match="no"):
+        trio.run(besiege, ATTACKS["1"], host, "short")
