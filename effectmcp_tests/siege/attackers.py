@@ -187,8 +187,11 @@ async def _insist(band: Band, number: int, ready: Ready, data: bytes) -> None:
             async with await band.line(number) as line:
                 await line.send(data)
                 ready()
-                while first := await line.stream.receive_some(4096):
-                    band.seen[first[:15].partition(b"\r")[0].decode("latin-1")] += 1
+                first = await line.stream.receive_some(4096)
+                if first:
+                    band.seen[first[9:12].decode("latin-1")] += 1
+                while await line.stream.receive_some(4096):
+                    pass
         band.seen["closed"] += 1
         ready()
         await trio.sleep(_PAUSE)
