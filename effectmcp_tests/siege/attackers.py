@@ -10,7 +10,6 @@ on until standard input ends, and a last line counts the outcomes.
 from __future__ import annotations
 
 import json
-import resource
 import sys
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
@@ -24,7 +23,7 @@ from ..transports.era import initialize, message, tool
 from ..transports.shop import call, request
 from .lines import BROKEN, Line, Response, legacy, modern
 
-__all__ = ["ATTACKS", "COMMAND", "Orders", "attack"]
+__all__ = ["ATTACKS", "COMMAND", "Orders", "attack", "crowded"]
 
 #: Seconds until a refused client tries again, and how long it waits for a response.
 _PAUSE: Final = 1.0
@@ -218,10 +217,24 @@ async def slow(band: Band, number: int, ready: Ready) -> None:
         await trio.sleep(0.2)
 
 
+def crowded(size: int) -> bytes:
+    """Return a list of so many empty objects, as JSON."""
+    return b"[" + b"{}," * (size - 1) + b"{}]"
+
+
 async def objects(band: Band, number: int, ready: Ready) -> None:
-    """Send a body of very many objects, once in a while."""
-    text = json.dumps(call("echo", text="@"))
-    many = text.replace('"@"', "[" + "{}," * (band.orders.size - 1) + "{}]").encode()
+    """Call a tool with an argument of very many objects."""
+    text = json.dumps(call("echo", text="@")).encode()
+    await _crowd(band, number, text.replace(b'"@"', crowded(band.orders.size)))
+
+
+async def batch(band: Band, number: int, ready: Ready) -> None:
+    """Send a list of very many objects, instead of a message."""
+    await _crowd(band, number, crowded(band.orders.size))
+
+
+async def _crowd(band: Band, number: int, many: bytes) -> None:
+    """Send a large body several times."""
     head, _, _ = modern(call("echo", text=""), band.orders.port).partition(b"\r\n\r\n")
     lines = [line for line in head.split(b"\r\n") if b"content-length" not in line]
     lines.append(b"content-length: %d" % len(many))
@@ -274,6 +287,7 @@ ATTACKS: Final[Mapping[str, Callable[[Band, int, Ready], Awaitable[None]]]] = {
         bodies,
         slow,
         objects,
+        batch,
         forgers,
         strangers,
     )
@@ -335,6 +349,8 @@ COMMAND: Final = (sys.executable, "-m", "effectmcp_tests.siege.attackers")
 
 def main() -> None:
     """Attack as ordered."""
+    import resource  # POSIX only
+
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     with open(0, "rb", buffering=0, closefd=False) as unbuffered:

@@ -14,10 +14,9 @@ from typing import Any, Final
 import trio
 from attrs import define, frozen
 
-from ..transports.shop import call
 from . import attackers
 from .attacks import Attack, problems
-from .honest import Crowd, Victims
+from .honest import Crowd, Victims, first_answer
 from .hosts import Host, Served, serving
 from .reports import Report
 from .server import Form
@@ -127,7 +126,7 @@ async def besiege(
     async with hostile() as enemy:
         with serving(host, form, files=attack.files, limit=limit) as served:
             await _measure(attack, served, enemy, pace, report)
-    if attack.how == "objects":
+    if attack.how in ("objects", "batch"):
         report.parsing = _parsing(orders["size"])
     report.problems = list(problems(attack, report))
     return report
@@ -136,6 +135,7 @@ async def besiege(
 async def _measure(
     attack: Attack, served: Served, enemy: Hostile, pace: Pace, report: Report
 ) -> None:
+    await first_answer(served.port)
     crowd = Crowd(served.port, attack.kinds, pace.patience)
     victims = await Victims.opened(served.port) if attack.has_victims else None
     async with trio.open_nursery() as nursery:
@@ -167,6 +167,8 @@ async def _measure(
     report.log_lines = len(served.lines()) - lines
     said = served.log.read_text("utf-8", "replace")
     report.forged = len(_FORGED.findall(said))
+    if "\x1b[2J" in said:
+        report.facts["escape sequences in the log"] = said.count("\x1b[2J")
 
 
 _FORGED: Final = re.compile("(?:^|[\n\r\x0b\x0c\x85\u2028\u2029])FORGED")
@@ -174,8 +176,7 @@ _FORGED: Final = re.compile("(?:^|[\n\r\x0b\x0c\x85\u2028\u2029])FORGED")
 
 def _parsing(count: int) -> float:
     """Return the seconds that it takes to parse the body of attack 13."""
-    body = json.dumps(call("echo", text="@"))
-    body = body.replace('"@"', "[" + "{}," * (count - 1) + "{}]")
+    body = attackers.crowded(count)
     times = []
     for _ in range(3):
         began = time.perf_counter()

@@ -23,7 +23,7 @@ from ..transports.era import answered, initialize, message, tool
 from ..transports.shop import call
 from .lines import BROKEN, Broken, Line, Response, legacy, modern
 
-__all__ = ["Crowd", "Phase", "Tally", "Victims"]
+__all__ = ["Crowd", "Phase", "Tally", "Victims", "first_answer"]
 
 Phase: TypeAlias = Literal["quiet", "under", "after"]
 
@@ -125,6 +125,13 @@ class Crowd:
             for name in self.kinds:
                 for _ in range(KINDS[name].clients):
                     nursery.start_soon(_Client(self, name, KINDS[name]).run)
+
+
+async def first_answer(port: int, patience: float = 30) -> None:
+    """Wait for the first answer: some hosts listen before their workers have started."""
+    async with await Line.open(port) as line:
+        with trio.fail_after(patience):
+            await line.ask(modern(call("echo", text="hello"), port))
 
 
 @define(eq=False)

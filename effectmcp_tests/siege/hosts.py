@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 import math
 import os
 import re
-import resource
 import signal
 import subprocess
 import sys
@@ -69,6 +69,15 @@ def _serve(name: str, *options: str) -> Host:
     return Host(name, lambda form: [*serve, *options])
 
 
+def _gunicorn() -> Host:
+    def command(form: Form) -> list[str]:
+        options = ["--worker-class=gthread", "--threads=64", "--bind=127.0.0.1:0"]
+        wsgi = f"{__package__}.server:wsgi({form!r})"
+        return [sys.executable, "-m", "gunicorn", *options, wsgi]
+
+    return Host("gunicorn", command, "gunicorn", has_streams=False)
+
+
 ASGI: Final = (
     _program("uvicorn", "uvicorn"),
     _program("hypercorn-trio", "hypercorn"),
@@ -76,7 +85,7 @@ ASGI: Final = (
 )
 
 #: All hosts, by name: our own server with limits, behind the command line, with workers;
-#: three hosts of ASGI, and one of WSGI.
+#: three hosts of ASGI, and two of WSGI.
 HOSTS: Final[Mapping[str, Host]] = {
     host.name: host
     for host in (
@@ -85,6 +94,7 @@ HOSTS: Final[Mapping[str, Host]] = {
         _serve("serve-2", "--workers=2"),
         *ASGI,
         _program("wsgiref", has_streams=False),
+        _gunicorn(),
     )
 }
 
@@ -155,7 +165,7 @@ def _rss(pid: int) -> float:
         pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
     except (OSError, IndexError):
         return 0.0
-    return pages * resource.getpagesize() / 1e6
+    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
 def _signal(pid: int, number: int) -> None:
@@ -182,6 +192,8 @@ def serving(
         "PYTHONUNBUFFERED": "1",
         "EFFECTMCP_STATE_KEYS": make_key(bytes(range(32))),
     }
+    if host.is_ours and importlib.util.find_spec(host.needs) is None:
+        raise Unavailable(f"{host.needs} is not installed")
     with TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         log = Path(folder, "log")
         with (
@@ -198,6 +210,8 @@ def serving(
             try:
                 served = Served(_port(process, log), process, log, limit)
                 if files is not None:
+                    import resource  # POSIX only
+
                     resource.prlimit(
                         process.pid, resource.RLIMIT_NOFILE, (files, files)
                     )

@@ -1,11 +1,10 @@
-"""The same attacks on the server of another SDK: `mcp`, under uvicorn.
+"""Attack the server of another SDK in the same ways: `mcp`, under uvicorn.
 
     python -m effectmcp_tests.siege.peers --attack 1 2 4 5 10
 
 The SDK is installed into an environment of its own, in the folder that
-EFFECTMCP_CONFORMANCE_CACHE names or in a temporary folder: at the pinned version, or the
-newest one that pip finds with `--newest`. Its verdicts only compare: our claims are not its
-claims.
+EFFECTMCP_CONFORMANCE_CACHE names or in a temporary folder: at the pinned version, or with
+`--newest` at the newest version. Its verdicts only compare: it has made no such claims.
 """
 
 from __future__ import annotations

@@ -69,7 +69,7 @@ class Report:
         return [
             self.attack,
             self.host,
-            " / ".join(f"{mb:,.0f}" for mb in self.rss),
+            " / ".join(f"{mb:,.0f}" for mb in self.rss) if any(self.rss) else "",
             f"{quiet.p(50):.1f} / {quiet.p(99):.1f}",
             f"{under.p(50):.1f} / {under.p(99):.1f}",
             f"{under.p(99) / quiet.p(99) if quiet.times else math.nan:.1f}",

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from socketserver import ThreadingMixIn
-from typing import Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import trio
 
@@ -24,7 +24,10 @@ from effectmcp.transports.sessions import SessionLimits
 
 from ..transports.shop import KEYS
 
-__all__ = ["LIMITS", "Form", "Planned", "app"]
+if TYPE_CHECKING:
+    from effectmcp.transports.wsgi import WSGIApplication
+
+__all__ = ["LIMITS", "Form", "Planned", "app", "wsgi"]
 
 #: How large an attack is: full, small enough for every push, or one of many in a mix.
 Form: TypeAlias = Literal["long", "short", "soak"]
@@ -109,6 +112,13 @@ def opens() -> int:
         return len(file.read())
 
 
+def wsgi(form: Form) -> WSGIApplication:
+    """Return an application for hosts of WSGI."""
+    from effectmcp.transports.wsgi import application
+
+    return application(app, **LIMITS[form]["wsgi"])
+
+
 # ---- the hosts ----------------------------------------------------------------------
 
 
@@ -159,9 +169,7 @@ def _hypercorn(form: Form, *, on: str) -> None:
 def _wsgiref(form: Form) -> None:
     from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
-    from effectmcp.transports.wsgi import application
-
-    wsgi = application(app, **LIMITS[form]["wsgi"])
+    inner = wsgi(form)
 
     class Threaded(ThreadingMixIn, WSGIServer):
         daemon_threads = True
@@ -172,7 +180,7 @@ def _wsgiref(form: Form) -> None:
 
     def threaded(environ: dict[str, Any], start: Callable[..., Any]) -> Any:
         # wsgiref does not know that it has threads.
-        return wsgi({**environ, "wsgi.multithread": True}, start)
+        return inner({**environ, "wsgi.multithread": True}, start)
 
     with make_server(
         "127.0.0.1", 0, threaded, server_class=Threaded, handler_class=Silent

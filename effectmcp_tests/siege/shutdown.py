@@ -16,7 +16,7 @@ import trio
 from attrs import define, field
 
 from ..transports.shop import call
-from .honest import Tally
+from .honest import Tally, first_answer
 from .hosts import HOSTS, serving
 from .lines import BROKEN, Broken, Line, modern
 from .reports import Report
@@ -136,6 +136,7 @@ async def shut_down(name: str, form: Form = "long") -> Report:
     refused, ended = [], []
     for _ in range(1 if form == "short" else 5):
         with serving(host, form) as served:
+            await first_answer(served.port)
             rush, stopped = Rush(served.port), 0.0
             with trio.move_on_after(40):
                 async with trio.open_nursery() as nursery:
