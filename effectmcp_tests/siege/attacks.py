@@ -16,7 +16,7 @@ from .hosts import ASGI, HOSTS
 from .reports import Report
 from .server import Form
 
-__all__ = ["ATTACKS", "Attack"]
+__all__ = ["ATTACKS", "Attack", "problems"]
 
 Judge = Callable[[Report], Iterator[str]]
 
@@ -38,6 +38,8 @@ class Attack:
         files: The limit of the server's open files.
         growth: MB that the server may grow by, in the full attack and in the short form.
         left: MB of these that it may keep once the clients have left.
+        p99: MS that the first kind of honest clients may wait, except for one in a
+            hundred: on a machine that does nothing else, and in the full attack.
         judge: Yields the further claims that do not hold.
     """
 
@@ -53,6 +55,7 @@ class Attack:
     files: int | None = None
     growth: tuple[float, float] = (400, 100)
     left: tuple[float, float] = (200, 60)
+    p99: float | None = None
     judge: Judge = lambda report: iter(())
 
     def orders(self, form: Form) -> dict[str, Any]:
@@ -61,8 +64,16 @@ class Attack:
         return {"how": self.how, **own}
 
 
-def problems(attack: Attack, report: Report) -> Iterator[str]:
-    """Yield the claims that do not hold."""
+def problems(
+    attack: Attack, report: Report, *, is_quiet: bool = False
+) -> Iterator[str]:
+    """Yield the claims that do not hold.
+
+    Args:
+        attack: The attack.
+        report: Its report.
+        is_quiet: Whether the machine does nothing else, so that times count.
+    """
     is_long = report.form == "long"
     if report.killed:
         yield report.killed
@@ -85,6 +96,10 @@ def problems(attack: Attack, report: Report) -> Iterator[str]:
     for name, how in report.victims.items():
         if how != "lives":
             yield f"the {name} session: {how}"
+    if is_quiet and is_long and attack.p99 is not None:
+        p99 = report.under[attack.kinds[0]].p(99)
+        if not p99 <= attack.p99:
+            yield f"the p99 is {p99:.0f} ms, more than {attack.p99:.0f}"
     yield from attack.judge(report)
 
 
@@ -192,6 +207,7 @@ ATTACKS: Final[Mapping[str, Attack]] = {
             long={"count": 150, "size": 8_000_000, "at_once": 10},
             short={"count": 30},
             growth=(500, 150),
+            p99=50,
         ),
         Attack(
             name="6",

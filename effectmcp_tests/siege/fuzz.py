@@ -37,16 +37,21 @@ from effectmcp import (
     ElicitUrl,
     Flow,
     Gather,
+    Given,
+    IdempotencyKey,
     Image,
+    InputRequired,
     ListRoots,
     Log,
     Now,
     Progress,
+    Provided,
     Sample,
     Server,
     Step,
     ToolError,
 )
+from effectmcp.compat import Context, awaits_effects
 from effectmcp.drivers import sync
 from effectmcp.errors import StateError
 from effectmcp.exchange.commands import Peer, Reply
@@ -294,6 +299,25 @@ def make_app() -> Server:
         _raised[0] = True
         raise Planned("a bug")
 
+    @app.tool
+    @awaits_effects
+    async def table(day: str, ctx: Context) -> str:
+        await ctx.info(day)
+        return f"{day}: {(await ctx.elicit('For how many?', int)).action}"
+
+    @app.tool
+    def rent(title: str, given: Given = Provided()) -> str | InputRequired:
+        days = given.answers.get("days")
+        if days is None:
+            return InputRequired({"days": Elicit("How long?", int)}, state={"fee": 2})
+        return f"{title} {days} {given.state}"
+
+    @app.tool(single_use=True)
+    def pay(amount: int = 1) -> Flow[str]:
+        key = yield from IdempotencyKey("pay")
+        yield from Confirm(f"Pay {amount}?")
+        return key
+
     @app.tool(input_schema={"type": "object"})
     def raw(**kwargs: Any) -> Any:
         return kwargs
@@ -334,6 +358,9 @@ _PARAMS: Final[Mapping[str, Sequence[Mapping[str, Any]]]] = {
         {"name": "failing", "arguments": {"how": "bug"}},
         {"name": "raw", "arguments": {"a": [1, {"b": None}]}},
         {"name": "blocks"},
+        {"name": "table", "arguments": {"day": "Friday"}},
+        {"name": "rent", "arguments": {"title": "Dune"}},
+        {"name": "pay", "arguments": {"amount": 3}},
     ],
     "prompts/get": [
         {"name": "paint", "arguments": {"colour": "red", "size": "3"}},

@@ -60,10 +60,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--short", action="store_true", help="the form for every push")
     parser.add_argument("--count", type=int, help="the number of hostile clients")
     parser.add_argument("--addresses", type=int, help="the number of their addresses")
+    parser.add_argument(
+        "--quiet",
+        action="store_true",
+        help="this machine does nothing else: judge times",
+    )
     parser.add_argument("--limit", type=float, default=5_000, help="MB, then kill")
     options = parser.parse_args(arguments)
     form: Form = "short" if options.short else "long"
-    more = {"limit": options.limit}
+    more = {"limit": options.limit, "is_quiet": options.quiet}
     more |= {
         name: value
         for name in ("count", "addresses")
