@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import sys
+from base64 import b64encode
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
@@ -255,10 +256,14 @@ async def forgers(band: Band, number: int, ready: Ready) -> None:
     """Cause exceptions whose text has line ends, and what looks like a line of the log."""
     forged = "FORGED ERROR effectmcp.server: the disk is full\x1b[2J"
     for n, end in enumerate(_ENDS):
-        said = f"it failed{end}{forged}"
-        for body in (call("fails", id=n, text=said), call(f"no tool{end}{forged}")):
-            got = await band.ask(number, modern(body, band.orders.port))
-            band.seen[str(got.status)] += 1
+        name = f"no tool{end}{forged}"
+        encoded = f"=?base64?{b64encode(name.encode()).decode()}?="
+        port = band.orders.port
+        for data in (
+            modern(call("fails", id=n, text=f"it failed{end}{forged}"), port),
+            modern(call(name, id=n), port, mcp_name=encoded),
+        ):
+            band.seen[str((await band.ask(number, data)).status)] += 1
 
 
 async def strangers(band: Band, number: int, ready: Ready) -> None:

@@ -215,7 +215,7 @@ def _value(reply: Any, number: int) -> str:
         raise Wrong(f"{number}: {reply}")
     result = reply["result"]
     if result.get("isError"):
-        raise Wrong(f"{number}: {result['content'][0]['text']}")
+        raise Wrong(f"the call failed: {result['content'][0]['text']}")
     return str(result["content"][0]["text"])
 
 
@@ -324,7 +324,7 @@ class _Session:
                 self.question = found
                 return
             if "result" in found:
-                raise Wrong(f"no question: {found['result']}")
+                raise Wrong(f"no question: {_value(found, self._call)}")
         raise Broken(1)
 
     async def answer(self, name: str) -> str:
