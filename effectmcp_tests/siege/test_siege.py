@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 import sys
+from collections import Counter
 
 import pytest
 import trio
 
-from .attacks import ATTACKS
+from .attacks import ATTACKS, problems
 from .besiege import besiege
+from .honest import Tally
 from .hosts import HOSTS, Host, Unavailable, fit
 from .reports import Report, table
 from .run import chosen
@@ -73,6 +75,23 @@ def test_slope_of_memory_is_in_mb_per_minute() -> None:
 def test_report_without_answers_is_printed() -> None:
     report = Report(attack="1", host="own", form="short", problems=["no | answer"])
     assert "FAILS: no / answer" in table([report])
+
+
+def test_broken_claims_are_reported() -> None:
+    report = Report(attack="5", host="own", form="long", rss=(50, 1_000, 400))
+    tally = Tally([0.1], Counter({"503": 2}), Counter({"cut": 1}))
+    report.under = {"calls": tally, "newcomers": Tally()}
+    report.victims = {"idle": "refused with 404"}
+    said = list(problems(ATTACKS["5"], report, is_quiet=True))
+    assert said == [
+        "calls refused: {'503': 2}",
+        "calls lost: {'cut': 1}",
+        "newcomers: no answer at all",
+        "it grew by 950 MB, more than 500",
+        "it kept 350 MB, more than 200",
+        "the idle session: refused with 404",
+        "the p99 is 100 ms, more than 50",
+    ]
 
 
 def test_server_that_does_not_start_is_reported() -> None:
