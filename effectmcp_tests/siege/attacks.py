@@ -151,6 +151,9 @@ def _log_is_short(report: Report) -> Iterator[str]:
 # ---- the table ----------------------------------------------------------------------
 
 _EVERY: Final = ("own", *(host.name for host in ASGI), "wsgiref", "gunicorn")
+#: gunicorn has some threads, and reads and writes in them itself: without a proxy in front
+#: of it, clients that send or read nothing stop it, in any application.
+_UNBLOCKED: Final = tuple(name for name in _EVERY if name != "gunicorn")
 _SESSIONS: Final = {"count": 1_000, "at_once": 20}
 
 ATTACKS: Final[Mapping[str, Attack]] = {
@@ -181,7 +184,7 @@ ATTACKS: Final[Mapping[str, Attack]] = {
             name="2",
             title="60 sessions × 5 streams of 4 MB, unread",
             how="kept",
-            hosts=_EVERY,
+            hosts=_UNBLOCKED,
             long={"count": 60, "each": 5, "size": 4_000_000, "at_once": 10},
             short={"count": 20, "each": 4, "size": 3_000_000},
             briefly=("own", "uvicorn", "wsgiref"),
@@ -213,7 +216,7 @@ ATTACKS: Final[Mapping[str, Attack]] = {
             name="6",
             title="250 bodies of 4 MB minus one byte",
             how="bodies",
-            hosts=_EVERY,
+            hosts=_UNBLOCKED,
             long={"count": 250, "size": 4 * 1024 * 1024, "at_once": 20},
             short={"count": 60},
             briefly=("own", "uvicorn", "wsgiref"),
