@@ -33,30 +33,35 @@ def _attacked(name: str, host: str, form: Form) -> Report:
         pytest.skip(str(exc))
 
 
+def shown(report: Report) -> str:
+    """Return the broken claims, and all measurements."""
+    return "; ".join(report.problems) + "\n" + table([report])
+
+
 @pytest.mark.parametrize(("name", "host"), BRIEF)
 def test_server_withstands_the_attack(name: str, host: str) -> None:
     report = _attacked(name, host, "short")
-    assert not report.problems, table([report])
+    assert not report.problems, shown(report)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize(("name", "host"), FULL)
 def test_server_withstands_the_full_attack(name: str, host: str) -> None:
     report = _attacked(name, host, "long")
-    assert not report.problems, table([report])
+    assert not report.problems, shown(report)
 
 
 @pytest.mark.parametrize("name", SHUTDOWNS)
 def test_shutdown_loses_no_request_that_was_accepted(name: str) -> None:
     report = trio.run(shut_down, name, "short")
-    assert not report.problems, table([report])
+    assert not report.problems, shown(report)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", SHUTDOWNS)
 def test_repeated_shutdowns_lose_no_request_that_was_accepted(name: str) -> None:
     report = trio.run(shut_down, name, "long")
-    assert not report.problems, table([report])
+    assert not report.problems, shown(report)
 
 
 # ---- the harness --------------------------------------------------------------------
