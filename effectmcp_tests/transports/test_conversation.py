@@ -404,7 +404,7 @@ class Bodies:
         return found
 
     def talk(self, address: str = "192.0.2.1") -> Conversation:
-        site = attrs.evolve(self.site, proxies=["127.0.0.1"])
+        site = attrs.evolve(self.site, proxies=["unix"])
         talk = self.table.talk(site=site, x_forwarded_for=address)
         assert isinstance(talk.judge(), Receive)
         return talk
