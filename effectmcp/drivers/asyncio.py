@@ -67,6 +67,7 @@ __all__ = [
     "attempt",
     "begin",
     "crew",
+    "end_lock",
     "handle",
     "is_cancel",
     "listen",
@@ -78,6 +79,7 @@ __all__ = [
     "sleep",
     "spawn",
     "stoppable",
+    "turn_lock",
     "unless",
     "within",
 ]
@@ -171,10 +173,40 @@ async def pass_turn() -> None:
     await asyncio.sleep(0)
 
 
+def turn_lock() -> Lock:
+    """Return the lock of this loop for long work that begins."""
+    return _locks()[0]
+
+
+def end_lock() -> Lock:
+    """Return the lock of this loop for outcomes of long work."""
+    return _locks()[1]
+
+
+_LOCKS: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, tuple[Lock, Lock]]] = (
+    WeakKeyDictionary()
+)
+
+
+def _locks() -> tuple[Lock, Lock]:
+    return _LOCKS.setdefault(asyncio.get_running_loop(), (Lock(), Lock()))
+
+
+class _TurnLoop:
+    """This module, as `TURNS` needs it."""
+
+    pass_turn = staticmethod(pass_turn)
+    turn_lock = staticmethod(turn_lock)
+    end_lock = staticmethod(end_lock)
+
+
+_TURN_LOOP: Final = _TurnLoop()
+
+
 #: Starts to answer one JSON-RPC message; finishes if that needs no waiting. See
 #: `drivers.begun.begin`.
 begin: Final[BeginExchange] = functools.partial(
-    begun.begin, answer=answer, obey=obey, outlast=outlast, pass_turn=pass_turn
+    begun.begin, answer=answer, obey=obey, outlast=outlast, turns=_TURN_LOOP
 )
 
 

@@ -24,6 +24,7 @@ from ..exchange.commands import (
     Command,
     Exchange,
     Incoming,
+    Invoke,
     Listen,
     Notify,
     Outlast,
@@ -33,7 +34,7 @@ from ..exchange.commands import (
 )
 from ..server.app import Server
 from .local import at_once
-from .turns import LONG, TURNS
+from .turns import LONG, TURNS, TurnLoop
 
 __all__ = ["BeginExchange", "Begun", "Obey", "Outlasting", "Send", "begin", "drop"]
 
@@ -56,7 +57,7 @@ def begin(
     answer: Callable[..., Exchange],
     obey: Obey,
     outlast: Outlasting,
-    pass_turn: Callable[[], Awaitable[None]],
+    turns: TurnLoop,
 ) -> Reply | Begun:
     """Start to answer one JSON-RPC message; finish if that needs no waiting.
 
@@ -67,7 +68,7 @@ def begin(
         answer: `exchange.handle.handle`.
         obey: Executes a command, on the loop.
         outlast: Runs a function even if its task is cancelled, until the server ends.
-        pass_turn: Lets all other tasks run.
+        turns: The loop, as `TURNS` needs it.
 
     Returns:
         The reply, or the started exchange, if it has to wait for something.
@@ -87,7 +88,7 @@ def begin(
     finally:
         if time.perf_counter() - began > LONG:
             TURNS.note(peer)
-    return Begun(app, exchange, command, obey, outlast, pass_turn, peer)
+    return Begun(app, exchange, command, obey, outlast, turns, peer)
 
 
 @define(eq=False)
@@ -99,7 +100,7 @@ class Begun:
     _command: Command
     _obey: Obey
     _outlast: Outlasting
-    _pass_turn: Callable[[], Awaitable[None]]
+    _turns: TurnLoop
     _peer: Peer | None = None
 
     async def finish(self, send: Send = drop, *, is_lasting: bool = False) -> Reply:
@@ -118,8 +119,9 @@ class Begun:
                     rest = partial(self.finish, send, is_lasting=True)
                     return await self._outlast(self._app, rest)
                 try:
-                    if TURNS.is_needed:
-                        await TURNS.begin(self._peer, self._pass_turn)
+                    is_work = isinstance(command, (PerformAll, Invoke))
+                    if is_work and TURNS.is_needed:
+                        await TURNS.begin(self._peer, self._turns)
                     outcome = await self._obey(self._app, command, send, self._peer)
                 except Exception as exc:
                     if isinstance(command, Notify) and is_lasting:
@@ -129,8 +131,8 @@ class Begun:
                     else:
                         command = exchange.throw(exc)
                 else:
-                    if TURNS.is_needed:
-                        await TURNS.end(self._peer, self._pass_turn)
+                    if is_work and TURNS.is_needed:
+                        await TURNS.end(self._peer, self._turns)
                     began = time.perf_counter()
                     command = exchange.send(outcome)
         except StopIteration as end:

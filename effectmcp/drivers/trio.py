@@ -69,6 +69,7 @@ __all__ = [
     "attempt",
     "begin",
     "crew",
+    "end_lock",
     "handle",
     "is_cancel",
     "listen",
@@ -80,6 +81,7 @@ __all__ = [
     "sleep",
     "spawn",
     "stoppable",
+    "turn_lock",
     "unless",
     "within",
 ]
@@ -160,10 +162,42 @@ async def pass_turn() -> None:
     await trio.lowlevel.checkpoint()
 
 
+def turn_lock() -> Lock:
+    """Return the lock of this loop for long work that begins."""
+    return _locks()[0]
+
+
+def end_lock() -> Lock:
+    """Return the lock of this loop for outcomes of long work."""
+    return _locks()[1]
+
+
+_LOCKS: Final[trio.lowlevel.RunVar[tuple[Lock, Lock]]] = trio.lowlevel.RunVar("turns")
+
+
+def _locks() -> tuple[Lock, Lock]:
+    try:
+        return _LOCKS.get()
+    except LookupError:
+        _LOCKS.set((Lock(), Lock()))
+        return _LOCKS.get()
+
+
+class _TurnLoop:
+    """This module, as `TURNS` needs it."""
+
+    pass_turn = staticmethod(pass_turn)
+    turn_lock = staticmethod(turn_lock)
+    end_lock = staticmethod(end_lock)
+
+
+_TURN_LOOP: Final = _TurnLoop()
+
+
 #: Starts to answer one JSON-RPC message; finishes if that needs no waiting. See
 #: `drivers.begun.begin`.
 begin: Final[BeginExchange] = functools.partial(
-    begun.begin, answer=answer, obey=obey, outlast=outlast, pass_turn=pass_turn
+    begun.begin, answer=answer, obey=obey, outlast=outlast, turns=_TURN_LOOP
 )
 
 

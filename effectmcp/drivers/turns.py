@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Final
+from contextlib import AbstractAsyncContextManager
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 if TYPE_CHECKING:
     from ..exchange.commands import Peer
 
-__all__ = ["LONG", "TURNS", "Turns"]
+__all__ = ["LONG", "TURNS", "TurnLoop", "Turns"]
 
 #: Seconds of work that count as long.
 LONG: Final = 0.005
@@ -29,6 +30,25 @@ _MEMORY: Final = 1.0
 _MOST: Final = 1_000
 
 
+class TurnLoop(Protocol):
+    """`drivers.asyncio` or `drivers.trio`."""
+
+    @property
+    def pass_turn(self) -> Callable[[], Awaitable[Any]]:
+        """Let all other tasks run, and their events arrive."""
+        ...
+
+    @property
+    def turn_lock(self) -> Callable[[], AbstractAsyncContextManager[Any]]:
+        """Return the lock of the loop for work that begins."""
+        ...
+
+    @property
+    def end_lock(self) -> Callable[[], AbstractAsyncContextManager[Any]]:
+        """Return the lock of the loop for outcomes."""
+        ...
+
+
 class Turns:
     """The parties whose requests were long work lately.
 
@@ -42,15 +62,12 @@ class Turns:
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self.is_needed = False
         self._clock = clock
-        #: How many pieces of long work there were.
-        self._count = 0
         #: How many outcomes wait for a turn.
         self._ending = 0
         self._parties: dict[str | None, float] = {}
 
     def note(self, peer: Peer | None) -> None:
         """Note that a request was long work, which has ended now."""
-        self._count += 1
         party = None if peer is None else peer.party
         self._parties.pop(party, None)
         if len(self._parties) >= _MOST:
@@ -68,39 +85,30 @@ class Turns:
         self.is_needed = bool(self._parties)
         return (None if peer is None else peer.party) in self._parties
 
-    async def begin(
-        self, peer: Peer | None, pass_turn: Callable[[], Awaitable[None]]
-    ) -> None:
-        """Wait for a turn to begin work, if this peer has to.
-
-        Args:
-            peer: The peer.
-            pass_turn: Lets all other tasks run, and their events arrive.
-        """
-        if self.must_wait(peer):
+    async def begin(self, peer: Peer | None, loop: TurnLoop) -> None:
+        """Wait for a turn to begin work, if this peer has to."""
+        if not self.must_wait(peer):
+            return
+        async with loop.turn_lock():
             # Outcomes that wait hold memory: no further ones are made meanwhile.
-            await self._wait(pass_turn, lambda: not self._ending)
+            while self._ending:
+                await loop.pass_turn()
+            await self._pass(loop)
 
-    async def end(
-        self, peer: Peer | None, pass_turn: Callable[[], Awaitable[None]]
-    ) -> None:
+    async def end(self, peer: Peer | None, loop: TurnLoop) -> None:
         """Wait for a turn to make a reply of an outcome, if this peer has to."""
-        if self.must_wait(peer):
-            self._ending += 1
-            try:
-                await self._wait(pass_turn, lambda: True)
-            finally:
-                self._ending -= 1
+        if not self.must_wait(peer):
+            return
+        self._ending += 1
+        try:
+            async with loop.end_lock():
+                await self._pass(loop)
+        finally:
+            self._ending -= 1
 
-    async def _wait(
-        self, pass_turn: Callable[[], Awaitable[None]], may_go: Callable[[], bool]
-    ) -> None:
-        seen = -1
-        while seen != self._count or not may_go():  # another one was first
-            seen = self._count
-            for _ in range(_TURNS):
-                await pass_turn()
-        self._count += 1
+    async def _pass(self, loop: TurnLoop) -> None:
+        for _ in range(_TURNS):
+            await loop.pass_turn()
 
 
 #: Shared by the loops of a process: they share its cores, too.

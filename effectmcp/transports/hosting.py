@@ -19,7 +19,7 @@ from attrs import define
 
 from ..canonical import JSON
 from ..drivers.local import contain
-from ..drivers.turns import TURNS
+from ..drivers.turns import TURNS, TurnLoop
 from ..exchange.commands import Reply
 from ..protocol.jsonrpc import Request
 from .conversation import Begin, Conversation, Identify, Next, Read, Receive
@@ -74,7 +74,7 @@ class Host(Protocol):
         """
 
 
-class HostLoop(Loop, Protocol):
+class HostLoop(Loop, TurnLoop, Protocol):
     """`drivers.asyncio` or `drivers.trio`."""
 
     @property
@@ -82,9 +82,6 @@ class HostLoop(Loop, Protocol):
 
     @property
     def begin(self) -> BeginExchange: ...
-
-    @property
-    def pass_turn(self) -> Callable[[], Awaitable[None]]: ...
 
     @property
     def is_cancel(self) -> Callable[[BaseException], bool]: ...
@@ -116,8 +113,8 @@ async def converse(
             # so nothing here refers to them for longer than needed.
             session = step.peer.session
             request = None if session is None else step.message
-            if talk.holding is not None and TURNS.is_needed:
-                await TURNS.begin(step.peer, loop.pass_turn)  # it is long to read
+            if TURNS.is_needed:
+                await TURNS.begin(step.peer, loop)
             found = loop.begin(talk.endpoint.app, step.message, step.peer)
             step = None
             if isinstance(found, Reply):
@@ -222,7 +219,9 @@ class WaitingResponse:
 
     async def _write(self, data: bytes) -> None:
         async with self._lock:
-            await self._host.send(self._talk.event(data))
+            part = self._talk.event(data)
+            del data  # only the pieces are kept while the client reads
+            await self._host.send(part)
             self._talk.heard()
 
     async def comment(self) -> None:

@@ -207,8 +207,11 @@ async def pump(
         while True:
             sessions.collect(session, stream)
             is_over = reader.is_over  # read before `take()`, so that nothing is missed
-            for event in reader.take():
-                await write(event)
+            events = reader.take()
+            while event := next(events, b""):
+                writing = write(event)
+                del event  # the client may take a minute to read it
+                await writing
             left = leave - loop.now()
             if is_over or left <= 0:
                 is_done = is_over
