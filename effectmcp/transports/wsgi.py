@@ -44,7 +44,7 @@ from ..server.changes import Change
 from .conversation import Begin, Conversation, Endpoint, Identify, Next, Receive
 from .mounted import EVERY_PATH, prepare
 from .sessions import SessionLimits, Sessions
-from .web import Head, Send, Site, length_of
+from .web import Head, Send, Site, length_of, refusal
 
 if TYPE_CHECKING:
     from ..exchange.commands import Peer
@@ -397,6 +397,7 @@ def _asked(environ: Environ) -> Head:
 
 def _read(environ: Environ, limit: int, talk: Conversation) -> Send | None:
     """Pass the body to `talk`; return its refusal, if there is one."""
+    has_length = bool(environ.get("CONTENT_LENGTH"))
     left = int(environ.get("CONTENT_LENGTH") or limit + 1)
     source = environ["wsgi.input"]
     while left and (part := source.read(min(left, 65_536))):
@@ -404,6 +405,8 @@ def _read(environ: Environ, limit: int, talk: Conversation) -> Send | None:
         if refused is not None:
             return refused
         left -= len(part)
+    if left and has_length:
+        return refusal(400, "the body breaks off")
     return None
 
 

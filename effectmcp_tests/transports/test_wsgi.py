@@ -511,3 +511,13 @@ def test_wait_for_a_task_has_a_seat_of_its_own_and_needs_no_session() -> None:
 def resting() -> Flow[str]:
     yield from Sleep(0)
     return "rested"
+
+
+def test_body_that_breaks_off_is_no_request() -> None:
+    """A host returns what there is if a client leaves: it may even be valid JSON."""
+    app = Server("shop")
+    data = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "ping"}).encode()
+    headers = {"content-type": "application/json", "content-length": str(len(data) + 1)}
+    got = asked(application(app), data, headers)
+    assert got.status == 400
+    assert "breaks off" in got.json["error"]["message"]
