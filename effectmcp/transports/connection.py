@@ -113,6 +113,10 @@ class Limits:
 #: The most connections that are accepted unless an operator asks for more.
 _CONNECTIONS: Final = 1_000
 
+#: A client may have so many connections, also where few files can be opened: as browsers
+#: and development tools do. But no more than half of them.
+_FEW: Final = 12
+
 #: Files that the server and its tools open beside the connections, and a quarter more.
 _FILES: Final = 32
 
@@ -157,7 +161,8 @@ class Shared:
         #: `trio.current_time`, without its lookups.
         self.now = trio.lowlevel.current_clock().current_time
         share = endpoint.site.share
-        self.seats = Shares(limits.most_connections, share)
+        most = limits.most_connections
+        self.seats = Shares(most, max(share, min(0.5, _FEW / most)))
         self.unsent = Budget(limits.unsent, share)
         self.idle: dict[Connection, float] = {}
         self.arriving: dict[Connection, None] = {}

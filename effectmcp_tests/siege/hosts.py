@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -199,7 +199,7 @@ def serving(
         with (
             log.open("wb") as out,
             subprocess.Popen(
-                host.command(form),
+                _limited(host.command(form), files),
                 cwd=ROOT,
                 env=environment,
                 stdin=subprocess.DEVNULL,
@@ -209,17 +209,18 @@ def serving(
         ):
             try:
                 served = Served(_port(process, log), process, log, limit)
-                if files is not None:
-                    import resource  # POSIX only
-
-                    resource.prlimit(
-                        process.pid, resource.RLIMIT_NOFILE, (files, files)
-                    )
                 yield served
             finally:
                 # Killed: a graceful shutdown would wait for hostile clients.
                 for pid in _family(process.pid):
                     _signal(pid, signal.SIGKILL)
+
+
+def _limited(command: Sequence[str], files: int | None) -> Sequence[str]:
+    """Return a command that runs another one, which may open so many files."""
+    if files is None:
+        return command
+    return ["sh", "-c", f'ulimit -n {files}; exec "$@"', "sh", *command]
 
 
 def _port(process: subprocess.Popen[bytes], log: Path) -> int:

@@ -18,7 +18,6 @@ import trio
 import trio.testing
 from attrs import define, field
 
-from effectmcp.exchange.shares import Shares
 from effectmcp.server import Server
 from effectmcp.transports import connection
 from effectmcp.transports.connection import connections_of
@@ -127,7 +126,7 @@ async def test_address_with_its_share_is_turned_away(
     """Requests that are being answered are not idle, and none of them gives way."""
     limits, site = Limits(connections=8), Site(share=0.25)
     async with yard(made, limits=limits, site=site) as here:
-        held = [await here.connect(ATTACKER) for _ in range(2)]
+        held = [await here.connect(ATTACKER) for _ in range(4)]
         for client in held:
             await client.post(call("wait"), host="localhost")
         await here.settled()
@@ -176,7 +175,7 @@ async def test_own_incomplete_request_gives_way_first(
         await honest.send(half)
         await here.settled()
         held = []
-        for _ in range(4):
+        for _ in range(6):
             held.append(await here.connect(ATTACKER))
             await held[-1].send(half)
             await here.settled()
@@ -513,5 +512,12 @@ def nothing_fails(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
     assert not [one for one in found if one.name.startswith("effectmcp")]
 
 
-def test_seats_are_counted_by_address() -> None:
-    assert Shares(1_000, Site().share).share == 250
+@pytest.mark.parametrize(
+    ("connections", "share"),
+    [(1_000, 250), (100, 25), (48, 12), (24, 12), (10, 5), (1, 1)],
+)
+async def test_share_of_the_connections(
+    made: list[connection.Shared], connections: int, share: int
+) -> None:
+    async with yard(made, limits=Limits(connections=connections)) as here:
+        assert here.shared.seats.share == share
