@@ -20,7 +20,6 @@ accepted the previous one.
 
 from __future__ import annotations
 
-import logging
 import math
 import socket
 import time
@@ -30,6 +29,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeVar
 import trio
 from attrs import field, frozen, validators
 
+from ..logs import logger_for
 from .conversation import Conversation, Endpoint, Judged, judge
 from .hosting import Beside, Gone, Work, converse
 from .http1 import MalformedHttp, Plain, RequestHead, SeenHeads, Wire, open_wire
@@ -44,7 +44,7 @@ __all__ = ["Connection", "Direct", "Limits", "Shared"]
 
 T = TypeVar("T")
 
-logger = logging.getLogger("effectmcp.server")
+logger = logger_for("effectmcp.server")
 
 _RECEIVE: Final = 64 * 1024
 

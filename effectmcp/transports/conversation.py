@@ -32,7 +32,6 @@ The limits of a host are fields of `Endpoint`, and nowhere else.
 
 from __future__ import annotations
 
-import logging
 import math
 import time
 from collections.abc import Callable, Mapping
@@ -43,6 +42,7 @@ import attrs
 
 from ..canonical import JSON
 from ..exchange.commands import Incoming, Peer, Reply
+from ..logs import logger_for
 from ..protocol.jsonrpc import encode, internal_error, read_message
 from ..records import record
 from .sessions import SESSION_ID, Sessions, Stream
@@ -79,7 +79,7 @@ __all__ = [
     "judge",
 ]
 
-logger = logging.getLogger("effectmcp.server")
+logger = logger_for("effectmcp.server")
 
 
 @attrs.frozen(eq=False, kw_only=True)

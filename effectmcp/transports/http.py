@@ -10,7 +10,6 @@ rest.
 
 from __future__ import annotations
 
-import logging
 import ssl
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import trio
 
 from ..drivers import trio as loop
+from ..logs import logger_for
 from ..server.changes import Change
 from .connection import Connection, Limits, Shared
 from .conversation import Endpoint
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Limits", "open_listeners", "run", "serve"]
 
-logger = logging.getLogger("effectmcp.server")
+logger = logger_for("effectmcp.server")
 
 Listener: TypeAlias = trio.abc.Listener[Any]
 

@@ -12,7 +12,6 @@ to that machine (DNS rebinding), so `Host` and `Origin` are checked before anyth
 from __future__ import annotations
 
 import ipaddress
-import logging
 import re
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from typing import Final, TypeAlias
@@ -22,6 +21,7 @@ from attrs import field, frozen, validators
 from attrs.converters import optional
 
 from ..errors import ProtocolError, UsageError
+from ..logs import logger_for
 from ..protocol.jsonrpc import INVALID_REQUEST, encode, error_message
 from ..protocol.revisions import names_session
 from ..records import record
@@ -47,7 +47,7 @@ __all__ = [
     "sse",
 ]
 
-logger = logging.getLogger("effectmcp.server")
+logger = logger_for("effectmcp.server")
 
 JSON_TYPE: Final = "application/json"
 
