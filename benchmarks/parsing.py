@@ -75,7 +75,7 @@ def shapes(size: int) -> dict[str, str]:
 
 
 def faults(size: int) -> dict[str, str]:
-    """Return texts that are refused, as late as possible."""
+    """Return arguments that are refused, as late as possible."""
     rest = many("{}", size - 200)[:-2]
     return {
         "then twins": f'{rest},{{"a":0,"a":0}}]}}',
@@ -119,7 +119,7 @@ def measure(arguments: str, repeats: int) -> dict[str, float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--tiny", action="store_true", help="small texts, once")
+    parser.add_argument("--tiny", action="store_true", help="small messages, once")
     options = parser.parse_args()
     size, repeats = (40_000, 1) if options.tiny else (SIZE, 5)
     print(

@@ -28,7 +28,7 @@ _KNOWS_ITEMS: Final = gc.get_referents({"key": "item"}, ["item"], "") == ["item"
 
 
 class JsonText:
-    """A text, before and after it was decoded.
+    """The bytes of a JSON value, before and after it was decoded.
 
     Args:
         data: JSON in UTF-8, which may be invalid.
@@ -111,8 +111,8 @@ class JsonText:
     def may_have_infinities(self) -> bool:
         """Return whether a number may be too large for a float, as 1e400 is.
 
-        Then it has an exponent of three digits, or 309 digits, of which at least five
-        are at an index that 53 divides. Strings and other numbers may look so.
+        Then it has an exponent of three digits, or 309 digits. The search for those
+        reads each 53rd character: five of them. Strings and other numbers may look so.
         """
         shape = self._data.translate(_SHAPE, b"+")
         return (b"e" in shape and b"e000" in shape) or b"00000" in shape[::53]

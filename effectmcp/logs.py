@@ -147,7 +147,7 @@ def _escaped(found: re.Match[str]) -> str:
     run = found[0]
     if run.isprintable():
         return run
-    # Line ends, terminal escapes, and what reverses the direction of a text.
+    # Line ends, terminal escapes, and what reverses the direction of letters.
     return "".join(
         one if one.isprintable() else one.encode("unicode_escape").decode("ascii")
         for one in run

@@ -503,10 +503,10 @@ def rows(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
 @example('{"a":[[[]],[[]]]}', "", 4)
 @example('["[]",[],{"{}":"{ }"}]', "", 6)
 @example(f"[1{'0' * 308}.0,-1{'0' * 309}.0]", "", 6)
-def test_parse_of_large_texts_is_a_parser_with_a_hook(
+def test_parse_of_large_input_is_a_parser_with_a_hook(
     text: str, after: str, max_depth: int
 ) -> None:
-    """The value is the same. Of several problems, another one may be reported."""
+    """The value is the same. If there are several problems, any may be reported."""
     text += after
     found = outcome_when_large(text, max_depth)
     try:
@@ -517,7 +517,7 @@ def test_parse_of_large_texts_is_a_parser_with_a_hook(
         assert found == value
 
 
-def test_parse_of_large_texts_names_the_character() -> None:
+def test_parse_of_large_input_names_the_character() -> None:
     """A path would need a walk through the value."""
     text = json.dumps(["x" * 20_000, "\ud83d\ude00", "\ud800"])
     assert parse_refusal(text).endswith(f"(char {text.index('ud800') - 1})")

@@ -123,8 +123,10 @@ words = st.text(st.characters(), max_size=30) | st.text("\r\n\x1b\u2028| a", max
 
 @given(words, words, st.booleans())
 @example("\n", "\n  | \n\n", True)
-def test_no_text_makes_another_record(text: str, problem: str, is_raised: bool) -> None:
-    """Every line but the first begins with the prefix, whatever counts as a line end."""
+def test_no_string_makes_another_record(
+    text: str, problem: str, is_raised: bool
+) -> None:
+    """Every line but the first begins with the prefix, for each kind of line end."""
     logs.forget_counts()
     handler = Recorded()
     logger.addHandler(handler)

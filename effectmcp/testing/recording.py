@@ -131,6 +131,8 @@ class Recorder:
         self._mask = mask
         self._mask_arguments = mask_arguments
         self._begun: dict[str, RoundBegan] = {}
+        # Whether the last save failed: one warning is enough for a full disk.
+        self._is_failing = False
         app.observers = (*app.observers, self)
 
     def __call__(self, event: Event) -> None:
@@ -165,8 +167,15 @@ class Recorder:
             )
         except Exception as exc:
             logger.warning("%s is not recorded: %s", began.target, exc)
-        else:
+            return
+        try:
             transcript.save(self._folder, mark=began.flow_id)
+        except OSError as exc:
+            if not self._is_failing:
+                logger.warning("no conversation can be recorded for now: %s", exc)
+            self._is_failing = True
+        else:
+            self._is_failing = False
 
 
 def _found(app: Server, began: RoundBegan) -> tuple[Subject, JSON] | None:
