@@ -54,7 +54,7 @@ class _Guard(logging.Filter):
 
     def __init__(self) -> None:
         super().__init__()
-        self._windows: dict[tuple[str, str, str], _Window] = {}
+        self._windows: dict[tuple[str, int, str, str], _Window] = {}
         # The lock of a handler: logging makes a new one in a process that was forked,
         # where a lock that another thread held would never be released.
         self._lock = logging.Handler()
@@ -86,7 +86,8 @@ class _Guard(logging.Filter):
     def _windows_of(self, record: logging.LogRecord) -> tuple[_Window | None, _Window]:
         """Return the window of such records, and the one before if it has just ended."""
         kind = record.exc_info[0] if record.exc_info else None
-        key = record.name, str(record.msg), repr(kind)
+        # With the line, as several places have the template "%s: %s".
+        key = record.pathname, record.lineno, str(record.msg), repr(kind)
         last = self._windows.get(key)
         # After the clock was set back, another window begins, too.
         if last is not None and 0 <= record.created - last.start < WINDOW:

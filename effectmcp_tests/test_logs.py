@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import sys
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -178,6 +180,13 @@ def test_count_is_added_to_each_kind_of_template(
     )
 
 
+def test_places_with_one_template_are_counted_alone(recorded: list[str]) -> None:
+    for _ in range(2 * LIMIT):
+        logger.warning("%s: %s", "the first", "refused")
+    logger.warning("%s: %s", "the second", "refused")
+    assert len(recorded) == LIMIT + 1
+
+
 def test_exceptions_of_each_type_are_counted_alone(recorded: list[str]) -> None:
     for _ in range(2 * LIMIT):
         for problem in (ValueError(), KeyError()):
@@ -246,3 +255,14 @@ def test_fork_while_a_thread_logs_leaves_a_logger() -> None:
 def test_logger_has_the_filter_once() -> None:
     assert logger_for("effectmcp.test") is logger
     assert logger.filters == [logs._guard]
+
+
+def test_every_logger_of_the_package_has_the_filter() -> None:
+    """A module that calls `logging.getLogger` itself would log without it."""
+    package = Path(logs.__file__).parent
+    own = {
+        str(file.relative_to(package))
+        for file in package.rglob("*.py")
+        if re.search(r"getLogger\((?!\"httpx2\")", file.read_text("utf-8"))
+    }
+    assert own == {"logs.py"}
