@@ -1,4 +1,4 @@
-"""The benchmarks that start servers run, with the smallest sizes."""
+"""Benchmarks run, with the smallest sizes."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parent.parent
 
 
-def test_tasks() -> None:
+def run_tiny(name: str) -> Any:
     done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.tasks", "--tiny"],
+        [sys.executable, "-m", f"benchmarks.{name}", "--tiny"],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -20,6 +21,18 @@ def test_tasks() -> None:
     )
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout.splitlines()[-1])
-    assert result["benchmark"] == "tasks"
+    assert result["benchmark"] == name
+    return result
+
+
+def test_tasks() -> None:
+    result = run_tiny("tasks")
     assert {"effectmcp", "effectmcp, async"} <= result["step_ms"].keys()
     assert len(result["mb"]) == 2
+
+
+def test_parsing() -> None:
+    """Each shape is read, and each fault is refused: those have no digest."""
+    times = run_tiny("parsing")["ms"]
+    refused = {name for name, row in times.items() if "digest" not in row}
+    assert refused == {name for name in times if name.startswith("then")}

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import logging
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..errors import UsageError
+from ..logs import logger_for
 from ..server.target import load_app
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["add"]
 
-logger = logging.getLogger("effectmcp.server")
+logger = logger_for("effectmcp.server")
 
 #: Runs turns, and gives a function that stops them.
 _Work: TypeAlias = Callable[..., Awaitable[None]]

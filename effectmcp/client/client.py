@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import inspect
 import itertools
-import logging
 import math
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
@@ -22,6 +21,7 @@ from attrs import frozen
 
 from ..canonical import JSON
 from ..errors import ProtocolError, SchemaError, UsageError
+from ..logs import logger_for
 from ..protocol.headers import HeaderMismatch, ParamHeader, param_headers
 from ..protocol.meta import UNSUPPORTED_VERSION
 from ..protocol.modern import MISSING_CAPABILITY
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Client", "Steps", "Told"]
 
-logger = logging.getLogger("effectmcp.client")
+logger = logger_for("effectmcp.client")
 
 #: Called with the parameters of a notification. May be async.
 Told: TypeAlias = Callable[[Mapping[str, Any]], object]

@@ -14,7 +14,6 @@ one round at a time. Another process cannot resume it, as it runs in this one.
 from __future__ import annotations
 
 import itertools
-import logging
 import math
 import secrets
 from collections.abc import Callable, Iterable, Mapping
@@ -27,6 +26,7 @@ from attrs import define, field, frozen
 
 from ..canonical import JSON
 from ..errors import ProtocolError, StateError
+from ..logs import logger_for
 from ..protocol.drafts import is_incomplete
 from ..protocol.jsonrpc import (
     INTERNAL_ERROR,
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
 __all__ = ["HandshakeAdapter", "RunningCall"]
 
-logger = logging.getLogger("effectmcp.client")
+logger = logger_for("effectmcp.client")
 
 #: Seconds for which further questions are collected into the same round: a legacy server
 #: sends concurrent questions one after the other.

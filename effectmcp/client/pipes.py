@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import math
 import os
 import subprocess
@@ -18,6 +17,7 @@ from anyio.streams.memory import MemoryObjectSendStream
 from attrs import frozen
 
 from ..errors import UsageError
+from ..logs import logger_for
 from ..protocol.jsonrpc import encode, notification
 from ..protocol.meta import SUBSCRIPTION_ID
 from .channels import ChannelError, Frame, Hear
@@ -25,7 +25,7 @@ from .task_groups import cancelled_at_end
 
 __all__ = ["OverPipes"]
 
-logger = logging.getLogger("effectmcp.client")
+logger = logger_for("effectmcp.client")
 
 #: Seconds for a server to exit after its input has ended, and again after SIGTERM.
 _PATIENCE: Final = 2.0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
@@ -11,6 +10,7 @@ import anyio
 
 from ..canonical import JSON
 from ..errors import ProtocolError, UsageError
+from ..logs import logger_for
 from ..protocol.jsonrpc import INTERNAL_ERROR
 from .channels import ChannelError
 from .errors import RoundsError, TaskCancelled
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Steps"]
 
-logger = logging.getLogger("effectmcp.client")
+logger = logger_for("effectmcp.client")
 
 #: Seconds before the next round if a round has no questions; doubled each time.
 _FIRST_PAUSE: Final = 0.05

@@ -7,7 +7,6 @@ thread, in a worker thread or on a loop (docs/internals/replay.md#s6).
 from __future__ import annotations
 
 import datetime as dt
-import logging
 import random
 import time
 import uuid
@@ -30,6 +29,7 @@ from ..engine.names import name_of
 from ..engine.steps import given_names, spec_of, step_name
 from ..engine.stops import Done
 from ..errors import StepError, TaskStoreError, UsageError
+from ..logs import logger_for
 
 if TYPE_CHECKING:
     from ..exchange.commands import Invoke
@@ -59,7 +59,7 @@ __all__ = [
     "tell_changes",
 ]
 
-logger = logging.getLogger("effectmcp.server")
+logger = logger_for("effectmcp.server")
 
 #: The provided values of a server whose lifespan provides nothing.
 NOTHING: Final[Mapping[Any, Any]] = MappingProxyType({})

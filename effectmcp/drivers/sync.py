@@ -8,7 +8,6 @@ handle(app, message, peer)    answer one JSON-RPC message
 
 from __future__ import annotations
 
-import logging
 import os
 import secrets
 import threading
@@ -55,6 +54,7 @@ from ..exchange.commands import (
 )
 from ..exchange.handle import handle as begin
 from ..exchange.sessions import Inquiry
+from ..logs import logger_for
 from .local import (
     NOTHING,
     Job,
@@ -73,7 +73,7 @@ if TYPE_CHECKING:
 
 __all__ = ["advance", "handle", "perform", "run_flow", "running", "wait_for"]
 
-logger = logging.getLogger("effectmcp.server")
+logger = logger_for("effectmcp.server")
 
 RunAsync: TypeAlias = Callable[[Any], Any]
 Send: TypeAlias = Callable[[Mapping[str, JSON]], None]

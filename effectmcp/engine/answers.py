@@ -25,7 +25,6 @@ the flow (docs/internals/replay.md#q2).
 from __future__ import annotations
 
 import enum
-import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -37,6 +36,7 @@ from ..effects.base import InputRequest
 from ..effects.questions import Accepted
 from ..errors import CanonicalError, ClientFailed, Declined, Dismissed, UsageError
 from ..forms.form import Unfit
+from ..logs import logger_for
 from .journal import Asking, Entry, Place, Pooled, Tag, wire_key
 from .stops import Unread
 
@@ -157,7 +157,7 @@ class Places:
                     self.end(place)
 
 
-logger = logging.getLogger("effectmcp.engine")
+logger = logger_for("effectmcp.engine")
 
 #: `Accepted(content)` has the wire content of the answer, as JSON. An `Unfit` is an
 #: answer that the protocol layer could not read.

@@ -26,7 +26,6 @@ a charge that was made must not be forgotten with the flow
 
 from __future__ import annotations
 
-import logging
 import weakref
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -47,6 +46,7 @@ from ..errors import (
     TooManyRounds,
     UsageError,
 )
+from ..logs import logger_for
 from ..records import record
 from .answers import UNASKED
 from .divergence import Report, flatten, is_stopping, pooled_of
@@ -77,7 +77,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Again", "Generation"]
 
-logger = logging.getLogger("effectmcp.engine")
+logger = logger_for("effectmcp.engine")
 
 #: Tags of entries whose question was outstanding once.
 _ASKED: Final = frozenset({"accepted", "declined", "dismissed", "invalid", "refused"})

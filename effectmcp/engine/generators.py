@@ -20,7 +20,6 @@ import atexit
 import decimal
 import gc
 import inspect
-import logging
 import sys
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
@@ -32,6 +31,7 @@ from attrs import define
 
 from ..effects.base import Effect
 from ..errors import NotAnEffectError, Signal, Suspended, UsageError
+from ..logs import logger_for
 from .names import name_of
 
 __all__ = [
@@ -53,7 +53,7 @@ __all__ = [
     "where",
 ]
 
-logger = logging.getLogger("effectmcp.engine")
+logger = logger_for("effectmcp.engine")
 
 Running: TypeAlias = Generator[Any, Any, Any] | Coroutine[Any, Any, Any]
 

@@ -7,7 +7,6 @@ races     the part of a Within or FirstOf that was first: an answer, a clock, a 
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any, Final
@@ -24,6 +23,7 @@ from ..effects.control import (
 from ..effects.local import ClientSupports, Sleep
 from ..effects.steps import Step
 from ..errors import StepInterrupted, UsageError
+from ..logs import logger_for
 from .effect_table import Recorded, is_replayable, record_error, record_value, won
 from .journal import wire_key
 from .sequences import Sequence, Wanted
@@ -40,7 +40,7 @@ __all__ = [
     "clocks",
 ]
 
-logger = logging.getLogger("effectmcp.engine")
+logger = logger_for("effectmcp.engine")
 
 #: Arguments of these types cannot be changed.
 _LASTING: Final = frozenset({str, bytes, int, float, bool, type(None)})

@@ -12,11 +12,11 @@ a response.
 from __future__ import annotations
 
 import itertools
-import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final, Literal
 
 from ..errors import ProtocolError
+from ..logs import logger_for
 from ..protocol.headers import HeaderMismatch, check_method, check_name, check_version
 from ..protocol.jsonrpc import (
     METHOD_NOT_FOUND,
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 __all__ = ["handle"]
 
-logger = logging.getLogger("effectmcp.server")
+logger = logger_for("effectmcp.server")
 
 _NOBODY = Peer()
 

@@ -26,7 +26,6 @@ docs/internals/replay.md#s7, its reasons in docs/internals/state.md#one-use.
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Generator, Sequence
 from contextvars import copy_context
 from hashlib import blake2b
@@ -35,6 +34,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias
 from ..effects.local import Sleep
 from ..engine.stops import Failure, Want
 from ..errors import ProtocolError, StateError, TaskLimitError, TaskStoreError
+from ..logs import logger_for
 from ..protocol.jsonrpc import INTERNAL_ERROR, Id, encode
 from ..records import record
 from .commands import Command, Invoke, Outlast, PerformAll, Reply
@@ -61,7 +61,7 @@ __all__ = [
     "use_of",
 ]
 
-logger = logging.getLogger("effectmcp.server")
+logger = logger_for("effectmcp.server")
 
 #: The slot of a flow, beside the slots of its rounds.
 LINE: Final = "line"

@@ -8,7 +8,6 @@ Tools, Error Handling).
 from __future__ import annotations
 
 import json
-import logging
 from typing import TYPE_CHECKING, Any
 
 from ..canonical import JSON
@@ -30,6 +29,7 @@ from ..errors import (
     StateError,
     ToolError,
 )
+from ..logs import logger_for
 from ..protocol.jsonrpc import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
@@ -54,7 +54,7 @@ __all__ = [
     "tool_result",
 ]
 
-logger = logging.getLogger("effectmcp.server")
+logger = logger_for("effectmcp.server")
 
 
 # ---- values -------------------------------------------------------------------------

@@ -11,7 +11,6 @@ tells its client, and asks live where the revision has it so.
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Callable, Generator, Mapping
 from functools import partial
@@ -56,6 +55,7 @@ from ..errors import (
     StateError,
     UsageError,
 )
+from ..logs import logger_for
 from ..protocol.jsonrpc import Id, encode, notification
 from ..protocol.legacy import question_message, read_reply
 from ..protocol.modern import read_answers, read_result
@@ -88,7 +88,7 @@ if TYPE_CHECKING:
 
 __all__ = ["FlowCall", "Handle", "Interim", "Round", "begin", "resume"]
 
-logger = logging.getLogger("effectmcp.server")
+logger = logger_for("effectmcp.server")
 
 _NO_ANSWERS: Final[Mapping[str, Answer]] = {}
 _NO_KWARGS: Final[Mapping[str, Any]] = {}

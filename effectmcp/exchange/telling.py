@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -11,7 +10,9 @@ if TYPE_CHECKING:
 
 __all__ = ["tell"]
 
-logger = logging.getLogger("effectmcp.server")
+from ..logs import logger_for
+
+logger = logger_for("effectmcp.server")
 
 
 def tell(app: Server, event: Event) -> None:

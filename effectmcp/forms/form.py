@@ -14,7 +14,7 @@ from operator import methodcaller
 from typing import Any, Final, Generic, TypeAlias, TypeVar, get_origin
 
 import attrs
-from attrs import frozen
+from attrs import evolve, frozen
 
 from ..canonical import JSON, dumps
 from ..errors import CanonicalError, FormError
@@ -33,6 +33,8 @@ Recorded: TypeAlias = Mapping[str, JSON]
 
 #: The property of a form with a single field.
 VALUE: Final = "value"
+#: The title of that property, if the author gave none: a question is shown above it.
+LABEL: Final = "Answer"
 #: The name of an unnamed form, in messages.
 THIS: Final = "this form"
 
@@ -200,9 +202,15 @@ def _of_value(annotation: Any, title: str | None) -> Form[Any]:
         value = recorded.get(VALUE)
         return None if value is None else build(value)  # type: ignore[misc]
 
-    return _assemble(
+    found: Form[Any] = _assemble(
         (field,), methodcaller("get", VALUE) if build is None else built, of=THIS
     )
+    if "title" in field.schema:
+        return found
+    # Without a title, hosts label the field with its name. The title is not in `text`:
+    # questions of earlier versions, in open states, keep their fingerprints.
+    shown = {**field.schema, "title": LABEL}
+    return evolve(found, schema={**found.schema, "properties": {VALUE: shown}})
 
 
 # ---- an attrs class -----------------------------------------------------------------

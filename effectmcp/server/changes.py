@@ -7,7 +7,6 @@ their loop.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from typing import Literal, TypeAlias
 
@@ -15,7 +14,9 @@ from attrs import frozen
 
 __all__ = ["Change", "Changes", "Listener"]
 
-logger = logging.getLogger("effectmcp.server")
+from ..logs import logger_for
+
+logger = logger_for("effectmcp.server")
 
 
 @frozen

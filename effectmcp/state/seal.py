@@ -22,7 +22,6 @@ mixed up its calls or used the state of another user
 from __future__ import annotations
 
 import hmac
-import logging
 from functools import lru_cache
 from hashlib import blake2b
 from typing import Any, Final
@@ -32,6 +31,7 @@ from attrs import Factory, field, frozen
 
 from ..canonical import JSON, dumps
 from ..errors import StateError, StateReason, StateSizeError, UsageError
+from ..logs import logger_for
 from ..records import record
 from .codec import (
     BINDINGS,
@@ -51,7 +51,7 @@ from .keys import Keys
 
 __all__ = ["BOUND", "DIGEST_SIZE", "Call", "Sealer", "whole_seconds"]
 
-logger = logging.getLogger("effectmcp.state")
+logger = logger_for("effectmcp.state")
 
 #: The digests in a call's bindings. They are checked in this order, and logs name the
 #: first that differs.

@@ -8,7 +8,6 @@ tasks that ended long ago.
 
 from __future__ import annotations
 
-import logging
 import queue
 import sqlite3
 import threading
@@ -23,13 +22,14 @@ from attrs import field, frozen
 
 from ..errors import TaskStoreError
 from ..exchange.ledger import Taken
+from ..logs import logger_for
 from . import uses
 from .holders import Holder, check_local
 from .tables import connected, is_busy
 
 __all__ = ["Connections", "Write", "last_change", "next_change", "remove_old"]
 
-logger = logging.getLogger("effectmcp.tasks")
+logger = logger_for("effectmcp.tasks")
 
 #: Seconds between two looks at what other processes have changed.
 _LOOK: Final = 0.01

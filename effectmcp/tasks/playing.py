@@ -6,7 +6,6 @@ the mail. Where the row and the mail are kept is up to a `Keeper`.
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextvars import ContextVar
@@ -18,6 +17,7 @@ from attrs import define, field
 from ..engine.stops import Done, Failure, Want
 from ..errors import TaskStoreError
 from ..exchange.task_rows import Mail, TaskRow
+from ..logs import logger_for
 from .turn import (
     Forget,
     ReadMail,
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Keeper", "RunningTurn", "WorkLoop", "is_cancelled"]
 
-logger = logging.getLogger("effectmcp.tasks")
+logger = logger_for("effectmcp.tasks")
 
 
 class WorkLoop(Protocol):

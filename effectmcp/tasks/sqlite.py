@@ -15,7 +15,6 @@ older fence is refused.
 
 from __future__ import annotations
 
-import logging
 import os
 import sqlite3
 import threading
@@ -34,13 +33,14 @@ from ..canonical import dumps, loads
 from ..errors import CanonicalError, TaskLimitError, TaskRowError, TaskStoreError
 from ..exchange.ledger import Taken, Taking, Use
 from ..exchange.task_rows import Mail, TaskRow
+from ..logs import logger_for
 from . import uses as table
 from .connections import Connections, Write, next_change
 from .stores import Stored
 
 __all__ = ["Lease", "SqliteTasks", "TakenOverError"]
 
-logger = logging.getLogger("effectmcp.tasks")
+logger = logger_for("effectmcp.tasks")
 
 #: Seconds after which a damaged task is read again.
 _LATER: Final = 60.0

@@ -33,7 +33,6 @@ was lost between its beginning and the save of its outcome, under the same idemp
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Generator, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -73,6 +72,7 @@ from ..errors import (
 from ..exchange.calls import checked, contained
 from ..exchange.results import error_of, tool_failure, tool_result
 from ..exchange.task_rows import Mail, TaskRow
+from ..logs import logger_for
 from ..protocol.jsonrpc import INTERNAL_ERROR, encode
 from ..protocol.modern import (
     can_answer,
@@ -99,7 +99,7 @@ __all__ = [
     "turn",
 ]
 
-logger = logging.getLogger("effectmcp.tasks")
+logger = logger_for("effectmcp.tasks")
 
 #: The message of a parked task for its client: the report may quote the source.
 PARKED: Final = (

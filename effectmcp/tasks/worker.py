@@ -8,7 +8,6 @@ given back when the turn has ended.
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -19,6 +18,7 @@ from attrs import define
 
 from ..errors import TaskStoreError
 from ..exchange.task_rows import Mail, TaskRow
+from ..logs import logger_for
 from .playing import RunningTurn, WorkLoop
 from .sqlite import Lease, SqliteTasks, TakenOverError
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["work"]
 
-logger = logging.getLogger("effectmcp.tasks")
+logger = logger_for("effectmcp.tasks")
 
 #: Seconds to wait after a failure of the store.
 _PAUSE = 1.0

@@ -11,6 +11,7 @@ rest of effectmcp only when it is used.
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -28,8 +29,16 @@ __all__ = [
     "effectmcp_client",
     "pytest_addoption",
     "pytest_collection_modifyitems",
+    "pytest_runtest_setup",
     "pytest_terminal_summary",
 ]
+
+
+def pytest_runtest_setup() -> None:
+    """Let each test log as much as the first: a limit for records is for a process."""
+    logs = sys.modules.get("effectmcp.logs")
+    if logs is not None:
+        logs.forget_counts()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -12,7 +12,6 @@ have, nothing true can be written, and a warning is logged.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator
 from functools import partial
 from hashlib import sha256
@@ -36,6 +35,7 @@ from ..engine.rules import RETRY
 from ..engine.steps import step_name
 from ..engine.stops import Done, Failure, Question, Want
 from ..errors import ClientFailed, Declined, Dismissed
+from ..logs import logger_for
 from ..protocol.modern import can_answer
 from ..server.events import Event, RoundBegan, RoundEnded
 from ..server.features import Prompt, ResourceTemplate
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Mask", "Recorder", "mask_private", "recorded"]
 
-logger = logging.getLogger("effectmcp.testing")
+logger = logger_for("effectmcp.testing")
 
 #: Given an effect and its outcome in journal form, returns the outcome to write.
 Mask: TypeAlias = Callable[[Effect[Any], JSON], JSON]
@@ -131,6 +131,8 @@ class Recorder:
         self._mask = mask
         self._mask_arguments = mask_arguments
         self._begun: dict[str, RoundBegan] = {}
+        # Whether the last save failed: one warning is enough for a full disk.
+        self._is_failing = False
         app.observers = (*app.observers, self)
 
     def __call__(self, event: Event) -> None:
@@ -165,8 +167,15 @@ class Recorder:
             )
         except Exception as exc:
             logger.warning("%s is not recorded: %s", began.target, exc)
-        else:
+            return
+        try:
             transcript.save(self._folder, mark=began.flow_id)
+        except OSError as exc:
+            if not self._is_failing:
+                logger.warning("no conversation can be recorded for now: %s", exc)
+            self._is_failing = True
+        else:
+            self._is_failing = False
 
 
 def _found(app: Server, began: RoundBegan) -> tuple[Subject, JSON] | None:

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import builtins
 import datetime as dt
-import logging
 import os
 import random
 import sys
@@ -38,13 +37,14 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from attrs import frozen
 
 from ..engine import development
+from ..logs import logger_for
 
 if TYPE_CHECKING:
     from ..server.app import Server
 
 __all__ = ["Sanitizer", "Sight", "is_authors", "make_strict", "watching_now"]
 
-logger = logging.getLogger("effectmcp.testing")
+logger = logger_for("effectmcp.testing")
 
 
 @frozen

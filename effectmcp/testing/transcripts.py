@@ -13,6 +13,7 @@ import hashlib
 import json
 import os
 import re
+import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final, assert_never
@@ -254,12 +255,19 @@ class Transcript:
         name = re.sub(r"[^A-Za-z0-9_.-]+", "-", self.target).strip("-.") or "call"
         folder.mkdir(parents=True, exist_ok=True)
         file = folder / f"{name[:60]}-{mark[:12]}.json"
-        # Readable by its owner only, because it has the answers of users.
-        handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with open(
-            handle, "w", encoding="utf-8", errors="backslashreplace", newline="\n"
-        ) as out:
-            out.write(text)
+        # Another file first: on a full disk, an earlier transcript stays, and half of
+        # one would be read as damaged. Readable by its owner only, as `mkstemp` makes
+        # it, because it has the answers of users.
+        handle, new = tempfile.mkstemp(".part", f"{file.name}.", folder)
+        try:
+            with open(
+                handle, "w", encoding="utf-8", errors="backslashreplace", newline="\n"
+            ) as out:
+                out.write(text)
+            os.replace(new, file)
+        except BaseException:
+            os.unlink(new)
+            raise
         return file
 
     @classmethod

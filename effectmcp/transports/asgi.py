@@ -15,7 +15,6 @@ host must open the server's lifespan in its own lifespan:
 
 from __future__ import annotations
 
-import logging
 import sys
 from collections.abc import Awaitable, Callable, MutableMapping
 from functools import partial
@@ -25,6 +24,7 @@ import attrs
 
 from ..drivers.local import running
 from ..errors import UsageError
+from ..logs import logger_for
 from ..server.changes import Change
 from ..tasks.playing import WorkLoop
 from . import web
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ASGIApplication", "application"]
 
-logger = logging.getLogger("effectmcp.server")
+logger = logger_for("effectmcp.server")
 
 _SESSIONS: Final = SessionLimits()
 

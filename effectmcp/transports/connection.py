@@ -23,7 +23,6 @@ request and the connections are needed, or while it reads and the memory is need
 
 from __future__ import annotations
 
-import logging
 import math
 import socket
 import time
@@ -36,6 +35,7 @@ import trio
 from attrs import field, frozen, validators
 
 from ..exchange.shares import Budget, Holding, Shares, party_of
+from ..logs import logger_for
 from .conversation import Conversation, Endpoint, Judged, judge
 from .hosting import Beside, Gone, Work, converse
 from .http1 import MalformedHttp, Plain, RequestHead, SeenHeads, Wire, open_wire
@@ -51,7 +51,7 @@ __all__ = ["Connection", "Direct", "Limits", "Shared", "connections_of"]
 
 T = TypeVar("T")
 
-logger = logging.getLogger("effectmcp.server")
+logger = logger_for("effectmcp.server")
 
 _RECEIVE: Final = 64 * 1024
 

@@ -36,7 +36,6 @@ The limits of a host are fields of `Endpoint`, and nowhere else.
 
 from __future__ import annotations
 
-import logging
 import math
 import time
 from collections.abc import Callable, Mapping
@@ -48,6 +47,7 @@ import attrs
 from ..canonical import JSON
 from ..exchange.commands import Incoming, Peer, Reply
 from ..exchange.shares import Budget, Holding, Shares, party_of
+from ..logs import logger_for
 from ..protocol.jsonrpc import encode, internal_error, read_message
 from ..records import record
 from .sessions import SESSION_ID, Sessions, Stream
@@ -87,7 +87,7 @@ __all__ = [
     "judge",
 ]
 
-logger = logging.getLogger("effectmcp.server")
+logger = logger_for("effectmcp.server")
 
 
 def _seats_of(endpoint: Endpoint) -> Shares:

@@ -8,12 +8,12 @@ handlers cannot ask.
 
 from __future__ import annotations
 
-import logging
 import os
 import secrets
 from typing import TYPE_CHECKING, Final
 
 from ..errors import KeysError
+from ..logs import logger_for
 from ..state.keys import Keys, make_key
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["VARIABLE", "ensure_keys", "keys_of_environment"]
 
-logger = logging.getLogger("effectmcp.server")
+logger = logger_for("effectmcp.server")
 
 VARIABLE: Final = "EFFECTMCP_STATE_KEYS"
 

@@ -6,7 +6,6 @@ waiting clients, and starts to watch each of them once it has waited for a momen
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
@@ -15,7 +14,9 @@ from attrs import define, field
 
 __all__ = ["Disconnects"]
 
-logger = logging.getLogger("effectmcp.server")
+from ..logs import logger_for
+
+logger = logger_for("effectmcp.server")
 
 T = TypeVar("T")
 

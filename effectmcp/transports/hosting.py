@@ -9,7 +9,6 @@ server or of an ASGI host. `conversation` decides what to send, and when.
 from __future__ import annotations
 
 import inspect
-import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import AbstractAsyncContextManager
 from functools import partial
@@ -21,6 +20,7 @@ from ..canonical import JSON
 from ..drivers.local import contain
 from ..drivers.turns import TURNS, TurnLoop
 from ..exchange.commands import Reply
+from ..logs import logger_for
 from ..protocol.jsonrpc import Request
 from .conversation import Begin, Conversation, Identify, Next, Read, Receive
 from .reading import Calls, Loop, pump, settle
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Beside", "Gone", "Host", "HostLoop", "WaitingResponse", "Work", "converse"]
 
-logger = logging.getLogger("effectmcp.server")
+logger = logger_for("effectmcp.server")
 
 
 T = TypeVar("T")

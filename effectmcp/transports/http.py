@@ -11,7 +11,6 @@ rest.
 from __future__ import annotations
 
 import errno
-import logging
 import os
 import socket
 import ssl
@@ -25,6 +24,7 @@ import trio
 
 from ..drivers import trio as loop
 from ..exchange.shares import Shares
+from ..logs import logger_for
 from ..server.changes import Change
 from .connection import Connection, Limits, Shared
 from .conversation import Endpoint
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Accepting", "Limits", "open_listeners", "run", "serve"]
 
-logger = logging.getLogger("effectmcp.server")
+logger = logger_for("effectmcp.server")
 
 Listener: TypeAlias = trio.abc.Listener[Any]
 

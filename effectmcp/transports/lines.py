@@ -12,7 +12,6 @@ is not cut off when its request is cancelled.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -23,6 +22,7 @@ from ..canonical import JSON
 from ..drivers.trio import begin, handle, listen
 from ..errors import ProtocolError
 from ..exchange.commands import Peer, Reply
+from ..logs import logger_for
 from ..protocol.jsonrpc import (
     INVALID_REQUEST,
     Id,
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 __all__ = ["LineLimits", "Splitter", "TooLong", "serve_lines"]
 
-logger = logging.getLogger("effectmcp.server")
+logger = logger_for("effectmcp.server")
 
 Send: TypeAlias = Callable[[bytes], Awaitable[None]]
 

@@ -6,10 +6,10 @@ report when they start and stop, so every request checks that the lifespan is op
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, Final
 
 from ..errors import UsageError
+from ..logs import logger_for
 from .default_keys import VARIABLE, ensure_keys
 from .web import Site
 from .working import ensure_tasks
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["EVERY_PATH", "check_open", "prepare"]
 
-logger = logging.getLogger("effectmcp.server")
+logger = logger_for("effectmcp.server")
 
 #: A host has routed the request already, so every path is accepted.
 EVERY_PATH: Final = Site(path=None)

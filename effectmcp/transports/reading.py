@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from ..canonical import JSON
+from ..logs import logger_for
 from ..protocol.jsonrpc import Request, encode, internal_error
 from .web import KEEP_ALIVE
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Calls", "Finish", "Loop", "pump", "run_call", "settle"]
 
-logger = logging.getLogger("effectmcp.server")
+logger = logger_for("effectmcp.server")
 
 #: Seconds after which a pending response becomes a stream instead of one JSON object.
 _MOMENT: Final = 0.05

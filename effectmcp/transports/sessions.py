@@ -13,7 +13,6 @@ messages are kept for as long as the session, up to a limit.
 
 from __future__ import annotations
 
-import logging
 import math
 import secrets
 import time
@@ -28,6 +27,7 @@ from attrs import define, field, frozen, validators
 
 from ..drivers.local import Mailbox
 from ..exchange.shares import Budget, Holding, Shares
+from ..logs import logger_for
 from ..protocol.jsonrpc import encode
 from .web import Send, refusal, session_named
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SESSION_ID", "SessionLimits", "Sessions", "Stream", "StreamReader"]
 
-logger = logging.getLogger("effectmcp.server")
+logger = logger_for("effectmcp.server")
 
 SESSION_ID: Final = "Mcp-Session-Id"
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import signal
 from collections.abc import Awaitable, Callable
 from typing import Final
@@ -11,7 +10,9 @@ import trio
 
 __all__ = ["STOPPING", "until_signalled"]
 
-logger = logging.getLogger("effectmcp.server")
+from ..logs import logger_for
+
+logger = logger_for("effectmcp.server")
 
 STOPPING: Final = (signal.SIGTERM, signal.SIGINT)
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import functools
 import ipaddress
-import logging
 import re
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
@@ -24,6 +23,7 @@ from attrs import field, frozen, validators
 from attrs.converters import optional
 
 from ..errors import ProtocolError, UsageError
+from ..logs import logger_for
 from ..protocol.jsonrpc import INVALID_REQUEST, encode, error_message
 from ..protocol.revisions import names_session
 from ..records import record
@@ -53,7 +53,7 @@ __all__ = [
     "sse",
 ]
 
-logger = logging.getLogger("effectmcp.server")
+logger = logger_for("effectmcp.server")
 
 JSON_TYPE: Final = "application/json"
 

@@ -33,6 +33,7 @@ import attrs
 import trio
 
 from ..errors import KeysError, UsageError
+from ..logs import logger_for
 from ..server.target import load_app
 from ..tasks.sqlite import SqliteTasks
 from .default_keys import VARIABLE, ensure_keys
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
 
 __all__ = ["BindError", "bind", "ended_by", "main", "next_delay", "run_workers"]
 
-logger = logging.getLogger("effectmcp.server")
+logger = logger_for("effectmcp.server")
 
 _BACKLOG: Final = 1_024
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import time
 from collections.abc import AsyncIterator, Callable
@@ -11,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ..errors import LedgerError, UsageError
+from ..logs import logger_for
 from ..server.changes import Change
 from ..tasks.playing import WorkLoop
 from ..tasks.restate import RestateTasks, is_engine
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["check_shared", "ensure_tasks", "keep_tasks", "run_turns", "working"]
 
-logger = logging.getLogger("effectmcp.server")
+logger = logger_for("effectmcp.server")
 
 
 def keep_tasks(app: Server, place: str | os.PathLike[str] | None) -> None:

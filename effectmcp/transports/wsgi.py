@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import atexit
 import inspect
-import logging
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
@@ -40,6 +39,7 @@ from ..drivers.sync import handle, running
 from ..errors import UsageError
 from ..exchange.sessions import TaskInquiry
 from ..exchange.shares import Budget, Shares
+from ..logs import logger_for
 from ..server.changes import Change
 from .conversation import Begin, Conversation, Endpoint, Identify, Next, Receive
 from .mounted import EVERY_PATH, prepare
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
 __all__ = ["WSGIApplication", "application"]
 
-logger = logging.getLogger("effectmcp.server")
+logger = logger_for("effectmcp.server")
 
 _SESSIONS: Final = SessionLimits()
 

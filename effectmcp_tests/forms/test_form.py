@@ -212,10 +212,31 @@ def test_text_is_canonical() -> None:
     assert form_of(RAW).text == dumps(RAW)
 
 
+@pytest.mark.parametrize("annotation", [str, Annotated[int, "a note"], Literal["a"]])
+def test_single_field_without_a_title_is_called_answer(annotation: Any) -> None:
+    """Hosts label a field without a title with its name, which is `value`."""
+    assert form_of(annotation).schema["properties"]["value"]["title"] == "Answer"
+    for titled in (
+        form_of(annotation, "Name"),
+        form_of(Annotated[annotation, Title("Name")]),
+    ):
+        assert titled.schema["properties"]["value"]["title"] == "Name"
+
+
+def test_title_of_a_single_field_is_not_in_the_fingerprint() -> None:
+    """Earlier versions asked without it, and their questions are in open states."""
+    assert form_of(str).text == (
+        b'{"properties":{"value":{"type":"string"}},"required":["value"],'
+        b'"type":"object"}'
+    )
+    assert form_of(str, "Answer").text != form_of(str).text
+
+
 def test_form_of_metadata_that_cannot_be_hashed() -> None:
     """Annotations belong to other libraries as well."""
     annotation = Annotated[int, Unhashable()]
-    assert form_of(annotation).schema["properties"]["value"] == {"type": "integer"}
+    properties = form_of(annotation).schema["properties"]
+    assert properties == {"value": {"type": "integer", "title": "Answer"}}
     assert form_of(annotation).text == form_of(int).text
 
 

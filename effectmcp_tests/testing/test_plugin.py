@@ -134,3 +134,20 @@ def test_nothing_is_imported_before_it_is_asked_for() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
     assert done.stdout.strip() == "['effectmcp.testing.plugin']"
+
+
+def test_each_test_starts_with_no_counts(pytester: pytest.Pytester) -> None:
+    """The plugin does it, so that tests do not depend on each other."""
+    pytester.makepyfile(
+        """
+        import pytest
+        from effectmcp.logs import LIMIT, logger_for
+
+        @pytest.mark.parametrize("turn", [1, 2])
+        def test_logs(turn, caplog):
+            for _ in range(LIMIT + 1):
+                logger_for("effectmcp.test").warning("again")
+            assert len(caplog.records) == LIMIT
+        """
+    )
+    pytester.runpytest_subprocess("-q").assert_outcomes(passed=2)

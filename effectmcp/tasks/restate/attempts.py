@@ -15,7 +15,6 @@ appends its own.
 from __future__ import annotations
 
 import base64
-import logging
 from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 from math import ceil
@@ -25,6 +24,7 @@ from attrs import define, field
 
 from ...errors import TaskRowError, TaskStoreError
 from ...exchange.task_rows import Mail, TaskRow
+from ...logs import logger_for
 from . import frames
 from .frames import Start
 from .kept import CREATE, POST, STATE, WAKE, Kept, is_news, read_letter, read_new
@@ -32,7 +32,7 @@ from .openings import Opening
 
 __all__ = ["OPEN", "OWNER", "Attempt", "owner_tag"]
 
-logger = logging.getLogger("effectmcp.tasks")
+logger = logger_for("effectmcp.tasks")
 
 #: The number of the signal that carries mail. The first 16 belong to the engine.
 _MAIL: Final = 17

@@ -11,7 +11,6 @@ each turn has a connection of its own, so that a balancer spreads them over work
 from __future__ import annotations
 
 import json
-import logging
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
@@ -24,6 +23,7 @@ from attrs import define, field
 from ...drivers import trio as loop
 from ...errors import TaskStoreError
 from ...exchange.task_rows import Mail, TaskRow
+from ...logs import logger_for
 from ..playing import RunningTurn
 from . import frames
 from .attempts import Attempt
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 __all__ = ["manifest", "serve"]
 
-logger = logging.getLogger("effectmcp.tasks")
+logger = logger_for("effectmcp.tasks")
 
 #: Seconds without a frame after which the engine has a turn run elsewhere, and those
 #: after which it cuts the connection. It waits for five more then.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import re
 import threading
 import time
@@ -18,6 +17,7 @@ from ...canonical import dumps
 from ...errors import TaskLimitError, TaskStoreError, UsageError
 from ...exchange.ledger import Taken, Taking, Use
 from ...exchange.task_rows import Mail, TaskRow
+from ...logs import logger_for
 from ..stores import Stored
 from .attempts import OPEN, OWNER, owner_tag
 from .engine import Engine
@@ -38,7 +38,7 @@ from .ledger import RestateLedger
 
 __all__ = ["RestateTasks", "is_engine"]
 
-logger = logging.getLogger("effectmcp.tasks")
+logger = logger_for("effectmcp.tasks")
 
 #: Seconds between two looks for changes of the tasks that this process has dealt with.
 _LOOK: Final = 0.1

@@ -6,7 +6,6 @@ it leaves slots, and keeps replies that could not be kept at once.
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections import Counter
@@ -17,13 +16,14 @@ from attrs import define
 
 from ...errors import TaskLimitError, TaskStoreError
 from ...exchange.ledger import BUSY, SPENT, Kept, Taken, Taking, Use
+from ...logs import logger_for
 from .attempts import owner_tag
 from .engine import Engine
 from .uses import FULL, KEEP, TAKE, Seen, keep_request, read_taking, take_request
 
 __all__ = ["RestateLedger"]
 
-logger = logging.getLogger("effectmcp.tasks")
+logger = logger_for("effectmcp.tasks")
 
 #: Seconds between two beats of a request that runs, and those after which one without a
 #: beat may be taken over: several beats may be lost, or late.
