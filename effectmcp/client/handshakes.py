@@ -44,9 +44,11 @@ from ..protocol.meta import (
 from ..protocol.revisions import DRAFT, HANDSHAKES, PROTOCOL_VERSION
 from .channels import Channel, ChannelError, Frame, Hear, SessionEnded
 from .errors import ReplyError
+from .limits import LARGEST, MOST_TOLD, deadline, memory_of
 from .messages import Profile, belonging, result_of
 from .rounds import MAY_ASK
 from .session_tasks import TASK_METHODS, SessionTasks, TaskTools
+from .tasks import MOST_QUESTIONS
 
 if TYPE_CHECKING:
     from .questions import Answering
@@ -63,8 +65,9 @@ _TOGETHER: Final = 0.05
 #: before its first message, so waiting longer would be useless.
 _PATIENCE: Final = 1.0
 
-#: Notifications that are kept for the next round of a call.
-_MOST_TOLD: Final = 1_000
+#: How many questions that belong to no call may be answered at once. A server may send
+#: pings without reading the responses.
+_MOST_ANSWERED: Final = 100
 
 #: How often one call may be repeated because the user had to open pages.
 _MOST_PAGES: Final = 10
@@ -96,6 +99,8 @@ class RunningCall:
         came: Received questions and notifications, and the response or error.
         asked: The questions that the client has not answered yet, by their keys above.
         strays: The questions among them that did not come on the request's own stream.
+        size: The memory of its questions, and of the notifications that wait, in bytes.
+        problem: Why the call must end, if its server sends too much.
     """
 
     may_ask: bool
@@ -105,6 +110,37 @@ class RunningCall:
     came: Any
     asked: dict[str, _HeldQuestion] = field(factory=dict)
     strays: list[Frame] = field(factory=list)
+    size: int = 0
+    problem: ReplyError | None = None
+
+    def put(self, told: Frame) -> None:
+        """Keep a message for the round that reads it.
+
+        Too many notifications are dropped, as the channel must not wait. Questions must
+        not be lost, so too many of them end the call.
+        """
+        size = memory_of(dict(told))
+        waiting = self.send.statistics().current_buffer_used
+        with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+            if waiting < MOST_TOLD and self.size + size <= LARGEST:
+                self.size += size
+                self.send.send_nowait(told)
+            elif "id" in told and self.problem is None:
+                self.problem = ReplyError("the server asks too much at once")
+                self.send.send_nowait(self.problem)
+
+    def took(self, came: Any) -> None:
+        """Account for something that was read.
+
+        Raises:
+            ReplyError: If the call must end.
+        """
+        if self.problem is not None:
+            raise self.problem
+        if isinstance(came, dict) and "method" in came and "id" not in came:
+            self.size -= memory_of(came)
+        if len(self.asked) >= MOST_QUESTIONS:
+            raise ReplyError(f"the server asks {MOST_QUESTIONS:,} questions at once")
 
 
 @frozen
@@ -146,6 +182,7 @@ class HandshakeAdapter:
         ids: Returns ids for requests.
         version: The revision to offer.
         task_tools: Which tools are called as tasks.
+        patience: Seconds that a handshake may take; `None` for no limit.
     """
 
     has_headers = False
@@ -159,6 +196,8 @@ class HandshakeAdapter:
         ids: Callable[[], int],
         version: str,
         task_tools: TaskTools = "required",
+        *,
+        patience: float | None = None,
     ) -> None:
         self._channel = channel
         self._profile = profile
@@ -166,6 +205,7 @@ class HandshakeAdapter:
         self._group = group
         self._new_id = ids
         self._version = version
+        self._patience = patience
         self._welcome: Mapping[str, Any] = {}
         self._headers: Mapping[str, str] = {}
         self._is_initialized = False
@@ -174,6 +214,8 @@ class HandshakeAdapter:
         #: Running calls, by the state that the client has for each, in order of start.
         self._calls: dict[str, RunningCall] = {}
         self._keys = itertools.count(1)
+        #: How many questions that belong to no call are being answered.
+        self._answers = 0
         #: Listeners for changes, by the ids of their requests.
         self._listening: dict[Any, _Listener] = {}
         self._tasks = SessionTasks(self, task_tools)
@@ -191,8 +233,13 @@ class HandshakeAdapter:
         Raises:
             ProtocolError: If the server refuses.
             ReplyError: If its response is invalid.
+            TimeoutError: If it takes too long.
             ChannelError: If the server cannot be reached, or sends an invalid message.
         """
+        with deadline(self._patience, "end of the handshake"):
+            await self._shake()
+
+    async def _shake(self) -> None:
         self._is_initialized = False
         self._tasks.forget_tools()
         if self._attending is not None:
@@ -299,14 +346,12 @@ class HandshakeAdapter:
             is_stray = call is None
             call = call or self._call_of(told)
             if call is not None:
-                if asks and is_stray:
+                call.put(told)
+                if asks and is_stray and call.problem is None:
                     call.strays.append(told)
-                if not asks and call.send.statistics().current_buffer_used > _MOST_TOLD:
-                    return  # no round is reading, and the channel must not wait
-                with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
-                    await call.send.send(told)
                 return
-        if asks:
+        if asks and self._answers < _MOST_ANSWERED:
+            self._answers += 1
             self._group.start_soon(self._answer, told)
 
     def _call_of(self, told: Frame) -> RunningCall | None:
@@ -356,6 +401,8 @@ class HandshakeAdapter:
             await self._channel.tell(reply, self._headers)
         except Exception as exc:  # also if JSON cannot encode it
             logger.warning("the answer to %.80s was not sent: %s", method, exc)
+        finally:
+            self._answers -= 1
 
     # ---- requests of `Client` ----
 
@@ -444,6 +491,7 @@ class HandshakeAdapter:
                 raise came
             if "method" not in came:
                 return {}, came
+            call.took(came)
             if "id" not in came:
                 await hear(came)
                 continue
@@ -460,8 +508,7 @@ class HandshakeAdapter:
     def _begin(
         self, message: Frame, *, may_ask: bool | None = None
     ) -> tuple[str, RunningCall]:
-        # Without a limit, as questions and responses must not be lost: `_heard` limits
-        # only the notifications.
+        # Without a limit, as responses must not be lost: `put` limits the messages.
         send, came = anyio.create_memory_object_stream[Any](math.inf)
         token = message["params"]["_meta"].get("progressToken")
         if may_ask is None:
@@ -548,6 +595,7 @@ class HandshakeAdapter:
                     for stray in strays:
                         await self._heard(stray)
                     return answered
+                call.took(came)
                 if "id" not in came:
                     await hear(came)
                     continue

@@ -460,10 +460,30 @@ async def test_questions_without_an_end() -> None:
         for n in range(1_000_000):
             question = {"id": n, "method": "elicitation/create", "params": FORM}
             await asking.say({"jsonrpc": "2.0", **question})
+            await anyio.sleep(0.01)
 
     async with Legacy(serve).client(elicit=answer, rounds=2) as client:
         with pytest.raises(RoundsError):
             await client.call_tool("tool")
+
+
+@pytest.mark.parametrize("n", [999, 1_000_000])
+async def test_questions_that_come_at_once_are_limited(n: int) -> None:
+    """All questions of a round are answered concurrently, and each is kept."""
+
+    async def serve(asking: Asking) -> Any:
+        for number in range(n):
+            question = {"id": number, "method": "elicitation/create", "params": FORM}
+            await asking.say({"jsonrpc": "2.0", **question})
+        await anyio.sleep(1)
+        return DONE
+
+    async with Legacy(serve).client(elicit=answer) as client:
+        if n < 1_000:
+            assert (await client.call_tool("tool")).text == "done"
+        else:
+            with pytest.raises(ReplyError, match="asks"):
+                await client.call_tool("tool")
 
 
 @given(json_values, json_values)
