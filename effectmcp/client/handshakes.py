@@ -88,6 +88,19 @@ class _HeldQuestion:
 
 
 @define(eq=False)
+class _Page:
+    """A page to open before a call is repeated. It is the id of its question.
+
+    Attributes:
+        is_answered: Set with the response.
+        response: The client's response.
+    """
+
+    is_answered: anyio.Event = field(factory=anyio.Event)
+    response: JSON = None
+
+
+@define(eq=False)
 class RunningCall:
     """A request that is running below.
 
@@ -502,6 +515,8 @@ class HandshakeAdapter:
     def _hold(self, call: RunningCall, came: Frame, key: str) -> None:
         params = came.get("params")
         params = params if isinstance(params, dict) else {}
+        if isinstance(came["id"], _Page) and "elicitationId" in params:
+            key = str(params["elicitationId"])
         request = {"method": str(came["method"]), "params": params}
         call.asked[key] = _HeldQuestion(came["id"], request)
 
@@ -528,28 +543,35 @@ class HandshakeAdapter:
 
         with call.scope, call.send:
             try:
-                found: Any = await self._sent(message, hear)
+                found: Any = await self._sent(message, call, hear)
             except Exception as exc:
                 found = exc
             with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
                 await call.send.send(found)
 
-    async def _sent(self, message: Frame, hear: Hear) -> Frame:
+    async def _sent(self, message: Frame, call: RunningCall, hear: Hear) -> Frame:
         response = await self._exchange(message, hear)
-        for _ in range(_MOST_PAGES):
+        for _ in range(_MOST_PAGES if call.may_ask else 0):
             pages = _pages(response)
-            if not pages or not await self._opened(pages):
+            if not pages or not await self._opened(pages, call):
                 break
             message = {**message, "id": self._new_id()}
             response = await self._exchange(message, hear)
         return response
 
-    async def _opened(self, pages: list[Mapping[str, Any]]) -> bool:
-        """Let the user open pages; return whether they agreed to all of them."""
+    async def _opened(self, pages: list[Mapping[str, Any]], call: RunningCall) -> bool:
+        """Let the user open pages; return whether they agreed to all of them.
+
+        They are questions of the call: its user answers them between two requests, so
+        that their time is not the server's.
+        """
         for page in pages:
-            asked = {"method": "elicitation/create", "params": {**page, "mode": "url"}}
-            said = await self._answering.answer(str(page.get("elicitationId")), asked)
-            if said["action"] != "accept":
+            asked = _Page()
+            params = {**page, "mode": "url"}
+            call.put({"id": asked, "method": "elicitation/create", "params": params})
+            await asked.is_answered.wait()
+            said = asked.response
+            if not isinstance(said, dict) or said.get("action") != "accept":
                 return False
         return True
 
@@ -558,6 +580,10 @@ class HandshakeAdapter:
         for key, response in responses.items():
             question = call.asked.pop(key, None)
             if question is not None:
+                if isinstance(question.id, _Page):
+                    question.id.response = response
+                    question.id.is_answered.set()
+                    continue
                 call.strays = [one for one in call.strays if one["id"] != question.id]
                 reply = {"jsonrpc": "2.0", "id": question.id, "result": response}
                 try:
