@@ -153,4 +153,4 @@ class Raw:
 
 
 def _print(mark: str, message: Mapping[str, Any]) -> None:
-    print(f"{mark} {json_text(dict(message))}", file=sys.stderr)
+    print(mark, json_text(dict(message)), file=sys.stderr)

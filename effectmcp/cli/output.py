@@ -1,8 +1,8 @@
-"""What may be written on a terminal: one function decides it, for each character.
+"""Output that is safe for a terminal: one function decides which characters are printable.
 
-A server chooses names, texts, errors and logs, and a terminal obeys characters: escape
-sequences clear it and change its title, and invisible characters reverse or hide what the
-user agrees to. So:
+A server chooses names, errors and logs, and a terminal obeys characters: escape sequences
+clear it and change its title, and invisible characters reverse or hide what the user
+agrees to. So:
 
     printable(text)    a line for people: unprintable characters are shown escaped
     json_text(value)   JSON that remains the same value: they are escaped as \\uXXXX
@@ -11,7 +11,7 @@ user agrees to. So:
     raw(stream)        the terminal below, only for the control sequences of `Terminal`
     held()             keeps what others print while a form is on the terminal
 
-Files and pipes get texts unchanged.
+Files and pipes get text unchanged.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ __all__ = [
 ]
 
 #: Letters and marks that are invisible: Unicode calls them ignorable, and Python
-#: printable. With them, two names look alike, and a text carries another one. The two
+#: printable. With them, two names look alike, and text carries other text. The two
 #: variation selectors that belong to emoji are not among them.
 _INVISIBLE: Final = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180d\u180f\u2800\u3164"
@@ -76,17 +76,17 @@ _MOST_HELD: Final = 64 * 1024
 def is_printable(one: str) -> bool:
     """Return whether a character may be written on a terminal.
 
-    Control characters are not, and neither are those that change the direction of a
-    text, that are invisible, private or unassigned, and halves of surrogate pairs.
+    Control characters may not, nor characters that are invisible, that change the
+    direction of others, that are private or unassigned, nor halves of surrogate pairs.
     """
     return one in _BLANKS or (one.isprintable() and not _INVISIBLE.match(one))
 
 
 def printable(text: str, *, in_lines: bool = False) -> str:
-    """Return a text with its unprintable characters shown escaped, such as `\\x1b`.
+    """Return `text` with its unprintable characters shown escaped, such as `\\x1b`.
 
     Args:
-        text: The text.
+        text: A server's text.
         in_lines: Whether line ends and tabs stay; otherwise they become blanks.
     """
     if in_lines:
@@ -124,6 +124,8 @@ def json_text(value: JSON, *, indent: int | None = None) -> str:
         if indent is not None:
             return json_text(value)  # written by C, which takes fewer frames
         raise EffectMCPError("the value is nested too deeply to be printed") from None
+    if text.isprintable() and not _INVISIBLE.search(text):
+        return text
     return "".join(_IN_JSON.sub(_escaped, piece) for piece in _pieces(text))
 
 
