@@ -7,6 +7,7 @@
     tasks      a task that a call has become, as its server describes it. No I/O
     messages   build requests, parse responses. No I/O
     channels   the interface of the channels to a server: memory, pipes, http
+    limits     how much time and memory a server may take; cache and changes keep to them
 
 It needs `pip install effectmcp[client]`.
 """
