@@ -16,7 +16,7 @@ from ..engine.development import UnperformedEffectWarning
 from ..errors import UsageError
 from ..server.target import load_app
 from ..transports.default_keys import VARIABLE, ensure_keys
-from .output import json_text, printable
+from .printable import json_text, printable
 
 __all__ = ["Raw", "channel_to", "check_timeout", "headers_of"]
 

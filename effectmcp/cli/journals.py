@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..engine.journal import Entry
-from .output import json_text
+from .printable import json_text
 
 __all__ = ["entry_lines"]
 

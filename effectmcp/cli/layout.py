@@ -8,7 +8,7 @@ from unicodedata import combining, east_asian_width
 
 from attrs import frozen
 
-from .output import printable
+from .printable import printable
 
 __all__ = ["Spot", "columns", "fitting", "rows", "window", "wrapped"]
 

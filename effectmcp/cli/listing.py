@@ -8,7 +8,8 @@ from typing import Any
 
 from ..errors import EffectMCPError, ProtocolError, UsageError
 from .channels import Raw, channel_to, check_timeout, headers_of
-from .output import json_text, printable, say_error
+from .output import say_error
+from .printable import json_text, printable
 from .printing import ERROR, print_error
 from .schemas import dict_in, list_in, properties_of
 from .signals import ending

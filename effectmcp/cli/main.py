@@ -13,7 +13,8 @@ from typing import Final
 from .. import __version__
 from ..errors import EffectMCPError
 from . import call, check, keygen, listing, replay, serve, tasks, token, worker
-from .output import guard_terminal, say_error
+from .guard import guard_terminal
+from .output import say_error
 from .printing import UNWRITTEN
 
 __all__ = ["main"]

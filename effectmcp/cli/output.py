@@ -1,145 +1,16 @@
-"""Output that is safe for a terminal: one function decides which characters are printable.
-
-A server chooses names, errors and logs, and a terminal obeys characters: escape sequences
-clear it and change its title, and invisible characters reverse or hide what the user
-agrees to. So:
-
-    printable(text)    a line for people: unprintable characters are shown escaped
-    json_text(value)   JSON that remains the same value: they are escaped as \\uXXXX
-    guard_terminal()   standard output and standard error, where they are terminals, escape
-                       what anything else prints: logs, warnings, tracebacks, print()
-    raw(stream)        the terminal below, only for the control sequences of `Terminal`
-    held()             keeps what others print while a form is on the terminal
-
-Files and pipes get text unchanged.
-"""
+"""Errors on standard error, and the terminal below the streams that `guard` replaces."""
 
 from __future__ import annotations
 
-import codecs
-import io
-import json
-import os
-import re
 import sys
-import threading
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from typing import Any, Final, TextIO, cast
+from typing import Any, Final, TextIO
 
-from ..canonical import JSON
-from ..errors import EffectMCPError
+from .printable import printable
 
-__all__ = [
-    "guard_terminal",
-    "held",
-    "is_printable",
-    "is_terminal",
-    "json_text",
-    "printable",
-    "raw",
-    "say_error",
-]
-
-#: Letters and marks that are invisible: Unicode calls them ignorable, and Python
-#: printable. With them, two names look alike, and text carries other text. The two
-#: variation selectors that belong to emoji are not among them.
-_INVISIBLE: Final = re.compile(
-    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180d\u180f\u2800\u3164"
-    "\ufe00-\ufe0d\uffa0\U000e0100-\U000e01ef]"
-)
-
-#: Blanks, which Python does not call printable.
-_BLANKS: Final = frozenset(
-    "\u00a0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a"
-    "\u202f\u205f\u3000"
-)
-
-_JOINER: Final = "\u200d"
-_EMOJI: Final = re.compile("[\u2600-\u27bf\u2b00-\u2bff\U0001f000-\U0001faff\ufe0f]")
-
-#: In runs of limited length, as each character of a run becomes an object.
-_IN_LINES: Final = re.compile(r"[^ -~\n\t]{1,4096}")
-_IN_A_LINE: Final = re.compile(r"[^ -~]{1,4096}")
-_IN_JSON: Final = re.compile(r"[^ -~\n]{1,4096}")
-
-#: The number of characters that are escaped at once.
-_PIECE: Final = 64 * 1024
+__all__ = ["is_terminal", "raw", "say_error"]
 
 #: The maximum number of characters of an error. Servers choose some of them.
 _LONGEST_ERROR: Final = 10_000
-
-#: The maximum number of characters that are kept while a form is on the terminal.
-_MOST_HELD: Final = 64 * 1024
-
-
-def is_printable(one: str) -> bool:
-    """Return whether a character may be written on a terminal.
-
-    Control characters may not, nor characters that are invisible, that change the
-    direction of others, that are private or unassigned, nor halves of surrogate pairs.
-    """
-    return one in _BLANKS or (one.isprintable() and not _INVISIBLE.match(one))
-
-
-def printable(text: str, *, in_lines: bool = False) -> str:
-    """Return `text` with its unprintable characters shown escaped, such as `\\x1b`.
-
-    Args:
-        text: A server's text.
-        in_lines: Whether line ends and tabs stay; otherwise they become blanks.
-    """
-    if in_lines:
-        return _IN_LINES.sub(_shown, text.replace("\r\n", "\n"))
-    return _IN_A_LINE.sub(_shown, text.replace("\n", " ").replace("\t", " "))
-
-
-def _shown(found: re.Match[str]) -> str:
-    if found[0].isprintable() and not _INVISIBLE.search(found[0]):
-        return found[0]
-    text, start = found.string, found.start()
-    return "".join(
-        one
-        if is_printable(one) or (one == _JOINER and _joins_emoji(text, start + place))
-        else one.encode("unicode_escape").decode()
-        for place, one in enumerate(found[0])
-    )
-
-
-def _joins_emoji(text: str, place: int) -> bool:
-    """Return whether the joiner at a place makes one emoji of two."""
-    before, after = text[place - 1 : place], text[place + 1 : place + 2]
-    return bool(_EMOJI.match(before) and _EMOJI.match(after))
-
-
-def json_text(value: JSON, *, indent: int | None = None) -> str:
-    """Return JSON whose unprintable characters are escaped, inside of its strings.
-
-    Raises:
-        EffectMCPError: If the value is nested too deeply.
-    """
-    try:
-        text = json.dumps(value, ensure_ascii=False, indent=indent)
-    except RecursionError:
-        if indent is not None:
-            return json_text(value)  # written by C, which takes fewer frames
-        raise EffectMCPError("the value is nested too deeply to be printed") from None
-    if text.isprintable() and not _INVISIBLE.search(text):
-        return text
-    return "".join(_IN_JSON.sub(_escaped, piece) for piece in _pieces(text))
-
-
-def _pieces(text: str) -> Iterator[str]:
-    """Yield the pieces of a long text: replacing in one takes many times its memory."""
-    for start in range(0, len(text), _PIECE):
-        yield text[start : start + _PIECE]
-
-
-def _escaped(found: re.Match[str]) -> str:
-    return "".join(
-        one if is_printable(one) else json.dumps(one)[1:-1].replace("\x7f", "\\u007f")
-        for one in found[0]
-    )
 
 
 def say_error(text: str) -> None:
@@ -151,109 +22,15 @@ def say_error(text: str) -> None:
     print(printable(f"effectmcp: {' '.join(text.split())}"), file=sys.stderr)
 
 
-# ---- the terminal -------------------------------------------------------------------
-
-
-class _Guard(io.RawIOBase):
-    """Bytes that anything prints → escaped text on a terminal."""
-
-    def __init__(self, inner: TextIO) -> None:
-        self.inner = inner
-        self._decode = codecs.getincrementaldecoder("utf-8")("backslashreplace").decode
-        self._lock = threading.RLock()
-        self._kept: list[str] | None = None
-        self._size = 0
-
-    def writable(self) -> bool:
-        return True
-
-    def fileno(self) -> int:
-        return self.inner.fileno()
-
-    def isatty(self) -> bool:
-        # Programs ask this to learn whether control sequences are wanted.
-        return False
-
-    def write(self, data: Any) -> int:
-        with self._lock:
-            for piece in _pieces(self._decode(bytes(data))):
-                text = printable(piece, in_lines=True)
-                if self._kept is None:
-                    self.inner.write(text)
-                elif self._size < _MOST_HELD:
-                    self._kept.append(text)
-                self._size += len(text)
-        return len(data)
-
-    def flush(self) -> None:
-        if not self.closed:
-            self.inner.flush()
-
-    @contextmanager
-    def held(self) -> Iterator[None]:
-        with self._lock:
-            self._kept, self._size = [], 0
-        try:
-            yield
-        finally:
-            with self._lock:
-                kept, self._kept = self._kept, None
-                self.inner.write("".join(kept))
-                if self._size > _MOST_HELD:
-                    self.inner.write("effectmcp: more output was dropped\n")
-                self.inner.flush()
-
-
-def _guard_of(stream: Any) -> _Guard | None:
-    buffer = getattr(stream, "buffer", None)
-    return buffer if isinstance(buffer, _Guard) else None
-
-
-def guard_terminal() -> None:
-    """Make standard output and standard error escape, where they are terminals.
-
-    This is not undone: Python prints the traceback of an error after the command.
-    """
-    for name in ("stdout", "stderr"):
-        stream = getattr(sys, name)
-        if not isinstance(stream, io.TextIOWrapper):
-            continue
-        # A terminal of another encoding cannot show each character.
-        stream.reconfigure(errors="backslashreplace")
-        if stream.isatty():
-            guarded = io.TextIOWrapper(
-                cast(Any, _Guard(stream)),  # the terminal below is the buffer
-                encoding="utf-8",
-                errors="backslashreplace",
-                newline="\n",
-                write_through=True,
-            )
-            setattr(sys, name, guarded)
-            # Some parts of Python look at the file below, and would print colors.
-            os.environ.setdefault("NO_COLOR", "1")
-
-
 def raw(stream: TextIO) -> TextIO:
-    """Return the terminal below a guarded stream; another stream is returned as it is."""
-    guard = _guard_of(stream)
-    return stream if guard is None else guard.inner
+    """Return the terminal below a guarded stream; any other stream is returned unchanged.
+
+    It is only for the control sequences of `Terminal`.
+    """
+    found: Any = getattr(getattr(stream, "buffer", None), "guarded", stream)
+    return found  # type: ignore[no-any-return]  # the stream that `guard` replaced
 
 
 def is_terminal(stream: TextIO) -> bool:
     """Return whether a stream is a terminal."""
     return raw(stream).isatty()
-
-
-@contextmanager
-def held() -> Iterator[None]:
-    """Keep what others print on the terminal, and print it after the block.
-
-    Otherwise a server that logs could push a question out of sight, and write another one
-    below it.
-    """
-    with ExitStack() as stack:
-        for stream in (sys.stdout, sys.stderr):
-            guard = _guard_of(stream)
-            if guard is not None:
-                stack.enter_context(guard.held())
-        yield

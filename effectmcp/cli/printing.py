@@ -18,7 +18,8 @@ from ..client.errors import RoundsError
 from ..client.messages import StateRejected
 from ..client.results import Result
 from ..errors import ProtocolError
-from .output import json_text, printable, say_error
+from .output import say_error
+from .printable import json_text, printable
 
 __all__ = ["DECLINED", "ERROR", "FAILED", "UNWRITTEN", "print_error", "print_result"]
 

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from .journals import entry_lines
 from .layout import columns
-from .output import is_terminal, json_text, printable, say_error
+from .output import is_terminal, say_error
+from .printable import json_text, printable
 
 if TYPE_CHECKING:
     from ..exchange.task_rows import TaskRow

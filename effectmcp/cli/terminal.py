@@ -16,9 +16,11 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from ..canonical import JSON
+from .guard import held
 from .keyboard import NAMED, KeyDecoder
 from .layout import fitting, rows
-from .output import held, is_terminal, json_text, printable, raw
+from .output import is_terminal, raw
+from .printable import json_text, printable
 from .screen import Screen
 from .signals import stopping
 

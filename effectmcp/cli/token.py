@@ -17,7 +17,7 @@ from ..state.keys import Keys
 from ..state.seal import Call, Sealer
 from ..transports.default_keys import VARIABLE, keys_of_environment
 from .journals import entry_lines
-from .output import printable
+from .printable import printable
 
 __all__ = ["add", "journal_in"]
 

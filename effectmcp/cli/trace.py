@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from ..canonical import JSON
-from .output import json_text
+from .printable import json_text
 from .schemas import dict_in
 from .token import journal_in
 

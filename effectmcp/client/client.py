@@ -25,11 +25,12 @@ from ..protocol.meta import UNSUPPORTED_VERSION
 from ..protocol.modern import MISSING_CAPABILITY
 from ..protocol.revisions import DRAFT, HANDSHAKES, VERSIONS
 from .cache import Cache
-from .changes import Changes, wanted_changes
+from .changes import Changes
 from .channels import Channel, ChannelError, Frame, Hear, Line, Refusal
+from .deadlines import deadline, shortest
 from .errors import ReplyError
 from .handshakes import HandshakeAdapter
-from .limits import LARGEST, deadline, memory_of, shortest
+from .limits import LARGEST, memory_of
 from .messages import (
     INFO,
     Profile,
@@ -53,6 +54,7 @@ from .results import Result
 from .rounds import Complete, OngoingCall, Pending
 from .session_tasks import TaskTools
 from .steps import Steps
+from .subscriptions import wanted_changes
 from .task_groups import cancelled_at_end
 
 if TYPE_CHECKING:

@@ -43,8 +43,9 @@ from ..protocol.meta import (
 )
 from ..protocol.revisions import DRAFT, HANDSHAKES, PROTOCOL_VERSION
 from .channels import Channel, ChannelError, Frame, Hear, SessionEnded
+from .deadlines import deadline
 from .errors import ReplyError
-from .limits import LARGEST, MOST_TOLD, deadline, memory_of
+from .limits import LARGEST, MOST_TOLD, memory_of
 from .messages import Profile, belonging, result_of
 from .rounds import MAY_ASK
 from .session_tasks import TASK_METHODS, SessionTasks, TaskTools

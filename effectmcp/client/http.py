@@ -9,7 +9,7 @@ from typing import Any, Final, Self, TypeVar
 import anyio
 import anyio.lowlevel
 import httpx2
-from attrs import define, frozen
+from attrs import define
 
 from ..errors import UsageError
 from ..protocol.headers import HeaderMismatch
@@ -23,9 +23,10 @@ from ..protocol.jsonrpc import (
 from ..protocol.meta import UNSUPPORTED_VERSION
 from ..protocol.modern import MISSING_CAPABILITY
 from .channels import ChannelError, Frame, Hear, Refusal, SessionEnded
+from .events import events
 from .limits import LONGEST, read_message
 
-__all__ = ["OverHttp", "StreamEvent", "events"]
+__all__ = ["OverHttp"]
 
 T = TypeVar("T")
 
@@ -45,9 +46,6 @@ _LONGEST: Final = LONGEST
 #: could have themselves asked for ever, 20 times a second.
 _MOST_EMPTY: Final = 10
 _LONGEST_PAUSE: Final = 10.0
-
-#: The maximum length of an event id, which a header repeats.
-_LONGEST_ID: Final = 8_192
 
 #: The number of bytes that are split into lines at once: a line is an object.
 _PIECE: Final = 64 * 1024
@@ -360,70 +358,3 @@ def _message(text: str | bytes | bytearray) -> dict[str, Any]:
     if message is None:
         raise ChannelError("the server sent something other than a message")
     return message
-
-
-@frozen
-class StreamEvent:
-    """An event of a stream.
-
-    Attributes:
-        data: Its data; may be empty.
-        id: The id to resume from after this event; `None` for no new id.
-        retry: Seconds to wait before resuming; `None` for no new delay.
-    """
-
-    data: str
-    id: str | None = None
-    retry: float | None = None
-
-
-async def events(parts: AsyncIterator[bytes]) -> AsyncGenerator[StreamEvent, None]:
-    """Yield the events of a stream, without comments and empty events."""
-    # One object each, and not one for each line or piece: they may be very short.
-    data = bytearray()
-    torn = bytearray()  # the start of a line
-    id_: str | None = None
-    retry: float | None = None
-    held = 0  # bytes received since the last event
-    is_first, after_return = True, False
-    async for part in parts:
-        # Lines end with CR LF, LF or CR; a CR LF may be split between two parts.
-        if after_return and part.startswith(b"\n"):
-            part = part[1:]
-            after_return = False
-        if not part:
-            continue
-        after_return = part.endswith(b"\r")
-        held += len(part)
-        *lines, rest = part.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
-        if lines:
-            torn += lines[0]
-            lines[0] = bytes(torn)
-            torn.clear()
-        torn += rest
-        for line in lines:
-            if is_first:
-                line, is_first = line.removeprefix(b"\xef\xbb\xbf"), False
-            name, _, value = line.partition(b":")
-            value = value.removeprefix(b" ")
-            if not line:
-                text = data[:-1].decode("utf-8", "replace")
-                text = text if text.strip("\n") else ""
-                if text or id_ is not None or retry is not None:
-                    yield StreamEvent(text, id_, retry)
-                data.clear()
-                id_, retry, held = None, None, len(rest)
-            elif name == b"data":
-                data += value + b"\n"
-            elif (
-                name == b"id"
-                and len(value) <= _LONGEST_ID
-                and value.isascii()
-                and value.decode().isprintable()
-            ):
-                # The client must be able to send it back in a header.
-                id_ = value.decode()
-            elif name == b"retry" and value.isdigit():
-                retry = int(value[:9]) / 1000
-        if held > _LONGEST:
-            raise ChannelError(f"an event has more than {_LONGEST:,} bytes")

@@ -8,19 +8,17 @@ container that a server can fill has a size:
     the cache             64 MiB in memory
     messages that wait    64 MiB in memory and 1,000 of them, for each request
     questions             1,000 at a time
+
+No I/O. `deadlines` has the waits.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from itertools import islice
 from sys import getsizeof
 from typing import Any, Final
-
-import anyio
 
 from ..canonical import JSON
 from .channels import ChannelError
@@ -29,11 +27,8 @@ __all__ = [
     "LARGEST",
     "LONGEST",
     "MOST_TOLD",
-    "Room",
-    "deadline",
     "memory_of",
     "read_message",
-    "shortest",
 ]
 
 #: The maximum size of a message in bytes, as received.
@@ -50,29 +45,6 @@ MOST_TOLD: Final = 1_000
 _MOST_TOKENS: Final = 3_000_000
 
 _TOKEN: Final = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[,\[{]', re.DOTALL)
-
-
-def shortest(*seconds: float | None) -> float | None:
-    """Return the shortest of some times; `None` means no limit."""
-    return min((one for one in seconds if one is not None), default=None)
-
-
-@contextmanager
-def deadline(seconds: float | None, missing: str) -> Iterator[anyio.CancelScope]:
-    """Cancel the block after some seconds.
-
-    Args:
-        seconds: The time; `None` for no limit.
-        missing: What has not arrived by then, for the message of the error.
-
-    Raises:
-        TimeoutError: If the time has passed.
-    """
-    with anyio.move_on_after(seconds) as scope:
-        yield scope
-        return
-    if scope.cancelled_caught and anyio.current_time() >= scope.deadline:
-        raise TimeoutError(f"no {missing} within {seconds:g} s")
 
 
 def read_message(data: bytes | bytearray | str) -> dict[str, Any] | None:
@@ -111,27 +83,3 @@ def memory_of(value: JSON) -> int:
         elif isinstance(one, list):
             rest.extend(one)
     return size
-
-
-class Room:
-    """Room for messages that wait: adding one waits until enough others are gone.
-
-    Args:
-        size: The number of bytes.
-    """
-
-    def __init__(self, size: int) -> None:
-        self._left = size
-        self._freed = anyio.Event()
-
-    async def take(self, size: int) -> None:
-        """Wait until there is any room, and take some. A message is taken whole."""
-        while self._left <= 0:
-            self._freed = anyio.Event()
-            await self._freed.wait()
-        self._left -= size
-
-    def give_back(self, size: int) -> None:
-        """Give back some room."""
-        self._left += size
-        self._freed.set()

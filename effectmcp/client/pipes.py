@@ -20,7 +20,8 @@ from ..errors import UsageError
 from ..protocol.jsonrpc import encode, notification
 from ..protocol.meta import SUBSCRIPTION_ID
 from .channels import ChannelError, Frame, Hear
-from .limits import LARGEST, LONGEST, MOST_TOLD, Room, memory_of, read_message
+from .deadlines import Room
+from .limits import LARGEST, LONGEST, MOST_TOLD, memory_of, read_message
 from .task_groups import cancelled_at_end
 
 __all__ = ["OverPipes"]

@@ -1,4 +1,4 @@
-"""What may be written on a terminal."""
+"""Output that is safe for a terminal."""
 
 from __future__ import annotations
 
@@ -12,15 +12,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from effectmcp.cli.output import (
-    guard_terminal,
-    held,
-    is_printable,
-    json_text,
-    printable,
-    raw,
-    say_error,
-)
+from effectmcp.cli.guard import guard_terminal, held
+from effectmcp.cli.output import raw, say_error
+from effectmcp.cli.printable import is_printable, json_text, printable
 from effectmcp.errors import EffectMCPError
 
 EVIL = "\x1b]0;pwned\x07\x1b[2J\x9b31m\u202e\u2066\u200b\x7f\r\ue000\U000e0041\ud800"
@@ -108,7 +102,7 @@ def test_a_long_error_keeps_its_start_and_its_end(
 
 
 class FakeTerminal(io.TextIOWrapper):
-    """A terminal that keeps what is written on it."""
+    """A terminal that keeps its output."""
 
     def __init__(self) -> None:
         self.kept = io.BytesIO()
@@ -187,7 +181,7 @@ def test_guard_is_not_a_terminal_to_others_but_its_raw_stream_is(
     assert sys.stderr is guarded
 
 
-def test_what_is_printed_while_a_form_is_shown_comes_after_it(
+def test_output_of_others_waits_while_a_form_is_shown(
     terminal: FakeTerminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Otherwise a server could write another question below the real one."""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from effectmcp.cli.output import guard_terminal
+from effectmcp.cli.guard import guard_terminal
 from effectmcp.cli.server_log import LoggedPipes
 from effectmcp.client import ChannelError
 

@@ -9,7 +9,8 @@ import pytest
 
 from effectmcp import UsageError
 from effectmcp.client import Client, ReplyError, changes
-from effectmcp.client.changes import Changes, wanted_changes
+from effectmcp.client.changes import Changes
+from effectmcp.client.subscriptions import wanted_changes
 
 from .legacy_server import Legacy
 from .ways import Scripted, on_both
@@ -82,7 +83,7 @@ async def test_changes_are_iterated_and_limited() -> None:
     waiting.end()
     assert [one async for one in waiting] == []
     waiting.close()
-    waiting.add({})  # nobody reads it
+    waiting.add({})  # the iterator is closed
 
 
 def test_size_of_changes_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,7 +97,7 @@ def test_size_of_changes_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @on_both
 async def test_listen_ends_if_changes_are_not_read() -> None:
-    """The others on the connection go on: a session is one stream for all."""
+    """Other calls continue, although a session has one stream for all."""
     server = Legacy()
     told = {"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}
     async with server.client() as client:

@@ -407,7 +407,7 @@ def evil(message: dict[str, Any]) -> Iterator[Item]:
 
 @behaviour
 def evil_legacy(message: dict[str, Any]) -> Iterator[Item]:
-    """The same in a session, with questions that belong to no call."""
+    """A server of 2025-11-25, with questions that belong to no call."""
     if message["method"] == "server/discover":
         yield reply(message, error={"code": -32601, "message": EVIL})
         return

@@ -1,4 +1,4 @@
-"""Nothing that a server, an app or a library writes controls the terminal of a user.
+"""The terminal of a user, against servers, apps and libraries that write on it.
 
 The commands run under a real terminal, against servers all of whose strings are evil.
 The test reads the bytes that reach the terminal, and allows only the control sequences of
@@ -251,7 +251,7 @@ def test_no_form_writes_anything_unprintable(
         press("y", "Esc close")
     else:
         press("\tabc\t\x1b[C\t \t \tz\r", "Esc close")
-        # What is typed before a question is settled does not answer the next one.
+        # Keys that come before a question is settled do not answer the next one.
         press("n", "✓ A form")
         press("y", "✗ declined: A link")
         press("hi\r", "✓ A link")
