@@ -35,16 +35,14 @@ from ..protocol.jsonrpc import (
     notification,
 )
 from ..protocol.meta import (
-    CLIENT_CAPABILITIES,
-    CLIENT_INFO,
-    LOG_LEVEL,
     SERVER_INFO,
     SUBSCRIPTION_ID,
 )
-from ..protocol.revisions import DRAFT, HANDSHAKES, PROTOCOL_VERSION
+from ..protocol.revisions import DRAFT, HANDSHAKES
 from .channels import Channel, ChannelError, Frame, Hear, SessionEnded
 from .deadlines import deadline
 from .errors import ReplyError
+from .legacy_messages import older, own_result, pages_first, result_for
 from .limits import LARGEST, MOST_TOLD, memory_of
 from .messages import Profile, belonging, result_of
 from .rounds import MAY_ASK
@@ -72,14 +70,6 @@ _MOST_ANSWERED: Final = 100
 
 #: How often one call may be repeated because the user had to open pages.
 _MOST_PAGES: Final = 10
-
-#: The error code with which an old server requests to open pages and then call again.
-_PAGES_FIRST: Final = -32042
-
-#: The keys of `_meta` that only newer revisions have.
-_NEWER: Final = frozenset(
-    {PROTOCOL_VERSION, CLIENT_INFO, CLIENT_CAPABILITIES, LOG_LEVEL}
-)
 
 
 @frozen
@@ -264,7 +254,7 @@ class HandshakeAdapter:
             "clientInfo": dict(self._profile.info),
         }
         message = self._request("initialize", params)
-        welcome = _own_result(
+        welcome = own_result(
             message, await self._channel.exchange(message, {}, self._heard)
         )
         version = welcome.get("protocolVersion")
@@ -311,7 +301,7 @@ class HandshakeAdapter:
         for method, params in wishes:
             message = self._request(method, params)
             try:
-                _own_result(
+                own_result(
                     message,
                     await self._channel.exchange(message, self._headers, self._heard),
                 )
@@ -426,7 +416,7 @@ class HandshakeAdapter:
         """Send a 2026-07-28 request in the form of the server's revision."""
         method, params = message["method"], message["params"]
         if method == "server/discover":
-            return _result(message, self._discovered())
+            return result_for(message, self._discovered())
         if method == "subscriptions/listen":
             await self._listen(message, hear)
         if method in TASK_METHODS:
@@ -453,7 +443,7 @@ class HandshakeAdapter:
 
     async def _of_task(self, message: Frame, hear: Hear) -> Frame:
         try:
-            return _result(message, await self._tasks.answer(message, hear))
+            return result_for(message, await self._tasks.answer(message, hear))
         except ProtocolError as exc:
             return error_message(message["id"], exc)
 
@@ -468,7 +458,7 @@ class HandshakeAdapter:
             ChannelError: If it cannot be reached.
         """
         message = self._request(method, params)
-        return _own_result(message, await self._exchange(message, self._heard))
+        return own_result(message, await self._exchange(message, self._heard))
 
     def time(self) -> float:
         """Return the loop's time, in seconds from an arbitrary start."""
@@ -533,7 +523,7 @@ class HandshakeAdapter:
         # Random, so that a state stored by another client matches no call here.
         state = f"live-{secrets.token_urlsafe(12)}"
         self._calls[state] = call
-        self._group.start_soon(self._run, _older(message), call)
+        self._group.start_soon(self._run, older(message), call)
         return state, call
 
     async def _run(self, message: Frame, call: RunningCall) -> None:
@@ -553,7 +543,7 @@ class HandshakeAdapter:
     async def _sent(self, message: Frame, call: RunningCall, hear: Hear) -> Frame:
         response = await self._exchange(message, hear)
         for _ in range(_MOST_PAGES if call.may_ask else 0):
-            pages = _pages(response)
+            pages = pages_first(response)
             if not pages or not await self._opened(pages, call):
                 break
             message = {**message, "id": self._new_id()}
@@ -608,7 +598,9 @@ class HandshakeAdapter:
                 if came is None:
                     asked = {key: one.request for key, one in call.asked.items()}
                     fields = {"inputRequests": asked, "requestState": state}
-                    return _result(message, {"resultType": "input_required", **fields})
+                    return result_for(
+                        message, {"resultType": "input_required", **fields}
+                    )
                 if isinstance(came, Exception):
                     raise came
                 if "method" not in came:
@@ -720,30 +712,6 @@ class HandshakeAdapter:
 _VERSION: Final = "MCP-Protocol-Version"
 
 
-def _result(message: Frame, fields: Mapping[str, JSON]) -> Frame:
-    return {"jsonrpc": "2.0", "id": message["id"], "result": fields}
-
-
-def _own_result(message: Frame, response: Frame) -> Mapping[str, Any]:
-    """Return the result of a request that this module sends on its own."""
-    result = result_of(belonging(response, message["id"]), has_state=False)
-    if not isinstance(result, dict):
-        raise ReplyError(f"{message['method']} came to {result!r:.80}")
-    return result
-
-
-def _older(message: Frame) -> Frame:
-    """Return a request without the metadata that earlier revisions do not have."""
-    params = dict(message["params"])
-    meta = {
-        key: one for key, one in params.pop("_meta", {}).items() if key not in _NEWER
-    }
-    if meta:
-        params["_meta"] = meta
-    older = {key: one for key, one in message.items() if key != "params"}
-    return {**older, "params": params} if params else older
-
-
 async def _next_of(call: RunningCall, until: float) -> Any:
     """Return the next message or error of a call; `None` if none comes before `until`."""
     with suppress(anyio.WouldBlock, anyio.EndOfStream, anyio.ClosedResourceError):
@@ -754,15 +722,3 @@ async def _next_of(call: RunningCall, until: float) -> Any:
         except (anyio.EndOfStream, anyio.ClosedResourceError):
             raise ChannelError("the client was closed") from None
     return None
-
-
-def _pages(response: Frame) -> list[Mapping[str, Any]]:
-    """Return the pages that the user must open before the call is repeated."""
-    error = response.get("error")
-    if not isinstance(error, dict) or error.get("code") != _PAGES_FIRST:
-        return []
-    data = error.get("data")
-    pages = data.get("elicitations") if isinstance(data, dict) else None
-    if not isinstance(pages, list):
-        return []
-    return [one for one in pages if isinstance(one, dict) and one.get("url")]
