@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,7 +16,7 @@ from ..errors import (
 )
 from .channels import Raw, channel_to, check_timeout, headers_of
 from .given_answers import answers_in, split
-from .layout import one_line
+from .output import say_error
 from .printing import DECLINED, ERROR, FAILED, UNWRITTEN, print_error, print_result
 from .schemas import properties_of, takes_text
 from .signals import ending
@@ -152,7 +151,7 @@ async def _call(options: argparse.Namespace) -> int:
     if trace is not None:
         terminal.say(f"round {result.rounds}: done")
     for key in client.unasked:
-        print(one_line(f"effectmcp: no question had the key {key!r}"), file=sys.stderr)
+        say_error(f"no question had the key {key!r}")
     is_written = print_result(result, options.save_to)
     if not result.is_error:
         return 0 if is_written else UNWRITTEN

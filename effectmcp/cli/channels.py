@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shlex
@@ -17,6 +16,7 @@ from ..engine.development import UnperformedEffectWarning
 from ..errors import UsageError
 from ..server.target import load_app
 from ..transports.default_keys import VARIABLE, ensure_keys
+from .printable import json_text, printable
 
 __all__ = ["Raw", "channel_to", "check_timeout", "headers_of"]
 
@@ -60,7 +60,7 @@ def channel_to(target: str, headers: Mapping[str, str] | None = None) -> Channel
             app.change_rules(development=True)
             warnings.simplefilter("default", UnperformedEffectWarning)
             return InProcess(app)
-        from ..client import OverPipes
+        from .server_log import LoggedPipes
 
         try:
             command = shlex.split(target)
@@ -75,7 +75,7 @@ def channel_to(target: str, headers: Mapping[str, str] | None = None) -> Channel
             )
         # A process with the keys can forge states, so commands do not get them.
         env = {name: text for name, text in os.environ.items() if name != VARIABLE}
-        return OverPipes(command, env=env)
+        return LoggedPipes(command, env=env)
     except ImportError as exc:
         if "effectmcp[client]" not in str(exc):
             raise
@@ -129,7 +129,7 @@ class Raw:
             await hear(told)
 
         for name, value in headers.items():
-            print(f"> {name}: {value}", file=sys.stderr)
+            print(printable(f"> {name}: {value}"), file=sys.stderr)
         _print(">", message)
         response = await self._inner.exchange(message, headers, heard)
         _print("<", response)
@@ -153,4 +153,4 @@ class Raw:
 
 
 def _print(mark: str, message: Mapping[str, Any]) -> None:
-    print(f"{mark} {json.dumps(message, ensure_ascii=False)}", file=sys.stderr)
+    print(mark, json_text(dict(message)), file=sys.stderr)

@@ -15,7 +15,6 @@ from attrs import define, field
 from ..canonical import JSON
 from ..errors import FormError
 from ..forms.fields import make_check
-from .layout import one_line
 from .schemas import dict_in, list_in
 
 __all__ = ["InputField"]
@@ -47,7 +46,7 @@ class InputField:
 
     @property
     def title(self) -> str:
-        return one_line(str(self.schema.get("title") or self.name))
+        return str(self.schema.get("title") or self.name)
 
     @property
     def kind(self) -> Kind:
@@ -188,15 +187,15 @@ class InputField:
 
     def _shown(self, *, is_here: bool) -> str:
         if self.kind == "text":
-            return f"{one_line(self.text)}{'▏' if is_here else ''}"
+            return f"{self.text}{'▏' if is_here else ''}"
         if self.kind == "choice":
             return "  ".join(
                 f"‹{title}›" if place in self.picked else title
-                for place, title in enumerate(one_line(t) for _, t in self.choices)
+                for place, (_, title) in enumerate(self.choices)
             )
         return "  ".join(
             f"{'›' if is_here and place == self.at else ''}"
-            f"[{'x' if place in self.picked else ' '}] {one_line(title)}"
+            f"[{'x' if place in self.picked else ' '}] {title}"
             for place, (_, title) in enumerate(self.choices)
         )
 

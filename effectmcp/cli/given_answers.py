@@ -15,6 +15,9 @@ __all__ = ["answers_in", "response_to", "split", "unanswered"]
 
 _ACTIONS: Final = ("accept", "decline", "cancel")
 
+#: The number of characters of a wrong answer that its error repeats.
+_LONGEST_SHOWN: Final = 1_000
+
 
 def split(text: str) -> tuple[str, str]:
     """Return the two sides of `NAME=VALUE`."""
@@ -44,8 +47,9 @@ def answers_in(given: Sequence[str], file: Path | None) -> dict[str, JSON]:
         try:
             found[key] = parse(text)
         except CanonicalError:
+            text = text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}…"
             raise UsageError(
-                f"--answer {one}: {text!r} is not JSON; a string needs quotes:"
+                f"--answer {key}={text}: {text!r} is not JSON; a string needs quotes:"
                 f" {key}={json.dumps(text)!r}"
             ) from None
     return found

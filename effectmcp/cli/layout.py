@@ -8,12 +8,9 @@ from unicodedata import combining, east_asian_width
 
 from attrs import frozen
 
-__all__ = ["Spot", "columns", "fitting", "one_line", "rows", "window", "wrapped"]
+from .printable import printable
 
-
-def one_line(text: str) -> str:
-    """Return a server's text without the characters that control a terminal."""
-    return "".join(one if one.isprintable() else " " for one in text)
+__all__ = ["Spot", "columns", "fitting", "rows", "window", "wrapped"]
 
 
 def columns(text: str) -> int:
@@ -41,7 +38,11 @@ def rows(lines: Iterable[str], width: int) -> int:
 
 
 def wrapped(line: str, width: int) -> list[str]:
-    """Wrap a line, because users must not agree to text that they cannot read."""
+    """Wrap a line, because users must not agree to text that they cannot read.
+
+    Its unprintable characters are escaped first, as they take columns then.
+    """
+    line = printable(line)
     if columns(line) <= width:
         return [line]
     indent = " " * min(6, len(line) - len(line.lstrip()))

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import json
-import sys
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from ..errors import EffectMCPError, ProtocolError, UsageError
 from .channels import Raw, channel_to, check_timeout, headers_of
-from .layout import one_line
+from .output import say_error
+from .printable import json_text, printable
 from .printing import ERROR, print_error
 from .schemas import dict_in, list_in, properties_of
 from .signals import ending
@@ -65,18 +64,15 @@ async def _list(options: argparse.Namespace) -> int:
         print_error(exc)
         return ERROR
     if options.json:
-        print(json.dumps(found, ensure_ascii=False, indent=2))
+        print(json_text(found, indent=2))
         return 0
     if not any(found.values()):
-        print(
-            "effectmcp: the server has no tools, prompts, resources or templates",
-            file=sys.stderr,
-        )
+        say_error("the server has no tools, prompts, resources or templates")
     for kind, entries in found.items():
         if entries:
             print(kind)
             for one in entries:
-                print("\n".join(f"  {one_line(line)}" for line in _lines(one)))
+                print("\n".join(f"  {printable(line)}" for line in _lines(one)))
     return 0
 
 

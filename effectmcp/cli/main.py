@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import errno
-import io
 import logging
 import os
 import sys
@@ -14,6 +13,8 @@ from typing import Final
 from .. import __version__
 from ..errors import EffectMCPError
 from . import call, check, keygen, listing, replay, serve, tasks, token, worker
+from .guard import guard_terminal
+from .output import say_error
 from .printing import UNWRITTEN
 
 __all__ = ["main"]
@@ -35,6 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     Args:
         argv: The arguments, without the command's name; by default the process's own.
     """
+    guard_terminal()
     parser = argparse.ArgumentParser(
         prog="effectmcp",
         description="Tools for the Model Context Protocol, written as generators.",
@@ -50,10 +52,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.error(f"unrecognized arguments: {' '.join(more)}")
     if of:
         getattr(options, of).extend(more)
-    # Make every character of a server's text printable.
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
     # Log to standard error: standard output is for messages or results.
     logging.basicConfig(
         level=logging.INFO, format="%(levelname)s %(name)s: %(message)s"
@@ -64,7 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         # Flush now: a failure when the process exits could not be reported.
         sys.stdout.flush()
     except EffectMCPError as exc:
-        print("effectmcp:", " ".join(str(exc).split()), file=sys.stderr)
+        say_error(str(exc))
         return 2
     except (KeyboardInterrupt, OSError, BaseExceptionGroup) as exc:
         return _status_of(exc)
@@ -80,9 +78,7 @@ def _status_of(exc: BaseException) -> int:
         return _UNREAD
     if isinstance(exc, OSError) and exc.errno == errno.ENOSPC:
         _drop_output()
-        print(
-            f"effectmcp: the output cannot be written: {exc.strerror}", file=sys.stderr
-        )
+        say_error(f"the output cannot be written: {exc.strerror}")
         return UNWRITTEN
     raise exc
 

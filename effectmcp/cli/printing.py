@@ -1,13 +1,13 @@
 """Print results on standard output, and errors on standard error.
 
-Text is printed unchanged, structured content as JSON; media are saved as files.
+Text is printed unchanged, structured content as JSON; media are saved as files. Where
+standard output is a terminal, it escapes what it cannot print (see `output`).
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
-import json
 import mimetypes
 import sys
 from collections.abc import Mapping
@@ -18,7 +18,8 @@ from ..client.errors import RoundsError
 from ..client.messages import StateRejected
 from ..client.results import Result
 from ..errors import ProtocolError
-from .layout import one_line
+from .output import say_error
+from .printable import json_text, printable
 
 __all__ = ["DECLINED", "ERROR", "FAILED", "UNWRITTEN", "print_error", "print_result"]
 
@@ -30,6 +31,10 @@ ERROR: Final = 3
 DECLINED: Final = 4
 #: Part of the result could not be written.
 UNWRITTEN: Final = 5
+
+#: The maximum number of files of one result: a server could fill the folder with
+#: millions of empty ones.
+_MOST_FILES: Final = 100
 
 
 def print_result(result: Result, folder: Path) -> bool:
@@ -45,31 +50,32 @@ def print_result(result: Result, folder: Path) -> bool:
     structured = result.structured
     if structured is not None:
         # The text repeats the structured content, for models.
-        print(json.dumps(structured, ensure_ascii=False, indent=2))
+        print(json_text(structured, indent=2))
     is_saved = True
+    saved = 0
     for block in result.blocks:
         if structured is None or "text" not in block:
             try:
-                _show(block, folder)
+                saved += _show(block, folder, may_save=saved < _MOST_FILES)
             except _UnsavedError as exc:
                 is_saved = False
-                print(f"effectmcp: {exc}", file=sys.stderr)
-                print(json.dumps(block, ensure_ascii=False))
+                say_error(str(exc))
+                print(json_text(dict(block)))
     return is_saved
 
 
 def print_error(exc: Exception) -> None:
     """Print why there is no result."""
-    print(one_line(f"effectmcp: {_words(exc)}"), file=sys.stderr)
+    say_error(_words(exc))
     if isinstance(exc, ProtocolError) and exc.data is not None:
-        print(json.dumps(exc.data), file=sys.stderr)
+        print(json_text(exc.data), file=sys.stderr)
 
 
 def _words(exc: Exception) -> str:
     # Leave out the advice on Python code.
     match exc:
         case TimeoutError():
-            return "it took too long"
+            return f"it took too long: {exc}" if str(exc) else "it took too long"
         case RoundsError():
             return f"the server asked {exc.rounds} times and is not done"
         case StateRejected():
@@ -85,28 +91,28 @@ class _UnsavedError(Exception):
     """Raised when a file could not be saved."""
 
 
-def _show(block: Mapping[str, Any], folder: Path) -> None:
+def _show(block: Mapping[str, Any], folder: Path, *, may_save: bool) -> bool:
+    """Print a block, or save it as a file; return whether a file was saved."""
     inner = block.get("resource")
     block = inner if isinstance(inner, dict) else block
     if "text" in block:
-        text = str(block["text"])
-        if sys.stdout.isatty():
-            # Control characters could move the cursor or change the screen: only files
-            # and pipes get them.
-            text = "\n".join(map(one_line, text.split("\n")))
-        print(text)
-        return
+        print(str(block["text"]))
+        return False
     data = block.get("data") or block.get("blob")
     if isinstance(data, str):
+        if not may_save:
+            raise _UnsavedError(f"a result may save {_MOST_FILES} files, and has more")
         try:
             file = _saved(data, str(block.get("mimeType", "")), folder)
         except OSError as exc:
             raise _UnsavedError(f"--save-to {folder}: {exc}") from None
         print(f"saved as {file}")
-    elif "uri" in block:
-        print(one_line(f"{block.get('name', 'resource')}: {block['uri']}"))
+        return True
+    if "uri" in block:
+        print(printable(f"{block.get('name', 'resource')}: {block['uri']}"))
     else:
-        print(json.dumps(block, ensure_ascii=False))
+        print(json_text(dict(block)))
+    return False
 
 
 def _saved(data: str, type_: str, folder: Path) -> Path:

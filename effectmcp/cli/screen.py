@@ -21,7 +21,7 @@ from attrs import define
 
 from ..canonical import JSON
 from .fields import InputField
-from .layout import Spot, one_line, window, wrapped
+from .layout import Spot, window, wrapped
 from .schemas import dict_in
 
 __all__ = ["KEYS", "Screen", "host_of"]
@@ -285,7 +285,7 @@ class Screen:
                 cursor = len(lines) - 1
                 about = field_.schema.get("description")
                 if here and about:
-                    lines += wrapped(f"      {one_line(str(about))}", width)
+                    lines += wrapped(f"      {about}", width)
                 if here:
                     spot = Spot(first, cursor, len(lines) - 1)
             if not question.fields and is_here:
@@ -305,6 +305,6 @@ _HELP: Final = (
 
 
 def _head(question: _ScreenQuestion) -> list[str]:
-    lines = [one_line(one) for one in question.message.splitlines() or [""]]
+    lines = question.message.splitlines() or [""]
     lines[0] = f"{_SAID[question.state]}{lines[0]}"
     return [*lines, f"  {question.note}"] if question.note else lines

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import datetime as dt
-import json
 import shutil
 import sys
 import time
@@ -12,7 +11,9 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from .journals import entry_lines
-from .layout import columns, one_line
+from .layout import columns
+from .output import is_terminal, say_error
+from .printable import json_text, printable
 
 if TYPE_CHECKING:
     from ..exchange.task_rows import TaskRow
@@ -83,7 +84,7 @@ def _list(options: argparse.Namespace) -> int:
         _print_json([described(one, now=now) for one in found])
         return 0
     if not found:
-        print("effectmcp: there are no tasks", file=sys.stderr)
+        say_error("there are no tasks")
         return 0
     for line in _table(found, now, room=_room()):
         print(line)
@@ -99,7 +100,7 @@ def _show(options: argparse.Namespace) -> int:
         _print_json(_everything(task, time.time()))
         return 0
     for line in _lines(task, time.time()):
-        print(one_line(line))
+        print(printable(line))
     return 0
 
 
@@ -145,8 +146,7 @@ _ACTIONS: Final = (
 
 
 def _print_json(value: Any) -> None:
-    # In ASCII: characters that control a terminal are escaped.
-    print(json.dumps(value, indent=2).replace("\x7f", "\\u007f"))
+    print(json_text(value, indent=2))
 
 
 def _everything(task: Stored, now: float) -> dict[str, Any]:
@@ -188,7 +188,7 @@ def _entries(entries: Sequence[Any]) -> list[dict[str, Any]]:
 
 def _room() -> int | None:
     """Return how many columns a line may have; `None` where it is not a terminal."""
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    return shutil.get_terminal_size().columns if is_terminal(sys.stdout) else None
 
 
 def _table(found: Sequence[Stored], now: float, *, room: int | None) -> Iterator[str]:
@@ -208,7 +208,7 @@ def _table(found: Sequence[Stored], now: float, *, room: int | None) -> Iterator
                 row.message or "",
             )
         )
-    cells = [tuple(map(one_line, line)) for line in cells]  # type: ignore[misc]  # of the same lengths
+    cells = [tuple(map(printable, line)) for line in cells]  # type: ignore[misc]  # of the same lengths
     widths = [max(map(columns, column)) for column in zip(*cells, strict=True)]
     for line in cells:
         padded = [
@@ -310,7 +310,7 @@ def _lines(task: Stored, now: float) -> Iterator[str]:
         yield f"runs in   {f'process {pid}' if dash else task.holder}"
     if task.mail:
         yield f"mail      {', '.join(task.mail)}: not read yet"
-    yield f"arguments {_json(row.arguments)}"
+    yield f"arguments {json_text(row.arguments)}"
     if row.trace is not None:
         yield f"trace     {row.trace}"
     journal = journal_of(row)
@@ -332,9 +332,9 @@ def _lines(task: Stored, now: float) -> Iterator[str]:
         yield "recorded"
         yield from entry_lines(journal.entries, "  ")
     if row.result is not None:
-        yield f"result    {_json(row.result)}"
+        yield f"result    {json_text(row.result)}"
     if row.error is not None:
-        yield f"error     {_json(row.error)}"
+        yield f"error     {json_text(row.error)}"
     if row.report is not None:
         yield "report"
         for line in row.report.splitlines():
@@ -345,13 +345,9 @@ def _words(question: Any) -> str:
     params = question.get("params", {}) if isinstance(question, dict) else {}
     message = params.get("message") if isinstance(params, dict) else None
     if isinstance(message, str):
-        return _json(message)
+        return json_text(message)
     method = question.get("method", "") if isinstance(question, dict) else ""
     return str(method)
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False)
 
 
 def _time(seconds: float, now: float) -> str:

@@ -1,4 +1,8 @@
-"""A terminal: keys in, a screen out. Standard output stays free for the result."""
+"""A terminal: keys in, a screen out. Standard output stays free for the result.
+
+Everything is written by `Terminal._write`: one of the control sequences below, and lines
+whose unprintable characters are escaped.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +16,11 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from ..canonical import JSON
+from .guard import held
 from .keyboard import NAMED, KeyDecoder
-from .layout import fitting, one_line, rows
+from .layout import fitting, rows
+from .output import is_terminal, raw
+from .printable import json_text, printable
 from .screen import Screen
 from .signals import stopping
 
@@ -26,8 +33,15 @@ __all__ = ["Terminal"]
 #: Users do not notice them.
 _PATIENCE: Final = 0.05
 
-#: The maximum number of characters of a status, which a server chooses.
+#: The maximum number of characters of a status, and of a log message. A server chooses
+#: them.
 _LONGEST_STATUS: Final = 500
+_LONGEST_LOG: Final = 10_000
+
+#: Control sequences: erase the line, and everything below; move up.
+_ERASE_LINE: Final = "\r\x1b[K"
+_ERASE_BELOW: Final = "\r\x1b[J"
+_UP: Final = "\x1b[{}A"
 
 #: Larger numbers are not progress, and a float cannot hold them exactly.
 _FAR: Final = 10**15
@@ -37,14 +51,14 @@ class Terminal:
     """Asks the user at the terminal."""
 
     def __init__(self) -> None:
-        self._out: TextIO = sys.stderr
+        self._out: TextIO = raw(sys.stderr)
         self._has_bar = False
         self._shown: list[str] = []
 
     @staticmethod
     def is_there() -> bool:
         """Whether the process has a terminal."""
-        return sys.stdin.isatty() and sys.stderr.isatty()
+        return sys.stdin.isatty() and is_terminal(sys.stderr)
 
     def ask(self, questions: Mapping[str, Mapping[str, Any]]) -> dict[str, JSON]:
         """Show the questions of a round, and wait until all are answered.
@@ -55,7 +69,7 @@ class Terminal:
         self.clear()
         screen = Screen(questions)
         self._shown = []
-        with _keys(on_taken=self._shown.clear) as keys:
+        with held(), _keys(on_taken=self._shown.clear) as keys:
             while True:
                 self._draw(screen)
                 if screen.is_done:
@@ -78,9 +92,8 @@ class Terminal:
         lines = screen.lines(size.columns, height)
         # Move up to the first line, and erase the old screen.
         up = rows(self._shown, size.columns)
-        move = f"\x1b[{up}A" if up else ""
-        self._out.write(f"{move}\r\x1b[J" + "".join(f"{line}\r\n" for line in lines))
-        self._out.flush()
+        move = _UP.format(up) if up else ""
+        self._write(*lines, control=move + _ERASE_BELOW, end="\r\n")
         self._shown[:] = lines
 
     def _size(self) -> os.terminal_size:
@@ -97,7 +110,7 @@ class Terminal:
     def progress(self, params: Mapping[str, Any]) -> None:
         """Show progress, in one line that the next report replaces."""
         done, total = _number(params.get("progress")), _number(params.get("total"))
-        message = one_line(str(params.get("message") or ""))
+        message = str(params.get("message") or "")[:_LONGEST_STATUS]
         if done is None:
             return
         if total is not None and total > 0:
@@ -112,35 +125,39 @@ class Terminal:
         """Show the status of a task, in one line that the next one replaces."""
         message = "" if task.message is None else f": {task.message}"
         text = f"{task.status.replace('_', ' ')}{message}"
-        self._replace(one_line(text[:_LONGEST_STATUS]))
+        self._replace(text[:_LONGEST_STATUS])
 
     def _replace(self, text: str) -> None:
         """Write the line that changes; a file gets one line for each change."""
         if self._out.isatty():
-            width = self._size().columns - 1
-            self._out.write(f"\r\x1b[K{fitting(text, width)}")
+            line = fitting(printable(text), self._size().columns - 1)
+            self._write(line, control=_ERASE_LINE, end="")
             self._has_bar = True
         else:
-            self._out.write(f"{text}\n")
-        self._out.flush()
+            self._write(text)
 
     def log(self, params: Mapping[str, Any]) -> None:
         """Show a log message."""
         data = params.get("data")
-        text = data if isinstance(data, str) else repr(data)
-        self.say(one_line(f"{params.get('level', 'info')}: {text}"))
+        text = data if isinstance(data, str) else json_text(data)
+        line = f"{params.get('level', 'info')}: {text[:_LONGEST_LOG]}"
+        self.clear()
+        self._write(line[:_LONGEST_LOG])
 
     def say(self, text: str) -> None:
         """Write lines on standard error, beside the result."""
         self.clear()
-        self._out.write("\n".join(map(one_line, text.split("\n"))) + "\n")
-        self._out.flush()
+        self._write(*text.split("\n"))
 
     def clear(self) -> None:
         """Erase the progress line."""
         if self._has_bar:
-            self._out.write("\r\x1b[K")
+            self._write(control=_ERASE_LINE)
             self._has_bar = False
+
+    def _write(self, *lines: str, control: str = "", end: str = "\n") -> None:
+        self._out.write(control + "".join(f"{printable(one)}{end}" for one in lines))
+        self._out.flush()
 
 
 def _open(url: str) -> bool:

@@ -17,6 +17,7 @@ from ..state.keys import Keys
 from ..state.seal import Call, Sealer
 from ..transports.default_keys import VARIABLE, keys_of_environment
 from .journals import entry_lines
+from .printable import printable
 
 __all__ = ["add", "journal_in"]
 
@@ -71,7 +72,7 @@ def _run(options: argparse.Namespace) -> int:
         print(f"refused: {_WHY[exc.reason]}")
         return 1
     for line in _lines(packed, len(token)):
-        print(line)
+        print(printable(line))
     reason = _refused(token, packed, keys, options)
     if reason is None:
         return 0

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from ..canonical import JSON
+from .printable import json_text
 from .schemas import dict_in
 from .token import journal_in
 
@@ -60,7 +60,7 @@ class Trace:
             if not self._shows_answers:
                 action = {name: response[name] for name in response if name == "action"}
                 response = {**_masked(response), **action}
-            self._say(f"  {key} → {json.dumps(response, ensure_ascii=False)}")
+            self._say(f"  {key} → {json_text(response)}")
 
 
 def _masked(value: JSON) -> JSON:

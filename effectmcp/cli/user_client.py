@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..canonical import JSON
-from ..client import Client, Pending
+from ..client import Client, Pending, Sampling
 from ..client.channels import Channel
-from ..errors import UsageError
+from ..client.errors import ReplyError
+from ..errors import Dismissed, UsageError
 from .given_answers import response_to, unanswered
 from .schemas import dict_in
 from .terminal import Terminal
@@ -41,10 +42,11 @@ class UserClient(Client):
     ) -> None:
         super().__init__(
             channel,
-            # They declare the capabilities; `answers` answers.
-            elicit=lambda form: {},
-            open_url=lambda link: True,
-            sample=lambda sampling: "",
+            # They declare the capabilities; `answers` answers. They are called for
+            # questions that belong to no call, which the user has not seen.
+            elicit=lambda form: Dismissed(),
+            open_url=lambda link: Dismissed(),
+            sample=_refuse,
             on_round=self._show,
             **options,
         )
@@ -89,6 +91,10 @@ class UserClient(Client):
         if self._trace is not None:
             self._trace.answered(found)
         return found
+
+
+def _refuse(sampling: Sampling) -> str:
+    raise ReplyError("it asks the user outside of a call")
 
 
 def _is_of_users(question: Mapping[str, Any]) -> bool:

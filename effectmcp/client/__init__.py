@@ -7,6 +7,8 @@
     tasks      a task that a call has become, as its server describes it. No I/O
     messages   build requests, parse responses. No I/O
     channels   the interface of the channels to a server: memory, pipes, http
+    limits     how much memory a server may take; cache and changes keep to it. No I/O
+    deadlines  how long a server may take
 
 It needs `pip install effectmcp[client]`.
 """

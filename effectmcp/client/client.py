@@ -11,13 +11,11 @@ from __future__ import annotations
 import inspect
 import itertools
 import math
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
 
 import anyio
-from attrs import frozen
 
 from ..canonical import JSON
 from ..errors import ProtocolError, SchemaError, UsageError
@@ -26,9 +24,13 @@ from ..protocol.headers import HeaderMismatch, ParamHeader, param_headers
 from ..protocol.meta import UNSUPPORTED_VERSION
 from ..protocol.modern import MISSING_CAPABILITY
 from ..protocol.revisions import DRAFT, HANDSHAKES, VERSIONS
+from .cache import Cache
+from .changes import Changes
 from .channels import Channel, ChannelError, Frame, Hear, Line, Refusal
+from .deadlines import deadline, shortest
 from .errors import ReplyError
 from .handshakes import HandshakeAdapter
+from .limits import LARGEST, memory_of
 from .messages import (
     INFO,
     Profile,
@@ -52,6 +54,7 @@ from .results import Result
 from .rounds import Complete, OngoingCall, Pending
 from .session_tasks import TaskTools
 from .steps import Steps
+from .subscriptions import wanted_changes
 from .task_groups import cancelled_at_end
 
 if TYPE_CHECKING:
@@ -63,10 +66,6 @@ logger = logger_for("effectmcp.client")
 
 #: Called with the parameters of a notification. May be async.
 Told: TypeAlias = Callable[[Mapping[str, Any]], object]
-
-#: A year, in milliseconds. A server may send an overlong number, of 400 digits say, which
-#: cannot become a float.
-_LONGEST_TTL: Final = 365 * 24 * 3600 * 1000
 
 #: Seconds for a 2026-07-28 server to answer `server/discover`.
 _PROBE: Final = 10.0
@@ -103,7 +102,10 @@ class Client:
         rounds: The maximum number of interim results of one call; of a task, only those
             with questions count.
         timeout: Seconds that a call may take, including its answers; `None` for no limit.
-        round_timeout: Seconds that one request may take; `None` for no limit.
+        round_timeout: Seconds that one request may take, or a list with all its pages, or
+            a handshake; `None` for no limit. The time for answers does not count.
+        connect_timeout: Seconds to find out the era of the server, and to initialize a
+            session, also if it has to be done again; `None` for no limit.
         version: The revision to speak. By default 2026-07-28, or an earlier one with a
             server that does not support it.
         drafts: Whether to start with `initialize` and offer the drafts of 2026-07-28,
@@ -132,6 +134,7 @@ class Client:
         rounds: int = 10,
         timeout: float | None = None,
         round_timeout: float | None = None,
+        connect_timeout: float | None = 30.0,
         version: str | None = None,
         drafts: bool = False,
         task_tools: TaskTools = "required",
@@ -168,8 +171,9 @@ class Client:
         self._rounds = rounds
         self._timeout = timeout
         self._round_timeout = round_timeout
+        self._connect_timeout = connect_timeout
         self._ids = itertools.count(1)
-        self._cache: dict[tuple[str, str | None], _Cached] = {}
+        self._cache = Cache()
         #: How often `forget` was called.
         self._changes = 0
         self._rules: dict[str, tuple[ParamHeader, ...]] | None = None
@@ -180,7 +184,8 @@ class Client:
             await self._stack.enter_async_context(self._channel)
             self._group = anyio.create_task_group()
             await self._stack.enter_async_context(cancelled_at_end(self._group))
-            await self._find_era()
+            with deadline(self._connect_timeout, "connection to the server"):
+                await self._find_era()
             self._stack = self._stack.pop_all()
         return self
 
@@ -199,8 +204,10 @@ class Client:
         elif origin in _SHAKING:
             try:
                 await self._shake()
-            except (ProtocolError, ReplyError, ChannelError):
+            except (ProtocolError, ReplyError, ChannelError, TimeoutError) as exc:
                 _SHAKING.discard(origin)  # it may be another server by now
+                if isinstance(exc, TimeoutError):
+                    raise
         elif self._channel.probes:
             await self._probe()
 
@@ -208,8 +215,9 @@ class Client:
         # A 2026-07-28 server sends a result. A legacy server may respond with anything,
         # or not at all (stdio, Backward Compatibility).
         self._is_known = True
+        half = None if self._connect_timeout is None else self._connect_timeout / 2
         try:
-            with anyio.fail_after(_PROBE):
+            with anyio.fail_after(shortest(_PROBE, half)):
                 found = await self.request("server/discover", {})
             if isinstance(found, dict) and "supportedVersions" in found:
                 return
@@ -226,6 +234,7 @@ class Client:
         Raises:
             ProtocolError: If the server refuses.
             ReplyError: If its response is invalid.
+            TimeoutError: If it takes too long.
             ChannelError: If the server cannot be reached, or sends an invalid message.
         """
         adapter = HandshakeAdapter(
@@ -236,6 +245,7 @@ class Client:
             lambda: next(self._ids),
             self._offered,
             self._task_tools,
+            patience=shortest(self._connect_timeout, self._round_timeout),
         )
         await adapter.shake()
         self._stack.callback(adapter.close)
@@ -316,7 +326,7 @@ class Client:
         on_progress: Told | None = None,
     ) -> Result:
         """Read a resource, and answer its questions; see `call_tool`."""
-        cached = self._fresh("resources/read", uri)
+        cached = self._cache.fresh("resources/read", uri)
         if cached is not None:
             return Result(cached, 1)
         changes = self._changes
@@ -333,7 +343,7 @@ class Client:
         restart: bool,
         on_progress: Told | None,
     ) -> Result:
-        with anyio.fail_after(self._timeout):
+        with deadline(self._timeout, f"end of {method}"):
             try:
                 return await self.start(
                     method, params, on_progress=on_progress
@@ -434,7 +444,7 @@ class Client:
         async def hear(told: Frame) -> None:
             await self._heard(told, on_progress)
 
-        with anyio.fail_after(self._round_timeout):
+        with deadline(self._round_timeout, f"answer to {method}"):
             response = await self._exchange(message, headers, hear)
         response = belonging(response, id_)
         return result_of(response, has_state="requestState" in params)
@@ -544,38 +554,48 @@ class Client:
             resources: Whether to receive changes of the list of resources.
             uris: The resources whose changes to receive.
             tasks: The ids of the tasks whose changes to receive.
-        """
-        wanted: dict[str, JSON] = {}
-        for name, is_wanted in (
-            ("toolsListChanged", tools),
-            ("promptsListChanged", prompts),
-            ("resourcesListChanged", resources),
-        ):
-            if is_wanted:
-                wanted[name] = True
-        if uris:
-            wanted["resourceSubscriptions"] = list(uris)
-        if tasks:
-            wanted["taskIds"] = list(tasks)
-        send, receive = anyio.create_memory_object_stream[Frame](math.inf)
 
-        async def hear(told: Frame) -> None:
-            if told.get("method") != "notifications/tasks":
-                self.forget()
-            await send.send(told)
+        Raises:
+            UsageError: If an argument has another type.
+            ReplyError: If 1,000 changes wait, or 64 MiB, and the block does not read them.
+            TimeoutError: If the server takes longer than `round_timeout` to acknowledge.
+        """
+        wanted = wanted_changes(
+            tools=tools, prompts=prompts, resources=resources, uris=uris, tasks=tasks
+        )
+        changes = Changes()
 
         async def run() -> None:
             id_, method = next(self._ids), "subscriptions/listen"
             params = {"notifications": wanted}
             message = request(id_, method, params, self.profile.meta(None, method))
             headers = headers_for(message) if self._line.has_headers else {}
-            async with send:
+            problem: ReplyError | None = None
+            with deadline(self._round_timeout, f"answer to {method}") as scope:
+
+                async def hear(told: Frame) -> None:
+                    nonlocal problem
+                    scope.deadline = math.inf  # it was acknowledged
+                    if told.get("method") != "notifications/tasks":
+                        self.forget()
+                    try:
+                        changes.add(told)
+                    except ReplyError as exc:
+                        problem = exc
+                        scope.cancel()
+
                 response = await self._exchange(message, headers, hear)
                 result_of(response, has_state=False)
+                changes.end()
+            if problem is not None:
+                raise problem
 
-        async with _bare_errors(), anyio.create_task_group() as group, receive:
+        async with _bare_errors(), anyio.create_task_group() as group:
             group.start_soon(run)
-            yield receive
+            try:
+                yield changes
+            finally:
+                changes.close()
             group.cancel_scope.cancel()
 
     # ---- lists ----
@@ -584,26 +604,33 @@ class Client:
         found: list[Mapping[str, Any]] = []
         params: dict[str, JSON] = {}
         seen: set[str] = set()
-        for _ in range(_MOST_PAGES):
-            page = await self._cached(method, params)
-            entries = page.get(name)
-            if not isinstance(entries, list):
-                raise ReplyError(f"{method} without a list of {name}")
-            found += [one for one in entries if isinstance(one, dict)]
-            cursor = page.get("nextCursor")
-            if not isinstance(cursor, str):
-                return found
-            if cursor in seen:
-                raise ReplyError(f"the pages of {method} lead back to where they were")
-            seen.add(cursor)
-            params = {"cursor": cursor}
-        raise ReplyError(f"{method} has more than {_MOST_PAGES:,} pages")
+        size = 0
+        with deadline(self._round_timeout, f"last page of {method}"):
+            for _ in range(_MOST_PAGES):
+                page = await self._cached(method, params)
+                size += memory_of(dict(page))
+                if size > LARGEST:
+                    raise ReplyError(f"{method} takes more than {LARGEST:,} bytes")
+                entries = page.get(name)
+                if not isinstance(entries, list):
+                    raise ReplyError(f"{method} without a list of {name}")
+                found += [one for one in entries if isinstance(one, dict)]
+                cursor = page.get("nextCursor")
+                if not isinstance(cursor, str):
+                    return found
+                if cursor in seen:
+                    raise ReplyError(
+                        f"the pages of {method} lead back to where they were"
+                    )
+                seen.add(cursor)
+                params = {"cursor": cursor}
+            raise ReplyError(f"{method} has more than {_MOST_PAGES:,} pages")
 
     async def _cached(
         self, method: str, params: Mapping[str, JSON]
     ) -> Mapping[str, JSON]:
         key = params.get("cursor")
-        cached = self._fresh(method, key)
+        cached = self._cache.fresh(method, key)
         if cached is not None:
             return cached
         changes = self._changes
@@ -616,20 +643,12 @@ class Client:
         assert isinstance(came, Complete)  # this method cannot ask
         return came.fields
 
-    def _fresh(self, method: str, key: str | None) -> Mapping[str, JSON] | None:
-        cached = self._cache.get((method, key))
-        if cached is None or time.monotonic() >= cached.until:
-            return None
-        return cached.result
-
     def _keep(
         self, method: str, key: str | None, result: Mapping[str, JSON], changes: int
     ) -> None:
-        ttl = result.get("ttlMs")
         # A result that was requested before a change may be out of date.
-        if isinstance(ttl, (int, float)) and ttl > 0 and changes == self._changes:
-            until = time.monotonic() + min(ttl, _LONGEST_TTL) / 1000
-            self._cache[method, key] = _Cached(result, until)
+        if changes == self._changes:
+            self._cache.keep(method, key, result)
 
     def forget(self) -> None:
         """Clear the cached lists, resources and headers: they are requested again."""
@@ -648,12 +667,6 @@ def _said_by(refusal: Refusal) -> Frame:
     if refusal.frame is None:
         raise refusal
     return refusal.frame
-
-
-@frozen
-class _Cached:
-    result: Mapping[str, JSON]
-    until: float
 
 
 @asynccontextmanager

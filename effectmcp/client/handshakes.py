@@ -35,18 +35,19 @@ from ..protocol.jsonrpc import (
     notification,
 )
 from ..protocol.meta import (
-    CLIENT_CAPABILITIES,
-    CLIENT_INFO,
-    LOG_LEVEL,
     SERVER_INFO,
     SUBSCRIPTION_ID,
 )
-from ..protocol.revisions import DRAFT, HANDSHAKES, PROTOCOL_VERSION
+from ..protocol.revisions import DRAFT, HANDSHAKES
 from .channels import Channel, ChannelError, Frame, Hear, SessionEnded
+from .deadlines import deadline
 from .errors import ReplyError
+from .legacy_messages import older, own_result, pages_first, result_for
+from .limits import LARGEST, MOST_TOLD, memory_of
 from .messages import Profile, belonging, result_of
 from .rounds import MAY_ASK
 from .session_tasks import TASK_METHODS, SessionTasks, TaskTools
+from .tasks import MOST_QUESTIONS
 
 if TYPE_CHECKING:
     from .questions import Answering
@@ -63,25 +64,31 @@ _TOGETHER: Final = 0.05
 #: before its first message, so waiting longer would be useless.
 _PATIENCE: Final = 1.0
 
-#: Notifications that are kept for the next round of a call.
-_MOST_TOLD: Final = 1_000
+#: How many questions that belong to no call may be answered at once. A server may send
+#: pings without reading the responses.
+_MOST_ANSWERED: Final = 100
 
 #: How often one call may be repeated because the user had to open pages.
 _MOST_PAGES: Final = 10
-
-#: The error code with which an old server requests to open pages and then call again.
-_PAGES_FIRST: Final = -32042
-
-#: The keys of `_meta` that only newer revisions have.
-_NEWER: Final = frozenset(
-    {PROTOCOL_VERSION, CLIENT_INFO, CLIENT_CAPABILITIES, LOG_LEVEL}
-)
 
 
 @frozen
 class _HeldQuestion:
     id: Any
     request: Mapping[str, JSON]
+
+
+@define(eq=False)
+class _Page:
+    """A page to open before a call is repeated. It is the id of its question.
+
+    Attributes:
+        is_answered: Set with the response.
+        response: The client's response.
+    """
+
+    is_answered: anyio.Event = field(factory=anyio.Event)
+    response: JSON = None
 
 
 @define(eq=False)
@@ -96,6 +103,8 @@ class RunningCall:
         came: Received questions and notifications, and the response or error.
         asked: The questions that the client has not answered yet, by their keys above.
         strays: The questions among them that did not come on the request's own stream.
+        size: The memory of its questions, and of the notifications that wait, in bytes.
+        problem: Why the call must end, if its server sends too much.
     """
 
     may_ask: bool
@@ -105,6 +114,37 @@ class RunningCall:
     came: Any
     asked: dict[str, _HeldQuestion] = field(factory=dict)
     strays: list[Frame] = field(factory=list)
+    size: int = 0
+    problem: ReplyError | None = None
+
+    def put(self, told: Frame) -> None:
+        """Keep a message for the round that reads it.
+
+        Too many notifications are dropped, as the channel must not wait. Questions must
+        not be lost, so too many of them end the call.
+        """
+        size = memory_of(dict(told))
+        waiting = self.send.statistics().current_buffer_used
+        with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+            if waiting < MOST_TOLD and self.size + size <= LARGEST:
+                self.size += size
+                self.send.send_nowait(told)
+            elif "id" in told and self.problem is None:
+                self.problem = ReplyError("the server asks too much at once")
+                self.send.send_nowait(self.problem)
+
+    def took(self, came: Any) -> None:
+        """Account for something that was read.
+
+        Raises:
+            ReplyError: If the call must end.
+        """
+        if self.problem is not None:
+            raise self.problem
+        if isinstance(came, dict) and "method" in came and "id" not in came:
+            self.size -= memory_of(came)
+        if len(self.asked) >= MOST_QUESTIONS:
+            raise ReplyError(f"the server asks {MOST_QUESTIONS:,} questions at once")
 
 
 @frozen
@@ -146,6 +186,7 @@ class HandshakeAdapter:
         ids: Returns ids for requests.
         version: The revision to offer.
         task_tools: Which tools are called as tasks.
+        patience: Seconds that a handshake may take; `None` for no limit.
     """
 
     has_headers = False
@@ -159,6 +200,8 @@ class HandshakeAdapter:
         ids: Callable[[], int],
         version: str,
         task_tools: TaskTools = "required",
+        *,
+        patience: float | None = None,
     ) -> None:
         self._channel = channel
         self._profile = profile
@@ -166,6 +209,7 @@ class HandshakeAdapter:
         self._group = group
         self._new_id = ids
         self._version = version
+        self._patience = patience
         self._welcome: Mapping[str, Any] = {}
         self._headers: Mapping[str, str] = {}
         self._is_initialized = False
@@ -174,6 +218,8 @@ class HandshakeAdapter:
         #: Running calls, by the state that the client has for each, in order of start.
         self._calls: dict[str, RunningCall] = {}
         self._keys = itertools.count(1)
+        #: How many questions that belong to no call are being answered.
+        self._answers = 0
         #: Listeners for changes, by the ids of their requests.
         self._listening: dict[Any, _Listener] = {}
         self._tasks = SessionTasks(self, task_tools)
@@ -191,8 +237,13 @@ class HandshakeAdapter:
         Raises:
             ProtocolError: If the server refuses.
             ReplyError: If its response is invalid.
+            TimeoutError: If it takes too long.
             ChannelError: If the server cannot be reached, or sends an invalid message.
         """
+        with deadline(self._patience, "end of the handshake"):
+            await self._shake()
+
+    async def _shake(self) -> None:
         self._is_initialized = False
         self._tasks.forget_tools()
         if self._attending is not None:
@@ -203,7 +254,7 @@ class HandshakeAdapter:
             "clientInfo": dict(self._profile.info),
         }
         message = self._request("initialize", params)
-        welcome = _own_result(
+        welcome = own_result(
             message, await self._channel.exchange(message, {}, self._heard)
         )
         version = welcome.get("protocolVersion")
@@ -250,7 +301,7 @@ class HandshakeAdapter:
         for method, params in wishes:
             message = self._request(method, params)
             try:
-                _own_result(
+                own_result(
                     message,
                     await self._channel.exchange(message, self._headers, self._heard),
                 )
@@ -299,14 +350,12 @@ class HandshakeAdapter:
             is_stray = call is None
             call = call or self._call_of(told)
             if call is not None:
-                if asks and is_stray:
+                call.put(told)
+                if asks and is_stray and call.problem is None:
                     call.strays.append(told)
-                if not asks and call.send.statistics().current_buffer_used > _MOST_TOLD:
-                    return  # no round is reading, and the channel must not wait
-                with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
-                    await call.send.send(told)
                 return
-        if asks:
+        if asks and self._answers < _MOST_ANSWERED:
+            self._answers += 1
             self._group.start_soon(self._answer, told)
 
     def _call_of(self, told: Frame) -> RunningCall | None:
@@ -356,6 +405,8 @@ class HandshakeAdapter:
             await self._channel.tell(reply, self._headers)
         except Exception as exc:  # also if JSON cannot encode it
             logger.warning("the answer to %.80s was not sent: %s", method, exc)
+        finally:
+            self._answers -= 1
 
     # ---- requests of `Client` ----
 
@@ -365,7 +416,7 @@ class HandshakeAdapter:
         """Send a 2026-07-28 request in the form of the server's revision."""
         method, params = message["method"], message["params"]
         if method == "server/discover":
-            return _result(message, self._discovered())
+            return result_for(message, self._discovered())
         if method == "subscriptions/listen":
             await self._listen(message, hear)
         if method in TASK_METHODS:
@@ -392,7 +443,7 @@ class HandshakeAdapter:
 
     async def _of_task(self, message: Frame, hear: Hear) -> Frame:
         try:
-            return _result(message, await self._tasks.answer(message, hear))
+            return result_for(message, await self._tasks.answer(message, hear))
         except ProtocolError as exc:
             return error_message(message["id"], exc)
 
@@ -407,7 +458,7 @@ class HandshakeAdapter:
             ChannelError: If it cannot be reached.
         """
         message = self._request(method, params)
-        return _own_result(message, await self._exchange(message, self._heard))
+        return own_result(message, await self._exchange(message, self._heard))
 
     def time(self) -> float:
         """Return the loop's time, in seconds from an arbitrary start."""
@@ -444,6 +495,7 @@ class HandshakeAdapter:
                 raise came
             if "method" not in came:
                 return {}, came
+            call.took(came)
             if "id" not in came:
                 await hear(came)
                 continue
@@ -454,14 +506,15 @@ class HandshakeAdapter:
     def _hold(self, call: RunningCall, came: Frame, key: str) -> None:
         params = came.get("params")
         params = params if isinstance(params, dict) else {}
+        if isinstance(came["id"], _Page) and "elicitationId" in params:
+            key = str(params["elicitationId"])
         request = {"method": str(came["method"]), "params": params}
         call.asked[key] = _HeldQuestion(came["id"], request)
 
     def _begin(
         self, message: Frame, *, may_ask: bool | None = None
     ) -> tuple[str, RunningCall]:
-        # Without a limit, as questions and responses must not be lost: `_heard` limits
-        # only the notifications.
+        # Without a limit, as responses must not be lost: `put` limits the messages.
         send, came = anyio.create_memory_object_stream[Any](math.inf)
         token = message["params"]["_meta"].get("progressToken")
         if may_ask is None:
@@ -470,7 +523,7 @@ class HandshakeAdapter:
         # Random, so that a state stored by another client matches no call here.
         state = f"live-{secrets.token_urlsafe(12)}"
         self._calls[state] = call
-        self._group.start_soon(self._run, _older(message), call)
+        self._group.start_soon(self._run, older(message), call)
         return state, call
 
     async def _run(self, message: Frame, call: RunningCall) -> None:
@@ -481,28 +534,35 @@ class HandshakeAdapter:
 
         with call.scope, call.send:
             try:
-                found: Any = await self._sent(message, hear)
+                found: Any = await self._sent(message, call, hear)
             except Exception as exc:
                 found = exc
             with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
                 await call.send.send(found)
 
-    async def _sent(self, message: Frame, hear: Hear) -> Frame:
+    async def _sent(self, message: Frame, call: RunningCall, hear: Hear) -> Frame:
         response = await self._exchange(message, hear)
-        for _ in range(_MOST_PAGES):
-            pages = _pages(response)
-            if not pages or not await self._opened(pages):
+        for _ in range(_MOST_PAGES if call.may_ask else 0):
+            pages = pages_first(response)
+            if not pages or not await self._opened(pages, call):
                 break
             message = {**message, "id": self._new_id()}
             response = await self._exchange(message, hear)
         return response
 
-    async def _opened(self, pages: list[Mapping[str, Any]]) -> bool:
-        """Let the user open pages; return whether they agreed to all of them."""
+    async def _opened(self, pages: list[Mapping[str, Any]], call: RunningCall) -> bool:
+        """Let the user open pages; return whether they agreed to all of them.
+
+        They are questions of the call: its user answers them between two requests, so
+        that their time is not the server's.
+        """
         for page in pages:
-            asked = {"method": "elicitation/create", "params": {**page, "mode": "url"}}
-            said = await self._answering.answer(str(page.get("elicitationId")), asked)
-            if said["action"] != "accept":
+            asked = _Page()
+            params = {**page, "mode": "url"}
+            call.put({"id": asked, "method": "elicitation/create", "params": params})
+            await asked.is_answered.wait()
+            said = asked.response
+            if not isinstance(said, dict) or said.get("action") != "accept":
                 return False
         return True
 
@@ -511,6 +571,10 @@ class HandshakeAdapter:
         for key, response in responses.items():
             question = call.asked.pop(key, None)
             if question is not None:
+                if isinstance(question.id, _Page):
+                    question.id.response = response
+                    question.id.is_answered.set()
+                    continue
                 call.strays = [one for one in call.strays if one["id"] != question.id]
                 reply = {"jsonrpc": "2.0", "id": question.id, "result": response}
                 try:
@@ -534,7 +598,9 @@ class HandshakeAdapter:
                 if came is None:
                     asked = {key: one.request for key, one in call.asked.items()}
                     fields = {"inputRequests": asked, "requestState": state}
-                    return _result(message, {"resultType": "input_required", **fields})
+                    return result_for(
+                        message, {"resultType": "input_required", **fields}
+                    )
                 if isinstance(came, Exception):
                     raise came
                 if "method" not in came:
@@ -548,6 +614,7 @@ class HandshakeAdapter:
                     for stray in strays:
                         await self._heard(stray)
                     return answered
+                call.took(came)
                 if "id" not in came:
                     await hear(came)
                     continue
@@ -645,30 +712,6 @@ class HandshakeAdapter:
 _VERSION: Final = "MCP-Protocol-Version"
 
 
-def _result(message: Frame, fields: Mapping[str, JSON]) -> Frame:
-    return {"jsonrpc": "2.0", "id": message["id"], "result": fields}
-
-
-def _own_result(message: Frame, response: Frame) -> Mapping[str, Any]:
-    """Return the result of a request that this module sends on its own."""
-    result = result_of(belonging(response, message["id"]), has_state=False)
-    if not isinstance(result, dict):
-        raise ReplyError(f"{message['method']} came to {result!r:.80}")
-    return result
-
-
-def _older(message: Frame) -> Frame:
-    """Return a request without the metadata that earlier revisions do not have."""
-    params = dict(message["params"])
-    meta = {
-        key: one for key, one in params.pop("_meta", {}).items() if key not in _NEWER
-    }
-    if meta:
-        params["_meta"] = meta
-    older = {key: one for key, one in message.items() if key != "params"}
-    return {**older, "params": params} if params else older
-
-
 async def _next_of(call: RunningCall, until: float) -> Any:
     """Return the next message or error of a call; `None` if none comes before `until`."""
     with suppress(anyio.WouldBlock, anyio.EndOfStream, anyio.ClosedResourceError):
@@ -679,15 +722,3 @@ async def _next_of(call: RunningCall, until: float) -> Any:
         except (anyio.EndOfStream, anyio.ClosedResourceError):
             raise ChannelError("the client was closed") from None
     return None
-
-
-def _pages(response: Frame) -> list[Mapping[str, Any]]:
-    """Return the pages that the user must open before the call is repeated."""
-    error = response.get("error")
-    if not isinstance(error, dict) or error.get("code") != _PAGES_FIRST:
-        return []
-    data = error.get("data")
-    pages = data.get("elicitations") if isinstance(data, dict) else None
-    if not isinstance(pages, list):
-        return []
-    return [one for one in pages if isinstance(one, dict) and one.get("url")]

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager, suppress
 from typing import Any, Final, Self, TypeVar
 
 import anyio
+import anyio.lowlevel
 import httpx2
-from attrs import define, frozen
+from attrs import define
 
 from ..errors import UsageError
 from ..protocol.headers import HeaderMismatch
@@ -23,8 +23,10 @@ from ..protocol.jsonrpc import (
 from ..protocol.meta import UNSUPPORTED_VERSION
 from ..protocol.modern import MISSING_CAPABILITY
 from .channels import ChannelError, Frame, Hear, Refusal, SessionEnded
+from .events import events
+from .limits import LONGEST, read_message
 
-__all__ = ["OverHttp", "StreamEvent", "events"]
+__all__ = ["OverHttp"]
 
 T = TypeVar("T")
 
@@ -37,7 +39,16 @@ _SHORTEST_RETRY: Final = 0.05
 _LONGEST_RETRY: Final = 60.0
 
 #: The maximum size of a message in bytes.
-_LONGEST: Final = 64 * 1024 * 1024
+_LONGEST: Final = LONGEST
+
+#: How many streams without a message are resumed at the server's pace, and the longest
+#: pause after more of them, in seconds. Some servers close a stream to be polled; others
+#: could have themselves asked for ever, 20 times a second.
+_MOST_EMPTY: Final = 10
+_LONGEST_PAUSE: Final = 10.0
+
+#: The number of bytes that are split into lines at once: a line is an object.
+_PIECE: Final = 64 * 1024
 
 
 class OverHttp:
@@ -117,7 +128,7 @@ class OverHttp:
                 _check(response)
                 found = await _until_torn(response, place, hear, can_return)
             while found is None and can_return and place.id:
-                await anyio.sleep(place.retry)
+                await anyio.sleep(place.next_pause())
                 again = {**headers, "Last-Event-ID": place.id}
                 async with self._stream("GET", None, again) as response:
                     found = await _until_torn(response, place, hear, can_return)
@@ -184,17 +195,30 @@ class OverHttp:
                     if _type_of(response) != _EVENTS or not response.is_success:
                         return  # the server has no such stream
                     await _response(response, place, hear)
-            await anyio.sleep(place.retry)
+            await anyio.sleep(place.next_pause())
             if place.id:
                 last = {"Last-Event-ID": place.id}
 
 
 @define
 class _StreamPosition:
-    """The last event id of a stream, and the seconds to wait before it is resumed."""
+    """The position in a stream, which may be resumed.
+
+    Attributes:
+        id: The id of its last event.
+        retry: Seconds to wait before it is resumed, as set by the server.
+        empty: The number of times in a row that it was opened and had no message.
+    """
 
     id: str | None = None
     retry: float = 1.0
+    empty: int = 0
+
+    def next_pause(self) -> float:
+        """Count a stream that ended, and return the seconds until it is resumed."""
+        self.empty += 1
+        doubled = self.retry * 2.0 ** min(max(0, self.empty - _MOST_EMPTY), 20)
+        return max(self.retry, min(doubled, _LONGEST_PAUSE))
 
 
 def _is_of_today(headers: Mapping[str, str]) -> bool:
@@ -235,7 +259,7 @@ async def _response(
 ) -> Frame | None:
     """Return the response in a body; `None` for a stream that ended without one."""
     type_ = _type_of(response)
-    async with _to_its_end(response.aiter_bytes()) as parts:
+    async with _to_its_end(_parts(response)) as parts:
         if type_ == _EVENTS and response.is_success:
             async with aclosing(events(parts)) as found:
                 async for event in found:
@@ -248,6 +272,7 @@ async def _response(
                     told = _message(event.data)
                     if "method" not in told:
                         return told
+                    place.empty = 0
                     await hear(told)
             return None
         data = bytearray()
@@ -258,7 +283,7 @@ async def _response(
     frame = None
     if type_ == "application/json":
         with suppress(ChannelError):
-            found_ = _message(bytes(data))
+            found_ = _message(data)
             if "result" in found_ or "error" in found_:
                 frame = found_
     if response.status_code in _OF_OTHER_ERAS and not _is_modern(frame):
@@ -315,69 +340,21 @@ async def _to_its_end(
                 pass
 
 
-def _message(text: str | bytes) -> dict[str, Any]:
-    try:
-        message = json.loads(text)
-    except (ValueError, RecursionError):
-        message = None
-    if not isinstance(message, dict):
+async def _parts(response: httpx2.Response) -> AsyncGenerator[bytes, None]:
+    """Yield the body, in pieces of limited length."""
+    is_compressed = "content-encoding" in response.headers
+    async with aclosing(response.aiter_bytes()) as parts:
+        async for part in parts:
+            for start in range(0, len(part), _PIECE):
+                yield part[start : start + _PIECE]
+            if is_compressed:
+                # 64 KiB of the wire may become parts without an end, and between them
+                # nothing waits for the socket: a deadline could not end it.
+                await anyio.lowlevel.checkpoint()
+
+
+def _message(text: str | bytes | bytearray) -> dict[str, Any]:
+    message = read_message(text)
+    if message is None:
         raise ChannelError("the server sent something other than a message")
     return message
-
-
-@frozen
-class StreamEvent:
-    """An event of a stream.
-
-    Attributes:
-        data: Its data; may be empty.
-        id: The id to resume from after this event; `None` for no new id.
-        retry: Seconds to wait before resuming; `None` for no new delay.
-    """
-
-    data: str
-    id: str | None = None
-    retry: float | None = None
-
-
-async def events(parts: AsyncIterator[bytes]) -> AsyncGenerator[StreamEvent, None]:
-    """Yield the events of a stream, without comments and empty events."""
-    data: list[str] = []
-    id_: str | None = None
-    retry: float | None = None
-    torn: list[bytes] = []  # the start of a line, in the pieces received
-    held = 0  # bytes received since the last event
-    is_first, after_return = True, False
-    async for part in parts:
-        # Lines end with CR LF, LF or CR; a CR LF may be split between two parts.
-        if after_return and part.startswith(b"\n"):
-            part = part[1:]
-            after_return = False
-        if not part:
-            continue
-        after_return = part.endswith(b"\r")
-        held += len(part)
-        *lines, rest = part.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
-        if lines:
-            lines[0] = b"".join([*torn, lines[0]])
-            torn = []
-        torn.append(rest)
-        for line in lines:
-            if is_first:
-                line, is_first = line.removeprefix(b"\xef\xbb\xbf"), False
-            name, _, value = line.partition(b":")
-            value = value.removeprefix(b" ")
-            if not line:
-                text = "\n".join(data) if any(data) else ""
-                if text or id_ is not None or retry is not None:
-                    yield StreamEvent(text, id_, retry)
-                data, id_, retry, held = [], None, None, len(rest)
-            elif name == b"data":
-                data.append(value.decode("utf-8", "replace"))
-            elif name == b"id" and value.isascii() and value.decode().isprintable():
-                # The client must be able to send it back in a header.
-                id_ = value.decode()
-            elif name == b"retry" and value.isdigit():
-                retry = int(value[:9]) / 1000
-        if held > _LONGEST:
-            raise ChannelError(f"an event has more than {_LONGEST:,} bytes")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import subprocess
@@ -21,6 +20,8 @@ from ..logs import logger_for
 from ..protocol.jsonrpc import encode, notification
 from ..protocol.meta import SUBSCRIPTION_ID
 from .channels import ChannelError, Frame, Hear
+from .deadlines import Room
+from .limits import LARGEST, LONGEST, MOST_TOLD, memory_of, read_message
 from .task_groups import cancelled_at_end
 
 __all__ = ["OverPipes"]
@@ -30,18 +31,26 @@ logger = logger_for("effectmcp.client")
 #: Seconds for a server to exit after its input has ended, and again after SIGTERM.
 _PATIENCE: Final = 2.0
 #: The maximum size of a message in bytes.
-_LONGEST: Final = 64 * 1024 * 1024
+_LONGEST: Final = LONGEST
 
-
-#: Notifications that wait for a slow `hear`. If there are more, reading stops for all.
-_MOST_TOLD: Final = 1_000
-#: Messages that are kept until `attend` is called.
+#: Messages that are kept until `attend` is called, and the size of each in memory.
 _MOST_EARLY: Final = 100
+_LONGEST_EARLY: Final = 64 * 1024
 
 
-@frozen
+@frozen(eq=False)
 class _PendingReply:
-    send: MemoryObjectSendStream[Frame]
+    """A request that waits for its response.
+
+    Attributes:
+        send: Messages for it, each with its size. If too many wait for a slow `hear`,
+            reading stops for all.
+        room: The room for them.
+        is_subscription: Whether it waits for changes.
+    """
+
+    send: MemoryObjectSendStream[tuple[Frame, int]]
+    room: Room
     is_subscription: bool
 
 
@@ -52,6 +61,9 @@ class OverPipes:
         command: The command and its arguments.
         env: Its environment variables, instead of this process's variables.
         cwd: Its working directory.
+        stderr: The file descriptor of its standard error; by default it inherits ours,
+            so that its log is in our log. Do not pass a terminal on: control sequences in
+            the log would change the screen.
     """
 
     has_headers = False
@@ -64,10 +76,12 @@ class OverPipes:
         *,
         env: Mapping[str, str] | None = None,
         cwd: str | os.PathLike[str] | None = None,
+        stderr: int | None = None,
     ) -> None:
         self._command = list(command)
         self._env = env
         self._cwd = cwd
+        self._stderr = stderr
         self._stack = AsyncExitStack()
         self._waiting: dict[Any, _PendingReply] = {}
         self._lock = anyio.Lock()
@@ -86,7 +100,7 @@ class OverPipes:
                 self._command,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                stderr=None,  # inherited: its log belongs in our standard error
+                stderr=self._stderr,
                 env=self._env,
                 cwd=self._cwd,
                 # Only this process must receive Ctrl-C: it notifies the server of
@@ -110,17 +124,19 @@ class OverPipes:
     ) -> Frame:
         """Write a request, and wait for its response."""
         id_ = message["id"]
-        send, receive = anyio.create_memory_object_stream[Frame](_MOST_TOLD)
+        send, receive = anyio.create_memory_object_stream[tuple[Frame, int]](MOST_TOLD)
         is_subscription = message["method"] == "subscriptions/listen"
-        self._waiting[id_] = _PendingReply(send, is_subscription)
+        waiting = _PendingReply(send, Room(LARGEST), is_subscription)
+        self._waiting[id_] = waiting
         try:
             with send, receive:
                 await self._write(message)
                 # Await `hear` here and not in `_listen`, which reads for all requests.
-                async for came in receive:
+                async for came, size in receive:
                     if "method" not in came:
                         return came
                     await hear(came)
+                    waiting.room.give_back(size)
         except BaseException:
             if id_ in self._waiting:
                 # The request may still be running (Cancellation).
@@ -130,6 +146,7 @@ class OverPipes:
             raise
         finally:
             self._waiting.pop(id_, None)
+            waiting.room.give_back(LARGEST)  # `_listen` may wait for it
         raise self._gone("the server is gone")
 
     async def tell(self, message: Frame, headers: Mapping[str, str]) -> None:
@@ -183,6 +200,8 @@ class OverPipes:
                         await self._heard(line)
         except (anyio.BrokenResourceError, anyio.ClosedResourceError):
             pass
+        except ChannelError as exc:
+            problem = exc.problem
         finally:
             self._problem = problem
             self._ended.set()
@@ -192,18 +211,16 @@ class OverPipes:
     async def _heard(self, line: bytes) -> None:
         if not line.strip():
             return
-        try:
-            message = json.loads(line)
-        except (ValueError, RecursionError):
-            message = None
-        if not isinstance(message, dict):
-            logger.warning("the server wrote a line that is not a message: %.80r", line)
+        message = read_message(line)
+        if message is None:
+            start = line[:80]
+            logger.warning("the server wrote a line that is not a message: %r", start)
             return
         if "method" in message:
             hearers = _hearers(message, self._waiting)
             if self._attending is not None and ("id" in message or len(hearers) != 1):
                 return await self._attending(message)
-            if not hearers:
+            if not hearers and memory_of(message) <= _LONGEST_EARLY:
                 self._early.append(message)
             for waiting in hearers:
                 await _tell(waiting, message)
@@ -212,7 +229,7 @@ class OverPipes:
         # `True` and `1.0` equal the key 1, and lists are not hashable.
         found = self._waiting.pop(id_, None) if type(id_) is int else None
         if found is None:
-            logger.debug("a response to nothing: %.80r", line)
+            logger.debug("a response to nothing: %r", line[:80])
             return
         await _tell(found, message)
 
@@ -237,9 +254,11 @@ def _hearers(
 
 
 async def _tell(waiting: _PendingReply, message: Frame) -> None:
+    size = memory_of(dict(message))
+    await waiting.room.take(size)
     # The request may have ended meanwhile.
     with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
-        await waiting.send.send(message)
+        await waiting.send.send((message, size))
 
 
 class _ending:

@@ -26,6 +26,7 @@ from ..canonical import JSON
 from ..errors import ProtocolError
 from ..protocol.meta import RELATED_TASK
 from .errors import ReplyError
+from .limits import LARGEST, memory_of
 
 if TYPE_CHECKING:
     from .channels import Frame, Hear
@@ -42,8 +43,9 @@ TASK_METHODS: Final = frozenset({"tasks/get", "tasks/update", "tasks/cancel"})
 #: The most pages of tools that are read to find out which require tasks.
 _MOST_PAGES: Final = 100
 
-#: The most questions of a task that are kept while it is not read.
+#: The most questions of a task that are kept while it is not read, and their size.
 _MOST_EARLY: Final = 1_000
+_LONGEST_EARLY: Final = 64 * 1024
 
 #: Seconds to wait for a question that a server has announced by its status.
 _SOON: Final = 1.0
@@ -101,9 +103,13 @@ class SessionTasks:
     async def _read_support(self) -> dict[str, object]:
         found: dict[str, object] = {}
         cursor: JSON = None
+        size = 0
         for _ in range(_MOST_PAGES):
             params = {} if cursor is None else {"cursor": cursor}
             page = await self._adapter.own_request("tools/list", params)
+            size += memory_of(dict(page))
+            if size > LARGEST:
+                raise ReplyError(f"tools/list takes more than {LARGEST:,} bytes")
             tools = page.get("tools")
             for tool in tools if isinstance(tools, list) else ():
                 execution = tool.get("execution") if isinstance(tool, dict) else None
@@ -130,7 +136,7 @@ class SessionTasks:
         if not isinstance(task, dict):
             raise ReplyError("a task without a description")
         id_ = str(task.get("taskId"))
-        early = [one for one in asked if _task_of(one) == id_]
+        early = [one for one in asked if _task_of(one) == id_ and _is_kept(one)]
         if early:
             self._followed.setdefault(id_, _Followed()).early += early[:_MOST_EARLY]
         return {**_translated(task), "resultType": "task"}
@@ -200,7 +206,7 @@ class SessionTasks:
         for question in one.early:
             if one.call is None:
                 one.state, one.call = self._adapter.begin_task_result(id_)
-            await one.call.send.send(question)
+            one.call.put(question)
         one.early.clear()
         call = one.call
         assert call is not None  # it runs
@@ -261,13 +267,18 @@ class SessionTasks:
     def take(self, told: Frame) -> RunningCall | None:
         """Return the call that gets a message of a task; keep the message before a call."""
         one = self._followed[_task_of(told)]
-        if one.call is None and len(one.early) < _MOST_EARLY:
+        if one.call is None and len(one.early) < _MOST_EARLY and _is_kept(told):
             one.early.append(told)
         return one.call
 
     def is_of_task(self, told: Frame) -> bool:
         """Return whether a message belongs to a task that is followed."""
         return "id" in told and _task_of(told) in self._followed
+
+
+def _is_kept(told: Frame) -> bool:
+    """Return whether a question is short enough to be kept."""
+    return memory_of(dict(told)) <= _LONGEST_EARLY
 
 
 def _task_of(told: Frame) -> str:

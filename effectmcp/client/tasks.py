@@ -19,6 +19,7 @@ from ..errors import ProtocolError
 from .errors import ReplyError
 
 __all__ = [
+    "MOST_QUESTIONS",
     "Task",
     "TaskStatus",
     "are_requests",
@@ -47,7 +48,7 @@ _LONGEST: Final = 60.0
 _LONGEST_ID: Final = 1_024
 
 #: The maximum number of questions at one time, and of the characters of a key.
-_MOST_QUESTIONS: Final = 1_000
+MOST_QUESTIONS: Final = 1_000
 _LONGEST_KEY: Final = 10_000
 
 
@@ -179,21 +180,27 @@ def questions_in(result: Mapping[str, Any], task: Task) -> dict[str, Any]:
     questions: Any = result.get("inputRequests")
     if not are_requests(questions):
         raise ReplyError("inputRequests is a map of requests")
-    if len(questions) > _MOST_QUESTIONS:
-        raise ReplyError(f"a task asks {len(questions):,} questions at once")
     if any(len(key) > _LONGEST_KEY for key in questions):
         raise ReplyError("a question whose key is too long")
     return {key: one for key, one in questions.items() if key not in task.answered}
 
 
 def are_requests(questions: JSON) -> bool:
-    """Return whether a value is a map of requests."""
-    return isinstance(questions, dict) and all(
+    """Return whether a value is a map of requests.
+
+    Raises:
+        ReplyError: If there are too many: all of them are answered concurrently.
+    """
+    if not isinstance(questions, dict) or not all(
         isinstance(one, dict)
         and isinstance(one.get("method"), str)
         and isinstance(one.get("params", {}), dict)
         for one in questions.values()
-    )
+    ):
+        return False
+    if len(questions) > MOST_QUESTIONS:
+        raise ReplyError(f"the server asks {len(questions):,} questions at once")
+    return True
 
 
 def error_in(message: Mapping[str, Any]) -> ProtocolError:

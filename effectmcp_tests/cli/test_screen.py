@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from effectmcp.cli.layout import columns, one_line
+from effectmcp.cli.layout import columns
 from effectmcp.cli.screen import KEYS, Screen
 from effectmcp.forms import form_of
 
@@ -266,8 +266,9 @@ def test_an_answer_can_be_changed_while_others_are_open() -> None:
 
 def test_what_a_server_writes_moves_no_cursor() -> None:
     evil = form({"type": "object", "properties": {}}, "\x1b[2J\x07gone\r\nagain\x9b")
-    assert all(line.isprintable() or not line for line in after([], evil).lines(80))
-    assert one_line("a\x1b[2Jb\u202ec") == "a [2Jb c"
+    lines = after([], evil).lines(80)
+    assert lines[:2] == ["\\x1b[2J\\x07gone", "again\\x9b"]
+    assert all(line.isprintable() or not line for line in lines)
 
 
 def test_schemas_beyond_the_protocol_are_left_to_the_server() -> None:

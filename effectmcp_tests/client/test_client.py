@@ -376,6 +376,28 @@ async def test_pages_that_lead_back(cursors: list[str]) -> None:
     assert len(channel.sent) == len(cursors)
 
 
+async def test_size_of_all_pages_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_module, "LARGEST", 100_000)
+    found = [([{"name": "x" * 30_000}], f"{number}") for number in range(9)]
+    client, channel = scripted(*pages("prompts", *found))
+    with pytest.raises(ReplyError, match="prompts/list takes more than 100,000 bytes"):
+        await client.list_prompts()
+    assert len(channel.sent) == 4
+
+
+async def test_all_pages_have_one_deadline(autojump_clock: Any) -> None:
+    class Slow(Scripted):
+        async def exchange(self, message: Any, headers: Any, hear: Any) -> Any:
+            await trio.sleep(0.4)
+            return await super().exchange(message, headers, hear)
+
+    channel = Slow(pages("prompts", *(([], f"{number}") for number in range(9))))
+    client = Client(channel, round_timeout=1.0)
+    with pytest.raises(TimeoutError, match="no last page of prompts/list within 1 s"):
+        await client.list_prompts()
+    assert len(channel.sent) == 2
+
+
 async def test_pages_without_an_end() -> None:
     client, channel = scripted(*pages("prompts", *(([], f"{n}") for n in range(1_001))))
     with pytest.raises(ReplyError, match="more than 1,000 pages"):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import anyio
@@ -34,6 +35,7 @@ from effectmcp.client import (
     handshakes,
 )
 from effectmcp.client.channels import SessionEnded
+from effectmcp.client.handshakes import RunningCall, _HeldQuestion
 from effectmcp.protocol.revisions import DRAFT
 
 from .legacy_server import DONE, FORM, Asking, Legacy
@@ -460,10 +462,30 @@ async def test_questions_without_an_end() -> None:
         for n in range(1_000_000):
             question = {"id": n, "method": "elicitation/create", "params": FORM}
             await asking.say({"jsonrpc": "2.0", **question})
+            await anyio.sleep(0.01)
 
     async with Legacy(serve).client(elicit=answer, rounds=2) as client:
         with pytest.raises(RoundsError):
             await client.call_tool("tool")
+
+
+@pytest.mark.parametrize("n", [999, 2_001])
+async def test_questions_that_come_at_once_are_limited(n: int) -> None:
+    """All questions of a round are answered concurrently, and each is kept."""
+
+    async def serve(asking: Asking) -> Any:
+        for number in range(n):
+            question = {"id": number, "method": "elicitation/create", "params": FORM}
+            await asking.say({"jsonrpc": "2.0", **question})
+        await anyio.sleep(1)
+        return DONE
+
+    async with Legacy(serve).client(elicit=answer) as client:
+        if n < 1_000:
+            assert (await client.call_tool("tool")).text == "done"
+        else:
+            with pytest.raises(ReplyError, match="asks"):
+                await client.call_tool("tool")
 
 
 @given(json_values, json_values)
@@ -870,6 +892,124 @@ def test_any_pages_are_opened_or_are_an_error(data: Any) -> None:
         return fails(-32042, data=found)
 
     trio.run(main, clock=MockClock(autojump_threshold=0))
+
+
+async def test_pages_are_questions_of_the_call() -> None:
+    """The time of the user is not the server's, so it does not count in its deadline."""
+    opened: list[Link] = []
+
+    async def serve(asking: Asking) -> Any:
+        return DONE if opened else pages_first(PAGE)
+
+    async def open_url(link: Link) -> bool:
+        await anyio.sleep(0.3)
+        opened.append(link)
+        return True
+
+    channel = Legacy(serve)
+    async with channel.client(open_url=open_url, round_timeout=0.2) as client:
+        result = await client.call_tool("tool")
+        assert (result.text, result.rounds) == ("done", 2)
+        opened.clear()
+        call = client.start("tools/call", {"name": "tool", "arguments": {}})
+        pending = await call.round()
+        assert isinstance(pending, Pending)
+        assert list(pending.questions) == ["p"]
+        with pytest.raises(ProtocolError):
+            await call.round({"p": "not a response"})
+
+
+async def test_pages_of_other_requests_are_an_error() -> None:
+    async def serve(asking: Asking) -> Any:
+        return pages_first(PAGE)
+
+    async with Legacy(serve).client(open_url=lambda link: True) as client:
+        with pytest.raises(ProtocolError):
+            await client.list_tools()
+
+
+# ---- servers that send too much -----------------------------------------------------
+
+
+@pytest.fixture
+def call() -> Iterator[RunningCall]:
+    send, came = anyio.create_memory_object_stream[Any](math.inf)
+    scope: Any = None  # nothing is cancelled
+    yield RunningCall(True, None, scope, send, came)
+    send.close()
+    came.close()
+
+
+TOLD = {"jsonrpc": "2.0", "method": "notifications/message", "params": {}}
+QUESTION = {"jsonrpc": "2.0", "id": 1, "method": "elicitation/create", "params": {}}
+
+
+def test_notifications_that_nothing_reads_are_dropped(call: RunningCall) -> None:
+    for _ in range(2_000):
+        call.put(TOLD)
+    assert call.problem is None
+    read = [call.came.receive_nowait() for _ in range(1_000)]
+    for one in read:
+        call.took(one)
+    assert call.size == 0
+    with pytest.raises(anyio.WouldBlock):
+        call.came.receive_nowait()
+    call.came.close()
+    call.put(TOLD)  # the call has ended
+
+
+def test_questions_that_nothing_reads_end_the_call(call: RunningCall) -> None:
+    for _ in range(1_002):
+        call.put(QUESTION)
+    with pytest.raises(ReplyError, match="asks too much"):
+        call.took(call.came.receive_nowait())
+
+
+def test_questions_that_are_outstanding_are_limited(call: RunningCall) -> None:
+    call.asked = dict.fromkeys(map(str, range(1_000)), _HeldQuestion(1, {}))
+    with pytest.raises(ReplyError, match="1,000 questions at once"):
+        call.took(QUESTION)
+
+
+def test_size_of_messages_that_wait_is_limited(
+    call: RunningCall, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(handshakes, "LARGEST", 10_000)
+    call.put({**TOLD, "params": {"data": "x" * 20_000}})
+    assert call.size == 0
+    call.put({**QUESTION, "params": {"message": "x" * 20_000}})
+    assert call.problem is not None
+
+
+async def test_pings_that_are_not_read_are_limited() -> None:
+    """Each is a task that waits until the response is written."""
+    written: list[Any] = []
+
+    class Deaf(Legacy):
+        async def tell(self, message: Any, headers: Any) -> None:
+            if "method" not in message:
+                written.append(message)
+                await anyio.sleep_forever()
+
+    channel = Deaf()
+    async with channel.client():
+        for number in range(1_000):
+            await channel.stream({"jsonrpc": "2.0", "id": number, "method": "ping"})
+            await anyio.lowlevel.checkpoint()
+    assert len(written) == 100
+
+
+@pytest.mark.parametrize(
+    "options", [{"connect_timeout": 0.05}, {"round_timeout": 0.05}]
+)
+async def test_handshake_has_a_deadline(options: dict[str, float]) -> None:
+    class Silent(Legacy):
+        async def exchange(self, message: Any, headers: Any, hear: Any) -> Any:
+            await anyio.sleep_forever()
+
+    with pytest.raises(TimeoutError, match=r"within 0\.05 s"):
+        async with Silent().client(**options):
+            raise AssertionError("not reached")
 
 
 # ---- sessions that end --------------------------------------------------------------

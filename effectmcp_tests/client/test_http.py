@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from effectmcp import EffectMCPError, ProtocolError, UsageError
 from effectmcp.client import ChannelError, Client, OverHttp, ReplyError, http
-from effectmcp.client.http import events
+from effectmcp.client import events as event_module
+from effectmcp.client.events import events
 
 from ..helpers import finish
 from .misbehaving_servers import JSON_TYPE, SSE_TYPE, Answer, Asked, event, http_server
@@ -120,7 +121,7 @@ def test_events_of_any_bytes(parts: list[bytes]) -> None:
 
 
 def test_the_length_of_an_event_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "_LONGEST", 100)
+    monkeypatch.setattr(event_module, "_LONGEST", 100)
     assert read([b"data: " + b"x" * 80 + b"\n\n"] * 5) == ["x" * 80] * 5
     with pytest.raises(ChannelError, match="more than 100 bytes"):
         read([b"data: " + b"x" * 30] * 4)
@@ -386,6 +387,7 @@ def test_the_length_of_a_body_is_limited(
     loop: Loop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(http, "_LONGEST", 100_000)
+    monkeypatch.setattr(event_module, "_LONGEST", 100_000)
 
     def endless(type_: str, part: bytes) -> Answer:
         async def answer(asked: Asked) -> None:

@@ -239,6 +239,36 @@ def test_a_command_that_never_answers(loop: Loop) -> None:
     )
 
 
+@on_both
+async def test_messages_that_wait_are_limited_by_their_size() -> None:
+    """Reading stops, so the server waits, until the slow function has taken some."""
+    script = """
+first = next(lines())
+for number in range(100):
+    params = {"progressToken": first["id"], "progress": number, "message": "x" * 50_000}
+    write({"jsonrpc": "2.0", "method": "notifications/progress", "params": params})
+done(first)
+for line in sys.stdin: pass
+"""
+    heard: list[Any] = []
+    waiting: list[int] = []
+
+    async def hear(params: Mapping[str, Any]) -> None:
+        if not heard:
+            await anyio.sleep(0.3)
+            (one,) = channel._waiting.values()
+            waiting.append(one.send.statistics().current_buffer_used)
+        heard.append(params["progress"])
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pipes, "LARGEST", 200_000)
+        channel = command(script)
+        async with Client(channel) as client:
+            await client.call_tool("tool", on_progress=hear)
+    assert heard == [*range(100)]
+    assert 1 <= waiting[0] <= 4
+
+
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Commands that would sleep on are ended at once."""

@@ -32,6 +32,7 @@ from effectmcp.client import (
     ReplyError,
     Result,
     TaskCancelled,
+    session_tasks,
 )
 from effectmcp.client.channels import Frame, Hear
 from effectmcp.drivers import trio as on_trio
@@ -389,6 +390,18 @@ async def test_endless_pages_of_tools_end() -> None:
     async with shop.client() as client:
         assert (await client.call_tool("tool")).text == "done"
     assert shop.methods.count("tools/list") == 100
+
+
+async def test_size_of_all_pages_of_tools_is_limited(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(session_tasks, "LARGEST", 100_000)
+    tool = {"name": "x" * 30_000}
+    shop = Shop(said={"tools/list": {"tools": [tool], "nextCursor": "again"}})
+    async with shop.client() as client:
+        with pytest.raises(ReplyError, match="more than 100,000 bytes"):
+            await client.call_tool("tool")
+    assert shop.methods.count("tools/list") == 4
 
 
 @pytest.mark.parametrize(

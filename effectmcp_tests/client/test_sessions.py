@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 from effectmcp import ProtocolError, UsageError
 from effectmcp.client import ChannelError, Client, OverHttp, http
+from effectmcp.client import events as event_module
 from effectmcp.client.channels import SessionEnded
-from effectmcp.client.http import StreamEvent, events
+from effectmcp.client.events import StreamEvent, events
 
 from ..helpers import finish
 from .misbehaving_servers import JSON_TYPE, SSE_TYPE, Asked, event, http_server
@@ -460,6 +461,7 @@ async def test_streams_that_make_no_sense(
     body: bytes, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(http, "_LONGEST", 100_000)
+    monkeypatch.setattr(event_module, "_LONGEST", 100_000)
 
     async def call(asked: Asked) -> None:
         await asked.write(body, SSE_TYPE)
