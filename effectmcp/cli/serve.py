@@ -156,8 +156,8 @@ def _serve_http(options: argparse.Namespace) -> None:
     )
     if not is_local(host):
         logger.warning(
-            "%s is not only for this machine, and there is no authentication: whoever"
-            " can connect may call every tool",
+            "%s can be reached from other machines, and there is no authentication: any"
+            " client may call any tool",
             options.http,
         )
     # Checked before anything runs, and again in the workers.

@@ -193,7 +193,7 @@ def _locks() -> tuple[Lock, Lock]:
 
 
 class _TurnLoop:
-    """This module, as `TURNS` needs it."""
+    """The functions of this module that `TURNS` calls."""
 
     pass_turn = staticmethod(pass_turn)
     turn_lock = staticmethod(turn_lock)

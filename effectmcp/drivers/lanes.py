@@ -6,7 +6,7 @@
 
 A thread cannot be stopped: it works on though its client has left. So each function has a
 lane of its own, with room for so many threads, and in it a party has half of the room. The
-calls of one slow tool delay no other tool, and those of one client no other client.
+calls of one slow tool delay no other tool, and one client delays no other client.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def _key_of(function: Any) -> object:
 
 @define(eq=False)
 class Performer:
-    """For whom a driver performs effects.
+    """The settings with which a driver performs effects for one client.
 
     Attributes:
         provided: The values that the lifespan provides.

@@ -184,7 +184,7 @@ def _locks() -> tuple[Lock, Lock]:
 
 
 class _TurnLoop:
-    """This module, as `TURNS` needs it."""
+    """The functions of this module that `TURNS` calls."""
 
     pass_turn = staticmethod(pass_turn)
     turn_lock = staticmethod(turn_lock)
@@ -441,7 +441,7 @@ class _Limiter:
             raise
 
     def release_on_behalf_of(self, borrower: object) -> None:
-        """Note that the thread has ended; trio calls this, also if nobody waits for it."""
+        """Note that the thread has ended, also if its task was cancelled before."""
         assert self._ticket is not None
         self._lanes.leave(self._ticket)
 

@@ -1,7 +1,7 @@
 """Work that holds the event loop for long, such as encoding a large reply.
 
 A party whose requests are such work does one piece in each turn of the loop, so that the
-requests of others are answered in between. Nobody else waits for a turn.
+requests of other parties are answered in between. Other parties do not wait for turns.
 """
 
 from __future__ import annotations

@@ -271,7 +271,8 @@ class Session:
         principal: The user who opened the session; no other user may use it.
         log_level: The lowest level of log messages to send.
         most: Limit of requests that run at the same time.
-        enter: Takes a place for a request among those of all sessions, if one is left.
+        enter: Takes one of the places for requests of all sessions; returns whether it was
+            free.
         leave: Gives it back.
         is_closed: Whether the session has ended.
         news: The changes that the client is notified of.

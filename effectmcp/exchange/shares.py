@@ -94,7 +94,7 @@ class Shares:
             return True
 
     def give(self, party: str | None) -> None:
-        """Give back one that this party has taken."""
+        """Give one back, which this party has taken."""
         with self._lock:
             self.count -= 1
             self._by[party] -= 1
@@ -187,7 +187,7 @@ class Budget:
                 del self._parties[holding.party]
 
     def settle(self, holding: Holding) -> bool:
-        """Let a holding give way no more; see `Holding.settle`."""
+        """Keep a holding from giving way; see `Holding.settle`."""
         with self._lock:
             holding.is_settled = True
             return not holding.is_closed
@@ -227,7 +227,7 @@ class Holding:
         give_way: Frees the bytes.
         size: The number of bytes.
         is_closed: Whether it was closed, or had to give way.
-        is_settled: Whether it gives way no more.
+        is_settled: Whether it no longer gives way.
     """
 
     _budget: Budget
@@ -238,7 +238,7 @@ class Holding:
     is_settled: bool = False
 
     def add(self, size: int) -> bool:
-        """Hold so many more bytes; return false if there is no room, or it gave way."""
+        """Hold so many more bytes; return false without room, or after it had to give way."""
         return self._budget.add(self, size)
 
     def remove(self, size: int) -> None:
@@ -246,7 +246,7 @@ class Holding:
         self._budget.remove(self, size)
 
     def settle(self) -> bool:
-        """Give way no more, as the bytes are needed; return false if it is too late."""
+        """Never give way again, as the bytes are needed; return false if it is too late."""
         return self._budget.settle(self)
 
     def close(self) -> None:

@@ -82,8 +82,8 @@ class Server:
             parameters, by name or by annotation.
         observers: Functions that are called with each `Event`.
         timeout: Seconds per request, unless a feature sets its own; `None`: no limit.
-        threads: How many threads one blocking function may use at once, of which one
-            user or, without authentication, one address gets half.
+        threads: How many threads one blocking function may use at once. One user or,
+            without authentication, one address gets half of them.
         ttl: Seconds that a client may cache lists.
         page_size: Items per page of a list.
         rounds: Limit of interim results per call.

@@ -74,9 +74,9 @@ class Limits:
         head: The maximum size of a request's head in bytes.
         headers: The maximum number of headers of a request.
         connections: The maximum number of connections; `None` for 1,000, or fewer if the
-            process may not open as many files. A further connection closes the one that
-            is idle for longest, or else the one whose request has been incomplete for
-            longest; if there is none, it gets status 503.
+            process may not open as many files. A further connection closes the connection
+            that is idle for longest, or else the connection whose request has been
+            incomplete for longest. If all are busy, it gets status 503.
         unsent: Bytes of responses that clients have not read yet. Beyond it, the oldest
             response of the user or address with the most of them breaks off.
         head_time: Time for a client to send a head, and, on a new connection, to start.
@@ -597,7 +597,7 @@ class Connection:
             self._unsent = None
 
     async def _write_large(self, part: Send, *, closes: bool) -> None:
-        """Send a large response in pieces; free each one that is sent."""
+        """Send a large response in pieces; free each piece that is sent."""
         more, wire, is_whole = part.more, self._wire, part.status is not None
         assert more is not None
         with self._holding(sum(map(len, more))) as holding:

@@ -13,7 +13,7 @@ each event, which returns the next step:
     judge()                         Identify, Receive, Begin, Read, or Send: the response
     identified(principal)           Receive, Begin, Read, or Send
     unidentified(error)             Send
-    part(data)                      Send: a refusal; or None, as the body may go on
+    part(data)                      Send: a refusal; or None: read the next part
     body(data)                      Begin, or Send
     waits()                         Read: for a session's request that waits
     notify(message), event(data)    Send: a part of a stream
@@ -28,7 +28,7 @@ request (2026-07-28, Streamable HTTP, Cancellation), unless it has a session: th
 reconnect and continue to read (2025-11-25, Resumability).
 
 The body of a request is kept here, and counted from its first large part on until its
-request is answered: unfinished bodies give way to those of other clients. A host calls
+request is answered: unfinished bodies give way to other clients. A host calls
 `close()` at the end.
 
 The limits of a host are fields of `Endpoint`, and nowhere else.
@@ -498,7 +498,7 @@ class Conversation:
 
     @property
     def party(self) -> str | None:
-        """The party of the client, as far as it is known yet."""
+        """The party of the client: before authentication, its address."""
         if self._peer is not None:
             return self._peer.party
         judged = self._judged

@@ -173,7 +173,7 @@ class Accepting(trio.abc.Listener[trio.abc.Stream]):
         listener: Accepts the connections.
 
     Attributes:
-        make_room: Closes a connection of which the server can do without; returns whether
+        make_room: Closes a connection that keeps the server waiting; returns whether
             there was one.
         drained: Connections that the kernel had accepted when the listener was closed.
     """
@@ -224,7 +224,7 @@ class Accepting(trio.abc.Listener[trio.abc.Stream]):
         listener.socket.close()
 
     async def aclose(self) -> None:
-        """Close the listener, and what was not taken."""
+        """Close the listener, and the connections that were not taken."""
         await self._listener.aclose()
         for stream in self.drained:
             await trio.aclose_forcefully(stream)

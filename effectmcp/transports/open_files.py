@@ -1,4 +1,4 @@
-"""How many files this process may open: each connection is one."""
+"""The limit of open files: each connection is one."""
 
 from __future__ import annotations
 

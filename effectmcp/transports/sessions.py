@@ -97,11 +97,11 @@ class Stream:
         kept: The number of bytes that are kept to be read again.
         hold: Opens a holding for its bytes, given a function that frees them; `None` if
             they are not counted.
-        rests: Called each time when the stream is over and nobody reads it.
+        rests: Called each time when the stream is over and has no reader.
 
     Attributes:
         is_over: Whether no more messages follow.
-        is_lost: Whether messages were dropped that nobody had read.
+        is_lost: Whether messages were dropped before a client had read them.
         is_written: Whether a reader has written all messages, with the last one.
         only: The response, if no message was sent before it.
     """
@@ -192,7 +192,7 @@ class Stream:
 
     @property
     def is_read(self) -> bool:
-        """Whether somebody reads it."""
+        """Whether it has a reader."""
         return self._reader is not None
 
     def _rest(self) -> None:

@@ -135,8 +135,8 @@ class Site:
             an anonymous client. If it raises `PermissionError`, the response has status
             401. May be an async function, for the server's loop.
         proxies: Addresses and networks of trusted proxies, such as `10.0.0.0/8`;
-            `"unix"` for clients of Unix sockets. Their header says which client they
-            speak for. They have no share themselves.
+            `"unix"` for clients of Unix sockets. Their header names the client. They
+            have no share themselves.
         forwarded: The header that these proxies set: `X-Forwarded-For` or `Forwarded`.
             A proxy passes on the other one as clients send it, so only one is read.
         share: The part of each limit that one user or, without authentication, one
@@ -144,7 +144,7 @@ class Site:
         waiting: How many requests may wait for changes: subscriptions, and requests for
             the results of running tasks.
         bodies: Bytes of requests that the server holds at once, by their size on the
-            wire: those that still arrive, and those that are being answered.
+            wire: of requests that still arrive, and of requests that are being answered.
     """
 
     path: str | None = field(default="/mcp", validator=_check_path)
@@ -404,8 +404,8 @@ def client_address(
     """
     if not _is_proxy(site, peer):
         return peer
-    # The last element was added by the proxy that sent this, the one before by the proxy
-    # that that one names. What the first untrusted address says itself is not read.
+    # The last element was added by the proxy that sent this, the element before by the
+    # proxy that the last one names. What the first untrusted address says is not read.
     for element in reversed(headers.get(site.forwarded, "").split(",")):
         if site.forwarded == "forwarded":
             found = _FOR.search(element)

@@ -237,7 +237,7 @@ class _Supervisor:
         """Terminate every process, which lets it finish its requests; start no more."""
         self._stopping.set()
         # Otherwise the kernel would accept clients here after the processes have closed
-        # the address, and nobody would answer them.
+        # the address, and they would get no answer.
         for own in self._sockets:
             _close(own)
         for process in self._processes:

@@ -43,7 +43,7 @@ def closure() -> Callable[[], None]:
 
 
 class Entered:
-    """Calls that have entered, and those that were started."""
+    """Calls that have entered, and the names of the started calls."""
 
     def __init__(self, each: int) -> None:
         self.lanes = Lanes()
@@ -116,7 +116,7 @@ def test_calls_of_one_function_share_a_lane(made: Callable[[], object]) -> None:
         max_size=50,
     ),
 )
-def test_lane_is_full_or_nobody_waits(
+def test_lane_is_full_or_no_call_waits(
     each: int, steps: list[tuple[bool, int, str | None]]
 ) -> None:
     """No call waits that could start, and each lane keeps to its room."""

@@ -30,7 +30,7 @@ def test_party(principal: str | None, address: str | None, party: str | None) ->
     assert party_of(principal, address) == party
 
 
-def test_user_is_no_address() -> None:
+def test_user_is_not_an_address() -> None:
     assert party_of("192.0.2.1", None) != party_of(None, "192.0.2.1")
 
 
@@ -79,7 +79,7 @@ _PARTIES = st.sampled_from(["a", "b", "c", None])
 def test_shares_like_a_list(
     limit: int, part: float, steps: list[tuple[bool, str | None]]
 ) -> None:
-    """A list of what was taken is the oracle."""
+    """The oracle is a list of the parties."""
     seats, taken = Shares(limit, part), list[str | None]()
     for gives, party in steps:
         if gives and party in taken:
@@ -101,7 +101,7 @@ def test_shares_like_a_list(
 
 @define(eq=False)
 class Held:
-    """Some bytes, and whether they had to give way."""
+    """Base class: hold some bytes, and note whether they had to give way."""
 
     budget: Budget
     party: str | None
@@ -217,7 +217,7 @@ _STEPS = st.lists(
 
 @given(_STEPS)
 def test_budget_keeps_its_rules(steps: list[tuple[str, int, int, str | None]]) -> None:
-    """Bytes beyond a limit are those of one holding; only rivals give way, oldest first."""
+    """Only one holding exceeds a limit; only rivals give way, oldest first."""
     budget, all_ = Budget(_LIMIT, _SHARE / _LIMIT), list[Held]()
     order: list[Held] = []  # of those with bytes, oldest first
     for verb, index, size, party in steps:

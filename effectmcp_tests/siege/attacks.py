@@ -36,7 +36,7 @@ class Attack:
         kinds: The honest clients beside it; the first of them is measured.
         has_victims: Whether two sessions exist before it.
         files: The limit of the server's open files.
-        may_be_full: Whether honest clients may be told to come back later.
+        may_be_full: Whether honest clients may get the status 503.
         growth: MB that the server may grow by, in the full attack and in the short form.
         left: MB of these that it may keep once the clients have left.
         p99: MS that the first kind of honest clients may wait, except for one in a

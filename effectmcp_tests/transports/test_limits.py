@@ -1,4 +1,4 @@
-"""What one address may take of the native server, and who gives way: over real sockets.
+"""Shares of one address of the native server, and who gives way: over real sockets.
 
 Attackers connect from 127.0.0.2, honest clients from 127.0.0.1.
 """
@@ -290,7 +290,7 @@ async def test_one_empty_line_before_a_request(empty: bytes, is_split: bool) -> 
             assert (await client.answer()).status == 200
 
 
-async def test_many_empty_lines_are_no_request() -> None:
+async def test_many_empty_lines_are_refused() -> None:
     async with serving(shop()) as doors:
         client = doors.connect()
         await client.send(b"\r\n\r\n\r\n" + post(DISCOVER))
@@ -449,7 +449,7 @@ async def test_other_errors_of_a_listener_are_raised() -> None:
 
 
 async def test_clients_that_the_kernel_accepted_are_answered_at_the_end() -> None:
-    """The server is busy when it is told to stop, and a hundred clients have connected."""
+    """The server is busy when it has to stop, and fifty clients have connected."""
     shutdown = trio.Event()
     async with trio.open_nursery() as nursery:
         async with listening(shop(), shutdown=shutdown) as address:
@@ -473,7 +473,7 @@ async def test_clients_that_the_kernel_accepted_are_answered_at_the_end() -> Non
 
 
 async def test_busy_client_is_not_reset_at_the_end() -> None:
-    """Its next request is answered, and the answer says that the connection closes."""
+    """The server answers its next request, and announces that the connection closes."""
     shutdown = trio.Event()
     async with listening(shop(), shutdown=shutdown) as address:
         async with Client(await trio.open_tcp_stream(*address)) as client:

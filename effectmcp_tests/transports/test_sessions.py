@@ -656,14 +656,14 @@ def test_party_with_its_share_loses_its_own_longest_gone() -> None:
     sessions.now = 60
     sessions.open(party="a")
     assert closed(other, first, second) == [False, True, False]
-    # Those that were gone for less than that may still return.
+    # Clients that were gone for less than that may still return.
     sessions.admit(peer(sessions._by_session[second].id))
     assert sessions.keep(new_session(), "a") is None
     assert closed(other, second) == [False, False]
 
 
 def test_client_within_its_resume_time_is_not_evicted() -> None:
-    """A hundred clients that shake hands and leave end nobody's session."""
+    """A hundred clients that initialize a session and leave end no other session."""
     sessions = Kept(sessions=3, resume=60)
     held = [sessions.open(party=f"{n}")[1] for n in range(3)]
     sessions.now = 59.9
@@ -697,7 +697,7 @@ def test_session_that_was_refused_leaves_nothing() -> None:
 
 
 def test_requests_of_all_sessions_are_limited() -> None:
-    """They go on without their clients, so each one of many sessions could leave some."""
+    """Requests continue without their clients, so each session could leave some."""
     sessions = Kept(running=4, share=0.5)
     (_, first), (_, second), (_, other) = (sessions.open(party=one) for one in "aab")
     running = [first.begin(1), second.begin(1)]
@@ -727,8 +727,8 @@ def answered(sessions: Kept, session: Session, size: int, *, reads: bool) -> str
 @pytest.mark.parametrize("reads", [True, False])
 @pytest.mark.parametrize("size", [50, 200])
 def test_answer_is_kept_while_it_may_be_needed(reads: bool, size: int) -> None:
-    """A small one that was written: for the resume time. One that nobody has read: a small
-    one as long as the session, a large one for the resume time.
+    """After it was written, a small answer is kept for the resume time. Unread, a small
+    answer is kept as long as the session, and a large answer for the resume time.
     """
     sessions = Kept(kept=100, resume=60, idle=1800)
     _, session = sessions.open()
@@ -830,7 +830,7 @@ def test_session_that_ends_frees_its_streams() -> None:
     sessions.answered(session, read)  # the session has ended
 
 
-def test_answer_that_was_no_event_is_dropped() -> None:
+def test_answer_that_was_not_an_event_is_dropped() -> None:
     sessions = Kept()
     _, session = sessions.open()
     stream = sessions.stream(session)

@@ -505,7 +505,7 @@ NEAR, FAR = "10.0.0.1", "10.0.0.2"
         (NEAR, "[2001:db8::1]", "2001:db8::1"),
         (NEAR, "2001:db8::1", "2001:db8::1"),
         ("::ffff:10.0.0.1", "203.0.113.9", "203.0.113.9"),
-        # A proxy that names nobody.
+        # A proxy that names no client.
         (NEAR, "", None),
         (NEAR, "unknown", None),
         (NEAR, "203.0.113.9, unknown", None),
@@ -553,7 +553,7 @@ def test_proxy_on_a_unix_socket() -> None:
     assert client_address(site, "10.0.0.1", headers) == "10.0.0.1"
 
 
-def test_proxy_that_is_no_address() -> None:
+def test_proxy_that_is_not_an_address() -> None:
     with pytest.raises(UsageError, match=r"10\.0\.0\.300.*write 10\.0\.0\.7"):
         Site(proxies=["10.0.0.300"])
     with pytest.raises(UsageError, match="is a string, not a list"):

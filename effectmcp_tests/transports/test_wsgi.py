@@ -513,7 +513,7 @@ def resting() -> Flow[str]:
     return "rested"
 
 
-def test_body_that_breaks_off_is_no_request() -> None:
+def test_body_that_breaks_off_is_refused() -> None:
     """A host returns what there is if a client leaves: it may even be valid JSON."""
     app = Server("shop")
     data = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "ping"}).encode()
