@@ -10,7 +10,8 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable
-from typing import Final, TypeAlias
+from itertools import chain
+from typing import Any, Final, TypeAlias
 
 from ..canonical import JSON, MAX_DEPTH
 
@@ -92,6 +93,8 @@ def _look_at(value: JSON, room: int, found: list[Problem]) -> None:
         if room <= 0:
             found.append(("", f"must not be nested deeper than {MAX_DEPTH} levels"))
             return
+        if len(value) > _MANY and _is_plain(value, room):
+            return
         for key, item in value.items() if type_ is dict else enumerate(value):
             if len(found) > MAX_PROBLEMS:
                 return
@@ -113,6 +116,48 @@ def _look_at(value: JSON, room: int, found: list[Problem]) -> None:
                 put_below(found, before, key)
     elif type_ is not bool and value is not None:
         found.append(("", f"is of type {type_.__qualname__}, which JSON does not know"))
+
+
+#: Containers with more items are looked at as a whole first: a request of a few MiB may
+#: have a million items, and a look at each of them would hold the event loop.
+_MANY: Final = 1_000
+
+_KINDS: Final = {str, int, float, bool, type(None), list, dict}
+
+
+def _is_plain(value: JSON, room: int) -> bool:
+    """Return whether a container certainly has no problems, by checks that run in C."""
+    level: list[Any] = [value]
+    while level:
+        kinds = set(map(type, level))
+        if not kinds <= _KINDS:
+            return False
+        # Also empty containers need room.
+        if room <= 0 and (list in kinds or dict in kinds):
+            return False
+        room -= 1
+        level = list(filter(None, level))  # no empty value has a problem
+        lists = [one for one in level if type(one) is list] if list in kinds else []
+        dicts = [one for one in level if type(one) is dict] if dict in kinds else []
+        texts = [one for one in level if type(one) is str] if str in kinds else []
+        keys = list(chain.from_iterable(dicts))
+        if not set(map(type, keys)) <= {str}:
+            return False
+        if not all(map(str.isascii, texts)) or not all(map(str.isascii, keys)):
+            return False
+        if float in kinds and not all(
+            map(math.isfinite, [one for one in level if type(one) is float])
+        ):
+            return False
+        if int in kinds:
+            numbers = [one for one in level if type(one) is int]
+            if numbers and (max(numbers) >= _PLAIN or min(numbers) < 0):
+                return False
+        level = [
+            *chain.from_iterable(lists),
+            *chain.from_iterable(map(dict.values, dicts)),
+        ]
+    return True
 
 
 def is_text(text: str) -> bool:

@@ -120,7 +120,7 @@ class ASGIApplication:
         loop = _running_loop()
         find = None if self.principal is None else partial(self.principal, scope)
         talk = Conversation(self.endpoint, _asked(scope), clock=loop.now, find=find)
-        await converse(loop, talk, _AsgiHost(loop, receive, send), self._calls)
+        await converse(loop, talk, _AsgiHost(loop, talk, receive, send), self._calls)
 
     # ---- the lifespan ----
 
@@ -149,8 +149,11 @@ class ASGIApplication:
 class _AsgiHost:
     """The connection of one request."""
 
-    def __init__(self, loop: _Loop, receive: Receive, send: Send) -> None:
+    def __init__(
+        self, loop: _Loop, talk: Conversation, receive: Receive, send: Send
+    ) -> None:
         self._loop = loop
+        self._talk = talk
         self._receive = receive
         self._send = send
 
@@ -171,11 +174,19 @@ class _AsgiHost:
             ]
             start = {"status": part.status, "headers": headers}
             await self._emit({"type": "http.response.start", **start})
+        if not part.more:
+            await self._emit_body(part.data, more_body=not part.is_last)
+            return
         data, more = part.data, part.more
-        while more:
-            await self._emit_body(data, more_body=True)
-            data = more.popleft()
-        await self._emit_body(data, more_body=not part.is_last)
+        with self._talk.holding_unsent(more) as holding:
+            while more:
+                await self._emit_body(data, more_body=True)
+                if more:
+                    data = more.popleft()
+                    holding.remove(len(data))
+            if holding.is_closed:
+                raise Gone  # the bytes had to give way: break the response off
+            await self._emit_body(data, more_body=not part.is_last)
 
     async def _emit_body(self, data: bytes, *, more_body: bool) -> None:
         body = {"body": data, "more_body": more_body}

@@ -14,7 +14,7 @@ passes, the reaction depends on what the client was doing:
     reading the response                break it off
 
 `http1` interprets the bytes, with one wire for each request. Memory is bounded by what a
-wire keeps of a head, by the budget for bodies (`Site.bodies`), by `Limits.unsent`, and by
+wire keeps of a head, by the budget for bodies (`Site.bodies`), by `Site.unsent`, and by
 writing no event before the kernel has accepted the previous one.
 
 A client that takes its time gives way to others: its connection closes while it sends a
@@ -26,15 +26,14 @@ from __future__ import annotations
 import math
 import socket
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from email.utils import formatdate
 from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
 import trio
 from attrs import field, frozen, validators
 
-from ..exchange.shares import Budget, Holding, Shares, party_of
+from ..exchange.shares import Holding, Shares, party_of
 from ..logs import logger_for
 from .conversation import Conversation, Endpoint, Judged, judge
 from .hosting import Beside, Gone, Work, converse
@@ -77,8 +76,6 @@ class Limits:
             process may not open as many files. A further connection closes the connection
             that is idle for longest, or else the connection whose request has been
             incomplete for longest. If all are busy, it gets status 503.
-        unsent: Bytes of responses that clients have not read yet. Beyond it, the oldest
-            response of the user or address with the most of them breaks off.
         head_time: Time for a client to send a head, and, on a new connection, to start.
         body_time: Time for a client to send a body.
         idle: Time between two requests of a connection.
@@ -94,7 +91,6 @@ class Limits:
     connections: int | None = field(
         default=None, validator=validators.optional(validators.ge(1))
     )
-    unsent: int = field(default=128 * 1024 * 1024, validator=validators.ge(1))
     head_time: float = field(default=10, validator=validators.gt(0))
     body_time: float = field(default=60, validator=validators.gt(0))
     idle: float = field(default=75, validator=validators.gt(0))
@@ -138,7 +134,6 @@ class Shared:
 
     Attributes:
         seats: The connections, by address.
-        unsent: The bytes that clients have not read yet.
         idle: Idle connections, and when to close them, the longest idle first. The time
             of new connections is infinite, as they have a deadline of their own.
         arriving: Connections whose request is incomplete, the slowest first.
@@ -163,7 +158,6 @@ class Shared:
         share = endpoint.site.share
         most = limits.most_connections
         self.seats = Shares(most, max(share, min(0.5, _FEW / most)))
-        self.unsent = Budget(limits.unsent, share)
         self.idle: dict[Connection, float] = {}
         self.arriving: dict[Connection, None] = {}
         self._date = (0, b"")
@@ -578,41 +572,39 @@ class Connection:
         if self._unsent is not None:
             await self._stream.send_all(rest)
             return
-        with self._holding(len(rest)):
-            await self._stream.send_all(rest)
-
-    @contextmanager
-    def _holding(self, size: int) -> Iterator[Holding]:
-        """Count bytes that the client has not read yet; break off if there are too many."""
         talk = self._conversation
         party = self.party if talk is None else talk.party
-        holding = self._shared.unsent.open(party, self._scope.cancel)
-        self._unsent = holding
+        holding = self._shared.endpoint.unsent.open(party, self._scope.cancel)
         try:
-            if not holding.add(size):
+            if not holding.add(len(rest)):
                 self._scope.cancel()
-            yield holding
+            await self._stream.send_all(rest)
         finally:
             holding.close()
-            self._unsent = None
 
     async def _write_large(self, part: Send, *, closes: bool) -> None:
         """Send a large response in pieces; free each piece that is sent."""
         more, wire, is_whole = part.more, self._wire, part.status is not None
+        talk = self._conversation
         assert more is not None
-        with self._holding(sum(map(len, more))) as holding:
-            await self._write(self._bytes_of(part, closes=closes))
-            while more:
-                piece = more.popleft()
-                size = len(piece)
-                is_chunk = not (is_whole and part.is_last)
-                data = wire.chunk(piece) if is_chunk else wire.more(piece)
-                del piece
-                await self._write(data)
-                del data
-                holding.remove(size)
-                # Other clients wait while the kernel copies.
-                await trio.lowlevel.checkpoint()
+        assert talk is not None  # refusals are small
+        with talk.holding_unsent(more, self._scope.cancel) as holding:
+            self._unsent = holding
+            try:
+                await self._write(self._bytes_of(part, closes=closes))
+                while more:
+                    piece = more.popleft()
+                    size = len(piece)
+                    is_chunk = not (is_whole and part.is_last)
+                    data = wire.chunk(piece) if is_chunk else wire.more(piece)
+                    del piece
+                    await self._write(data)
+                    del data
+                    holding.remove(size)
+                    # Other clients wait while the kernel copies.
+                    await trio.lowlevel.checkpoint()
+            finally:
+                self._unsent = None
         if part.is_last and not is_whole:
             await self._write(wire.end())
 

@@ -38,7 +38,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
@@ -94,6 +96,10 @@ def _seats_of(endpoint: Endpoint) -> Shares:
     return Shares(endpoint.site.waiting, endpoint.site.share)
 
 
+def _unsent_of(endpoint: Endpoint) -> Budget:
+    return Budget(endpoint.site.unsent, endpoint.site.share)
+
+
 def _bodies_of(endpoint: Endpoint) -> Budget:
     return Budget(endpoint.site.bodies, endpoint.site.share)
 
@@ -113,6 +119,7 @@ class Endpoint:
         has_pieces: Whether this host sends a large body in pieces (`Send.more`).
         seats: Seats for requests that wait for changes.
         bodies: The budget of the bodies of requests.
+        unsent: The budget of the bytes that clients have not read yet.
     """
 
     app: Server
@@ -124,6 +131,7 @@ class Endpoint:
     has_pieces: bool = False
     seats: Shares = attrs.Factory(_seats_of, takes_self=True)
     bodies: Budget = attrs.Factory(_bodies_of, takes_self=True)
+    unsent: Budget = attrs.Factory(_unsent_of, takes_self=True)
 
 
 @record
@@ -503,6 +511,33 @@ class Conversation:
             return self._peer.party
         judged = self._judged
         return None if judged is None else party_of(None, judged.head.peer)
+
+    @contextmanager
+    def holding_unsent(
+        self, more: deque[bytes], give_way: Callable[[], object] | None = None
+    ) -> Iterator[Holding]:
+        """Count the pieces of a response that the client has not read yet.
+
+        If they have to give way, they are dropped: break the response off.
+
+        Args:
+            more: The pieces. Remove each one that is sent from the holding, too.
+            give_way: Called when they are dropped; other threads may call it.
+        """
+
+        def drop() -> None:
+            more.clear()
+            if give_way is not None:
+                give_way()
+
+        holding = self.endpoint.unsent.open(self.party, drop)
+        try:
+            if not holding.add(sum(map(len, more))):
+                holding.close()
+                drop()
+            yield holding
+        finally:
+            holding.close()
 
     def close(self) -> None:
         """Free what is left of the request, once it is answered or given up."""

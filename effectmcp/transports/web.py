@@ -145,6 +145,8 @@ class Site:
             the results of running tasks.
         bodies: Bytes of requests that the server holds at once, by their size on the
             wire: of requests that still arrive, and of requests that are being answered.
+        unsent: Bytes of large responses that clients have not read yet. Beyond it, the
+            oldest response of the user or address with the most of them breaks off.
     """
 
     path: str | None = field(default="/mcp", validator=_check_path)
@@ -169,6 +171,7 @@ class Site:
     )
     waiting: int = field(default=500, validator=validators.ge(1))
     bodies: int = field(default=128 * 1024 * 1024, validator=validators.ge(1))
+    unsent: int = field(default=128 * 1024 * 1024, validator=validators.ge(1))
 
 
 @record

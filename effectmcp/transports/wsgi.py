@@ -112,6 +112,7 @@ def application(
         has_pieces=True,
         seats=Shares(questions, lock=threading.Lock()),
         bodies=Budget(site.bodies, site.share, threading.RLock()),
+        unsent=Budget(site.unsent, site.share, threading.RLock()),
     )
     return WSGIApplication(endpoint, principal, run_async, questions)
 
@@ -168,7 +169,7 @@ class WSGIApplication:
         finally:
             talk.close()
         assert isinstance(step, Send)  # the only other step, without streams
-        return _answer(start_response, step)
+        return _answer(talk, start_response, step)
 
     def _endpoint_for(self, environ: Environ) -> Endpoint:
         # The next request must reach this process, and another thread of it.
@@ -234,7 +235,7 @@ class WSGIApplication:
             answer = failed
         if stream.is_begun:
             return stream.end(answer)
-        return _answer(start_response, answer)
+        return _answer(talk, start_response, answer)
 
     def _wait(self, stream: _EventStream, asking: Inquiry) -> None:
         # A wait for a task takes a thread, too, and has a seat of its own: otherwise users
@@ -355,7 +356,7 @@ class _EventStream:
             write = _start(self._start_response, part)
             # PEP 3333 requires every host to return a callable, but not every host does.
             self._write = write if callable(write) else None
-        for data in _pieces(part):
+        for data in _pieces(self._talk, part):
             if self._write is None:
                 self._kept.append(data)
             else:
@@ -410,18 +411,27 @@ def _read(environ: Environ, limit: int, talk: Conversation) -> Send | None:
     return None
 
 
-def _answer(start_response: StartResponse, answer: Send) -> Iterable[bytes]:
+def _answer(
+    talk: Conversation, start_response: StartResponse, answer: Send
+) -> Iterable[bytes]:
     _start(start_response, answer)
     if answer.more:
-        return _pieces(answer)
+        return _pieces(talk, answer)
     return [answer.data] if answer.data else []
 
 
-def _pieces(part: Send) -> Iterator[bytes]:
+def _pieces(talk: Conversation, part: Send) -> Iterator[bytes]:
     if part.data:
         yield part.data
-    while part.more:
-        yield part.more.popleft()
+    if part.more is None:
+        return
+    with talk.holding_unsent(part.more) as holding:
+        while part.more:
+            piece = part.more.popleft()
+            holding.remove(len(piece))
+            yield piece
+        if holding.is_closed:
+            raise OSError("other clients need the memory: the response breaks off")
 
 
 def _start(start_response: StartResponse, answer: Send) -> Any:

@@ -1,10 +1,14 @@
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from effectmcp.canonical import MAX_DEPTH
+from effectmcp.schema import problems
 from effectmcp.schema.problems import (
     MAX_PROBLEMS,
     path_step,
@@ -105,3 +109,48 @@ def test_numbers_that_python_does_not_write_are_unreadable() -> None:
     assert unreadable([10**5000]) == [
         ("[0]", "must be a number of at most 4,000 digits")
     ]
+
+
+# ---- containers of many items -------------------------------------------------------
+
+_ODD = (
+    st.sampled_from(
+        ["\ud800", "ä", "", 1.5, math.inf, math.nan, -1, 0, 2**64, True, None]
+    )
+    | st.builds(pow, st.just(10), st.just(5000))
+    | st.sampled_from([b"bytes", (), {1}, object])
+)
+
+_ANY = st.recursive(
+    _ODD | st.integers() | st.text(max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(st.text(max_size=2) | st.sampled_from([1, None]), inner)
+    ),
+    max_leaves=20,
+)
+
+
+@given(_ANY, st.integers(0, 4))
+def test_look_at_many_items_finds_what_a_look_at_each_finds(
+    value: Any, room: int
+) -> None:
+    """A look at each item is the oracle."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(problems, "MAX_DEPTH", room)
+        patch.setattr(problems, "_MANY", math.inf)
+        each = unreadable(value)
+        patch.setattr(problems, "_MANY", -1)
+        assert (unreadable(value) == each) is True  # not shown: it may be unwritable
+
+
+@pytest.mark.parametrize(
+    "item", [{}, [], {"a": 0}, [[[1.5]]], "text", 7, None, {"a": [{"b": "c"}]}]
+)
+def test_many_plain_items_are_looked_at_as_a_whole(
+    item: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    value = [item] * 2_000
+    monkeypatch.setattr(problems, "put_below", None)
+    assert problems._is_plain(value, 10)
+    assert unreadable({"a": value}) == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -520,3 +521,31 @@ def test_large_answer_in_pieces(has_pieces: bool) -> None:
     assert last.is_last
     assert (last.more is not None) is has_pieces
     assert text.encode() in b"".join([last.data, *(last.more or ())])
+
+
+def test_unread_pieces_give_way() -> None:
+    table = Table(options={"unsent": Budget(4 * MIB, 0.5)})
+    talk = table.begun()
+    first, second = (deque([bytes(MIB)] * 2) for _ in range(2))
+    dropped: list[str] = []
+    with (
+        talk.holding_unsent(first, lambda: dropped.append("first")) as holding,
+        talk.holding_unsent(second),
+    ):
+        assert not dropped
+        with talk.holding_unsent(deque([bytes(MIB)])) as third:
+            assert (len(first), len(second), dropped) == (0, 2, ["first"])
+            assert holding.is_closed
+            third.remove(MIB)
+    assert talk.endpoint.unsent.size == 0
+
+
+def test_unread_pieces_without_room_are_dropped() -> None:
+    table = Table(options={"unsent": Budget(MIB, 1)})
+    settled = table.options["unsent"].open("other", lambda: None)
+    assert settled.add(MIB)
+    assert settled.settle()
+    more = deque([bytes(MIB)])
+    with table.begun().holding_unsent(more) as holding:
+        assert holding.is_closed
+        assert not more

@@ -350,8 +350,7 @@ async def test_unread_answers_of_one_address_are_limited(
 ) -> None:
     """The oldest breaks off; what others were sent arrives whole."""
     size = 8 * 1024 * 1024
-    limits = Limits(unsent=8 * size)
-    async with yard(made, limits=limits, site=Site(share=0.25)) as here:
+    async with yard(made, site=Site(share=0.25, unsent=8 * size)) as here:
         honest = await here.connect()
         await honest.post(call("large", size=size), host="localhost")
         await honest.head()
@@ -362,11 +361,11 @@ async def test_unread_answers_of_one_address_are_limited(
             await client.head()
             held.append(client)
         await here.settled()
-        assert here.shared.unsent.size <= 4 * size
+        assert here.shared.endpoint.unsent.size <= 4 * size
         broken = [len(await client.rest()) < size for client in held[:2]]
         assert broken == [True, True]
         assert len(await honest.exactly(size)) == size
-    assert here.shared.unsent.size == 0
+    assert here.shared.endpoint.unsent.size == 0
 
 
 async def test_answer_is_freed_while_it_is_read(made: list[connection.Shared]) -> None:
@@ -376,14 +375,14 @@ async def test_answer_is_freed_while_it_is_read(made: list[connection.Shared]) -
         await client.post(call("large", size=size), host="localhost")
         got = await client.head()
         await here.settled()
-        sizes = [here.shared.unsent.size]
+        sizes = [here.shared.endpoint.unsent.size]
         left = int(got.headers["content-length"])
         while left:
             part = min(left, size // 8)
             await client.exactly(part)
             left -= part
             await here.settled()
-            sizes.append(here.shared.unsent.size)
+            sizes.append(here.shared.endpoint.unsent.size)
         assert sizes[0] > size // 4
         assert sizes == sorted(sizes, reverse=True)
         assert sizes[-1] == 0
@@ -403,8 +402,8 @@ async def test_client_that_reads_nothing_of_a_small_answer_is_counted(
                     await client.send(data)
 
         here.nursery.start_soon(send)
-        await until(lambda: here.shared.unsent.size > 0)
-        assert here.shared.unsent.size <= PIECE
+        await until(lambda: here.shared.endpoint.unsent.size > 0)
+        assert here.shared.endpoint.unsent.size <= PIECE
 
 
 # ---- files --------------------------------------------------------------------------
