@@ -251,7 +251,10 @@ class StreamReader:
             if found is None:
                 return
             self._after, message = found
-            yield b"id: %s-%d\ndata: %s\n\n" % (name, self._after, message)
+            event = [b"id: %s-%d\ndata: %s\n\n" % (name, self._after, message)]
+            # A client may take a minute to read it, while the stream drops it.
+            del found, message
+            yield event.pop()
 
     def has_taken(self, number: int) -> bool:
         """Return whether this reader has taken the event with this number."""

@@ -225,6 +225,7 @@ class WSGIApplication:
                     wait=partial(self._wait, stream),
                 )
             answer = talk.reply(reply)
+            del reply  # only the pieces are kept while the client reads
         except OSError:
             raise  # the host's error for a client that has disconnected
         except Exception:
