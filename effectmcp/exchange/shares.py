@@ -83,6 +83,10 @@ class Shares:
         """Return whether this party has taken its share."""
         return party is not None and self._by.get(party, 0) >= self.share
 
+    def has_room(self, party: str | None) -> bool:
+        """Return whether one is left for this party."""
+        return self.count < self.limit and not self.is_spent(party)
+
     def take(self, party: str | None) -> bool:
         """Take one, if one is left for this party; return whether that succeeded."""
         with self._lock:

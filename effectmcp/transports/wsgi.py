@@ -90,8 +90,8 @@ def application(
         sessions: Limits on the sessions of legacy clients; `None` to keep no sessions.
             None are kept, either, if the host reports several processes, or no threads.
             Only clients that speak 2026-07-28 can then be asked questions.
-        questions: How many calls of sessions may wait for answers. Calls that start
-            while so many wait cannot ask. Each waiting call occupies one of the host's
+        questions: How many calls of sessions may wait for answers, of one user or
+            address half of them. Calls that start while so many wait cannot ask. Each waiting call occupies one of the host's
             threads, and the answers need a thread, too: so choose a number below the
             number of threads.
 
@@ -143,9 +143,8 @@ class WSGIApplication:
         self._endpoint = endpoint
         self._principal = principal
         self._run_async = run_async
-        self._questions = questions
-        #: How many requests wait for answers.
-        self._asked = 0
+        #: How many requests wait for answers; half of these may be of one party.
+        self._asking = Shares(questions, 0.5, threading.Lock())
         self._lock = threading.Lock()
         self._ended = threading.Condition()
         self._count = 0
@@ -212,7 +211,7 @@ class WSGIApplication:
         self._open()
         peer = step.peer
         stream = _EventStream(talk, start_response, is_live=peer.session is not None)
-        if peer.session is not None and self._asked >= self._questions:
+        if peer.session is not None and not self._asking.has_room(peer.party):
             peer = attrs.evolve(peer, is_busy=True)
         try:
             with self._counted(), self._present(peer):
@@ -222,7 +221,7 @@ class WSGIApplication:
                     peer,
                     send=stream.notify,
                     run_async=self._run_async,
-                    wait=partial(self._wait, stream),
+                    wait=partial(self._wait, peer.party, stream),
                 )
             answer = talk.reply(reply)
             del reply  # only the pieces are kept while the client reads
@@ -238,17 +237,15 @@ class WSGIApplication:
             return stream.end(answer)
         return _answer(talk, start_response, answer)
 
-    def _wait(self, stream: _EventStream, asking: Inquiry) -> None:
+    def _wait(self, party: str | None, stream: _EventStream, asking: Inquiry) -> None:
         # A wait for a task takes a thread, too, and has a seat of its own: otherwise users
         # could not be asked while clients wait for tasks.
-        asked = not isinstance(asking, TaskInquiry)
-        with self._ended:
-            self._asked += asked
+        asks = not isinstance(asking, TaskInquiry) and self._asking.take(party)
         try:
             stream.wait(asking)
         finally:
-            with self._ended:
-                self._asked -= asked
+            if asks:
+                self._asking.give(party)
 
     @contextmanager
     def _present(self, peer: Peer) -> Iterator[None]:

@@ -36,7 +36,8 @@ Form: TypeAlias = Literal["long", "short", "soak"]
 #: `wsgi.application`. The full attacks meet the defaults; smaller ones need smaller limits
 #: to reach any.
 LIMITS: Final[Mapping[Form, Mapping[str, Mapping[str, Any]]]] = {
-    "long": {"http": {}, "asgi": {}, "wsgi": {}},
+    # The default of two questions is for hosts with few threads.
+    "long": {"http": {}, "asgi": {}, "wsgi": {"questions": 40}},
     "short": {
         "http": {
             "limits": Limits(connections=100),

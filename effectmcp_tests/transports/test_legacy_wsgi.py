@@ -243,7 +243,7 @@ def test_three_questions_side_by_side() -> None:
 
 
 def test_many_clients_do_not_meet() -> None:
-    wsgi = made_of(desk(), questions=8)
+    wsgi = made_of(desk(), questions=2 * 8)
     olds = [shake(wsgi) for _ in range(8)]
     readings = [Reading(old, tool("order", title="x")) for old in olds]
     for value in ("Ann", 2):
