@@ -7,6 +7,7 @@ a tool's own duration, or with the duration of the work that must not be done.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
@@ -85,6 +86,14 @@ def problems(
     for kind, tally in report.under.items():
         if tally.refused and not (attack.may_be_full and set(tally.refused) == {"503"}):
             yield f"{kind} refused: {dict(tally.refused)}"
+        if attack.may_be_full:
+            tally.lost = Counter(
+                {
+                    why: n
+                    for why, n in tally.lost.items()
+                    if "at once are being" not in why
+                }
+            )
         if tally.lost:
             yield f"{kind} lost: {dict(tally.lost)}"
         if not tally.times:
