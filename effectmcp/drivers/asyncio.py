@@ -42,7 +42,7 @@ from ..exchange.commands import (
 from ..exchange.handle import handle as answer
 from . import begun
 from .begun import BeginExchange, Send, drop
-from .lanes import Lanes, Performer
+from .lanes import Lanes, Performer, Ticket
 from .local import (
     Job,
     ask_client,
@@ -115,10 +115,10 @@ async def obey(
     match command:
         case PerformAll(wants, deadline):
             async with _until(deadline):
-                return await _perform(_performer(app, peer), wants)
+                return await _perform(Performer(app, peer), wants)
         case Invoke():
             async with _until(command.deadline):
-                performer = _performer(app, peer)
+                performer = Performer(app, peer)
                 return await _call(
                     performer, job_of_invoke(command, performer.provided)
                 )
@@ -224,10 +224,6 @@ async def _until(deadline: float | None) -> AsyncIterator[None]:
 # ---- performing ---------------------------------------------------------------------
 
 
-def _performer(app: Server, peer: Peer | None = None) -> Performer:
-    return Performer(app.provided, app.threads, None if peer is None else peer.party)
-
-
 async def _perform(
     performer: Performer, wants: tuple[Want, ...]
 ) -> dict[str, Done | Failure]:
@@ -309,7 +305,7 @@ async def attempt(app: Server, want: Want) -> Done | Failure:
         return done
     assert isinstance(want.effect, Step)  # a task waits for all others
     job = job_of_step(want.effect, want.context, app.provided).once()
-    return await _call(_performer(app), job, has_own_task=True)
+    return await _call(Performer(app), job, has_own_task=True)
 
 
 async def _call(
@@ -436,7 +432,8 @@ async def _in_thread(
         if not started.done():
             started.set_result(None)
 
-    ticket = lanes.enter(function, party, each, start)
+    ticket = Ticket(function, party, each)
+    lanes.enter(ticket, start)
     try:
         await started
         doing = _THREADS.submit(call)

@@ -1,8 +1,9 @@
 """Which blocking call gets a thread next. No threads, and no loop.
 
     lanes = Lanes()
-    ticket = lanes.enter(function, party, 40, start)   calls `start` once there is room
-    lanes.leave(ticket)                                when the thread has ended
+    ticket = Ticket(function, party, 40)
+    lanes.enter(ticket, start)      calls `start` once there is room
+    lanes.leave(ticket)             when the thread has ended
 
 A thread cannot be stopped: it works on though its client has left. So each function has a
 lane of its own, with room for so many threads, and in it a party has half of the room. The
@@ -14,11 +15,15 @@ from __future__ import annotations
 import functools
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from attrs import define, field
 
 from ..exchange.shares import Shares
+
+if TYPE_CHECKING:
+    from ..exchange.commands import Peer
+    from ..server.app import Server
 
 __all__ = ["Lanes", "Performer", "Ticket"]
 
@@ -26,21 +31,29 @@ __all__ = ["Lanes", "Performer", "Ticket"]
 _PART: Final = 0.5
 
 
+def _nothing() -> None:
+    """Start nothing."""
+
+
 @define(eq=False)
 class Ticket:
     """A call in a lane.
 
     Attributes:
-        key: The key of the lane.
-        party: The party of the client.
+        function: The function to call.
+        party: The party of the client; `None` for a call without a client.
+        each: The room of the lane.
         start: Starts the call.
+        lane: The lane that it has entered.
         has_thread: Whether it was started.
     """
 
-    key: object
+    function: object
     party: str | None
-    start: Callable[[], None]
-    has_thread: bool = False
+    each: int
+    start: Callable[[], None] = _nothing
+    lane: _Lane | None = field(default=None, init=False)
+    has_thread: bool = field(default=False, init=False)
 
 
 @define(eq=False)
@@ -55,35 +68,24 @@ class Lanes:
     def __init__(self) -> None:
         self._lanes: dict[object, _Lane] = {}
 
-    def enter(
-        self,
-        function: object,
-        party: str | None,
-        each: int,
-        start: Callable[[], None],
-    ) -> Ticket:
-        """Enter a call; start it now, or as soon as others have left.
-
-        Args:
-            function: The function to call.
-            party: The party of the client; `None` for a call without a client.
-            each: The room of the lane.
-            start: Starts the call.
-        """
-        ticket = Ticket(_key_of(function), party, start)
-        lane = self._lanes.get(ticket.key)
+    def enter(self, ticket: Ticket, start: Callable[[], None]) -> None:
+        """Enter a call; start it now, or as soon as others have left."""
+        ticket.start = start
+        key = getattr(ticket.function, "__code__", None) or _key_of(ticket.function)
+        lane = self._lanes.get(key)
         if lane is None:
-            lane = self._lanes[ticket.key] = _Lane(Shares(each, _PART))
-        if lane.seats.take(party):
+            lane = self._lanes[key] = _Lane(Shares(ticket.each, _PART))
+        ticket.lane = lane
+        if lane.seats.take(ticket.party):
             ticket.has_thread = True
             start()
         else:
             lane.waiting.append(ticket)
-        return ticket
 
     def leave(self, ticket: Ticket) -> None:
         """Remove a call that has ended, or that waits no longer; start the next ones."""
-        lane = self._lanes[ticket.key]
+        lane = ticket.lane
+        assert lane is not None  # it has entered
         if not ticket.has_thread:
             lane.waiting.remove(ticket)
             return
@@ -106,16 +108,20 @@ def _key_of(function: Any) -> object:
     )
 
 
-@define(eq=False)
 class Performer:
     """The settings with which a driver performs effects for one client.
+
+    Args:
+        app: The server.
+        peer: The client; `None` for a task, which has none.
 
     Attributes:
         provided: The values that the lifespan provides.
         each: How many threads one function may use at once.
-        party: The party of the client; `None` for a task, which has none.
+        party: The party of the client.
     """
 
-    provided: Any
-    each: int
-    party: str | None = None
+    def __init__(self, app: Server, peer: Peer | None = None) -> None:
+        self.provided = app.provided
+        self.each = app.threads
+        self.party = None if peer is None else peer.party

@@ -17,7 +17,7 @@ import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
 from contextlib import asynccontextmanager, nullcontext, suppress
 from contextvars import Context, copy_context
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, cast
 
 import trio
 from trio import Lock, sleep
@@ -117,11 +117,11 @@ async def obey(
     match command:
         case PerformAll(wants, deadline):
             with trio.move_on_after(_seconds(left(deadline))):
-                return await _perform(_performer(app, peer), wants)
+                return await _perform(Performer(app, peer), wants)
             raise Overdue
         case Invoke():
             with trio.move_on_after(_seconds(left(command.deadline))):
-                performer = _performer(app, peer)
+                performer = Performer(app, peer)
                 return await _call(
                     performer, job_of_invoke(command, performer.provided)
                 )
@@ -208,10 +208,6 @@ def _seconds(limit: float | None) -> float:
 # ---- performing ---------------------------------------------------------------------
 
 
-def _performer(app: Server, peer: Peer | None = None) -> Performer:
-    return Performer(app.provided, app.threads, None if peer is None else peer.party)
-
-
 async def _perform(
     performer: Performer, wants: tuple[Want, ...]
 ) -> dict[str, Done | Failure]:
@@ -284,7 +280,7 @@ async def attempt(app: Server, want: Want) -> Done | Failure:
         return done
     assert isinstance(want.effect, Step)  # a task waits for all others
     job = job_of_step(want.effect, want.context, app.provided).once()
-    return await _call(_performer(app), job, has_own_task=True)
+    return await _call(Performer(app), job, has_own_task=True)
 
 
 async def _first(
@@ -330,7 +326,7 @@ async def _once(performer: Performer, job: Job, has_own_task: bool) -> Any:
             job.fresh_context().run,
             job.call,
             abandon_on_cancel=True,
-            limiter=_limiter(job.function, performer.party, performer.each),
+            limiter=cast(Any, _Limiter(job.function, performer.party, performer.each)),
         )
     if has_own_task:
         return await job.acall(is_cancel)
@@ -400,7 +396,7 @@ async def listen(app: Server, subscription: Subscription | News, send: Send) -> 
 
 
 async def _aside(call: Callable[[], Any]) -> Any:
-    limiter = _limiter(call, None, _ASIDE)
+    limiter: Any = _Limiter(call, None, _ASIDE)
     return await trio.to_thread.run_sync(call, abandon_on_cancel=True, limiter=limiter)
 
 
@@ -410,40 +406,31 @@ _ASIDE: Final = 20
 _lanes: Final[trio.lowlevel.RunVar[Lanes]] = trio.lowlevel.RunVar("lanes")
 
 
-def _limiter(function: object, party: str | None, each: int) -> Any:
-    """Return a limiter for one call in a thread, as `trio.to_thread.run_sync` takes it."""
-    try:
-        lanes = _lanes.get()
-    except LookupError:
-        lanes = Lanes()
-        _lanes.set(lanes)
-    return _Limiter(lanes, function, party, each)
-
-
-class _Limiter:
-    """The lane of one call."""
-
-    def __init__(
-        self, lanes: Lanes, function: object, party: str | None, each: int
-    ) -> None:
-        self._lanes = lanes
-        self._started = trio.Event()
-        self._enter = functools.partial(lanes.enter, function, party, each)
-        self._ticket: Ticket | None = None
+class _Limiter(Ticket):
+    """The lane of one call, as `trio.to_thread.run_sync` takes it."""
 
     async def acquire_on_behalf_of(self, borrower: object) -> None:
         """Wait until there is room for the call."""
-        self._ticket = self._enter(self._started.set)
+        started = trio.Event()
+        self._lanes = _lanes_here()
+        self._lanes.enter(self, started.set)
         try:
-            await self._started.wait()
+            await started.wait()
         except BaseException:
-            self._lanes.leave(self._ticket)
+            self._lanes.leave(self)
             raise
 
     def release_on_behalf_of(self, borrower: object) -> None:
         """Note that the thread has ended, also if its task was cancelled before."""
-        assert self._ticket is not None
-        self._lanes.leave(self._ticket)
+        self._lanes.leave(self)
+
+
+def _lanes_here() -> Lanes:
+    try:
+        return _lanes.get()
+    except LookupError:
+        _lanes.set(Lanes())
+        return _lanes.get()
 
 
 # ---- what a transport needs of the loop ---------------------------------------------

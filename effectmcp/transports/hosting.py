@@ -122,7 +122,12 @@ async def converse(
                     calls.sweep(loop, talk.endpoint.sessions)
                 step = talk.reply(found)
             elif session is None:
-                step = await _finish(loop, talk, host, found)
+                waiting = WaitingResponse(loop, talk, host, loop.Lock())
+                talk.heard()
+                finish = partial(found.finish, waiting.notify)
+                reply = await host.wait(finish, waiting.comment)
+                step = None if reply is None else talk.reply(reply)
+                del finish, reply
             else:
                 assert isinstance(request, Request)  # only requests wait
                 step = await _aside(loop, talk, request, found, calls)
@@ -162,16 +167,6 @@ async def _found(loop: HostLoop, step: Identify) -> Any:
     except BaseException as exc:
         contain(exc, "the authentication hook", loop.is_cancel)
         raise
-
-
-async def _finish(
-    loop: HostLoop, talk: Conversation, host: Host, begun: Begun
-) -> Send | None:
-    waiting = WaitingResponse(loop, talk, host, loop.Lock())
-    talk.heard()
-    finish = partial(begun.finish, waiting.notify)
-    reply = await host.wait(finish, waiting.comment)
-    return None if reply is None else talk.reply(reply)
 
 
 async def _aside(

@@ -53,8 +53,9 @@ class Entered:
     def enter(
         self, name: str, function: object = one, party: str | None = "a"
     ) -> Ticket:
-        start = functools.partial(self.started.append, name)
-        return self.lanes.enter(function, party, self.each, start)
+        ticket = Ticket(function, party, self.each)
+        self.lanes.enter(ticket, functools.partial(self.started.append, name))
+        return ticket
 
 
 def test_function_has_a_lane_of_its_own() -> None:
