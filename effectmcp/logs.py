@@ -23,7 +23,7 @@ WINDOW: Final = 10.0
 #: Templates that are counted: more than the package has, with some types of exceptions.
 TEMPLATES: Final = 1_000
 
-#: What lines of a traceback begin with, so that none passes for a record.
+#: What lines of a traceback begin with, so that no line looks like a record.
 PREFIX: Final = "  | "
 
 _SUSPECT: Final = re.compile(r"[^ -~]+")

@@ -66,8 +66,8 @@ def add(parsers: Any) -> None:
         "--trust-proxy",
         action="append",
         metavar="ADDRESS",
-        help="a proxy or a network of proxies whose X-Forwarded-For header is true"
-        " (repeatable)",
+        help="a proxy, or a network of proxies, that sets X-Forwarded-For; each of its"
+        " clients then has a share of its own (repeatable)",
     )
     parser.add_argument(
         "--leave",
@@ -140,7 +140,7 @@ def _load(options: argparse.Namespace) -> Server:
 def _serve_http(options: argparse.Namespace) -> None:
     import trio
 
-    from ..transports.memory import give_back_large_blocks
+    from ..transports.malloc import give_back_large_blocks
     from ..transports.sessions import SessionLimits
     from ..transports.web import Site, is_local, parse_address
 
@@ -157,7 +157,8 @@ def _serve_http(options: argparse.Namespace) -> None:
     if not is_local(host):
         logger.warning(
             "%s can be reached from other machines, and there is no authentication: any"
-            " client may call any tool",
+            " client may call any tool. Listen on 127.0.0.1, behind a proxy that"
+            " authenticates, or serve from your own program with Site(authenticate=...)",
             options.http,
         )
     # Checked before anything runs, and again in the workers.

@@ -9,7 +9,6 @@ only the execution of commands differs between loops.
 
 from __future__ import annotations
 
-import math
 import os
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -111,7 +110,6 @@ class Begun:
             is_lasting: Whether to finish the exchange though the client may have left.
         """
         exchange, command = self._exchange, self._command
-        began = math.inf
         try:
             while True:
                 if isinstance(command, Outlast) and not is_lasting:
@@ -125,19 +123,22 @@ class Begun:
                     outcome = await self._obey(self._app, command, send, self._peer)
                 except Exception as exc:
                     if isinstance(command, Notify) and is_lasting:
-                        command = exchange.send(None)  # the client has left
+                        resume, outcome = exchange.send, None  # the client has left
                     elif isinstance(command, (Notify, Ask, Listen)):
                         raise  # an error of the transport
                     else:
-                        command = exchange.throw(exc)
+                        resume, outcome = exchange.throw, exc
                 else:
+                    resume = exchange.send
                     if is_work and TURNS.is_needed:
                         await TURNS.end(self._peer, self._turns)
-                    began = time.perf_counter()
-                    command = exchange.send(outcome)
+                began = time.perf_counter()
+                try:
+                    command = resume(outcome)
+                finally:
+                    if time.perf_counter() - began > LONG:
+                        TURNS.note(self._peer)
         except StopIteration as end:
-            if time.perf_counter() - began > LONG:
-                TURNS.note(self._peer)
             reply: Reply = end.value
             return reply
         finally:

@@ -5,8 +5,8 @@
     lanes.enter(ticket, start)      calls `start` once there is room
     lanes.leave(ticket)             when the thread has ended
 
-A thread cannot be stopped: it works on though its client has left. So each function has a
-lane of its own, with room for so many threads, and in it a party has half of the room. The
+A thread cannot be stopped: it continues after its client has left. So each function has
+its own lane with a limited number of threads, and one party may use half of them. The
 calls of one slow tool delay no other tool, and one client delays no other client.
 """
 
@@ -15,6 +15,7 @@ from __future__ import annotations
 import functools
 from collections import deque
 from collections.abc import Callable
+from types import BuiltinFunctionType, MethodType
 from typing import TYPE_CHECKING, Any, Final
 
 from attrs import define, field
@@ -42,7 +43,7 @@ class Ticket:
     Attributes:
         function: The function to call.
         party: The party of the client; `None` for a call without a client.
-        each: The room of the lane.
+        each: How many threads the lane has.
         start: Starts the call.
         lane: The lane that it has entered.
         has_thread: Whether it was started.
@@ -63,7 +64,7 @@ class _Lane:
 
 
 class Lanes:
-    """The lanes of one event loop: one for each function, as authors wrote them."""
+    """The lanes of one event loop, one per function: its closures share a lane."""
 
     def __init__(self) -> None:
         self._lanes: dict[object, _Lane] = {}
@@ -71,7 +72,7 @@ class Lanes:
     def enter(self, ticket: Ticket, start: Callable[[], None]) -> None:
         """Enter a call; start it now, or as soon as others have left."""
         ticket.start = start
-        key = getattr(ticket.function, "__code__", None) or _key_of(ticket.function)
+        key = _key_of(ticket.function)
         lane = self._lanes.get(key)
         if lane is None:
             lane = self._lanes[key] = _Lane(Shares(ticket.each, _PART))
@@ -100,12 +101,19 @@ class Lanes:
 
 
 def _key_of(function: Any) -> object:
-    """Return what is the same for all calls of one function, as its closures are not."""
-    while isinstance(function, functools.partial):
-        function = function.func
-    return getattr(function, "__code__", None) or getattr(
-        getattr(function, "__func__", None), "__code__", type(function)
-    )
+    """Return a key that all closures of one function share."""
+    # A decorator's wrapper is one function for all that it wraps.
+    while hasattr(function, "__wrapped__"):
+        function = function.__wrapped__
+    code = getattr(function, "__code__", None)
+    if code is not None:
+        return code
+    if isinstance(function, functools.partial):
+        return _key_of(function.func)
+    if isinstance(function, MethodType):
+        return _key_of(function.__func__)
+    # Functions of C have no code; they exist once. Others are objects with `__call__`.
+    return function if isinstance(function, BuiltinFunctionType) else type(function)
 
 
 class Performer:

@@ -1,7 +1,7 @@
 """Work that holds the event loop for long, such as encoding a large reply.
 
-A party whose requests are such work does one piece in each turn of the loop, so that the
-requests of other parties are answered in between. Other parties do not wait for turns.
+The requests of a party that caused such work run one at a time, with several turns of the
+loop between them, so that other parties are answered. Other parties do not wait.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["LONG", "TURNS", "TurnLoop", "Turns"]
 #: Seconds of work that count as long.
 LONG: Final = 0.005
 
-#: Turns of the loop between two pieces of long work: in so many, a short request is
+#: Turns of the loop between two pieces of long work: enough for a short request to be
 #: received, performed in a thread and answered.
 _TURNS: Final = 8
 
@@ -67,7 +67,7 @@ class Turns:
         self._parties: dict[str | None, float] = {}
 
     def note(self, peer: Peer | None) -> None:
-        """Note that a request was long work, which has ended now."""
+        """Note that a request of this peer has just held the loop for long."""
         party = None if peer is None else peer.party
         self._parties.pop(party, None)
         if len(self._parties) >= _MOST:
@@ -81,7 +81,7 @@ class Turns:
         for party, since in tuple(self._parties.items()):
             if since > before:
                 break
-            del self._parties[party]
+            self._parties.pop(party, None)
         self.is_needed = bool(self._parties)
         return (None if peer is None else peer.party) in self._parties
 
@@ -90,7 +90,7 @@ class Turns:
         if not self.must_wait(peer):
             return
         async with loop.turn_lock():
-            # Outcomes that wait hold memory: no further ones are made meanwhile.
+            # Waiting outcomes hold memory, so no new work starts before they are sent.
             while self._ending:
                 await loop.pass_turn()
             await self._pass(loop)

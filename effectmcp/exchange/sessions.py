@@ -34,6 +34,8 @@ _IDS = itertools.count(1)
 
 #: Resources that one session may subscribe to.
 _MAX_URIS = 1_000
+#: Bytes of their URIs: any client can open a session, and keep them there.
+_MAX_BYTES = 128 * 1024
 #: The most tasks of one session whose status is reported: the latest ones.
 _MAX_TASKS = 1_000
 
@@ -188,6 +190,7 @@ class News:
 
     def __init__(self) -> None:
         self.uris: frozenset[str] = frozenset()
+        self._size = 0
         #: Whether `message` reads a store.
         self.is_read = False
         self._tasks: dict[str, Callable[[], dict[str, JSON] | None]] = {}
@@ -254,10 +257,21 @@ class News:
                 INVALID_REQUEST,
                 f"Invalid request: a session has at most {_MAX_URIS:,} subscriptions",
             )
+        size = len(uri.encode("utf-8", "replace"))
+        if self._size + size > _MAX_BYTES:
+            raise ProtocolError(
+                INVALID_REQUEST,
+                "Invalid request: the subscriptions of a session have at most"
+                f" {_MAX_BYTES:,} bytes",
+            )
+        if uri not in self.uris:
+            self._size += size
         self.uris |= {uri}
 
     def unsubscribe(self, uri: str) -> None:
         """Stop notifying the client of changes to a resource."""
+        if uri in self.uris:
+            self._size -= len(uri.encode("utf-8", "replace"))
         self.uris -= {uri}
 
 

@@ -1,4 +1,4 @@
-"""Limits on what clients take of a server, and the share of each client. No I/O.
+"""Limits on the resources of a server, and each client's share of them. No I/O.
 
     seats = Shares(limit=1_000, part=0.25)      things that are counted
     seats.take(party); seats.give(party)
@@ -8,8 +8,8 @@
     holding.add(size); holding.close()
 
 A party is a user or, without authentication, an address. One party gets no more than its
-part of each limit, so that it can exhaust none of them alone. A party without a name
-(`None`) has no share of its own: many clients are behind it, such as a proxy's.
+part of each limit, so that it can exhaust none of them alone. The party `None` has no
+share: many clients are behind it, such as the clients of a proxy.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _NO_LOCK: Final = nullcontext()
 
 
 def party_of(principal: str | None, address: str | None) -> str | None:
-    """Return the party that a client belongs to; `None` if many clients look like it.
+    """Return the party that a client belongs to; `None` if the client is not known.
 
     Args:
         principal: The authenticated user.
@@ -41,7 +41,7 @@ def party_of(principal: str | None, address: str | None) -> str | None:
 
 @functools.lru_cache(maxsize=1_024)
 def network_of(address: str) -> str:
-    """Return the address of one client: of IPv6 the first half, as it has all of the rest."""
+    """Return the address of one client; for IPv6 its /64 network, which one client has."""
     try:
         found = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:
@@ -59,7 +59,7 @@ def share_of(limit: int, part: float) -> int:
 
 
 class Shares:
-    """Things that clients take, by number.
+    """A limited number of things, such as connections, and how many each party has.
 
     Args:
         limit: How many all parties may take together.
@@ -98,7 +98,7 @@ class Shares:
             return True
 
     def give(self, party: str | None) -> None:
-        """Give one back, which this party has taken."""
+        """Return a thing that this party took."""
         with self._lock:
             self.count -= 1
             self._by[party] -= 1
@@ -123,8 +123,8 @@ class Budget:
 
     If a party needs more than its share, its own oldest holding gives way. If all parties
     together need more than the limit, the oldest holding of the largest party does. So a
-    client that takes its time costs itself. A holding without rivals may exceed both: a
-    single large answer can always be sent.
+    slow client delays only itself. A holding may exceed both limits if it is the only
+    one: a single large answer can always be sent.
 
     Args:
         limit: How many bytes all parties may hold together.
@@ -164,7 +164,7 @@ class Budget:
                 if not self._make_way(own, holding):
                     if own.size > holding.size:
                         return False
-                    break  # it has no rivals
+                    break  # it is the only holding of its party
             while self.size + size > self.limit and self.size > holding.size:
                 if not self._make_room(holding):
                     return False
@@ -189,6 +189,13 @@ class Budget:
                 del party.holdings[holding]
             if not party.holdings:
                 del self._parties[holding.party]
+
+    def go_first(self, holding: Holding) -> None:
+        """Let a holding give way before others; see `Holding.go_first`."""
+        with self._lock:
+            party = self._parties.get(holding.party)
+            if party is not None and holding in party.holdings:
+                party.holdings = {holding: None, **party.holdings}
 
     def settle(self, holding: Holding) -> bool:
         """Keep a holding from giving way; see `Holding.settle`."""
@@ -242,18 +249,22 @@ class Holding:
     is_settled: bool = False
 
     def add(self, size: int) -> bool:
-        """Hold so many more bytes; return false without room, or after it had to give way."""
+        """Add so many bytes; return false without room, or after it had to give way."""
         return self._budget.add(self, size)
 
     def remove(self, size: int) -> None:
-        """Hold so many bytes less."""
+        """Remove so many bytes."""
         self._budget.remove(self, size)
 
+    def go_first(self) -> None:
+        """Give way before all other holdings of this party: the bytes are hardly needed."""
+        self._budget.go_first(self)
+
     def settle(self) -> bool:
-        """Never give way again, as the bytes are needed; return false if it is too late."""
+        """Never give way again; return false if the holding is closed already."""
         return self._budget.settle(self)
 
     def close(self) -> None:
-        """Hold nothing more."""
+        """Remove all bytes; `add()` returns false afterwards."""
         self.is_closed = True
         self._budget.remove(self, self.size)

@@ -47,6 +47,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 import attrs
 
 from ..canonical import JSON
+from ..drivers.turns import LONG, TURNS
 from ..exchange.commands import Incoming, Peer, Reply
 from ..exchange.shares import Budget, Holding, Shares, party_of
 from ..logs import logger_for
@@ -96,12 +97,20 @@ def _seats_of(endpoint: Endpoint) -> Shares:
     return Shares(endpoint.site.waiting, endpoint.site.share)
 
 
+def _places_of(endpoint: Endpoint) -> Shares:
+    return Shares(_PLACES, endpoint.site.share)
+
+
 def _unsent_of(endpoint: Endpoint) -> Budget:
     return Budget(endpoint.site.unsent, endpoint.site.share)
 
 
 def _bodies_of(endpoint: Endpoint) -> Budget:
     return Budget(endpoint.site.bodies, endpoint.site.share)
+
+
+#: Requests through trusted proxies that are answered at once.
+_PLACES: Final = 1_000
 
 
 @attrs.frozen(eq=False, kw_only=True)
@@ -120,6 +129,7 @@ class Endpoint:
         seats: Seats for requests that wait for changes.
         bodies: The budget of the bodies of requests.
         unsent: The budget of the bytes that clients have not read yet.
+        places: Places for requests that come through trusted proxies.
     """
 
     app: Server
@@ -132,6 +142,7 @@ class Endpoint:
     seats: Shares = attrs.Factory(_seats_of, takes_self=True)
     bodies: Budget = attrs.Factory(_bodies_of, takes_self=True)
     unsent: Budget = attrs.Factory(_unsent_of, takes_self=True)
+    places: Shares = attrs.Factory(_places_of, takes_self=True)
 
 
 @record
@@ -262,6 +273,7 @@ class Conversation:
         fields: Headers that are added to every response to this request, even if the
             host creates it.
         holding: Counts the bytes of the body; `None` for a small one.
+        place: Counts the request; `None` if the connection counts already.
     """
 
     endpoint: Endpoint
@@ -276,6 +288,7 @@ class Conversation:
     fields: Fields = attrs.field(default=(), init=False)
     quiet_until: float = attrs.field(default=math.inf, init=False)
     holding: Holding | None = attrs.field(default=None, init=False)
+    place: Shares | None = attrs.field(default=None, init=False)
     _parts: list[bytes] = attrs.field(factory=list, init=False)
     _size: int = attrs.field(default=0, init=False)
     _judged: Judged | None = attrs.field(default=None, init=False)
@@ -342,6 +355,8 @@ class Conversation:
         if isinstance(found, Send):
             return self._send(found)
         self._state = "begun"
+        if endpoint.site.proxies and not self._takes_place():
+            return self._busy("the server has too many streams")
         return Read(peer.session, *found)
 
     def unidentified(self, error: Exception) -> Send:
@@ -405,12 +420,25 @@ class Conversation:
         parts, self._parts = self._parts, []
         return self._begin(parts[0] if len(parts) == 1 else b"".join(parts))
 
-    def _begin(self, data: bytes) -> Begin:
+    def _begin(self, data: bytes) -> Begin | Send:
         assert self._peer is not None
         self._state = "begun"
+        if self.endpoint.site.proxies and not self._takes_place():
+            return self._busy("the server answers too many requests")
         if self._peer.session is None:
             return Begin(data, self._peer)
-        return Begin(read_message(data), self._peer)
+        began = time.perf_counter()
+        message = read_message(data)
+        if time.perf_counter() - began > LONG:
+            TURNS.note(self._peer)
+        return Begin(message, self._peer)
+
+    def _takes_place(self) -> bool:
+        """Take a place for a request through a proxy, whose connections have no share."""
+        assert self._peer is not None
+        if self.endpoint.places.take(self._peer.party):
+            self.place = self.endpoint.places
+        return self.place is not None
 
     # ---- the response ---------------------------------------------------------------
 
@@ -510,7 +538,9 @@ class Conversation:
         if self._peer is not None:
             return self._peer.party
         judged = self._judged
-        return None if judged is None else party_of(None, judged.head.peer)
+        if judged is None or self.endpoint.site.proxies:
+            return None
+        return party_of(None, judged.head.peer)
 
     @contextmanager
     def holding_unsent(
@@ -521,7 +551,7 @@ class Conversation:
         If they have to give way, they are dropped: break the response off.
 
         Args:
-            more: The pieces. Remove each one that is sent from the holding, too.
+            more: The pieces. Remove each piece that is sent from the holding, too.
             give_way: Called when they are dropped; other threads may call it.
         """
 
@@ -544,6 +574,10 @@ class Conversation:
         self._parts.clear()
         if self.holding is not None:
             self.holding.close()
+        if self.place is not None:
+            assert self._peer is not None
+            self.place.give(self._peer.party)
+            self.place = None
 
     def hand_over(self) -> Holding | None:
         """Return what counts the body; the caller closes it once it needs that no more."""

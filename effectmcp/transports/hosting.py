@@ -148,7 +148,7 @@ async def converse(
         logger.exception("answering a request failed")
         await host.send(failed)
     finally:
-        if talk.holding is not None:
+        if talk.holding is not None or talk.place is not None:
             talk.close()
 
 

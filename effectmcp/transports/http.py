@@ -125,6 +125,7 @@ async def serve(
             quiet=limits.quiet,
             has_pieces=True,
             seats=Shares(waiting, site.share),
+            places=Shares(limits.most_connections, site.share),
         )
         shared = Shared(
             endpoint, loop, limits, disconnects, Calls(connections.start_soon)
@@ -213,14 +214,14 @@ class Accepting(trio.abc.Listener[trio.abc.Stream]):
         if not isinstance(listener, trio.SocketListener):
             return  # no kernel accepts for it
         self._is_drained = True
-        # trio's socket cannot accept without waiting.
-        raw = socket.socket(fileno=os.dup(listener.socket.fileno()))
-        raw.setblocking(False)
-        with suppress(OSError):  # BlockingIOError: that was the last one
-            while True:
-                accepted = trio.socket.from_stdlib_socket(raw.accept()[0])
-                self.drained.append(trio.SocketStream(accepted))
-        raw.close()
+        # BlockingIOError: that was the last one. Others: no files are left.
+        with suppress(OSError):
+            # trio's socket cannot accept without waiting.
+            with socket.socket(fileno=os.dup(listener.socket.fileno())) as raw:
+                raw.setblocking(False)
+                while True:
+                    accepted = trio.socket.from_stdlib_socket(raw.accept()[0])
+                    self.drained.append(trio.SocketStream(accepted))
         listener.socket.close()
 
     async def aclose(self) -> None:

@@ -6,7 +6,7 @@ __all__ = ["files"]
 
 
 def files() -> int:
-    """Return how many files this process may open, of all kinds."""
+    """Return the limit of open files of this process; sockets count, too."""
     try:
         import resource
     except ImportError:  # Windows has no such limit

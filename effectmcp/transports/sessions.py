@@ -232,6 +232,8 @@ class Stream:
         if self._reader is reader:
             self._reader = None
             self.is_written = self.is_written or (is_done and self.is_over)
+            if self.is_written and self._holding is not None:
+                self._holding.go_first()
             self._rest()
 
 

@@ -104,13 +104,17 @@ _UNIX: Final = "unix"
 
 def _check_proxies(site: object, attribute: object, proxies: Collection[str]) -> None:
     for proxy in proxies:
+        problem = "is not an address or a network"
         try:
-            _network(proxy)
+            network = _network(proxy)
+            if network is None or getattr(network[0], "ipv4_mapped", None) is None:
+                continue
+            problem = "is an IPv4 address in another form"
         except ValueError:
-            raise UsageError(
-                f"Site(proxies=...): {proxy!r} is not an address; write 10.0.0.7,"
-                f" 10.0.0.0/8 or {_UNIX!r}"
-            ) from None
+            pass
+        raise UsageError(
+            f"trusted proxies: {proxy!r} {problem}; write 10.0.0.7, 10.0.0.0/8 or {_UNIX!r}"
+        )
 
 
 @functools.lru_cache
@@ -140,7 +144,7 @@ class Site:
         forwarded: The header that these proxies set: `X-Forwarded-For` or `Forwarded`.
             A proxy passes on the other one as clients send it, so only one is read.
         share: The part of each limit that one user or, without authentication, one
-            address may take: of connections, sessions, seats and bytes. 1 for all of it.
+            address may take: of connections, sessions, waiting requests, bytes. 1: all.
         waiting: How many requests may wait for changes: subscriptions, and requests for
             the results of running tasks.
         bodies: Bytes of requests that the server holds at once, by their size on the
@@ -320,7 +324,12 @@ def check_origin(site: Site, asked: Head, headers: Mapping[str, str]) -> str | N
     if problem is not None:
         # A client chose these values: %r escapes them in the log.
         names = headers.get("host", "")[:_SAID], headers.get("origin", "")[:_SAID]
-        logger.info("a request was refused, of host and origin %r: %s", names, problem)
+        logger.info(
+            "a request from %s was refused, of host and origin %r: %s",
+            asked.peer,
+            names,
+            problem,
+        )
     return problem
 
 

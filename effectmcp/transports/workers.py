@@ -38,7 +38,7 @@ from ..server.target import load_app
 from ..tasks.sqlite import SqliteTasks
 from .default_keys import VARIABLE, ensure_keys
 from .http import Limits, run
-from .memory import give_back_large_blocks
+from .malloc import give_back_large_blocks
 from .signals import until_signalled
 from .web import Site
 from .working import check_shared, keep_tasks

@@ -90,8 +90,8 @@ def application(
         sessions: Limits on the sessions of legacy clients; `None` to keep no sessions.
             None are kept, either, if the host reports several processes, or no threads.
             Only clients that speak 2026-07-28 can then be asked questions.
-        questions: How many calls of sessions may wait for answers, of one user or
-            address half of them. Calls that start while so many wait cannot ask. Each waiting call occupies one of the host's
+        questions: How many calls of sessions may wait for answers; one user or address
+            may have half of them. Calls that start while so many wait cannot ask. Each waiting call occupies one of the host's
             threads, and the answers need a thread, too: so choose a number below the
             number of threads.
 
@@ -110,7 +110,7 @@ def application(
         has_streams=False,
         quiet=keep_alive,
         has_pieces=True,
-        seats=Shares(questions, lock=threading.Lock()),
+        seats=Shares(questions, 0.5, threading.Lock()),
         bodies=Budget(site.bodies, site.share, threading.RLock()),
         unsent=Budget(site.unsent, site.share, threading.RLock()),
     )
@@ -240,12 +240,18 @@ class WSGIApplication:
     def _wait(self, party: str | None, stream: _EventStream, asking: Inquiry) -> None:
         # A wait for a task takes a thread, too, and has a seat of its own: otherwise users
         # could not be asked while clients wait for tasks.
-        asks = not isinstance(asking, TaskInquiry) and self._asking.take(party)
+        if isinstance(asking, TaskInquiry):
+            stream.wait(asking)
+            return
+        if not self._asking.take(party):
+            # Others took the last places since the call began. If it waited, no thread
+            # might be left for the answers.
+            asking.end()
+            return
         try:
             stream.wait(asking)
         finally:
-            if asks:
-                self._asking.give(party)
+            self._asking.give(party)
 
     @contextmanager
     def _present(self, peer: Peer) -> Iterator[None]:
@@ -290,6 +296,10 @@ class WSGIApplication:
             if not self.app.is_running:  # by the host, perhaps
                 self._opened.enter_context(running(self.app))
                 atexit.register(self.close)
+
+
+class _BrokenOff(Exception):
+    """Raised to break a response off, so that it cannot be taken for a whole one."""
 
 
 class _EventStream:
@@ -382,7 +392,7 @@ def _asked(environ: Environ) -> Head:
     }
     for key in ("CONTENT_TYPE", "CONTENT_LENGTH"):
         headers[key.replace("_", "-")] = environ.get(key, "")
-    address = environ.get("REMOTE_ADDR")
+    address = environ.get("REMOTE_ADDR") or None  # empty for a Unix socket
     return Head(
         environ["REQUEST_METHOD"],
         environ.get("PATH_INFO", "") or "/",
@@ -429,7 +439,7 @@ def _pieces(talk: Conversation, part: Send) -> Iterator[bytes]:
             holding.remove(len(piece))
             yield piece
         if holding.is_closed:
-            raise OSError("other clients need the memory: the response breaks off")
+            raise _BrokenOff("other clients need the memory: the response breaks off")
 
 
 def _start(start_response: StartResponse, answer: Send) -> Any:

@@ -67,6 +67,7 @@ class Soaked:
     Attributes:
         answered: The number of honest answers, by kind of client.
         refused: How honest requests were refused, and how often.
+        full: How often an honest client got no new session, as there were too many.
         lost: How honest answers were lost, and how often.
         bursts: The number of bursts, by attack.
         slope: MB per minute after the warm-up.
@@ -77,6 +78,7 @@ class Soaked:
 
     answered: dict[str, int] = field(factory=dict)
     refused: Counter[str] = field(factory=Counter)
+    full: int = 0
     lost: Counter[str] = field(factory=Counter)
     bursts: Counter[str] = field(factory=Counter)
     slope: float = 0
@@ -148,6 +150,10 @@ def _judge(
     total = crowd.total("quiet")
     found.answered = {k: len(crowd.tally(k, "quiet").times) for k in crowd.kinds}
     found.refused, found.lost = total.refused, total.lost
+    # While fifty addresses hold all sessions, a new session has to wait.
+    of_sessions = crowd.tally("sessions", "quiet").refused
+    found.full = of_sessions["503"]
+    found.refused -= Counter({"503": found.full})
     samples = served.samples
     warm = floors(samples[int(len(samples) * _WARM_UP) :])
     found.slope = fit(warm)
@@ -155,7 +161,7 @@ def _judge(
         found.rss = begin, warm[0][1], warm[-1][1]
     # Forged lines make the log hard to read: count both, and compare.
     said = served.log.read_text("utf-8", "replace")
-    planned = len(re.findall(r"^(?:\S*\.)?Planned: ", said, re.MULTILINE))
+    planned = len(re.findall(r"^(?:  \| )?(?:\S*\.)?Planned: ", said, re.MULTILINE))
     found.exceptions = said.count("Traceback (most recent call last)") - planned
     problems = found.problems
     if served.killed or not served.is_running():
@@ -195,6 +201,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(f"answered: {answered}")
     print(f"bursts: {found.bursts.total()}: {bursts}")
     print(f"refused: {dict(found.refused)}; lost: {dict(found.lost)}")
+    print(f"new sessions refused while there were too many: {found.full}")
     print(
         "MB at the start, warm, at the end: {:.0f}, {:.0f}, {:.0f}".format(*found.rss)
     )

@@ -66,7 +66,7 @@ def test_every_limit_is_on_the_page() -> None:
 
 
 def test_figures_in_the_text() -> None:
-    assert f"at most {LIMIT} are written in" in PAGE
+    assert f"at most {LIMIT} records of one\nkind in ten seconds" in PAGE
     assert WINDOW == 10
     assert subscriptions._MAX_URIS == 1_000
     assert subscriptions._MAX_TASKS == 100

@@ -16,11 +16,11 @@ _LARGE: Final = 256 * 1024
 
 
 def give_back_large_blocks() -> None:
-    """Have the C library give back each large block at once, where it can.
+    """Set glibc to return freed blocks of 256 KiB or more to the system immediately.
 
-    glibc keeps freed blocks of up to 32 MiB for each thread, once a block of that size was
-    freed: after 150 replies of 8 MB, 1 GB that nothing uses. A setting for a process of our
-    own; a host decides for itself (`MALLOC_MMAP_THRESHOLD_=262144`).
+    Otherwise it keeps freed blocks of up to 32 MiB for each thread, once a block of that
+    size was freed: after 150 replies of 8 MB, 1 GB that nothing uses. Only for processes
+    that this package starts; other hosts can set `MALLOC_MMAP_THRESHOLD_=262144`.
     """
     with suppress(OSError, AttributeError, TypeError):
         ctypes.CDLL(None).mallopt(_THRESHOLD, _LARGE)
