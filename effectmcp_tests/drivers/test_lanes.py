@@ -89,6 +89,26 @@ def test_next_party_starts_if_the_first_has_its_share() -> None:
     assert entered.started == ["a0", "b0", "c0"]
 
 
+def decorated(function: Callable[[], None]) -> Callable[[], None]:
+    @functools.wraps(function)
+    def wrapper() -> None:
+        function()
+
+    return wrapper
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [(one, two), (decorated(one), decorated(two)), (len, abs)],
+    ids=["functions", "decorated", "builtins"],
+)
+def test_other_functions_have_other_lanes(first: object, second: object) -> None:
+    entered = Entered(1)
+    entered.enter("x", first)
+    entered.enter("y", second)
+    assert entered.started == ["x", "y"]
+
+
 def test_call_that_waits_no_longer_is_not_started() -> None:
     entered = Entered(1)
     first, second = entered.enter("x"), entered.enter("y")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import trio
 
-from effectmcp import Flow, Step
+from effectmcp import Flow, Now, Step
 from effectmcp.drivers import asyncio as on_asyncio
 from effectmcp.drivers import begun, turns
 from effectmcp.drivers import trio as on_trio
@@ -188,11 +188,16 @@ def test_long_request_marks_its_party(on: Any, monkeypatch: pytest.MonkeyPatch) 
     def flow() -> Flow[str]:
         return (yield from Step(str, "flow"))
 
+    @app.tool
+    def at_once() -> Flow[str]:
+        yield from Now()
+        return "at_once"
+
     monkeypatch.setattr(begun, "LONG", 0.0)
 
     async def main() -> None:
         async with on.loop.running(app):
-            for tool in ("plain", "flow", "plain"):
+            for tool in ("plain", "flow", "at_once"):
                 TURNS._parties.clear()
                 message = request("tools/call", call_params(tool))
                 for peer in (ANN, BOB):

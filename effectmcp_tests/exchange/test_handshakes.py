@@ -337,6 +337,19 @@ def test_subscriptions_that_cannot_be() -> None:
         client.session.news.subscribe(f"shop://{number}")
     more = client.send("resources/subscribe", {"uri": "shop://more"})
     assert "at most 1,000" in error(more)["message"]
+
+
+def test_subscriptions_are_limited_by_their_bytes() -> None:
+    """Any client can open sessions, and fill them with characters of four bytes."""
+    client = LegacyClient(with_resource())
+    uris = ["shop://" + chr(0x1F600 + number) * 4_000 for number in range(9)]
+    for _ in range(2):
+        got = [client.send("resources/subscribe", {"uri": uri}) for uri in uris]
+        assert ["error" in (one.message or {}) for one in got] == [*[False] * 8, True]
+        assert "at most 131,072 bytes" in error(got[-1])["message"]
+        for uri in [*uris, "shop://never"]:
+            client.send("resources/unsubscribe", {"uri": uri})
+    assert not client.session.news.uris
     none = LegacyClient(serving(who)).send("resources/subscribe", {"uri": "shop://x"})
     assert refused(none) == (200, -32601)
     message = {

@@ -190,6 +190,27 @@ def test_party_without_a_name_gives_way_like_others() -> None:
     assert (first.has_given_way, second.has_given_way) == (True, False)
 
 
+def test_holding_that_is_hardly_needed_gives_way_first() -> None:
+    budget = Budget(100, 0.5)
+    first, second = Held(budget, "a"), Held(budget, "a")
+    assert first.holding.add(25)
+    assert second.holding.add(25)
+    second.holding.go_first()
+    assert Held(budget, "a").holding.add(10)
+    assert (first.has_given_way, second.has_given_way) == (False, True)
+    second.holding.go_first()  # it has given way
+
+
+def test_room_for_one_more() -> None:
+    seats = Shares(2, 0.5)
+    assert seats.has_room("a")
+    seats.take("a")
+    assert not seats.has_room("a")
+    assert seats.has_room("b")
+    seats.take("b")
+    assert not seats.has_room("c")
+
+
 def test_holding_that_shrinks() -> None:
     budget = Budget(100)
     one = Held(budget, "a")

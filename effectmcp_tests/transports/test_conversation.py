@@ -15,12 +15,14 @@ from attrs import define, field
 from hypothesis import given
 from hypothesis import strategies as st
 
-from effectmcp.exchange.commands import Reply
+from effectmcp.drivers import turns
+from effectmcp.exchange.commands import Peer, Reply
 from effectmcp.exchange.sessions import Session
-from effectmcp.exchange.shares import Budget
+from effectmcp.exchange.shares import Budget, Shares
 from effectmcp.protocol.jsonrpc import Request
 from effectmcp.protocol.legacy import Hello
 from effectmcp.protocol.revisions import HANDSHAKES
+from effectmcp.transports import conversation
 from effectmcp.transports.conversation import (
     Begin,
     Conversation,
@@ -549,3 +551,56 @@ def test_unread_pieces_without_room_are_dropped() -> None:
     with table.begun().holding_unsent(more) as holding:
         assert holding.is_closed
         assert not more
+
+
+def test_requests_through_a_proxy_have_places() -> None:
+    """The proxy's connections have no share, so each request is counted."""
+    table = Table(options={"places": Shares(4, 0.5)})
+    site = Site(proxies=["unix"])
+
+    def begun(address: str) -> tuple[Conversation, object]:
+        talk = table.talk(site=site, x_forwarded_for=address)
+        assert isinstance(talk.judge(), Receive)
+        return talk, talk.body(b"{}")
+
+    first, *others = [begun("192.0.2.1") for _ in range(3)]
+    assert [isinstance(step, Begin) for _, step in (first, *others)] == [
+        *(True, True, False)
+    ]
+    assert status_of(others[-1][1]) == 503
+    assert isinstance(begun("192.0.2.2")[1], Begin)
+    first[0].close()
+    first[0].close()
+    assert isinstance(begun("192.0.2.1")[1], Begin)
+
+
+def test_stream_through_a_proxy_has_a_place() -> None:
+    table = Table(options={"places": Shares(1)})
+    id_, _ = table.sessions.open()
+
+    def reading() -> tuple[Conversation, object]:
+        site = Site(proxies=["unix"])
+        talk = table.talk(
+            "GET", site=site, mcp_session_id=id_, x_forwarded_for="192.0.2.1"
+        )
+        return talk, talk.judge()
+
+    talk, step = reading()
+    assert isinstance(step, Read)
+    assert status_of(reading()[1]) == 503
+    talk.close()
+    assert isinstance(reading()[1], Read)
+
+
+def test_long_message_of_a_session_marks_its_party(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    noted: list[Peer] = []
+    monkeypatch.setattr(conversation, "LONG", 0.0)
+    monkeypatch.setattr(turns.TURNS, "note", noted.append)
+    table = Table()
+    id_, session = table.sessions.open()
+    talk = table.talk(mcp_session_id=id_)
+    talk.judge()
+    talk.body(b'{"jsonrpc": "2.0", "id": 1, "method": "ping"}')
+    assert [one.session for one in noted] == [session]

@@ -780,6 +780,18 @@ def test_streams_of_all_sessions_share_a_budget() -> None:
     assert sessions._budget.size == 600
 
 
+def test_written_streams_are_lost_before_running_ones() -> None:
+    """Otherwise a client with many finished calls would lose the one that runs."""
+    sessions = Kept(held=1_000, kept=10_000)
+    _, session = sessions.open()
+    running = sessions.stream(session)
+    running.add(said(1, 20))
+    last = answered(sessions, session, 500, reads=True)
+    sessions.stream(session).add(said(1, 600))
+    assert not running.is_lost
+    assert sessions.status(session, last) == 400
+
+
 def test_stream_that_is_lost_wakes_its_reader() -> None:
     sessions = Kept(held=100, kept=10_000)
     _, session = sessions.open()
