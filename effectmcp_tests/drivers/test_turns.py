@@ -1,4 +1,4 @@
-"""Whose long work waits: by a clock that is moved by hand, and on both loops."""
+"""Turns for long work, by a clock that is moved by hand, and on both loops."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def test_outcomes_come_before_new_work(on: Any) -> None:
 
 
 @LOOPS
-def test_work_that_was_cut_off_stops_nobody_else(on: Any) -> None:
+def test_work_that_was_cut_off_stops_no_other_work(on: Any) -> None:
     made = Turns()
     made.note(ANN)
 

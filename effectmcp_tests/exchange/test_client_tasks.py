@@ -381,7 +381,7 @@ def test_interval_is_that_of_the_client_within_limits(
 
 
 @pytest.mark.parametrize("interval", [float("nan"), float("inf"), 10**400], ids=str)
-def test_interval_that_no_json_has_is_no_reply(interval: Any) -> None:
+def test_interval_that_no_json_has_is_not_a_reply(interval: Any) -> None:
     """The message is malformed, so the server waits for another one, until a cancel."""
     user, desk = seat(ask)
 

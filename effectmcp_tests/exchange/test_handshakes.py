@@ -340,7 +340,7 @@ def test_subscriptions_that_cannot_be() -> None:
 
 
 def test_subscriptions_are_limited_by_their_bytes() -> None:
-    """Any client can open sessions, and fill them with characters of four bytes."""
+    """A client can open sessions, and subscribe to long URIs in each of them."""
     client = LegacyClient(with_resource())
     uris = ["shop://" + chr(0x1F600 + number) * 4_000 for number in range(9)]
     for _ in range(2):

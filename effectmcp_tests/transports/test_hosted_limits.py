@@ -152,7 +152,7 @@ def test_response_of_wsgi_that_gave_way_is_broken_off() -> None:
 def _drain_against(
     made: wsgi.WSGIApplication, first: Iterable[bytes], begun: Callable[[], Any]
 ) -> None:
-    # Others of the same address take the bytes, one after the other, before it goes on.
+    # Other requests of the same address take the bytes, before this response continues.
     others = [begun() for _ in range(3)]
     for other in others:
         next(iter(other))
