@@ -115,6 +115,36 @@ def test_http_options(calls: Calls) -> None:
     )
 
 
+def test_trusted_proxies(calls: Calls, capsys: pytest.CaptureFixture[str]) -> None:
+    http = ["serve", EVERYTHING, "--http", "127.0.0.1:0"]
+    proxies = ["--trust-proxy", "10.0.0.7", "--trust-proxy", "192.0.2.0/24"]
+    assert main([*http, *proxies]) == 0
+    assert calls[0][2]["site"] == Site(proxies=["10.0.0.7", "192.0.2.0/24"])
+    for wrong in ("localhost", "127.0.0.1/8", "::ffff:10.0.0.1"):
+        assert main([*http, "--trust-proxy", wrong]) == 2
+        assert f"'{wrong}' is " in capsys.readouterr().err
+    assert main(["serve", EVERYTHING, *proxies]) == 2
+
+
+@pytest.mark.parametrize(
+    ("address", "is_open"),
+    [
+        ("0.0.0.0:0", True),
+        ("[::]:0", True),
+        ("192.0.2.1:0", True),
+        ("127.0.0.1:0", False),
+        ("[::1]:0", False),
+        ("localhost:0", False),
+    ],
+)
+def test_open_server_without_authentication_warns(
+    calls: Calls, caplog: pytest.LogCaptureFixture, address: str, is_open: bool
+) -> None:
+    assert main(["serve", EVERYTHING, "--http", address]) == 0
+    found = [one for one in caplog.records if "can be reached" in one.getMessage()]
+    assert [one.levelname for one in found] == ["WARNING"] * is_open
+
+
 def test_workers(calls: Calls) -> None:
     """The workers load the server themselves."""
     assert main(["serve", "shop:app", "--http", ":81", "--workers", "3"]) == 0

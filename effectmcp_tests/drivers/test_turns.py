@@ -194,6 +194,14 @@ def test_long_request_marks_its_party(on: Any, monkeypatch: pytest.MonkeyPatch) 
         return "at_once"
 
     monkeypatch.setattr(begun, "LONG", 0.0)
+    noted: list[Peer | None] = []
+    note = TURNS.note
+
+    def count(peer: Peer | None) -> None:
+        noted.append(peer)
+        note(peer)
+
+    monkeypatch.setattr(Turns, "note", lambda self, peer: count(peer))
 
     async def main() -> None:
         async with on.loop.running(app):
@@ -206,6 +214,10 @@ def test_long_request_marks_its_party(on: Any, monkeypatch: pytest.MonkeyPatch) 
                     assert reply.message is not None
                     assert reply.message["result"]["content"][0]["text"] == tool
                 assert list(TURNS._parties) == ["192.0.2.1", "192.0.2.2"]
+                # What happens before the first wait, and after each.
+                times = 1 if tool == "at_once" else 2
+                assert noted == [*[ANN] * times, *[BOB] * times]
+                noted.clear()
 
     on.run(main)
     TURNS._parties.clear()
