@@ -8,6 +8,8 @@ from collections.abc import Generator, Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 
+from effectmcp.drivers.turns import TURNS
+
 # No deadline: a first example compiles forms and converters, and CI machines pause.
 # `ci` is Hypothesis's own (derandomized), which it loads where CI is set.
 settings.register_profile(
@@ -29,6 +31,13 @@ def pytest_runtest_makereport() -> Generator[
         for title, text in report.sections
     ]
     return report
+
+
+@pytest.fixture(autouse=True)
+def no_long_work() -> None:
+    """Forget who held the loop for long: a slow machine may mark clients of any test."""
+    TURNS._parties.clear()
+    TURNS.is_needed = False
 
 
 @pytest.fixture(scope="module")

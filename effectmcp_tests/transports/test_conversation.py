@@ -604,3 +604,20 @@ def test_long_message_of_a_session_marks_its_party(
     talk.judge()
     talk.body(b'{"jsonrpc": "2.0", "id": 1, "method": "ping"}')
     assert [one.session for one in noted] == [session]
+
+
+def test_whole_body_that_came_with_the_head() -> None:
+    bodies = Bodies()
+    head = Head("POST", "/mcp", {**FIELDS, "content-length": "40000"}.items())
+    endpoint = Endpoint(
+        app=bodies.table.sessions.app, site=bodies.site, bodies=bodies.budget
+    )
+    talk = Conversation(endpoint, head, data=bytes(40_000))
+    assert isinstance(talk.judge(), Begin)
+    assert bodies.budget.size == 40_000
+
+
+def test_whole_body_that_is_too_large() -> None:
+    talk = Table().talk(site=Site(max_body=4000))
+    talk.judge()
+    assert status_of(talk.body(bytes(4001))) == 413

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any
 
 import attrs
@@ -241,3 +242,33 @@ def test_sessions_are_swept_as_long_as_there_are_any(running: Running) -> None:
                 await loop.sleep(0)
 
     running.run(main)
+
+
+def test_response_that_is_not_awaited_any_more(running: Running) -> None:
+    """Its stream has no reader then, and may be dropped."""
+
+    async def main() -> None:
+        loop, stream = loop_of(running), Stream("s", 1000)
+
+        async def settled() -> None:
+            await settle(loop, stream)
+
+        assert not await loop.within(0.001, settled)
+        assert not stream.is_read
+
+    running.run(main)
+
+
+def test_end_of_a_call_is_reported(running: Running) -> None:
+    ended: list[str] = []
+
+    async def main() -> None:
+        loop, calls, stream = loop_of(running), Calls(), Stream("s", 1000)
+        told = partial(ended.append, "ended")
+        calls.start(loop, Begun(says), REQUEST, session(), stream, told)
+        while not ended:
+            await loop.sleep(0)
+        await calls.end(loop, 20)
+
+    running.run(main)
+    assert ended == ["ended"]
