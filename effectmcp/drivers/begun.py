@@ -73,7 +73,7 @@ def begin(
         The reply, or the started exchange, if it has to wait for something.
     """
     exchange = answer(app, message, peer, clock=time.time, entropy=os.urandom)
-    began = time.perf_counter()
+    began = time.thread_time()
     try:
         command = next(exchange)
         while isinstance(command, PerformAll):
@@ -85,7 +85,7 @@ def begin(
         reply: Reply = end.value
         return reply
     finally:
-        if time.perf_counter() - began > LONG:
+        if time.thread_time() - began > LONG:
             TURNS.note(peer)
     return Begun(app, exchange, command, obey, outlast, turns, peer)
 
@@ -132,11 +132,11 @@ class Begun:
                     resume = exchange.send
                     if is_work and TURNS.is_needed:
                         await TURNS.end(self._peer, self._turns)
-                began = time.perf_counter()
+                began = time.thread_time()
                 try:
                     command = resume(outcome)
                 finally:
-                    if time.perf_counter() - began > LONG:
+                    if time.thread_time() - began > LONG:
                         TURNS.note(self._peer)
         except StopIteration as end:
             reply: Reply = end.value

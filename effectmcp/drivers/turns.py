@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["LONG", "TURNS", "TurnLoop", "Turns"]
 
-#: Seconds of work that count as long.
+#: Seconds of work that count as long: of CPU time, as other threads may delay short work.
 LONG: Final = 0.005
 
 #: Turns of the loop between two pieces of long work: enough for a short request to be

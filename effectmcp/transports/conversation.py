@@ -427,9 +427,9 @@ class Conversation:
             return self._busy("the server answers too many requests")
         if self._peer.session is None:
             return Begin(data, self._peer)
-        began = time.perf_counter()
+        began = time.thread_time()
         message = read_message(data)
-        if time.perf_counter() - began > LONG:
+        if time.thread_time() - began > LONG:
             TURNS.note(self._peer)
         return Begin(message, self._peer)
 
