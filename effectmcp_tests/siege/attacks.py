@@ -135,8 +135,9 @@ def _is_not_parsed(report: Report) -> Iterator[str]:
     parsing = report.parsing
     report.facts["wait"] = f"{worst * 1e3:.0f} ms"
     report.facts["parsing alone"] = f"{parsing * 1e3:.0f} ms"
-    # Reading takes up to half as much again; then the arguments are checked, and freed.
-    if worst > 3 * parsing:
+    # Reading takes up to half as much again; then the arguments are checked, and freed. A
+    # busy machine adds to that: `benchmarks/parsing.py` measures it.
+    if worst > 8 * parsing:
         yield (
             f"others waited {worst * 1e3:.0f} ms; parsing the body takes"
             f" {parsing * 1e3:.0f} ms"

@@ -245,7 +245,7 @@ def test_sessions_are_swept_as_long_as_there_are_any(running: Running) -> None:
 
 
 def test_response_that_is_not_awaited_any_more(running: Running) -> None:
-    """Its stream has no reader then, and may be dropped."""
+    """Drop the reader of a cancelled wait, so that the stream may be dropped."""
 
     async def main() -> None:
         loop, stream = loop_of(running), Stream("s", 1000)
