@@ -54,6 +54,7 @@ from .local import (
     running,
     tell_changes,
 )
+from .turns import TurnLoop
 
 if TYPE_CHECKING:
     from ..exchange.sessions import News
@@ -67,19 +68,17 @@ __all__ = [
     "attempt",
     "begin",
     "crew",
-    "end_lock",
     "handle",
     "is_cancel",
     "listen",
     "now",
     "obey",
     "outlast",
-    "pass_turn",
     "running",
     "sleep",
     "spawn",
     "stoppable",
-    "turn_lock",
+    "turns",
     "unless",
     "within",
 ]
@@ -168,21 +167,6 @@ async def _awaited(work: Callable[[], Awaitable[T]]) -> T:
     return await work()
 
 
-async def pass_turn() -> None:
-    """Let all other tasks run, and their events arrive."""
-    await asyncio.sleep(0)
-
-
-def turn_lock() -> Lock:
-    """Return the lock of this loop for long work that begins."""
-    return _locks()[0]
-
-
-def end_lock() -> Lock:
-    """Return the lock of this loop for outcomes of long work."""
-    return _locks()[1]
-
-
 _LOCKS: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, tuple[Lock, Lock]]] = (
     WeakKeyDictionary()
 )
@@ -192,21 +176,14 @@ def _locks() -> tuple[Lock, Lock]:
     return _LOCKS.setdefault(asyncio.get_running_loop(), (Lock(), Lock()))
 
 
-class _TurnLoop:
-    """The functions of this module that `TURNS` calls."""
-
-    pass_turn = staticmethod(pass_turn)
-    turn_lock = staticmethod(turn_lock)
-    end_lock = staticmethod(end_lock)
-
-
-_TURN_LOOP: Final = _TurnLoop()
+#: This loop, for long work that takes turns.
+turns: Final = TurnLoop(asyncio.sleep, _locks)
 
 
 #: Starts to answer one JSON-RPC message; finishes if that needs no waiting. See
 #: `drivers.begun.begin`.
 begin: Final[BeginExchange] = functools.partial(
-    begun.begin, answer=answer, obey=obey, outlast=outlast, turns=_TURN_LOOP
+    begun.begin, answer=answer, obey=obey, outlast=outlast, turns=turns
 )
 
 

@@ -85,8 +85,9 @@ def begin(
         reply: Reply = end.value
         return reply
     finally:
-        if time.thread_time() - began > LONG:
-            TURNS.note(peer)
+        took = time.thread_time() - began
+        if took > LONG:
+            TURNS.note(peer, took)
     return Begun(app, exchange, command, obey, outlast, turns, peer)
 
 
@@ -116,6 +117,8 @@ class Begun:
                     self._command = command
                     rest = partial(self.finish, send, is_lasting=True)
                     return await self._outlast(self._app, rest)
+                outcome: Any = None
+                failure: Exception | None = None
                 try:
                     is_work = isinstance(command, (PerformAll, Invoke))
                     if is_work and TURNS.is_needed:
@@ -123,21 +126,24 @@ class Begun:
                     outcome = await self._obey(self._app, command, send, self._peer)
                 except Exception as exc:
                     if isinstance(command, Notify) and is_lasting:
-                        resume, outcome = exchange.send, None  # the client has left
+                        pass  # the client has left
                     elif isinstance(command, (Notify, Ask, Listen)):
                         raise  # an error of the transport
                     else:
-                        resume, outcome = exchange.throw, exc
+                        failure = exc
                 else:
-                    resume = exchange.send
                     if is_work and TURNS.is_needed:
                         await TURNS.end(self._peer, self._turns)
                 began = time.thread_time()
                 try:
-                    command = resume(outcome)
+                    if failure is None:
+                        command = exchange.send(outcome)
+                    else:
+                        command = exchange.throw(failure)
                 finally:
-                    if time.thread_time() - began > LONG:
-                        TURNS.note(self._peer)
+                    took = time.thread_time() - began
+                    if took > LONG:
+                        TURNS.note(self._peer, took)
         except StopIteration as end:
             reply: Reply = end.value
             return reply

@@ -56,6 +56,7 @@ from .local import (
     running,
     tell_changes,
 )
+from .turns import TurnLoop
 
 if TYPE_CHECKING:
     from ..exchange.sessions import News
@@ -69,19 +70,17 @@ __all__ = [
     "attempt",
     "begin",
     "crew",
-    "end_lock",
     "handle",
     "is_cancel",
     "listen",
     "now",
     "obey",
     "outlast",
-    "pass_turn",
     "running",
     "sleep",
     "spawn",
     "stoppable",
-    "turn_lock",
+    "turns",
     "unless",
     "within",
 ]
@@ -157,21 +156,6 @@ async def outlast(app: Server, work: Callable[[], Awaitable[T]]) -> T:
     raise AssertionError("this scope is not cancelled itself")
 
 
-async def pass_turn() -> None:
-    """Let all other tasks run, and their events arrive."""
-    await trio.lowlevel.checkpoint()
-
-
-def turn_lock() -> Lock:
-    """Return the lock of this loop for long work that begins."""
-    return _locks()[0]
-
-
-def end_lock() -> Lock:
-    """Return the lock of this loop for outcomes of long work."""
-    return _locks()[1]
-
-
 _LOCKS: Final[trio.lowlevel.RunVar[tuple[Lock, Lock]]] = trio.lowlevel.RunVar("turns")
 
 
@@ -183,21 +167,14 @@ def _locks() -> tuple[Lock, Lock]:
         return _LOCKS.get()
 
 
-class _TurnLoop:
-    """The functions of this module that `TURNS` calls."""
-
-    pass_turn = staticmethod(pass_turn)
-    turn_lock = staticmethod(turn_lock)
-    end_lock = staticmethod(end_lock)
-
-
-_TURN_LOOP: Final = _TurnLoop()
+#: This loop, for long work that takes turns.
+turns: Final = TurnLoop(trio.sleep, _locks)
 
 
 #: Starts to answer one JSON-RPC message; finishes if that needs no waiting. See
 #: `drivers.begun.begin`.
 begin: Final[BeginExchange] = functools.partial(
-    begun.begin, answer=answer, obey=obey, outlast=outlast, turns=_TURN_LOOP
+    begun.begin, answer=answer, obey=obey, outlast=outlast, turns=turns
 )
 
 

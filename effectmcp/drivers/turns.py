@@ -1,7 +1,8 @@
 """Work that holds the event loop for long, such as encoding a large reply.
 
-The requests of a party that caused such work run one at a time, with several turns of the
-loop between them, so that other parties are answered. Other parties do not wait.
+The requests of a party that caused such work run one at a time. After each, the loop is
+free for several turns, and for as long as the work took, so that other parties are
+answered: they do not wait for turns.
 """
 
 from __future__ import annotations
@@ -9,7 +10,9 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from attrs import frozen
 
 if TYPE_CHECKING:
     from ..exchange.commands import Peer
@@ -30,23 +33,21 @@ _MEMORY: Final = 1.0
 _MOST: Final = 1_000
 
 
-class TurnLoop(Protocol):
-    """`drivers.asyncio` or `drivers.trio`."""
+@frozen
+class TurnLoop:
+    """An event loop, as `TURNS` needs it.
 
-    @property
-    def pass_turn(self) -> Callable[[], Awaitable[Any]]:
-        """Let all other tasks run, and their events arrive."""
-        ...
+    Attributes:
+        sleep: Lets all other tasks run, and their events arrive, for some seconds.
+        locks: Returns two locks of the running loop: for work that begins, and for
+            outcomes.
+    """
 
-    @property
-    def turn_lock(self) -> Callable[[], AbstractAsyncContextManager[Any]]:
-        """Return the lock of the loop for work that begins."""
-        ...
+    sleep: Callable[[float], Awaitable[Any]]
+    locks: Callable[[], tuple[Lock, Lock]]
 
-    @property
-    def end_lock(self) -> Callable[[], AbstractAsyncContextManager[Any]]:
-        """Return the lock of the loop for outcomes."""
-        ...
+
+Lock: TypeAlias = AbstractAsyncContextManager[Any]
 
 
 class Turns:
@@ -64,14 +65,17 @@ class Turns:
         self._clock = clock
         #: How many outcomes wait for a turn.
         self._ending = 0
+        #: Until when the loop is kept free.
+        self._free = 0.0
         self._parties: dict[str | None, float] = {}
 
-    def note(self, peer: Peer | None) -> None:
-        """Note that a request of this peer has just held the loop for long."""
+    def note(self, peer: Peer | None, seconds: float) -> None:
+        """Note how long a request of this peer has just held the loop."""
+        self._free = self._clock() + min(seconds, _MEMORY)
         party = None if peer is None else peer.party
         self._parties.pop(party, None)
         if len(self._parties) >= _MOST:
-            del self._parties[next(iter(self._parties))]
+            self._parties.pop(next(iter(self._parties)), None)
         self._parties[party] = self._clock()
         self.is_needed = True
 
@@ -89,10 +93,10 @@ class Turns:
         """Wait for a turn to begin work, if this peer has to."""
         if not self.must_wait(peer):
             return
-        async with loop.turn_lock():
+        async with loop.locks()[0]:
             # Waiting outcomes hold memory, so no new work starts before they are sent.
             while self._ending:
-                await loop.pass_turn()
+                await loop.sleep(0)
             await self._pass(loop)
 
     async def end(self, peer: Peer | None, loop: TurnLoop) -> None:
@@ -101,14 +105,17 @@ class Turns:
             return
         self._ending += 1
         try:
-            async with loop.end_lock():
+            async with loop.locks()[1]:
                 await self._pass(loop)
         finally:
             self._ending -= 1
 
     async def _pass(self, loop: TurnLoop) -> None:
         for _ in range(_TURNS):
-            await loop.pass_turn()
+            await loop.sleep(0)
+        rest = self._free - self._clock()
+        if rest > 0:
+            await loop.sleep(rest)
 
 
 #: Shared by the loops of a process: they share its cores, too.

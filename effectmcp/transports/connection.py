@@ -113,7 +113,8 @@ _CONNECTIONS: Final = 1_000
 #: and development tools do. But no more than half of them.
 _FEW: Final = 12
 
-#: Files that the server and its tools open beside the connections, and a quarter more.
+#: Files that the server and its tools open beside the connections. The tools also get a
+#: quarter of the others.
 _FILES: Final = 32
 
 

@@ -429,8 +429,9 @@ class Conversation:
             return Begin(data, self._peer)
         began = time.thread_time()
         message = read_message(data)
-        if time.thread_time() - began > LONG:
-            TURNS.note(self._peer)
+        took = time.thread_time() - began
+        if took > LONG:
+            TURNS.note(self._peer, took)
         return Begin(message, self._peer)
 
     def _takes_place(self) -> bool:

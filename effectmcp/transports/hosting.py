@@ -74,7 +74,7 @@ class Host(Protocol):
         """
 
 
-class HostLoop(Loop, TurnLoop, Protocol):
+class HostLoop(Loop, Protocol):
     """`drivers.asyncio` or `drivers.trio`."""
 
     @property
@@ -82,6 +82,9 @@ class HostLoop(Loop, TurnLoop, Protocol):
 
     @property
     def begin(self) -> BeginExchange: ...
+
+    @property
+    def turns(self) -> TurnLoop: ...
 
     @property
     def is_cancel(self) -> Callable[[BaseException], bool]: ...
@@ -114,7 +117,7 @@ async def converse(
             session = step.peer.session
             request = None if session is None else step.message
             if TURNS.is_needed:
-                await TURNS.begin(step.peer, loop)
+                await TURNS.begin(step.peer, loop.turns)
             found = loop.begin(talk.endpoint.app, step.message, step.peer)
             step = None
             if isinstance(found, Reply):

@@ -167,10 +167,8 @@ async def settle(loop: Loop, stream: Stream) -> bytes | None:
     try:
         if not stream.is_over:
             await loop.within(_MOMENT, bell.wait)
-    except BaseException:
+    finally:
         reader.leave()
-        raise
-    # The reader stays until the next one replaces it: a client is here.
     return stream.only
 
 

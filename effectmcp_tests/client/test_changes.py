@@ -67,6 +67,7 @@ async def test_listen_refuses_a_list_of_resources() -> None:
     """A list is true: it would subscribe to the list of resources."""
     async with Client(Scripted([]), version="2026-07-28") as client:
         with pytest.raises(UsageError, match="uris="):
+            # Wrong on purpose.
             async with client.listen(resources=["a:b"]):  # type: ignore[arg-type]
                 raise AssertionError("not reached")
 

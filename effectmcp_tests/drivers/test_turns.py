@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -32,7 +33,7 @@ class Clocked(Turns):
 
 def test_only_the_party_of_long_work_waits() -> None:
     made = Clocked()
-    made.note(ANN)
+    made.note(ANN, 0.0)
     assert made.is_needed
     assert not Clocked().is_needed
     assert made.must_wait(ANN)
@@ -42,9 +43,9 @@ def test_only_the_party_of_long_work_waits() -> None:
 
 def test_party_is_forgotten() -> None:
     made = Clocked()
-    made.note(ANN)
+    made.note(ANN, 0.0)
     made.now += 0.9
-    made.note(None)
+    made.note(None, 0.0)
     made.now += 0.2
     assert not made.must_wait(ANN)
     assert made.must_wait(None)
@@ -56,7 +57,7 @@ def test_party_is_forgotten() -> None:
 def test_parties_are_limited() -> None:
     made = Clocked()
     for number in range(turns._MOST + 5):
-        made.note(Peer(principal=f"user {number}"))
+        made.note(Peer(principal=f"user {number}"), 0.0)
     assert len(made._parties) == turns._MOST
     assert not made.must_wait(Peer(principal="user 0"))
     assert made.must_wait(Peer(principal=f"user {turns._MOST}"))
@@ -112,15 +113,15 @@ LOOPS = pytest.mark.parametrize("on", [OnTrio(), OnAsyncio()], ids=["trio", "asy
 def test_long_work_is_done_one_by_one(on: Any) -> None:
     """Between two pieces, short requests get as many turns of the loop as they need."""
     made, done = Turns(), list[str]()
-    made.note(ANN)
+    made.note(ANN, 0.0)
 
     async def long() -> None:
-        await made.begin(ANN, on.loop)
+        await made.begin(ANN, on.loop.turns)
         done.append("long")
 
     async def short() -> None:
         for _ in range(3 * turns._TURNS):
-            await on.loop.pass_turn()
+            await on.loop.turns.sleep(0)
             done.append("short")
 
     async def main() -> None:
@@ -134,17 +135,42 @@ def test_long_work_is_done_one_by_one(on: Any) -> None:
     assert all(gap >= turns._TURNS - 1 for gap in gaps[:1])
 
 
+@pytest.mark.parametrize("which", ["begin", "end"])
+def test_loop_is_free_for_as_long_as_the_work_took(which: str) -> None:
+    """Of a long request even if it took longer than its party is remembered."""
+    made, slept = Clocked(), list[float]()
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+
+    loop = turns.TurnLoop(sleep, lambda: (nullcontext(), nullcontext()))
+
+    async def main() -> None:
+        made.note(ANN, 0.25)
+        made.now += 0.125
+        await getattr(made, which)(ANN, loop)
+        await getattr(made, which)(BOB, loop)
+        made.now += 0.125
+        await getattr(made, which)(ANN, loop)
+        made.note(ANN, 30)
+        await getattr(made, which)(ANN, loop)
+
+    asyncio.run(main())
+    assert [one for one in slept if one] == [0.125, turns._MEMORY]
+    assert len(slept) == 3 * turns._TURNS + 2
+
+
 @LOOPS
 def test_outcomes_come_before_new_work(on: Any) -> None:
     made, done = Turns(), list[str]()
-    made.note(ANN)
+    made.note(ANN, 0.0)
 
     async def begins() -> None:
-        await made.begin(ANN, on.loop)
+        await made.begin(ANN, on.loop.turns)
         done.append("begins")
 
     async def ends() -> None:
-        await made.end(ANN, on.loop)
+        await made.end(ANN, on.loop.turns)
         done.append("ends")
 
     async def main() -> None:
@@ -157,19 +183,19 @@ def test_outcomes_come_before_new_work(on: Any) -> None:
 @LOOPS
 def test_work_that_was_cut_off_stops_no_other_work(on: Any) -> None:
     made = Turns()
-    made.note(ANN)
+    made.note(ANN, 0.0)
 
     async def forever(begins: bool) -> None:
         while True:
-            await (made.begin if begins else made.end)(ANN, on.loop)
-            made.note(ANN)
+            await (made.begin if begins else made.end)(ANN, on.loop.turns)
+            made.note(ANN, 0.0)
 
     async def main() -> None:
         await on.cut_off(lambda: forever(True))
         await on.cut_off(lambda: forever(False))
-        made.note(ANN)
-        await made.begin(ANN, on.loop)
-        await made.end(ANN, on.loop)
+        made.note(ANN, 0.0)
+        await made.begin(ANN, on.loop.turns)
+        await made.end(ANN, on.loop.turns)
         assert not made._ending
 
     on.run(main)
@@ -197,11 +223,11 @@ def test_long_request_marks_its_party(on: Any, monkeypatch: pytest.MonkeyPatch) 
     noted: list[Peer | None] = []
     note = TURNS.note
 
-    def count(peer: Peer | None) -> None:
+    def count(peer: Peer | None, took: float) -> None:
         noted.append(peer)
-        note(peer)
+        note(peer, took)
 
-    monkeypatch.setattr(Turns, "note", lambda self, peer: count(peer))
+    monkeypatch.setattr(Turns, "note", lambda self, peer, took: count(peer, took))
 
     async def main() -> None:
         async with on.loop.running(app):

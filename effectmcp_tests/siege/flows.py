@@ -16,6 +16,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -124,8 +125,12 @@ def full_disk(folder: str) -> JSON:
     Recorder(made, folder)
     client = MemoryClient(made, {"": "fig"})
     warned: list[str] = []
-    handler = logging.Handler()
-    handler.emit = lambda record: warned.append(record.getMessage())  # type: ignore[method-assign]
+
+    class Noting(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            warned.append(record.getMessage())
+
+    handler = Noting()
     logging.getLogger("effectmcp").addHandler(handler)
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
@@ -187,7 +192,7 @@ def refusals(given: JSON) -> JSON:
         "extra argument": repr(
             client.send("tools/call", name="fig", arguments={"a": 1})
         ),
-        **{name: of(lambda head=head: head_of(head)) for name, head in heads.items()},  # type: ignore[misc]
+        **{name: of(partial(head_of, head)) for name, head in heads.items()},
     }
 
 

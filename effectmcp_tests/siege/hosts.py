@@ -123,6 +123,10 @@ class Served:
         """Return the memory of the server and its workers, in MB."""
         return sum(map(_rss, _family(self.process.pid)))
 
+    def cpu(self) -> float:
+        """Return the seconds of CPU that the server and its workers have taken."""
+        return sum(map(_cpu, _family(self.process.pid)))
+
     def reset(self) -> None:
         """Forget the peak so far."""
         self.peak = self.rss()
@@ -166,6 +170,15 @@ def _rss(pid: int) -> float:
     except (OSError, IndexError):
         return 0.0
     return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
+def _cpu(pid: int) -> float:
+    try:
+        # The name of the process, in parentheses, may contain spaces.
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _signal(pid: int, number: int) -> None:

@@ -32,7 +32,8 @@ class Report:
         is_running: Whether the server was there at the end.
         log_lines: The number of lines in its log that the attack caused.
         forged: The number of lines that the attack forged.
-        parsing: Seconds that Python takes to parse the body of an attack.
+        parsing: Seconds of CPU that Python takes to parse the body of an attack.
+        cpu: Seconds of CPU that the server took for each such body, beside its calls.
         facts: Further measurements.
         problems: The claims that do not hold.
     """
@@ -51,6 +52,7 @@ class Report:
     log_lines: int = 0
     forged: int = 0
     parsing: float = math.inf
+    cpu: float = 0.0
     facts: dict[str, Any] = field(factory=dict)
     problems: list[str] = field(factory=list)
 

@@ -597,7 +597,7 @@ def test_long_message_of_a_session_marks_its_party(
 ) -> None:
     noted: list[Peer] = []
     monkeypatch.setattr(conversation, "LONG", 0.0)
-    monkeypatch.setattr(turns.TURNS, "note", noted.append)
+    monkeypatch.setattr(turns.TURNS, "note", lambda peer, took: noted.append(peer))
     table = Table()
     id_, session = table.sessions.open()
     talk = table.talk(mcp_session_id=id_)
