@@ -275,8 +275,8 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pipes, "_PATIENCE", 0.05)
 
 
-@on_both
 @pytest.mark.usefixtures("impatient")
+@on_both
 async def test_a_command_that_closed_its_input() -> None:
     script = (
         "asked = next(lines()); os.close(0); done(asked, content=[]); time.sleep(60)"

@@ -21,7 +21,8 @@ from effectmcp.transports.web import Site
 from .shop import answer, call, events, nap, shop, text_of
 from .wire import Client
 
-CONVERSATIONS = 500
+#: Few, and many.
+CONVERSATIONS = [150, pytest.param(500, marks=pytest.mark.long)]
 
 
 def crowd() -> Server:
@@ -69,14 +70,14 @@ async def converse(address: tuple[str, int], number: int, chance: random.Random)
     raise AssertionError("unreachable")
 
 
-async def storm(address: tuple[str, int], seed: int) -> list[str]:
+async def storm(address: tuple[str, int], seed: int, count: int) -> list[str]:
     ended: list[str] = []
 
     async def one(number: int) -> None:
         ended.append(await converse(address, number, random.Random(seed + number)))
 
     async with trio.open_nursery() as nursery:
-        for number in range(CONVERSATIONS):
+        for number in range(count):
             nursery.start_soon(one, number)
     return ended
 
@@ -95,7 +96,8 @@ def open_files() -> int:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="counts files in /proc")
-async def test_five_hundred_conversations_leave_nothing() -> None:
+@pytest.mark.parametrize("count", CONVERSATIONS)
+async def test_many_conversations_leave_nothing(count: int) -> None:
     """No task, generator or file descriptor; and no more objects the second time."""
     ended: list[str] = []
     left: list[tuple[int, int, int]] = []
@@ -106,7 +108,7 @@ async def test_five_hundred_conversations_leave_nothing() -> None:
             )
             address = listeners[0].socket.getsockname()[:2]
             for seed in (0, 10_000, 20_000):
-                ended += await storm(address, seed)
+                ended += await storm(address, seed, count)
                 await trio.testing.wait_all_tasks_blocked(0.05)
                 assert handlers() == 0
                 tasks = trio.lowlevel.current_statistics().tasks_living
@@ -115,8 +117,8 @@ async def test_five_hundred_conversations_leave_nothing() -> None:
     _, (files, tasks, objects), (files_after, tasks_after, objects_after) = left
     assert files_after <= files
     assert tasks_after <= tasks
-    # A leak would leave one for each of five hundred.
-    assert objects_after - objects < CONVERSATIONS // 2
+    # A leak would leave one for each conversation.
+    assert objects_after - objects < count // 2
     finished = [one for one in ended if one != "left"]
-    assert CONVERSATIONS < len(finished) < len(ended)
+    assert count < len(finished) < len(ended)
     assert all(one.startswith("3 × Dune for Ann ") for one in finished)

@@ -1,4 +1,4 @@
-"""A thousand sessions, half of them abandoned: all of them are released."""
+"""Many sessions, half of them abandoned: all of them are released."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ from .shop import KEYS
 from .test_legacy_http import Old
 from .wire import Doors, serving
 
-SESSIONS = 1_000
+#: Few, and many.
+SESSIONS = [250, pytest.param(1_000, marks=pytest.mark.long)]
 IDLE = 100
 
 
@@ -77,20 +78,19 @@ def tasks() -> int:
     return trio.lowlevel.current_statistics().tasks_living
 
 
-async def test_a_thousand_sessions_leave_nothing(
-    autojump_clock: Any,
-) -> None:
-    limits, room = SessionLimits(idle=IDLE), Limits(connections=4 * SESSIONS)
+@pytest.mark.parametrize("sessions", SESSIONS)
+async def test_many_sessions_leave_nothing(sessions: int, autojump_clock: Any) -> None:
+    limits, room = SessionLimits(idle=IDLE), Limits(connections=4 * sessions)
     async with serving(waiting(), room, sessions=limits) as doors:
         await crowd(doors, 20)  # what is made once
         await trio.sleep(IDLE + 1)
         assert handlers() == []
         before, objects = tasks(), len(gc.get_objects())
-        await crowd(doors, SESSIONS)
+        await crowd(doors, sessions)
         await trio.sleep(1)  # until the last one is known to have left
         left = handlers()
-        assert len(left) == SESSIONS // 2
-        assert tasks() - before == SESSIONS // 2
+        assert len(left) == sessions // 2
+        assert tasks() - before == sessions // 2
         held = len(gc.get_objects()) - objects
         await trio.sleep(IDLE + 1)
         assert handlers() == []
@@ -99,8 +99,8 @@ async def test_a_thousand_sessions_leave_nothing(
         del left
         gc.collect()
         more = len(gc.get_objects()) - objects
-    assert held > 20 * SESSIONS
-    assert more < SESSIONS // 10  # of a leak there would be one for each
+    assert held > 20 * sessions
+    assert more < sessions // 10  # of a leak there would be one for each
 
 
 async def test_sessions_give_their_memory_back(autojump_clock: Any) -> None:

@@ -45,24 +45,24 @@ def quiet(seed: int) -> World:
     return evolve(draw_world(Dice(seed)), crashes={}, cancel=None)
 
 
-@pytest.mark.parametrize("start", range(0, 3_000, BLOCK))
+@pytest.mark.parametrize("start", range(0, 1_500, BLOCK))
 def test_tasks_keep_the_laws(start: int) -> None:
     check(range(start, start + BLOCK))
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("start", range(3_000, 103_000, 5_000))
+@pytest.mark.parametrize("start", range(1_500, 101_500, 5_000))
 def test_tasks_keep_the_laws_at_length(start: int) -> None:
     check(range(start, start + 5_000))
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(10))
 def test_crash_at_every_point(seed: int) -> None:
     world = quiet(seed)
     check_each([evolve(world, crashes={at: at % 4}) for at in points_of(world)])
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(10))
 def test_cancel_at_every_point(seed: int) -> None:
     world = quiet(seed)
     points = points_of(world)
