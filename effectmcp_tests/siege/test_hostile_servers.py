@@ -29,7 +29,8 @@ PAGE = Path(__file__).parents[2] / "docs" / "client.md"
 
 #: Seconds that only a failure takes, and seconds after which a server is given up.
 PATIENCE: Final = 60
-SHORT: Final = 0.3
+#: Seconds to wait for what does not come.
+TIMEOUTS: Final = (0.3, 3, 15)
 
 #: The rows of the table: the name of the behaviour. Those in `RAW` are over HTTP.
 ROWS: Final[Mapping[str, str]] = {
@@ -126,22 +127,27 @@ def test_each_row_of_the_table(
     monkeypatch.setattr(call, "print_error", caught)
     monkeypatch.setattr(pipes, "_PATIENCE", 0.05)
     target = target_of(ROWS[row], url)
-    seconds = SHORT if error == "TimeoutError" else PATIENCE
     argv = ["call", target, "tool", "--save-to", str(tmp_path)]
-    began = time.monotonic()
-    found = main([*argv, "--timeout", f"{seconds}"])
-    # A handshake, a list and a call are a wait each.
-    assert time.monotonic() - began < PATIENCE
-    out, err = capfd.readouterr()
+    # On a busy machine, an honest step may take longer than the short time.
+    for seconds in TIMEOUTS if error == "TimeoutError" else [PATIENCE]:
+        errors.clear()
+        began = time.monotonic()
+        found = main([*argv, "--timeout", f"{seconds}"])
+        # A handshake, a list and a call are a wait each.
+        assert time.monotonic() - began < PATIENCE
+        out, err = capfd.readouterr()
+        last = [line for line in err.splitlines() if line.startswith("effectmcp: ")]
+        shown = last[-1].removeprefix("effectmcp: ") if last else "-"
+        shown = shown.replace(f"{seconds:g} s", "3 s")
+        shown = shown.replace(url, "https://server.example")
+        if f"`{shown}`" == message:
+            break
     assert errors == ([] if error == "-" else [error])
     assert found == int(status)
-    last = [line for line in err.splitlines() if line.startswith("effectmcp: ")]
     if message == "-":
         assert not last
         assert out == "done\n"
     else:
-        shown = last[-1].removeprefix("effectmcp: ").replace(f"{SHORT:g} s", "3 s")
-        shown = shown.replace(url, "https://server.example")
         assert f"`{shown}`" == message
     assert len(list(tmp_path.iterdir())) <= 100
 
