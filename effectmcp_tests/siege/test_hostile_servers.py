@@ -128,6 +128,7 @@ def test_each_row_of_the_table(
     monkeypatch.setattr(pipes, "_PATIENCE", 0.05)
     target = target_of(ROWS[row], url)
     argv = ["call", target, "tool", "--save-to", str(tmp_path)]
+    found, out, shown, last = -1, "", "", list[str]()
     # On a busy machine, an honest step may take longer than the short time.
     for seconds in TIMEOUTS if error == "TimeoutError" else [PATIENCE]:
         errors.clear()
