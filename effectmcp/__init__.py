@@ -106,8 +106,8 @@ from .errors import (
     UsageError,
 )
 from .forms.form import form
-from .forms.types import Choices, Format, Title
 from .lazy_imports import lazy_names
+from .shapes.labels import Choices, Format, Title
 
 if TYPE_CHECKING:
     from .content import (

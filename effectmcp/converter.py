@@ -16,12 +16,13 @@ import typing
 import uuid
 from collections.abc import Callable
 from functools import cache
-from types import NoneType
-from typing import Any, get_origin
+from types import NoneType, UnionType
+from typing import Any, Union, get_args, get_origin
 
 from .canonical import JSON, dumps
+from .shapes.sources import leaf_of, source_of
 
-__all__ = ["converter", "explained", "new_converter", "plain"]
+__all__ = ["converter", "explained", "is_made_whole", "new_converter", "plain"]
 
 
 @cache
@@ -63,8 +64,81 @@ def new_converter() -> Any:
     made.register_unstructure_hook_func(_is_set, _sorted_set(made))
     made.register_unstructure_hook_func(_is_named_tuple, _unstructure_row(made))
     made.register_structure_hook_func(_is_named_tuple, _structure_row(made))
+    made.register_unstructure_hook_factory(
+        is_made_whole, lambda type_: _taken_apart(made, type_)
+    )
+    made.register_structure_hook_factory(
+        is_made_whole, lambda type_: _put_together(made, type_)
+    )
+    made.register_structure_hook_func(_is_union_of_made_whole, _first_of(made))
+    made.register_unstructure_hook_func(_is_text_like, str)
+    made.register_structure_hook_func(_is_text_like, _from_leaf)
     configure_union_passthrough(str | int | float | bool | None, made)
     return made
+
+
+def is_made_whole(type_: Any) -> bool:
+    """Whether a class validates or renames its fields itself: cattrs does not know it."""
+    class_ = get_origin(type_) or type_
+    return hasattr(class_, "__pydantic_fields__") or hasattr(
+        class_, "__struct_config__"
+    )
+
+
+def _taken_apart(made: Any, type_: Any) -> Callable[[Any], Any]:
+    source = source_of(type_)
+    assert source is not None
+    fields = source.fields or source.read
+    return lambda value: {name: made.unstructure(item) for name, item in fields(value)}
+
+
+def _put_together(made: Any, type_: Any) -> Callable[[Any, Any], Any]:
+    source = source_of(type_)
+    assert source is not None
+    hints = {part.name: part.hint for part in source.parts}
+
+    def structure(value: Any, type_: Any) -> Any:
+        # A hint is missing where a model takes fields that it does not name.
+        return source.make(
+            {
+                name: made.structure(item, hints[name]) if name in hints else item
+                for name, item in value.items()
+            }
+        )
+
+    return structure
+
+
+def _is_union_of_made_whole(type_: Any) -> bool:
+    return get_origin(type_) in (Union, UnionType) and any(
+        is_made_whole(one) for one in get_args(type_)
+    )
+
+
+def _first_of(made: Any) -> Callable[[Any, Any], Any]:
+    def structure(value: Any, type_: Any) -> Any:
+        for one in get_args(type_):
+            try:
+                found = made.structure(value, one)
+                if made.unstructure(found) == value:
+                    return found
+            except Exception:
+                continue
+        raise TypeError(f"{value!r} does not fit {type_}")
+
+    return structure
+
+
+def _is_text_like(type_: Any) -> bool:
+    leaf = leaf_of(type_)
+    return leaf is not None and not leaf.secret
+
+
+def _from_leaf(value: Any, type_: Any) -> Any:
+    leaf = leaf_of(type_)
+    assert leaf is not None
+    assert leaf.make is not None
+    return leaf.make(value)
 
 
 def plain(value: Any) -> JSON:

@@ -96,6 +96,7 @@ def test_there_are_tables() -> None:
         "An effect",
         "A question",
         "A form type",
+        "A kind of class",
         "A method",
         "A revision",
         "A transport or a host",

@@ -7,12 +7,13 @@ pyright need the overloads to type `yield from`.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from typing import Any, ClassVar, Final, Generic, TypeAlias, TypeVar
 
 from attrs import NOTHING, Attribute
 
-from ..errors import UsageError
+from ..canonical import dumps, loads
+from ..errors import CanonicalError, UsageError
 
 __all__ = [
     "Branch",
@@ -22,6 +23,7 @@ __all__ = [
     "assign",
     "bind",
     "check_message",
+    "check_meta",
     "check_number",
     "check_once",
     "check_type",
@@ -150,6 +152,22 @@ def check_once(effect: InputRequest[Any], once: object, otherwise: object) -> No
             f"{name}(once=True, otherwise={otherwise!r}): without an answer there is no"
             " consent to count; leave out otherwise="
         )
+
+
+def check_meta(effect: InputRequest[Any], meta: object) -> Mapping[str, Any]:
+    name = type(effect).__name__
+    if not isinstance(meta, Mapping):
+        raise UsageError(f"{name}(meta={meta!r}): give a dict of JSON")
+    for key in meta:
+        prefix = str(key).rpartition("/")[0].split(".")
+        if key == "progressToken" or {"mcp", "modelcontextprotocol"} & set(prefix[:2]):
+            raise UsageError(f"{name}(meta=…): the name {key!r} is the protocol's own")
+    try:
+        # Copied: an author who edits the dict later must not change the question.
+        made: Mapping[str, Any] = loads(dumps(dict(meta)))
+    except CanonicalError as exc:
+        raise UsageError(f"{name}(meta=…): {exc.problem}") from None
+    return made
 
 
 def check_number(effect: Effect[Any], name: str, value: object) -> None:

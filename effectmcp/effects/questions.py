@@ -21,6 +21,7 @@ from .base import (
     assign,
     bind,
     check_message,
+    check_meta,
     check_once,
     check_type,
 )
@@ -66,6 +67,7 @@ class Elicit(InputRequest[T_co]):
         title: The label of a single field.
         key: Your own name for this question.
         otherwise: The value to return instead of raising an error.
+        meta: The `_meta` of the question: JSON for hosts that show forms of their own.
 
     Returns:
         The filled-in form, as a value of the type that was asked for.
@@ -83,6 +85,7 @@ class Elicit(InputRequest[T_co]):
     key: str | None
     otherwise: Any
     spec: Form[Any] = field(eq=False, repr=False)
+    meta: Mapping[str, Any] | None = None
 
     @overload
     def __init__(
@@ -92,6 +95,7 @@ class Elicit(InputRequest[T_co]):
         *,
         title: str | None = None,
         key: str | None = None,
+        meta: Mapping[str, Any] | None = None,
     ) -> None: ...
     @overload
     def __init__(
@@ -102,6 +106,7 @@ class Elicit(InputRequest[T_co]):
         title: str | None = None,
         key: str | None = None,
         otherwise: V,
+        meta: Mapping[str, Any] | None = None,
     ) -> None: ...
     @overload
     def __init__(
@@ -110,6 +115,7 @@ class Elicit(InputRequest[T_co]):
         form: Mapping[str, Any],
         *,
         key: str | None = None,
+        meta: Mapping[str, Any] | None = None,
     ) -> None: ...
     @overload
     def __init__(
@@ -119,6 +125,7 @@ class Elicit(InputRequest[T_co]):
         *,
         key: str | None = None,
         otherwise: V,
+        meta: Mapping[str, Any] | None = None,
     ) -> None: ...
     def __init__(
         self,
@@ -128,6 +135,7 @@ class Elicit(InputRequest[T_co]):
         title: str | None = None,
         key: str | None = None,
         otherwise: Any = NOTHING,
+        meta: Any = None,
     ) -> None:
         if type(message) is not str:
             check_message(self, message)
@@ -137,6 +145,7 @@ class Elicit(InputRequest[T_co]):
         put("title", title)
         put("key", key)
         put("otherwise", otherwise)
+        put("meta", None if meta is None else check_meta(self, meta))
         # Built here and not when the question is asked, so that the traceback of a form
         # that cannot be shown points at the author's line.
         put("spec", form_of(form, title))

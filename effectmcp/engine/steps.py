@@ -21,13 +21,14 @@ from functools import lru_cache
 from types import NoneType, UnionType
 from typing import Annotated, Any, ClassVar, Final, Literal, Union, get_args, get_origin
 
-import attrs
 from attrs import frozen
 
 from ..canonical import JSON, dumps, loads
-from ..converter import converter, explained, plain
+from ..converter import converter, explained, is_made_whole, plain
 from ..effects.steps import PROVIDED, Step
-from ..errors import CanonicalError, StepError, UsageError
+from ..errors import CanonicalError, SchemaError, StepError, UsageError
+from ..shapes.reading import alias_value
+from ..shapes.sources import class_source, leaf_of
 from .names import name_of
 
 __all__ = [
@@ -194,7 +195,8 @@ class StepSpec:
             # JSON has only lists; the annotation restores tuples.
             written = dumps(plain(converter().unstructure(value, self.returns)))
             back = self.read(written)
-            if _has_untyped_part(self.returns) and back != value:
+            is_doubtful = _has_untyped_part(self.returns) or _is_made_whole(value)
+            if is_doubtful and back != value:
                 raise StepError("it comes back as something else; annotate its parts")
         except UsageError as exc:
             hint = (
@@ -274,6 +276,8 @@ def _refuse_unrecordable(type_: Any, of: str, seen: set[Any]) -> None:
         return _refuse_unrecordable(get_args(type_)[0], of, seen)
     if hasattr(type_, "__supertype__"):  # a NewType
         return _refuse_unrecordable(type_.__supertype__, of, seen)
+    if hasattr(type_, "__value__"):
+        return _refuse_unrecordable(alias_value(type_), of, seen)
     if origin is dict and not _is_text(get_args(type_)[0]):
         raise StepError(
             f"{of} returns {type_}, which cannot be recorded: JSON has only strings as keys"
@@ -292,22 +296,35 @@ def _refuse_unrecordable(type_: Any, of: str, seen: set[Any]) -> None:
         raise StepError(
             f"{of} returns {type_}, whose members have values that JSON does not know"
         )
-    if not isinstance(class_, type) or not (
-        attrs.has(class_)
-        or hasattr(class_, "__dataclass_fields__")
-        or typing.is_typeddict(class_)
-        or hasattr(class_, "_fields")
-    ):
+    leaf = leaf_of(class_)
+    if leaf is not None and not leaf.secret:
+        return None
+    try:
+        source = class_source(class_) if isinstance(class_, type) else None
+    except SchemaError as exc:
+        raise StepError(f"{of} returns {type_}: {exc.problem}") from None
+    if source is None:
         raise StepError(
-            f"{of} returns {type_}, which cannot be recorded. Return plain data, an"
-            " attrs class, or what you need to find the object again"
+            f"{of} returns {type_}, which cannot be recorded. Return plain data, a"
+            " class with fields, or what you need to find the object again"
         )
     if class_ not in seen:
         seen.add(class_)
-        for hint in typing.get_type_hints(class_).values():
+        hints = typing.get_type_hints(class_).values()
+        if is_made_whole(class_):
+            hints = [part.hint for part in source.parts]  # type: ignore[assignment]
+        for hint in hints:
             if not isinstance(hint, typing.TypeVar) and not _is_of_class(hint):
-                _refuse_unrecordable(hint, of, seen)
+                _refuse_unrecordable(hint, f"{of}, {class_.__qualname__}", seen)
     return None
+
+
+def _is_made_whole(value: Any) -> bool:
+    """Whether a value, or an item of it, may have been changed as it was made again."""
+    if isinstance(value, (list, tuple)):
+        return any(map(_is_made_whole, value))
+    class_: Any = type(value)
+    return is_made_whole(class_) and class_.__eq__ is not object.__eq__
 
 
 def _is_of_class(hint: Any) -> bool:

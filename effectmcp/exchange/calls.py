@@ -54,7 +54,7 @@ def call_once(
     if _may_ask(outcome.value):
         said = forgotten(outcome.value)
         raise OutputError([f"{said} A function that asks is annotated -> Flow[...]"])
-    return checked(outcome.value, handler.name)
+    return checked(outcome.value, handler)
 
 
 def _may_ask(value: object) -> bool:
@@ -76,19 +76,23 @@ def _explain(error: Exception, name: str) -> None:
         ) from error
 
 
-def checked(value: Any, name: str) -> Any:
-    """Return the result of the handler `name`.
+def checked(value: Any, handler: Handler) -> Any:
+    """Return the result of a handler.
 
     Raises:
-        OutputError: If the result is an `InputRequired`, which only flows may return.
+        OutputError: If the result is not of the type that the handler declares, or is an
+            `InputRequired`, which only flows may return.
     """
     if isinstance(value, InputRequired):
         # Returned as is, it would send the unsealed state.
         raise OutputError(
             [
-                f"{name} asks, and its annotation does not show that: -> ... | InputRequired"
+                f"{handler.name} asks, and its annotation does not show that: -> ... | InputRequired"
             ]
         )
+    declared = handler.declared
+    if declared is not None and type(value) not in declared.classes:
+        declared.check(value)
     return value
 
 

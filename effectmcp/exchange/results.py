@@ -8,6 +8,7 @@ Tools, Error Handling).
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..canonical import JSON
@@ -37,8 +38,10 @@ from ..protocol.jsonrpc import (
     encode,
     error_message,
 )
-from ..schema.problems import rendered, unreadable
+from ..schema.declared import final_type, place_of
 from ..schema.written import written
+from ..shapes.problems import rendered, unreadable
+from ..shapes.words import type_name
 from .commands import Overdue
 
 if TYPE_CHECKING:
@@ -97,16 +100,30 @@ def _is_block(value: Any) -> bool:
 
 def _structured(tool: Tool, value: Any, content: list[JSON] | None) -> dict[str, JSON]:
     if tool.output is not None:
-        value = tool.output.write(value)
+        try:
+            value = tool.output.write(value)
+        except OutputError as exc:
+            raise _misfit(tool, value, exc.problems) from None
     elif tool.raw_output is not None:
         if problems := tool.raw_output.check(value):
-            raise OutputError(problems)
+            raise _misfit(tool, value, problems)
     else:
         value = _plain(value)
     if not content:
         # For clients and models that read `content` only (Tools, Structured Content).
         content = [{"type": "text", "text": json.dumps(value, ensure_ascii=False)}]
     return {"content": content, "structuredContent": value}
+
+
+def _misfit(tool: Tool, value: Any, problems: Sequence[str]) -> OutputError:
+    handler = tool.handler
+    says = (
+        "its output_schema"
+        if tool.output is None
+        else type_name(final_type(handler.returns))
+    )
+    place, made = place_of(handler.function), type(value).__qualname__
+    return OutputError([f"{place} returned {made}, and promises {says}", *problems])
 
 
 def _whole_result(tool: Tool, value: ToolResult) -> dict[str, JSON]:

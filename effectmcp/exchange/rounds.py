@@ -375,7 +375,7 @@ class FlowCall:
                     return Handle(row)
                 case Returned(value):
                     outcome = "returned"
-                    return checked(value, self._feature.handler.name)
+                    return checked(value, self._feature.handler)
                 case Raised(error_):
                     raise contained(error_, self._feature.handler.name)
                 case _:

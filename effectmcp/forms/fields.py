@@ -13,14 +13,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from attrs import Attribute, Factory, field, frozen
+from attrs import Factory, field, frozen
 
 from ..canonical import JSON, MAX_SAFE_INTEGER
 from ..errors import FormError
-from .formats import FORMATS
-from .words import count, is_finite, one_of
+from ..shapes.formats import FORMATS
+from ..shapes.words import count, is_finite, one_of
+
+if TYPE_CHECKING:
+    from ..shapes.constraints import Extra, Rule
 
 __all__ = ["Check", "Field", "make_check"]
 
@@ -54,8 +57,10 @@ class Field:
         build: Recorded value to Python value; `None` where the two are the same.
         fallback: Makes the value for the author's class if the client left the property
             out; `None` if the class has its own default.
-        attribute: The attribute of the author's class, in a form that has one.
-        extras: Validators of the author that the schema cannot express.
+        own_name: The name in the author's class; "" in a form without a class.
+        converts: Whether `build` may refuse a recorded value.
+        rules: The limits that the author wrote.
+        extras: Checks of the limits that the schema cannot express.
     """
 
     name: str
@@ -64,8 +69,10 @@ class Field:
     check: Check
     build: Callable[[Any], Any] | None = None
     fallback: Callable[[], Any] | None = None
-    attribute: Attribute[Any] | None = None
-    extras: tuple[Callable[[Any, Any], None], ...] = ()
+    own_name: str = ""
+    converts: bool = False
+    rules: tuple[Rule, ...] = ()
+    extras: tuple[Extra, ...] = ()
     #: Whether every text passes the check, so that `check` need not be called for most.
     takes_text: bool = field(default=Factory(_takes_text, takes_self=True), init=False)
 

@@ -10,20 +10,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from operator import methodcaller
-from typing import Any, Final, Generic, TypeAlias, TypeVar, get_origin
+from typing import Any, Final, Generic, TypeAlias, TypeVar
 
-import attrs
-from attrs import evolve, frozen
+from attrs import frozen
 
 from ..canonical import JSON, dumps
 from ..errors import CanonicalError, FormError
-from .classes import make_judge, parameters_of
 from .fields import Field, make_check
-from .types import make_field
-from .words import complaint
 
-__all__ = ["VALUE", "Form", "Unfit", "form", "form_of"]
+__all__ = [
+    "LABEL",
+    "THIS",
+    "VALUE",
+    "Form",
+    "Recorded",
+    "Unfit",
+    "assemble",
+    "form",
+    "form_of",
+]
 
 T = TypeVar("T")
 C = TypeVar("C", bound=type)
@@ -110,7 +115,7 @@ def form_of(annotation: Any, title: str | None = None) -> Form[Any]:
     """Return the form of `annotation`, checked once.
 
     Args:
-        annotation: An attrs class, the type of a single field, or a raw schema.
+        annotation: A class with fields, the type of a single field, or a raw schema.
         title: The label of a single field.
 
     Raises:
@@ -141,24 +146,20 @@ def form(class_: C) -> C:
 # Bounded, because classes made at run time must not accumulate here.
 @lru_cache(maxsize=1024)
 def _cached(annotation: Any, title: str | None, order: str) -> Form[Any]:
-    class_ = get_origin(annotation) or annotation
-    if isinstance(class_, type) and attrs.has(class_):
-        if title is not None:
-            raise FormError(
-                f"{class_.__qualname__}: title= labels a form of one field; a class"
-                ' labels its own, with Annotated[..., Title("…")]'
-            )
-        return _of_class(class_, annotation)
-    return _of_value(annotation, title)
+    # A late import: a module that only defines handlers needs no shapes.
+    from .typed import typed_form
+
+    return typed_form(annotation, title)
 
 
-def _assemble(
+def assemble(
     fields: tuple[Field, ...],
     build: Callable[[Recorded], T],
     judge: Callable[[Recorded, dict[str, str]], None] | None = None,
     *,
     of: str,
 ) -> Form[T]:
+    """Return the form of some fields; messages name `of`."""
     properties = {field.name: field.schema for field in fields}
     schema: dict[str, JSON] = {"type": "object", "properties": properties}
     required = [field.name for field in fields if field.required]
@@ -189,63 +190,6 @@ def _unordered(schema: Mapping[str, JSON]) -> dict[str, JSON]:
         if keyword in result:
             result[keyword] = sorted(result[keyword], key=lambda one: str(one["const"]))
     return result
-
-
-# ---- one field ----------------------------------------------------------------------
-
-
-def _of_value(annotation: Any, title: str | None) -> Form[Any]:
-    field = make_field(VALUE, annotation, of=THIS, title=title)
-    build = field.build
-
-    def built(recorded: Recorded) -> Any:
-        value = recorded.get(VALUE)
-        return None if value is None else build(value)  # type: ignore[misc]
-
-    found: Form[Any] = _assemble(
-        (field,), methodcaller("get", VALUE) if build is None else built, of=THIS
-    )
-    if "title" in field.schema:
-        return found
-    # Without a title, hosts label the field with its name. The title is not in `text`:
-    # questions of earlier versions, in open states, keep their fingerprints.
-    shown = {**field.schema, "title": LABEL}
-    return evolve(found, schema={**found.schema, "properties": {VALUE: shown}})
-
-
-# ---- an attrs class -----------------------------------------------------------------
-
-
-def _of_class(class_: type, annotation: Any) -> Form[Any]:
-    fields = tuple(
-        make_field(name, hint, of=of, attribute=attribute)
-        for name, hint, of, attribute in parameters_of(class_, annotation)
-    )
-    builders = [(field.name, field.build) for field in fields]
-    fallbacks = [(f.name, f.fallback) for f in fields if f.fallback is not None]
-
-    def arguments(recorded: Recorded) -> dict[str, Any]:
-        values: dict[str, Any] = {
-            name: recorded[name] if build is None else build(recorded[name])
-            for name, build in builders
-            if name in recorded
-        }
-        for name, fallback in fallbacks:
-            if name not in values:
-                values[name] = fallback()
-        return values
-
-    def build(recorded: Recorded) -> Any:
-        try:
-            return class_(**arguments(recorded))
-        except Exception as exc:
-            raise Unfit([complaint(exc)]) from exc
-
-    of = class_.__qualname__
-    judge = make_judge(class_, fields)
-    if judge is None:
-        return _assemble(fields, build, of=of)
-    return _assemble(fields, build, lambda r, found: judge(arguments(r), found), of=of)
 
 
 # ---- a raw schema -------------------------------------------------------------------

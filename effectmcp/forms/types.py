@@ -1,4 +1,4 @@
-"""A Python annotation → one `Field`.
+"""Shapes → the properties of a form.
 
 `Literal`, `Enum` and lists of them are choices; `date` and `datetime` are strings with
 a format; all other types map to the property of the same type. An attrs converter
@@ -7,52 +7,37 @@ changes nothing: the form asks for the annotated type, and passes that to the co
 
 from __future__ import annotations
 
-import datetime as dt
-import enum
 import sys
-from collections.abc import Callable, Mapping
-from types import NoneType, UnionType
-from typing import Annotated, Any, Final, Literal, TypeVar, Union, get_args, get_origin
-
-from attrs import NOTHING, Attribute, Factory, field, frozen
+from collections.abc import Callable
+from typing import Any, Final, TypeAlias, TypeVar
 
 from ..canonical import JSON
-from ..errors import FormError
+from ..errors import FormError, SchemaError
+from ..shapes.choices import apply_label, built_by, choice_schema, pairs_of
+from ..shapes.constraints import FORM, Rule, apply_rules
+from ..shapes.labels import Choices
+from ..shapes.notes import check_rules, notes_of
+from ..shapes.reading import (
+    Choice,
+    Items,
+    Named,
+    Object,
+    Plain,
+    Shape,
+    Union,
+    find_shape,
+)
+from ..shapes.sources import NO_DEFAULT, Part
+from ..shapes.unions import unwrapped
+from ..shapes.words import type_name
 from .fields import Field, make_check
-from .formats import parse_date, parse_datetime
-from .validators import NO_DEFAULT, apply_validators
 
-__all__ = ["Choices", "Format", "Title", "make_field"]
+__all__ = ["make_field"]
 
-
-@frozen
-class Format:
-    """The format of a string, as in `Annotated[str, Format("email")]`.
-
-    One of email, uri, date and date-time.
-    """
-
-    name: str
-
-
-@frozen
-class Title:
-    """The label of a field in the client: `Annotated[int, Title("Your age")]`."""
-
-    text: str
-
-
-@frozen(init=False)
-class Choices:
-    """The titles of choices: `Annotated[Literal["s", "l"], Choices(s="S", l="L")]`.
-
-    Pass keys that are not Python names in a mapping: `Choices({"#f00": "Red"})`.
-    """
-
-    titles: Mapping[str, str] = field(hash=False)
-
-    def __init__(self, titles: Mapping[str, str] | None = None, /, **more: str) -> None:
-        object.__setattr__(self, "titles", {**(titles or {}), **more})
+#: The schema of a property, its recorded value → Python, and Python → recorded.
+Property: TypeAlias = tuple[
+    dict[str, JSON], Callable[[Any], Any] | None, Callable[[Any], Any] | None
+]
 
 
 def make_field(
@@ -60,8 +45,9 @@ def make_field(
     annotation: Any,
     *,
     of: str,
-    attribute: Attribute[Any] | None = None,
+    part: Part | None = None,
     title: str | None = None,
+    is_checked: bool = False,
 ) -> Field:
     """Return the property of a form that `annotation` describes.
 
@@ -69,45 +55,70 @@ def make_field(
         name: The property on the wire.
         annotation: The field's type, resolved.
         of: The name of the field in messages: `Person.age`.
-        attribute: The attribute of the author's class, if there is one.
+        part: The field of the author's class, if there is one.
         title: A label given outside the annotation.
+        is_checked: Whether that class checks the limits in its annotations itself.
 
     Raises:
         FormError: If a form cannot show the type; names the field.
     """
-    annotation, metadata, optional = _unwrap(annotation, of)
-    schema, build, unbuild = _schema(annotation, of)
-    _apply_metadata(schema, metadata, of)
+    try:
+        return _field(name, annotation, of, part, title, is_checked)
+    except SchemaError as exc:
+        raise FormError(exc.problem) from None
+
+
+def _field(
+    name: str,
+    annotation: Any,
+    of: str,
+    part: Part | None,
+    title: str | None,
+    is_checked: bool,
+) -> Field:
+    bare, metadata, shape, optional = _opened(annotation, of)
+    schema, build, unbuild = _property(bare, shape, of)
+    notes = notes_of(metadata, bare, shape, of, is_checked=is_checked)
+    for label in notes.labels:
+        apply_label(schema, label, FORM, of)
     if title is not None:
         schema["title"] = title
-    default = NO_DEFAULT
-    has_factory = False
+    if part is not None and part.text:
+        schema.setdefault("description", part.text)
+    rules = notes.rules
+    default: Any = NO_DEFAULT
     fallback: Callable[[], Any] | None = None
-    extras: tuple[Callable[[Any, Any], None], ...] = ()
-    if attribute is not None:
-        # The value of a factory is not shown: it may read a clock.
-        has_factory = isinstance(attribute.default, Factory)  # type: ignore[arg-type]
-        if not has_factory and attribute.default is not NOTHING:
-            default = attribute.default
-        if optional and attribute.default is NOTHING:
+    if part is not None:
+        check_rules(part.rules, bare, shape, of)
+        rules, default = (*rules, *part.rules), part.default
+        if optional and part.required:
             default, fallback = None, lambda: None
         if type(default) is list:
-            # attrs would hand out this one list every time.
+            # A class would hand out this one list every time.
             fallback = default.copy
-        extras = apply_validators(schema, attribute, build, default=default, of=of)
+    _check_default(rules, schema, default, of)
+    extras = apply_rules(
+        schema, rules, FORM, (lambda choice: choice) if build is None else build
+    )
     if default is not NO_DEFAULT and default is not None:
         schema["default"] = _default(default, unbuild, of)
+    is_required = not optional if part is None else part.required and not optional
     return Field(
         name=name,
         schema=schema,
-        required=not (optional or has_factory or default is not NO_DEFAULT),
+        required=is_required,
         check=make_check(schema, of=of),
-        build=build,
+        build=_converted(build, notes.converts),
+        own_name="" if part is None else part.own_name or part.name,
+        converts=bool(notes.converts),
         fallback=fallback,
-        attribute=attribute,
-        extras=extras,
+        rules=rules,
+        # A class that checks its limits reports them itself.
+        extras=() if is_checked else extras,
     )
 
+
+_STANDARD: Final = sys.stdlib_module_names
 
 #: `type X = X | None` has no end; real types nest a few levels.
 _MAX_WRAPPERS: Final = 100
@@ -116,187 +127,123 @@ _MAX_WRAPPERS: Final = 100
 # ---- annotations --------------------------------------------------------------------
 
 
-def _unwrap(annotation: Any, of: str) -> tuple[Any, list[Any], bool]:
-    """Return the bare type, the metadata around it, and whether `None` is a choice."""
+def _opened(annotation: Any, of: str) -> tuple[Any, list[Any], Shape, bool]:
+    """Return the bare type, the metadata around it, its shape, and if it may be `None`."""
     metadata: list[Any] = []
     optional = False
     for _ in range(_MAX_WRAPPERS):
-        origin = get_origin(annotation)
-        if origin is Annotated:
-            annotation, *inner = get_args(annotation)
-            metadata[:0] = inner  # applied in order, so the outermost has the last word
-        elif origin is Union or origin is UnionType:
-            members = [arg for arg in get_args(annotation) if arg is not NoneType]
+        bare, inner = unwrapped(annotation)
+        metadata[:0] = inner  # applied in order, so the outermost has the last word
+        shape = find_shape(bare, of)
+        if shape is None:
+            raise FormError(f"{of}: {_advice(bare)}")
+        if isinstance(shape, Named):
+            annotation = shape.value
+        elif isinstance(shape, Union):
+            members = [one for one in shape.members if one not in (None, type(None))]
             if len(members) != 1:
                 raise FormError(
-                    f"{of}: a form cannot offer a choice of types, {annotation}. Ask"
+                    f"{of}: a form cannot offer a choice of types, {bare}. Ask"
                     " for text, or ask two questions"
                 )
             annotation, optional = members[0], True
-        elif origin is Final:
-            (annotation,) = get_args(annotation)
-        elif hasattr(annotation, "__supertype__"):
-            annotation = annotation.__supertype__  # NewType
-        elif hasattr(annotation, "__value__"):
-            annotation = annotation.__value__  # type Size = Literal["s", "l"]
         else:
-            return annotation, metadata, optional
+            return bare, metadata, shape, optional
     raise FormError(f"{of}: the type {annotation} is made of nothing but itself")
 
 
-def _schema(annotation: Any, of: str) -> tuple[dict[str, JSON], Any, Any]:
-    if isinstance(annotation, type):
-        if annotation in _PLAIN:
-            schema, build, unbuild = _PLAIN[annotation]
-            return dict(schema), build, unbuild
-        if issubclass(annotation, enum.Enum):
-            return _enum(annotation, of)
-    if get_origin(annotation) is Literal:
-        return _literal(get_args(annotation), of)
-    if get_origin(annotation) is list:
-        return _list(annotation, of)
-    raise FormError(f"{of}: {_advice(annotation)}")
+def _property(bare: Any, shape: Shape, of: str) -> Property:
+    match shape:
+        case Plain(leaf=leaf) if leaf.secret:
+            raise FormError(f"{of}: {leaf.secret}")
+        case Plain(leaf=leaf) if leaf.is_for_forms:
+            return dict(leaf.schema), leaf.make, leaf.write
+        case Choice():
+            pairs = pairs_of(shape, FORM, of)
+            texts = {value: text for text, value in pairs}
+            built = built_by(pairs)
+            unbuilt = None if built is None else texts.__getitem__
+            return choice_schema(pairs), built, unbuilt
+        case Items(item=item, make=make) if make is list and bare is not list:
+            return _list(bare, item, of)
+        case _:
+            raise FormError(f"{of}: {_advice(bare, shape)}")
 
 
-def _advice(annotation: Any) -> str:
-    if annotation is list:
-        return "name its items: list[Literal['a', 'b']] or a list of an Enum"
-    if isinstance(annotation, str):
-        return f"the annotation {annotation!r} could not be resolved; define it first"
-    if isinstance(annotation, TypeVar):
-        return f"{annotation} is open; name its type, as in Box[int]"
-    if hasattr(annotation, "__attrs_attrs__"):
-        return (
-            f"forms are flat, so the class {annotation.__qualname__} cannot stand inside"
-            " one; spread its fields out or ask for it in a question of its own"
-        )
-    if hasattr(annotation, "__dataclass_fields__"):
-        return f"{annotation!r} is a dataclass; decorate it with @attrs.frozen instead"
-    module = getattr(annotation, "__module__", "").partition(".")[0]
-    if isinstance(annotation, type) and module not in sys.stdlib_module_names:
-        return (
-            f"{annotation!r} is not an attrs class: decorate it with @attrs.frozen, below"
-            " @form if that is there"
-        )
-    return (
-        f"{annotation!r} cannot be shown as a form field. Fields are str, int, float,"
-        " bool, date, datetime, an Enum, a Literal of strings, or a list of those two; a"
-        " form of several fields is an attrs class of these"
-    )
-
-
-# `bool` and `str` are recorded as they are; `float` is built from a JSON number.
-_PLAIN: Final[dict[Any, tuple[dict[str, JSON], Any, Any]]] = {
-    str: ({"type": "string"}, None, None),
-    int: ({"type": "integer"}, None, None),
-    float: ({"type": "number"}, float, None),
-    bool: ({"type": "boolean"}, None, None),
-    dt.date: (
-        {"type": "string", "format": "date"},
-        parse_date,
-        dt.date.isoformat,
-    ),
-    dt.datetime: (
-        {"type": "string", "format": "date-time"},
-        parse_datetime,
-        dt.datetime.isoformat,
-    ),
-}
-
-
-def _literal(values: tuple[Any, ...], of: str) -> tuple[dict[str, JSON], Any, Any]:
-    if not all(type(value) is str for value in values):
-        raise FormError(
-            f"{of}: the choices of a form are strings, and {values!r} are not; use an"
-            " Enum, whose members travel by name"
-        )
-    return {"type": "string", "enum": list(values)}, None, None
-
-
-def _enum(
-    class_: type[enum.Enum], of: str
-) -> tuple[dict[str, JSON], Callable[[str], Any], Callable[[Any], str]]:
-    members = list(class_)  # aliases collapse here, as they do everywhere in Python
-    # Strings are sent by value, which is the author's name for them. All others are
-    # sent by name: a user who chooses cannot read numbers.
-    if all(type(member.value) is str for member in members):
-        by_text = {member.value: member for member in members}
-    else:
-        by_text = {str(member.name): member for member in members}
-    texts = {member: text for text, member in by_text.items()}
-    return (
-        {"type": "string", "enum": list(by_text)},
-        by_text.__getitem__,
-        texts.__getitem__,
-    )
-
-
-def _list(annotation: Any, of: str) -> tuple[dict[str, JSON], Any, Any]:
-    (item,) = get_args(annotation)
-    inner, metadata, optional = _unwrap(item, of)
-    is_enum = isinstance(inner, type) and issubclass(inner, enum.Enum)
-    if optional or (get_origin(inner) is not Literal and not is_enum):
+def _list(bare: Any, item: Any, of: str) -> Property:
+    inner, metadata, shape, optional = _opened(item, of)
+    if optional or not isinstance(shape, Choice):
         raise FormError(
             f"{of}: a list in a form is a choice of several, list[Literal['a', 'b']] or"
-            f" a list of an Enum, not {annotation!r}"
+            f" a list of an Enum, not {bare!r}"
         )
-    items, build, unbuild = _schema(inner, of)
-    _apply_metadata(items, metadata, of)
-    if "oneOf" in items:
-        items["anyOf"] = items.pop("oneOf")
-        del items["type"]
-    schema = {"type": "array", "items": items}
+    items, build, unbuild = _property(inner, shape, of)
+    holder: dict[str, JSON] = {"type": "array", "items": items}
+    notes = notes_of(metadata, inner, shape, of)
+    for label in notes.labels:
+        # The titles of choices; the check refuses all other labels by name.
+        place = holder if isinstance(label, Choices) else items
+        apply_label(place, label, FORM, of)
+    if notes.rules or notes.converts:
+        raise FormError(
+            f"{of}: a form cannot limit single choices of a list; limit the list, or"
+            " leave choices out"
+        )
     # A new list is built even from strings, so that two deliveries never share one.
-    if build is None:
-        return schema, list, list
+    if build is None or unbuild is None:
+        return holder, list, list
     return (
-        schema,
+        holder,
         lambda values: [build(value) for value in values],
         lambda values: [unbuild(value) for value in values],
     )
 
 
-# ---- metadata -----------------------------------------------------------------------
-
-
-def _apply_metadata(schema: dict[str, JSON], metadata: list[Any], of: str) -> None:
-    for item in metadata:
-        if isinstance(item, str):
-            schema["description"] = item
-        elif isinstance(item, Title):
-            schema["title"] = item.text
-        elif isinstance(item, Format):
-            _apply_format(schema, item, of)
-        elif isinstance(item, Choices):
-            _apply_choices(schema, item, of)
-        # Metadata of other libraries is ignored (PEP 593).
-
-
-def _apply_format(schema: dict[str, JSON], format_: Format, of: str) -> None:
-    if schema["type"] != "string" or schema.keys() - {"type", "title", "description"}:
-        raise FormError(f"{of}: Format() belongs to str, and once")
-    schema["format"] = format_.name
-
-
-def _apply_choices(schema: dict[str, JSON], choices: Choices, of: str) -> None:
-    target, keyword = schema, "oneOf"
-    if schema["type"] == "array":
-        target, keyword = schema["items"], "anyOf"
-    if "enum" not in target:
-        raise FormError(
-            f"{of}: Choices() belongs to a Literal, an Enum or a list of one, and once"
+def _advice(bare: Any, shape: Shape | None = None) -> str:
+    if bare is list:
+        return "name its items: list[Literal['a', 'b']] or a list of an Enum"
+    if isinstance(bare, str):
+        return f"the annotation {bare!r} could not be resolved; define it first"
+    if isinstance(bare, TypeVar):
+        return f"{bare} is open; name its type, as in Box[int]"
+    if isinstance(shape, Object):
+        return (
+            f"forms are flat, so the class {shape.source.class_.__qualname__} cannot"
+            " stand inside one; spread its fields out or ask for it in a question of its"
+            " own"
         )
-    values = target.pop("enum")
-    if set(values) != set(choices.titles):
-        raise FormError(
-            f"{of}: Choices() must title each choice once; it titles"
-            f" {list(choices.titles)} where the choices are {values}"
+    if isinstance(bare, type) and bare.__module__.partition(".")[0] not in _STANDARD:
+        return (
+            f"{bare!r} has no fields: decorate it with @attrs.frozen or @dataclass,"
+            " below @form if that is there"
         )
-    if keyword == "anyOf":
-        del target["type"]
-    target[keyword] = [
-        {"const": value, "title": choices.titles[value]} for value in values
-    ]
+    return (
+        f"{type_name(bare)} cannot be shown as a form field. Fields are str, int, float,"
+        " bool, date, datetime, an Enum, a Literal of strings, or a list of those two; a"
+        " form of several fields is a class of these: attrs, dataclass, TypedDict,"
+        " NamedTuple, a model of pydantic or a Struct of msgspec"
+    )
+
+
+# ---- defaults -----------------------------------------------------------------------
+
+
+def _check_default(
+    rules: tuple[Rule, ...], schema: dict[str, JSON], default: Any, of: str
+) -> None:
+    # Otherwise every user who leaves the field out would see a problem that they cannot
+    # fix. Author-defined validators are not run at import.
+    if default is NO_DEFAULT:
+        return
+    for rule in rules:
+        if rule.is_code or rule.is_hidden or (default is None and rule.takes_none):
+            continue
+        words = rule.words(schema, FORM)
+        try:
+            rule.extra(words)(None, default)
+        except Exception as exc:
+            advice = "; wrap the validator in optional(...)" if default is None else ""
+            raise FormError(f"{of}: the default {default!r} {exc}{advice}") from None
 
 
 def _default(value: Any, unbuild: Callable[[Any], JSON] | None, of: str) -> JSON:
@@ -304,3 +251,19 @@ def _default(value: Any, unbuild: Callable[[Any], JSON] | None, of: str) -> JSON
         return value if unbuild is None else unbuild(value)
     except (TypeError, AttributeError, KeyError, ValueError):
         raise FormError(f"{of}: the default {value!r} is not of the type") from None
+
+
+def _converted(
+    build: Callable[[Any], Any] | None, converts: tuple[Callable[[Any], Any], ...]
+) -> Callable[[Any], Any] | None:
+    if not converts:
+        return build
+
+    def run(value: Any) -> Any:
+        if build is not None:
+            value = build(value)
+        for convert in converts:
+            value = convert(value)
+        return value
+
+    return run

@@ -253,6 +253,8 @@ def request_of(question: Question) -> dict[str, JSON]:
         case Elicit(message) as effect:
             schema = effect.spec.schema
             params = {"mode": "form", "message": message, "requestedSchema": schema}
+            if effect.meta is not None:
+                params["_meta"] = dict(effect.meta)
         case Confirm(message):
             params = {"mode": "form", "message": message, "requestedSchema": _NO_FIELDS}
         case ElicitUrl(message, url):

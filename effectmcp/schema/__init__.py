@@ -1,15 +1,15 @@
 """A signature → `inputSchema`, a return annotation → `outputSchema`; values both ways.
 
-    annotation ─ types.py, classes.py ─→ JSON Schema ─ checks.py ─→ a check
-                                                                      │
-    arguments ─ checked: every problem, with its path ────────────────┤
-              ─ build.py: one cattrs converter ─→ what the function takes
+    annotation ─ shapes ─ types.py ─→ JSON Schema ─ checks.py ─→ a check
+                                                                   │
+    arguments ─ checked: every problem, with its path ─────────────┤
+              ─ build.py ─→ what the function takes                │
     result    ─ results.py: plain JSON ─ checked ─→ structuredContent
 
 The check is compiled from the *published schema*, so the server accepts exactly what
-the client was shown. Constraints that only Python can express (`matches_re`, validators
-and converters of your own, equality in a set) are checked afterwards, for arguments
-that fit the schema. These problems are reported together, too.
+the client was shown. Limits that only Python can express (patterns, validators and
+converters of your own, equality in a set) are checked afterwards. All problems are
+reported together.
 
 `RawSchema` is for schemas that an author writes by hand. Only it needs jsonschema-rs:
 `pip install effectmcp[schema]`.
@@ -17,8 +17,8 @@ that fit the schema. These problems are reported together, too.
 
 from __future__ import annotations
 
+from ..shapes.labels import Header
 from .arguments import Arguments, input_of
-from .choices import Header
 from .raw import RawSchema
 from .results import Output, output_of
 

@@ -11,13 +11,15 @@ from attrs import field, frozen
 from ..canonical import JSON
 from ..effects.steps import PROVIDED
 from ..errors import ArgumentsError, SchemaError
-from .build import Build, make_build
+from ..shapes.problems import put_below, rendered, unreadable
+from ..shapes.sources import refuse_field
+from ..shapes.unions import unwrapped
+from ..shapes.words import is_text, path_step
+from .build import AS_FLOAT, Build, make_build
 from .checks import Check
 from .compiler import make_check
 from .functions import read_signature
-from .problems import is_text, path_step, put_below, rendered, unreadable
 from .types import Schemas, add_default, object_of
-from .unions import unwrapped
 
 __all__ = ["Arguments", "input_of"]
 
@@ -31,10 +33,8 @@ _KINDS: Final = {
 }
 
 
-#: JSON has these types, so a checked value needs no conversion.
-_AS_CHECKED: Final = (str, int, bool)
 #: Types whose values all fit, if the schema has no keywords beyond `_WORDS`.
-_PLAIN: Final = (*_AS_CHECKED, float)
+_PLAIN: Final = (str, int, bool, float)
 _WORDS: Final = frozenset({"type", "title", "description", "default", "x-mcp-header"})
 #: Smaller numbers need no further check.
 _LARGE: Final = 2**64
@@ -88,11 +88,9 @@ class Arguments:
                 if build is None:
                     kwargs[name] = checked[name]
                     continue
-                kwargs[name], more = build(checked[name])
-                if more:
-                    before = len(problems)
-                    problems += more
-                    put_below(problems, before, name)
+                before = len(problems)
+                kwargs[name] = build(checked[name], problems)
+                put_below(problems, before, name)
         if problems:
             raise ArgumentsError(rendered(problems, root="the arguments"))
         return kwargs
@@ -157,6 +155,7 @@ def input_of(function: Callable[..., Any], *, skip: Collection[str] = ()) -> Arg
         if text := signature.docstring.entries.get(name):
             schema.setdefault("description", text)
         default = parameter.default
+        refuse_field(default, of)
         if default is inspect.Parameter.empty:
             required.append(name)
         else:
@@ -164,19 +163,23 @@ def input_of(function: Callable[..., Any], *, skip: Collection[str] = ()) -> Arg
         properties[name] = schema
     document = schemas.document(object_of(properties, required), signature.name)
     check = make_check(document)
-    plain = {name: unwrapped(hint)[0] for name, hint in hints.items()}
+    builds = {
+        name: make_build(hint, f"{signature.name}({name})")
+        for name, hint in hints.items()
+    }
+    plain = {
+        name: type_
+        for name, hint in hints.items()
+        if (type_ := unwrapped(hint)[0]) in _PLAIN
+        and properties[name].keys() <= _WORDS
+        # A float is built from a whole number, too, and both are plain.
+        and builds[name] in (None, AS_FLOAT)
+    }
     return Arguments(
         schema=document,
         description=signature.docstring.summary,
         check=check,
-        builds={
-            name: None if hint in _AS_CHECKED else make_build(hint)
-            for name, hint in hints.items()
-        },
-        plain={
-            name: type_
-            for name, type_ in plain.items()
-            if type_ in _PLAIN and properties[name].keys() <= _WORDS
-        },
+        builds=builds,
+        plain=plain,
         required=frozenset(required),
     )

@@ -1,235 +1,299 @@
-"""Checked arguments → the Python values that a function takes, by one cattrs converter.
+"""Checked arguments → the Python values that a function takes.
 
 The types are already checked, so only Python code can still refuse a value: validators,
-converters, `__post_init__`, `_missing_`. attrs stops at the first validator that fails.
-A model must see every problem, so the other validators run as well then.
+converters, `__post_init__`, models, and limits that no schema can express. A model must
+see every problem, so the problems of all parts are collected.
 """
 
 from __future__ import annotations
 
-import dataclasses
-import datetime as dt
-import enum
-from collections.abc import Callable, Mapping, MutableSet
-from functools import cache
-from typing import Any, TypeAlias, get_args, get_origin
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeAlias
 
-import attrs
-
-from ..converter import new_converter
-from ..forms.classes import make_judge
-from ..forms.fields import Field
-from ..forms.formats import parse_date, parse_datetime
-from ..forms.words import complaint
+from ..shapes.choices import built_by, pairs_of
+from ..shapes.constraints import FULL, Extra, apply_rules
+from ..shapes.notes import notes_of
+from ..shapes.problems import Problem, put_below
+from ..shapes.reading import (
+    Anything,
+    Choice,
+    Columns,
+    Entries,
+    Items,
+    Named,
+    Object,
+    Plain,
+    Shape,
+    Union,
+    shape_of,
+)
+from ..shapes.sources import Complaints, Source, checks_parts
+from ..shapes.unions import identity_of, unwrapped
+from ..shapes.words import complaint
 from .checks import Picked, has_equals
-from .classes import Part, parts_of
-from .problems import Problem, path_step
-from .types import MAPPINGS, SETS
-from .unions import is_union, members_of
-from .written import is_by_value
 
-__all__ = ["Build", "make_build"]
+__all__ = ["AS_FLOAT", "Build", "make_build"]
 
-#: Takes a checked value; returns the built value, and the problems found here.
-Build: TypeAlias = Callable[[Any], tuple[Any, list[Problem]]]
+#: Takes a checked value, and the problems so far; adds to them; returns the built value.
+Build: TypeAlias = Callable[[Any, list[Problem]], Any]
 
 
-class _Complaints(Exception):
-    """The problems that a class reports, by field."""
+def make_build(annotation: Any, of: str = "a value") -> Build | None:
+    """Return a function that builds values of `annotation`.
 
-    def __init__(self, problems: Mapping[str, str]) -> None:
-        super().__init__(problems)
-        self.problems = problems
+    Return `None` if they need no change and no further check.
+    """
+    return _Builds().of(annotation, of, False)
 
 
-def make_build(annotation: Any) -> Build:
-    """Return a function that builds values of `annotation`."""
-    hook = _converter().get_structure_hook(annotation)
+class _Builds:
+    def __init__(self) -> None:
+        #: The builds of named types and classes, which may hold themselves.
+        self._named: dict[str, list[Build | None]] = {}
 
-    def build(value: Any) -> tuple[Any, list[Problem]]:
+    def of(self, annotation: Any, of: str, is_checked: bool) -> Build | None:
+        bare, metadata = unwrapped(annotation)
+        shape = shape_of(bare, of)
+        build = self._bare(bare, shape, of, is_checked)
+        notes = notes_of(metadata, bare, shape, of, is_checked=is_checked)
+        extras: tuple[Extra, ...] = ()
+        if not is_checked:
+            extras = apply_rules(_basic(shape, of), notes.rules, FULL)
+        if extras or notes.converts:
+            return _limited(build, extras, notes.converts)
+        return build
+
+    def _bare(self, bare: Any, shape: Shape, of: str, is_checked: bool) -> Build | None:
+        match shape:
+            case Plain(leaf=leaf):
+                if leaf.make is float:
+                    return AS_FLOAT
+                return None if leaf.make is None else _made(leaf.make)
+            case Anything():
+                return None
+            case Choice():
+                built = built_by(pairs_of(shape, FULL, of))
+                return None if built is None else _made(built)
+            case Items(item=item, make=make, is_set=is_set):
+                build = self.of(item, of, is_checked)
+                if build is None and make is list:
+                    return None
+                return _items(build, _made(_distinct(make) if is_set else make))
+            case Columns(items=items):
+                return _row(
+                    [self.of(one, of, is_checked) for one in items], _made(tuple)
+                )
+            case Entries(key=None):
+                return None
+            case Entries(key=key, value=value):
+                return _entries(
+                    self.of(key, of, is_checked), self.of(value, of, is_checked)
+                )
+            case Union(members=members):
+                return _picked([self.of(one, of, is_checked) for one in members])
+            case Named(value=value):
+                key = f"{is_checked} {identity_of(bare)}"
+                return self._once(key, lambda: self.of(value, of, is_checked))
+            case Object(source=source):
+                key = f"{is_checked} {identity_of(bare)}"
+                return self._once(key, lambda: self._object(source, is_checked))
+
+    def _once(self, key: str, make: Callable[[], Build | None]) -> Build | None:
+        if key not in self._named:
+            self._named[key] = slot = []
+            slot.append(make())
+            return slot[0]
+        slot = self._named[key]
+        if slot:
+            return slot[0]
+
+        def later(value: Any, problems: list[Problem]) -> Any:
+            build = slot[0]
+            return value if build is None else build(value, problems)
+
+        return later
+
+    def _object(self, source: Source, is_checked: bool) -> Build:
+        builds = {
+            part.name: self.of(
+                part.hint,
+                f"{source.class_.__qualname__}.{part.name}",
+                checks_parts(source, is_checked),
+            )
+            for part in source.parts
+        }
+        if source.is_row:
+            names = list(builds)
+            make = source.make
+            return _row(
+                list(builds.values()),
+                _made(lambda items: make(dict(zip(names, items, strict=True)))),
+            )
+        finish = _made(source.make)
+        if source.is_root:
+            ((name, build),) = builds.items()
+
+            def root(value: Any, problems: list[Problem]) -> Any:
+                before = len(problems)
+                if build is not None:
+                    value = build(value, problems)
+                return _finished(finish, {name: value}, problems, before)
+
+            return root
+
+        def run(value: Mapping[str, Any], problems: list[Problem]) -> Any:
+            before = len(problems)
+            made = _each(value, builds, problems)
+            return _finished(finish, made, problems, before)
+
+        return run
+
+
+def _basic(shape: Shape, of: str) -> dict[str, Any]:
+    """Return a schema from which limits can tell what they say, and what not."""
+    match shape:
+        case Plain(leaf=leaf):
+            return dict(leaf.schema)
+        case Items():
+            return {"type": "array"}
+        case Columns():
+            return {"type": "array", "prefixItems": []}
+        case Entries():
+            return {"type": "object"}
+        case Union(members=members):
+            inside = [shape_of(unwrapped(one)[0], of) for one in members]
+            return {"anyOf": [_basic(one, of) for one in inside]}
+        case _:
+            return {}
+
+
+# ---- parts --------------------------------------------------------------------------
+
+
+def _made(make: Callable[[Any], Any]) -> Build:
+    def run(value: Any, problems: list[Problem]) -> Any:
         try:
-            return hook(value, annotation), []
+            return make(value)
+        except Complaints as exc:
+            problems += exc.problems
         except Exception as exc:
-            return None, list(_problems(exc))
+            problems.append(("", complaint(exc)))
+        return None
 
-    return build
+    return run
 
 
-@cache
-def _converter() -> Any:
-    made = new_converter()
-    made.register_structure_hook(dt.date, lambda value, _: parse_date(value))
-    made.register_structure_hook(dt.datetime, lambda value, _: parse_datetime(value))
-    made.register_structure_hook_func(
-        lambda type_: type_ is object, lambda value, _: value
-    )
-    made.register_structure_hook_func(_is_named_enum, _member)
-    made.register_structure_hook_func(is_union, _picked(made))
-    made.register_structure_hook_func(
-        lambda type_: hasattr(type_, "__value__") and not _is_enum(type_),
-        lambda value, type_: made.structure(value, type_.__value__),
-    )
-    made.register_structure_hook_factory(_has_parts, lambda t: _built(made, t))
-    made.register_structure_hook_func(_is_set, _set_of(made))
-    made.register_structure_hook_func(_has_keys, _dict_of(made))
+#: Most numbers are floats already.
+AS_FLOAT: Final = _made(float)
+
+
+def _finished(finish: Build, value: Any, problems: list[Problem], before: int) -> Any:
+    """Return the whole, if no part has a problem."""
+    return finish(value, problems) if len(problems) == before else None
+
+
+def _limited(
+    build: Build | None,
+    extras: tuple[Extra, ...],
+    converts: tuple[Callable[[Any], Any], ...],
+) -> Build:
+    finishes = [_made(convert) for convert in converts]
+
+    def run(value: Any, problems: list[Problem]) -> Any:
+        before = len(problems)
+        if build is not None:
+            value = build(value, problems)
+        if len(problems) > before:
+            return None
+        for extra in extras:
+            try:
+                extra(None, value)
+            except Exception as exc:
+                problems.append(("", complaint(exc)))
+        for finish in finishes:
+            value = _finished(finish, value, problems, before)
+        return value
+
+    return run
+
+
+def _items(build: Build | None, finish: Build) -> Build:
+    def run(value: list[Any], problems: list[Problem]) -> Any:
+        before = len(problems)
+        if build is not None:
+            value = [
+                _below(build, item, index, problems) for index, item in enumerate(value)
+            ]
+        return _finished(finish, value, problems, before)
+
+    return run
+
+
+def _row(builds: list[Build | None], finish: Build) -> Build:
+    def run(value: list[Any], problems: list[Problem]) -> Any:
+        before = len(problems)
+        made = [
+            item if build is None else _below(build, item, index, problems)
+            for index, (build, item) in enumerate(zip(builds, value, strict=True))
+        ]
+        return _finished(finish, made, problems, before)
+
+    return run
+
+
+def _below(build: Build, value: Any, key: str | int, problems: list[Problem]) -> Any:
+    before = len(problems)
+    made = build(value, problems)
+    put_below(problems, before, key)
+    return made
+
+
+def _each(
+    value: Mapping[str, Any],
+    builds: Mapping[str, Build | None],
+    problems: list[Problem],
+) -> dict[str, Any]:
+    made = {}
+    for name, item in value.items():
+        build = builds.get(name)
+        made[name] = item if build is None else _below(build, item, name, problems)
     return made
 
 
 # Values that differ in JSON may be equal in Python: a UUID can be written in two ways.
-def _set_of(made: Any) -> Callable[[list[Any], Any], Any]:
-    def structure(value: list[Any], type_: Any) -> Any:
-        (item,) = get_args(type_)
-        items = made.structure(value, list[item])  # type: ignore[valid-type]
+def _distinct(make: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def distinct(items: list[Any]) -> Any:
         if has_equals(items):
             raise ValueError("must not have the same item twice")
-        return (set if _origin(type_) in (set, MutableSet) else frozenset)(items)
+        return make(items)
 
-    return structure
+    return distinct
 
 
-def _dict_of(made: Any) -> Callable[[Mapping[str, Any], Any], Any]:
-    def structure(value: Mapping[str, Any], type_: Any) -> Any:
-        key, item = get_args(type_)
-        keys = [made.structure(name, key) for name in value]
+def _entries(build_key: Build | None, build: Build | None) -> Build | None:
+    if build_key is None and build is None:
+        return None
+
+    def run(value: Mapping[str, Any], problems: list[Problem]) -> Any:
+        before = len(problems)
+        made = _each(value, dict.fromkeys(value, build), problems)
+        if build_key is None:
+            return made
+        keys = [_below(build_key, name, name, problems) for name in value]
+        if len(problems) > before:
+            return None
         if has_equals(keys):
-            raise ValueError("must not have the same key twice")
-        items = _structured(made, dict.fromkeys(value, item), value, type_)
-        return dict(zip(keys, items.values(), strict=True))
+            problems.append(("", "must not have the same key twice"))
+            return None
+        return dict(zip(keys, made.values(), strict=True))
 
-    return structure
-
-
-def _is_set(type_: Any) -> bool:
-    return _origin(type_) in SETS and bool(get_args(type_))
+    return run
 
 
-def _has_keys(type_: Any) -> bool:
-    args = get_args(type_)
-    return _origin(type_) in MAPPINGS and bool(args) and args[0] is not str
-
-
-def _origin(type_: Any) -> Any:
-    return get_origin(type_) or type_
-
-
-def _is_enum(type_: Any) -> bool:
-    return isinstance(type_, type) and issubclass(type_, enum.Enum)
-
-
-def _is_named_enum(type_: Any) -> bool:
-    return _is_enum(type_) and not is_by_value(type_)
-
-
-def _member(name: str, class_: Any) -> Any:
-    return class_[name]
-
-
-def _picked(made: Any) -> Callable[[Picked, Any], Any]:
+def _picked(builds: list[Build | None]) -> Build:
     # The check has already chosen the member.
-    def structure(picked: Picked, type_: Any) -> Any:
-        member = members_of(type_)[picked.index]
-        return made.structure(picked.value, member)
+    def run(picked: Picked, problems: list[Problem]) -> Any:
+        build = builds[picked.index]
+        return picked.value if build is None else build(picked.value, problems)
 
-    return structure
-
-
-def _has_parts(type_: Any) -> bool:
-    # A NamedTuple is a list in JSON, and `converter.py` converts it.
-    class_ = _origin(type_)
-    return isinstance(class_, type) and (
-        attrs.has(class_)
-        or dataclasses.is_dataclass(class_)
-        or hasattr(class_, "__required_keys__")
-    )
-
-
-# cattrs's own code for classes does not resolve the annotations of a TypedDict, and
-# confuses a type variable that a class and its base both use. The schema is made from
-# `parts_of`, so values are built from it as well.
-def _built(made: Any, type_: Any) -> Callable[[Mapping[str, Any], Any], Any]:
-    class_ = _origin(type_)
-    parts = parts_of(type_) or []
-    hints = {part.name: part.hint for part in parts}
-    judge = None
-    if attrs.has(class_):
-        judge = make_judge(class_, tuple(map(_field, parts)))
-
-    def structure(value: Mapping[str, Any], _: Any) -> Any:
-        values = _structured(made, hints, value, type_)
-        try:
-            return class_(**values)
-        except Exception as exc:
-            problems: dict[str, str] = {}
-            if judge is not None:
-                judge(values, problems)
-            if problems:
-                raise _Complaints(problems) from exc
-            raise
-
-    return structure
-
-
-def _structured(
-    made: Any, hints: Mapping[str, Any], value: Mapping[str, Any], type_: Any
-) -> dict[str, Any]:
-    import cattrs
-
-    result, errors = {}, []
-    for name, item in value.items():
-        try:
-            result[name] = made.structure(item, hints[name])
-        except Exception as exc:
-            exc.add_note(cattrs.AttributeValidationNote("", name, hints[name]))
-            errors.append(exc)
-    if errors:
-        # pyright reads `ExceptionGroup.__init__`, but cattrs replaces `__new__`.
-        raise cattrs.ClassValidationError("", errors, type_)  # pyright: ignore[reportCallIssue]
-    return result
-
-
-# ---- validators of an attrs class ---------------------------------------------------
-
-
-def _field(part: Part) -> Field:
-    attribute = part.attribute
-    assert attribute is not None
-
-    def validate(instance: Any, value: Any) -> None:
-        if attribute.validator is None:
-            return
-        try:
-            attribute.validator(instance, attribute, value)
-        except AttributeError:
-            raise
-        except Exception as exc:
-            # attrs's own validators would report "'>=' not supported between …".
-            is_null = value is None and isinstance(exc, TypeError)
-            words = "must not be null" if is_null else complaint(exc, attribute.name)
-            raise ValueError(words) from exc
-
-    return Field(
-        name=part.name,
-        schema={},
-        required=part.required,
-        check=lambda value: value,
-        attribute=attribute,
-        extras=(validate,),
-    )
-
-
-# ---- an exception's problems --------------------------------------------------------
-
-
-def _problems(exc: Exception) -> list[Problem]:
-    if isinstance(exc, _Complaints):
-        return [(path_step(name), words) for name, words in exc.problems.items()]
-    grouped = getattr(exc, "group_exceptions", None)
-    if grouped is None:
-        return [("", complaint(exc))]
-    inside, _ = grouped()
-    found: list[Problem] = []
-    for one, note in inside:
-        key: str | int = note.name if hasattr(note, "name") else note.index
-        here = path_step(key)
-        found += [(here + path, words) for path, words in _problems(one)]
-    return found or [("", complaint(exc))]
+    return run

@@ -17,12 +17,12 @@ from typing import Any, Final, TypeAlias
 from attrs import define, field, frozen
 
 from ..canonical import JSON
-from ..forms.formats import FORMATS
-from ..forms.words import count, is_finite, one_of
-from .problems import Problem
+from ..shapes.formats import FORMATS
+from ..shapes.plain import PATTERNS
+from ..shapes.problems import Problem
+from ..shapes.words import count, is_finite, one_of
 
 __all__ = [
-    "PATTERNS",
     "Check",
     "Found",
     "Picked",
@@ -131,6 +131,7 @@ def check_number(schema: Mapping[str, JSON], *, is_integer: bool) -> Check:
     words = f"must be {_NOUNS[type_]}"
     low, high = schema.get("minimum"), schema.get("maximum")
     above, below = schema.get("exclusiveMinimum"), schema.get("exclusiveMaximum")
+    multiple = schema.get("multipleOf")
 
     def run(value: Any, found: Found) -> Any:
         # 1.0 is an integer in JSON Schema; True is an integer only in Python.
@@ -149,22 +150,13 @@ def check_number(schema: Mapping[str, JSON], *, is_integer: bool) -> Check:
             found.add(f"must be more than {above}")
         if below is not None and value >= below:
             found.add(f"must be less than {below}")
+        if multiple is not None and value % multiple:
+            found.add(f"must be a multiple of {multiple}")
         return value
 
     types = ("integer",) if is_integer else ("integer", "number")
     return Check(run, _NOUNS[type_], types)
 
-
-#: The patterns that `types.py` writes, and the words for them. They mean the same to
-#: every engine of regular expressions, except the anchors: Python's `$` also matches
-#: before a final newline, so `fullmatch()` is used here.
-PATTERNS: Final = {
-    r"^([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]{1,6})?"
-    r"(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])?$": "a time such as 09:30:00",
-    r"^-?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]{1,4})?$": "a decimal number as text, such as "
-    '"12.50"',
-    r"^([0-9A-Fa-f]{2})*$": "bytes as pairs of hexadecimal digits, such as 48656c6c6f",
-}
 
 _UUID: Final = "[0-9A-Fa-f]{8}-(?:[0-9A-Fa-f]{4}-){3}[0-9A-Fa-f]{12}"
 
@@ -195,7 +187,7 @@ def check_string(schema: Mapping[str, JSON]) -> Check:
 
     def run(value: Any, found: Found) -> Any:
         if type(value) is not str:
-            found.add("must be text")
+            found.add(words or "must be text")
             return value
         check_size(value, found)
         if check_format is not None:

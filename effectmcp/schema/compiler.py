@@ -11,6 +11,8 @@ from typing import Any
 
 from ..canonical import JSON
 from ..errors import SchemaError
+from ..shapes.problems import MAX_PROBLEMS, Problem, put_below
+from ..shapes.words import path_step
 from .checks import (
     Check,
     Found,
@@ -25,7 +27,6 @@ from .checks import (
     type_of,
 )
 from .keywords import parts_in
-from .problems import MAX_PROBLEMS, Problem, path_step, put_below
 
 __all__ = ["make_check"]
 

@@ -10,8 +10,8 @@ from typing import Any
 from attrs import frozen
 
 from ..errors import SchemaError
-from .classes import hints_of
-from .docstrings import Docstring, parse_docstring
+from ..shapes.docstrings import Docstring, parse_docstring
+from ..shapes.sources import hints_of
 
 __all__ = ["Signature", "read_signature"]
 

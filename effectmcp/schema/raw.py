@@ -20,7 +20,8 @@ from typing import Any, Final
 
 from ..canonical import JSON, dumps
 from ..errors import CanonicalError, SchemaError
-from .problems import MAX_PROBLEMS, path_step, rendered, unreadable
+from ..shapes.problems import MAX_PROBLEMS, rendered, unreadable
+from ..shapes.words import path_step
 from .references import Document, all_parts
 
 __all__ = ["DIALECTS", "MAX_BYTES", "MAX_PARTS", "RawSchema"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Coroutine, Generator, Mapping
+from collections.abc import Collection, Hashable, Mapping
 from inspect import Signature
 from types import NoneType
 from typing import Any, Final, get_args, get_origin
@@ -11,11 +11,12 @@ from attrs import field, frozen
 
 from ..canonical import JSON
 from ..errors import OutputError
+from ..shapes.problems import rendered, unreadable
+from ..shapes.unions import is_union, unwrapped
 from .checks import Check
 from .compiler import make_check
-from .problems import rendered, unreadable
+from .declared import final_type
 from .types import Schemas
-from .unions import is_union, unwrapped
 from .written import written
 
 __all__ = ["Output", "output_of"]
@@ -57,7 +58,9 @@ class Output:
         return made
 
 
-def output_of(annotation: Any, *, content: Collection[type] = ()) -> Output | None:
+def output_of(
+    annotation: Any, *, content: Collection[type] = (), of: str = "the result"
+) -> Output | None:
     """Return the `Output` of a function that returns `annotation`.
 
     Return `None` if a schema would be useless: for no annotation, `Any`, `str`,
@@ -68,18 +71,15 @@ def output_of(annotation: Any, *, content: Collection[type] = ()) -> Output | No
             generator or a coroutine, its final type: `Flow[Receipt]` is read as
             `Receipt`.
         content: Classes of content blocks and of whole results.
+        of: The name of the result in messages.
 
     Raises:
         SchemaError: If JSON Schema cannot express a part of the type; names it.
     """
-    while (get_origin(annotation) or annotation) in (Generator, Coroutine):
-        annotation = (*get_args(annotation), Any, Any, Any)[
-            2
-        ]  # a bare class has no arguments
+    annotation = final_type(annotation)
     if annotation is Signature.empty or _is_content(annotation, tuple(content)):
         return None
     schemas = Schemas(output=True)
-    of = "the result"
     schema = schemas.document(schemas.of(annotation, of), of)
     return Output(schema=schema, check=make_check(schema))
 
@@ -95,7 +95,8 @@ def _is_content(annotation: Any, content: tuple[type, ...]) -> bool:
         return any(_is_block(part, content) for part in parts) and all(
             part is str or _is_block(part, content) for part in parts
         )
-    return annotation in _TEXT or _is_block(annotation, content)
+    is_text = isinstance(annotation, Hashable) and annotation in _TEXT
+    return is_text or _is_block(annotation, content)
 
 
 def _parts_of(annotation: Any) -> list[Any]:

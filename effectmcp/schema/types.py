@@ -1,84 +1,51 @@
-"""A Python annotation → JSON Schema, 2020-12.
+"""Shapes → JSON Schema, 2020-12.
 
     schemas = Schemas()
     schemas.document(schemas.of(list[Guest], "invite.guests"))
 
 A class is written once, under `$defs`, and referenced. In the end, a class that has one
-reference and does not hold itself replaces its reference. Types that JSON cannot
-express are refused by name, with what to write instead.
+reference and does not hold itself replaces its reference.
 """
 
 from __future__ import annotations
 
-import collections.abc as cabc
-import datetime as dt
-import decimal
-import enum
-import typing
-import uuid
-from types import NoneType
-from typing import (
-    Any,
-    Final,
-    ForwardRef,
-    Literal,
-    TypeVar,
-    get_args,
-    get_origin,
-)
+from collections.abc import Callable
+from typing import Any, Final, get_args
 
 from ..canonical import JSON, MAX_DEPTH, dumps
 from ..errors import CanonicalError, SchemaError
-from ..forms.validators import NO_DEFAULT
-from .checks import PATTERNS
-from .choices import annotate, enum_of, literal_of
-from .classes import Part, description_of, is_row, parts_of
+from ..shapes.choices import apply_label, built_by, choice_schema, pairs_of
+from ..shapes.constraints import FULL, apply_rules
+from ..shapes.notes import check_rules, notes_of
+from ..shapes.problems import unreadable
+from ..shapes.reading import (
+    Anything,
+    Choice,
+    Columns,
+    Entries,
+    Items,
+    Named,
+    Object,
+    Plain,
+    Shape,
+    Union,
+    shape_of,
+)
+from ..shapes.sources import (
+    NO_DEFAULT,
+    Part,
+    Source,
+    checks_parts,
+    description_of,
+)
+from ..shapes.unions import identity_of, unwrapped
+from ..shapes.words import type_name
 from .keywords import parts_in, with_parts
-from .problems import unreadable
-from .unions import identity_of, is_union, members_of, unwrapped
-from .validators import apply_validators
 from .written import written
 
-__all__ = ["MAPPINGS", "SETS", "Schemas", "add_default", "object_of"]
+__all__ = ["Schemas", "add_default", "object_of"]
 
 JSONSchema = dict[str, JSON]
-
-_TIME, _DECIMAL, _BYTES = PATTERNS
-
-_PLAIN: Final[dict[Any, JSONSchema]] = {
-    str: {"type": "string"},
-    int: {"type": "integer"},
-    float: {"type": "number"},
-    bool: {"type": "boolean"},
-    NoneType: {"type": "null"},
-    None: {"type": "null"},
-    Any: {},
-    object: {},
-    dt.date: {"type": "string", "format": "date"},
-    dt.datetime: {"type": "string", "format": "date-time"},
-    # The format `time` demands an offset, and Python's times rarely have one.
-    dt.time: {"type": "string", "pattern": _TIME},
-    uuid.UUID: {"type": "string", "format": "uuid"},
-    decimal.Decimal: {"type": "string", "pattern": _DECIMAL},
-    # As in the converter of step results (RFC 4648, section 8).
-    bytes: {"type": "string", "contentEncoding": "base16", "pattern": _BYTES},
-}
-
-_ARRAYS: Final = (list, cabc.Sequence, cabc.MutableSequence)
-SETS: Final = (set, frozenset, cabc.Set, cabc.MutableSet)
-_BARE_TUPLES: Final = (tuple, typing.Tuple)  # noqa: UP006  # not `tuple[()]`
-MAPPINGS: Final = (dict, cabc.Mapping, cabc.MutableMapping)
-
-_ADVICE: Final[dict[Any, str]] = {
-    dt.timedelta: "take a number and name its unit: Annotated[float, 'in seconds']",
-    complex: "take two floats",
-    cabc.Callable: "a function cannot be sent; take its name, as a Literal",
-    cabc.Iterator: "write list[...]",
-    cabc.Iterable: "write list[...]",
-    cabc.Collection: "write list[...]",
-    bytearray: "write bytes",
-}
-
 
 #: The maximum nesting of classes, and of values.
 _MAX_OPEN: Final = MAX_DEPTH
@@ -99,23 +66,25 @@ class Schemas:
         self._names: dict[str, str] = {}
         self._open = 0  # classes whose fields are being read
 
-    def of(self, annotation: Any, of: str) -> JSONSchema:
+    def of(self, annotation: Any, of: str, *, is_checked: bool = False) -> JSONSchema:
         """Return the schema of `annotation`; messages name `of`.
+
+        Args:
+            annotation: The type.
+            of: The name of the value in messages.
+            is_checked: Whether the class around checks the limits itself.
 
         Raises:
             SchemaError: If JSON Schema cannot express the type; names it.
         """
-        try:
-            hash(annotation)
-        except TypeError:
-            raise SchemaError(
-                f"{of}: {annotation!r} is not a type, or holds something unhashable in"
-                " its Annotated; write a tuple or a frozen class there"
-            ) from None
-        annotation, metadata = unwrapped(annotation)
-        schema = self._bare(annotation, of)
-        for item in metadata:
-            annotate(schema, item, of)
+        bare, metadata = unwrapped(annotation)
+        shape = shape_of(bare, of)
+        schema = self._bare(bare, shape, of, is_checked)
+        notes = notes_of(metadata, bare, shape, of, is_checked=is_checked)
+        for label in notes.labels:
+            apply_label(schema, label, FULL, of)
+        apply_rules(schema, notes.rules, FULL, _built(shape, of))
+        _refuse_empty(schema, of)
         return schema
 
     def document(self, schema: JSONSchema, of: str = "the schema") -> JSONSchema:
@@ -165,60 +134,64 @@ class Schemas:
             schema = {**self._defs[name], **rest}
         return with_parts(schema, lambda part: self._inlined(part, kept))
 
-    # ---- one annotation ----
+    # ---- one shape ----
 
-    def _bare(self, annotation: Any, of: str) -> JSONSchema:
-        if annotation in _PLAIN:
-            return dict(_PLAIN[annotation])
-        if hasattr(annotation, "__value__"):  # type Size = Literal["s", "l"]
-            return self._defined(
-                annotation,
-                annotation.__name__,
-                lambda: self.of(annotation.__value__, of),
-                of,
-            )
-        origin, args = get_origin(annotation) or annotation, get_args(annotation)
-        if is_union(annotation):
-            return {"anyOf": [self.of(arg, of) for arg in members_of(annotation)]}
-        if origin is Literal:
-            return literal_of(args, of)
-        if origin in _ARRAYS:
-            return {"type": "array", **self._items(args, of)}
-        if origin in SETS:
-            for arg in args or (Any,):
-                _refuse_unhashable(arg, of)
-            return {"type": "array", **self._items(args, of), "uniqueItems": True}
-        if origin is tuple:
-            return self._tuple(annotation, args, of)
-        if origin in MAPPINGS:
-            return self._mapping(args, of)
-        if isinstance(annotation, type) and issubclass(annotation, enum.Enum):
-            return enum_of(annotation, of)
-        parts = parts_of(annotation)
-        if parts is None:
-            raise SchemaError(f"{of}: {_advice(annotation)}")
-        return self._defined(
-            annotation, origin.__name__, lambda: self._class(origin, parts), of
-        )
+    def _bare(self, bare: Any, shape: Shape, of: str, is_checked: bool) -> JSONSchema:
+        def inside(annotation: Any, which: str) -> JSONSchema:
+            return self.of(annotation, f"{of}, {which}", is_checked=is_checked)
 
-    def _items(self, args: tuple[Any, ...], of: str) -> JSONSchema:
-        items = self.of(args[0], of) if args else {}
-        return {"items": items} if items else {}
+        match shape:
+            case Plain(leaf=leaf) if leaf.secret and self._output:
+                raise SchemaError(
+                    f"{of}: a result must not hold a secret; leave {type_name(bare)} out"
+                )
+            case Plain(leaf=leaf):
+                return dict(leaf.schema)
+            case Anything():
+                return {}
+            case Choice():
+                return choice_schema(pairs_of(shape, FULL, of))
+            case Items(item=item, is_set=is_set):
+                items = inside(item, "an item")
+                schema = {"type": "array", **({"items": items} if items else {})}
+                return {**schema, "uniqueItems": True} if is_set else schema
+            case Columns(items=items):
+                return _row(
+                    [inside(one, f"item {place}") for place, one in enumerate(items, 1)]
+                )
+            case Entries():
+                return self._entries(shape, inside, of)
+            case Union(members=members):
+                return {
+                    "anyOf": [
+                        self.of(one, of, is_checked=is_checked) for one in members
+                    ]
+                }
+            case Named(name=name, value=value):
+                return self._defined(
+                    bare, name, lambda: self.of(value, of, is_checked=is_checked), of
+                )
+            case Object(source=source):
+                name = source.class_.__name__
+                return self._defined(
+                    bare, name, lambda: self._class(source, of, is_checked), of
+                )
 
-    def _tuple(self, annotation: Any, args: tuple[Any, ...], of: str) -> JSONSchema:
-        if len(args) == 2 and args[1] is Ellipsis or annotation in _BARE_TUPLES:
-            return {"type": "array", **self._items(args, of)}
-        return _row([self.of(arg, of) for arg in args])
-
-    def _mapping(self, args: tuple[Any, ...], of: str) -> JSONSchema:
+    def _entries(
+        self, shape: Entries, inside: Callable[[Any, str], JSONSchema], of: str
+    ) -> JSONSchema:
         schema: JSONSchema = {"type": "object"}
-        if not args:
+        if shape.key is None:
             return schema
-        keys, values = self.of(args[0], of), self.of(args[1], of)
+        keys, values = inside(shape.key, "a key"), inside(shape.value, "a value")
+        keys = self._defs.get(_referred(keys) or "", keys)
+        key = shape_of(unwrapped(shape.key)[0], of)
+        if isinstance(key, Plain) and key.leaf.secret:
+            raise SchemaError(f"{of}: a secret is shown where it is a key")
         if keys != {"type": "string"}:
             if keys.get("type") != "string":
                 raise SchemaError(
-                    f"{of}: JSON keys are strings, so not {args[0]!r}; write"
+                    f"{of}: JSON keys are strings, so not {shape.key!r}; write"
                     " dict[str, ...] or a list of pairs"
                 )
             schema["propertyNames"] = keys
@@ -227,7 +200,9 @@ class Schemas:
 
     # ---- classes ----
 
-    def _defined(self, annotation: Any, name: str, make: Any, of: str) -> JSONSchema:
+    def _defined(
+        self, annotation: Any, name: str, make: Callable[[], JSONSchema], of: str
+    ) -> JSONSchema:
         # `Box[int]` is a new object at each use.
         key = identity_of(annotation)
         if key not in self._names:
@@ -253,35 +228,65 @@ class Schemas:
             self._open -= 1
         return {"$ref": f"#/$defs/{self._names[key]}"}
 
-    def _class(self, class_: type, parts: list[Part]) -> JSONSchema:
-        schemas = {part.name: self._part(class_, part) for part in parts}
-        described = {"title": class_.__name__}
+    def _class(self, source: Source, of: str, is_checked: bool) -> JSONSchema:
+        class_, parts = source.class_, source.parts
+        if self._output and source.refuses_results:
+            raise SchemaError(f"{of}: {class_.__qualname__} {source.refuses_results}")
+        if self._output and source.results is not None:
+            parts = source.results
+        schemas = {part.name: self._part(source, part, is_checked) for part in parts}
+        described: JSONSchema = {"title": class_.__name__}
         if text := description_of(class_):
             described["description"] = text
-        if is_row(class_):
+        if source.is_root:
+            (root,) = schemas.values()
+            return {**described, **root}
+        if source.is_row:
             for name, one in schemas.items():
                 one.setdefault("title", name)
             return {**_row(list(schemas.values())), **described}
         return object_of(
             schemas,
-            [part.name for part in parts if part.required or self._always(class_)],
-            is_open=self._output,
+            [
+                part.name
+                for part in parts
+                if part.required or (self._output and part.is_always)
+            ],
+            is_open=self._output or source.is_open,
             **described,
         )
 
-    def _always(self, class_: type) -> bool:
-        return self._output and not issubclass(class_, dict)
-
-    def _part(self, class_: type, part: Part) -> JSONSchema:
-        of = f"{class_.__qualname__}.{part.name}"
-        schema = self.of(part.hint, of)
+    def _part(self, source: Source, part: Part, is_checked: bool) -> JSONSchema:
+        of = f"{source.class_.__qualname__}.{part.name}"
+        schema = self.of(part.hint, of, is_checked=checks_parts(source, is_checked))
         if part.text:
             schema.setdefault("description", part.text)
-        if part.attribute is not None:
-            apply_validators(schema, part.attribute)
+        if part.rules:
+            bare, _ = unwrapped(part.hint)
+            shape = shape_of(bare, of)
+            check_rules(part.rules, bare, shape, of)
+            apply_rules(schema, part.rules, FULL, _built(shape, of))
+            _refuse_empty(schema, of)
         if part.default is not NO_DEFAULT:
             add_default(schema, part.default)
         return schema
+
+
+def _refuse_empty(schema: JSONSchema, of: str) -> None:
+    low = schema.get("minimum", schema.get("exclusiveMinimum"))
+    high = schema.get("maximum", schema.get("exclusiveMaximum"))
+    if low is not None and high is not None and low > high:
+        raise SchemaError(f"{of}: no number is at least {low} and at most {high}")
+    for noun in ("Length", "Items", "Properties"):
+        low, high = schema.get(f"min{noun}"), schema.get(f"max{noun}")
+        if low is not None and high is not None and low > high:
+            raise SchemaError(f"{of}: no length is at least {low} and at most {high}")
+
+
+def _built(shape: Shape, of: str) -> Callable[[Any], Any]:
+    """Return the function from a choice in the schema to its value."""
+    found = built_by(pairs_of(shape, FULL, of)) if isinstance(shape, Choice) else None
+    return (lambda choice: choice) if found is None else found
 
 
 def object_of(
@@ -323,42 +328,3 @@ def _references(schema: JSONSchema) -> list[str]:
     for part in parts_in(schema):
         found += _references(part)
     return found
-
-
-# ---- refusals ----------------------------------------------------------------------
-
-
-def _refuse_unhashable(annotation: Any, of: str) -> None:
-    bare, _ = unwrapped(annotation)
-    class_ = get_origin(bare) or bare
-    if is_union(bare):
-        for arg in get_args(bare):
-            _refuse_unhashable(arg, of)
-    elif class_ is tuple:
-        for arg in get_args(bare) or (Any,):
-            _refuse_unhashable(arg, of)
-    elif (
-        class_ is Any
-        or getattr(class_, "__hash__", None) is None
-        or (class_ in _ARRAYS + SETS + MAPPINGS and class_ is not frozenset)
-    ):
-        raise SchemaError(
-            f"{of}: a set cannot hold {annotation!r}, which has no hash; write list[...]"
-        )
-
-
-def _advice(annotation: Any) -> str:
-    if isinstance(annotation, (str, ForwardRef)):
-        return f"the annotation {annotation!r} could not be resolved; define it first"
-    if isinstance(annotation, TypeVar):
-        return f"{annotation} is open; name its type, as in Box[int]"
-    advice = _ADVICE.get(get_origin(annotation) or annotation)
-    if advice is None:
-        advice = (
-            "write plain types, lists, dicts, unions, Literal, an Enum, or a class with"
-            " annotated fields: attrs, dataclass, TypedDict, NamedTuple"
-        )
-    shown = (
-        annotation.__qualname__ if isinstance(annotation, type) else repr(annotation)
-    )
-    return f"{shown} has no schema; {advice}"

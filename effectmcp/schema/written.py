@@ -6,41 +6,25 @@ where they differ. `build.py` does the reverse.
 
 from __future__ import annotations
 
-import dataclasses
 import datetime as dt
 import decimal
 import enum
-import math
 import uuid
 from collections.abc import Iterable, Mapping, Set
-from functools import cache
 from typing import Any, Final
-
-import attrs
 
 from ..canonical import JSON, MAX_DEPTH, dumps
 from ..errors import CanonicalError
-from .problems import MAX_PROBLEMS, Problem, put_below
+from ..shapes.choices import is_by_value
+from ..shapes.problems import MAX_PROBLEMS, Problem, put_below
+from ..shapes.sources import class_source, leaf_of
 
-__all__ = ["is_by_value", "written"]
+__all__ = ["written"]
 
 #: Passed for a key, which must not be nested.
 _NO_ROOM: Final = (0,) * MAX_DEPTH
 
 _SCALARS: Final = frozenset({str, int, float, bool, type(None)})
-
-
-@cache
-def is_by_value(class_: type[enum.Enum]) -> bool:
-    """Whether the members of an Enum are sent by value: each is a scalar of JSON.
-
-    Otherwise they are sent by name.
-    """
-    return all(
-        type(member.value) in _SCALARS
-        and (type(member.value) is not float or math.isfinite(member.value))
-        for member in class_
-    )
 
 
 def written(value: Any) -> tuple[JSON, list[Problem]]:
@@ -80,18 +64,19 @@ def _container(value: Any, problems: list[Problem], around: tuple[int, ...]) -> 
         return None
     around = (*around, id(value))
     pairs: Iterable[tuple[str | int, Any]]
-    if attrs.has(type(value)):
-        pairs = [
-            (attribute.alias or attribute.name, getattr(value, attribute.name))
-            for attribute in attrs.fields(type(value))
-            if attribute.init
-        ]
-    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
-        pairs = [
-            (field.name, getattr(value, field.name))
-            for field in dataclasses.fields(value)
-            if field.init
-        ]
+    class_: Any = type(value)
+    try:
+        source = class_source(class_)
+        read = None if source is None else list(source.read(value))
+    except Exception as exc:  # of a serializer, or of a class without a source
+        problems.append(("", f"cannot be written: {exc}"))
+        return None
+    if source is not None and read is not None:
+        if source.is_root:
+            return _written(read[0][1], problems, around)
+        if source.is_row:
+            return _items([item for _, item in read], problems, around)
+        pairs = read
     elif isinstance(value, Mapping):
         pairs = _entries(value, problems)
     elif isinstance(value, (list, tuple)):
@@ -99,6 +84,8 @@ def _container(value: Any, problems: list[Problem], around: tuple[int, ...]) -> 
     elif isinstance(value, Set):
         # A set's order differs from process to process.
         return sorted(_items(value, problems, around), key=_order)
+    elif (leaf := leaf_of(class_)) is not None and not leaf.secret:
+        return str(value)
     else:
         words = f"is of type {type(value).__qualname__}, which JSON cannot express"
         problems.append(("", words))

@@ -289,7 +289,10 @@ def make_tool(
     if output_schema is not None:
         raw = RawSchema(output_schema, of=f"output_schema of {name}")
     elif handler.returns is not None:
-        output = output_of(handler.returns, content=(Block, ToolResult))
+        of = f"{handler.name}(), the result"
+        output = output_of(handler.returns, content=(Block, ToolResult), of=of)
+    if output is not None or raw is not None:
+        handler = attrs.evolve(handler, declared=None)  # the schema says more
     published = raw.schema if raw is not None else output and output.schema
     hints = {
         "readOnlyHint": read_only,

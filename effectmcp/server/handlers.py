@@ -24,6 +24,7 @@ from ..engine.steps import provided_names
 from ..errors import ArgumentsError, SchemaError
 from ..lowlevel import InputRequired, given_parameter, make_flow, without
 from ..schema.arguments import Arguments, input_of
+from ..schema.declared import Declared, declared_by
 from ..schema.functions import read_signature
 from ..schema.raw import RawSchema
 
@@ -72,6 +73,8 @@ class Handler:
         takes: Its arguments: their schema, and how to read them from JSON.
         provided: The parameters that the lifespan fills in, with their annotations.
         returns: Its return annotation; `None` without one.
+        declared: Checks that a result is of that type; `None` without an annotation, or
+            if a schema of results checks them.
     """
 
     function: Callable[..., Any]
@@ -80,6 +83,7 @@ class Handler:
     takes: Arguments | RawArguments
     provided: Mapping[str, Any]
     returns: Any
+    declared: Declared | None = None
 
 
 def make_handler(
@@ -113,7 +117,9 @@ def make_handler(
             " an object, app.tool(shop.order)"
         )
     called = inner if inspect.isroutine(inner) else type(inner).__call__
-    returns = read_signature(function).hints.get("return")
+    hints = read_signature(function).hints
+    returns = hints.get("return")
+    author = function
     kind = _kind(called, inner, returns)
     if kind is None:
         raise SchemaError(
@@ -139,7 +145,8 @@ def make_handler(
     if asks:
         function, kind = make_flow(function, parameter), "flow"
         provided, returns = {}, without(returns)
-    return Handler(function, kind, name, takes, provided, returns)
+    declared = declared_by(author, returns) if "return" in hints else None
+    return Handler(function, kind, name, takes, provided, returns, declared)
 
 
 def _is_unbound(inner: object) -> bool:

@@ -594,7 +594,7 @@ class _Turn:
         try:
             if isinstance(stop, Raised):
                 raise _told(contained(stop.error, tool.handler.name), row)
-            fields = tool_result(tool, checked(stop.value, tool.handler.name))
+            fields = tool_result(tool, checked(stop.value, tool.handler))
             # Encoded as for the wire, because the store keeps plain JSON.
             return attrs.evolve(row, status="completed", result=parse(encode(fields)))
         except Exception as exc:

@@ -11,10 +11,8 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
-
-import attrs
 
 from ..canonical import JSON
 from ..client.results import Result
@@ -23,6 +21,7 @@ from ..errors import Declined, Dismissed, ProtocolError, UsageError
 from ..exchange.commands import Peer
 from ..protocol.meta import CLIENT_CAPABILITIES, CLIENT_INFO
 from ..protocol.revisions import PROTOCOL_VERSION, VERSIONS
+from ..shapes.sources import class_source
 from ..state.keys import Keys, make_key
 from .values import plain
 
@@ -196,9 +195,14 @@ def _is_field(params: Mapping[str, Any]) -> bool:
 
 
 def _content(answer: Any, params: Mapping[str, Any]) -> dict[str, JSON]:
-    fields = params.get("requestedSchema", {}).get("properties", {})
-    if attrs.has(type(answer)):
-        found = {name: getattr(answer, name, None) for name in fields}
+    fields: Collection[str] = params.get("requestedSchema", {}).get("properties", {})
+    class_: Any = type(answer)
+    source = class_source(class_)
+    if source is not None and not source.is_root:
+        names: dict[str, str] = {
+            part.name: part.own_name or part.name for part in source.parts
+        }
+        found = {name: getattr(answer, names.get(name, name), None) for name in fields}
         return {name: plain(one) for name, one in found.items() if one is not None}
     if len(fields) != 1:
         raise UsageError(

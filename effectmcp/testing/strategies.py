@@ -32,10 +32,11 @@ from ..effects.questions import (
 )
 from ..errors import ArgumentsError, UsageError
 from ..forms.form import Form, Unfit, form_of
-from ..forms.validators import known_name, leaves, options_of
 from ..schema.arguments import Arguments, input_of
-from ..schema.checks import PATTERNS, equality_key
+from ..schema.checks import equality_key
 from ..schema.written import written
+from ..shapes.constraints import Bound, Options, Pattern
+from ..shapes.plain import PATTERNS
 from .values import plain
 
 if TYPE_CHECKING:
@@ -148,7 +149,10 @@ def _integers(schema: Schema, defs: Schema, room: int) -> Strategy:
         high = min(high, math.floor(schema["maximum"]))
     if "exclusiveMaximum" in schema:
         high = min(high, math.ceil(schema["exclusiveMaximum"]) - 1)
-    return st.integers(low, high) if low <= high else st.nothing()
+    factor = schema.get("multipleOf", 1)
+    low, high = -(-low // factor), high // factor
+    numbers = st.integers(low, high) if low <= high else st.nothing()
+    return numbers if factor == 1 else numbers.map(lambda number: number * factor)
 
 
 def _numbers(schema: Schema, defs: Schema, room: int) -> Strategy:
@@ -308,7 +312,7 @@ _KEYWORDS: Final = frozenset(
         *(*_HIGHEST, "minLength", "maxLength", "format", "pattern", "contentEncoding"),
         *("items", "prefixItems", "minItems", "maxItems", "uniqueItems", "properties"),
         *("required", "additionalProperties", "propertyNames", "minProperties"),
-        "maxProperties",
+        *("maxProperties", "multipleOf"),
     }
 )
 
@@ -357,25 +361,24 @@ def _unfit(form: Form[Any], content: dict[str, JSON]) -> list[str]:
 
 
 def _narrowed(field: Field) -> Strategy:
-    """Return a strategy for a field, by its schema and by validators of attrs."""
+    """Return a strategy for a field, by its schema and by limits that it lacks."""
     schema = dict(field.schema)
-    attribute = field.attribute
-    if attribute is None or attribute.validator is None or attribute.converter:
-        return values_for(schema)
     bounds: dict[str, Any] = {}
-    for validator, _ in leaves(attribute.validator):
-        match known_name(validator):
-            case "_InValidator" if "enum" not in schema and "oneOf" not in schema:
-                options: Any = validator.options
+    for rule in field.rules:
+        if rule.is_hidden:
+            continue
+        match rule.constraint:
+            case Options(options=options, listed=listed) if _is_open(schema):
                 if isinstance(options, Collection) and not isinstance(options, str):
                     if not isinstance(options, range):
-                        options = options_of(validator) or list(options)
+                        options = listed or list(options)
                     return st.sampled_from(options).map(plain)
-            case "_MatchesReValidator":
-                is_full = validator.match_func == validator.pattern.fullmatch
-                return st.from_regex(validator.pattern, fullmatch=is_full)
-            case "_NumberValidator":
-                _tighten(bounds, validator.compare_op, validator.bound)
+            case Pattern() as pattern:
+                expression = re.compile(pattern.pattern)
+                is_full = getattr(pattern.matches, "__name__", "") == "fullmatch"
+                return st.from_regex(expression, fullmatch=is_full)
+            case Bound(op=operator, value=bound):
+                _tighten(bounds, operator, bound)
             case _:
                 pass
     low, high = bounds.get(">"), bounds.get("<")
@@ -388,6 +391,10 @@ def _narrowed(field: Field) -> Strategy:
         if high is not None:
             schema["maximum"] = high
     return values_for(schema)
+
+
+def _is_open(schema: Schema) -> bool:
+    return "enum" not in schema and "oneOf" not in schema
 
 
 def _tighten(bounds: dict[str, Any], operator: str, bound: Any) -> None:

@@ -5,16 +5,11 @@ from __future__ import annotations
 import asyncio
 import re
 import sys
-from collections.abc import Callable, Coroutine, Generator, Iterable
-from types import NoneType, UnionType
+from collections.abc import Callable, Coroutine, Iterable
 from typing import (
     TYPE_CHECKING,
     Any,
-    Final,
     TypeAlias,
-    Union,
-    get_args,
-    get_origin,
 )
 
 import attrs
@@ -22,7 +17,8 @@ from attrs import frozen
 
 from ..canonical import JSON
 from ..engine.names import find, name_of
-from ..errors import OutputError, UsageError
+from ..errors import UsageError
+from ..exchange.calls import checked
 from ..exchange.results import prompt_result, resource_result, tool_result
 from ..schema.written import written
 from ..server.features import Feature, Prompt, Resource, Tool, make_tool
@@ -114,9 +110,7 @@ class Subject:
             OutputError: If the result does not match its annotation or schema.
         """
         feature = self.feature
-        problem = _misfit(value, feature.handler.returns)
-        if problem is not None:
-            raise OutputError([problem])
+        value = checked(value, feature.handler)
         if isinstance(feature, Tool):
             fields = tool_result(feature, value)
         elif isinstance(feature, Prompt):
@@ -125,27 +119,6 @@ class Subject:
             assert isinstance(feature, Resource), feature
             fields = resource_result(feature, self.target, value)
         return written(fields)[0]
-
-
-#: Results that are sent unchecked, as text. All others have a schema to check.
-_TEXTS: Final = (str, bytes, NoneType)
-
-
-def _misfit(value: Any, annotation: Any) -> str | None:
-    """Return the problem of a result that should be a string and is not; or `None`.
-
-    A server publishes no schema for `str`, `bytes` and `None`, so it sends any value: a
-    set as a list, in the order of its hashes.
-    """
-    while (get_origin(annotation) or annotation) in (Generator, Coroutine):
-        annotation = (*get_args(annotation), Any, Any, Any)[2]
-    annotation = NoneType if annotation is None else annotation
-    is_union = get_origin(annotation) in (Union, UnionType)
-    parts = get_args(annotation) if is_union else (annotation,)
-    if not all(part in _TEXTS for part in parts) or isinstance(value, tuple(parts)):
-        return None
-    names = " or ".join("None" if one is NoneType else one.__name__ for one in parts)
-    return f"the result: must be {names}, not {type(value).__name__}"
 
 
 def _code_of(function: Any) -> Any:

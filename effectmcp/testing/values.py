@@ -63,13 +63,13 @@ def form_content(form: Form[Any], value: Any) -> dict[str, JSON]:
         return {name: plain(one) for name, one in value.items()}
     found: dict[str, JSON] = {}
     for field in form.fields:
-        if field.attribute is not None:
+        if field.own_name:
             try:
-                one = getattr(value, field.attribute.name)
+                one = getattr(value, field.own_name)
             except AttributeError:
                 raise UsageError(
                     f"{value!r} is not an answer to the form: it has no"
-                    f" {field.attribute.name!r}"
+                    f" {field.own_name!r}"
                 ) from None
         elif field.name == VALUE and len(form.fields) == 1:
             one = value

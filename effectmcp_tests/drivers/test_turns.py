@@ -137,7 +137,7 @@ def test_long_work_is_done_one_by_one(on: Any) -> None:
 
 @pytest.mark.parametrize("which", ["begin", "end"])
 def test_loop_is_free_for_as_long_as_the_work_took(which: str) -> None:
-    """Of a long request even if it took longer than its party is remembered."""
+    """A request of 30 s keeps it free for the second that its party is remembered."""
     made, slept = Clocked(), list[float]()
 
     async def sleep(seconds: float) -> None:

@@ -717,7 +717,7 @@ def test_recorded_answer_that_no_longer_fits_is_asked_again() -> None:
     again = resumed(handler, one.journal, 21, rules=STRICT)
     stop = again.start()
     assert isinstance(stop, Asked)
-    assert stop.questions[0].problems == ("must be 21",)
+    assert stop.questions[0].problems == ("age: must be 21",)
     assert keys(stop) == ["elicit-1~2"]
     assert not again.salvaged
 

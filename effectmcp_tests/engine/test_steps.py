@@ -579,7 +579,7 @@ def test_spec_refuses_types_that_cannot_be_recorded(annotation: Any) -> None:
 def test_spec_refusal_names_function_type_and_way_out() -> None:
     with pytest.raises(
         StepError,
-        match=r"returning.*function returns .*Db.*Return plain data, an attrs class",
+        match=r"returning.*function returns .*Db.*Return plain data, a class with fields",
     ):
         spec_of(returning(Db))
 

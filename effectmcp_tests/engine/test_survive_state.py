@@ -758,7 +758,7 @@ def test_validator_changed_under_a_recorded_answer() -> None:
     stop, journal = round_of(handler, journal, {other: text("b")}, rules=strict)
     assert keys(stop) == [f"{guest}~2"]
     assert isinstance(stop, Asked)
-    assert stop.questions[0].problems == ("age must be at least 18",)
+    assert stop.questions[0].problems == ("age: age must be at least 18",)
     said = {f"{guest}~2": Accepted({"age": 20})}
     assert round_of(handler, journal, said, rules=strict)[0] == Returned(20)
 

@@ -752,7 +752,7 @@ def test_recorded_answer_that_fits_no_more_is_asked_for_again() -> None:
     assert isinstance(stop, Asked)
     (question,) = stop.questions
     assert question.key == "gather-1/0/elicit-1~2"
-    assert question.problems == ("at most 5",)
+    assert question.problems == ("copies: at most 5",)
     assert keys(cold(again, clock, handler)) == keys(stop)
     rows += again.take_rows()
     assert again.journal.with_rows(rows) == again.journal

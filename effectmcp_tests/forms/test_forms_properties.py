@@ -27,7 +27,7 @@ from effectmcp.effects.questions import Elicit
 from effectmcp.errors import FormError
 from effectmcp.forms import Form, Unfit, form_of
 from effectmcp.forms.types import _advice
-from effectmcp.forms.validators import known_name
+from effectmcp.shapes.sources.attrs_classes import known_name
 
 jsonschema_rs = pytest.importorskip(
     "jsonschema_rs", reason="the referee: pip install -e '.[testing]'"
@@ -399,7 +399,7 @@ class Level(enum.IntEnum):
 #: What to do about a type that fails.
 UNBUILD = "forms/types.py: how is its default written (unbuild)?"
 SHOW = (
-    "forms/validators.py: _show and _show_bound may show a validator only if a schema"
+    "shapes/constraints.py: publish() may show a limit only if a schema"
     " judges what is sent exactly as the class judges what is built"
 )
 

@@ -31,6 +31,7 @@ from attrs.validators import (
 from effectmcp.errors import FormError
 from effectmcp.forms.fields import Field
 from effectmcp.forms.types import make_field
+from effectmcp.shapes.sources import source_of
 
 Size = Literal["s", "m", "l"]
 
@@ -45,15 +46,12 @@ class Container:
         return item == 3
 
 
-def attribute(annotation: Any, validator: Any, **options: Any) -> attrs.Attribute[Any]:
-    made = attrs.field(validator=validator, **options)
-    class_ = attrs.make_class("Person", {"age": made})
-    return attrs.fields(class_).age  # type: ignore[no-any-return]
-
-
 def field(annotation: Any, validator: Any, **options: Any) -> Field:
-    made = attribute(annotation, validator, **options)
-    return make_field("age", annotation, of="Person.age", attribute=made)
+    made = attrs.field(validator=validator, **options)
+    source = source_of(attrs.make_class("Person", {"age": made}))
+    assert source is not None
+    (part,) = source.parts
+    return make_field("age", annotation, of="Person.age", part=part)
 
 
 def schema(annotation: Any, validator: Any, **options: Any) -> dict[str, Any]:
@@ -207,7 +205,7 @@ def test_length_of_a_choice() -> None:
 
 
 def test_length_that_is_negative() -> None:
-    assert refusal(str, min_len(-1)) == "'minLength' must be a whole number from 0 up"
+    assert "admits no value" in refusal(str, min_len(-1))
 
 
 # ---- choices ------------------------------------------------------------------------

@@ -183,7 +183,7 @@ def test_parameters_without_a_name_are_refused(function: Any, words: str) -> Non
 def test_refusal_names_the_function_and_the_parameter() -> None:
     def tool(a: list[complex]) -> None: ...
 
-    with pytest.raises(SchemaError, match=r"tool\(a\): complex has no schema"):
+    with pytest.raises(SchemaError, match=r"tool\(a\), an item: complex has no schema"):
         input_of(tool)
 
 

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from effectmcp.schema.checks import (
-    PATTERNS,
     Check,
     check_choice,
     check_number,
@@ -16,6 +15,7 @@ from effectmcp.schema.checks import (
     has_twins,
     type_of,
 )
+from effectmcp.shapes.plain import PATTERNS
 
 TIME, DECIMAL, BYTES = PATTERNS
 

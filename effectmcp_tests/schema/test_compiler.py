@@ -8,7 +8,7 @@ import pytest
 from effectmcp import SchemaError
 from effectmcp.schema.checks import Picked
 from effectmcp.schema.compiler import make_check
-from effectmcp.schema.problems import MAX_PROBLEMS
+from effectmcp.shapes.problems import MAX_PROBLEMS
 
 INT = {"type": "integer"}
 TEXT = {"type": "string"}

@@ -26,7 +26,7 @@ from hypothesis import strategies as st
 from effectmcp import ArgumentsError, Format
 from effectmcp.canonical import dumps
 from effectmcp.schema import RawSchema, input_of, output_of
-from effectmcp.schema.problems import unreadable
+from effectmcp.shapes.problems import unreadable
 
 jsonschema_rs = pytest.importorskip("jsonschema_rs", reason="the referee of schemas")
 

@@ -279,7 +279,7 @@ def test_defaults_that_json_cannot_say_are_left_out() -> None:
         (complex, "take two floats"),
         (cabc.Callable[[int], int], "take its name, as a Literal"),
         (cabc.Iterable[int], r"write list\[...\]"),
-        (Plain, "Plain has no schema; write plain types"),
+        (Plain, "Plain has no schema; its fields are unknown"),
         (set[list[int]], r"a set cannot hold list\[int\]"),
         (set[Any], "a set cannot hold typing.Any"),
         (set[Mutable], "a set cannot hold .*Mutable"),
@@ -329,10 +329,9 @@ def test_sets_of_tuples() -> None:
         list[Annotated[int, {"a": 1}]],
     ],
 )
-def test_metadata_without_a_hash_is_refused(annotation: Any) -> None:
-    """A TypeError came out of cattrs, which remembers by hash."""
-    with pytest.raises(SchemaError, match="unhashable in its Annotated"):
-        schema_of(annotation)
+def test_metadata_need_not_have_a_hash(annotation: Any) -> None:
+    """The metadata of pydantic has no hash."""
+    assert "integer" in str(schema_of(annotation))
 
 
 @attrs.frozen

@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 import attrs
 import pytest
 
-from effectmcp.schema.written import is_by_value, written
+from effectmcp.schema.written import written
+from effectmcp.shapes.choices import is_by_value
 
 
 class Colour(enum.StrEnum):

@@ -38,6 +38,7 @@ def shown(report: Report) -> str:
     return "; ".join(report.problems) + "\n" + table([report])
 
 
+@pytest.mark.siege
 @pytest.mark.parametrize(("name", "host"), BRIEF)
 def test_server_withstands_the_attack(name: str, host: str) -> None:
     report = _attacked(name, host, "short")
@@ -51,6 +52,7 @@ def test_server_withstands_the_full_attack(name: str, host: str) -> None:
     assert not report.problems, shown(report)
 
 
+@pytest.mark.siege
 @pytest.mark.parametrize("name", SHUTDOWNS)
 def test_shutdown_loses_no_request_that_was_accepted(name: str) -> None:
     report = trio.run(shut_down, name, "short")

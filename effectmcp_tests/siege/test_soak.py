@@ -13,6 +13,7 @@ from .hosts import HOSTS
 from .soak import floors, soak
 
 
+@pytest.mark.siege
 @pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
 def test_honest_clients_get_their_answers_in_the_mix() -> None:
     found = trio.run(partial(soak, HOSTS["own"], 3, seed=1, slope=math.inf))

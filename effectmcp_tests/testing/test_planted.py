@@ -42,7 +42,7 @@ FOUND = {
     "order_of_branches": ("timing", "its result depends on which branch"),
     "printing": ("unrecorded", "print() writes again each time"),
     "set_order": ("elsewhere", "it does something else in another process"),
-    "set_result": ("result", "the result: must be str, not set"),
+    "set_result": ("result", "returned set, and its annotation says str"),
     "shared_default": ("default", "the default names of pick_members() was ["),
     "shared_dice": ("drifts|elsewhere", "What is "),
     "shared_key": ("charges", "one IdempotencyKey, 'bill', is given to two different"),

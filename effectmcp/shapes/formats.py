@@ -35,7 +35,8 @@ _TIME: Final = r"(?:[01][0-9]|2[0-3]):[0-5][0-9]:(?:[0-5][0-9]|60)"
 _OFFSET: Final = r"(?:[Zz]|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])"
 # RFC 3339, section 5.6. The T may be lower case there, and may not be a blank here:
 # the section permits a blank only by agreement between applications.
-_DATETIME: Final = rf"{_DATE}[Tt]{_TIME}(?:\.[0-9]+)?{_OFFSET}"
+_NAIVE: Final = rf"{_DATE}[Tt]{_TIME}(?:\.[0-9]+)?"
+_DATETIME: Final = rf"{_NAIVE}{_OFFSET}"
 
 _ATOM: Final = r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+"
 # jsonschema-rs reads " <" as the end of a display name, even inside quotes.
@@ -81,6 +82,8 @@ def parse_date(text: str) -> dt.date:
 def parse_datetime(text: str) -> dt.datetime:
     """Return the aware datetime of `text`, an RFC 3339 date-time."""
     if _expression(_DATETIME).fullmatch(text) is None:
+        if _expression(_NAIVE).fullmatch(text) is not None:
+            raise ValueError("must have an offset, as 2026-07-28T09:30:00Z has")
         raise ValueError("must be a date and time such as 2026-07-28T09:30:00Z")
     try:
         # RFC 3339 puts no limit on the digits of a second; Python cuts after six, which

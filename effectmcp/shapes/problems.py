@@ -7,19 +7,17 @@ which would make every later encoder fail, jsonschema-rs included.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable
 from itertools import chain
 from typing import Any, Final, TypeAlias
 
 from ..canonical import JSON, MAX_DEPTH
+from .words import is_text, path_step
 
 __all__ = [
     "MAX_PROBLEMS",
     "Problem",
-    "is_text",
-    "path_step",
     "put_below",
     "rendered",
     "unreadable",
@@ -31,23 +29,9 @@ Problem: TypeAlias = tuple[str, str]
 #: Bounds the message for a list of a million bad items.
 MAX_PROBLEMS: Final = 100
 
-_MAX_KEY: Final = 80
-
 #: Python does not write or read numbers of more than 4,300 digits.
 _MAX_BITS: Final = 4_000 * 10 // 3
 _PLAIN: Final = 2**64
-
-
-def path_step(key: str | int) -> str:
-    """Return one step of a path: `.age`, `[1]`, `["two words"]`."""
-    if isinstance(key, int):
-        return f"[{key}]"
-    if len(key) > _MAX_KEY:
-        key = key[:_MAX_KEY] + "…"
-    if key.isidentifier():
-        return f".{key}"
-    # Escaped if the message could not be encoded otherwise.
-    return f"[{json.dumps(key, ensure_ascii=not is_text(key))}]"
 
 
 def put_below(problems: list[Problem], start: int, key: str | int) -> None:
@@ -157,15 +141,4 @@ def _is_plain(value: JSON, room: int) -> bool:
             *chain.from_iterable(lists),
             *chain.from_iterable(map(dict.values, dicts)),
         ]
-    return True
-
-
-def is_text(text: str) -> bool:
-    """Whether a string has no lone surrogates."""
-    if text.isascii():
-        return True
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:
-        return False
     return True

@@ -1,12 +1,15 @@
 from __future__ import annotations
 
 import enum
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
 from effectmcp import Choices, Format, SchemaError, Title
-from effectmcp.schema.choices import Header, annotate, enum_of, literal_of
+from effectmcp.shapes.choices import apply_label, choice_schema, pairs_of
+from effectmcp.shapes.constraints import FORM, FULL
+from effectmcp.shapes.labels import Header
+from effectmcp.shapes.reading import Choice, shape_of
 
 
 class Colour(enum.Enum):
@@ -28,6 +31,12 @@ class Nothing(enum.Enum):
     pass
 
 
+def choices(annotation: Any) -> Any:
+    shape = shape_of(annotation, "f(x)")
+    assert isinstance(shape, Choice)
+    return choice_schema(pairs_of(shape, FULL, "f(x)"))
+
+
 @pytest.mark.parametrize(
     ("class_", "schema"),
     [
@@ -37,29 +46,29 @@ class Nothing(enum.Enum):
     ],
 )
 def test_enums(class_: Any, schema: Any) -> None:
-    assert enum_of(class_, "f(x)") == schema
+    assert choices(class_) == schema
 
 
 def test_enum_without_members_is_refused() -> None:
     with pytest.raises(SchemaError, match=r"f\(x\): the Enum Nothing has no members"):
-        enum_of(Nothing, "f(x)")
+        choices(Nothing)
 
 
 def test_literals() -> None:
-    assert literal_of((1, 2), "f(x)") == {"type": "integer", "enum": [1, 2]}
-    assert literal_of((1, True, None), "f(x)") == {"enum": [1, True, None]}
-    assert literal_of((Colour.RED,), "f(x)") == {"type": "string", "enum": ["red"]}
+    assert choices(Literal[(1, 2)]) == {"type": "integer", "enum": [1, 2]}
+    assert choices(Literal[(1, True, None)]) == {"enum": [1, True, None]}
+    assert choices(Literal[(Colour.RED,)]) == {"type": "string", "enum": ["red"]}
 
 
 @pytest.mark.parametrize("value", [b"x", Place.HERE])
 def test_literal_that_json_cannot_say_is_refused(value: Any) -> None:
     with pytest.raises(SchemaError, match=r"f\(x\): .* has no form in JSON"):
-        literal_of((value,), "f(x)")
+        choices(Literal[(value,)])
 
 
 def annotated(schema: dict[str, Any], *items: Any) -> Any:
     for item in items:
-        annotate(schema, item, "f(x)")
+        apply_label(schema, item, FULL, "f(x)")
     return schema
 
 
@@ -67,7 +76,7 @@ TEXT = {"type": "string"}
 
 
 def test_labels() -> None:
-    assert annotated({}, Title("A"), "one", object(), "two") == {
+    assert annotated({}, Title("A"), "one", "two") == {
         "title": "A",
         "description": "two",
     }
@@ -105,4 +114,9 @@ def test_titled_choices() -> None:
 )
 def test_labels_of_another_type_are_refused(schema: Any, item: Any, words: str) -> None:
     with pytest.raises(SchemaError, match=words):
-        annotate(schema, item, "f(x)")
+        apply_label(schema, item, FULL, "f(x)")
+
+
+def test_header_of_an_answer_is_refused() -> None:
+    with pytest.raises(SchemaError, match="answers travel without headers"):
+        apply_label({**TEXT}, Header("Region"), FORM, "this form")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from effectmcp.forms.words import complaint, count, is_finite, one_of
+from effectmcp.shapes.words import complaint, count, is_finite, one_of
 
 
 @pytest.mark.parametrize(

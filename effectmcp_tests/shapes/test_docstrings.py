@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import inspect
 
-from effectmcp.schema.docstrings import parse_docstring
+from effectmcp.shapes.docstrings import parse_docstring
 
 
 def parsed(text: str) -> tuple[str, dict[str, str]]:

@@ -8,10 +8,7 @@ before a string, a whole number before a number.
 
 from __future__ import annotations
 
-import datetime as dt
-import decimal
 import enum
-import uuid
 from types import NoneType, UnionType
 from typing import (
     Annotated,
@@ -24,7 +21,7 @@ from typing import (
     get_origin,
 )
 
-from ..forms.types import Format
+from .labels import Format
 
 __all__ = ["identity_of", "is_union", "members_of", "unwrapped"]
 
@@ -59,9 +56,11 @@ def members_of(annotation: Any) -> list[Any]:
 
 
 _CHOICE: Final = 0
-_SINGLE: Final[tuple[Any, ...]] = (
-    *(bool, int, float, dt.datetime, dt.date, dt.time),
-    *(uuid.UUID, decimal.Decimal, bytes),
+#: By name, as some of their modules are slow to import.
+_SINGLE: Final = (
+    *("builtins.bool", "builtins.int", "builtins.float", "datetime.datetime"),
+    *("datetime.date", "datetime.time", "uuid.UUID", "decimal.Decimal"),
+    "builtins.bytes",
 )
 _FORMATTED, _TEXT, _OTHER, _ANYTHING, _NULL = range(20, 25)  # beyond the single ones
 
@@ -72,13 +71,16 @@ def _rank(annotation: Any) -> int:
         return _CHOICE
     if isinstance(bare, type) and issubclass(bare, enum.Enum):
         return _CHOICE
-    if bare in _SINGLE:
-        return 1 + _SINGLE.index(bare)
+    name = f"{bare.__module__}.{bare.__name__}" if isinstance(bare, type) else ""
+    if name in _SINGLE:
+        return 1 + _SINGLE.index(name)
     if bare is str:
         is_formatted = any(isinstance(one, Format) for one in metadata)
         return _FORMATTED if is_formatted else _TEXT
     if bare is Any or bare is object:
         return _ANYTHING
+    if name.startswith("pydantic.") and name.endswith(("Str", "Url")):
+        return _FORMATTED
     return _NULL if bare in (None, NoneType) else _OTHER
 
 

@@ -10,8 +10,13 @@ import typing_extensions
 from typing_extensions import ReadOnly
 
 from effectmcp import SchemaError
-from effectmcp.forms.validators import NO_DEFAULT
-from effectmcp.schema.classes import description_of, hints_of, is_row, parts_of
+from effectmcp.shapes.sources import (
+    NO_DEFAULT,
+    Part,
+    description_of,
+    hints_of,
+    source_of,
+)
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -83,6 +88,11 @@ class Named(Tagged[int]):
     name: str
 
 
+def parts_of(annotation: Any) -> tuple[Part, ...] | None:
+    source = source_of(annotation)
+    return None if source is None else source.parts
+
+
 def shown(annotation: Any) -> list[tuple[str, Any, bool]]:
     return [
         (part.name, part.hint, part.required) for part in parts_of(annotation) or ()
@@ -99,7 +109,7 @@ def test_attrs() -> None:
     assert parts is not None
     name, age, tags = parts
     assert name.text == "What to call them."
-    assert name.attribute is not None
+    assert (name.own_name, age.own_name) == ("name", "_age")
     assert (name.default, age.default, tags.default) == (NO_DEFAULT, 3, NO_DEFAULT)
 
 
@@ -128,8 +138,10 @@ def test_typeddict() -> None:
 
 def test_named_tuple() -> None:
     assert shown(Row) == [("n", int, True), ("s", str, True)]
-    assert is_row(Row)
-    assert not is_row(tuple)
+    source = source_of(Row)
+    assert source is not None
+    assert source.is_row
+    assert source_of(tuple) is None
 
 
 def test_type_variables_are_filled_in() -> None:
@@ -158,7 +170,7 @@ def test_descriptions_are_the_authors() -> None:
 def test_hint_that_cannot_be_resolved_is_refused() -> None:
     def tool(a: Missing) -> None: ...  # type: ignore[name-defined]  # noqa: F821
 
-    with pytest.raises(SchemaError, match="tool: 'Missing' in an annotation"):
+    with pytest.raises(SchemaError, match=r"tool\(a\): 'Missing' in an annotation"):
         hints_of(tool, "tool")
 
 

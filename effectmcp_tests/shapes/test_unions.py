@@ -10,7 +10,7 @@ import pytest
 
 from effectmcp import Format
 from effectmcp.schema import input_of
-from effectmcp.schema.unions import identity_of, is_union, members_of, unwrapped
+from effectmcp.shapes.unions import identity_of, is_union, members_of, unwrapped
 
 
 class Colour(enum.Enum):

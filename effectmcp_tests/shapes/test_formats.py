@@ -4,7 +4,7 @@ import datetime as dt
 
 import pytest
 
-from effectmcp.forms.formats import FORMATS, parse_date, parse_datetime
+from effectmcp.shapes.formats import FORMATS, parse_date, parse_datetime
 
 
 def admits(name: str, text: str) -> bool:
@@ -16,7 +16,7 @@ def admits(name: str, text: str) -> bool:
 
 
 def words(name: str, text: str) -> str:
-    with pytest.raises(ValueError, match="^must be ") as caught:
+    with pytest.raises(ValueError, match="^must ") as caught:
         FORMATS[name](text)
     return str(caught.value)
 
@@ -107,7 +107,6 @@ def test_datetime_at_the_ends_of_the_calendar() -> None:
     [
         "",
         "2026-07-28",
-        "2026-07-28T09:30:00",
         "2026-07-28T09:30Z",
         "2026-07-28T24:00:00Z",
         "2026-07-28T09:60:00Z",
@@ -128,6 +127,11 @@ def test_datetime_at_the_ends_of_the_calendar() -> None:
 def test_datetime_of_another_form(text: str) -> None:
     said = words("date-time", text)
     assert said == "must be a date and time such as 2026-07-28T09:30:00Z"
+
+
+def test_datetime_without_an_offset() -> None:
+    said = words("date-time", "2026-07-28T09:30:00.5")
+    assert said == "must have an offset, as 2026-07-28T09:30:00Z has"
 
 
 @pytest.mark.parametrize(

@@ -181,7 +181,10 @@ class Closed(Open[int]):
 def test_class_generic_left_open() -> None:
     assert refusal(Open) == "Open.value: ~T is open; name its type, as in Box[int]"
     assert refusal(Box).startswith("Box.one: ~T is open")
-    assert refusal(Closed).startswith("Closed.value: ~T is open")
+
+
+def test_class_closed_by_a_subclass() -> None:
+    assert built(Closed, {"value": 3}) == Closed(3)
 
 
 def test_class_made_at_run_time() -> None:
@@ -227,7 +230,7 @@ def test_class_with_a_default_of_another_type() -> None:
     problem = "Untyped.born: the default '2000-01-01' is not of the type"
     assert refusal(Untyped) == problem
     assert refusal(Unlisted) == "Unlisted.colour: the default 'blue' is not of the type"
-    assert "must be a date and time such as 2026-07-28T09:30:00Z" in refusal(Naive)
+    assert "must have an offset" in refusal(Naive)
 
 
 def test_class_with_a_name_that_is_not_at_module_level() -> None:
@@ -481,13 +484,6 @@ def test_converter_that_needs_a_later_field() -> None:
     """A bug of the class, which its construction tells."""
     (problem,) = problems(Early, {"first": 1})
     assert "base" in problem
-
-
-def test_old_converters_are_plain_functions(monkeypatch: pytest.MonkeyPatch) -> None:
-    """attrs before 24.1 has no `Converter`."""
-    monkeypatch.delattr(attrs, "Converter")
-    class_ = attrs.make_class("Old", {"name": attrs.field(type=str, converter=number)})
-    assert problems(class_, {"name": "x"})[0].startswith("name: invalid literal")
 
 
 @pytest.mark.parametrize("decorate", [attrs.define, attrs.frozen, attrs.mutable])

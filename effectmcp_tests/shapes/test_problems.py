@@ -8,14 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from effectmcp.canonical import MAX_DEPTH
-from effectmcp.schema import problems
-from effectmcp.schema.problems import (
-    MAX_PROBLEMS,
-    path_step,
-    put_below,
-    rendered,
-    unreadable,
-)
+from effectmcp.shapes import problems
+from effectmcp.shapes.problems import MAX_PROBLEMS, put_below, rendered, unreadable
+from effectmcp.shapes.words import path_step
 
 
 @pytest.mark.parametrize(
