@@ -498,13 +498,13 @@ KINDS: Final[Mapping[type[Effect[Any]], Kind]] = {
     Elicit: Kind(
         "elicit",
         number=0,
+        schema=lambda effect: effect.spec.text,
         # A host may show the meta, so another one is another question.
-        schema=lambda effect: (
-            effect.spec.text
+        render=lambda effect: (
+            effect.message.encode()
             if effect.meta is None
-            else effect.spec.text + dumps(dict(effect.meta))
+            else dumps([effect.message, dict(effect.meta)])
         ),
-        render=lambda effect: effect.message.encode(),
         write=_write_elicit,
         read=_read_elicit,
         needs=_FORM,
