@@ -65,6 +65,7 @@ class Schemas:
         self._defs: dict[str, JSONSchema] = {}
         self._names: dict[str, str] = {}
         self._open = 0  # classes whose fields are being read
+        self._place = ""  # where the outermost of them stands
 
     def of(self, annotation: Any, of: str, *, is_checked: bool = False) -> JSONSchema:
         """Return the schema of `annotation`; messages name `of`.
@@ -222,6 +223,8 @@ class Schemas:
                 number += 1
                 unique = f"{name}_{number}"
             self._names[key] = unique
+            if not self._open:
+                self._place = of
             self._defs[unique] = {}  # reserved, while the fields of the class are read
             self._open += 1
             self._defs[unique].update(make())
@@ -257,7 +260,7 @@ class Schemas:
         )
 
     def _part(self, source: Source, part: Part, is_checked: bool) -> JSONSchema:
-        of = f"{source.class_.__qualname__}.{part.name}"
+        of = f"{self._place}, {source.class_.__qualname__}.{part.name}"
         schema = self.of(part.hint, of, is_checked=checks_parts(source, is_checked))
         if part.text:
             schema.setdefault("description", part.text)

@@ -193,7 +193,10 @@ def find_shape(annotation: Any, of: str) -> Shape | None:
         return Entries(*args)
     if _is_enum(annotation):
         return Choice(_members(annotation, of), annotation)
-    source = source_of(annotation)
+    try:
+        source = source_of(annotation)
+    except SchemaError as exc:
+        raise SchemaError(f"{of}, {exc.problem}") from None
     if source is not None:
         return Object(annotation, source)
     leaf = leaf_of(annotation)

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import enum
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 import attrs
 import pytest
@@ -294,3 +294,20 @@ def test_key_of_a_class_of_strings_is_refused() -> None:
 
     with pytest.raises(ArgumentsError, match="only strings as keys"):
         input_of(book).read({Key("room"): "a"})
+
+
+class Wrong(NamedTuple):
+    at: complex
+
+
+class Holder(NamedTuple):
+    wrong: list[Wrong]
+
+
+def test_refusal_names_the_way_to_a_field() -> None:
+    def tool(a: dict[str, Holder]) -> None: ...
+
+    with pytest.raises(
+        SchemaError, match=r"tool\(a\), a value, Wrong\.at: complex has no schema"
+    ):
+        input_of(tool)
