@@ -20,6 +20,7 @@ from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin
 
 from .canonical import JSON, dumps
+from .shapes.reading import alias_value
 from .shapes.sources import leaf_of, source_of
 
 __all__ = ["converter", "explained", "is_made_whole", "new_converter", "plain"]
@@ -71,6 +72,10 @@ def new_converter() -> Any:
         is_made_whole, lambda type_: _put_together(made, type_)
     )
     made.register_structure_hook_func(_is_union_of_made_whole, _first_of(made))
+    made.register_structure_hook_func(
+        lambda type_: hasattr(type_, "__value__") and not isinstance(type_, type),
+        lambda value, type_: made.structure(value, alias_value(type_)),
+    )
     made.register_unstructure_hook_func(_is_text_like, str)
     made.register_structure_hook_func(_is_text_like, _from_leaf)
     configure_union_passthrough(str | int | float | bool | None, made)

@@ -8,7 +8,7 @@ see every problem, so the problems of all parts are collected.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, assert_never
 
 from ..shapes.choices import built_by, pairs_of
 from ..shapes.constraints import FULL, Extra, apply_rules
@@ -97,6 +97,8 @@ class _Builds:
             case Object(source=source):
                 key = f"{is_checked} {identity_of(bare)}"
                 return self._once(key, lambda: self._object(source, is_checked))
+            case _:
+                assert_never(shape)
 
     def _once(self, key: str, make: Callable[[], Build | None]) -> Build | None:
         if key not in self._named:

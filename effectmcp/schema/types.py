@@ -10,7 +10,7 @@ reference and does not hold itself replaces its reference.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, get_args
+from typing import Any, Final, assert_never, get_args
 
 from ..canonical import JSON, MAX_DEPTH, dumps
 from ..errors import CanonicalError, SchemaError
@@ -177,6 +177,8 @@ class Schemas:
                 return self._defined(
                     bare, name, lambda: self._class(source, of, is_checked), of
                 )
+            case _:
+                assert_never(shape)
 
     def _entries(
         self, shape: Entries, inside: Callable[[Any, str], JSONSchema], of: str

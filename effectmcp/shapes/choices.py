@@ -6,7 +6,7 @@ import enum
 import math
 from functools import cache
 from types import NoneType
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, assert_never
 
 from ..canonical import JSON
 from ..errors import SchemaError
@@ -123,6 +123,8 @@ def apply_label(schema: JSONSchema, label: Label, dialect: Dialect, of: str) -> 
             )
         case Header():
             schema["x-mcp-header"] = label.name
+        case _:
+            assert_never(label)
 
 
 _LABELS: Final = frozenset({"type", "title", "description"})

@@ -93,9 +93,8 @@ def notes_of(
                 case Rule():
                     _check_rule(note, bare, shape, of, shown_note(item))
                     if is_checked and _is_of_msgspec(item):
-                        raise SchemaError(
-                            f"{of}: {item!r}: pydantic does not know it; write Field"
-                        )
+                        advice = "pydantic does not know it; write Field"
+                        raise SchemaError(f"{of}: {item!r}: {advice}")
                     if converts and not note.is_code:
                         raise SchemaError(
                             f"{of}: {shown_note(item)} follows a function that changes"
@@ -226,7 +225,7 @@ def _is_like(type_: Any, value: Any) -> bool:
         return isinstance(value, numbers) and not isinstance(value, bool)
     if type_ is dt.datetime and getattr(value, "tzinfo", None) is None:
         return False  # every datetime of a client has an offset
-    return type_ not in (bool, None) and type(value) is type_
+    return type_ is not bool and type(value) is type_
 
 
 def _advice(constraint: Constraint) -> str:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import datetime as dt
 import re
 from collections.abc import Generator
-from typing import Annotated, Any, Literal, Protocol, TypeVar
+from functools import partial
+from typing import Annotated, Any, Generic, Literal, Protocol, TypeVar
 
+import attrs
 import msgspec
 import pydantic
 import pytest
@@ -27,7 +29,7 @@ from effectmcp import (
 )
 from effectmcp.engine.effect_table import KINDS
 from effectmcp.engine.steps import spec_of
-from effectmcp.schema.declared import declared_by
+from effectmcp.schema.declared import declared_by, place_of
 from effectmcp.testing import MemoryClient
 
 from ..typing import own_types
@@ -212,6 +214,14 @@ def problem(function: Any, kind: str = "tool") -> str:
     return str(caught.value)
 
 
+T = TypeVar("T")
+
+
+@attrs.frozen
+class Generic_(Generic[T]):
+    value: T
+
+
 class Supports(Protocol):
     """No class of its values is known."""
 
@@ -322,3 +332,44 @@ def test_results_that_fit() -> None:
     client = MemoryClient(app)
     assert client.call_tool("blocks", many=True).text == "a"
     assert client.call_tool("blocks", many=False).text == ""
+
+
+def test_place_of_a_function() -> None:
+    assert place_of(partial(says_text)).startswith("says_text() (")
+    assert place_of(len) == "len()"
+
+
+def test_values_of_generic_classes() -> None:
+    declared = declared_by(says_text, tuple[list[Any], Generic_[int]])
+    assert declared is not None
+    declared.check(([1, "a"], Generic_(1)))
+
+
+@step
+def loud_or_cat() -> Loud | Cat:
+    return Cat(lives=9)
+
+
+def test_member_that_comes_back_as_something_else_is_not_taken() -> None:
+    spec = spec_of(loud_or_cat())
+    assert spec.read(spec.write(Cat(lives=9))) == Cat(lives=9)
+    with pytest.raises(StepError, match="does not come back"):
+        spec.write(Loud(word="a"))
+
+
+def test_result_of_another_union_is_refused() -> None:
+    with pytest.raises(StepError, match="does not come back"):
+        spec_of(pet("cat")).write(3)
+
+
+Words = TypeAliasType("Words", list[str])
+
+
+@step
+def words() -> Words:
+    return ["a"]
+
+
+def test_alias_as_the_result_of_a_step() -> None:
+    spec = spec_of(words())
+    assert spec.read(spec.write(["a"])) == ["a"]

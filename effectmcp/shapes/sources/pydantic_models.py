@@ -283,10 +283,7 @@ def _returned(about: Any, function: Any) -> Any:
         return hint
     function = getattr(function, "__func__", function)
     function = getattr(function, "fget", function)
-    try:
-        return get_type_hints(function, include_extras=True).get("return", Any)
-    except (NameError, TypeError):
-        return Any
+    return get_type_hints(function, include_extras=True).get("return", Any)
 
 
 def _reader(class_: Any) -> Callable[[Any], Iterable[tuple[str, Any]]]:

@@ -5,17 +5,19 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 import math
+import sys
 from collections.abc import Callable
 from decimal import Decimal
-from typing import Annotated, Any, Literal, NamedTuple, NewType, TypedDict
+from typing import Annotated, Any, Literal, NamedTuple, NewType, TypedDict, TypeVar
 
 import annotated_types as at
 import attrs
 import pytest
+from typing_extensions import TypeAliasType
 
 from effectmcp import FormError, SchemaError, Title
 from effectmcp.forms import Unfit, form_of
-from effectmcp.shapes.constraints import FULL, Bound, Other, Rule
+from effectmcp.shapes.constraints import FULL, Bound, Options, Other, Rule
 
 from ..reading import problems, read, schema_of
 
@@ -279,3 +281,38 @@ def test_rule_without_words() -> None:
     with pytest.raises(ValueError, match=r"^None$"):
         says(None, 0)
     assert Bound(">", 1).words({}, FULL) == "must be more than 1"
+
+
+def test_app_without_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "annotated_types")
+    assert schema_of(Annotated[int, object()]) == {"type": "integer"}
+
+
+def test_options() -> None:
+    assert Options([1], [1]).holds(1)
+    assert not Options([1], [1]).holds(2)
+
+
+@dataclasses.dataclass
+class Lower:
+    x: Nowhere  # type: ignore[name-defined]  # noqa: F821
+
+
+@dataclasses.dataclass
+class Upper(Lower):
+    y: int
+
+
+def test_name_that_a_base_does_not_find() -> None:
+    with pytest.raises(SchemaError, match="Upper: 'Nowhere' in an annotation"):
+        schema_of(Upper)
+
+
+T = TypeVar("T")
+Many = TypeAliasType("Many", list[T], type_params=(T,))
+Plain = TypeAliasType("Plain", int, type_params=(T,))
+
+
+def test_generic_aliases() -> None:
+    assert read(Many[dt.date], ["2026-07-28"]) == [DAY]
+    assert schema_of(Plain[str]) == {"type": "integer"}

@@ -174,6 +174,18 @@ def test_name_that_is_not_there() -> None:
         schema_of(Unresolved)
 
 
+def test_error_of_msgspec_is_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(class_: Any) -> Any:
+        raise TypeError("no")
+
+    class Fresh(Struct):
+        x: int
+
+    monkeypatch.setattr(msgspec.structs, "fields", fails)
+    with pytest.raises(TypeError, match="no"):
+        schema_of(Fresh)
+
+
 def test_set_of_structs_without_a_hash() -> None:
     with pytest.raises(SchemaError, match="a set cannot hold"):
         schema_of(set[Even])

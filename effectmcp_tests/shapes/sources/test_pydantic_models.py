@@ -5,7 +5,10 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 import enum
+import pathlib
+from datetime import datetime as datetime_of
 from decimal import Decimal
+from fractions import Fraction
 from typing import (
     Annotated,
     Any,
@@ -48,6 +51,7 @@ from typing_extensions import TypeAliasType, TypedDict
 from effectmcp import Choices, Format, FormError, OutputError, SchemaError, Title
 from effectmcp.forms import Unfit, form_of
 from effectmcp.schema import input_of, output_of
+from effectmcp.shapes.sources.pydantic_notes import leaf_of
 
 from ..reading import problems, read, schema_of
 
@@ -857,3 +861,255 @@ def test_limits_that_leave_nothing() -> None:
         schema_of(Annotated[int, Field(ge=5, le=3)])
     with pytest.raises(SchemaError, match="no length is at least 3 and at most 1"):
         schema_of(Annotated[str, Field(min_length=3, max_length=1)])
+
+
+class Forward(BaseModel):
+    x: "Later"  # noqa: UP037  # defined below, so the model is not complete yet
+
+
+class Unfinished(BaseModel):
+    x: "Never"  # type: ignore[name-defined]  # noqa: F821, UP037
+
+
+class Later(BaseModel):
+    y: int
+
+
+def test_models_that_name_later_ones() -> None:
+    assert read(Forward, {"x": {"y": 1}}).x.y == 1
+    with pytest.raises(SchemaError, match="Unfinished: an annotation could not be"):
+        schema_of(Unfinished)
+
+
+@dataclass
+class Counter:
+    start: int
+    count: int = dataclasses.field(default=0, init=False)
+
+
+def test_fields_that_a_constructor_does_not_take() -> None:
+    assert list(schema_of(Counter)["properties"]) == ["start"]
+    output = output_of(Counter)
+    assert output is not None
+    assert output.write(Counter(1)) == {"start": 1, "count": 0}
+
+
+class Again(BaseModel):
+    model_config = ConfigDict(revalidate_instances="always")
+
+    n: int
+
+    @field_validator("n")
+    @classmethod
+    def twice(cls, value: int) -> int:
+        seen.append(value)
+        if len(seen) % 2 == 0:
+            raise ValueError("not twice")
+        return value
+
+
+seen: list[int] = []
+
+
+class Around(BaseModel):
+    model_config = ConfigDict(populate_by_name=True, loc_by_alias=False)
+
+    inner: Again | None = Field(default=None, alias="Inner")
+    tags: list[Annotated[str, AfterValidator(bang)]] = Field(default=[], alias="Tags")
+    either: dict[str, Annotated[int, AfterValidator(even)]] | list[int] = Field(
+        default=[], alias="Either"
+    )
+    odd: Annotated[
+        list[Annotated[int, AfterValidator(even)]],
+        annotated_types.Predicate(lambda value: False),
+    ] = Field(default=[], alias="Odd")
+
+
+def test_paths_inside_of_values() -> None:
+    seen.clear()
+    assert problems(Around, {"Inner": {"n": 1}}) == ["x.Inner.n: not twice"]
+    assert problems(Around, {"Odd": [2, 1]}) == ["x.Odd[1]: must be even"]
+    assert problems(Around, {"Either": {"a": 1}})[0] == "x.Either.a: must be even"
+    assert problems(Around, {"Odd": []}) == ["x.Odd: must pass a check"]
+
+
+class Broken(BaseModel):
+    n: int
+
+    @field_validator("n")
+    @classmethod
+    def fails(cls, value: int) -> int:
+        raise RuntimeError("no")
+
+
+def test_validator_that_fails_otherwise() -> None:
+    assert problems(Broken, {"n": 1}) == ["x: no"]
+    assert unfit(Broken, {"n": 1}) == ["no"]
+
+
+class Unknown(BaseModel):
+    n: int
+
+    @computed_field(title="Twice")  # type: ignore[prop-decorator]
+    @property
+    def double(self) -> int:
+        return 2 * self.n
+
+    @field_serializer("n")
+    def shown(self, value: int):  # type: ignore[no-untyped-def]  # as many write it
+        return value
+
+
+def test_results_of_an_unknown_type() -> None:
+    output = output_of(Unknown)
+    assert output is not None
+    assert output.schema["properties"] == {
+        "n": {},
+        "double": {"type": "integer", "title": "Twice"},
+    }
+    assert output.write(Unknown(n=1)) == {"n": 1, "double": 2}
+
+
+class LeftOut(BaseModel):
+    n: int = Field(exclude_if=lambda value: value == 0)
+    m: Annotated[int, Field(title="T", description="D")] = 0
+
+
+@pytest.mark.skipif(
+    not hasattr(LeftOut.model_fields["n"], "exclude_if"), reason="needs pydantic 2.12"
+)
+def test_fields_that_a_result_may_lack() -> None:
+    output = output_of(list[LeftOut])
+    assert output is not None
+    assert output.write([LeftOut(n=0), LeftOut(n=1)]) == [{"m": 0}, {"n": 1, "m": 0}]
+
+
+NAIVE = datetime_of.fromisoformat("2026-01-01T00:00:00")
+
+
+def extra_schema(schema: dict[str, Any]) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("annotation", "words"),
+    [
+        (Annotated[int, Field(json_schema_extra=extra_schema)], "with a function"),
+        (Annotated[int, pydantic.Strict], r"call it: Strict\(\.\.\.\)"),
+        (list[Annotated[str, msgspec.Meta(min_length=1)]], None),
+        (Annotated[datetime_of, Field(ge=NAIVE)], "needs an offset"),
+        (Annotated[Literal[1, "a"], annotated_types.Ge(1)], "does not limit"),
+        (pathlib.Path, "write str, and make the path in the function"),
+    ],
+)
+def test_further_misuse(annotation: Any, words: str | None) -> None:
+    if words is None:
+
+        class Inner(BaseModel):
+            x: annotation
+
+        annotation, words = Inner, "pydantic does not know it; write Field"
+    with pytest.raises(SchemaError, match=words):
+        schema_of(annotation)
+
+
+@dataclasses.dataclass
+class Plain:
+    x: int
+
+
+@attrs.frozen
+class ByAttrs:
+    x: int
+
+
+@attrs.frozen
+class Visit:
+    url: HttpUrl
+
+
+@dataclasses.dataclass
+class Strictly:
+    n: Annotated[int, AfterValidator(even)]
+
+
+@pytest.mark.parametrize(
+    ("annotation", "good"),
+    [
+        (Annotated[int, pydantic.Strict()], 1),
+        (Annotated[Any, annotated_types.Ge(1)], 2),
+        (Annotated[Literal[1, 2], annotated_types.Ge(1)], 1),
+        (Annotated[Entry, annotated_types.MinLen(1)], {"a": "b"}),
+        (Annotated[int, annotated_types.MultipleOf(Fraction(1, 2))], 3),
+        (Annotated[str, annotated_types.doc("A word.")], "a"),
+        (Annotated[Plain, BeforeValidator(lambda value: value)], {"x": 1}),
+        (Annotated[ByAttrs, BeforeValidator(lambda value: value)], {"x": 1}),
+    ],
+)
+def test_further_uses(annotation: Any, good: Any) -> None:
+    read(annotation, good)
+    assert "Ge(" not in str(schema_of(annotation))
+
+
+def test_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(type_: Any) -> Any:
+        raise ImportError("email-validator is not installed")
+
+    leaf_of.cache_clear()
+    monkeypatch.setattr(pydantic, "TypeAdapter", missing)
+    with pytest.raises(SchemaError, match="EmailStr: email-validator is not installed"):
+        schema_of(pydantic.EmailStr)
+    leaf_of.cache_clear()
+
+
+def test_recorded_answer_that_fits_no_more() -> None:
+    made = form_of(Strictly)
+    assert made.build({"n": 2}) == Strictly(2)
+    with pytest.raises(Unfit, match="n: must be even"):
+        made.build({"n": 3})
+    with pytest.raises(Unfit, match="n: must be even"):
+        made.read({"n": 3})
+
+
+def test_form_with_an_address() -> None:
+    made = form_of(Visit)
+    assert made.schema["properties"]["url"] == {"type": "string", "format": "uri"}
+    assert unfit(Visit, {"url": "ftp://example.com"}) == [
+        "url: must be 'http' or 'https'"
+    ]
+
+
+def fails(value: Any) -> Any:
+    raise RuntimeError("no")
+
+
+@dataclasses.dataclass
+class Failing:
+    x: Annotated[int, AfterValidator(fails)]
+
+
+def test_function_of_a_form_that_fails() -> None:
+    assert unfit(Failing, {"x": 1}) == ["x: no"]
+
+
+def test_form_of_a_converted_type() -> None:
+    made = form_of(Annotated[dt.date, AfterValidator(lambda day: day.year)])
+    assert made.build(made.read({"value": "2026-07-28"})) == 2026
+    limited = form_of(Annotated[str, annotated_types.Predicate(str.islower)] | None)
+    assert limited.read({}) == {}
+
+
+def test_docstrings_of_a_form() -> None:
+    properties = form_of(Stay).schema["properties"]
+    assert properties["nights"]["description"] == "How many."
+
+
+def test_problem_inside_of_a_limited_list() -> None:
+    annotation = Annotated[
+        list[Annotated[int, AfterValidator(even)]], annotated_types.Predicate(len)
+    ]
+    assert problems(annotation, [1]) == ["x[0]: must be even"]
+
+
+def test_root_of_a_converted_type() -> None:
+    made = read(RootModel[dt.date], "2026-07-28")
+    assert made.root == dt.date(2026, 7, 28)
