@@ -486,3 +486,14 @@ def test_over_sockets() -> None:
                     assert got.status == 202
             (reply,) = events(reading.read())
         assert value_of(reply) == "2 x Dune for Ann"
+
+
+def test_last_place_that_another_call_takes_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The places are looked at as the call begins, and taken as it asks."""
+    wsgi = made_of(desk(), questions=2)
+    old = shake(wsgi)
+    monkeypatch.setattr(type(wsgi._asking), "take", lambda self, party: False)
+    got = old.ask(tool("order", title="x"))
+    assert "notifications/cancelled" in got.body.decode()
