@@ -294,6 +294,7 @@ def test_a_second_sigterm_ends_it_at_once(file: Path) -> None:
         flags = {"toolsListChanged": True}
         process.ask(request("subscriptions/listen", id=6, notifications=flags))
         process.say(call("sleeps", seconds=100))
+        process.ask(request("server/discover", id=7))  # the call is read before
         process.popen.send_signal(signal.SIGTERM)
         process.get()  # the subscription ends, so the first was heard
         process.popen.send_signal(signal.SIGTERM)
