@@ -161,7 +161,8 @@ async def _measure(
             await victims.leave()
         report.seen = await enemy.stop()
         await trio.sleep(pace.settle)
-        # The peak may come late: what a client leaves behind is still worked on.
+        # The peak may come late: requests that a client leaves behind are still worked on.
+        await _idle(served, pace.patience)
         report.rss = before, served.peak, served.rss()
         end = served.cpu()
         nursery.cancel_scope.cancel()
@@ -179,6 +180,15 @@ async def _measure(
     report.forged = len(_FORGED.findall(said))
     if "\x1b[2J" in said:
         report.facts["escape sequences in the log"] = said.count("\x1b[2J")
+
+
+async def _idle(served: Served, seconds: float) -> None:
+    """Wait until the server takes no more CPU, but not for longer than `seconds`."""
+    with trio.move_on_after(seconds):
+        before = -1.0
+        while (now := served.cpu()) > before:
+            before = now
+            await trio.sleep(0.2)
 
 
 _FORGED: Final = re.compile("(?:^|[\n\r\x0b\x0c\x85\u2028\u2029])FORGED")
