@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 import enum
+import inspect
 import pathlib
 from datetime import datetime as datetime_of
 from decimal import Decimal
@@ -970,15 +971,15 @@ def test_results_of_an_unknown_type() -> None:
     assert output.write(Unknown(n=1)) == {"n": 1, "double": 2}
 
 
-class LeftOut(BaseModel):
-    n: int = Field(exclude_if=lambda value: value == 0)
-    m: Annotated[int, Field(title="T", description="D")] = 0
+HAS_EXCLUDE_IF = "exclude_if" in inspect.signature(Field).parameters
 
 
-@pytest.mark.skipif(
-    not hasattr(LeftOut.model_fields["n"], "exclude_if"), reason="needs pydantic 2.12"
-)
+@pytest.mark.skipif(not HAS_EXCLUDE_IF, reason="exclude_if= needs pydantic 2.12")
 def test_fields_that_a_result_may_lack() -> None:
+    class LeftOut(BaseModel):
+        n: int = Field(exclude_if=lambda value: value == 0)
+        m: Annotated[int, Field(title="T", description="D")] = 0
+
     output = output_of(list[LeftOut])
     assert output is not None
     assert output.write([LeftOut(n=0), LeftOut(n=1)]) == [{"m": 0}, {"n": 1, "m": 0}]
