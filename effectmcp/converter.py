@@ -1,6 +1,6 @@
 """The cattrs converter: values of annotated types ↔ plain JSON, without coercion.
 
-Step results, `Restart` arguments and tool arguments all go through it. cattrs coerces
+Arguments and results of steps, and arguments of `Restart`, go through it. cattrs coerces
 by default: it would accept `"3"` as an `int`. Here, a value whose type differs from its
 annotation is refused, because it shows a bug.
 
@@ -12,7 +12,6 @@ from __future__ import annotations
 import datetime as dt
 import decimal
 import enum
-import typing
 import uuid
 from collections.abc import Callable
 from functools import cache
@@ -64,7 +63,9 @@ def new_converter() -> Any:
         made.register_structure_hook(exact, _exactly(exact))
     made.register_unstructure_hook_func(_is_set, _sorted_set(made))
     made.register_unstructure_hook_func(_is_named_tuple, _unstructure_row(made))
-    made.register_structure_hook_func(_is_named_tuple, _structure_row(made))
+    made.register_structure_hook_factory(
+        _is_named_tuple, lambda type_: _structure_row(made, type_)
+    )
     made.register_unstructure_hook_factory(
         is_made_whole, lambda type_: _taken_apart(made, type_)
     )
@@ -200,13 +201,14 @@ def _unstructure_row(made: Any) -> Callable[[Any], list[Any]]:
     return lambda row: [made.unstructure(item) for item in row]
 
 
-def _structure_row(made: Any) -> Callable[[Any, Any], Any]:
+def _structure_row(made: Any, type_: Any) -> Callable[[Any, Any], Any]:
+    source = source_of(type_)
+    assert source is not None
+    hints = [part.hint for part in source.parts]
+
     def structure(value: Any, type_: Any) -> Any:
-        hints = typing.get_type_hints(type_, include_extras=True)
-        pairs = zip(type_._fields, value, strict=True)
-        return type_(
-            *(made.structure(one, hints.get(name, Any)) for name, one in pairs)
-        )
+        pairs = zip(value, hints, strict=True)
+        return type_(*(made.structure(one, hint) for one, hint in pairs))
 
     return structure
 

@@ -16,7 +16,7 @@ import functools
 import inspect
 import typing
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from types import NoneType, UnionType
 from typing import Annotated, Any, ClassVar, Final, Literal, Union, get_args, get_origin
@@ -175,11 +175,13 @@ class StepSpec:
         returns: The return annotation, or one of `_UNTYPED`.
         is_async: Whether it must be awaited.
         provided: Parameters that a driver fills in.
+        is_judged_again: Whether classes of the result validate it when it is read, too.
     """
 
     returns: Any
     is_async: bool
     provided: dict[str, Any]
+    is_judged_again: bool = False
 
     def write(self, value: Any) -> bytes:
         """Return a result as canonical JSON.
@@ -193,11 +195,15 @@ class StepSpec:
             if self.returns in _SCALARS and type(value) is not self.returns:
                 converter().structure(value, self.returns)
             # JSON has only lists; the annotation restores tuples.
-            written = dumps(plain(converter().unstructure(value, self.returns)))
+            written = self._written(value)
             back = self.read(written)
-            is_doubtful = _has_untyped_part(self.returns) or _is_made_whole(value)
-            if is_doubtful and back != value:
+            if _has_untyped_part(self.returns) and back != value:
                 raise StepError("it comes back as something else; annotate its parts")
+            # Its class may have no `==`, so the bytes are compared.
+            if self.is_judged_again and self._written(back) != written:
+                raise StepError(
+                    "it comes back as something else: a validator changes it"
+                )
         except UsageError as exc:
             hint = (
                 "; annotate what the function returns, so that it can be brought back"
@@ -213,6 +219,9 @@ class StepSpec:
                 f" {explained(exc)}"
             ) from None
         return written
+
+    def _written(self, value: Any) -> bytes:
+        return dumps(plain(converter().unstructure(value, self.returns)))
 
     def read(self, payload: bytes) -> Any:
         """Return a new copy of the result that `write` wrote."""
@@ -245,8 +254,9 @@ def spec_of(step: Step[Any]) -> StepSpec:
 @lru_cache(maxsize=1024)
 def _spec(function: Callable[..., Any]) -> StepSpec:
     returns = _hints(function).get("return", Any)
+    classes = set[Any]()
     if returns not in _UNTYPED:
-        _refuse_unrecordable(returns, name_of(function), set())
+        _refuse_unrecordable(returns, name_of(function), classes)
         try:
             converter().get_structure_hook(returns)
         except Exception as exc:
@@ -260,6 +270,7 @@ def _spec(function: Callable[..., Any]) -> StepSpec:
         is_async=inspect.iscoroutinefunction(inspect.unwrap(function))
         or inspect.iscoroutinefunction(call),
         provided=provided_names(function),
+        is_judged_again=any(map(is_made_whole, classes)),
     )
 
 
@@ -310,21 +321,13 @@ def _refuse_unrecordable(type_: Any, of: str, seen: set[Any]) -> None:
         )
     if class_ not in seen:
         seen.add(class_)
-        hints = typing.get_type_hints(class_).values()
+        hints: Iterable[Any] = typing.get_type_hints(class_).values()
         if is_made_whole(class_):
-            hints = [part.hint for part in source.parts]  # type: ignore[assignment]
+            hints = [part.hint for part in source.parts]
         for hint in hints:
             if not isinstance(hint, typing.TypeVar) and not _is_of_class(hint):
                 _refuse_unrecordable(hint, f"{of}, {class_.__qualname__}", seen)
     return None
-
-
-def _is_made_whole(value: Any) -> bool:
-    """Whether a value, or an item of it, may have been changed as it was made again."""
-    if isinstance(value, (list, tuple)):
-        return any(map(_is_made_whole, value))
-    class_: Any = type(value)
-    return is_made_whole(class_) and class_.__eq__ is not object.__eq__
 
 
 def _is_of_class(hint: Any) -> bool:

@@ -144,6 +144,26 @@ def shout() -> list[Loud]:
     return [Loud(word="a")]
 
 
+@attrs.frozen(eq=False)
+class Held:
+    loud: Loud
+
+
+@step
+def shout_by_name() -> dict[str, Loud]:
+    return {"a": Loud(word="a")}
+
+
+@step
+def shout_inside() -> Held:
+    return Held(Loud(word="a"))
+
+
+@step
+def guests() -> dict[str, Guest]:
+    return {}
+
+
 def test_unions_of_models_are_recorded() -> None:
     spec = spec_of(pet("cat"))
     for value in (Cat(lives=9), Dog("Rex")):
@@ -151,8 +171,16 @@ def test_unions_of_models_are_recorded() -> None:
 
 
 def test_result_that_comes_back_as_something_else_is_refused() -> None:
-    with pytest.raises(StepError, match="comes back as something else"):
-        spec_of(shout()).write([Loud(word="a")])
+    for one, value in (
+        (shout(), [Loud(word="a")]),
+        (shout_by_name(), {"a": Loud(word="a")}),
+        (shout_inside(), Held(Loud(word="a"))),
+    ):
+        with pytest.raises(StepError, match="comes back as something else"):
+            spec_of(one).write(value)
+    spec = spec_of(guests())
+    found = {"a": Guest(name="Ann", age=33)}
+    assert spec.read(spec.write(found)) == found
 
 
 # ---- meta ---------------------------------------------------------------------------

@@ -176,6 +176,7 @@ def options_of(validator: Any) -> list[Any] | None:
 
 def _has_value(attribute: Attribute[Any]) -> bool:
     """Whether there is a default that no factory makes."""
+    # attrs's stubs declare `Factory` as a function.
     is_factory = isinstance(attribute.default, Factory)  # type: ignore[arg-type]
     return attribute.default is not NOTHING and not is_factory
 

@@ -295,7 +295,7 @@ def test_options() -> None:
 
 @dataclasses.dataclass
 class Lower:
-    x: Nowhere  # type: ignore[name-defined]  # noqa: F821
+    x: Nowhere  # type: ignore[name-defined]  # noqa: F821  # wrong on purpose
 
 
 @dataclasses.dataclass

@@ -166,7 +166,7 @@ def test_form() -> None:
 
 
 class Unresolved(Struct):
-    x: "Nowhere"  # type: ignore[name-defined]  # noqa: F821, UP037
+    x: "Nowhere"  # type: ignore[name-defined]  # noqa: F821, UP037  # wrong on purpose
 
 
 def test_name_that_is_not_there() -> None:
